@@ -1,0 +1,2 @@
+//! The guest half.
+#![no_std]

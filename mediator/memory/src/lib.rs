@@ -1,0 +1,20 @@
+//! Shared host memory: what guest RAM and allocations are made of.
+//!
+//! * [`SharedMemory`] is a memory object behind a file descriptor, in 2 MiB pages where the host lets it.
+//! * [`Mapping`] is a range of it in this process. Guests write the same memory at any time, so it is
+//!   reached by volatile copies and atomics only, never by a Rust reference to its content.
+//! * [`Window`] is a reserved range of host addresses in which objects are placed and removed. A KVM
+//!   memory slot over a window keeps standing while its content changes.
+
+mod mapping;
+mod object;
+mod window;
+
+pub use mapping::{Mapping, RangeError};
+pub use object::{MemoryError, PageSize, SharedMemory, huge_pages_available};
+pub use window::Window;
+
+/// Bytes of a small page.
+pub const PAGE_BYTES: u64 = 4096;
+/// Bytes of a large page.
+pub const LARGE_PAGE_BYTES: u64 = 2 << 20;

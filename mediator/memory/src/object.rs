@@ -1,0 +1,180 @@
+//! Memory objects.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+use causeway_protocol::Access;
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+
+use crate::{LARGE_PAGE_BYTES, Mapping};
+
+/// The page size an object was asked to have, and has where the host can provide it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageSize {
+    /// 4 KiB pages.
+    Small,
+    /// 2 MiB pages.
+    Large,
+}
+
+/// Why memory could not be had, mapped or placed.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// No memory object of that size.
+    #[error("cannot create a memory object of {bytes} bytes")]
+    Create {
+        /// Size asked for.
+        bytes: u64,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The range is outside the object or the window.
+    #[error("range {offset:#x}+{bytes:#x} is outside the {size:#x} bytes there are")]
+    Range {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        bytes: u64,
+        /// Size of the object or window.
+        size: u64,
+    },
+    /// No address range.
+    #[error("cannot map {bytes} bytes")]
+    Map {
+        /// Bytes to be mapped.
+        bytes: u64,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// No pages behind the address range.
+    #[error("cannot populate {bytes} bytes")]
+    Populate {
+        /// Bytes to be populated.
+        bytes: u64,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Memory behind a file descriptor. Fresh memory is zero; the kernel scrubs what it takes back.
+///
+/// Its size is sealed where the file system can, so that nobody it is handed to can cut it short
+/// under a mapping.
+#[derive(Debug)]
+pub struct SharedMemory {
+    file: OwnedFd,
+    bytes: u64,
+    pages: PageSize,
+}
+
+impl SharedMemory {
+    /// `bytes` bytes of zeroed memory. With [`PageSize::Large`], objects of 2 MiB and more get 2 MiB
+    /// pages where the host can provide them (see [`huge_pages_available`]).
+    ///
+    /// # Errors
+    /// [`MemoryError::Create`], if the kernel refuses.
+    pub fn new(name: &str, bytes: u64, wanted: PageSize) -> Result<Self, MemoryError> {
+        let large = wanted == PageSize::Large && bytes >= LARGE_PAGE_BYTES;
+        let (file, pages) = match large.then(large_page_file).flatten() {
+            Some(file) => (file, PageSize::Large),
+            None => (
+                sealable_file(name).map_err(|source| MemoryError::Create { bytes, source })?,
+                PageSize::Small,
+            ),
+        };
+        rustix::fs::ftruncate(&file, bytes).map_err(|e| MemoryError::Create {
+            bytes,
+            source: e.into(),
+        })?;
+        // Files of a mounted tmpfs cannot be sealed; nobody outside this process is given one unsealed.
+        let _ = rustix::fs::fcntl_add_seals(
+            &file,
+            SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+        );
+        Ok(Self { file, bytes, pages })
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Page size it has.
+    pub fn pages(&self) -> PageSize {
+        self.pages
+    }
+
+    /// The descriptor, to hand to another process or to map by other means.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Maps `[offset, offset + bytes)` at an address of the kernel's choice, 2 MiB-aligned for large pages.
+    ///
+    /// # Errors
+    /// [`MemoryError::Range`] and [`MemoryError::Map`].
+    pub fn map(&self, offset: u64, bytes: u64, access: Access) -> Result<Mapping, MemoryError> {
+        self.check(offset, bytes)?;
+        Mapping::new(self, offset, bytes, access)
+    }
+
+    /// Refuses a range that does not lie within the object.
+    pub(crate) fn check(&self, offset: u64, bytes: u64) -> Result<(), MemoryError> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.bytes && bytes != 0 => Ok(()),
+            _ => Err(MemoryError::Range {
+                offset,
+                bytes,
+                size: self.bytes,
+            }),
+        }
+    }
+}
+
+/// Whether objects can have 2 MiB pages here.
+///
+/// `memfd` has them only where the administrator enabled them for shmem, or reserved hugetlb pages.
+/// A tmpfs of our own, mounted nowhere with `huge=always`, needs neither: only the right to mount.
+pub fn huge_pages_available() -> bool {
+    huge_tmpfs().is_some()
+}
+
+fn large_page_file() -> Option<OwnedFd> {
+    let mount = huge_tmpfs()?;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    rustix::fs::openat(mount, ".", flags, Mode::RUSR | Mode::WUSR)
+        .inspect_err(|e| log::debug!("no file of large pages, small ones instead: {e}"))
+        .ok()
+}
+
+fn sealable_file(name: &str) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::memfd_create(
+        name,
+        MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+    )?)
+}
+
+fn huge_tmpfs() -> Option<&'static OwnedFd> {
+    static MOUNT: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    MOUNT
+        .get_or_init(|| {
+            mount_huge_tmpfs()
+                .inspect_err(|e| log::debug!("no tmpfs of large pages (fsopen/fsmount): {e}"))
+                .ok()
+        })
+        .as_ref()
+}
+
+/// A detached tmpfs with `huge=always`: it has no path, and ends with the process.
+fn mount_huge_tmpfs() -> io::Result<OwnedFd> {
+    let context = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_set_string(&context, "huge", "always")?;
+    rustix::mount::fsconfig_create(&context)?;
+    Ok(rustix::mount::fsmount(
+        &context,
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::empty(),
+    )?)
+}

@@ -1,0 +1,218 @@
+//! Reserved host addresses, whose content comes and goes.
+
+use std::ptr::NonNull;
+
+use causeway_protocol::Access;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::mapping::{protection, reserve_aligned};
+use crate::{MemoryError, PageSize, SharedMemory};
+
+/// A range of host addresses, reserved until dropped. What is not placed in it cannot be accessed.
+///
+/// A KVM memory slot may stand over (a part of) the window while objects are placed and removed: KVM's
+/// MMU notifier then drops the pages of that range, and of nothing else.
+#[derive(Debug)]
+pub struct Window {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a window is an address range; it is never dereferenced here.
+unsafe impl Send for Window {}
+// SAFETY: as above; placing and removing are system calls, which are atomic to each other.
+unsafe impl Sync for Window {}
+
+impl Window {
+    /// Reserves `bytes` bytes, 2 MiB-aligned.
+    ///
+    /// # Errors
+    /// [`MemoryError::Map`].
+    pub fn reserve(bytes: u64) -> Result<Self, MemoryError> {
+        let fail = |source: rustix::io::Errno| MemoryError::Map {
+            bytes,
+            source: source.into(),
+        };
+        let length = usize::try_from(bytes).map_err(|_| fail(rustix::io::Errno::NOMEM))?;
+        let base = reserve_aligned(length, PageSize::Large).map_err(fail)?;
+        Ok(Self {
+            base,
+            bytes: length,
+        })
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    /// First address, to be given to KVM. Content may vanish at any time: only the owner of a placement may
+    /// dereference it, within that placement, by volatile or atomic accesses.
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Places `[memory_offset, memory_offset + bytes)` of `memory` at `offset`, in place of what is there.
+    /// Everything is a multiple of 4 KiB; for 2 MiB pages to stay so, offsets are congruent modulo 2 MiB.
+    ///
+    /// # Errors
+    /// [`MemoryError::Range`] and [`MemoryError::Map`].
+    pub fn place(
+        &self,
+        offset: u64,
+        memory: &SharedMemory,
+        memory_offset: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<(), MemoryError> {
+        memory.check(memory_offset, bytes)?;
+        let address = self.at(offset, bytes)?;
+        // SAFETY: the range lies within our reservation; by the contract of `as_ptr` nobody counts on its content.
+        unsafe {
+            rustix::mm::mmap(
+                address.cast(),
+                bytes as usize,
+                protection(access),
+                MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE,
+                memory.file(),
+                memory_offset,
+            )
+        }
+        .map(drop)
+        .map_err(|e| MemoryError::Map {
+            bytes,
+            source: e.into(),
+        })
+    }
+
+    /// Maps the pages of a placement into this process now (KVM then finds them there).
+    ///
+    /// # Errors
+    /// [`MemoryError::Range`] and [`MemoryError::Populate`].
+    pub fn populate(&self, offset: u64, bytes: u64, access: Access) -> Result<(), MemoryError> {
+        let advice = match access {
+            Access::None => return Ok(()),
+            Access::Read => rustix::mm::Advice::LinuxPopulateRead,
+            Access::ReadWrite => rustix::mm::Advice::LinuxPopulateWrite,
+        };
+        let address = self.at(offset, bytes)?;
+        // SAFETY: populating changes no content, and the range is ours.
+        unsafe { rustix::mm::madvise(address.cast(), bytes as usize, advice) }.map_err(|e| {
+            MemoryError::Populate {
+                bytes,
+                source: e.into(),
+            }
+        })
+    }
+
+    /// Removes whatever is at `[offset, offset + bytes)`; the addresses stay reserved.
+    ///
+    /// # Errors
+    /// [`MemoryError::Range`] and [`MemoryError::Map`].
+    pub fn clear(&self, offset: u64, bytes: u64) -> Result<(), MemoryError> {
+        let address = self.at(offset, bytes)?;
+        // SAFETY: as in `place`.
+        unsafe {
+            rustix::mm::mmap_anonymous(
+                address.cast(),
+                bytes as usize,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE,
+            )
+        }
+        .map(drop)
+        .map_err(|e| MemoryError::Map {
+            bytes,
+            source: e.into(),
+        })
+    }
+
+    fn at(&self, offset: u64, bytes: u64) -> Result<*mut u8, MemoryError> {
+        match offset.checked_add(bytes) {
+            // SAFETY: the offset is within the reservation or one past its end.
+            Some(end) if end <= self.bytes as u64 && bytes != 0 => {
+                Ok(unsafe { self.base.as_ptr().add(offset as usize) })
+            }
+            _ => Err(MemoryError::Range {
+                offset,
+                bytes,
+                size: self.bytes as u64,
+            }),
+        }
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours; memory slots over it are removed before the window is dropped.
+        if let Err(e) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) } {
+            log::error!("cannot unmap a window of {} bytes: {e}", self.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LARGE_PAGE_BYTES, PAGE_BYTES};
+
+    #[test]
+    fn what_is_placed_is_the_objects_memory_and_what_is_cleared_is_gone() {
+        let memory = SharedMemory::new("test", 4 * PAGE_BYTES, PageSize::Small).unwrap();
+        let own = memory.map(0, 4 * PAGE_BYTES, Access::ReadWrite).unwrap();
+        own.write(PAGE_BYTES, b"causeway").unwrap();
+        let window = Window::reserve(LARGE_PAGE_BYTES).unwrap();
+        window
+            .place(
+                8 * PAGE_BYTES,
+                &memory,
+                PAGE_BYTES,
+                PAGE_BYTES,
+                Access::Read,
+            )
+            .unwrap();
+        // SAFETY: the placement is in range, live, and read by one volatile load.
+        let byte = unsafe { window.as_ptr().add(8 * PAGE_BYTES as usize).read_volatile() };
+        assert_eq!(byte, b'c');
+        window.clear(8 * PAGE_BYTES, PAGE_BYTES).unwrap();
+        window
+            .populate(8 * PAGE_BYTES, PAGE_BYTES, Access::Read)
+            .unwrap_err();
+    }
+
+    #[test]
+    fn ranges_outside_are_refused_with_their_numbers() {
+        let memory = SharedMemory::new("test", PAGE_BYTES, PageSize::Small).unwrap();
+        let window = Window::reserve(LARGE_PAGE_BYTES).unwrap();
+        for (offset, from, bytes) in [
+            (LARGE_PAGE_BYTES, 0, PAGE_BYTES),
+            (u64::MAX - 4095, 0, PAGE_BYTES),
+            (0, PAGE_BYTES, PAGE_BYTES),
+            (0, u64::MAX - 4095, 2 * PAGE_BYTES),
+            (0, 0, 0),
+        ] {
+            assert!(
+                matches!(
+                    window.place(offset, &memory, from, bytes, Access::Read),
+                    Err(MemoryError::Range { .. })
+                ),
+                "{offset:#x} {from:#x} {bytes:#x}"
+            );
+        }
+    }
+
+    #[test]
+    fn large_pages_are_aligned_and_zero() {
+        let memory = SharedMemory::new("test", 2 * LARGE_PAGE_BYTES, PageSize::Large).unwrap();
+        let mapping = memory
+            .map(0, 2 * LARGE_PAGE_BYTES, Access::ReadWrite)
+            .unwrap();
+        mapping.populate().unwrap();
+        if memory.pages() == PageSize::Large {
+            assert!((mapping.as_ptr().as_ptr() as u64).is_multiple_of(LARGE_PAGE_BYTES));
+        }
+        let mut bytes = vec![1; 4096];
+        mapping.read(LARGE_PAGE_BYTES, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|b| *b == 0));
+    }
+}

@@ -1,0 +1,2 @@
+//! The software back end.
+pub mod ptx;

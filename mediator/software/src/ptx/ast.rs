@@ -1,0 +1,222 @@
+//! Syntax tree of a PTX module (PTX ISA, chapters "Syntax", "State Spaces, Types, and Variables", "Directives").
+//!
+//! The parser keeps opcodes and modifiers as text; lowering gives them meaning and refuses, with the line,
+//! those that it does not know.
+
+/// A module.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Module {
+    /// `.version`: major, minor.
+    pub version: (u8, u8),
+    /// First word of `.target`, for example `sm_70`.
+    pub target: String,
+    /// Variables at module scope.
+    pub variables: Vec<Variable>,
+    /// Kernels and device functions, declarations included.
+    pub functions: Vec<Function>,
+}
+
+/// State spaces of variables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StateSpace {
+    /// `.global`
+    Global,
+    /// `.shared`
+    Shared,
+    /// `.local`
+    Local,
+    /// `.const`
+    Const,
+    /// `.param`
+    Param,
+}
+
+/// Fundamental types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // The names are the documentation: PTX ISA, "Fundamental Types".
+pub enum ScalarType {
+    S8,
+    S16,
+    S32,
+    S64,
+    U8,
+    U16,
+    U32,
+    U64,
+    B8,
+    B16,
+    B32,
+    B64,
+    B128,
+    F16,
+    F16x2,
+    BF16,
+    BF16x2,
+    F32,
+    F64,
+    Pred,
+}
+
+/// A variable in a state space, or a kernel or function parameter (`StateSpace::Param`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variable {
+    /// Where it lives.
+    pub space: StateSpace,
+    /// `.align` in bytes, or the natural alignment.
+    pub align: u32,
+    /// Type of an element.
+    pub scalar: ScalarType,
+    /// 1, or 2 or 4 for `.v2` and `.v4`.
+    pub vector: u8,
+    /// Name.
+    pub name: String,
+    /// Number of elements (product of the dimensions; 1 for a scalar; 0 for `[]`, whose size is given elsewhere).
+    pub elements: u64,
+    /// Initial values in order, as far as given; empty for zero.
+    pub initial: Vec<Initial>,
+    /// `.extern`.
+    pub external: bool,
+    /// Line of the declaration, from 1.
+    pub line: u32,
+}
+
+/// One initial value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Initial {
+    /// A number.
+    Number(Immediate),
+    /// The address of a variable (`generic(name)` included), plus an offset.
+    Address {
+        name: String,
+        offset: i64,
+        generic: bool,
+    },
+}
+
+/// A group of registers: `.reg .b32 %r<6>;` is 6 of them, `.reg .pred p;` is one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Registers {
+    /// Type.
+    pub scalar: ScalarType,
+    /// 1, or 2 or 4 for vector registers.
+    pub vector: u8,
+    /// Name, or prefix of the names.
+    pub name: String,
+    /// `None` for a single register of that very name; `Some(n)` for `name0` to `name{n-1}`.
+    pub count: Option<u32>,
+    /// Line, from 1.
+    pub line: u32,
+}
+
+/// A kernel or device function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Function {
+    /// Name.
+    pub name: String,
+    /// `.entry`, not `.func`.
+    pub kernel: bool,
+    /// Parameters in order. Device functions may have register parameters: see [`Parameter`].
+    pub parameters: Vec<Parameter>,
+    /// Results of a device function.
+    pub results: Vec<Parameter>,
+    /// `.maxntid`, missing dimensions 1.
+    pub max_threads: Option<[u32; 3]>,
+    /// `.reqntid`, missing dimensions 1.
+    pub required_threads: Option<[u32; 3]>,
+    /// Body; `None` for a declaration.
+    pub body: Option<Vec<Statement>>,
+    /// Line, from 1.
+    pub line: u32,
+}
+
+/// A parameter or result.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Parameter {
+    /// `.param` variable.
+    Variable(Variable),
+    /// `.reg` (device functions only).
+    Register(Registers),
+}
+
+/// A statement in a body.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Statement {
+    /// `name:`
+    Label { name: String, line: u32 },
+    /// A variable with the function's scope.
+    Variable(Variable),
+    /// `.reg`
+    Registers(Registers),
+    /// An instruction.
+    Instruction(Instruction),
+    /// `name: .branchtargets a, b;` — targets of `brx.idx`.
+    BranchTargets {
+        name: String,
+        labels: Vec<String>,
+        line: u32,
+    },
+    /// `name: .callprototype ...;` — only the name is kept.
+    CallPrototype { name: String, line: u32 },
+    /// `{ ... }`: a scope of its own.
+    Block(Vec<Statement>),
+}
+
+/// An instruction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Instruction {
+    /// `@p` or `@!p`.
+    pub guard: Option<Guard>,
+    /// First part of the mnemonic, for example `ld`.
+    pub opcode: String,
+    /// The other parts in order, without dots, for example `global`, `nc`, `v4`, `f32`. A part such as `::` stays
+    /// inside its word (`L1::no_allocate`, `shared::cta`).
+    pub modifiers: Vec<String>,
+    /// Operands in order. For `call`: results (if given) as [`Operand::List`], target, arguments as [`Operand::List`],
+    /// and the prototype's name, if given.
+    pub operands: Vec<Operand>,
+    /// Line, from 1.
+    pub line: u32,
+}
+
+/// A predicate before an instruction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Guard {
+    /// `@!p`
+    pub negated: bool,
+    /// Name of the predicate register.
+    pub register: String,
+}
+
+/// A number in the text.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Immediate {
+    /// Integer; negative ones as two's complement. Constant expressions are folded.
+    Integer(i128),
+    /// `0f3F800000`: bits of an f32.
+    F32(u32),
+    /// `0d3FF0000000000000`, and decimal floating point: bits of an f64.
+    F64(u64),
+}
+
+/// An operand.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Operand {
+    /// A register, special register (`%tid.x`, with the dot), variable, label or function.
+    Name(String),
+    /// `!p`
+    Not(String),
+    /// A number, its sign included.
+    Immediate(Immediate),
+    /// `name+8`, `name[8]`, outside brackets.
+    NameOffset { name: String, offset: i64 },
+    /// `[base+offset]`; `base` is a register or variable, or absent for an absolute address.
+    Memory { base: Option<String>, offset: i64 },
+    /// `{a, b, c, d}`
+    Vector(Vec<Operand>),
+    /// `p|q`: two destinations.
+    Pair(Box<Operand>, Box<Operand>),
+    /// `(a, b)`, in calls.
+    List(Vec<Operand>),
+    /// `_`: result not wanted.
+    Sink,
+}

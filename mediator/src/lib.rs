@@ -1,0 +1,3 @@
+//! The mediator.
+pub mod backend;
+pub mod host;

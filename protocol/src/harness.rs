@@ -1,0 +1,193 @@
+//! The test bench around a bare guest: I/O ports by which it reports, and ends.
+//!
+//! These are not a part of the device. A store to [`PORT_EXIT`] ends the VM; a store to [`PORT_RECORD`]
+//! hands the guest-physical address of a record (below 4 GiB, 8-byte aligned) to the VMM, which copies
+//! it, acts, and copies replies back into it. Each is one port exit. A record begins with a
+//! [`RecordHeader`].
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Port of the serial console (16550A).
+pub const PORT_CONSOLE: u16 = 0x3f8;
+/// 4-byte store: ends the VM. Zero is pass, anything else is fail.
+pub const PORT_EXIT: u16 = 0xca0;
+/// 4-byte store: guest-physical address of a record.
+pub const PORT_RECORD: u16 = 0xca4;
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum RecordKind {
+    /// [`PhaseBegin`]: statistics are sampled; a phase begins.
+    PhaseBegin = 1,
+    /// [`PhaseEnd`]: statistics are sampled; the phase ends.
+    PhaseEnd = 2,
+    /// [`Ratio`] or figure for the report.
+    Ratio = 3,
+    /// [`Letter`]: leave 64 bytes for the other VMs of the run.
+    Post = 4,
+    /// [`Letter`]: fetch what some VM left, waiting if need be.
+    Fetch = 5,
+    /// [`Baseline`]: run a loop on a host thread over memory that the guest has mapped.
+    Baseline = 6,
+    /// [`Panic`]: why the guest is about to exit.
+    Panic = 7,
+    /// [`RecordHeader`] alone: this virtual CPU has nothing more to do.
+    Park = 8,
+}
+
+impl RecordKind {
+    /// Decodes the wire value.
+    pub const fn from_wire(value: u32) -> Option<Self> {
+        match value {
+            1 => Some(Self::PhaseBegin),
+            2 => Some(Self::PhaseEnd),
+            3 => Some(Self::Ratio),
+            4 => Some(Self::Post),
+            5 => Some(Self::Fetch),
+            6 => Some(Self::Baseline),
+            7 => Some(Self::Panic),
+            8 => Some(Self::Park),
+            _ => None,
+        }
+    }
+}
+
+/// Head of every record.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct RecordHeader {
+    /// [`RecordKind`].
+    pub kind: u32,
+    /// Bytes of the record, head included.
+    pub bytes: u32,
+}
+
+/// What a phase exercises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum PhasePath {
+    /// Preparation and verification: may do anything.
+    Setup = 0,
+    /// Control path: exits are expected, and counted per operation.
+    Control = 1,
+    /// Data path: must not exit.
+    Data = 2,
+}
+
+/// Begin of a phase. Phases do not nest; a new begin ends an open one.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct PhaseBegin {
+    /// Head.
+    pub header: RecordHeader,
+    /// [`PhasePath`].
+    pub path: u32,
+    /// Bytes of `name` in use.
+    pub name_bytes: u32,
+    /// Name, UTF-8.
+    pub name: [u8; 48],
+}
+
+/// End of a phase.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct PhaseEnd {
+    /// Head.
+    pub header: RecordHeader,
+    /// Operations done in the phase.
+    pub operations: u64,
+    /// Bytes moved in the phase.
+    pub bytes: u64,
+    /// Doorbells the guest rang in the phase.
+    pub doorbells: u64,
+}
+
+/// A figure for the report.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Ratio {
+    /// Head.
+    pub header: RecordHeader,
+    /// The figure, as the bits of an f64.
+    pub value_bits: u64,
+    /// Bytes of `name` in use.
+    pub name_bytes: u32,
+    /// Bytes of `unit` in use; zero for a plain ratio.
+    pub unit_bytes: u32,
+    /// Name, UTF-8.
+    pub name: [u8; 64],
+    /// Unit, UTF-8.
+    pub unit: [u8; 16],
+}
+
+/// A letter between the VMs of a run.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Letter {
+    /// Head.
+    pub header: RecordHeader,
+    /// Number of the box, below 64.
+    pub slot: u32,
+    /// Fetch: milliseconds to wait. Reply: 1 if the letter was there, else 0.
+    pub wait: u32,
+    /// The letter.
+    pub data: [u8; 64],
+}
+
+/// Loops that the host can run beside the guest's own, over the same memory (crate `causeway-kernels`, `loops`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Loop {
+    /// 8-byte stores.
+    Store = 1,
+    /// 8-byte loads.
+    Load = 2,
+}
+
+/// A baseline measurement by a host thread.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Baseline {
+    /// Head.
+    pub header: RecordHeader,
+    /// [`Loop`].
+    pub kind: u32,
+    /// Passes over the memory.
+    pub passes: u32,
+    /// Guest-physical address, in the aperture or in RAM; 64-byte aligned.
+    pub address: u64,
+    /// Bytes; a multiple of 64.
+    pub bytes: u64,
+    /// Reply: time stamp counter ticks that the loop took, or zero if the memory is not mapped.
+    pub ticks: u64,
+}
+
+/// The guest's last words.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Panic {
+    /// Head.
+    pub header: RecordHeader,
+    /// Line in `file`.
+    pub line: u32,
+    /// Bytes of `file` in use.
+    pub file_bytes: u32,
+    /// Bytes of `message` in use.
+    pub message_bytes: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Source file, UTF-8.
+    pub file: [u8; 128],
+    /// Message, UTF-8, cut if longer.
+    pub message: [u8; 256],
+}
+
+const _: () = {
+    assert!(size_of::<PhaseBegin>() == 64);
+    assert!(size_of::<PhaseEnd>() == 32);
+    assert!(size_of::<Ratio>() == 104);
+    assert!(size_of::<Letter>() == 80);
+    assert!(size_of::<Baseline>() == 40);
+    assert!(size_of::<Panic>() == 408);
+};

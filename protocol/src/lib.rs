@@ -1,0 +1,68 @@
+//! What the two sides of a Causeway device agree on, and nothing else.
+//!
+//! * [`registers`]: BAR 0, and the layout of BAR 2 and BAR 4.
+//! * [`message`]: control messages. They travel in batches through guest memory; a batch costs one exit.
+//! * [`packet`]: what a command buffer holds. Packets cost no exit.
+//! * [`ring`]: how a command buffer is laid out, and the sleep/wake rule of its consumer.
+//! * [`pci`]: identity of the PCI function.
+//! * [`harness`]: ports of the test bench around a bare guest; not a part of the device.
+//!
+//! Everything is little-endian and naturally aligned, and structures carry size assertions. Reserved
+//! fields are zero; a receiver refuses anything else, so that they can be given a meaning later.
+//!
+//! A receiver on the host treats every byte as hostile: copy a structure out of shared memory once,
+//! then validate the copy.
+#![no_std]
+#![deny(missing_docs)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod boot;
+pub mod harness;
+pub mod message;
+pub mod packet;
+pub mod pci;
+pub mod registers;
+pub mod ring;
+
+/// Major version of the protocol. Sides with different majors do not talk.
+pub const VERSION_MAJOR: u16 = 1;
+/// Minor version: additions that an older side can ignore.
+pub const VERSION_MINOR: u16 = 0;
+
+/// What a mapping, an export or an import lets its holder do.
+///
+/// `Write` alone does not exist: neither KVM nor CUDA offers write-only memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u32)]
+pub enum Access {
+    /// No access: a touch is a fault (GPU) or a stray access (CPU).
+    None = 0,
+    /// Loads only.
+    Read = 1,
+    /// Loads, stores and atomics.
+    ReadWrite = 3,
+}
+
+impl Access {
+    /// Decodes the wire value; `None` (the option) for a value that means nothing.
+    pub const fn from_wire(value: u32) -> Option<Self> {
+        match value {
+            0 => Some(Self::None),
+            1 => Some(Self::Read),
+            3 => Some(Self::ReadWrite),
+            _ => None,
+        }
+    }
+
+    /// The value on the wire.
+    pub const fn wire(self) -> u32 {
+        self as u32
+    }
+
+    /// Whether everything that `wanted` allows is allowed by `self`.
+    pub const fn allows(self, wanted: Self) -> bool {
+        self as u32 & wanted as u32 == wanted as u32
+    }
+}

@@ -1,0 +1,2 @@
+//! Test kernels.
+#![no_std]
