@@ -5,7 +5,7 @@
 //! it, acts, and copies replies back into it. Each is one port exit. A record begins with a
 //! [`RecordHeader`].
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use crate::wire::structures;
 
 /// Port of the serial console (16550A).
 pub const PORT_CONSOLE: u16 = 0x3f8;
@@ -53,14 +53,100 @@ impl RecordKind {
     }
 }
 
-/// Head of every record.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub struct RecordHeader {
-    /// [`RecordKind`].
-    pub kind: u32,
-    /// Bytes of the record, head included.
-    pub bytes: u32,
+structures! {
+    /// Head of every record.
+    pub struct RecordHeader {
+        /// [`RecordKind`].
+        pub kind: u32,
+        /// Bytes of the record, head included.
+        pub bytes: u32,
+    } = 8
+
+    /// Begin of a phase. Phases do not nest; a new begin ends an open one.
+    pub struct PhaseBegin {
+        /// Head.
+        pub header: RecordHeader,
+        /// [`PhasePath`].
+        pub path: u32,
+        /// Bytes of `name` in use.
+        pub name_bytes: u32,
+        /// Name, UTF-8.
+        pub name: [u8; 48],
+    } = 64
+
+    /// End of a phase.
+    pub struct PhaseEnd {
+        /// Head.
+        pub header: RecordHeader,
+        /// Operations done in the phase.
+        pub operations: u64,
+        /// Bytes moved in the phase.
+        pub bytes: u64,
+        /// Doorbells the guest rang in the phase.
+        pub doorbells: u64,
+    } = 32
+
+    /// A figure for the report.
+    pub struct Ratio {
+        /// Head.
+        pub header: RecordHeader,
+        /// The figure, as the bits of an f64.
+        pub value_bits: u64,
+        /// Bytes of `name` in use.
+        pub name_bytes: u32,
+        /// Bytes of `unit` in use; zero for a plain ratio.
+        pub unit_bytes: u32,
+        /// Name, UTF-8.
+        pub name: [u8; 64],
+        /// Unit, UTF-8.
+        pub unit: [u8; 16],
+    } = 104
+
+    /// A letter between the VMs of a run.
+    pub struct Letter {
+        /// Head.
+        pub header: RecordHeader,
+        /// Number of the box, below 64.
+        pub slot: u32,
+        /// Fetch: milliseconds to wait. Reply: 1 if the letter was there, else 0.
+        pub wait: u32,
+        /// The letter.
+        pub data: [u8; 64],
+    } = 80
+
+    /// A baseline measurement by a host thread.
+    pub struct Baseline {
+        /// Head.
+        pub header: RecordHeader,
+        /// [`Loop`].
+        pub kind: u32,
+        /// Passes over the memory.
+        pub passes: u32,
+        /// Guest-physical address, in the aperture or in RAM; 64-byte aligned.
+        pub address: u64,
+        /// Bytes; a multiple of 64.
+        pub bytes: u64,
+        /// Reply: time stamp counter ticks that the loop took, or zero if the memory is not mapped.
+        pub ticks: u64,
+    } = 40
+
+    /// The guest's last words.
+    pub struct Panic {
+        /// Head.
+        pub header: RecordHeader,
+        /// Line in `file`.
+        pub line: u32,
+        /// Bytes of `file` in use.
+        pub file_bytes: u32,
+        /// Bytes of `message` in use.
+        pub message_bytes: u32,
+        /// Zero.
+        pub reserved: u32,
+        /// Source file, UTF-8.
+        pub file: [u8; 128],
+        /// Message, UTF-8, cut if longer.
+        pub message: [u8; 256],
+    } = 408
 }
 
 /// What a phase exercises.
@@ -75,66 +161,6 @@ pub enum PhasePath {
     Data = 2,
 }
 
-/// Begin of a phase. Phases do not nest; a new begin ends an open one.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub struct PhaseBegin {
-    /// Head.
-    pub header: RecordHeader,
-    /// [`PhasePath`].
-    pub path: u32,
-    /// Bytes of `name` in use.
-    pub name_bytes: u32,
-    /// Name, UTF-8.
-    pub name: [u8; 48],
-}
-
-/// End of a phase.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub struct PhaseEnd {
-    /// Head.
-    pub header: RecordHeader,
-    /// Operations done in the phase.
-    pub operations: u64,
-    /// Bytes moved in the phase.
-    pub bytes: u64,
-    /// Doorbells the guest rang in the phase.
-    pub doorbells: u64,
-}
-
-/// A figure for the report.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub struct Ratio {
-    /// Head.
-    pub header: RecordHeader,
-    /// The figure, as the bits of an f64.
-    pub value_bits: u64,
-    /// Bytes of `name` in use.
-    pub name_bytes: u32,
-    /// Bytes of `unit` in use; zero for a plain ratio.
-    pub unit_bytes: u32,
-    /// Name, UTF-8.
-    pub name: [u8; 64],
-    /// Unit, UTF-8.
-    pub unit: [u8; 16],
-}
-
-/// A letter between the VMs of a run.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub struct Letter {
-    /// Head.
-    pub header: RecordHeader,
-    /// Number of the box, below 64.
-    pub slot: u32,
-    /// Fetch: milliseconds to wait. Reply: 1 if the letter was there, else 0.
-    pub wait: u32,
-    /// The letter.
-    pub data: [u8; 64],
-}
-
 /// Loops that the host can run beside the guest's own, over the same memory (crate `causeway-kernels`, `loops`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
@@ -144,50 +170,3 @@ pub enum Loop {
     /// 8-byte loads.
     Load = 2,
 }
-
-/// A baseline measurement by a host thread.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub struct Baseline {
-    /// Head.
-    pub header: RecordHeader,
-    /// [`Loop`].
-    pub kind: u32,
-    /// Passes over the memory.
-    pub passes: u32,
-    /// Guest-physical address, in the aperture or in RAM; 64-byte aligned.
-    pub address: u64,
-    /// Bytes; a multiple of 64.
-    pub bytes: u64,
-    /// Reply: time stamp counter ticks that the loop took, or zero if the memory is not mapped.
-    pub ticks: u64,
-}
-
-/// The guest's last words.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub struct Panic {
-    /// Head.
-    pub header: RecordHeader,
-    /// Line in `file`.
-    pub line: u32,
-    /// Bytes of `file` in use.
-    pub file_bytes: u32,
-    /// Bytes of `message` in use.
-    pub message_bytes: u32,
-    /// Zero.
-    pub reserved: u32,
-    /// Source file, UTF-8.
-    pub file: [u8; 128],
-    /// Message, UTF-8, cut if longer.
-    pub message: [u8; 256],
-}
-
-const _: () = {
-    assert!(size_of::<PhaseBegin>() == 64);
-    assert!(size_of::<PhaseEnd>() == 32);
-    assert!(size_of::<Ratio>() == 104);
-    assert!(size_of::<Letter>() == 80);
-    assert!(size_of::<Baseline>() == 40);
-    assert!(size_of::<Panic>() == 408);
-};

@@ -25,6 +25,7 @@ pub mod packet;
 pub mod pci;
 pub mod registers;
 pub mod ring;
+pub mod wire;
 
 /// Major version of the protocol. Sides with different majors do not talk.
 pub const VERSION_MAJOR: u16 = 1;

@@ -8,7 +8,7 @@
 //! A handle of [`PREVIOUS`] stands for the handle that the most recent message in the same batch
 //! returned: allocate, map for the GPU and map for the CPU is one batch, hence one exit.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use crate::wire::{Value, structures};
 
 /// Handle that stands for the one which the latest creating message of the same batch returned.
 pub const PREVIOUS: u32 = u32::MAX;
@@ -21,31 +21,19 @@ pub const PARAMETERS_MAX: usize = 128;
 /// Length of an export token in bytes.
 pub const TOKEN_BYTES: usize = 32;
 
-/// Head of every message.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub struct Header {
-    /// [`Opcode`].
-    pub opcode: u16,
-    /// Zero.
-    pub reserved: u16,
-    /// Bytes of the whole message, head included; what the opcode wants, exactly.
-    pub length: u32,
-    /// Zero in a request; [`Status`] in a reply.
-    pub status: u32,
-    /// Zero in a request; a number that goes with the status in a reply (see [`Status`]).
-    pub detail: u32,
-}
-
 macro_rules! opcodes {
-    ($($(#[$doc:meta])* $name:ident = $value:literal, $text:literal, $request:ident => $reply:ident;)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident = $value:literal, $text:literal, $request:ident => $reply:ident;)*) => {
         /// What a message asks for.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u16)]
-        pub enum Opcode { $($(#[$doc])* $name = $value,)* }
+        pub enum Opcode { $($(#[doc = $doc])* $name = $value,)* }
 
         /// Every opcode, for tables and tests.
         pub const OPCODES: &[Opcode] = &[$(Opcode::$name,)*];
+
+        /// The opcodes with their meaning, for the documentation.
+        pub const OPCODE_VALUES: &[Value] =
+            &[$(Value { name: stringify!($name), doc: concat!($($doc,)*), value: $value },)*];
 
         impl Opcode {
             /// Decodes the wire value.
@@ -135,14 +123,18 @@ pub const fn message_bytes(opcode: Opcode) -> usize {
 }
 
 macro_rules! statuses {
-    ($($(#[$doc:meta])* $name:ident = $value:literal, $text:literal;)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident = $value:literal, $text:literal;)*) => {
         /// How a message, a batch, or a command buffer ended.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
-        pub enum Status { $($(#[$doc])* $name = $value,)* }
+        pub enum Status { $($(#[doc = $doc])* $name = $value,)* }
 
         /// Every status, for tables and tests.
         pub const STATUSES: &[Status] = &[$(Status::$name,)*];
+
+        /// The statuses with their meaning, for the documentation.
+        pub const STATUS_VALUES: &[Value] =
+            &[$(Value { name: stringify!($name), doc: concat!($($doc,)*), value: $value },)*];
 
         impl Status {
             /// Decodes the wire value.
@@ -253,24 +245,21 @@ impl MemoryKind {
     }
 }
 
-macro_rules! bodies {
-    ($($(#[$doc:meta])* pub struct $name:ident { $($(#[$fdoc:meta])* pub $field:ident: $type:ty,)* } = $size:literal)*) => {
-        $(
-            $(#[$doc])*
-            #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
-            #[repr(C)]
-            pub struct $name { $($(#[$fdoc])* pub $field: $type,)* }
-            const _: () = assert!(size_of::<$name>() == $size);
-        )*
+structures! {
+    /// Head of every message.
+    pub struct Header {
+        /// [`Opcode`].
+        pub opcode: u16,
+        /// Zero.
+        pub reserved: u16,
+        /// Bytes of the whole message, head included; what the opcode wants, exactly.
+        pub length: u32,
+        /// Zero in a request; [`Status`] in a reply.
+        pub status: u32,
+        /// Zero in a request; a number that goes with the status in a reply (see [`Status`]).
+        pub detail: u32,
+    } = 16
 
-        /// Structures of this module as (name, size, [(field, type, offset)]), for the documentation.
-        pub const STRUCTURES: &[(&str, usize, &[(&str, &str, usize)])] = &[
-            $((stringify!($name), $size, &[$((stringify!($field), stringify!($type), core::mem::offset_of!($name, $field)),)*]),)*
-        ];
-    };
-}
-
-bodies! {
     /// Version the guest speaks.
     pub struct Hello {
         /// Must equal the host's.
@@ -554,8 +543,6 @@ bodies! {
         pub timeout_ns: u64,
     } = 32
 }
-
-const _: () = assert!(size_of::<Header>() == 16);
 
 #[cfg(test)]
 mod tests {

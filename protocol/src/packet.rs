@@ -4,7 +4,7 @@
 //! straddles the end of the ring: the producer fills what is left there with one [`Opcode::Nop`].
 //! Packets of one command buffer are executed in order; between command buffers, order is made with fences.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use crate::wire::structures;
 
 /// Bytes in a unit of ring space.
 pub const UNIT_BYTES: usize = 64;
@@ -73,103 +73,77 @@ impl Opcode {
     }
 }
 
-/// Head of every packet.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
-)]
-#[repr(C)]
-pub struct Header {
-    /// [`Opcode`].
-    pub opcode: u16,
-    /// Zero.
-    pub reserved: u16,
-    /// Length of the packet in units, head included; not zero.
-    pub units: u32,
-}
+structures! {
+    /// Head of every packet.
+    pub struct Header {
+        /// [`Opcode`].
+        pub opcode: u16,
+        /// Zero.
+        pub reserved: u16,
+        /// Length of the packet in units, head included; not zero.
+        pub units: u32,
+    } = 8
 
-/// Runs a kernel. `parameter_bytes` bytes of parameters follow the structure.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
-)]
-#[repr(C)]
-pub struct Launch {
-    /// Head.
-    pub header: Header,
-    /// Function handle.
-    pub function: u32,
-    /// Dynamic shared memory in bytes.
-    pub shared_bytes: u32,
-    /// Blocks in x, y, z; none zero.
-    pub grid: [u32; 3],
-    /// Threads of a block in x, y, z; none zero.
-    pub block: [u32; 3],
-    /// Bytes of parameters; what the function's layout says, exactly.
-    pub parameter_bytes: u32,
-    /// Zero.
-    pub reserved: [u32; 5],
-}
+    /// Runs a kernel. `parameter_bytes` bytes of parameters follow the structure.
+    pub struct Launch {
+        /// Head.
+        pub header: Header,
+        /// Function handle.
+        pub function: u32,
+        /// Dynamic shared memory in bytes.
+        pub shared_bytes: u32,
+        /// Blocks in x, y, z; none zero.
+        pub grid: [u32; 3],
+        /// Threads of a block in x, y, z; none zero.
+        pub block: [u32; 3],
+        /// Bytes of parameters; what the function's layout says, exactly.
+        pub parameter_bytes: u32,
+        /// Zero.
+        pub reserved: [u32; 5],
+    } = 64
 
-/// Copies `length` bytes.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
-)]
-#[repr(C)]
-pub struct CopyRange {
-    /// Head.
-    pub header: Header,
-    /// GPU virtual address of the destination.
-    pub destination: u64,
-    /// GPU virtual address of the source.
-    pub source: u64,
-    /// Bytes; not zero.
-    pub length: u64,
-    /// Zero.
-    pub reserved: [u64; 4],
-}
+    /// Copies `length` bytes.
+    pub struct CopyRange {
+        /// Head.
+        pub header: Header,
+        /// GPU virtual address of the destination.
+        pub destination: u64,
+        /// GPU virtual address of the source.
+        pub source: u64,
+        /// Bytes; not zero.
+        pub length: u64,
+        /// Zero.
+        pub reserved: [u64; 4],
+    } = 64
 
-/// Fills `length` bytes.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
-)]
-#[repr(C)]
-pub struct Fill {
-    /// Head.
-    pub header: Header,
-    /// GPU virtual address; a multiple of `width`.
-    pub destination: u64,
-    /// Bytes; a multiple of `width`, not zero.
-    pub length: u64,
-    /// Pattern in the low `width` bytes; the rest is zero.
-    pub pattern: u32,
-    /// Bytes of the pattern: 1, 2 or 4.
-    pub width: u32,
-    /// Zero.
-    pub reserved: [u64; 4],
-}
+    /// Fills `length` bytes.
+    pub struct Fill {
+        /// Head.
+        pub header: Header,
+        /// GPU virtual address; a multiple of `width`.
+        pub destination: u64,
+        /// Bytes; a multiple of `width`, not zero.
+        pub length: u64,
+        /// Pattern in the low `width` bytes; the rest is zero.
+        pub pattern: u32,
+        /// Bytes of the pattern: 1, 2 or 4.
+        pub width: u32,
+        /// Zero.
+        pub reserved: [u64; 4],
+    } = 64
 
-/// Stores to, or waits for, a fence.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
-)]
-#[repr(C)]
-pub struct Fence {
-    /// Head.
-    pub header: Header,
-    /// GPU virtual address of the 64-bit fence; 8-byte aligned.
-    pub address: u64,
-    /// Value to store, or to wait for. Zero for a timestamp, which stores the time.
-    pub value: u64,
-    /// Zero.
-    pub reserved: [u64; 5],
+    /// Stores to, or waits for, a fence.
+    pub struct Fence {
+        /// Head.
+        pub header: Header,
+        /// GPU virtual address of the 64-bit fence; 8-byte aligned.
+        pub address: u64,
+        /// Value to store, or to wait for. Zero for a timestamp, which stores the time.
+        pub value: u64,
+        /// Zero.
+        pub reserved: [u64; 5],
+    } = 64
 }
-
-const _: () = {
-    assert!(size_of::<Header>() == 8);
-    assert!(size_of::<Launch>() == UNIT_BYTES);
-    assert!(size_of::<CopyRange>() == UNIT_BYTES);
-    assert!(size_of::<Fill>() == UNIT_BYTES);
-    assert!(size_of::<Fence>() == UNIT_BYTES);
-};
 
 /// Units of a launch packet with `parameter_bytes` bytes of parameters.
 pub const fn launch_units(parameter_bytes: usize) -> u32 {

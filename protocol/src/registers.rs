@@ -15,60 +15,6 @@ pub const RESET_KEY: u32 = u32::from_le_bytes(*b"RSET");
 /// Largest control batch in bytes.
 pub const CONTROL_BYTES_MAX: u32 = 64 * 1024;
 
-/// Registers of BAR 0, by offset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum Register {
-    /// RO. [`MAGIC`].
-    Magic = 0x00,
-    /// RO. Major version in the upper, minor in the lower half.
-    Version = 0x04,
-    /// RO. Bit set of [`features`], lower half.
-    FeaturesLow = 0x08,
-    /// RO. Bit set of [`features`], upper half.
-    FeaturesHigh = 0x0c,
-    /// RO. Bit set of [`status`].
-    Status = 0x10,
-    /// RO. Outcome of the last control batch as a [`crate::message::Status`]: `Ok`, or why the batch
-    /// as a whole could not be taken (its messages then are as they were).
-    BatchStatus = 0x14,
-    /// WO. Storing [`RESET_KEY`] ends the session with all it owns and opens a fresh one.
-    Reset = 0x18,
-    /// RW. Guest-physical address of the control area, bits 31:0; 8-byte aligned.
-    ControlBaseLow = 0x20,
-    /// RW. Guest-physical address of the control area, bits 63:32.
-    ControlBaseHigh = 0x24,
-    /// WO. Storing the length of a batch in bytes executes the messages in the control area. When the
-    /// store completes, replies are in place.
-    ControlDoorbell = 0x28,
-    /// RO. Size of the aperture (BAR 2), bits 31:0.
-    ApertureLow = 0x30,
-    /// RO. Size of the aperture (BAR 2), bits 63:32.
-    ApertureHigh = 0x34,
-    /// RO. Number of doorbells in BAR 4.
-    DoorbellCount = 0x38,
-    /// RO. Stray accesses of this guest so far, saturating.
-    StrayCount = 0x3c,
-}
-
-/// Every register, for tables and tests.
-pub const REGISTERS: [Register; 14] = [
-    Register::Magic,
-    Register::Version,
-    Register::FeaturesLow,
-    Register::FeaturesHigh,
-    Register::Status,
-    Register::BatchStatus,
-    Register::Reset,
-    Register::ControlBaseLow,
-    Register::ControlBaseHigh,
-    Register::ControlDoorbell,
-    Register::ApertureLow,
-    Register::ApertureHigh,
-    Register::DoorbellCount,
-    Register::StrayCount,
-];
-
 /// Who may do what with a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
@@ -80,42 +26,72 @@ pub enum Direction {
     ReadWrite,
 }
 
-impl Register {
-    /// The register at `offset`, if there is one.
-    pub fn at(offset: u64) -> Option<Self> {
-        REGISTERS
-            .into_iter()
-            .find(|r| u64::from(*r as u32) == offset)
-    }
+macro_rules! registers {
+    ($($(#[doc = $doc:literal])* $name:ident = $offset:literal, $direction:ident, $text:literal;)*) => {
+        /// Registers of BAR 0, by offset.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        pub enum Register { $($(#[doc = $doc])* $name = $offset,)* }
 
-    /// Loads, stores, or both.
-    pub const fn direction(self) -> Direction {
-        match self {
-            Self::Reset | Self::ControlDoorbell => Direction::WriteOnly,
-            Self::ControlBaseLow | Self::ControlBaseHigh => Direction::ReadWrite,
-            _ => Direction::ReadOnly,
-        }
-    }
+        /// Every register, for tables and tests.
+        pub const REGISTERS: &[Register] = &[$(Register::$name,)*];
 
-    /// Short name, as reports and the documentation print it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Magic => "magic",
-            Self::Version => "version",
-            Self::FeaturesLow => "features_low",
-            Self::FeaturesHigh => "features_high",
-            Self::Status => "status",
-            Self::BatchStatus => "batch_status",
-            Self::Reset => "reset",
-            Self::ControlBaseLow => "control_base_low",
-            Self::ControlBaseHigh => "control_base_high",
-            Self::ControlDoorbell => "control_doorbell",
-            Self::ApertureLow => "aperture_low",
-            Self::ApertureHigh => "aperture_high",
-            Self::DoorbellCount => "doorbell_count",
-            Self::StrayCount => "stray_count",
+        impl Register {
+            /// The register at `offset`, if there is one.
+            pub const fn at(offset: u64) -> Option<Self> {
+                match offset { $($offset => Some(Self::$name),)* _ => None }
+            }
+
+            /// Loads, stores, or both.
+            pub const fn direction(self) -> Direction {
+                match self { $(Self::$name => Direction::$direction,)* }
+            }
+
+            /// Short name, as reports and the documentation print it.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// What it holds, for the documentation.
+            pub const fn doc(self) -> &'static str {
+                match self { $(Self::$name => concat!($($doc,)*),)* }
+            }
         }
-    }
+    };
+}
+
+registers! {
+    /// [`MAGIC`].
+    Magic = 0x00, ReadOnly, "magic";
+    /// Major version in the upper, minor in the lower half.
+    Version = 0x04, ReadOnly, "version";
+    /// Bit set of [`features`], lower half.
+    FeaturesLow = 0x08, ReadOnly, "features_low";
+    /// Bit set of [`features`], upper half.
+    FeaturesHigh = 0x0c, ReadOnly, "features_high";
+    /// Bit set of [`status`].
+    Status = 0x10, ReadOnly, "status";
+    /// Outcome of the last control batch as a [`crate::message::Status`]: `Ok`, or why the batch
+    /// as a whole could not be taken (its messages then are as they were), or the status of the
+    /// message that ended it.
+    BatchStatus = 0x14, ReadOnly, "batch_status";
+    /// Storing [`RESET_KEY`] ends the session with all it owns and opens a fresh one.
+    Reset = 0x18, WriteOnly, "reset";
+    /// Guest-physical address of the control area, bits 31:0; 8-byte aligned.
+    ControlBaseLow = 0x20, ReadWrite, "control_base_low";
+    /// Guest-physical address of the control area, bits 63:32.
+    ControlBaseHigh = 0x24, ReadWrite, "control_base_high";
+    /// Storing the length of a batch in bytes executes the messages in the control area. When the
+    /// store completes, replies are in place.
+    ControlDoorbell = 0x28, WriteOnly, "control_doorbell";
+    /// Size of the aperture (BAR 2), bits 31:0.
+    ApertureLow = 0x30, ReadOnly, "aperture_low";
+    /// Size of the aperture (BAR 2), bits 63:32.
+    ApertureHigh = 0x34, ReadOnly, "aperture_high";
+    /// Number of doorbells in BAR 4.
+    DoorbellCount = 0x38, ReadOnly, "doorbell_count";
+    /// Stray accesses of this guest so far, saturating.
+    StrayCount = 0x3c, ReadOnly, "stray_count";
 }
 
 /// Bits of the feature registers.
@@ -165,7 +141,7 @@ mod tests {
 
     #[test]
     fn offsets_are_aligned_and_distinct() {
-        for (i, a) in REGISTERS.into_iter().enumerate() {
+        for (i, a) in REGISTERS.iter().copied().enumerate() {
             assert_eq!(a as u32 % 4, 0, "{}", a.name());
             assert_eq!(Register::at(u64::from(a as u32)), Some(a));
             for b in &REGISTERS[i + 1..] {

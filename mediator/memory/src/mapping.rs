@@ -164,8 +164,8 @@ impl Mapping {
 
     fn at(&self, offset: u64, bytes: u64) -> Result<*mut u8, RangeError> {
         match offset.checked_add(bytes) {
-            // SAFETY: the offset is within the mapping or one past its end.
             Some(end) if end <= self.bytes as u64 => {
+                // SAFETY: the offset is within the mapping or one past its end.
                 Ok(unsafe { self.base.as_ptr().add(offset as usize) })
             }
             _ => Err(RangeError { offset, bytes }),

@@ -129,8 +129,8 @@ impl Window {
 
     fn at(&self, offset: u64, bytes: u64) -> Result<*mut u8, MemoryError> {
         match offset.checked_add(bytes) {
-            // SAFETY: the offset is within the reservation or one past its end.
             Some(end) if end <= self.bytes as u64 && bytes != 0 => {
+                // SAFETY: the offset is within the reservation or one past its end.
                 Ok(unsafe { self.base.as_ptr().add(offset as usize) })
             }
             _ => Err(MemoryError::Range {

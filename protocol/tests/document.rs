@@ -1,0 +1,247 @@
+//! `docs/protocol.md` says what the code says: it is generated from the tables of this crate, and this
+//! test compares. To write it anew: `CAUSEWAY_BLESS=1 cargo test -p causeway-protocol --test document`.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use causeway_protocol::message::{self, Opcode};
+use causeway_protocol::registers::{self, Direction};
+use causeway_protocol::wire::{Structure, Value};
+use causeway_protocol::{boot, harness, packet, pci, ring};
+
+#[test]
+fn the_document_matches_the_code() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/protocol.md");
+    let wanted = document();
+    if std::env::var_os("CAUSEWAY_BLESS").is_some() {
+        std::fs::write(&path, &wanted).expect("docs/protocol.md can be written");
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    let line = wanted.lines().zip(found.lines()).position(|(a, b)| a != b);
+    assert!(
+        found == wanted,
+        "docs/protocol.md is out of date (first at line {line:?}); run with CAUSEWAY_BLESS=1"
+    );
+}
+
+fn document() -> String {
+    let mut out = String::from(INTRODUCTION);
+    identity(&mut out);
+    register_table(&mut out);
+    out.push_str(CONTROL);
+    value_table(&mut out, "Operations", message::OPCODE_VALUES);
+    operation_bodies(&mut out);
+    value_table(&mut out, "Statuses", message::STATUS_VALUES);
+    structure_tables(&mut out, "Control structures", message::STRUCTURES);
+    out.push_str(RING);
+    for (name, offset, writer) in [
+        ("producer position", ring::PRODUCER, "guest"),
+        ("consumer position", ring::CONSUMER, "host"),
+        ("wake position", ring::WAKE, "host"),
+        ("fault status", ring::FAULT_STATUS, "host"),
+        ("fault position", ring::FAULT_POSITION, "host"),
+    ] {
+        writeln!(out, "| {offset:#04x} | {name} | {writer} |").unwrap();
+    }
+    writeln!(
+        out,
+        "\nA ring has a power of two of units, {} to {}.\n",
+        ring::UNITS_MIN,
+        ring::UNITS_MAX
+    )
+    .unwrap();
+    packet_table(&mut out);
+    structure_tables(&mut out, "Packet structures", packet::STRUCTURES);
+    out.push_str(BENCH);
+    structure_tables(&mut out, "Boot page", boot::STRUCTURES);
+    structure_tables(&mut out, "Harness records", harness::STRUCTURES);
+    out
+}
+
+fn identity(out: &mut String) {
+    writeln!(out, "## PCI function\n").unwrap();
+    writeln!(out, "Vendor {:04x}, device {:04x} (not assigned by the PCI-SIG: experimental), class {:02x}{:02x}.\n", pci::VENDOR_ID, pci::DEVICE_ID, pci::CLASS, pci::SUBCLASS).unwrap();
+    writeln!(out, "| BAR | holds | size |\n|---|---|---|").unwrap();
+    writeln!(
+        out,
+        "| {} | control registers; every access exits | {} bytes |",
+        pci::BAR_REGISTERS,
+        registers::BAR0_BYTES
+    )
+    .unwrap();
+    writeln!(out, "| {} | aperture: allocations mapped for the CPU; no access to a mapping exits | tens of GiB, see `aperture_low` |", pci::BAR_APERTURE).unwrap();
+    writeln!(
+        out,
+        "| {} | MSI-X table at {:#x}, pending bits at {:#x}, {} doorbells from {:#x} in steps of {:#x} | {} KiB |\n",
+        pci::BAR_DOORBELLS,
+        registers::doorbells::MSIX_TABLE,
+        registers::doorbells::MSIX_PENDING,
+        registers::doorbells::COUNT,
+        registers::doorbells::FIRST,
+        registers::doorbells::STRIDE,
+        registers::doorbells::BAR4_BYTES / 1024
+    )
+    .unwrap();
+}
+
+fn register_table(out: &mut String) {
+    writeln!(out, "## Registers (BAR 0)\n\n32 bits wide, reached by aligned 4-byte accesses. Anything else loads all-ones, stores nothing, and is counted as stray.\n").unwrap();
+    writeln!(out, "| offset | name | | what |\n|---|---|---|---|").unwrap();
+    for register in registers::REGISTERS {
+        let direction = match register.direction() {
+            Direction::ReadOnly => "RO",
+            Direction::WriteOnly => "WO",
+            Direction::ReadWrite => "RW",
+        };
+        writeln!(
+            out,
+            "| {:#04x} | `{}` | {direction} | {} |",
+            *register as u32,
+            register.name(),
+            plain(register.doc())
+        )
+        .unwrap();
+    }
+    writeln!(
+        out,
+        "\n`magic` is {:#010x} (\"CWAY\"); `reset` wants {:#010x} (\"RSET\").\n",
+        registers::MAGIC,
+        registers::RESET_KEY
+    )
+    .unwrap();
+}
+
+fn value_table(out: &mut String, title: &str, values: &[Value]) {
+    writeln!(
+        out,
+        "### {title}\n\n| value | name | meaning |\n|---|---|---|"
+    )
+    .unwrap();
+    for value in values {
+        writeln!(
+            out,
+            "| {} | {} | {} |",
+            value.value,
+            value.name,
+            plain(value.doc)
+        )
+        .unwrap();
+    }
+    out.push('\n');
+}
+
+fn operation_bodies(out: &mut String) {
+    writeln!(
+        out,
+        "| operation | request | reply | message bytes |\n|---|---|---|---|"
+    )
+    .unwrap();
+    for opcode in message::OPCODES {
+        let (request, reply) = opcode.structures();
+        writeln!(
+            out,
+            "| {} | {request} | {reply} | {} |",
+            Opcode::name(*opcode),
+            message::message_bytes(*opcode)
+        )
+        .unwrap();
+    }
+    out.push('\n');
+}
+
+fn packet_table(out: &mut String) {
+    writeln!(out, "### Packets\n\n| value | name |\n|---|---|").unwrap();
+    for opcode in packet::OPCODES {
+        writeln!(out, "| {} | {} |", opcode as u16, opcode.name()).unwrap();
+    }
+    out.push('\n');
+}
+
+fn structure_tables(out: &mut String, title: &str, structures: &[Structure]) {
+    writeln!(out, "### {title}\n").unwrap();
+    for structure in structures {
+        writeln!(
+            out,
+            "**{}** ({} bytes). {}\n",
+            structure.name,
+            structure.bytes,
+            plain(structure.doc)
+        )
+        .unwrap();
+        if structure.fields.is_empty() {
+            continue;
+        }
+        writeln!(out, "| offset | field | type | what |\n|---|---|---|---|").unwrap();
+        for field in structure.fields {
+            writeln!(
+                out,
+                "| {} | {} | {} | {} |",
+                field.offset,
+                field.name,
+                field.kind,
+                plain(field.doc)
+            )
+            .unwrap();
+        }
+        out.push('\n');
+    }
+}
+
+/// Rustdoc text without its link syntax.
+fn plain(doc: &str) -> String {
+    doc.trim()
+        .replace("[`", "`")
+        .replace("`]", "`")
+        .replace("crate::", "")
+        .replace('|', "\\|")
+}
+
+const INTRODUCTION: &str = "\
+# Protocol
+
+Generated from the crate `causeway-protocol`, and compared with it by a test. Little-endian, naturally
+aligned, no padding. Reserved fields are zero; a receiver refuses anything else. Version 1.0.
+
+";
+
+const CONTROL: &str = "\
+## Control path
+
+The guest writes a batch of messages into its control area (guest RAM, named by `control_base_*`) and
+stores the length of the batch to `control_doorbell`: one exit for the batch, however large it is. Each
+message is a `Header` and a body of the fixed size of its operation, the request, which the reply
+overwrites; what the shorter of the two leaves over is zero. Messages run in order, the first that fails
+ends the batch, and those behind it get `NotRun`. Handle 0xffffffff stands for the handle that the most
+recent creating message of the same batch returned.
+
+The first message of a session is `hello`. Sides with different major versions do not talk: the refusal
+carries the host's version. Of two minors the smaller is used.
+
+";
+
+const RING: &str = "\
+## Command buffers
+
+A command buffer is host memory (or registered guest RAM): one header page, then 64-byte units. Positions
+count units since creation and do not wrap; the unit at position p lies at `4096 + 64 * (p % units)`.
+A packet is a whole number of units and does not straddle the end of the ring: a no-op fills what is left.
+
+Before the consumer sleeps it stores its position plus one as wake position, makes a full fence, and looks
+at the producer position again. The producer stores its position with release ordering, makes a full fence,
+and rings the doorbell only if the wake position lies in (old, new]. A busy queue never rings.
+
+A malformed packet, or an impossible producer position, ends its command buffer: the fault status and the
+position of the packet appear in the header page. A fault of the GPU ends the session: all its command
+buffers show `DeviceLost`.
+
+| offset | word (u64) | written by |
+|---|---|---|
+";
+
+const BENCH: &str = "\
+## Bare guests and their test bench
+
+Not a part of the device. A bare guest is entered as `boot` describes, prints to the serial console at port
+0x3f8, reports by storing the address of a record to port 0xca4, and ends by a store to port 0xca0.
+
+";
