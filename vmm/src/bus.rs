@@ -1,0 +1,424 @@
+//! Buses: which device a port or an MMIO access goes to, and what an access that goes nowhere reads.
+//!
+//! Lock order: a bus looks its device up under its own lock and has let go of it before the device is called. So a
+//! device may take any lock of its own, and may insert, move or remove ranges of any bus, during an access. A device
+//! must not hold a lock of its own that its `read` or `write` takes while it calls into a bus's *access* functions.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::sync::{Arc, PoisonError, RwLock};
+
+mod stray;
+
+pub use stray::{StrayCounters, StrayCounts};
+
+/// An address on some bus.
+pub trait Address: Copy + Send + Sync + 'static {
+    /// One past the highest address there is, or the highest of a bus that has all 64 bits.
+    const LIMIT: u64;
+    /// The plain number.
+    fn number(self) -> u64;
+}
+
+/// An I/O port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Port(pub u16);
+
+/// A guest-physical address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GuestAddress(pub u64);
+
+impl Address for Port {
+    const LIMIT: u64 = 1 << 16;
+    fn number(self) -> u64 {
+        self.0.into()
+    }
+}
+
+impl Address for GuestAddress {
+    const LIMIT: u64 = u64::MAX;
+    fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// Why an access did nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// No device has this address.
+    Unclaimed,
+    /// The access begins in one range and ends outside it.
+    CrossesEdge,
+    /// The device has no register there.
+    NoRegister,
+    /// The register cannot be accessed with this width.
+    BadSize,
+    /// The register cannot be accessed at this alignment.
+    Misaligned,
+    /// The register cannot be stored to.
+    ReadOnly,
+    /// Nothing is placed at this address of the aperture.
+    Hole,
+    /// The placement at this address of the aperture may not be written.
+    WriteForbidden,
+    /// Nothing listens to this doorbell.
+    UnboundDoorbell,
+}
+
+/// What a device says to an access: which of its registers was meant, and whether it took the access.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// Short name for counters.
+    pub register: &'static str,
+    /// Whether the access had its effect.
+    pub result: Result<(), Refusal>,
+}
+
+impl Response {
+    /// The access was good.
+    pub const fn ok(register: &'static str) -> Self {
+        Self {
+            register,
+            result: Ok(()),
+        }
+    }
+
+    /// The access did nothing.
+    pub const fn refused(refusal: Refusal) -> Self {
+        Self {
+            register: STRAY,
+            result: Err(refusal),
+        }
+    }
+}
+
+/// Register name under which refused accesses are counted.
+pub const STRAY: &str = "stray";
+
+/// A device on a bus. Accesses come from several vCPU threads at once.
+pub trait BusDevice: Send + Sync {
+    /// Short name for counters.
+    fn name(&self) -> &'static str;
+
+    /// A load at `offset` from the start of the device's range. `into` is zeroed; its length is the access width.
+    fn read(&self, offset: u64, into: &mut [u8]) -> Response;
+
+    /// A store at `offset` from the start of the device's range.
+    fn write(&self, offset: u64, from: &[u8]) -> Response;
+}
+
+/// Who was hit by an access, for the exit counters.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// Name of the device, or "unclaimed".
+    pub device: &'static str,
+    /// Name of the register, or [`STRAY`].
+    pub register: &'static str,
+    /// Why it did nothing, if so. The data of a refused load is all-ones.
+    pub result: Result<(), Refusal>,
+}
+
+/// Why a range cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BusError {
+    /// Empty, or past the end of the address space.
+    #[error("bus range {base:#x}+{bytes:#x} is empty or ends beyond the address space")]
+    Invalid {
+        /// First address.
+        base: u64,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// Something is there.
+    #[error("bus range {base:#x}+{bytes:#x} for {device} overlaps that of {other}")]
+    Overlap {
+        /// First address.
+        base: u64,
+        /// Bytes.
+        bytes: u64,
+        /// Who wants it.
+        device: &'static str,
+        /// Who has it.
+        other: &'static str,
+    },
+    /// No range begins there.
+    #[error("no bus range begins at {base:#x}")]
+    Absent {
+        /// First address.
+        base: u64,
+    },
+}
+
+/// What has a range.
+#[derive(Clone)]
+enum Claim {
+    Device(Arc<dyn BusDevice>),
+    /// Kept free of devices: guest RAM.
+    Reserved(&'static str),
+}
+
+impl Claim {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Device(device) => device.name(),
+            Self::Reserved(name) => name,
+        }
+    }
+}
+
+struct Entry {
+    bytes: u64,
+    claim: Claim,
+}
+
+/// Devices by address. Ranges do not overlap.
+pub struct Bus<A> {
+    ranges: RwLock<BTreeMap<u64, Entry>>,
+    strays: Arc<StrayCounters>,
+    address: PhantomData<fn(A)>,
+}
+
+/// The I/O ports.
+pub type PortBus = Bus<Port>;
+/// The guest-physical addresses that are not RAM.
+pub type MmioBus = Bus<GuestAddress>;
+
+impl<A: Address> Bus<A> {
+    /// An empty bus, which counts refused accesses in `strays`.
+    pub fn new(strays: Arc<StrayCounters>) -> Self {
+        Self {
+            ranges: RwLock::default(),
+            strays,
+            address: PhantomData,
+        }
+    }
+
+    /// Gives `[base, base + bytes)` to a device.
+    ///
+    /// # Errors
+    /// [`BusError::Invalid`] and [`BusError::Overlap`]; then nothing changed.
+    pub fn insert(&self, base: A, bytes: u64, device: Arc<dyn BusDevice>) -> Result<(), BusError> {
+        self.claim(base, bytes, Claim::Device(device))
+    }
+
+    /// Keeps devices away from `[base, base + bytes)`, which is guest RAM and never reaches the bus.
+    ///
+    /// # Errors
+    /// [`BusError::Invalid`] and [`BusError::Overlap`]; then nothing changed.
+    pub fn reserve(&self, base: A, bytes: u64, name: &'static str) -> Result<(), BusError> {
+        self.claim(base, bytes, Claim::Reserved(name))
+    }
+
+    /// Takes back the range that begins at `base`. An access that found the device before may still be in it.
+    ///
+    /// # Errors
+    /// [`BusError::Absent`].
+    pub fn remove(&self, base: A) -> Result<(), BusError> {
+        let base = base.number();
+        let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
+        let removed = ranges.remove(&base);
+        removed.map(drop).ok_or(BusError::Absent { base })
+    }
+
+    /// A load. `into` gets the device's data, or all-ones.
+    pub fn read(&self, address: A, into: &mut [u8]) -> Hit {
+        into.fill(0);
+        let hit = match self.find(address.number(), into.len()) {
+            Ok((device, offset)) => Self::hit(&*device, device.read(offset, into)),
+            Err(hit) => hit,
+        };
+        if let Err(refusal) = hit.result {
+            into.fill(0xff);
+            self.strays
+                .read(address.number(), into.len(), hit.device, refusal);
+        }
+        hit
+    }
+
+    /// A store. It reaches the device, or nothing happens.
+    pub fn write(&self, address: A, from: &[u8]) -> Hit {
+        let hit = match self.find(address.number(), from.len()) {
+            Ok((device, offset)) => Self::hit(&*device, device.write(offset, from)),
+            Err(hit) => hit,
+        };
+        if let Err(refusal) = hit.result {
+            self.strays
+                .write(address.number(), from.len(), hit.device, refusal);
+        }
+        hit
+    }
+
+    fn claim(&self, base: A, bytes: u64, claim: Claim) -> Result<(), BusError> {
+        let base = base.number();
+        let end = base.checked_add(bytes).filter(|end| *end <= A::LIMIT);
+        let Some(end) = end.filter(|_| bytes != 0) else {
+            return Err(BusError::Invalid { base, bytes });
+        };
+        let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
+        // Ranges do not overlap, so the last one that begins below our end is the only one that can reach into ours.
+        if let Some((start, other)) = ranges.range(..end).next_back()
+            && start + other.bytes > base
+        {
+            return Err(BusError::Overlap {
+                base,
+                bytes,
+                device: claim.name(),
+                other: other.claim.name(),
+            });
+        }
+        ranges.insert(base, Entry { bytes, claim });
+        Ok(())
+    }
+
+    /// The device that has all of an access, and the offset in its range.
+    fn find(&self, address: u64, bytes: usize) -> Result<(Arc<dyn BusDevice>, u64), Hit> {
+        let ranges = self.ranges.read().unwrap_or_else(PoisonError::into_inner);
+        let refused = |device, refusal| Hit {
+            device,
+            register: STRAY,
+            result: Err(refusal),
+        };
+        let unclaimed = refused("unclaimed", Refusal::Unclaimed);
+        let (start, entry) = ranges.range(..=address).next_back().ok_or(unclaimed)?;
+        let offset = address - start;
+        if offset >= entry.bytes {
+            return Err(unclaimed);
+        }
+        let Claim::Device(device) = &entry.claim else {
+            return Err(unclaimed);
+        };
+        if bytes as u64 > entry.bytes - offset {
+            return Err(refused(device.name(), Refusal::CrossesEdge));
+        }
+        Ok((Arc::clone(device), offset))
+    }
+
+    fn hit(device: &dyn BusDevice, response: Response) -> Hit {
+        Hit {
+            device: device.name(),
+            register: response.register,
+            result: response.result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// One 4-byte register at offset 4; remembers stores.
+    #[derive(Default)]
+    struct Cell(Mutex<Vec<u8>>);
+
+    impl BusDevice for Cell {
+        fn name(&self) -> &'static str {
+            "cell"
+        }
+        fn read(&self, offset: u64, into: &mut [u8]) -> Response {
+            if (offset, into.len()) != (4, 4) {
+                into.fill(0x11);
+                return Response::refused(Refusal::BadSize);
+            }
+            into.copy_from_slice(&[1, 2, 3, 4]);
+            Response::ok("word")
+        }
+        fn write(&self, _offset: u64, from: &[u8]) -> Response {
+            self.0.lock().unwrap().extend(from);
+            Response::ok("word")
+        }
+    }
+
+    fn bus() -> (MmioBus, Arc<StrayCounters>) {
+        let strays = Arc::new(StrayCounters::default());
+        let bus = Bus::new(Arc::clone(&strays));
+        bus.insert(GuestAddress(0x1000), 0x10, Arc::new(Cell::default()))
+            .unwrap();
+        (bus, strays)
+    }
+
+    #[test]
+    fn an_access_reaches_its_device_at_its_offset() {
+        let (bus, strays) = bus();
+        let mut data = [0; 4];
+        let hit = bus.read(GuestAddress(0x1004), &mut data);
+        assert_eq!(
+            (hit.device, hit.register, hit.result),
+            ("cell", "word", Ok(()))
+        );
+        assert_eq!(data, [1, 2, 3, 4]);
+        assert_eq!(bus.write(GuestAddress(0x1008), &[9]).result, Ok(()));
+        assert_eq!(strays.total(), 0);
+    }
+
+    #[test]
+    fn a_refused_load_is_all_ones_whatever_the_device_wrote() {
+        let (bus, strays) = bus();
+        let mut data = [0; 2];
+        let hit = bus.read(GuestAddress(0x1004), &mut data);
+        assert_eq!((hit.register, hit.result), (STRAY, Err(Refusal::BadSize)));
+        assert_eq!(data, [0xff; 2]);
+        assert_eq!(strays.total(), 1);
+    }
+
+    #[test]
+    fn what_nobody_claims_and_what_crosses_an_edge_is_refused() {
+        let (bus, strays) = bus();
+        for (address, refusal) in [
+            (0x0, Refusal::Unclaimed),
+            (0xffe, Refusal::Unclaimed),
+            (0x100e, Refusal::CrossesEdge),
+            (0x1010, Refusal::Unclaimed),
+            (u64::MAX, Refusal::Unclaimed),
+        ] {
+            let mut data = [0; 4];
+            let hit = bus.read(GuestAddress(address), &mut data);
+            assert_eq!(hit.result, Err(refusal), "{address:#x}");
+            assert_eq!(data, [0xff; 4]);
+            assert_eq!(bus.write(GuestAddress(address), &data).result, Err(refusal));
+        }
+        assert_eq!(strays.total(), 10);
+    }
+
+    #[test]
+    fn overlap_is_refused_on_either_side_and_neighbours_are_not() {
+        let (bus, _) = bus();
+        let cell = || Arc::new(Cell::default());
+        for (base, bytes) in [(0xff8, 0x9), (0x1000, 1), (0x100f, 0x100), (0x800, 0x2000)] {
+            let refused = bus.insert(GuestAddress(base), bytes, cell());
+            assert!(
+                matches!(refused, Err(BusError::Overlap { .. })),
+                "{base:#x}"
+            );
+        }
+        bus.insert(GuestAddress(0xff8), 8, cell()).unwrap();
+        bus.insert(GuestAddress(0x1010), 8, cell()).unwrap();
+        bus.reserve(GuestAddress(0), 0xff8, "ram").unwrap();
+        assert!(bus.insert(GuestAddress(0x10), 8, cell()).is_err());
+    }
+
+    #[test]
+    fn empty_and_endless_ranges_are_refused() {
+        let strays = Arc::new(StrayCounters::default());
+        let ports = PortBus::new(Arc::clone(&strays));
+        let cell = || Arc::new(Cell::default());
+        assert!(ports.insert(Port(0xffff), 1, cell()).is_ok());
+        assert!(ports.insert(Port(0xfffe), 3, cell()).is_err());
+        assert!(ports.insert(Port(0), 0, cell()).is_err());
+        let mmio = MmioBus::new(strays);
+        assert!(mmio.insert(GuestAddress(u64::MAX), 2, cell()).is_err());
+    }
+
+    #[test]
+    fn a_removed_range_can_be_had_again() {
+        let (bus, _) = bus();
+        bus.remove(GuestAddress(0x1000)).unwrap();
+        assert!(bus.remove(GuestAddress(0x1000)).is_err());
+        let hit = bus.write(GuestAddress(0x1004), &[0; 4]);
+        assert_eq!(hit.result, Err(Refusal::Unclaimed));
+        bus.insert(GuestAddress(0x1008), 0x10, Arc::new(Cell::default()))
+            .unwrap();
+    }
+}
