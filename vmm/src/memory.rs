@@ -1,0 +1,275 @@
+//! Guest RAM: where it lies, what it is made of, and bounds-checked access to it.
+//!
+//! RAM is [0, 3 GiB) and, for what is more, from 4 GiB on; the gap belongs to devices. Each of the two
+//! regions is one memory object, so that the mediator can register ranges of it with a GPU. The guest
+//! writes RAM at any time: it is copied from and to, never referred to.
+#![allow(unsafe_code)] // `build_raw` lends the mappings to vm-memory, for the image loader.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use causeway_mediator::host::RamError;
+use causeway_memory::{LARGE_PAGE_BYTES, Mapping, MemoryError, PageSize, SharedMemory};
+use causeway_protocol::Access;
+use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
+
+/// RAM below the device gap ends here at the latest.
+pub const LOW_END_MAX: u64 = 3 << 30;
+/// RAM above the device gap begins here.
+pub const HIGH_BASE: u64 = 4 << 30;
+/// Least guest RAM in bytes.
+pub const RAM_BYTES_MIN: u64 = 8 << 20;
+/// Most guest RAM in bytes: it has to end well below the aperture.
+pub const RAM_BYTES_MAX: u64 = 128 << 30;
+
+/// Why there is no guest RAM.
+#[derive(Debug, thiserror::Error)]
+pub enum RamCreateError {
+    /// The size makes no sense.
+    #[error(
+        "guest memory of {bytes} bytes is not possible: give a multiple of 1 MiB, from {} to {} MiB",
+        RAM_BYTES_MIN >> 20, limit_bytes >> 20
+    )]
+    Size {
+        /// Size asked for.
+        bytes: u64,
+        /// Most that is possible here.
+        limit_bytes: u64,
+    },
+    /// The host has no such memory.
+    #[error("cannot create guest memory of {bytes} bytes: ask for less")]
+    Create {
+        /// Size asked for.
+        bytes: u64,
+        /// Why.
+        source: MemoryError,
+    },
+}
+
+/// One contiguous range of guest RAM.
+#[derive(Debug)]
+pub struct RamRegion {
+    base: u64,
+    memory: Arc<SharedMemory>,
+    mapping: Mapping,
+}
+
+impl RamRegion {
+    fn new(name: &str, base: u64, bytes: u64, pages: PageSize) -> Result<Self, MemoryError> {
+        let memory = Arc::new(SharedMemory::new(name, bytes, pages)?);
+        let mapping = memory.map(0, bytes, Access::ReadWrite)?;
+        Ok(Self {
+            base,
+            memory,
+            mapping,
+        })
+    }
+
+    /// First guest-physical address.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Bytes.
+    pub fn bytes(&self) -> u64 {
+        self.mapping.bytes()
+    }
+
+    /// The memory object; the region is all of it.
+    pub fn memory(&self) -> &Arc<SharedMemory> {
+        &self.memory
+    }
+
+    /// First host address, for a memory slot. See [`Mapping::as_ptr`] for what may not be done with it.
+    pub fn host(&self) -> NonNull<u8> {
+        self.mapping.as_ptr()
+    }
+
+    /// Offset of `[address, address + bytes)` in the region, if it lies within.
+    fn offset(&self, address: u64, bytes: u64) -> Option<u64> {
+        let offset = address.checked_sub(self.base)?;
+        (offset.checked_add(bytes)? <= self.bytes()).then_some(offset)
+    }
+}
+
+/// All RAM of a guest.
+#[derive(Debug)]
+pub struct GuestRam {
+    low: RamRegion,
+    high: Option<RamRegion>,
+}
+
+impl GuestRam {
+    /// `bytes` bytes of zeroed RAM, in 2 MiB pages if `large_pages` is set and the host can provide them.
+    ///
+    /// # Errors
+    /// [`RamCreateError`].
+    pub fn new(name: &str, bytes: u64, large_pages: bool) -> Result<Self, RamCreateError> {
+        let limit_bytes = host_memory_bytes().clamp(RAM_BYTES_MIN, RAM_BYTES_MAX);
+        if !bytes.is_multiple_of(1 << 20) || !(RAM_BYTES_MIN..=limit_bytes).contains(&bytes) {
+            return Err(RamCreateError::Size { bytes, limit_bytes });
+        }
+        let pages = if large_pages {
+            PageSize::Large
+        } else {
+            PageSize::Small
+        };
+        let fail = |source| RamCreateError::Create { bytes, source };
+        let low_bytes = bytes.min(LOW_END_MAX);
+        let low = RamRegion::new(name, 0, low_bytes, pages).map_err(fail)?;
+        let high = (bytes > low_bytes)
+            .then(|| RamRegion::new(name, HIGH_BASE, bytes - low_bytes, pages))
+            .transpose()
+            .map_err(fail)?;
+        Ok(Self { low, high })
+    }
+
+    /// End of RAM below 3 GiB.
+    pub fn low_end(&self) -> u64 {
+        self.low.bytes()
+    }
+
+    /// End of RAM above 4 GiB, or zero if there is none.
+    pub fn high_end(&self) -> u64 {
+        self.high.as_ref().map_or(0, |r| r.base + r.bytes())
+    }
+
+    /// Bytes of RAM in all.
+    pub fn bytes(&self) -> u64 {
+        self.regions().map(RamRegion::bytes).sum()
+    }
+
+    /// The one or two regions, lowest first.
+    pub fn regions(&self) -> impl Iterator<Item = &RamRegion> {
+        std::iter::once(&self.low).chain(&self.high)
+    }
+
+    /// Copies RAM out.
+    ///
+    /// # Errors
+    /// [`RamError`], if not all of it is RAM of one region; then nothing was copied.
+    pub fn read(&self, address: u64, into: &mut [u8]) -> Result<(), RamError> {
+        let bytes = into.len() as u64;
+        let (region, offset) = self.find(address, bytes)?;
+        region
+            .mapping
+            .read(offset, into)
+            .map_err(|_| RamError { address, bytes })
+    }
+
+    /// Copies into RAM.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn write(&self, address: u64, from: &[u8]) -> Result<(), RamError> {
+        let bytes = from.len() as u64;
+        let (region, offset) = self.find(address, bytes)?;
+        region
+            .mapping
+            .write(offset, from)
+            .map_err(|_| RamError { address, bytes })
+    }
+
+    /// The memory object behind a range, and the offset in it.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn object(&self, address: u64, bytes: u64) -> Result<(Arc<SharedMemory>, u64), RamError> {
+        let (region, offset) = self.find(address, bytes)?;
+        Ok((Arc::clone(&region.memory), offset))
+    }
+
+    /// Lends RAM to code that wants vm-memory's types. What it is given must not be kept.
+    pub(crate) fn with_view<R>(
+        &self,
+        f: impl FnOnce(&GuestMemoryMmap) -> R,
+    ) -> Result<R, vm_memory::mmap::FromRangesError> {
+        let mut regions = Vec::with_capacity(2);
+        for region in self.regions() {
+            // SAFETY: the range is mapped while `self` lives, hence while `f` runs; vm-memory reaches it
+            // by volatile copies and, since it did not create the mapping, does not unmap it.
+            let raw: MmapRegion = unsafe {
+                MmapRegion::build_raw(
+                    region.host().as_ptr(),
+                    region.mapping.bytes() as usize,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_SHARED | libc::MAP_NORESERVE,
+                )
+            }?;
+            let region = GuestRegionMmap::new(raw, GuestAddress(region.base))
+                .ok_or(vm_memory::mmap::FromRangesError::InvalidGuestRegion)?;
+            regions.push(region);
+        }
+        Ok(f(&GuestMemoryMmap::from_regions(regions)?))
+    }
+
+    fn find(&self, address: u64, bytes: u64) -> Result<(&RamRegion, u64), RamError> {
+        self.regions()
+            .find_map(|region| Some((region, region.offset(address, bytes)?)))
+            .ok_or(RamError { address, bytes })
+    }
+}
+
+/// Physical memory of the host in bytes, as far as it can be told.
+fn host_memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    let bytes = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
+    bytes / LARGE_PAGE_BYTES * LARGE_PAGE_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vm_memory::Bytes;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn impossible_sizes_are_refused_with_their_numbers() {
+        for bytes in [0, 1, MIB, 7 * MIB, 8 * MIB + 1, 1 << 40, u64::MAX] {
+            let error = GuestRam::new("test", bytes, false).unwrap_err();
+            assert!(matches!(error, RamCreateError::Size { .. }), "{bytes}");
+            assert!(error.to_string().contains(&bytes.to_string()));
+        }
+    }
+
+    #[test]
+    fn copies_stay_within_ram() {
+        let ram = GuestRam::new("test", 8 * MIB, false).unwrap();
+        ram.write(8 * MIB - 4, b"last").unwrap();
+        let mut bytes = [0; 4];
+        ram.read(8 * MIB - 4, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"last");
+        for address in [8 * MIB - 3, 8 * MIB, HIGH_BASE, u64::MAX, u64::MAX - 3] {
+            let error = RamError { address, bytes: 4 };
+            assert_eq!(ram.read(address, &mut bytes), Err(error));
+            assert_eq!(ram.write(address, b"over"), Err(error));
+            assert_eq!(ram.object(address, 4).unwrap_err(), error);
+        }
+    }
+
+    #[test]
+    fn what_exceeds_three_gib_lies_above_four() {
+        let Ok(ram) = GuestRam::new("test", LOW_END_MAX + 64 * MIB, false) else {
+            eprintln!("skipped: this host has less than 3 GiB of memory");
+            return;
+        };
+        assert_eq!(ram.low_end(), LOW_END_MAX);
+        assert_eq!(ram.high_end(), HIGH_BASE + 64 * MIB);
+        ram.write(HIGH_BASE, b"high").unwrap();
+        let (memory, offset) = ram.object(HIGH_BASE + MIB, MIB).unwrap();
+        assert_eq!((memory.bytes(), offset), (64 * MIB, MIB));
+        ram.write(LOW_END_MAX, b"gap").unwrap_err();
+        ram.object(LOW_END_MAX - MIB, 2 * MIB).unwrap_err();
+    }
+
+    #[test]
+    fn the_lent_view_is_the_same_memory() {
+        let ram = GuestRam::new("test", 8 * MIB, true).unwrap();
+        ram.with_view(|view| view.write_slice(b"seen", GuestAddress(MIB)).unwrap())
+            .unwrap();
+        let mut bytes = [0; 4];
+        ram.read(MIB, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"seen");
+    }
+}
