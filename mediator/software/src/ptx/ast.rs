@@ -57,6 +57,46 @@ pub enum ScalarType {
     Pred,
 }
 
+impl ScalarType {
+    /// The type that `.name` means, without the dot.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "s8" => Self::S8,
+            "s16" => Self::S16,
+            "s32" => Self::S32,
+            "s64" => Self::S64,
+            "u8" => Self::U8,
+            "u16" => Self::U16,
+            "u32" => Self::U32,
+            "u64" => Self::U64,
+            "b8" => Self::B8,
+            "b16" => Self::B16,
+            "b32" => Self::B32,
+            "b64" => Self::B64,
+            "b128" => Self::B128,
+            "f16" => Self::F16,
+            "f16x2" => Self::F16x2,
+            "bf16" => Self::BF16,
+            "bf16x2" => Self::BF16x2,
+            "f32" => Self::F32,
+            "f64" => Self::F64,
+            "pred" => Self::Pred,
+            _ => return None,
+        })
+    }
+
+    /// Bytes of a value in memory; 1 for predicates, which memory cannot hold.
+    pub fn bytes(self) -> u32 {
+        match self {
+            Self::S8 | Self::U8 | Self::B8 | Self::Pred => 1,
+            Self::S16 | Self::U16 | Self::B16 | Self::F16 | Self::BF16 => 2,
+            Self::S32 | Self::U32 | Self::B32 | Self::F32 | Self::F16x2 | Self::BF16x2 => 4,
+            Self::S64 | Self::U64 | Self::B64 | Self::F64 => 8,
+            Self::B128 => 16,
+        }
+    }
+}
+
 /// A variable in a state space, or a kernel or function parameter (`StateSpace::Param`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variable {
@@ -87,8 +127,11 @@ pub enum Initial {
     Number(Immediate),
     /// The address of a variable (`generic(name)` included), plus an offset.
     Address {
+        /// Of the variable.
         name: String,
+        /// In bytes.
         offset: i64,
+        /// The generic address, not that within the variable's space.
         generic: bool,
     },
 }
@@ -142,7 +185,12 @@ pub enum Parameter {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
     /// `name:`
-    Label { name: String, line: u32 },
+    Label {
+        /// What branches name.
+        name: String,
+        /// Of the declaration, from 1.
+        line: u32,
+    },
     /// A variable with the function's scope.
     Variable(Variable),
     /// `.reg`
@@ -151,12 +199,20 @@ pub enum Statement {
     Instruction(Instruction),
     /// `name: .branchtargets a, b;` — targets of `brx.idx`.
     BranchTargets {
+        /// What `brx.idx` names.
         name: String,
+        /// Targets by index.
         labels: Vec<String>,
+        /// Of the declaration, from 1.
         line: u32,
     },
-    /// `name: .callprototype ...;` — only the name is kept.
-    CallPrototype { name: String, line: u32 },
+    /// `name: .callprototype ...;` or `name: .calltargets ...;`: only the name is kept.
+    CallPrototype {
+        /// What `call` names.
+        name: String,
+        /// Of the declaration, from 1.
+        line: u32,
+    },
     /// `{ ... }`: a scope of its own.
     Block(Vec<Statement>),
 }
@@ -207,10 +263,21 @@ pub enum Operand {
     Not(String),
     /// A number, its sign included.
     Immediate(Immediate),
-    /// `name+8`, `name[8]`, outside brackets.
-    NameOffset { name: String, offset: i64 },
-    /// `[base+offset]`; `base` is a register or variable, or absent for an absolute address.
-    Memory { base: Option<String>, offset: i64 },
+    /// `name+8` or `name[2]`, outside brackets. The offset is in bytes: an index has been multiplied by the element's size.
+    NameOffset {
+        /// Of a variable.
+        name: String,
+        /// In bytes.
+        offset: i64,
+    },
+    /// `[base+offset]`; `base` is a register or variable, or absent for an absolute address. What has more parts,
+    /// such as a texture's `[t, {x, y}]`, is an [`Operand::List`] of them.
+    Memory {
+        /// Register or variable.
+        base: Option<String>,
+        /// In bytes.
+        offset: i64,
+    },
     /// `{a, b, c, d}`
     Vector(Vec<Operand>),
     /// `p|q`: two destinations.

@@ -1,0 +1,58 @@
+//! What a refused module is told.
+
+use super::lexer::{Token, TokenKind};
+
+/// Characters of a token that a message shows.
+const SHOWN_CHARACTERS: usize = 48;
+
+/// Text that is not PTX, or not PTX that this parser takes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, column {column}: {reason}")]
+pub struct ParseError {
+    /// Line, from 1.
+    pub line: u32,
+    /// Column in bytes, from 1.
+    pub column: u32,
+    /// What was found there, what was expected, and the way out where one is known.
+    pub reason: String,
+}
+
+impl ParseError {
+    /// An error at `token` with a reason of its own.
+    pub(super) fn at(token: &Token<'_>, reason: impl Into<String>) -> Self {
+        Self {
+            line: token.line,
+            column: token.column,
+            reason: reason.into(),
+        }
+    }
+
+    /// `expected …, found …` at `token`.
+    pub(super) fn expected(token: &Token<'_>, expected: &str) -> Self {
+        Self::at(
+            token,
+            format!("expected {expected}, found {}", describe(token)),
+        )
+    }
+}
+
+/// A token as messages show it: quoted and cut to a length that a log can take.
+pub(super) fn describe(token: &Token<'_>) -> String {
+    let text = shorten(token.text);
+    match token.kind {
+        TokenKind::End => "the end of the text".to_owned(),
+        TokenKind::Dotted => format!("`.{text}`"),
+        TokenKind::Text => format!("the string \"{text}\""),
+        TokenKind::Word | TokenKind::Number | TokenKind::Symbol => format!("`{text}`"),
+    }
+}
+
+/// The first characters of `text`, with control characters replaced.
+pub(super) fn shorten(text: &str) -> String {
+    let clean = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let mut shown: String = text.chars().take(SHOWN_CHARACTERS).map(clean).collect();
+    if text.chars().nth(SHOWN_CHARACTERS).is_some() {
+        shown.push('…');
+    }
+    shown
+}

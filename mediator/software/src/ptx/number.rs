@@ -1,0 +1,136 @@
+//! Literals (PTX ISA, "Constants"): what the characters of a number mean.
+
+use super::ast::Immediate;
+use super::error::{ParseError, shorten};
+use super::lexer::Token;
+
+/// A value of a constant expression. PTX computes integers in 64 bits, signed unless one side is unsigned.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Value {
+    Signed(i64),
+    Unsigned(u64),
+    /// Only [`Immediate::F32`] and [`Immediate::F64`].
+    Float(Immediate),
+}
+
+impl Value {
+    /// The operand that this value becomes.
+    pub fn immediate(self) -> Immediate {
+        match self {
+            Self::Signed(value) => Immediate::Integer(i128::from(value)),
+            Self::Unsigned(value) => Immediate::Integer(i128::from(value)),
+            Self::Float(float) => float,
+        }
+    }
+}
+
+/// Reads the literal in `token`.
+pub(super) fn literal(token: &Token<'_>) -> Result<Value, ParseError> {
+    let text = token.text;
+    let refuse = |why: &str| {
+        let shown = shorten(text);
+        Err(ParseError::at(token, format!("`{shown}` {why}")))
+    };
+    let prefix = text.get(..2).unwrap_or("");
+    match prefix {
+        "0f" | "0F" => match fixed_hex(&text[2..], 8) {
+            Some(bits) => Ok(Value::Float(Immediate::F32(bits as u32))),
+            None => refuse("is no f32: `0f` wants exactly 8 hexadecimal digits"),
+        },
+        "0d" | "0D" => match fixed_hex(&text[2..], 16) {
+            Some(bits) => Ok(Value::Float(Immediate::F64(bits))),
+            None => refuse("is no f64: `0d` wants exactly 16 hexadecimal digits"),
+        },
+        _ if is_decimal_float(text) => match text.parse::<f64>() {
+            Ok(value) => Ok(Value::Float(Immediate::F64(value.to_bits()))),
+            Err(_) => refuse("is no number"),
+        },
+        _ => match integer(text) {
+            Some(value) => Ok(value),
+            None => refuse("is no integer of at most 64 bits"),
+        },
+    }
+}
+
+/// `0x`, `0b`, octal after `0`, or decimal; `U` at the end makes it unsigned.
+fn integer(text: &str) -> Option<Value> {
+    let (digits, unsigned) = match text.strip_suffix('U') {
+        Some(digits) => (digits, true),
+        None => (text, false),
+    };
+    let (digits, radix) = match digits.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (&digits[2..], 16),
+        [b'0', b'b' | b'B', ..] => (&digits[2..], 2),
+        [b'0', _, ..] => (&digits[1..], 8),
+        _ => (digits, 10),
+    };
+    // `from_str_radix` would take a sign; a literal has none.
+    if !digits.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return None;
+    }
+    let value = u64::from_str_radix(digits, radix).ok()?;
+    Some(match i64::try_from(value) {
+        Ok(value) if !unsigned => Value::Signed(value),
+        _ => Value::Unsigned(value),
+    })
+}
+
+fn is_decimal_float(text: &str) -> bool {
+    let prefixed = matches!(text.get(..2), Some("0x" | "0X" | "0b" | "0B"));
+    !prefixed && text.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E'))
+}
+
+fn fixed_hex(digits: &str, count: usize) -> Option<u64> {
+    let all = digits.len() == count && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    all.then(|| u64::from_str_radix(digits, 16).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lexer::Lexer;
+    use super::*;
+
+    fn read(text: &str) -> Result<Value, ParseError> {
+        literal(&Lexer::new(text).next().expect("one token"))
+    }
+
+    #[test]
+    fn every_notation_is_read() {
+        let cases = [
+            ("0", Value::Signed(0)),
+            ("42", Value::Signed(42)),
+            ("9U", Value::Unsigned(9)),
+            ("0x7fffffffffffffff", Value::Signed(i64::MAX)),
+            ("0X8000000000000000", Value::Unsigned(1 << 63)),
+            ("0b1011", Value::Signed(11)),
+            ("017U", Value::Unsigned(15)),
+            ("0f3F800000", Value::Float(Immediate::F32(0x3f80_0000))),
+            (
+                "0d3FF0000000000000",
+                Value::Float(Immediate::F64(1.0f64.to_bits())),
+            ),
+            ("1.5e-3", Value::Float(Immediate::F64(1.5e-3f64.to_bits()))),
+        ];
+        for (text, wanted) in cases {
+            assert_eq!(read(text), Ok(wanted), "{text}");
+        }
+    }
+
+    #[test]
+    fn malformed_numbers_are_named() {
+        for text in [
+            "0x10000000000000000",
+            "99999999999999999999",
+            "08",
+            "0b2",
+            "0f3F8000",
+            "0d3FF",
+            "12abc",
+            "0x",
+            "1.5x",
+        ] {
+            let error = read(text).expect_err(text);
+            assert!(error.reason.contains(text), "{error}");
+        }
+    }
+}

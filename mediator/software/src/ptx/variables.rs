@@ -1,0 +1,314 @@
+//! Variables, parameters and registers (PTX ISA, "State Spaces, Types, and Variables").
+
+use super::ast::{Initial, Registers, ScalarType, StateSpace, Variable};
+use super::cursor::Cursor;
+use super::error::ParseError;
+use super::expressions;
+use super::lexer::TokenKind;
+
+/// Bytes of the largest variable; keeps every size computed from one within 63 bits.
+const VARIABLE_BYTES_MAX: u64 = 1 << 48;
+/// The largest alignment in bytes.
+const ALIGN_MAX: u32 = 1 << 16;
+
+/// What stands before the names of a declaration: `.align 16 .v4 .f32`.
+struct Shape {
+    align: Option<u32>,
+    vector: u8,
+    scalar: ScalarType,
+}
+
+impl Shape {
+    fn element_bytes(&self) -> u32 {
+        self.scalar.bytes() * u32::from(self.vector)
+    }
+}
+
+/// The state space that a directive names.
+pub(super) fn state_space(name: &str) -> Option<StateSpace> {
+    Some(match name {
+        "global" => StateSpace::Global,
+        "shared" => StateSpace::Shared,
+        "local" => StateSpace::Local,
+        "const" => StateSpace::Const,
+        "param" => StateSpace::Param,
+        _ => return None,
+    })
+}
+
+/// Everything from after the state space to the `;`, which is taken.
+pub(super) fn variables(
+    cursor: &mut Cursor<'_>,
+    space: StateSpace,
+    external: bool,
+) -> Result<Vec<Variable>, ParseError> {
+    let shape = shape(cursor)?;
+    let mut declared = Vec::new();
+    loop {
+        let mut variable = declarator(cursor, space, &shape)?;
+        variable.external = external;
+        if cursor.eat("=")? {
+            initialize(cursor, &shape, &mut variable)?;
+        }
+        declared.push(variable);
+        if cursor.eat(";")? {
+            return Ok(declared);
+        }
+        cursor.expect(",", "or `;` after a variable")?;
+    }
+}
+
+/// One parameter, from after `.param`.
+pub(super) fn parameter(cursor: &mut Cursor<'_>) -> Result<Variable, ParseError> {
+    let mut shape = shape(cursor)?;
+    // `.ptr .global .align 8` describes what the parameter points to, not the parameter.
+    if cursor.eat_dotted("ptr")? {
+        while state_space(cursor.peek().text).is_some() && cursor.peek().kind == TokenKind::Dotted {
+            cursor.take()?;
+        }
+        if cursor.eat_dotted("align")? {
+            cursor.number_u32("the alignment of what the pointer points to")?;
+        }
+    }
+    if cursor.eat_dotted("align")? {
+        shape.align = Some(alignment(cursor)?);
+    }
+    declarator(cursor, StateSpace::Param, &shape)
+}
+
+/// Everything from after `.reg` to the `;`, which is taken.
+pub(super) fn registers(cursor: &mut Cursor<'_>) -> Result<Vec<Registers>, ParseError> {
+    let shape = shape(cursor)?;
+    let mut declared = Vec::new();
+    loop {
+        declared.push(register_group(cursor, &shape)?);
+        if cursor.eat(";")? {
+            return Ok(declared);
+        }
+        cursor.expect(",", "or `;` after a register")?;
+    }
+}
+
+/// One register parameter, from after `.reg`.
+pub(super) fn register_parameter(cursor: &mut Cursor<'_>) -> Result<Registers, ParseError> {
+    let shape = shape(cursor)?;
+    register_group(cursor, &shape)
+}
+
+fn register_group(cursor: &mut Cursor<'_>, shape: &Shape) -> Result<Registers, ParseError> {
+    let line = cursor.line();
+    let name = cursor.word("the name of a register")?.to_owned();
+    let count = if cursor.eat("<")? {
+        let count = cursor.number_u32("the number of registers")?;
+        cursor.expect(">", "after the number of registers")?;
+        Some(count)
+    } else {
+        None
+    };
+    Ok(Registers {
+        scalar: shape.scalar,
+        vector: shape.vector,
+        name,
+        count,
+        line,
+    })
+}
+
+/// Alignment, vector and type in any order that compilers use; the type is last.
+fn shape(cursor: &mut Cursor<'_>) -> Result<Shape, ParseError> {
+    let mut align = None;
+    let mut vector = 1;
+    loop {
+        let token = *cursor.peek();
+        if token.kind != TokenKind::Dotted {
+            break;
+        }
+        match token.text {
+            "align" => {
+                cursor.take()?;
+                align = Some(alignment(cursor)?);
+            }
+            "attribute" => {
+                cursor.take()?;
+                cursor.skip_enclosed("(", ")")?;
+            }
+            "v2" | "v4" => {
+                cursor.take()?;
+                vector = if token.text == "v2" { 2 } else { 4 };
+            }
+            _ => break,
+        }
+    }
+    let scalar = cursor.scalar_type()?;
+    Ok(Shape {
+        align,
+        vector,
+        scalar,
+    })
+}
+
+fn alignment(cursor: &mut Cursor<'_>) -> Result<u32, ParseError> {
+    let token = *cursor.peek();
+    let align = cursor.number_u32("an alignment in bytes")?;
+    if align.is_power_of_two() && align <= ALIGN_MAX {
+        return Ok(align);
+    }
+    let reason = format!("the alignment {align} is no power of two up to {ALIGN_MAX}");
+    Err(ParseError::at(&token, reason))
+}
+
+/// A name and its dimensions. `[]` as the first dimension makes `elements` 0.
+fn declarator(
+    cursor: &mut Cursor<'_>,
+    space: StateSpace,
+    shape: &Shape,
+) -> Result<Variable, ParseError> {
+    let at = *cursor.peek();
+    let name = cursor.word("the name of a variable")?;
+    let mut elements = 1_u64;
+    let mut first = true;
+    while cursor.eat("[")? {
+        if first && cursor.eat("]")? {
+            elements = 0;
+        } else {
+            let length = dimension(cursor)?;
+            // A size that is not known yet does not excuse an absurd one behind it.
+            elements = elements.saturating_mul(length);
+            cursor.expect("]", "after the number of elements")?;
+        }
+        first = false;
+    }
+    let bytes = elements.saturating_mul(u64::from(shape.element_bytes()));
+    if bytes > VARIABLE_BYTES_MAX {
+        let shown = super::error::shorten(name);
+        let reason = format!("`{shown}` has more than {VARIABLE_BYTES_MAX} bytes");
+        return Err(ParseError::at(&at, reason));
+    }
+    if shape.element_bytes() != 1 {
+        cursor.declare(name, shape.element_bytes());
+    }
+    Ok(Variable {
+        space,
+        align: shape.align.unwrap_or(shape.element_bytes()),
+        scalar: shape.scalar,
+        vector: shape.vector,
+        name: name.to_owned(),
+        elements,
+        initial: Vec::new(),
+        external: false,
+        line: at.line,
+    })
+}
+
+fn dimension(cursor: &mut Cursor<'_>) -> Result<u64, ParseError> {
+    let at = *cursor.peek();
+    let value = expressions::expression(cursor)?;
+    match value.immediate() {
+        super::ast::Immediate::Integer(length) if length > 0 => u64::try_from(length)
+            .map_err(|_| ParseError::at(&at, "the number of elements does not fit 64 bits")),
+        _ => Err(ParseError::at(
+            &at,
+            "the number of elements must be a positive integer",
+        )),
+    }
+}
+
+/// What follows `=`: one value, or values in braces.
+fn initialize(
+    cursor: &mut Cursor<'_>,
+    shape: &Shape,
+    variable: &mut Variable,
+) -> Result<(), ParseError> {
+    let at = *cursor.peek();
+    if matches!(variable.space, StateSpace::Shared | StateSpace::Local) || variable.external {
+        return Err(cursor.error("only `.global` and `.const` variables take initial values"));
+    }
+    let mut values = Vec::new();
+    if cursor.peek().is_symbol("{") {
+        braced(cursor, &mut values)?;
+    } else {
+        values.push(initial(cursor)?);
+    }
+    let per_element = u64::from(shape.vector);
+    let given = (values.len() as u64).div_ceil(per_element);
+    if variable.elements == 0 {
+        variable.elements = given;
+    }
+    if given > variable.elements {
+        let reason = format!(
+            "{} initial values for {} elements",
+            values.len(),
+            variable.elements
+        );
+        return Err(ParseError::at(&at, reason));
+    }
+    variable.initial = values;
+    Ok(())
+}
+
+/// `{a, b, {c, d}}`, flattened. Rows must all have one length: a short row would need padding of a size that
+/// the text chose, and compilers write every value or leave the rest off.
+fn braced(cursor: &mut Cursor<'_>, values: &mut Vec<Initial>) -> Result<(), ParseError> {
+    cursor.nested(|cursor| {
+        cursor.take()?;
+        let mut row_values = None;
+        loop {
+            let at = *cursor.peek();
+            if cursor.eat("}")? {
+                return Ok(());
+            }
+            let before = values.len();
+            if at.is_symbol("{") {
+                braced(cursor, values)?;
+            } else {
+                values.push(initial(cursor)?);
+            }
+            let row = values.len() - before;
+            if *row_values.get_or_insert(row) != row {
+                return Err(ParseError::at(
+                    &at,
+                    "rows of initial values differ in length: write out every value",
+                ));
+            }
+            if !cursor.peek().is_symbol("}") {
+                cursor.expect(",", "or `}` after an initial value")?;
+            }
+        }
+    })
+}
+
+/// A number, `name`, `name+4` or `generic(name)+4`.
+fn initial(cursor: &mut Cursor<'_>) -> Result<Initial, ParseError> {
+    if expressions::begins(cursor.peek()) {
+        let value = expressions::expression(cursor)?;
+        if cursor.peek().is_symbol("(") {
+            return Err(cursor.error("masked addresses in initial values are not supported"));
+        }
+        return Ok(Initial::Number(value.immediate()));
+    }
+    let mut name = cursor.word("an initial value")?;
+    let generic = name == "generic" && cursor.eat("(")?;
+    if generic {
+        name = cursor.word("a variable after `generic(`")?;
+        cursor.expect(")", "after the variable")?;
+    }
+    let mut offset = 0_i64;
+    while cursor.peek().is_symbol("+") || cursor.peek().is_symbol("-") {
+        let negative = cursor.take()?.is_symbol("-");
+        let at = *cursor.peek();
+        let term = match expressions::unary(cursor)?.immediate() {
+            super::ast::Immediate::Integer(term) => term as i64,
+            _ => return Err(ParseError::at(&at, "an offset must be an integer")),
+        };
+        offset = if negative {
+            offset.wrapping_sub(term)
+        } else {
+            offset.wrapping_add(term)
+        };
+    }
+    Ok(Initial::Address {
+        name: name.to_owned(),
+        offset,
+        generic,
+    })
+}
