@@ -1,0 +1,369 @@
+//! State of a bare virtual CPU, and the tables in guest memory that go with it.
+//!
+//! Guest code starts in 64-bit mode at CPL 3 and IOPL 3, as [`causeway_protocol::boot`] promises. CPL 3
+//! because a KVM by software runs only that at full speed; IOPL 3 so that port I/O works all the same.
+//! The interrupt descriptor table is empty: any exception ends in a triple fault, which the VMM reports.
+//!
+//! | guest-physical | what |
+//! |---|---|
+//! | 0x1000 | global descriptor table |
+//! | 0x2000 | task state segment |
+//! | 0x7000 | boot page |
+//! | 0x9000 | page tables: top level, then 512 entries of 1 GiB |
+//!
+//! A CPU without 1 GiB pages needs another 2 MiB of page tables; they lie at the end of low RAM, which
+//! the boot page then does not count as RAM.
+
+use causeway_mediator::host::RamError;
+use causeway_protocol::boot::{BOOT_PAGE, BootInfo, MAGIC};
+use kvm_bindings::{CpuId, kvm_dtable, kvm_regs, kvm_segment, kvm_sregs};
+use zerocopy::IntoBytes;
+
+use crate::memory::GuestRam;
+
+const GDT: u64 = 0x1000;
+const TSS: u64 = 0x2000;
+const TSS_BYTES: u32 = 104;
+const TOP_TABLE: u64 = 0x9000;
+const GIB_TABLE: u64 = 0xa000;
+/// Bytes of page tables that map 512 GiB in 2 MiB pages.
+const SMALL_TABLES_BYTES: u64 = 512 * 4096;
+
+const CODE: u16 = 0x1b;
+const DATA: u16 = 0x23;
+const TASK: u16 = 0x28;
+
+// Bits of control registers and EFER: AMD64 Architecture Programmer's Manual, volume 2, 3.1.
+const CR0_PE: u64 = 1 << 0;
+const CR0_MP: u64 = 1 << 1;
+const CR0_ET: u64 = 1 << 4;
+const CR0_NE: u64 = 1 << 5;
+const CR0_WP: u64 = 1 << 16;
+const CR0_PG: u64 = 1 << 31;
+const CR4_PAE: u64 = 1 << 5;
+const CR4_OSFXSR: u64 = 1 << 9;
+const CR4_OSXMMEXCPT: u64 = 1 << 10;
+const CR4_OSXSAVE: u64 = 1 << 18;
+const EFER_LME: u64 = 1 << 8;
+const EFER_LMA: u64 = 1 << 10;
+
+/// RFLAGS: IOPL 3, and the bit that is always set. Interrupts are off.
+const RFLAGS: u64 = 0x3002;
+
+// Bits of page table entries: ibid., 5.4. User bit at every level, or CPL 3 sees nothing.
+const PRESENT_WRITABLE_USER: u64 = 0b111;
+const LARGE: u64 = 1 << 7;
+
+/// What the virtual CPU offers, as far as booting depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// Pages of 1 GiB.
+    pub gib_pages: bool,
+    /// Value for XCR0, or zero if there is no XSAVE.
+    pub xcr0: u64,
+}
+
+impl Features {
+    /// Reads them out of the CPUID leaves that the guest will see.
+    pub fn of(cpuid: &CpuId) -> Self {
+        let leaf = |function: u32, index: u32| {
+            cpuid
+                .as_slice()
+                .iter()
+                .find(|e| e.function == function && e.index == index)
+        };
+        // AMD64 APM volume 3, appendix E: Fn8000_0001 EDX 26, Fn0000_0001 ECX 26, Fn0000_000D EAX.
+        let gib_pages = leaf(0x8000_0001, 0).is_some_and(|e| e.edx & (1 << 26) != 0);
+        let xsave = leaf(1, 0).is_some_and(|e| e.ecx & (1 << 26) != 0);
+        let states = leaf(0xd, 0).map_or(0, |e| u64::from(e.eax));
+        // x87, SSE and AVX; AVX has no business without SSE.
+        let xcr0 = if xsave { states & 0b111 | 0b1 } else { 0 };
+        Self { gib_pages, xcr0 }
+    }
+}
+
+/// End of the low RAM that an image and a guest may use.
+pub fn usable_low_end(ram: &GuestRam, features: Features) -> u64 {
+    if features.gib_pages {
+        ram.low_end()
+    } else {
+        ram.low_end() - SMALL_TABLES_BYTES
+    }
+}
+
+/// Writes descriptor and page tables.
+///
+/// # Errors
+/// [`RamError`], if RAM is too small for them.
+pub fn write_tables(ram: &GuestRam, features: Features) -> Result<(), RamError> {
+    ram.write(GDT, descriptors().as_bytes())?;
+    ram.write(TOP_TABLE, (GIB_TABLE | PRESENT_WRITABLE_USER).as_bytes())?;
+    if features.gib_pages {
+        return ram.write(GIB_TABLE, identity(0, 30).as_bytes());
+    }
+    let tables = usable_low_end(ram, features);
+    let mut pointers = [0; 512];
+    for (table, pointer) in (0..).zip(&mut pointers) {
+        let address = tables + table * 4096;
+        *pointer = address | PRESENT_WRITABLE_USER;
+        ram.write(address, identity(table << 30, 21).as_bytes())?;
+    }
+    ram.write(GIB_TABLE, pointers.as_bytes())
+}
+
+/// 512 entries that map consecutive pages of `1 << shift` bytes from `base` on, one to one.
+fn identity(base: u64, shift: u32) -> [u64; 512] {
+    std::array::from_fn(|i| base + ((i as u64) << shift) | PRESENT_WRITABLE_USER | LARGE)
+}
+
+/// Writes the boot page.
+///
+/// # Errors
+/// [`RamError`], if there is no RAM at [`BOOT_PAGE`].
+pub fn write_boot_page(ram: &GuestRam, info: &BootInfo) -> Result<(), RamError> {
+    ram.write(BOOT_PAGE, info.as_bytes())
+}
+
+/// A boot page with all but the host's figures filled in; `None` if the arguments do not fit.
+pub fn boot_info(arguments: &str) -> Option<BootInfo> {
+    let mut info = BootInfo {
+        magic: MAGIC,
+        ram_low_end: 0,
+        ram_high_end: 0,
+        image_end: 0,
+        tsc_khz: 0,
+        vcpus: 0,
+        vm: 0,
+        vms: 0,
+        argument_bytes: u32::try_from(arguments.len()).ok()?,
+        reserved: 0,
+        arguments: [0; 256],
+    };
+    info.arguments
+        .get_mut(..arguments.len())?
+        .copy_from_slice(arguments.as_bytes());
+    Some(info)
+}
+
+fn descriptors() -> [u64; 7] {
+    let [task_low, task_high] = task_descriptor();
+    [
+        0,
+        0x00af_9b00_0000_ffff, // CPL 0 64-bit code: nobody enters it; an empty slot would be as good
+        0x00cf_9300_0000_ffff, // CPL 0 data
+        0x00af_fb00_0000_ffff, // CODE: 64-bit, DPL 3
+        0x00cf_f300_0000_ffff, // DATA: DPL 3
+        task_low,
+        task_high,
+    ]
+}
+
+/// A 64-bit task state segment takes two slots (AMD64 APM volume 2, 4.8.3).
+fn task_descriptor() -> [u64; 2] {
+    let limit = u64::from(TSS_BYTES - 1);
+    let low = limit | (TSS & 0xff_ffff) << 16 | 0x8b << 40 | (TSS >> 24 & 0xff) << 56;
+    [low, TSS >> 32]
+}
+
+/// System registers, made out of those KVM gave the virtual CPU.
+pub fn system_registers(mut sregs: kvm_sregs, features: Features) -> kvm_sregs {
+    let data = segment(DATA, 0x3, 3);
+    sregs.cs = kvm_segment {
+        l: 1,
+        db: 0,
+        ..segment(CODE, 0xb, 3)
+    };
+    (sregs.ds, sregs.es, sregs.ss) = (data, data, data);
+    (sregs.fs, sregs.gs) = (data, data);
+    sregs.tr = kvm_segment {
+        base: TSS,
+        limit: TSS_BYTES - 1,
+        s: 0,
+        g: 0,
+        db: 0,
+        ..segment(TASK, 0xb, 0)
+    };
+    sregs.ldt = kvm_segment {
+        unusable: 1,
+        ..kvm_segment::default()
+    };
+    sregs.gdt = kvm_dtable {
+        base: GDT,
+        limit: size_of_val(&descriptors()) as u16 - 1,
+        ..kvm_dtable::default()
+    };
+    sregs.idt = kvm_dtable::default();
+    sregs.cr0 = CR0_PE | CR0_MP | CR0_ET | CR0_NE | CR0_WP | CR0_PG;
+    sregs.cr3 = TOP_TABLE;
+    sregs.cr4 = CR4_PAE | CR4_OSFXSR | CR4_OSXMMEXCPT;
+    if features.xcr0 != 0 {
+        sregs.cr4 |= CR4_OSXSAVE;
+    }
+    sregs.efer = EFER_LME | EFER_LMA;
+    sregs
+}
+
+fn segment(selector: u16, type_: u8, dpl: u8) -> kvm_segment {
+    kvm_segment {
+        base: 0,
+        limit: 0xffff_ffff,
+        selector,
+        type_,
+        present: 1,
+        dpl,
+        db: 1,
+        s: 1,
+        l: 0,
+        g: 1,
+        ..kvm_segment::default()
+    }
+}
+
+/// General registers of virtual CPU `index` at `entry`.
+pub fn registers(entry: u64, index: u32) -> kvm_regs {
+    kvm_regs {
+        rip: entry,
+        rdi: BOOT_PAGE,
+        rsi: index.into(),
+        rflags: RFLAGS,
+        ..kvm_regs::default()
+    }
+}
+
+/// The CPUID leaves for virtual CPU `index`: KVM's, with the CPU's own number in them.
+pub fn cpuid_of(supported: &CpuId, index: u32) -> CpuId {
+    let mut cpuid = supported.clone();
+    for entry in cpuid.as_mut_slice() {
+        match entry.function {
+            1 => entry.ebx = entry.ebx & 0x00ff_ffff | index << 24,
+            0xb | 0x1f => entry.edx = index,
+            _ => {}
+        }
+    }
+    cpuid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kvm_bindings::kvm_cpuid_entry2;
+
+    const WITH_GIB: Features = Features {
+        gib_pages: true,
+        xcr0: 7,
+    };
+    const WITHOUT_GIB: Features = Features {
+        gib_pages: false,
+        xcr0: 0,
+    };
+
+    fn entry(ram: &GuestRam, address: u64) -> u64 {
+        let mut bytes = [0; 8];
+        ram.read(address, &mut bytes).unwrap();
+        u64::from_le_bytes(bytes)
+    }
+
+    /// Walks the tables like a CPU, insisting on the user bit, and gives the physical address.
+    fn walk(ram: &GuestRam, address: u64) -> u64 {
+        let mut table = TOP_TABLE;
+        for shift in [39, 30, 21] {
+            let entry = entry(ram, table + (address >> shift & 511) * 8);
+            assert_eq!(
+                entry & PRESENT_WRITABLE_USER,
+                PRESENT_WRITABLE_USER,
+                "{address:#x} at {shift}"
+            );
+            let frame = entry & 0x000f_ffff_ffff_f000;
+            if entry & LARGE != 0 {
+                return frame + (address & ((1 << shift) - 1));
+            }
+            table = frame;
+        }
+        panic!("{address:#x} is not mapped by a large page");
+    }
+
+    #[test]
+    fn five_hundred_and_twelve_gib_are_mapped_one_to_one() {
+        for features in [WITH_GIB, WITHOUT_GIB] {
+            let ram = GuestRam::new("test", 8 << 20, false).unwrap();
+            write_tables(&ram, features).unwrap();
+            for address in [
+                0,
+                0x7008,
+                0x10_0000,
+                3 << 30,
+                0x40_1234_5678,
+                (512 << 30) - 1,
+            ] {
+                assert_eq!(walk(&ram, address), address);
+            }
+        }
+    }
+
+    #[test]
+    fn tables_of_small_pages_are_not_the_guests_to_use() {
+        let ram = GuestRam::new("test", 8 << 20, false).unwrap();
+        assert_eq!(usable_low_end(&ram, WITH_GIB), 8 << 20);
+        assert_eq!(usable_low_end(&ram, WITHOUT_GIB), 6 << 20);
+        write_tables(&ram, WITHOUT_GIB).unwrap();
+        assert_ne!(entry(&ram, 6 << 20), 0);
+        assert_eq!(entry(&ram, (6 << 20) - 8), 0);
+    }
+
+    #[test]
+    fn segments_say_64_bit_code_at_cpl_3() {
+        let sregs = system_registers(kvm_sregs::default(), WITH_GIB);
+        assert_eq!((sregs.cs.selector, sregs.cs.dpl, sregs.cs.l), (0x1b, 3, 1));
+        assert_eq!((sregs.ss.selector, sregs.ss.dpl), (0x23, 3));
+        assert_eq!(sregs.idt.limit, 0);
+        assert_eq!(sregs.gdt.limit, 55);
+        for (selector, dpl) in [(CODE, 3), (DATA, 3), (TASK, 0)] {
+            let descriptor = descriptors()[usize::from(selector >> 3)];
+            assert_eq!(descriptor >> 45 & 3, dpl, "selector {selector:#x}");
+            assert_eq!(descriptor >> 47 & 1, 1, "present");
+        }
+        assert_eq!(registers(0x10_0000, 2).rflags, 0x3002);
+    }
+
+    #[test]
+    fn extended_state_follows_cpuid() {
+        let leaf = |function, ecx, edx, eax| kvm_cpuid_entry2 {
+            function,
+            ecx,
+            edx,
+            eax,
+            ..Default::default()
+        };
+        let of = |leaves: &[_]| Features::of(&CpuId::from_entries(leaves).unwrap());
+        assert_eq!(of(&[]), WITHOUT_GIB);
+        let all = [
+            leaf(1, 1 << 26, 0, 0),
+            leaf(0xd, 0, 0, 0xe7),
+            leaf(0x8000_0001, 0, 1 << 26, 0),
+        ];
+        assert_eq!(of(&all), WITH_GIB);
+        assert_eq!(of(&all[1..2]).xcr0, 0, "XSAVE itself is missing");
+        assert_ne!(
+            system_registers(kvm_sregs::default(), of(&all)).cr4 & CR4_OSXSAVE,
+            0
+        );
+    }
+
+    #[test]
+    fn every_cpu_has_its_own_number() {
+        let supported = CpuId::from_entries(&[kvm_cpuid_entry2 {
+            function: 1,
+            ebx: 0xff12_3456,
+            ..Default::default()
+        }])
+        .unwrap();
+        assert_eq!(cpuid_of(&supported, 3).as_slice()[0].ebx, 0x0312_3456);
+    }
+
+    #[test]
+    fn arguments_that_do_not_fit_are_refused() {
+        assert_eq!(boot_info("abc").unwrap().argument_bytes, 3);
+        assert!(boot_info(&"a".repeat(256)).is_some());
+        assert!(boot_info(&"a".repeat(257)).is_none());
+    }
+}

@@ -1,0 +1,136 @@
+//! The VMM's own count of exits, by reason, device and register.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+/// What an exit was about. Its text is the key in reports: `mmio:registers:control_doorbell`, `signal`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ExitKey {
+    /// Reason: `io`, `mmio`, `signal`, …
+    pub reason: &'static str,
+    /// Device, or empty.
+    pub device: &'static str,
+    /// Register of the device, or empty.
+    pub register: &'static str,
+}
+
+impl ExitKey {
+    /// An exit that no device has to do with.
+    pub const fn plain(reason: &'static str) -> Self {
+        Self {
+            reason,
+            device: "",
+            register: "",
+        }
+    }
+
+    /// An exit that a device handled.
+    pub const fn device(
+        reason: &'static str,
+        device: &'static str,
+        register: &'static str,
+    ) -> Self {
+        Self {
+            reason,
+            device,
+            register,
+        }
+    }
+}
+
+impl fmt::Display for ExitKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.reason)?;
+        for part in [self.device, self.register] {
+            if !part.is_empty() {
+                write!(f, ":{part}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Exits by key.
+pub type ExitCounts = BTreeMap<ExitKey, u64>;
+
+/// Exits of one virtual CPU. It counts; anyone may read.
+#[derive(Debug, Default)]
+pub struct ExitCounters {
+    // A few dozen keys at most (names are static, and a guest cannot make new ones), of which a workload
+    // uses a handful: a linear search is quicker than hashing, and both are nothing beside an exit.
+    counts: Mutex<Vec<(ExitKey, u64)>>,
+}
+
+impl ExitCounters {
+    /// Counts one exit.
+    pub fn count(&self, key: ExitKey) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        match counts.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((key, 1)),
+        }
+    }
+
+    /// Adds all counts to `into`.
+    pub fn add_to(&self, into: &mut ExitCounts) {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        for (key, count) in &*counts {
+            *into.entry(*key).or_default() += count;
+        }
+    }
+}
+
+/// Sum over virtual CPUs.
+pub fn total<'a>(counters: impl IntoIterator<Item = &'a ExitCounters>) -> ExitCounts {
+    let mut counts = ExitCounts::new();
+    for vcpu in counters {
+        vcpu.add_to(&mut counts);
+    }
+    counts
+}
+
+/// Counts as a report has them. Keys that did not count are left out.
+pub fn named(counts: &ExitCounts) -> BTreeMap<String, u64> {
+    counts
+        .iter()
+        .filter(|(_, count)| **count != 0)
+        .map(|(key, count)| (key.to_string(), *count))
+        .collect()
+}
+
+/// What was counted between two samples. Keys that did not count are left out.
+pub fn since(earlier: &ExitCounts, later: &ExitCounts) -> ExitCounts {
+    later
+        .iter()
+        .map(|(key, count)| (*key, count - earlier.get(key).unwrap_or(&0)))
+        .filter(|(_, count)| *count != 0)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOORBELL: ExitKey = ExitKey::device("mmio", "registers", "control_doorbell");
+
+    #[test]
+    fn keys_read_like_paths() {
+        assert_eq!(DOORBELL.to_string(), "mmio:registers:control_doorbell");
+        assert_eq!(ExitKey::plain("signal").to_string(), "signal");
+    }
+
+    #[test]
+    fn differences_leave_out_what_did_not_happen() {
+        let counters = ExitCounters::default();
+        counters.count(ExitKey::plain("signal"));
+        counters.count(DOORBELL);
+        let earlier = total([&counters]);
+        counters.count(DOORBELL);
+        counters.count(DOORBELL);
+        let later = total([&counters, &ExitCounters::default()]);
+        let between = since(&earlier, &later);
+        assert_eq!(between, ExitCounts::from([(DOORBELL, 2)]));
+        assert_eq!(named(&later)["mmio:registers:control_doorbell"], 3);
+    }
+}

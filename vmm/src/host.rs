@@ -1,0 +1,150 @@
+//! What kind of host this is, for reports.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+
+/// How KVM runs guest code here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KvmKind {
+    /// Intel VMX on the bare machine.
+    Vmx,
+    /// AMD SVM on the bare machine.
+    Svm,
+    /// VMX or SVM of a machine that is itself virtual.
+    Nested,
+    /// KVM by software (PVM): needs no hardware virtualization, runs CPL 3 at full speed and interprets CPL 0.
+    Software,
+    /// KVM is here, its kind unknown.
+    Unknown,
+    /// There is no KVM.
+    Absent,
+}
+
+impl KvmKind {
+    /// In words.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Vmx => "hardware (VMX)",
+            Self::Svm => "hardware (SVM)",
+            Self::Nested => "hardware, nested in a virtual machine",
+            Self::Software => "software (PVM): no hardware virtualization used",
+            Self::Unknown => "of unknown kind",
+            Self::Absent => "absent",
+        }
+    }
+}
+
+/// The host, as reports name it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Host {
+    /// How KVM runs guest code.
+    pub kvm: KvmKind,
+    /// Kernel name and version.
+    pub kernel: String,
+    /// CPU model.
+    pub cpu: String,
+    /// Online CPUs.
+    pub cpus: usize,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// Whether objects can have 2 MiB pages.
+    pub large_pages: bool,
+}
+
+impl Host {
+    /// Looks around. Costs no more than reading a few files.
+    pub fn probe() -> Self {
+        let uname = rustix::system::uname();
+        let info = rustix::system::sysinfo();
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        Self {
+            kvm: kvm_kind(&cpuinfo, |path| Path::new(path).exists()),
+            kernel: format!(
+                "{} {}",
+                uname.sysname().to_string_lossy(),
+                uname.release().to_string_lossy()
+            ),
+            cpu: field(&cpuinfo, "model name")
+                .unwrap_or("unknown")
+                .to_owned(),
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)),
+            large_pages: causeway_memory::huge_pages_available(),
+        }
+    }
+}
+
+/// Memory of this process that is neither guest nor GPU memory, in bytes: anonymous and file pages.
+/// Guest and GPU memory are shared memory objects, which the kernel counts apart (proc(5), `RssShmem`).
+pub fn own_memory_bytes() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    Some(kib(&status, "RssAnon")? + kib(&status, "RssFile")?)
+}
+
+fn kib(status: &str, name: &str) -> Option<u64> {
+    let number = field(status, name)?.split_whitespace().next()?;
+    Some(number.parse::<u64>().ok()? << 10)
+}
+
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then(|| value.trim())
+    })
+}
+
+fn kvm_kind(cpuinfo: &str, exists: impl Fn(&str) -> bool) -> KvmKind {
+    let flags = field(cpuinfo, "flags").unwrap_or_default();
+    let has = |flag| flags.split_whitespace().any(|f| f == flag);
+    let (vmx, svm) = (has("vmx"), has("svm"));
+    match (vmx, svm, has("hypervisor")) {
+        _ if !exists("/dev/kvm") => KvmKind::Absent,
+        _ if exists("/sys/module/kvm_pvm") && !exists("/sys/module/kvm_amd") => KvmKind::Software,
+        (false, false, _) => KvmKind::Unknown,
+        (_, _, true) => KvmKind::Nested,
+        (true, _, false) => KvmKind::Vmx,
+        (false, true, false) => KvmKind::Svm,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(flags: &str, paths: &[&str]) -> KvmKind {
+        let cpuinfo = format!("model name : Some CPU\nflags\t\t: fpu {flags} sse\n");
+        kvm_kind(&cpuinfo, |path| paths.contains(&path))
+    }
+
+    #[test]
+    fn kinds_of_kvm_are_told_apart() {
+        let kvm = "/dev/kvm";
+        assert_eq!(kind("vmx", &[]), KvmKind::Absent);
+        assert_eq!(kind("vmx", &[kvm]), KvmKind::Vmx);
+        assert_eq!(kind("svm", &[kvm]), KvmKind::Svm);
+        assert_eq!(kind("svm hypervisor", &[kvm]), KvmKind::Nested);
+        assert_eq!(
+            kind("hypervisor", &[kvm, "/sys/module/kvm_pvm"]),
+            KvmKind::Software
+        );
+        assert_eq!(kind("hypervisor", &[kvm]), KvmKind::Unknown);
+    }
+
+    #[test]
+    fn this_host_has_a_kernel_and_a_processor() {
+        let host = Host::probe();
+        assert!(host.kernel.starts_with("Linux "), "{}", host.kernel);
+        assert!(host.cpus >= 1 && host.memory_bytes > 1 << 20);
+        assert!(own_memory_bytes().unwrap() > 4096);
+    }
+
+    #[test]
+    fn fields_are_found_by_their_whole_name() {
+        let status = "RssAnonX:\t 1 kB\nRssAnon:\t  300 kB\n";
+        assert_eq!(kib(status, "RssAnon"), Some(300 << 10));
+        assert_eq!(kib(status, "RssFile"), None);
+    }
+}
