@@ -1,2 +1,30 @@
-//! Test kernels.
+//! Test kernels: CUDA C, the PTX made of it, inputs, and plain Rust references.
+//!
+//! The sources are `kernels/*.cu`; `compile.py` makes `ptx/*.ptx` of them. Each [`Case`] in [`CASES`] is
+//! one launch: the module, the geometry, the buffers and arguments, what to put into the buffers, and
+//! what must be in them afterwards. The same description serves tests on the host and guests without an
+//! operating system, so nothing here allocates and nothing needs `std`. A run is always:
+//!
+//! 1. [`Case::fill`] each buffer, upload the ones that are not [`Role::Output`] (fresh memory is zero, and so is their filling);
+//! 2. launch with [`Case::parameters`];
+//! 3. [`Case::fill`] a second set, let [`Case::reference`] turn it into the expected one;
+//! 4. [`Case::compare`] each buffer, the inputs too: a kernel must leave those alone.
+//!
+//! [`special`] has the kernels that misbehave or only take time, [`loops`] the loops of loads and stores whose
+//! speed in a guest is compared with the host's.
 #![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+mod arithmetic;
+mod case;
+mod cases;
+mod functions;
+pub mod loops;
+mod random;
+pub mod special;
+mod words;
+
+pub use case::{Argument, Buffer, CASE_BYTES_MAX, Case, Mismatch, PARAMETER_BYTES_MAX, Role, Rule};
+pub use cases::{CASES, case};

@@ -1,0 +1,151 @@
+//! The loops of 8-byte loads and stores, in assembly so that a guest and its host run the same machine code.
+#![allow(unsafe_code, reason = "loops over raw memory, in assembly")]
+
+use core::arch::asm;
+
+/// Words that one turn of the loops takes; the number of words is a multiple of it.
+pub const WORDS_PER_TURN: usize = 8;
+
+/// Stores to every word in ascending order, `passes` times. Pass `p`, counted down to 1, leaves `p + i / 8` in word `i`.
+///
+/// # Safety
+///
+/// `base` must be 8-byte aligned and `words` words there writable for the duration of the call, and the caller may
+/// hold no reference to them. Others may access them meanwhile, as they would any memory of a device.
+///
+/// # Panics
+///
+/// If `words` is zero or no multiple of [`WORDS_PER_TURN`], or `passes` is zero.
+#[inline(never)]
+pub unsafe fn store(base: *mut u64, words: usize, passes: u32) {
+    check(words, passes);
+    // SAFETY: the caller vouches for the range, and the loop stays in it: `words / 8` turns of 64 bytes.
+    unsafe {
+        asm!(
+            "2:",
+            "mov {at}, {base}",
+            "mov {turns}, {all}",
+            "mov {value}, {passes}",
+            ".p2align 6",
+            "3:",
+            "mov [{at}], {value}",
+            "mov [{at} + 8], {value}",
+            "mov [{at} + 16], {value}",
+            "mov [{at} + 24], {value}",
+            "mov [{at} + 32], {value}",
+            "mov [{at} + 40], {value}",
+            "mov [{at} + 48], {value}",
+            "mov [{at} + 56], {value}",
+            "add {at}, 64",
+            "add {value}, 1",
+            "sub {turns}, 1",
+            "jnz 3b",
+            "sub {passes}, 1",
+            "jnz 2b",
+            base = in(reg) base,
+            all = in(reg) words / WORDS_PER_TURN,
+            passes = inout(reg) u64::from(passes) => _,
+            at = out(reg) _,
+            turns = out(reg) _,
+            value = out(reg) _,
+            options(nostack),
+        );
+    }
+}
+
+/// Loads every word in ascending order, `passes` times. Returns the sum of all that was loaded.
+///
+/// # Safety
+///
+/// `base` must be 8-byte aligned and `words` words there readable for the duration of the call, and the caller may
+/// hold no exclusive reference to them. Others may access them meanwhile.
+///
+/// # Panics
+///
+/// If `words` is zero or no multiple of [`WORDS_PER_TURN`], or `passes` is zero.
+#[inline(never)]
+pub unsafe fn load(base: *const u64, words: usize, passes: u32) -> u64 {
+    check(words, passes);
+    let (mut even, mut odd) = (0u64, 0u64);
+    // SAFETY: the caller vouches for the range, and the loop stays in it: `words / 8` turns of 64 bytes.
+    unsafe {
+        asm!(
+            "2:",
+            "mov {at}, {base}",
+            "mov {turns}, {all}",
+            ".p2align 6",
+            "3:",
+            "add {even}, [{at}]",
+            "add {odd}, [{at} + 8]",
+            "add {even}, [{at} + 16]",
+            "add {odd}, [{at} + 24]",
+            "add {even}, [{at} + 32]",
+            "add {odd}, [{at} + 40]",
+            "add {even}, [{at} + 48]",
+            "add {odd}, [{at} + 56]",
+            "add {at}, 64",
+            "sub {turns}, 1",
+            "jnz 3b",
+            "sub {passes:e}, 1",
+            "jnz 2b",
+            base = in(reg) base,
+            all = in(reg) words / WORDS_PER_TURN,
+            passes = inout(reg) passes => _,
+            even = inout(reg) even,
+            odd = inout(reg) odd,
+            at = out(reg) _,
+            turns = out(reg) _,
+            options(nostack, readonly),
+        );
+    }
+    even.wrapping_add(odd)
+}
+
+/// What [`load`] returns after [`store`], when nobody else writes: the words hold `1 + i / 8`.
+pub fn expected_sum(words: usize, passes: u32) -> u64 {
+    let turns = (words / WORDS_PER_TURN) as u64;
+    let one_pass = (turns.wrapping_mul(turns + 1) / 2).wrapping_mul(WORDS_PER_TURN as u64);
+    one_pass.wrapping_mul(u64::from(passes))
+}
+
+fn check(words: usize, passes: u32) {
+    assert!(
+        words != 0 && words.is_multiple_of(WORDS_PER_TURN),
+        "{words} words are no whole number of turns"
+    );
+    assert!(passes != 0, "no passes");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    #[test]
+    fn every_word_is_stored_and_loaded_and_no_other() {
+        let mut memory = vec![99u64; 8 + 512 + 8];
+        let base = memory.as_mut_ptr();
+        // SAFETY: the range lies in the vector, to which no reference lives during the call.
+        unsafe { store(base.add(8), 512, 3) };
+        assert!(
+            memory[..8]
+                .iter()
+                .chain(&memory[520..])
+                .all(|&word| word == 99)
+        );
+        for (i, &word) in memory[8..520].iter().enumerate() {
+            assert_eq!(word, 1 + i as u64 / 8);
+        }
+        // SAFETY: as above.
+        let sum = unsafe { load(memory.as_ptr().add(8), 512, 5) };
+        assert_eq!(sum, expected_sum(512, 5));
+        assert_eq!(sum, memory[8..520].iter().sum::<u64>() * 5);
+    }
+
+    #[test]
+    #[should_panic(expected = "12 words are no whole number of turns")]
+    fn a_part_of_a_turn_is_refused() {
+        // SAFETY: the call panics before it touches memory.
+        unsafe { load(core::ptr::dangling(), 12, 1) };
+    }
+}
