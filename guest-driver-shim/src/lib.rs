@@ -1,2 +1,49 @@
-//! The guest half.
+//! The guest half of Causeway: a small typed API over the device's registers, messages and rings.
+//!
+//! ```text
+//! Transport ── Device ── AddressSpace ── CommandBuffer, Module ── Function
+//!                 └──── Allocation ──── GpuMapping, CpuMapping ── Fence
+//! ```
+//!
+//! Setting things up ([`Device::call`], [`Batch`]) costs one exit per batch. Using them — loads and stores
+//! through a [`CpuMapping`], packets in a [`CommandBuffer`], looking at a [`Fence`] — costs none.
+//!
+//! The crate needs neither `std` nor an allocator. Where it runs is behind [`Transport`].
 #![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+mod command_buffer;
+mod control;
+mod device;
+mod error;
+#[cfg(test)]
+mod fake;
+mod fence;
+mod memory;
+mod module;
+pub mod pci;
+mod producer;
+mod space;
+mod transport;
+mod window;
+
+pub use causeway_protocol as protocol;
+pub use causeway_protocol::Access;
+pub use causeway_protocol::message::{MemoryKind, Status};
+pub use command_buffer::{CommandBuffer, LaunchShape};
+pub use control::{Batch, Operation, Replies, Ticket, operation};
+pub use device::{Attributes, Device, ExportToken};
+pub use error::{
+    AllocateError, BatchFull, CommandBufferError, ExportError, FencePlaceError, FreeError,
+    FunctionError, ImportError, MapError, ModuleError, OpenError, ParameterError, QueryError,
+    Refusal, RegisterError, RemapError, SpaceError, SubmitError, WaitError,
+};
+pub use fence::{Fence, Patience};
+pub use memory::{Allocation, Buffer, CpuMapping, GpuMapping, PAGE_BYTES};
+pub use module::{Function, Module, Parameters, RamRange};
+pub use producer::{Producer, RingMemory, Unit};
+pub use space::AddressSpace;
+pub use transport::{ControlArea, Transport};
+pub use window::{AccessError, RingWindow, Window};

@@ -1,0 +1,362 @@
+//! Command buffers: submission is a few stores, and no exit while the device is awake.
+
+use causeway_protocol::Access;
+use causeway_protocol::message::{self, MemoryKind, PREVIOUS, Status};
+use causeway_protocol::packet::{self, Opcode, UNIT_BYTES};
+use causeway_protocol::ring;
+use zerocopy::transmute;
+
+use crate::control::operation;
+use crate::device::Device;
+use crate::error::{CommandBufferError, Refusal, SubmitError, WaitError};
+use crate::fence::{Fence, Patience};
+use crate::memory::{Allocation, CpuMapping};
+use crate::module::Parameters;
+use crate::producer::{Producer, Unit};
+use crate::space::AddressSpace;
+use crate::window::RingWindow;
+
+/// Dimensions of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchShape {
+    /// Blocks in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y, z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory in bytes.
+    pub shared_bytes: u32,
+}
+
+/// Work for the device, executed in order.
+///
+/// Packets are written by the methods named after them and become visible to the device by
+/// [`Self::submit`]: write several, then submit once. Used by one CPU at a time.
+pub struct CommandBuffer<'d> {
+    device: &'d Device<'d>,
+    handle: u32,
+    doorbell: u32,
+    rung: u64,
+    producer: Producer<RingWindow>,
+    destroyed: bool,
+    /// The ring's memory; dropped, hence freed, after the command buffer is destroyed.
+    memory: Allocation<'d>,
+}
+
+impl<'d> CommandBuffer<'d> {
+    /// A command buffer of `units` units (a power of two from 256 to 2^20) on memory of its own. One exit.
+    ///
+    /// # Errors
+    /// [`CommandBufferError`].
+    pub fn new(space: &AddressSpace<'d>, units: u64) -> Result<Self, CommandBufferError> {
+        let device = space.device();
+        let failed = |refusal| CommandBufferError { units, refusal };
+        if !units.is_power_of_two() || !(ring::UNITS_MIN..=ring::UNITS_MAX).contains(&units) {
+            let opcode = Some(message::Opcode::CreateCommandBuffer);
+            return Err(failed(Refusal {
+                opcode,
+                status: Status::BadMemory,
+                detail: 0,
+            }));
+        }
+        let length = ring::ring_bytes(units);
+        let (allocated, made) = request(space, length);
+        let memory = Allocation::from_reply(device, &allocated.map_err(failed)?);
+        let (address, reply) = made.map_err(failed)?;
+        let mapping = CpuMapping::at(device, address.address, length).map_err(failed)?;
+        let Some(ring) = RingWindow::new(*mapping.window()) else {
+            unreachable!("the mapping has the size of a ring and begins on a page");
+        };
+        Ok(Self {
+            device,
+            handle: reply.handle,
+            doorbell: reply.doorbell,
+            rung: 0,
+            producer: Producer::new(ring),
+            destroyed: false,
+            memory,
+        })
+    }
+
+    /// Handle of this session.
+    #[must_use]
+    pub const fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// Number of its doorbell.
+    #[must_use]
+    pub const fn doorbell(&self) -> u32 {
+        self.doorbell
+    }
+
+    /// How often the doorbell has been rung.
+    #[must_use]
+    pub const fn doorbells_rung(&self) -> u64 {
+        self.rung
+    }
+
+    /// Units of the ring.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.producer.capacity()
+    }
+
+    /// Position behind the last packet written, in units since creation.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.producer.position()
+    }
+
+    /// Units that the device has not taken yet.
+    #[must_use]
+    pub fn backlog(&self) -> u64 {
+        self.producer.backlog()
+    }
+
+    /// Why and where the device has stopped taking packets, if it has.
+    #[must_use]
+    pub fn fault(&self) -> Option<(Status, u64)> {
+        self.producer.fault()
+    }
+
+    /// The ring's memory.
+    #[must_use]
+    pub fn memory(&self) -> &Allocation<'d> {
+        &self.memory
+    }
+
+    /// Runs a kernel.
+    ///
+    /// # Errors
+    /// [`SubmitError`].
+    #[inline]
+    pub fn launch<const UNITS: usize>(
+        &mut self,
+        shape: LaunchShape,
+        parameters: &Parameters<'_, UNITS>,
+    ) -> Result<(), SubmitError> {
+        if let Some(index) = parameters.missing() {
+            return Err(SubmitError::ParameterMissing { index });
+        }
+        let function = parameters.function();
+        let parameter_bytes = function.parameter_bytes();
+        let units = packet::launch_units(parameter_bytes as usize);
+        let head: Unit = transmute!(packet::Launch {
+            header: header(Opcode::Launch, units),
+            function: function.handle(),
+            shared_bytes: shape.shared_bytes,
+            grid: shape.grid,
+            block: shape.block,
+            parameter_bytes,
+            reserved: [0; 5],
+        });
+        let (device, doorbell, rung) = (self.device, self.doorbell, &mut self.rung);
+        let tail_units = u64::from(units - 1);
+        let ring = || ring_doorbell(device, doorbell, rung);
+        self.producer
+            .push_long(&head, tail_units, |i| parameters.unit(i), ring)
+    }
+
+    /// Copies `length` bytes between GPU virtual addresses whose ranges do not overlap.
+    ///
+    /// # Errors
+    /// [`SubmitError`].
+    #[inline]
+    pub fn copy(&mut self, destination: u64, source: u64, length: u64) -> Result<(), SubmitError> {
+        self.push(transmute!(packet::CopyRange {
+            header: header(Opcode::Copy, 1),
+            destination,
+            source,
+            length,
+            reserved: [0; 4],
+        }))
+    }
+
+    /// Fills `length` bytes with 32-bit words; address and length are multiples of 4.
+    ///
+    /// # Errors
+    /// [`SubmitError`].
+    #[inline]
+    pub fn fill(&mut self, destination: u64, length: u64, word: u32) -> Result<(), SubmitError> {
+        self.fill_pattern(destination, length, word, 4)
+    }
+
+    /// Fills `length` bytes with a pattern of `width` (1, 2 or 4) bytes, of which address and length are multiples.
+    ///
+    /// # Errors
+    /// [`SubmitError`].
+    #[inline]
+    pub fn fill_pattern(
+        &mut self,
+        destination: u64,
+        length: u64,
+        pattern: u32,
+        width: u32,
+    ) -> Result<(), SubmitError> {
+        self.push(transmute!(packet::Fill {
+            header: header(Opcode::Fill, 1),
+            destination,
+            length,
+            pattern,
+            width,
+            reserved: [0; 4],
+        }))
+    }
+
+    /// Releases a fence once everything before is done.
+    ///
+    /// # Errors
+    /// [`SubmitError`].
+    #[inline]
+    pub fn release(&mut self, fence: &Fence<'d>, value: u64) -> Result<(), SubmitError> {
+        self.push(fence_unit(Opcode::FenceRelease, fence.address(), value))
+    }
+
+    /// Goes on when a fence has reached `value`.
+    ///
+    /// # Errors
+    /// [`SubmitError`].
+    #[inline]
+    pub fn acquire(&mut self, fence: &Fence<'d>, value: u64) -> Result<(), SubmitError> {
+        self.push(fence_unit(Opcode::FenceAcquire, fence.address(), value))
+    }
+
+    /// Stores the device's time in nanoseconds at a GPU virtual address (8-byte aligned) once everything before is done.
+    ///
+    /// # Errors
+    /// [`SubmitError`].
+    #[inline]
+    pub fn timestamp(&mut self, address: u64) -> Result<(), SubmitError> {
+        self.push(fence_unit(Opcode::Timestamp, address, 0))
+    }
+
+    /// Does nothing.
+    ///
+    /// # Errors
+    /// [`SubmitError`].
+    #[inline]
+    pub fn nop(&mut self) -> Result<(), SubmitError> {
+        let mut unit = Unit::default();
+        unit[0] = crate::producer::head(Opcode::Nop, 1);
+        self.push(unit)
+    }
+
+    /// Writes one unit as it is: for packets that this type has no method for.
+    ///
+    /// # Errors
+    /// [`SubmitError`].
+    #[inline]
+    pub fn push(&mut self, unit: Unit) -> Result<(), SubmitError> {
+        let (device, doorbell, rung) = (self.device, self.doorbell, &mut self.rung);
+        self.producer
+            .push_unit(&unit, || ring_doorbell(device, doorbell, rung))
+    }
+
+    /// Makes everything written so far visible to the device; rings the doorbell if the device sleeps.
+    #[inline]
+    pub fn submit(&mut self) {
+        if self.producer.publish() {
+            ring_doorbell(self.device, self.doorbell, &mut self.rung);
+        }
+    }
+
+    /// Waits until a fence that this command buffer releases has reached `value`.
+    ///
+    /// # Errors
+    /// [`WaitError`]; [`WaitError::Stopped`] if the device stopped before.
+    pub fn wait(&self, fence: &Fence<'d>, value: u64, patience: Patience) -> Result<(), WaitError> {
+        fence.wait_watching(value, patience, || self.producer.fault())
+    }
+
+    /// Ends the command buffer; packets not yet executed are dropped. Two exits.
+    ///
+    /// # Errors
+    /// [`CommandBufferError`].
+    pub fn destroy(mut self) -> Result<(), CommandBufferError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), CommandBufferError> {
+        self.destroyed = true;
+        let units = self.capacity();
+        let request = message::HandleRequest {
+            handle: self.handle,
+            reserved: 0,
+        };
+        self.device
+            .call::<operation::DestroyCommandBuffer>(&request)
+            .map(drop)
+            .map_err(|refusal| CommandBufferError { units, refusal })
+    }
+}
+
+impl Drop for CommandBuffer<'_> {
+    fn drop(&mut self) {
+        if !self.destroyed {
+            // The session or the address space may be gone, and the command buffer with it.
+            let _ = self.end();
+        }
+    }
+}
+
+#[cold]
+fn ring_doorbell(device: &Device<'_>, doorbell: u32, rung: &mut u64) {
+    *rung += 1;
+    device.transport().ring_doorbell(doorbell);
+}
+
+#[inline]
+const fn header(opcode: Opcode, units: u32) -> packet::Header {
+    packet::Header {
+        opcode: opcode as u16,
+        reserved: 0,
+        units,
+    }
+}
+
+#[inline]
+fn fence_unit(opcode: Opcode, address: u64, value: u64) -> Unit {
+    transmute!(packet::Fence {
+        header: header(opcode, 1),
+        address,
+        value,
+        reserved: [0; 5]
+    })
+}
+
+type Made = (message::AddressReply, message::CommandBufferReply);
+
+/// Allocates, maps and creates in one batch.
+fn request(
+    space: &AddressSpace<'_>,
+    length: u64,
+) -> (
+    Result<message::AllocateReply, Refusal>,
+    Result<Made, Refusal>,
+) {
+    let mut batch = space.device().batch();
+    let allocate = batch.push::<operation::Allocate>(&message::Allocate {
+        size: length,
+        kind: MemoryKind::Host as u32,
+        reserved: 0,
+    });
+    let map = batch.push::<operation::MapCpu>(&message::MapCpu {
+        allocation: PREVIOUS,
+        access: Access::ReadWrite.wire(),
+        offset: 0,
+        length,
+    });
+    let create = batch.push::<operation::CreateCommandBuffer>(&message::CreateCommandBuffer {
+        space: space.handle(),
+        allocation: PREVIOUS,
+        offset: 0,
+        length,
+    });
+    let replies = batch.execute();
+    let made = replies
+        .require(map)
+        .and_then(|map| Ok((map, replies.require(create)?)));
+    (replies.require(allocate), made)
+}
+
+const _: () = assert!(size_of::<Unit>() == UNIT_BYTES);

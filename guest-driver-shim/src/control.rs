@@ -1,0 +1,298 @@
+//! Control messages: batches are written into the control area, executed by one register store (one
+//! exit, however many messages), and their replies read back.
+
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+
+use causeway_protocol::message::{self, Header, Opcode, Status, message_bytes};
+use causeway_protocol::registers::Register;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::error::{BatchFull, Refusal};
+use crate::transport::{ControlArea, Transport};
+
+/// A control operation: its opcode and the bodies that belong to it.
+pub trait Operation {
+    /// Opcode.
+    const OPCODE: Opcode;
+    /// Body of the request.
+    type Request: IntoBytes + Immutable;
+    /// Body of the reply.
+    type Reply: FromBytes + IntoBytes;
+}
+
+/// The control operations as types; named as the opcodes are.
+pub mod operation {
+    use super::{Opcode, Operation, message};
+
+    macro_rules! operations {
+        ($($name:ident: $request:ident => $reply:ident;)*) => {$(
+            #[doc = concat!("[`Opcode::", stringify!($name), "`].")]
+            #[derive(Clone, Copy, Debug)]
+            pub enum $name {}
+            impl Operation for $name {
+                const OPCODE: Opcode = Opcode::$name;
+                type Request = message::$request;
+                type Reply = message::$reply;
+            }
+            const _: () = {
+                assert!(size_of::<message::$request>() == Opcode::$name.request_bytes());
+                assert!(size_of::<message::$reply>() == Opcode::$name.reply_bytes());
+            };
+        )*};
+    }
+
+    operations! {
+        Hello: Hello => HelloReply;
+        QueryAttributes: Empty => Attributes;
+        QueryFault: Empty => FaultReport;
+        CreateSpace: Empty => HandleReply;
+        DestroySpace: HandleRequest => Empty;
+        Allocate: Allocate => AllocateReply;
+        Free: HandleRequest => Empty;
+        MapGpu: MapGpu => AddressReply;
+        UnmapGpu: SpaceAddress => Empty;
+        MapCpu: MapCpu => AddressReply;
+        UnmapCpu: SpaceAddress => Empty;
+        SetAccess: SetAccess => Empty;
+        Export: Export => Token;
+        Import: Import => AllocateReply;
+        Revoke: Token => Empty;
+        LoadModule: LoadModule => LoadModuleReply;
+        UnloadModule: HandleRequest => Empty;
+        GetFunction: GetFunction => FunctionReply;
+        CreateCommandBuffer: CreateCommandBuffer => CommandBufferReply;
+        DestroyCommandBuffer: HandleRequest => Empty;
+        RegisterRam: RegisterRam => AllocateReply;
+        Wait: Wait => Empty;
+    }
+}
+
+/// The control area and the right to use it, which one CPU has at a time.
+///
+/// The lock is a ticket lock: CPUs get it in the order in which they came.
+pub(crate) struct Control<'t> {
+    transport: &'t dyn Transport,
+    area: ControlArea,
+    next: AtomicU32,
+    serving: AtomicU32,
+}
+
+impl<'t> Control<'t> {
+    pub(crate) fn new(transport: &'t dyn Transport) -> Self {
+        let area = transport.control_area();
+        Self {
+            transport,
+            area,
+            next: AtomicU32::new(0),
+            serving: AtomicU32::new(0),
+        }
+    }
+
+    pub(crate) fn transport(&self) -> &'t dyn Transport {
+        self.transport
+    }
+
+    /// Tells the device where the control area is.
+    pub(crate) fn announce(&self) {
+        let address = self.area.address;
+        self.transport
+            .write_register(Register::ControlBaseLow, address as u32);
+        self.transport
+            .write_register(Register::ControlBaseHigh, (address >> 32) as u32);
+    }
+
+    fn lock(&self) {
+        let ticket = self.next.fetch_add(1, Ordering::Relaxed);
+        while self.serving.load(Ordering::Acquire) != ticket {
+            core::hint::spin_loop();
+        }
+    }
+
+    fn unlock(&self) {
+        // Only the holder stores to it.
+        let ticket = self.serving.load(Ordering::Relaxed);
+        self.serving
+            .store(ticket.wrapping_add(1), Ordering::Release);
+    }
+
+    pub(crate) fn batch(&self) -> Batch<'_> {
+        self.lock();
+        Batch {
+            lock: Held(self),
+            bytes: 0,
+            messages: 0,
+            overflow: None,
+        }
+    }
+}
+
+struct Held<'c>(&'c Control<'c>);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
+/// Where the reply to a message will be.
+#[derive(Clone, Copy, Debug)]
+pub struct Ticket<O> {
+    offset: usize,
+    operation: PhantomData<fn() -> O>,
+}
+
+/// Control messages that travel together: one exit for all of them.
+///
+/// A message may name [`message::PREVIOUS`] as a handle: the one that the latest creating message of the
+/// same batch returns. While a batch exists, other CPUs wait for the control area.
+#[must_use = "a batch does nothing before it is run"]
+pub struct Batch<'c> {
+    lock: Held<'c>,
+    bytes: usize,
+    messages: u32,
+    overflow: Option<BatchFull>,
+}
+
+impl<'c> Batch<'c> {
+    /// Adds a message. If it does not fit the control area, [`Self::run`] will fail.
+    pub fn push<O: Operation>(&mut self, request: &O::Request) -> Ticket<O> {
+        let area = self.lock.0.area.window;
+        let offset = self.bytes;
+        let length = message_bytes(O::OPCODE);
+        let header = Header {
+            opcode: O::OPCODE as u16,
+            length: length as u32,
+            ..Header::default()
+        };
+        let body = offset + size_of::<Header>();
+        let request = request.as_bytes();
+        let tail = length - size_of::<Header>() - request.len();
+        let written = area
+            .write(offset, header.as_bytes())
+            .and_then(|()| area.write(body, request))
+            .and_then(|()| area.zero(body + request.len(), tail));
+        match written {
+            Ok(()) => {
+                self.bytes += length;
+                self.messages += 1;
+            }
+            Err(_) => {
+                self.overflow.get_or_insert(BatchFull {
+                    wanted_bytes: offset + length,
+                    area_bytes: area.bytes(),
+                });
+            }
+        }
+        Ticket {
+            offset,
+            operation: PhantomData,
+        }
+    }
+
+    /// Executes the messages, up to the first that fails.
+    pub fn execute(self) -> Replies<'c> {
+        if let Some(full) = self.overflow {
+            let detail = full.area_bytes as u32;
+            let refusal = Refusal {
+                opcode: None,
+                status: Status::BadLength,
+                detail,
+            };
+            return Replies {
+                lock: self.lock,
+                done_bytes: 0,
+                refusal: Some(refusal),
+            };
+        }
+        fence(Ordering::Release);
+        let control = self.lock.0;
+        control
+            .transport
+            .write_register(Register::ControlDoorbell, self.bytes as u32);
+        fence(Ordering::Acquire);
+        let mut replies = Replies {
+            lock: self.lock,
+            done_bytes: 0,
+            refusal: None,
+        };
+        for _ in 0..self.messages {
+            let header: Header = replies.copy(replies.done_bytes);
+            match Opcode::from_wire(header.opcode) {
+                Some(opcode) if header.status == Status::Ok as u32 => {
+                    replies.done_bytes += message_bytes(opcode);
+                }
+                opcode => {
+                    replies.refusal = Some(refusal(opcode, header));
+                    break;
+                }
+            }
+        }
+        replies
+    }
+}
+
+fn refusal(opcode: Option<Opcode>, header: Header) -> Refusal {
+    match Status::from_wire(header.status) {
+        Some(status) => Refusal {
+            opcode,
+            status,
+            detail: header.detail,
+        },
+        None => Refusal {
+            opcode,
+            status: Status::BackEnd,
+            detail: header.status,
+        },
+    }
+}
+
+/// Replies to a batch. While they exist, other CPUs wait for the control area.
+pub struct Replies<'c> {
+    lock: Held<'c>,
+    /// Bytes of the messages that have been done.
+    done_bytes: usize,
+    refusal: Option<Refusal>,
+}
+
+impl Replies<'_> {
+    /// Why the batch ended early, if it did: messages before that one have been done, those behind it not.
+    ///
+    /// A batch that does not fit the control area is not run at all: `BadLength`, detail: bytes of the area.
+    #[must_use]
+    pub const fn refusal(&self) -> Option<Refusal> {
+        self.refusal
+    }
+
+    /// The reply to a message of this batch, if the message has been done.
+    #[must_use]
+    pub fn get<O: Operation>(&self, ticket: Ticket<O>) -> Option<O::Reply> {
+        let body = ticket.offset + size_of::<Header>();
+        (ticket.offset < self.done_bytes).then(|| self.copy(body))
+    }
+
+    /// The reply to a message of this batch.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn require<O: Operation>(&self, ticket: Ticket<O>) -> Result<O::Reply, Refusal> {
+        let none = Refusal {
+            opcode: Some(O::OPCODE),
+            status: Status::NotRun,
+            detail: 0,
+        };
+        self.get(ticket).ok_or(self.refusal.unwrap_or(none))
+    }
+
+    /// The reply body as it stands, whether or not the message has been done.
+    pub(crate) fn body<O: Operation>(&self, ticket: Ticket<O>) -> O::Reply {
+        self.copy(ticket.offset + size_of::<Header>())
+    }
+
+    fn copy<V: FromBytes + IntoBytes>(&self, offset: usize) -> V {
+        let mut value = V::new_zeroed();
+        // It lies inside: the message was written there. Were it not so, the reply would be zero.
+        let _ = self.lock.0.area.window.read(offset, value.as_mut_bytes());
+        value
+    }
+}

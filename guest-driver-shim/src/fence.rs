@@ -1,0 +1,178 @@
+//! Fences: 64-bit values that only grow, in memory that CPU and GPU both see.
+
+use causeway_protocol::message::{self, Status};
+
+use crate::control::operation;
+use crate::error::{FencePlaceError, WaitError};
+use crate::memory::{CpuMapping, GpuMapping};
+use crate::window::Window;
+
+/// Longest sleep in one message, in nanoseconds: meanwhile the control area is taken.
+const SLICE_NS: u64 = 20_000_000;
+
+/// How often a spinning wait looks whether the command buffer has stopped.
+const SPINS_PER_FAULT_CHECK: u32 = 64;
+
+/// How a wait spends its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Looks at the fence before sleeping; `u64::MAX` never sleeps.
+    pub spins: u64,
+    /// How long to sleep in all, in nanoseconds, before giving up.
+    pub timeout_ns: u64,
+}
+
+impl Default for Patience {
+    /// Spins for some tens of microseconds, which is less than an exit costs; then sleeps up to 10 s.
+    fn default() -> Self {
+        Self {
+            spins: 2_000,
+            timeout_ns: 10_000_000_000,
+        }
+    }
+}
+
+impl Patience {
+    /// Never sleeps, hence never exits. The wait ends only with the fence or with a fault.
+    pub const SPIN: Self = Self {
+        spins: u64::MAX,
+        timeout_ns: 0,
+    };
+}
+
+/// A fence.
+#[derive(Clone, Copy)]
+pub struct Fence<'d> {
+    gpu: GpuMapping<'d>,
+    address: u64,
+    word: Window,
+}
+
+impl<'d> Fence<'d> {
+    /// The fence at `offset` bytes of two mappings of the same memory; 8-byte aligned.
+    ///
+    /// # Errors
+    /// [`FencePlaceError`] if it does not lie in both, or is not aligned.
+    pub fn new(
+        gpu: &GpuMapping<'d>,
+        cpu: &CpuMapping<'d>,
+        offset: u64,
+    ) -> Result<Self, FencePlaceError> {
+        let failed = |access| FencePlaceError { access };
+        let word = cpu.window().part(offset as usize, 8).map_err(failed)?;
+        word.load_acquire(0).map_err(failed)?;
+        if offset.checked_add(8).is_none_or(|end| end > gpu.bytes()) {
+            let window_bytes = gpu.bytes() as usize;
+            return Err(failed(crate::AccessError {
+                offset: offset as usize,
+                bytes: 8,
+                window_bytes,
+            }));
+        }
+        Ok(Self {
+            gpu: *gpu,
+            address: gpu.address() + offset,
+            word,
+        })
+    }
+
+    /// GPU virtual address.
+    #[must_use]
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Value, with acquire ordering: what was released with it is visible.
+    #[inline]
+    #[must_use]
+    pub fn value(&self) -> u64 {
+        // `new` has checked it; all-ones is what a hole reads.
+        self.word.load_acquire(0).unwrap_or(u64::MAX)
+    }
+
+    /// Releases the fence from the CPU.
+    #[inline]
+    pub fn store(&self, value: u64) {
+        // `new` has checked it.
+        let _ = self.word.store_release(0, value);
+    }
+
+    /// Waits until the fence has reached `value`.
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`], [`WaitError::Refused`].
+    pub fn wait(&self, value: u64, patience: Patience) -> Result<(), WaitError> {
+        self.wait_watching(value, patience, || None)
+    }
+
+    /// As [`Self::wait`], and gives up when `fault` says that nobody will release the fence any more.
+    pub(crate) fn wait_watching(
+        &self,
+        value: u64,
+        patience: Patience,
+        fault: impl Fn() -> Option<(Status, u64)>,
+    ) -> Result<(), WaitError> {
+        let mut spins = patience.spins;
+        loop {
+            for _ in 0..SPINS_PER_FAULT_CHECK {
+                if self.value() >= value {
+                    return Ok(());
+                }
+                core::hint::spin_loop();
+            }
+            if let Some((status, position)) = fault() {
+                return if self.value() >= value {
+                    Ok(())
+                } else {
+                    Err(WaitError::Stopped { status, position })
+                };
+            }
+            if spins != u64::MAX {
+                spins = spins.saturating_sub(u64::from(SPINS_PER_FAULT_CHECK));
+            }
+            if spins == 0 {
+                return self.sleep(value, patience.timeout_ns, fault);
+            }
+        }
+    }
+
+    /// Sleeps in the host, in slices between which other CPUs get at the control area.
+    #[cold]
+    fn sleep(
+        &self,
+        value: u64,
+        timeout_ns: u64,
+        fault: impl Fn() -> Option<(Status, u64)>,
+    ) -> Result<(), WaitError> {
+        let mut left_ns = timeout_ns;
+        loop {
+            let slice_ns = left_ns.min(SLICE_NS);
+            let outcome = self.gpu.device().call::<operation::Wait>(&message::Wait {
+                space: self.gpu.space(),
+                reserved: 0,
+                address: self.address,
+                value,
+                timeout_ns: slice_ns,
+            });
+            left_ns -= slice_ns;
+            if self.value() >= value {
+                return Ok(());
+            }
+            if let Some((status, position)) = fault() {
+                return Err(WaitError::Stopped { status, position });
+            }
+            match outcome {
+                Err(refusal) if refusal.status != Status::TimedOut => {
+                    return Err(WaitError::Refused(refusal));
+                }
+                _ if left_ns == 0 => {
+                    return Err(WaitError::TimedOut {
+                        wanted: value,
+                        found: self.value(),
+                    });
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Modules, kernels, and the packing of their parameters.
+
+use core::mem::ManuallyDrop;
+
+use causeway_protocol::message::{self, FUNCTION_NAME_MAX, PARAMETERS_MAX, Parameter, Status};
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::control::operation;
+use crate::device::Device;
+use crate::error::{FunctionError, ModuleError, ParameterError, Refusal};
+use crate::producer::Unit;
+use crate::space::AddressSpace;
+
+/// A range of guest RAM, by guest-physical address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RamRange {
+    /// First guest-physical address.
+    pub address: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// A loaded module. Unloaded on drop.
+pub struct Module<'d> {
+    device: &'d Device<'d>,
+    handle: u32,
+}
+
+impl<'d> Module<'d> {
+    /// Loads the image in guest RAM at `image` into `space`. If it is refused, the reasons are written to
+    /// `log`, which may be empty.
+    ///
+    /// # Errors
+    /// [`ModuleError`], with the line and the length of the log.
+    pub fn load(
+        space: &AddressSpace<'d>,
+        image: RamRange,
+        log: RamRange,
+    ) -> Result<Self, ModuleError> {
+        let device = space.device();
+        let mut batch = device.batch();
+        let ticket = batch.push::<operation::LoadModule>(&message::LoadModule {
+            space: space.handle(),
+            log_bytes: u32::try_from(log.bytes).unwrap_or(u32::MAX),
+            image_address: image.address,
+            image_bytes: image.bytes,
+            log_address: log.address,
+        });
+        let replies = batch.execute();
+        match replies.require(ticket) {
+            Ok(reply) => Ok(Self {
+                device,
+                handle: reply.handle,
+            }),
+            Err(refusal) => {
+                let refused = refusal.status == Status::BadModule;
+                let line = if refused { refusal.detail } else { 0 };
+                let log_bytes = if refused {
+                    replies.body(ticket).log_bytes
+                } else {
+                    0
+                };
+                Err(ModuleError {
+                    line,
+                    log_bytes,
+                    refusal,
+                })
+            }
+        }
+    }
+
+    /// Handle of this session.
+    #[must_use]
+    pub const fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// Looks a kernel up by name.
+    ///
+    /// # Errors
+    /// [`FunctionError`]; a name that is too long cannot exist.
+    pub fn function(&self, name: &str) -> Result<Function<'_>, FunctionError> {
+        let module = self.handle;
+        let failed = |refusal| FunctionError { module, refusal };
+        let mut request = message::GetFunction {
+            module,
+            name_bytes: name.len() as u32,
+            name: [0; FUNCTION_NAME_MAX],
+        };
+        let Some(room) = request.name.get_mut(..name.len()) else {
+            let opcode = Some(message::Opcode::GetFunction);
+            let detail = name.len() as u32;
+            return Err(failed(Refusal {
+                opcode,
+                status: Status::NoFunction,
+                detail,
+            }));
+        };
+        room.copy_from_slice(name.as_bytes());
+        let reply = self
+            .device
+            .call::<operation::GetFunction>(&request)
+            .map_err(failed)?;
+        Ok(Function {
+            module: core::marker::PhantomData,
+            handle: reply.handle,
+            parameters: (reply.parameters as usize).min(PARAMETERS_MAX),
+            parameter_bytes: reply.parameter_bytes,
+            block_threads_max: reply.block_threads_max,
+            shared_bytes: reply.shared_bytes,
+            layout: reply.layout,
+        })
+    }
+
+    /// Unloads the module.
+    ///
+    /// # Errors
+    /// [`ModuleError`].
+    pub fn unload(self) -> Result<(), ModuleError> {
+        ManuallyDrop::new(self).release()
+    }
+
+    fn release(&self) -> Result<(), ModuleError> {
+        let handle = self.handle;
+        self.device
+            .call::<operation::UnloadModule>(&message::HandleRequest {
+                handle,
+                reserved: 0,
+            })
+            .map(drop)
+            .map_err(|refusal| ModuleError {
+                line: 0,
+                log_bytes: 0,
+                refusal,
+            })
+    }
+}
+
+impl Drop for Module<'_> {
+    fn drop(&mut self) {
+        // The session or the address space may be gone, and the module with it.
+        let _ = self.release();
+    }
+}
+
+/// A kernel of a module.
+#[derive(Clone)]
+pub struct Function<'m> {
+    module: core::marker::PhantomData<&'m ()>,
+    handle: u32,
+    parameters: usize,
+    parameter_bytes: u32,
+    block_threads_max: u32,
+    shared_bytes: u32,
+    layout: [Parameter; PARAMETERS_MAX],
+}
+
+impl Function<'_> {
+    /// Handle, as launch packets carry it.
+    #[must_use]
+    pub const fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// Bytes of the parameter block.
+    #[must_use]
+    pub const fn parameter_bytes(&self) -> u32 {
+        self.parameter_bytes
+    }
+
+    /// Threads of a block, at most.
+    #[must_use]
+    pub const fn block_threads_max(&self) -> u32 {
+        self.block_threads_max
+    }
+
+    /// Static shared memory in bytes.
+    #[must_use]
+    pub const fn shared_bytes(&self) -> u32 {
+        self.shared_bytes
+    }
+
+    /// Offset and size of each parameter.
+    #[must_use]
+    pub fn layout(&self) -> &[Parameter] {
+        &self.layout[..self.parameters]
+    }
+
+    /// An empty parameter block with room for 256 bytes.
+    ///
+    /// # Errors
+    /// [`ParameterError::BlockTooLarge`]: use [`Parameters::new`] with more room.
+    pub fn parameters(&self) -> Result<Parameters<'_, 4>, ParameterError> {
+        Parameters::new(self)
+    }
+}
+
+/// A parameter block being packed: as many ring units as `UNITS`.
+#[derive(Clone)]
+pub struct Parameters<'f, const UNITS: usize> {
+    function: &'f Function<'f>,
+    missing: u128,
+    block: [Unit; UNITS],
+}
+
+impl<'f, const UNITS: usize> Parameters<'f, UNITS> {
+    /// An empty block for `function`.
+    ///
+    /// # Errors
+    /// [`ParameterError::BlockTooLarge`] if `UNITS` units do not hold it.
+    pub fn new(function: &'f Function<'_>) -> Result<Self, ParameterError> {
+        let bytes = function.parameter_bytes as usize;
+        let room_bytes = UNITS * size_of::<Unit>();
+        if bytes > room_bytes {
+            return Err(ParameterError::BlockTooLarge { bytes, room_bytes });
+        }
+        const { assert!(PARAMETERS_MAX <= 128, "a bit for each parameter") };
+        let missing = 1_u128
+            .checked_shl(function.parameters as u32)
+            .map_or(u128::MAX, |bit| bit - 1);
+        Ok(Self {
+            function,
+            missing,
+            block: [[0; _]; UNITS],
+        })
+    }
+
+    /// Sets parameter `index`, in the order of the kernel's declaration.
+    ///
+    /// # Errors
+    /// [`ParameterError`] if there is no such parameter or it has another size than `value`.
+    pub fn set<V: IntoBytes + Immutable + ?Sized>(
+        &mut self,
+        index: usize,
+        value: &V,
+    ) -> Result<(), ParameterError> {
+        let layout = self.function.layout();
+        let Some(parameter) = layout.get(index) else {
+            return Err(ParameterError::NoSuchParameter {
+                index,
+                count: layout.len(),
+            });
+        };
+        let value = value.as_bytes();
+        let (offset, wanted_bytes) = (usize::from(parameter.offset), usize::from(parameter.size));
+        if value.len() != wanted_bytes {
+            return Err(ParameterError::WrongSize {
+                index,
+                bytes: value.len(),
+                wanted_bytes,
+            });
+        }
+        let block = self.block.as_mut_bytes();
+        let room_bytes = block.len();
+        let Some(room) = block.get_mut(offset..offset + wanted_bytes) else {
+            return Err(ParameterError::BlockTooLarge {
+                bytes: offset + wanted_bytes,
+                room_bytes,
+            });
+        };
+        room.copy_from_slice(value);
+        self.missing &= !(1 << index);
+        Ok(())
+    }
+
+    /// As [`Self::set`], for chains.
+    ///
+    /// # Errors
+    /// As [`Self::set`].
+    pub fn with<V: IntoBytes + Immutable + ?Sized>(
+        mut self,
+        index: usize,
+        value: &V,
+    ) -> Result<Self, ParameterError> {
+        self.set(index, value)?;
+        Ok(self)
+    }
+
+    pub(crate) const fn function(&self) -> &Function<'f> {
+        self.function
+    }
+
+    pub(crate) const fn missing(&self) -> Option<usize> {
+        if self.missing == 0 {
+            None
+        } else {
+            Some(self.missing.trailing_zeros() as usize)
+        }
+    }
+
+    #[inline]
+    pub(crate) fn unit(&self, index: usize) -> Unit {
+        // `new` has found room for all the units that a launch of this function has.
+        self.block.get(index).copied().unwrap_or_default()
+    }
+}
