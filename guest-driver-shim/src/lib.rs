@@ -25,6 +25,8 @@ mod memory;
 mod module;
 pub mod pci;
 mod producer;
+#[cfg(test)]
+mod scenarios;
 mod space;
 mod transport;
 mod window;
