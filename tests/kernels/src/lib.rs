@@ -10,6 +10,8 @@
 //! 3. [`Case::fill`] a second set, let [`Case::reference`] turn it into the expected one;
 //! 4. [`Case::compare`] each buffer, the inputs too: a kernel must leave those alone.
 //!
+//! The references were compared with an NVIDIA H200 (driver 580): every case agrees, within its rules.
+//!
 //! [`special`] has the kernels that misbehave or only take time, [`loops`] the loops of loads and stores whose
 //! speed in a guest is compared with the host's.
 #![no_std]

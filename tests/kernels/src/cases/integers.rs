@@ -84,7 +84,7 @@ fn digest(mut key: u64) -> u64 {
         let product = u128::from(key) * 0x9e37_79b9_7f4a_7c15;
         key = product as u64 ^ (product >> 64) as u64;
         let (mut a, mut b) = (key as u32, (key >> 32) as u32);
-        a = ((join(b, a) << (round * 5 + 3)) >> 32) as u32;
+        a = ((join(b, a) << ((round * 5 + 3) & 31)) >> 32) as u32;
         b = (join(b, a) >> (a & 31)) as u32;
         a ^= permute(a, b, 0x2705 + (round << 4));
         let unsigned_high = (u64::from(a) * 0x85eb_ca6b) >> 32;
