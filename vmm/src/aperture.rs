@@ -1,0 +1,279 @@
+//! The aperture (BAR 2): guest-physical addresses in which allocations appear.
+//!
+//! One [`Window`] of host addresses is reserved for the whole BAR. Memory slots stand over the chunks of it that are
+//! used; allocations are placed and removed inside them, which disturbs no neighbour. What is not placed is a *hole*.
+//!
+//! A guest that touches a hole under a standing slot, or writes a read-only placement, makes `KVM_RUN` fail with
+//! EFAULT, on many kernels without saying where. [`Aperture::resolve`] then takes the slots of this VM down, so that
+//! the same instruction becomes MMIO exits with address and data, has them handled, and puts the slots up again.
+//! Meanwhile legal accesses of other vCPUs are exits too, and are carried out through the window; a locked
+//! read-modify-write is then not atomic to other vCPUs, which a guest that makes stray accesses has to bear.
+//!
+//! Lock order: the state's lock is taken for one operation and never while a vCPU runs, so it is a leaf: whoever
+//! holds it calls nothing but the hypervisor seam and `mmap`.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use causeway_mediator::host::PlaceError;
+use causeway_memory::{LARGE_PAGE_BYTES, MemoryError, PAGE_BYTES, SharedMemory, Window};
+use causeway_protocol::Access;
+
+use crate::hypervisor::MemorySlots;
+
+mod access;
+mod extents;
+mod fault;
+mod prefault;
+mod slots;
+
+pub use fault::{EmulationRetry, FaultError, FaultOutcome, Processor};
+pub use slots::{CHUNK_BYTES, chunk_bytes};
+
+use extents::Extents;
+use slots::ChunkSlots;
+
+/// Most placements at a time. Each splits the window's address range, and a process may have 65,530 such pieces
+/// (`vm.max_map_count`): one guest must not use up those of all.
+pub const PLACEMENTS_MAX: usize = 8192;
+
+/// A placement, by its offset.
+struct Placement {
+    memory: Arc<SharedMemory>,
+    memory_offset: u64,
+    bytes: u64,
+    access: Access,
+    /// What was taken from the free ranges for it: more than `bytes` if 2 MiB pages ask for a phase.
+    taken: Range<u64>,
+}
+
+struct State {
+    extents: Extents,
+    placements: BTreeMap<u64, Placement>,
+    slots: ChunkSlots,
+    /// Number of suspensions so far.
+    epoch: u64,
+    /// Placements whose pages the hypervisor could map ahead.
+    fresh: Vec<Range<u64>>,
+}
+
+/// The aperture of one VM.
+pub struct Aperture {
+    window: Arc<Window>,
+    state: Mutex<State>,
+    resumed: Condvar,
+    prefault: prefault::Prefault,
+}
+
+impl Aperture {
+    /// Reserves `bytes` bytes, a power of two of at least 2 MiB. It has no guest-physical address yet.
+    ///
+    /// # Errors
+    /// [`MemoryError::Map`].
+    pub fn new(bytes: u64, slots: Arc<dyn MemorySlots>) -> Result<Self, MemoryError> {
+        let window = Arc::new(Window::reserve(bytes)?);
+        Ok(Self {
+            state: Mutex::new(State {
+                extents: Extents::new(bytes),
+                placements: BTreeMap::new(),
+                slots: ChunkSlots::new(slots, Arc::clone(&window)),
+                epoch: 0,
+                fresh: Vec::new(),
+            }),
+            window,
+            resumed: Condvar::new(),
+            prefault: prefault::Prefault::default(),
+        })
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.window.bytes()
+    }
+
+    /// Guest-physical address, if the guest lets the aperture be decoded.
+    pub fn base(&self) -> Option<u64> {
+        self.state().slots.base()
+    }
+
+    /// Moves the aperture to another guest-physical address, or takes it away. Placements keep their offsets.
+    ///
+    /// # Errors
+    /// What the hypervisor said; the aperture then has no address.
+    pub fn relocate(&self, base: Option<u64>) -> std::io::Result<()> {
+        self.state().slots.relocate(base)
+    }
+
+    /// See [`causeway_mediator::host::Host::place`].
+    ///
+    /// # Errors
+    /// [`PlaceError`]; then nothing changed.
+    pub fn place(
+        &self,
+        memory: &Arc<SharedMemory>,
+        memory_offset: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<u64, PlaceError> {
+        check_pages(memory_offset, bytes, memory.bytes())?;
+        let mut state = self.state();
+        let (taken, offset) = state.room(memory_offset, bytes)?;
+        let placement = Placement {
+            memory: Arc::clone(memory),
+            memory_offset,
+            bytes,
+            access,
+            taken: taken.clone(),
+        };
+        // The slot comes first: it disturbs nobody, and an empty one is only a hole.
+        let covered = state
+            .slots
+            .cover(offset..offset + bytes)
+            .map_err(|source| PlaceError::Slot { offset, source });
+        if let Err(e) = covered.and_then(|()| self.show(offset, &placement)) {
+            state.extents.free(taken.start, taken.end - taken.start);
+            return Err(e);
+        }
+        if access != Access::None {
+            self.prefault.want(&mut state.fresh, offset..offset + bytes);
+        }
+        state.placements.insert(offset, placement);
+        Ok(offset)
+    }
+
+    /// See [`causeway_mediator::host::Host::set_access`].
+    ///
+    /// # Errors
+    /// [`PlaceError`]; the placement is then a hole, and can still be removed.
+    pub fn set_access(&self, offset: u64, access: Access) -> Result<(), PlaceError> {
+        let mut state = self.state();
+        let placement = state
+            .placements
+            .get_mut(&offset)
+            .ok_or_else(|| self.absent(offset))?;
+        placement.access = access;
+        self.show(offset, placement)
+            .inspect_err(|_| placement.access = Access::None)
+    }
+
+    /// See [`causeway_mediator::host::Host::remove`].
+    ///
+    /// # Errors
+    /// [`PlaceError`]; then nothing changed.
+    pub fn remove(&self, offset: u64) -> Result<(), PlaceError> {
+        let mut state = self.state();
+        let placement = state
+            .placements
+            .get(&offset)
+            .ok_or_else(|| self.absent(offset))?;
+        let (bytes, taken) = (placement.bytes, placement.taken.clone());
+        // KVM drops its mappings of the range (MMU notifier) before the call returns.
+        self.window
+            .clear(offset, bytes)
+            .map_err(|source| PlaceError::Map { bytes, source })?;
+        state.placements.remove(&offset);
+        state.fresh.retain(|range| range.start != offset);
+        state.extents.free(taken.start, taken.end - taken.start);
+        Ok(())
+    }
+
+    /// The memory object behind `[offset, offset + bytes)` of the aperture, the offset in it, and the rights the guest
+    /// has there. `None` if that is not all within one placement.
+    pub fn object(&self, offset: u64, bytes: u64) -> Option<(Arc<SharedMemory>, u64, Access)> {
+        let state = self.state();
+        let (start, placement) = state.find(offset, bytes)?;
+        let within = placement.memory_offset + (offset - start);
+        Some((Arc::clone(&placement.memory), within, placement.access))
+    }
+
+    /// Number of placements.
+    pub fn placements(&self) -> usize {
+        self.state().placements.len()
+    }
+
+    /// Makes the window show a placement as its access rights say, with pages behind it. On failure it is a hole.
+    fn show(&self, offset: u64, placement: &Placement) -> Result<(), PlaceError> {
+        let bytes = placement.bytes;
+        let fail = |source| PlaceError::Map { bytes, source };
+        if placement.access == Access::None {
+            return self.window.clear(offset, bytes).map_err(fail);
+        }
+        let window = &self.window;
+        let access = placement.access;
+        window
+            .place(
+                offset,
+                &placement.memory,
+                placement.memory_offset,
+                bytes,
+                access,
+            )
+            .and_then(|()| window.populate(offset, bytes, access))
+            .map_err(|e| {
+                if let Err(left) = window.clear(offset, bytes) {
+                    log::error!("memory is left behind at aperture offset {offset:#x}: {left}");
+                }
+                fail(e)
+            })
+    }
+
+    fn absent(&self, offset: u64) -> PlaceError {
+        PlaceError::Map {
+            bytes: 0,
+            source: MemoryError::Range {
+                offset,
+                bytes: 0,
+                size: self.window.bytes(),
+            },
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Takes room for a placement: the range taken, and the offset in it at which 2 MiB pages stay such.
+    fn room(&mut self, memory_offset: u64, bytes: u64) -> Result<(Range<u64>, u64), PlaceError> {
+        let full = PlaceError::Full { bytes };
+        if self.placements.len() >= PLACEMENTS_MAX {
+            return Err(full);
+        }
+        let phase = if bytes >= LARGE_PAGE_BYTES {
+            memory_offset % LARGE_PAGE_BYTES
+        } else {
+            0
+        };
+        let total = bytes + phase;
+        let start = self.extents.allocate(total).ok_or(full)?;
+        Ok((start..start + total, start + phase))
+    }
+
+    /// The placement that has all of `[offset, offset + bytes)`, and its offset.
+    fn find(&self, offset: u64, bytes: u64) -> Option<(u64, &Placement)> {
+        let (&start, placement) = self.placements.range(..=offset).next_back()?;
+        let within = offset - start;
+        (within.checked_add(bytes)? <= placement.bytes).then_some((start, placement))
+    }
+}
+
+/// Refuses what is not a non-empty range of whole pages of an object of `size` bytes.
+fn check_pages(offset: u64, bytes: u64, size: u64) -> Result<(), PlaceError> {
+    let end = offset.checked_add(bytes).filter(|end| *end <= size);
+    if end.is_some() && bytes != 0 && (offset | bytes).is_multiple_of(PAGE_BYTES) {
+        return Ok(());
+    }
+    Err(PlaceError::Map {
+        bytes,
+        source: MemoryError::Range {
+            offset,
+            bytes,
+            size,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests;

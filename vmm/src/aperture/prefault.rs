@@ -1,0 +1,79 @@
+//! Mapping placements into the hypervisor's page tables ahead of the guest's first touch.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kvm_bindings::{KVMIO, kvm_pre_fault_memory};
+use kvm_ioctls::VcpuFd;
+use vmm_sys_util::ioctl::ioctl_with_mut_ref;
+
+use super::Aperture;
+
+/// Most ranges that wait. A guest that maps more in one batch touches the rest itself.
+const PENDING_MAX: usize = 64;
+
+/// Whether there is something to map ahead, and whether this KVM can.
+#[derive(Debug, Default)]
+pub struct Prefault {
+    pending: AtomicBool,
+    unsupported: AtomicBool,
+}
+
+impl Prefault {
+    /// Notes a fresh placement.
+    pub(super) fn want(&self, fresh: &mut Vec<Range<u64>>, range: Range<u64>) {
+        if !self.unsupported.load(Ordering::Relaxed) && fresh.len() < PENDING_MAX {
+            fresh.push(range);
+            self.pending.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl Aperture {
+    /// Has KVM map what was placed since the last call. To be called by a vCPU's own thread after an exit that may
+    /// have placed something; costs one load if nothing was. Where KVM cannot (`KVM_PRE_FAULT_MEMORY` needs Linux
+    /// 6.11 and two-dimensional paging), the guest's first touches are faults, of 2 MiB where the memory allows.
+    pub fn prefault(&self, vcpu: &VcpuFd) {
+        if !self.prefault.pending.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let (base, fresh) = {
+            let mut state = self.state();
+            (state.slots.base(), std::mem::take(&mut state.fresh))
+        };
+        let Some(base) = base else { return };
+        for range in fresh {
+            if let Err(e) = pre_fault_memory(vcpu, base + range.start, range.end - range.start) {
+                // Anything else is of the moment: a signal, slots that are down, a placement that has gone again.
+                if let Some(libc::EOPNOTSUPP | libc::ENOTTY) = e.raw_os_error() {
+                    log::debug!("KVM cannot map memory ahead of the guest: {e}");
+                    self.prefault.unsupported.store(true, Ordering::Relaxed);
+                }
+                return;
+            }
+        }
+    }
+}
+
+mod request {
+    #![allow(missing_docs)] // The macro writes a public function.
+    use super::{KVMIO, kvm_pre_fault_memory};
+    vmm_sys_util::ioctl_iowr_nr!(KVM_PRE_FAULT_MEMORY, KVMIO, 0xd5, kvm_pre_fault_memory);
+}
+
+#[allow(unsafe_code)] // An ioctl that kvm-ioctls has no wrapper for.
+fn pre_fault_memory(vcpu: &VcpuFd, gpa: u64, bytes: u64) -> std::io::Result<()> {
+    let mut range = kvm_pre_fault_memory {
+        gpa,
+        size: bytes,
+        ..Default::default()
+    };
+    while range.size > 0 {
+        // SAFETY: the structure outlives the call, which advances gpa and size in it and touches nothing else.
+        let code = unsafe { ioctl_with_mut_ref(vcpu, request::KVM_PRE_FAULT_MEMORY(), &mut range) };
+        if code != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}

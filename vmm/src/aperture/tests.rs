@@ -1,0 +1,343 @@
+//! The aperture over a fake hypervisor.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use causeway_memory::PageSize;
+use kvm_ioctls::VcpuExit;
+use vmm_sys_util::errno;
+
+use super::*;
+use crate::bus::{BusDevice, Refusal};
+use crate::hypervisor::fake::{Call, Fake};
+
+const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
+const BASE: u64 = 256 * GIB;
+
+fn aperture(bytes: u64) -> (Aperture, Arc<Fake>) {
+    let fake = Arc::new(Fake::default());
+    let aperture = Aperture::new(bytes, Arc::clone(&fake) as _).unwrap();
+    aperture.relocate(Some(BASE)).unwrap();
+    (aperture, fake)
+}
+
+fn memory(bytes: u64) -> Arc<SharedMemory> {
+    Arc::new(SharedMemory::new("test", bytes, PageSize::Small).unwrap())
+}
+
+fn read(aperture: &Aperture, offset: u64) -> Result<u64, Refusal> {
+    let mut data = [0; 8];
+    aperture.read(offset, &mut data).result?;
+    Ok(u64::from_le_bytes(data))
+}
+
+#[test]
+fn what_is_placed_can_be_read_and_written_and_what_is_removed_cannot() {
+    let (aperture, _) = aperture(GIB);
+    let memory = memory(3 * PAGE_BYTES);
+    let own = memory.map(0, 3 * PAGE_BYTES, Access::ReadWrite).unwrap();
+    let at = aperture
+        .place(&memory, PAGE_BYTES, PAGE_BYTES, Access::ReadWrite)
+        .unwrap();
+    assert_eq!(aperture.write(at + 8, &7u64.to_le_bytes()).result, Ok(()));
+    assert_eq!(
+        own.load_u64(PAGE_BYTES + 8, std::sync::atomic::Ordering::Relaxed),
+        Ok(7)
+    );
+    assert_eq!(read(&aperture, at + 8), Ok(7));
+    aperture.remove(at).unwrap();
+    assert_eq!(read(&aperture, at + 8), Err(Refusal::Hole));
+    assert!(aperture.remove(at).is_err());
+}
+
+#[test]
+fn every_width_and_alignment_reads_what_was_written() {
+    let (aperture, _) = aperture(GIB);
+    let at = aperture
+        .place(&memory(PAGE_BYTES), 0, PAGE_BYTES, Access::ReadWrite)
+        .unwrap();
+    for bytes in 1..=8usize {
+        for shift in 0..8u64 {
+            let data: Vec<u8> = (1..=bytes as u8).map(|b| b * 3 + shift as u8).collect();
+            assert_eq!(aperture.write(at + shift, &data).result, Ok(()));
+            let mut back = vec![0; bytes];
+            assert_eq!(aperture.read(at + shift, &mut back).result, Ok(()));
+            assert_eq!(back, data);
+        }
+    }
+}
+
+#[test]
+fn rights_are_kept_changed_and_taken() {
+    let (aperture, _) = aperture(GIB);
+    let at = aperture
+        .place(&memory(PAGE_BYTES), 0, PAGE_BYTES, Access::Read)
+        .unwrap();
+    assert_eq!(
+        aperture.write(at, &[1]).result,
+        Err(Refusal::WriteForbidden)
+    );
+    assert_eq!(read(&aperture, at), Ok(0));
+    aperture.set_access(at, Access::ReadWrite).unwrap();
+    assert_eq!(aperture.write(at, &[1]).result, Ok(()));
+    aperture.set_access(at, Access::None).unwrap();
+    assert_eq!(aperture.write(at, &[1]).result, Err(Refusal::Hole));
+    assert_eq!(read(&aperture, at), Err(Refusal::Hole));
+    aperture.set_access(at, Access::Read).unwrap();
+    assert_eq!(read(&aperture, at), Ok(1), "the memory stayed");
+    assert!(aperture.set_access(at + 1, Access::Read).is_err());
+}
+
+#[test]
+fn an_access_across_the_end_of_a_placement_is_a_hole() {
+    let (aperture, _) = aperture(GIB);
+    let at = aperture
+        .place(&memory(PAGE_BYTES), 0, PAGE_BYTES, Access::ReadWrite)
+        .unwrap();
+    assert_eq!(read(&aperture, at + PAGE_BYTES - 8), Ok(0));
+    assert_eq!(read(&aperture, at + PAGE_BYTES - 4), Err(Refusal::Hole));
+    assert_eq!(read(&aperture, at - 8), Err(Refusal::Hole));
+}
+
+#[test]
+fn large_parts_of_large_pages_stay_congruent() {
+    let (aperture, _) = aperture(GIB);
+    let memory = memory(8 * MIB);
+    let at = aperture.place(&memory, MIB, 4 * MIB, Access::Read).unwrap();
+    assert_eq!(at % LARGE_PAGE_BYTES, MIB);
+    let next = aperture.place(&memory, 0, 2 * MIB, Access::Read).unwrap();
+    assert_eq!(next % LARGE_PAGE_BYTES, 0);
+    aperture.remove(at).unwrap();
+    assert_eq!(
+        aperture.place(&memory, 0, 4 * MIB, Access::Read).unwrap(),
+        0
+    );
+}
+
+#[test]
+fn churn_beside_a_standing_placement_touches_no_slot() {
+    let (aperture, fake) = aperture(GIB);
+    let _stays = aperture
+        .place(&memory(64 * MIB), 0, 64 * MIB, Access::ReadWrite)
+        .unwrap();
+    let churned = memory(4 * MIB);
+    let first = aperture
+        .place(&churned, 0, 4 * MIB, Access::ReadWrite)
+        .unwrap();
+    aperture.remove(first).unwrap();
+    let calls = fake.state().calls.len();
+    for _ in 0..100 {
+        let at = aperture
+            .place(&churned, 0, 4 * MIB, Access::ReadWrite)
+            .unwrap();
+        assert_eq!(at, first);
+        aperture.remove(at).unwrap();
+    }
+    assert_eq!(fake.state().calls.len(), calls);
+}
+
+#[test]
+fn what_cannot_be_placed_changes_nothing() {
+    let (aperture, fake) = aperture(GIB);
+    let small = memory(PAGE_BYTES);
+    for (offset, bytes) in [
+        (0, 0),
+        (0, 2 * PAGE_BYTES),
+        (1, PAGE_BYTES),
+        (0, 1),
+        (u64::MAX, PAGE_BYTES),
+    ] {
+        let refused = aperture.place(&small, offset, bytes, Access::Read);
+        assert!(
+            matches!(refused, Err(PlaceError::Map { .. })),
+            "{offset:#x}+{bytes:#x}"
+        );
+    }
+    fake.fail_after(0, libc::ENOMEM);
+    let refused = aperture.place(&small, 0, PAGE_BYTES, Access::Read);
+    assert!(matches!(refused, Err(PlaceError::Slot { .. })));
+    assert_eq!(aperture.placements(), 0);
+    let huge = memory(2 * GIB);
+    let refused = aperture.place(&huge, 0, 2 * GIB, Access::None);
+    assert!(matches!(refused, Err(PlaceError::Full { bytes }) if bytes == 2 * GIB));
+    aperture.place(&huge, 0, GIB, Access::None).unwrap();
+}
+
+#[test]
+fn placements_are_bounded_in_number() {
+    let (aperture, _) = aperture(GIB);
+    let page = memory(PAGE_BYTES);
+    let place = || aperture.place(&page, 0, PAGE_BYTES, Access::None);
+    let all: Vec<u64> = (0..PLACEMENTS_MAX).map(|_| place().unwrap()).collect();
+    assert!(matches!(place(), Err(PlaceError::Full { .. })));
+    aperture.remove(all[17]).unwrap();
+    assert_eq!(place().unwrap(), all[17]);
+}
+
+#[test]
+fn the_object_behind_an_address_is_found() {
+    let (aperture, _) = aperture(GIB);
+    let memory = memory(4 * PAGE_BYTES);
+    let at = aperture
+        .place(&memory, PAGE_BYTES, 2 * PAGE_BYTES, Access::Read)
+        .unwrap();
+    let (object, offset, access) = aperture.object(at + 64, 128).unwrap();
+    assert!(Arc::ptr_eq(&object, &memory));
+    assert_eq!((offset, access), (PAGE_BYTES + 64, Access::Read));
+    assert!(aperture.object(at, 3 * PAGE_BYTES).is_none());
+    assert!(aperture.object(at, u64::MAX).is_none());
+}
+
+/// What a made-up `KVM_RUN` does next.
+#[derive(Clone, Copy)]
+enum Run {
+    Read(u64),
+    Write(u64),
+    Fail(i32),
+    MemoryFault,
+    InternalError,
+}
+
+struct Script<'a> {
+    steps: VecDeque<Run>,
+    data: [u8; 8],
+    immediate: Vec<bool>,
+    now: bool,
+    fake: &'a Fake,
+}
+
+impl<'a> Script<'a> {
+    fn new(fake: &'a Fake, steps: &[Run]) -> Self {
+        Self {
+            steps: steps.iter().copied().collect(),
+            data: [0x55; 8],
+            immediate: Vec::new(),
+            now: false,
+            fake,
+        }
+    }
+}
+
+impl Processor for Script<'_> {
+    fn run(&mut self) -> Result<VcpuExit<'_>, errno::Error> {
+        assert!(
+            self.fake.state().slots.is_empty(),
+            "slots are down while the instruction is finished"
+        );
+        self.immediate.push(self.now);
+        match self.steps.pop_front().expect("one run too many") {
+            Run::Read(gpa) => Ok(VcpuExit::MmioRead(gpa, &mut self.data)),
+            Run::Write(gpa) => Ok(VcpuExit::MmioWrite(gpa, &self.data)),
+            Run::Fail(code) => Err(errno::Error::new(code)),
+            Run::MemoryFault => Ok(VcpuExit::MemoryFault {
+                flags: 0,
+                gpa: BASE,
+                size: 4096,
+            }),
+            Run::InternalError => Ok(VcpuExit::InternalError),
+        }
+    }
+    fn set_immediate_exit(&mut self, immediate: bool) {
+        self.now = immediate;
+    }
+    fn instruction_pointer(&self) -> u64 {
+        0x10_0042
+    }
+}
+
+fn standing() -> (Aperture, Arc<Fake>) {
+    let (aperture, fake) = aperture(GIB);
+    aperture
+        .place(&memory(PAGE_BYTES), 0, PAGE_BYTES, Access::ReadWrite)
+        .unwrap();
+    (aperture, fake)
+}
+
+#[test]
+fn a_split_access_is_finished_without_entering_guest_code() {
+    let (aperture, fake) = standing();
+    let steps = [
+        Run::Read(BASE),
+        Run::Read(BASE + 4),
+        Run::Write(BASE + 8),
+        Run::Fail(libc::EINTR),
+    ];
+    let mut vcpu = Script::new(&fake, &steps);
+    let mut handled = Vec::new();
+    let outcome = aperture.resolve(&mut vcpu, |exit| {
+        match exit {
+            VcpuExit::MmioRead(gpa, _) => handled.push((gpa, false)),
+            VcpuExit::MmioWrite(gpa, _) => handled.push((gpa, true)),
+            other => panic!("{other:?}"),
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    assert_eq!(outcome.unwrap(), FaultOutcome::Resolved);
+    assert_eq!(
+        handled,
+        [(BASE, false), (BASE + 4, false), (BASE + 8, true)]
+    );
+    assert_eq!(vcpu.immediate, [false, true, true, true]);
+    assert!(!vcpu.now, "immediate_exit is left clear");
+    assert_eq!(fake.state().slots.len(), 1, "slots stand again");
+}
+
+#[test]
+fn each_way_out_puts_the_slots_up_again() {
+    let (aperture, fake) = standing();
+    let go = |_: VcpuExit<'_>| ControlFlow::<u8>::Continue(());
+    let run = |steps: &[Run]| aperture.resolve(&mut Script::new(&fake, steps), go);
+    assert_eq!(
+        run(&[Run::Fail(libc::EINTR)]).unwrap(),
+        FaultOutcome::Interrupted
+    );
+    for step in [Run::Fail(libc::EFAULT), Run::MemoryFault] {
+        let error = run(&[step]).unwrap_err();
+        assert!(
+            matches!(error, FaultError::Persists { rip: 0x10_0042 }),
+            "{error}"
+        );
+    }
+    assert!(matches!(
+        run(&[Run::InternalError]),
+        Err(FaultError::Emulation { .. })
+    ));
+    assert!(matches!(
+        run(&[Run::Fail(libc::EIO)]),
+        Err(FaultError::Run { .. })
+    ));
+    let stop = |_: VcpuExit<'_>| ControlFlow::Break(9);
+    let stopped = aperture.resolve(&mut Script::new(&fake, &[Run::Read(BASE)]), stop);
+    assert_eq!(stopped.unwrap(), FaultOutcome::Stopped(9));
+    assert_eq!(fake.state().slots.len(), 1);
+}
+
+#[test]
+fn slots_that_cannot_be_changed_are_an_error() {
+    let (aperture, fake) = standing();
+    fake.fail_after(0, libc::ENOMEM);
+    let go = |_: VcpuExit<'_>| ControlFlow::<()>::Continue(());
+    let failed = aperture.resolve(&mut Script::new(&fake, &[]), go);
+    assert!(matches!(failed, Err(FaultError::Slots(_))));
+    let last = fake.state().calls.last().copied();
+    assert_eq!(
+        last,
+        Some(Call::Delete(19)),
+        "one small placement stands in the highest chunk"
+    );
+}
+
+#[test]
+fn an_instruction_beyond_emulation_is_tried_again_only_if_slots_were_down() {
+    let (aperture, fake) = standing();
+    let mut last = EmulationRetry::default();
+    assert!(!aperture.retry_emulation(&mut last), "nobody was suspended");
+    let go = |_: VcpuExit<'_>| ControlFlow::<()>::Continue(());
+    let steps = [Run::Read(BASE), Run::Fail(libc::EINTR)];
+    aperture
+        .resolve(&mut Script::new(&fake, &steps), go)
+        .unwrap();
+    assert!(aperture.retry_emulation(&mut last));
+    assert!(!aperture.retry_emulation(&mut last));
+}
