@@ -1,0 +1,193 @@
+//! Doorbells: guest stores that wake a consumer inside the hypervisor, without an exit to this process.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use causeway_protocol::registers::doorbells::{COUNT, FIRST, STRIDE};
+use vmm_sys_util::eventfd::EventFd;
+
+use crate::hypervisor::IoEvents;
+
+/// The doorbells of BAR 4. Those that are bound are ioeventfds while the BAR has an address.
+pub struct Doorbells {
+    events: Arc<dyn IoEvents>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Guest-physical address of BAR 4, if the guest lets it be decoded.
+    base: Option<u64>,
+    bound: BTreeMap<u32, EventFd>,
+}
+
+impl Doorbells {
+    /// No doorbell is bound, and BAR 4 has no address.
+    pub fn new(events: Arc<dyn IoEvents>) -> Self {
+        Self {
+            events,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Has a store to doorbell `index` signal `event`.
+    ///
+    /// # Errors
+    /// `EINVAL` for a doorbell that is not there, `EBUSY` for one that is bound, or what the hypervisor said.
+    pub fn bind(&self, index: u32, event: &EventFd) -> io::Result<()> {
+        if index >= COUNT {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let mut state = self.state();
+        if state.bound.contains_key(&index) {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        }
+        let event = event.try_clone()?;
+        if let Some(base) = state.base {
+            self.events.register(address(base, index), &event)?;
+        }
+        state.bound.insert(index, event);
+        Ok(())
+    }
+
+    /// Ends what [`Self::bind`] began; does nothing for a doorbell that is not bound.
+    pub fn unbind(&self, index: u32) {
+        let mut state = self.state();
+        if let Some(event) = state.bound.remove(&index)
+            && let Some(base) = state.base
+        {
+            self.unregister(base, index, &event);
+        }
+    }
+
+    /// Whether a store to doorbell `index` signals anyone.
+    pub fn is_bound(&self, index: u32) -> bool {
+        self.state().bound.contains_key(&index)
+    }
+
+    /// Signals the consumer of doorbell `index`: for a store that reached this process although it is bound, because
+    /// it came before or while the ioeventfd was registered. False if nobody listens.
+    pub fn ring(&self, index: u32) -> bool {
+        match self.state().bound.get(&index) {
+            Some(event) => event.write(1).is_ok(),
+            None => false,
+        }
+    }
+
+    /// Moves BAR 4 to another guest-physical address, or takes it away.
+    ///
+    /// # Errors
+    /// What the hypervisor said; the doorbells then are not in the hypervisor, and stores to them are exits.
+    pub fn relocate(&self, base: Option<u64>) -> io::Result<()> {
+        let mut state = self.state();
+        if state.base == base {
+            return Ok(());
+        }
+        if let Some(old) = state.base.take() {
+            for (&index, event) in &state.bound {
+                self.unregister(old, index, event);
+            }
+        }
+        let Some(new) = base else { return Ok(()) };
+        for (position, (&index, event)) in state.bound.iter().enumerate() {
+            if let Err(e) = self.events.register(address(new, index), event) {
+                for (&index, event) in state.bound.iter().take(position) {
+                    self.unregister(new, index, event);
+                }
+                return Err(e);
+            }
+        }
+        state.base = base;
+        Ok(())
+    }
+
+    fn unregister(&self, base: u64, index: u32, event: &EventFd) {
+        if let Err(e) = self.events.unregister(address(base, index), event) {
+            log::error!("cannot take doorbell {index} at {base:#x} back: {e}");
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Guest-physical address of a doorbell.
+const fn address(base: u64, index: u32) -> u64 {
+    base + FIRST + index as u64 * STRIDE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hypervisor::fake::Fake;
+
+    const BASE: u64 = 0xe020_0000;
+
+    fn doorbells() -> (Doorbells, Arc<Fake>) {
+        let fake = Arc::new(Fake::default());
+        (Doorbells::new(Arc::clone(&fake) as _), fake)
+    }
+
+    fn event() -> EventFd {
+        EventFd::new(libc::EFD_NONBLOCK).unwrap()
+    }
+
+    fn addresses(fake: &Fake) -> Vec<u64> {
+        fake.state().events.keys().copied().collect()
+    }
+
+    #[test]
+    fn a_bound_doorbell_is_registered_while_the_bar_has_an_address() {
+        let (doorbells, fake) = doorbells();
+        doorbells.bind(3, &event()).unwrap();
+        assert!(addresses(&fake).is_empty());
+        doorbells.relocate(Some(BASE)).unwrap();
+        doorbells.bind(0, &event()).unwrap();
+        assert_eq!(addresses(&fake), [BASE + 0x2000, BASE + 0x5000]);
+        doorbells.relocate(Some(0xf000_0000)).unwrap();
+        assert_eq!(addresses(&fake), [0xf000_2000, 0xf000_5000]);
+        doorbells.unbind(3);
+        assert_eq!(addresses(&fake), [0xf000_2000]);
+        doorbells.relocate(None).unwrap();
+        assert!(addresses(&fake).is_empty());
+        assert!(doorbells.is_bound(0) && !doorbells.is_bound(3));
+    }
+
+    #[test]
+    fn what_cannot_be_bound_is_refused() {
+        let (doorbells, fake) = doorbells();
+        doorbells.relocate(Some(BASE)).unwrap();
+        let code = |r: io::Result<()>| r.unwrap_err().raw_os_error();
+        assert_eq!(code(doorbells.bind(COUNT, &event())), Some(libc::EINVAL));
+        doorbells.bind(1, &event()).unwrap();
+        assert_eq!(code(doorbells.bind(1, &event())), Some(libc::EBUSY));
+        fake.fail_after(0, libc::ENOSPC);
+        assert_eq!(code(doorbells.bind(2, &event())), Some(libc::ENOSPC));
+        assert!(!doorbells.is_bound(2));
+        doorbells.unbind(2);
+    }
+
+    #[test]
+    fn a_failed_relocation_leaves_nothing_registered() {
+        let (doorbells, fake) = doorbells();
+        for index in 0..3 {
+            doorbells.bind(index, &event()).unwrap();
+        }
+        fake.fail_after(2, libc::ENOMEM);
+        doorbells.relocate(Some(BASE)).unwrap_err();
+        assert!(addresses(&fake).is_empty());
+        doorbells.relocate(Some(BASE)).unwrap();
+        assert_eq!(addresses(&fake).len(), 3);
+    }
+
+    #[test]
+    fn a_store_that_reaches_the_process_rings_too() {
+        let (doorbells, _) = doorbells();
+        let event = event();
+        doorbells.bind(7, &event).unwrap();
+        assert!(doorbells.ring(7) && !doorbells.ring(8));
+        assert_eq!(event.read().unwrap(), 1);
+    }
+}

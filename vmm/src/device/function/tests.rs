@@ -1,0 +1,216 @@
+//! The function over a fake hypervisor, moved about by configuration stores.
+
+use causeway_memory::{PageSize, SharedMemory};
+use causeway_protocol::Access;
+use causeway_protocol::message::Status;
+use vmm_sys_util::eventfd::EventFd;
+
+use super::*;
+use crate::aperture::{Aperture, chunk_bytes};
+use crate::bus::Refusal;
+use crate::device::Doorbells;
+use crate::hypervisor::fake::Fake;
+use crate::memory::GuestRam;
+
+struct Session;
+
+impl Control for Session {
+    fn execute(&self, _batch: &mut [u8]) -> Status {
+        Status::Ok
+    }
+    fn reset(&self) {}
+    fn status_bits(&self) -> u32 {
+        0
+    }
+}
+
+const GIB: u64 = 1 << 30;
+const APERTURE: u64 = 256 * GIB;
+
+struct Machine {
+    function: Function,
+    bus: Arc<MmioBus>,
+    fake: Arc<Fake>,
+    host: Arc<GuestHost>,
+}
+
+/// A guest of 8 MiB with one page placed in an aperture of 4 GiB, and doorbell 0 bound.
+fn machine() -> Machine {
+    let fake = Arc::new(Fake::default());
+    let layout = Layout::new(40, 8 << 20, 4 * GIB).unwrap();
+    assert_eq!(layout.aperture, APERTURE);
+    let aperture = Arc::new(Aperture::new(4 * GIB, Arc::clone(&fake) as _).unwrap());
+    let doorbells = Arc::new(Doorbells::new(Arc::clone(&fake) as _));
+    let ram = Arc::new(GuestRam::new("test", 8 << 20, false).unwrap());
+    let host = Arc::new(GuestHost::new(aperture, doorbells, ram));
+    let strays = Arc::new(StrayCounters::default());
+    let bus = Arc::new(MmioBus::new(Arc::clone(&strays)));
+    bus.reserve(GuestAddress(0), 8 << 20, "ram").unwrap();
+    let session = Arc::new(Session);
+    let function = Function::new(
+        &layout,
+        Arc::clone(&host),
+        session,
+        0,
+        Arc::clone(&bus),
+        strays,
+    )
+    .unwrap();
+    let page = Arc::new(SharedMemory::new("test", 4096, PageSize::Small).unwrap());
+    let at = host
+        .aperture()
+        .place(&page, 0, 4096, Access::ReadWrite)
+        .unwrap();
+    assert_eq!(at, 4 * GIB - 4096);
+    let event = EventFd::new(libc::EFD_NONBLOCK).unwrap();
+    host.doorbells().bind(0, &event).unwrap();
+    Machine {
+        function,
+        bus,
+        fake,
+        host,
+    }
+}
+
+impl Machine {
+    fn write(&self, offset: u8, value: u32) {
+        self.function.write_config(offset, &value.to_le_bytes());
+    }
+    fn read(&self, offset: u8) -> u32 {
+        let mut bytes = [0; 4];
+        self.function.read_config(offset, &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+    /// Name of the device that has an address.
+    fn owner(&self, address: u64) -> &'static str {
+        self.bus.read(GuestAddress(address), &mut [0; 4]).device
+    }
+    fn slot_addresses(&self) -> Vec<u64> {
+        self.fake.state().slots.values().map(|s| s.gpa).collect()
+    }
+    fn doorbell_addresses(&self) -> Vec<u64> {
+        self.fake.state().events.keys().copied().collect()
+    }
+}
+
+/// Guest-physical address of the one standing slot for an aperture at `base`.
+fn slot_at(base: u64) -> u64 {
+    base + 4 * GIB - chunk_bytes(4 * GIB)
+}
+
+#[test]
+fn everything_is_decoded_where_firmware_would_put_it() {
+    let machine = machine();
+    assert_eq!(machine.read(0), 0x0001_ca57);
+    assert_eq!(machine.owner(0xe000_0000), "registers");
+    assert_eq!(machine.owner(0xe000_1000), "unclaimed");
+    assert_eq!(machine.owner(0xe020_0000), "doorbells");
+    assert_eq!(machine.owner(APERTURE), "aperture");
+    assert_eq!(machine.slot_addresses(), [slot_at(APERTURE)]);
+    assert_eq!(machine.doorbell_addresses(), [0xe020_2000]);
+}
+
+#[test]
+fn all_three_bars_follow_the_guest() {
+    let machine = machine();
+    machine.write(0x10, 0xd000_0000);
+    machine.write(0x20, 0xd020_0000);
+    machine.write(0x1c, 0x50);
+    assert_eq!(machine.owner(0xe000_0000), "unclaimed");
+    assert_eq!(machine.owner(0xd000_0000), "registers");
+    assert_eq!(machine.owner(0xd020_0000), "doorbells");
+    assert_eq!(machine.owner(APERTURE), "unclaimed");
+    assert_eq!(machine.owner(0x50 << 32), "aperture");
+    assert_eq!(machine.slot_addresses(), [slot_at(0x50 << 32)]);
+    assert_eq!(machine.doorbell_addresses(), [0xd020_2000]);
+    let mut word = [1; 4];
+    let hit = machine
+        .bus
+        .read(GuestAddress((0x50 << 32) + 4 * GIB - 4), &mut word);
+    assert_eq!((hit.register, hit.result, word), ("mapped", Ok(()), [0; 4]));
+}
+
+#[test]
+fn sizing_with_memory_enabled_or_not_ends_where_it_began() {
+    for command in [COMMAND_MEMORY, 0] {
+        let machine = machine();
+        machine.write(4, command.into());
+        for offset in [0x10, 0x18, 0x1c, 0x20] {
+            let was = machine.read(offset);
+            machine.write(offset, u32::MAX);
+            machine.write(offset, was);
+        }
+        machine.write(4, COMMAND_MEMORY.into());
+        assert_eq!(machine.owner(0xe000_0000), "registers");
+        assert_eq!(machine.owner(0xe020_0000), "doorbells");
+        assert_eq!(machine.slot_addresses(), [slot_at(APERTURE)]);
+        assert_eq!(machine.doorbell_addresses(), [0xe020_2000]);
+    }
+}
+
+#[test]
+fn without_memory_enable_nothing_is_decoded() {
+    let machine = machine();
+    machine.write(4, 0);
+    for address in [0xe000_0000, 0xe020_0000, APERTURE] {
+        assert_eq!(machine.owner(address), "unclaimed");
+    }
+    assert!(machine.slot_addresses().is_empty());
+    assert!(machine.doorbell_addresses().is_empty());
+    let page = Arc::new(SharedMemory::new("test", 4096, PageSize::Small).unwrap());
+    machine
+        .host
+        .aperture()
+        .place(&page, 0, 4096, Access::Read)
+        .unwrap();
+    machine.write(4, COMMAND_MEMORY.into());
+    assert_eq!(machine.slot_addresses(), [slot_at(APERTURE)]);
+}
+
+#[test]
+fn a_bar_over_ram_over_another_or_beyond_the_address_space_is_not_decoded() {
+    let machine = machine();
+    machine.write(0x10, 0x1000);
+    assert_eq!(machine.owner(0x1000), "unclaimed", "RAM is not the bus's");
+    machine.write(0x10, 0xe020_1000);
+    assert_eq!(machine.owner(0xe020_1000), "doorbells");
+    machine.write(0x10, 0xe000_0000);
+    assert_eq!(machine.owner(0xe000_0000), "registers");
+    machine.write(0x1c, 0x100);
+    assert!(machine.slot_addresses().is_empty(), "beyond 40 bits");
+    machine.write(0x1c, 0);
+    assert!(machine.slot_addresses().is_empty(), "over RAM");
+    machine.write(0x1c, 0x40);
+    assert_eq!(machine.slot_addresses(), [slot_at(APERTURE)]);
+}
+
+#[test]
+fn a_refusal_of_the_hypervisor_leaves_the_bar_undecoded() {
+    let machine = machine();
+    machine.fake.fail_after(1, libc::ENOMEM);
+    machine.write(0x1c, 0x50);
+    assert_eq!(machine.owner(0x50 << 32), "unclaimed");
+    assert!(machine.slot_addresses().is_empty());
+    machine.write(0x1c, 0x50);
+    assert_eq!(
+        machine.slot_addresses(),
+        [slot_at(0x50 << 32)],
+        "any later store tries again"
+    );
+}
+
+#[test]
+fn dropping_the_function_leaves_nothing() {
+    let machine = machine();
+    let Machine {
+        function,
+        bus,
+        fake,
+        ..
+    } = machine;
+    drop(function);
+    let hit = bus.read(GuestAddress(0xe000_0000), &mut [0; 4]);
+    assert_eq!(hit.result, Err(Refusal::Unclaimed));
+    assert!(fake.state().slots.is_empty());
+    assert!(fake.state().events.is_empty());
+}

@@ -1,0 +1,86 @@
+//! The guest, as its session in the mediator sees it.
+
+use std::io;
+use std::sync::Arc;
+
+use causeway_mediator::host::{Host, PlaceError, RamError};
+use causeway_memory::SharedMemory;
+use causeway_protocol::Access;
+use vmm_sys_util::eventfd::EventFd;
+
+use super::Doorbells;
+use crate::aperture::Aperture;
+use crate::memory::GuestRam;
+
+/// Aperture, doorbells and RAM of one guest.
+pub struct GuestHost {
+    aperture: Arc<Aperture>,
+    doorbells: Arc<Doorbells>,
+    ram: Arc<GuestRam>,
+}
+
+impl GuestHost {
+    /// The seam between a session and these parts of a VM.
+    pub fn new(aperture: Arc<Aperture>, doorbells: Arc<Doorbells>, ram: Arc<GuestRam>) -> Self {
+        Self {
+            aperture,
+            doorbells,
+            ram,
+        }
+    }
+
+    /// Where placements appear.
+    pub fn aperture(&self) -> &Arc<Aperture> {
+        &self.aperture
+    }
+
+    /// What consumers are woken by.
+    pub fn doorbells(&self) -> &Arc<Doorbells> {
+        &self.doorbells
+    }
+
+    /// The guest's own memory.
+    pub fn guest_ram(&self) -> &Arc<GuestRam> {
+        &self.ram
+    }
+}
+
+impl Host for GuestHost {
+    fn place(
+        &self,
+        memory: &Arc<SharedMemory>,
+        memory_offset: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<u64, PlaceError> {
+        self.aperture.place(memory, memory_offset, bytes, access)
+    }
+
+    fn set_access(&self, offset: u64, access: Access) -> Result<(), PlaceError> {
+        self.aperture.set_access(offset, access)
+    }
+
+    fn remove(&self, offset: u64) -> Result<(), PlaceError> {
+        self.aperture.remove(offset)
+    }
+
+    fn ram(&self, address: u64, bytes: u64) -> Result<(Arc<SharedMemory>, u64), RamError> {
+        self.ram.object(address, bytes)
+    }
+
+    fn read_ram(&self, address: u64, into: &mut [u8]) -> Result<(), RamError> {
+        self.ram.read(address, into)
+    }
+
+    fn write_ram(&self, address: u64, from: &[u8]) -> Result<(), RamError> {
+        self.ram.write(address, from)
+    }
+
+    fn bind_doorbell(&self, index: u32, event: &EventFd) -> io::Result<()> {
+        self.doorbells.bind(index, event)
+    }
+
+    fn unbind_doorbell(&self, index: u32, _event: &EventFd) {
+        self.doorbells.unbind(index);
+    }
+}

@@ -1,0 +1,312 @@
+//! Configuration space of a type 0 function, as a table of values and of bits that the guest can write.
+//!
+//! Offsets and bits are those of the PCI Local Bus Specification 3.0, chapter 6.
+
+use std::ops::Range;
+
+/// Command register, bit 1: the function answers memory accesses.
+pub const COMMAND_MEMORY: u16 = 1 << 1;
+/// Command register, bit 2: the function may access memory, and send message-signalled interrupts.
+pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
+/// Command register, bit 10: the function does not assert INTx.
+const COMMAND_INTX_DISABLE: u16 = 1 << 10;
+/// Status register, bit 4: there is a list of capabilities.
+const STATUS_CAPABILITIES: u16 = 1 << 4;
+
+const OFFSET_VENDOR: usize = 0x00;
+const OFFSET_COMMAND: usize = 0x04;
+const OFFSET_STATUS: usize = 0x06;
+const OFFSET_REVISION: usize = 0x08;
+const OFFSET_BARS: usize = 0x10;
+const OFFSET_SUBSYSTEM: usize = 0x2c;
+const OFFSET_CAPABILITIES: usize = 0x34;
+/// First capability: behind the header.
+const OFFSET_FIRST_CAPABILITY: usize = 0x40;
+
+/// Base address register bits 2:1: the register is 64 bits wide.
+const BAR_64_BIT: u32 = 0b10 << 1;
+/// Base address register bit 3: reads have no side effects.
+const BAR_PREFETCHABLE: u32 = 1 << 3;
+/// Bits of a memory base address register that are not address.
+const BAR_FLAGS: u64 = 0xf;
+
+/// Capability ID of MSI-X.
+const CAPABILITY_MSIX: u8 = 0x11;
+/// MSI-X message control bits that software writes: enable and function mask.
+const MSIX_CONTROL_WRITABLE: u16 = 0xc000;
+
+/// What a function says it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity {
+    /// Vendor ID; also that of the subsystem.
+    pub vendor: u16,
+    /// Device ID; also that of the subsystem.
+    pub device: u16,
+    /// Revision.
+    pub revision: u8,
+    /// Base class.
+    pub class: u8,
+    /// Subclass.
+    pub subclass: u8,
+}
+
+/// A memory base address register.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryBar {
+    /// Number of the (first) register, 0 to 5.
+    pub index: usize,
+    /// Size in bytes: a power of two, at least 16; below 4 GiB for a register of 32 bits.
+    pub bytes: u64,
+    /// Whether it takes two registers.
+    pub wide: bool,
+    /// Whether reads have no side effects.
+    pub prefetchable: bool,
+}
+
+/// The MSI-X capability.
+#[derive(Clone, Copy, Debug)]
+pub struct MsixCapability {
+    /// Number of vectors, 1 to 2048.
+    pub vectors: u16,
+    /// BAR of table and pending bits.
+    pub bar: u8,
+    /// Offset of the table in the BAR; a multiple of 8.
+    pub table: u32,
+    /// Offset of the pending bits in the BAR; a multiple of 8.
+    pub pending: u32,
+}
+
+/// 256 bytes of value, and of which bits the guest can change.
+#[derive(Clone, Debug)]
+pub struct ConfigSpace {
+    value: [u8; 256],
+    writable: [u8; 256],
+}
+
+impl ConfigSpace {
+    /// A function without BARs and capabilities.
+    pub fn new(identity: Identity) -> Self {
+        let mut space = Self {
+            value: [0; 256],
+            writable: [0; 256],
+        };
+        space.set_u16(OFFSET_VENDOR, identity.vendor, 0);
+        space.set_u16(OFFSET_VENDOR + 2, identity.device, 0);
+        let command = COMMAND_MEMORY | COMMAND_BUS_MASTER | COMMAND_INTX_DISABLE;
+        space.set_u16(OFFSET_COMMAND, 0, command);
+        space.value[OFFSET_REVISION] = identity.revision;
+        space.value[OFFSET_REVISION + 2] = identity.subclass;
+        space.value[OFFSET_REVISION + 3] = identity.class;
+        space.set_u16(OFFSET_SUBSYSTEM, identity.vendor, 0);
+        space.set_u16(OFFSET_SUBSYSTEM + 2, identity.device, 0);
+        space
+    }
+
+    /// Adds a BAR at `address`. Its low address bits are fixed at zero: that is how a guest finds its size.
+    pub fn add_bar(&mut self, bar: MemoryBar, address: u64) {
+        debug_assert!(bar.bytes.is_power_of_two() && bar.bytes > BAR_FLAGS);
+        let mask = !(bar.bytes - 1);
+        let mut flags = 0;
+        if bar.wide {
+            flags |= BAR_64_BIT;
+        }
+        if bar.prefetchable {
+            flags |= BAR_PREFETCHABLE;
+        }
+        let offset = OFFSET_BARS + 4 * bar.index;
+        self.set_u32(offset, address as u32 & mask as u32 | flags, mask as u32);
+        if bar.wide {
+            let high = ((address & mask) >> 32) as u32;
+            self.set_u32(offset + 4, high, (mask >> 32) as u32);
+        }
+    }
+
+    /// Adds MSI-X as the only capability, disabled. Gives its offset.
+    pub fn add_msix(&mut self, msix: MsixCapability) -> usize {
+        let offset = OFFSET_FIRST_CAPABILITY;
+        self.value[OFFSET_CAPABILITIES] = offset as u8;
+        self.set_u16(OFFSET_STATUS, STATUS_CAPABILITIES, 0);
+        self.value[offset] = CAPABILITY_MSIX;
+        self.set_u16(offset + 2, msix.vectors - 1, MSIX_CONTROL_WRITABLE);
+        self.set_u32(offset + 4, msix.table | u32::from(msix.bar), 0);
+        self.set_u32(offset + 8, msix.pending | u32::from(msix.bar), 0);
+        offset
+    }
+
+    /// A load within the space; all-ones for what is outside.
+    pub fn read(&self, offset: u8, into: &mut [u8]) {
+        let range = Self::range(offset, into.len());
+        match self.value.get(range) {
+            Some(bytes) => into.copy_from_slice(bytes),
+            None => into.fill(0xff),
+        }
+    }
+
+    /// A store: it changes the bits that are writable.
+    pub fn write(&mut self, offset: u8, from: &[u8]) {
+        let range = Self::range(offset, from.len());
+        let (Some(value), Some(mask)) =
+            (self.value.get_mut(range.clone()), self.writable.get(range))
+        else {
+            return;
+        };
+        for ((value, mask), new) in value.iter_mut().zip(mask).zip(from) {
+            *value = *value & !mask | new & mask;
+        }
+    }
+
+    /// The command register.
+    pub fn command(&self) -> u16 {
+        self.u16(OFFSET_COMMAND)
+    }
+
+    /// Sets the command register, as firmware does before the guest runs.
+    pub fn set_command(&mut self, command: u16) {
+        self.write(OFFSET_COMMAND as u8, &command.to_le_bytes());
+    }
+
+    /// The address in a BAR, enabled or not.
+    pub fn bar_address(&self, bar: MemoryBar) -> u64 {
+        let offset = OFFSET_BARS + 4 * bar.index;
+        let low = u64::from(self.u32(offset)) & !BAR_FLAGS;
+        match bar.wide {
+            true => low | u64::from(self.u32(offset + 4)) << 32,
+            false => low,
+        }
+    }
+
+    fn range(offset: u8, bytes: usize) -> Range<usize> {
+        let start = usize::from(offset);
+        start..start.saturating_add(bytes)
+    }
+
+    fn u16(&self, offset: usize) -> u16 {
+        u16::from_le_bytes([self.value[offset], self.value[offset + 1]])
+    }
+
+    fn u32(&self, offset: usize) -> u32 {
+        u32::from(self.u16(offset)) | u32::from(self.u16(offset + 2)) << 16
+    }
+
+    fn set_u16(&mut self, offset: usize, value: u16, writable: u16) {
+        self.value[offset..offset + 2].copy_from_slice(&value.to_le_bytes());
+        self.writable[offset..offset + 2].copy_from_slice(&writable.to_le_bytes());
+    }
+
+    fn set_u32(&mut self, offset: usize, value: u32, writable: u32) {
+        self.value[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
+        self.writable[offset..offset + 4].copy_from_slice(&writable.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WIDE: MemoryBar = MemoryBar {
+        index: 2,
+        bytes: 64 << 30,
+        wide: true,
+        prefetchable: true,
+    };
+    const NARROW: MemoryBar = MemoryBar {
+        index: 0,
+        bytes: 4096,
+        wide: false,
+        prefetchable: false,
+    };
+
+    fn space() -> ConfigSpace {
+        let mut space = ConfigSpace::new(Identity {
+            vendor: 0x1234,
+            device: 0x5678,
+            revision: 1,
+            class: 0x12,
+            subclass: 0,
+        });
+        space.add_bar(NARROW, 0xe000_0000);
+        space.add_bar(WIDE, 256 << 30);
+        space.add_msix(MsixCapability {
+            vectors: 32,
+            bar: 4,
+            table: 0,
+            pending: 0x1000,
+        });
+        space
+    }
+
+    fn dword(space: &ConfigSpace, offset: u8) -> u32 {
+        let mut bytes = [0; 4];
+        space.read(offset, &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+
+    #[test]
+    fn identity_is_where_the_specification_has_it_and_read_only() {
+        let mut space = space();
+        space.write(0, &[0; 4]);
+        space.write(8, &[0; 4]);
+        assert_eq!(dword(&space, 0), 0x5678_1234);
+        assert_eq!(dword(&space, 8), 0x1200_0001);
+        assert_eq!(dword(&space, 0x2c), 0x5678_1234);
+    }
+
+    #[test]
+    fn a_bar_is_sized_by_writing_all_ones() {
+        let mut space = space();
+        for offset in [0x10, 0x14, 0x18, 0x1c] {
+            space.write(offset, &[0xff; 4]);
+        }
+        assert_eq!(dword(&space, 0x10), 0xffff_f000);
+        assert_eq!(dword(&space, 0x14), 0, "no such register");
+        assert_eq!(
+            dword(&space, 0x18),
+            0xc,
+            "64-bit, prefetchable; size is above 4 GiB"
+        );
+        assert_eq!(dword(&space, 0x1c), 0xffff_fff0);
+    }
+
+    #[test]
+    fn bars_move_by_whole_and_partial_stores() {
+        let mut space = space();
+        assert_eq!(space.bar_address(WIDE), 256 << 30);
+        space.write(0x1c, &0x50u32.to_le_bytes());
+        assert_eq!(space.bar_address(WIDE), 0x50 << 32);
+        space.write(0x12, &[0x10, 0xe0]);
+        assert_eq!(space.bar_address(NARROW), 0xe010_0000);
+    }
+
+    #[test]
+    fn only_the_implemented_command_bits_stick() {
+        let mut space = space();
+        assert_eq!(space.command(), 0);
+        space.write(4, &[0xff, 0xff]);
+        assert_eq!(space.command(), 0x0406);
+        space.set_command(COMMAND_MEMORY);
+        assert_eq!(space.command(), COMMAND_MEMORY);
+    }
+
+    #[test]
+    fn the_capability_list_ends_with_msix() {
+        let mut space = space();
+        assert_eq!(dword(&space, 4) >> 16 & 0x10, 0x10);
+        let mut at = [0];
+        space.read(0x34, &mut at);
+        assert_eq!(dword(&space, at[0]), 31 << 16 | 0x11);
+        assert_eq!(dword(&space, at[0] + 4), 4);
+        assert_eq!(dword(&space, at[0] + 8), 0x1004);
+        space.write(at[0], &[0xff; 4]);
+        assert_eq!(dword(&space, at[0]), 0xc01f_0011);
+    }
+
+    #[test]
+    fn accesses_past_the_end_do_nothing() {
+        let mut space = space();
+        let mut bytes = [0; 4];
+        space.read(0xfe, &mut bytes);
+        assert_eq!(bytes, [0xff; 4]);
+        space.write(0xfe, &bytes);
+        assert_eq!(dword(&space, 0xfc), 0);
+    }
+}

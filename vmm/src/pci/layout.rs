@@ -1,0 +1,168 @@
+//! Where the function's BARs are when the guest starts: what firmware would have assigned.
+
+use causeway_protocol::registers::{BAR0_BYTES, doorbells::BAR4_BYTES};
+use kvm_bindings::kvm_cpuid_entry2;
+
+/// Preferred address of the aperture.
+const APERTURE_BASE: u64 = 256 << 30;
+/// End of what a bare guest has mapped (`causeway_protocol::boot`).
+const MAPPED_END: u64 = 512 << 30;
+/// Smallest aperture.
+const APERTURE_BYTES_MIN: u64 = 64 << 20;
+/// End of 32-bit device memory, above which interrupt controllers lie.
+const LOW_END: u64 = 0xfec0_0000;
+
+/// Address assignment of the function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Address of BAR 0, the registers.
+    pub registers: u64,
+    /// Address of BAR 4, the doorbells.
+    pub doorbells: u64,
+    /// Address of BAR 2, the aperture.
+    pub aperture: u64,
+    /// Size of the aperture in bytes, a power of two; it may be less than was asked for.
+    pub aperture_bytes: u64,
+    /// One past the highest guest-physical address.
+    pub address_end: u64,
+}
+
+/// Why there is no room for the function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// The size of a BAR is a power of two.
+    #[error(
+        "an aperture of {bytes} bytes is not possible: give a power of two of at least {} MiB",
+        APERTURE_BYTES_MIN >> 20
+    )]
+    Size {
+        /// Size asked for.
+        bytes: u64,
+    },
+    /// Too few address bits above guest RAM.
+    #[error(
+        "{address_bits} bits of guest-physical address leave no room for an aperture above {ram_end:#x}: give the guest less memory"
+    )]
+    NoRoom {
+        /// Physical address bits of the guest.
+        address_bits: u32,
+        /// End of guest RAM.
+        ram_end: u64,
+    },
+}
+
+impl Layout {
+    /// Assigns addresses for a guest with `address_bits` physical address bits whose RAM ends at `ram_end`. An
+    /// aperture of `aperture_bytes` bytes is moved down, and then made smaller, until it fits.
+    ///
+    /// # Errors
+    /// [`LayoutError`].
+    pub fn new(address_bits: u32, ram_end: u64, aperture_bytes: u64) -> Result<Self, LayoutError> {
+        if !aperture_bytes.is_power_of_two() || aperture_bytes < APERTURE_BYTES_MIN {
+            return Err(LayoutError::Size {
+                bytes: aperture_bytes,
+            });
+        }
+        let address_end = 1 << address_bits.clamp(32, 52);
+        let end = MAPPED_END.min(address_end);
+        let lowest = ram_end.max(4 << 30);
+        let fits = |bytes: u64| {
+            // A BAR is aligned to its size, so the highest place for it that fits is a multiple of it.
+            let highest = (end & !(bytes - 1)).checked_sub(bytes)?;
+            let base = highest.min(APERTURE_BASE.next_multiple_of(bytes));
+            (base >= lowest).then_some((base, bytes))
+        };
+        let sizes = std::iter::successors(Some(aperture_bytes), |bytes| Some(bytes / 2));
+        let (aperture, aperture_bytes) = sizes
+            .take_while(|bytes| *bytes >= APERTURE_BYTES_MIN)
+            .find_map(fits)
+            .ok_or(LayoutError::NoRoom {
+                address_bits,
+                ram_end,
+            })?;
+        Ok(Self {
+            registers: LOW_BASE,
+            doorbells: LOW_BASE + BAR4_BYTES,
+            aperture,
+            aperture_bytes,
+            address_end,
+        })
+    }
+}
+
+/// Address of the registers; the doorbells follow at their own alignment.
+const LOW_BASE: u64 = 0xe000_0000;
+
+const _: () = {
+    assert!(LOW_BASE.is_multiple_of(BAR0_BYTES) && BAR0_BYTES <= BAR4_BYTES);
+    assert!(LOW_BASE.is_multiple_of(BAR4_BYTES) && LOW_BASE + 2 * BAR4_BYTES <= LOW_END);
+};
+
+/// Physical address bits that a guest with this CPUID sees (leaf 0x8000_0008, EAX bits 7:0; 36 if it is absent).
+pub fn physical_address_bits(cpuid: &[kvm_cpuid_entry2]) -> u32 {
+    let leaf = cpuid.iter().find(|entry| entry.function == 0x8000_0008);
+    leaf.map_or(36, |entry| entry.eax & 0xff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn place(bits: u32, ram_end: u64, bytes: u64) -> Result<(u64, u64), LayoutError> {
+        Layout::new(bits, ram_end, bytes).map(|l| (l.aperture, l.aperture_bytes))
+    }
+
+    #[test]
+    fn the_usual_place_is_at_256_gib() {
+        for bits in [39, 40, 46, 48, 52] {
+            assert_eq!(
+                place(bits, GIB, 64 * GIB),
+                Ok((256 * GIB, 64 * GIB)),
+                "{bits}"
+            );
+        }
+    }
+
+    #[test]
+    fn few_address_bits_move_it_down_and_make_it_smaller() {
+        assert_eq!(place(38, GIB, 64 * GIB), Ok((192 * GIB, 64 * GIB)));
+        assert_eq!(place(37, GIB, 64 * GIB), Ok((64 * GIB, 64 * GIB)));
+        assert_eq!(place(36, GIB, 64 * GIB), Ok((32 * GIB, 32 * GIB)));
+        assert_eq!(place(36, 33 * GIB, 64 * GIB), Ok((48 * GIB, 16 * GIB)));
+        assert_eq!(place(33, GIB, 64 * GIB), Ok((4 * GIB, 4 * GIB)));
+        let none = place(32, GIB, 64 * GIB);
+        assert!(matches!(
+            none,
+            Err(LayoutError::NoRoom {
+                address_bits: 32,
+                ..
+            })
+        ));
+    }
+
+    #[test]
+    fn very_large_ones_stay_within_what_bare_guests_map() {
+        assert_eq!(place(48, GIB, 256 * GIB), Ok((256 * GIB, 256 * GIB)));
+        assert_eq!(place(48, GIB, 1024 * GIB), Ok((256 * GIB, 256 * GIB)));
+    }
+
+    #[test]
+    fn sizes_that_no_bar_can_have_are_refused() {
+        for bytes in [0, 1, GIB + 1, 3 * GIB, APERTURE_BYTES_MIN / 2] {
+            assert_eq!(place(48, GIB, bytes), Err(LayoutError::Size { bytes }));
+        }
+    }
+
+    #[test]
+    fn address_bits_come_from_cpuid() {
+        let entry = kvm_cpuid_entry2 {
+            function: 0x8000_0008,
+            eax: 0x3930,
+            ..Default::default()
+        };
+        assert_eq!(physical_address_bits(&[entry]), 48);
+        assert_eq!(physical_address_bits(&[]), 36);
+    }
+}
