@@ -232,7 +232,7 @@ fn identify(transport: &dyn Transport) -> Result<Window, OpenError> {
     }
     let area = transport.control_area();
     let bytes = area.window.bytes();
-    if !area.address.is_multiple_of(8) || bytes < 4096 || bytes % 8 != 0 {
+    if !area.address.is_multiple_of(8) || bytes < 4096 || !bytes.is_multiple_of(8) {
         return Err(OpenError::ControlArea {
             address: area.address,
             bytes,

@@ -1,0 +1,61 @@
+//! What a bare guest stands on: entry, stacks, console, panic, clock, RAM, records for the test bench,
+//! and the transport by which the driver reaches the device.
+//!
+//! A guest is a program without an operating system that runs at CPL 3 with one identity-mapped address
+//! space (see [`causeway_protocol::boot`]). It names its main function with [`main!`]:
+//!
+//! ```ignore
+//! #![no_std]
+//! #![no_main]
+//! causeway_bare::main!(run);
+//! fn run(machine: &causeway_bare::Machine) { … }
+//! ```
+//!
+//! Every virtual CPU runs it. When it returns on CPU 0 the guest has passed; elsewhere the CPU is parked.
+//! A panic anywhere ends the guest as failed, with file and line.
+#![no_std]
+
+mod clock;
+mod console;
+mod entry;
+mod intrinsics;
+mod machine;
+mod panic;
+mod port;
+mod ram;
+mod record;
+mod smp;
+mod transport;
+
+pub use causeway_protocol as protocol;
+pub use causeway_shim as shim;
+pub use clock::{Clock, ticks};
+pub use console::write_console;
+pub use machine::Machine;
+pub use port::IoPorts;
+pub use ram::Ram;
+pub use record::{Phase, Totals, baseline, exit, fetch, figure, park, post, ratio};
+pub use smp::{Barrier, Shared};
+pub use transport::{FindDeviceError, PciTransport};
+
+/// Names the guest's main function, a `fn(&Machine)`.
+#[macro_export]
+macro_rules! main {
+    ($main:path) => {
+        // The symbol that the runtime's entry calls; the runtime declares it with the same type.
+        #[allow(unsafe_code)]
+        #[unsafe(no_mangle)]
+        fn causeway_main(machine: &$crate::Machine) {
+            let main: fn(&$crate::Machine) = $main;
+            main(machine)
+        }
+    };
+}
+
+/// Prints a line on the console. A character is an exit: be brief, and print nothing in a measured phase.
+#[macro_export]
+macro_rules! println {
+    ($($argument:tt)*) => {
+        $crate::write_console(::core::format_args!($($argument)*))
+    };
+}

@@ -1,0 +1,92 @@
+//! Meeting points of CPUs.
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// A point that CPUs pass together, any number of times. They spin.
+#[derive(Debug, Default)]
+pub struct Barrier {
+    arrived: AtomicU32,
+    round: AtomicU32,
+}
+
+impl Barrier {
+    /// A barrier that nobody has reached.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            arrived: AtomicU32::new(0),
+            round: AtomicU32::new(0),
+        }
+    }
+
+    /// Waits until `cpus` CPUs have come.
+    pub fn wait(&self, cpus: u32) {
+        let round = self.round.load(Ordering::Acquire);
+        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == cpus {
+            self.arrived.store(0, Ordering::Relaxed);
+            self.round.store(round.wrapping_add(1), Ordering::Release);
+            return;
+        }
+        while self.round.load(Ordering::Acquire) == round {
+            core::hint::spin_loop();
+        }
+    }
+}
+
+/// Nothing is there yet, or one CPU is at it.
+const EMPTY: u32 = 0;
+const BUSY: u32 = 1;
+const FULL: u32 = 2;
+
+/// A value that one CPU makes and all use, for the rest of the machine's life.
+pub struct Shared<T> {
+    state: AtomicU32,
+    value: UnsafeCell<MaybeUninit<T>>,
+}
+
+// SAFETY: the value is written once, by the CPU that moved the state from EMPTY to BUSY, and given out as a
+// shared reference only after the state is FULL; `Send` because one CPU makes what others use.
+unsafe impl<T: Send + Sync> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// No value yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            state: AtomicU32::new(EMPTY),
+            value: UnsafeCell::new(MaybeUninit::uninit()),
+        }
+    }
+
+    /// Sets the value.
+    ///
+    /// # Panics
+    /// If there is one already.
+    pub fn set(&'static self, value: T) -> &'static T {
+        let claimed =
+            self.state
+                .compare_exchange(EMPTY, BUSY, Ordering::Acquire, Ordering::Relaxed);
+        assert!(claimed.is_ok(), "a shared value is set once");
+        // SAFETY: the exchange has succeeded, so this CPU alone is here, and nobody has a reference yet.
+        unsafe { (*self.value.get()).write(value) };
+        self.state.store(FULL, Ordering::Release);
+        self.wait()
+    }
+
+    /// The value, once it is there. Spins.
+    pub fn wait(&'static self) -> &'static T {
+        while self.state.load(Ordering::Acquire) != FULL {
+            core::hint::spin_loop();
+        }
+        // SAFETY: FULL: it has been written, and is never written again.
+        unsafe { (*self.value.get()).assume_init_ref() }
+    }
+}
+
+impl<T> Default for Shared<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

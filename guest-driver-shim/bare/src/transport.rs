@@ -1,0 +1,161 @@
+//! The device over PCI, in an identity-mapped address space.
+
+use core::fmt;
+use core::ptr::NonNull;
+
+use causeway_protocol::registers::{CONTROL_BYTES_MAX, Register, doorbells};
+use causeway_shim::pci::{self, FindError, Found};
+use causeway_shim::{ControlArea, Transport, Window};
+
+use crate::machine::Machine;
+use crate::port::IoPorts;
+
+/// Addresses at and above this are not mapped (see [`causeway_protocol::boot`]).
+const MAPPED_END: u64 = 512 << 30;
+
+/// Why the device cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FindDeviceError {
+    /// It is not there.
+    Find(FindError),
+    /// Its aperture lies where the guest's page tables do not reach.
+    OutOfReach {
+        /// First address of the aperture.
+        aperture: u64,
+        /// Its size in bytes.
+        bytes: u64,
+    },
+    /// There is no RAM left for the control area.
+    NoRam,
+}
+
+impl fmt::Display for FindDeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Find(error) => error.fmt(f),
+            Self::OutOfReach { aperture, bytes } => {
+                write!(
+                    f,
+                    "the aperture {aperture:#x}+{bytes:#x} lies beyond the mapped addresses"
+                )
+            }
+            Self::NoRam => write!(f, "no RAM left for the control area"),
+        }
+    }
+}
+
+impl core::error::Error for FindDeviceError {}
+
+/// A device found on the PCI bus.
+#[derive(Clone, Copy, Debug)]
+pub struct PciTransport {
+    found: Found,
+    registers: Window,
+    doorbells: Window,
+    aperture: Window,
+    control: ControlArea,
+}
+
+/// Memory of a device at a guest-physical address.
+fn device_window(address: u64, bytes: u64) -> Option<Window> {
+    let base = NonNull::new(address as *mut u8)?;
+    // SAFETY: identity-mapped device memory: never RAM that Rust uses, and any access to it is defined by
+    // the device.
+    Some(unsafe { Window::new(base, bytes as usize) })
+}
+
+impl PciTransport {
+    /// Finds the device and takes RAM for its control area.
+    ///
+    /// # Errors
+    /// [`FindDeviceError`].
+    pub fn find(machine: &Machine) -> Result<Self, FindDeviceError> {
+        let found = pci::find(&IoPorts).map_err(FindDeviceError::Find)?;
+        let control = machine.ram().window(CONTROL_BYTES_MAX as usize);
+        let control = control.ok_or(FindDeviceError::NoRam)?;
+        Self::at(found, control)
+    }
+
+    /// The device whose BARs are at the given addresses, with the control area in `control`.
+    ///
+    /// # Errors
+    /// [`FindDeviceError::OutOfReach`].
+    pub fn at(found: Found, control: Window) -> Result<Self, FindDeviceError> {
+        let unset = |bar| FindDeviceError::Find(FindError::BarUnset { bar });
+        let bar0 = causeway_protocol::registers::BAR0_BYTES;
+        let registers = device_window(found.registers, bar0).ok_or(unset(0))?;
+        let doorbells = device_window(found.doorbells, doorbells::BAR4_BYTES).ok_or(unset(4))?;
+        let bytes = u64::from(load(&registers, Register::ApertureLow))
+            | u64::from(load(&registers, Register::ApertureHigh)) << 32;
+        let end = found.aperture.checked_add(bytes);
+        if end.is_none_or(|end| end > MAPPED_END) {
+            return Err(FindDeviceError::OutOfReach {
+                aperture: found.aperture,
+                bytes,
+            });
+        }
+        let aperture = device_window(found.aperture, bytes).ok_or(unset(2))?;
+        let address = control.as_ptr().as_ptr() as u64;
+        let control = ControlArea {
+            window: control,
+            address,
+        };
+        Ok(Self {
+            found,
+            registers,
+            doorbells,
+            aperture,
+            control,
+        })
+    }
+
+    /// Where the device is.
+    #[must_use]
+    pub const fn found(&self) -> &Found {
+        &self.found
+    }
+
+    /// BAR 0 as memory, for accesses that [`Register`] does not name.
+    #[must_use]
+    pub const fn registers(&self) -> &Window {
+        &self.registers
+    }
+
+    /// BAR 4 as memory.
+    #[must_use]
+    pub const fn doorbells(&self) -> &Window {
+        &self.doorbells
+    }
+
+    /// Guest-physical address of an offset into the aperture.
+    #[must_use]
+    pub const fn aperture_address(&self, offset: u64) -> u64 {
+        self.found.aperture + offset
+    }
+}
+
+fn load(registers: &Window, register: Register) -> u32 {
+    // Every register lies, aligned, in BAR 0.
+    registers.load_u32(register as usize).unwrap_or(u32::MAX)
+}
+
+impl Transport for PciTransport {
+    fn read_register(&self, register: Register) -> u32 {
+        load(&self.registers, register)
+    }
+    fn write_register(&self, register: Register, value: u32) {
+        // As for loads.
+        let _ = self.registers.store_u32(register as usize, value);
+    }
+    fn control_area(&self) -> ControlArea {
+        self.control
+    }
+    fn aperture(&self) -> Window {
+        self.aperture
+    }
+    fn ring_doorbell(&self, index: u32) {
+        let offset = doorbells::FIRST + u64::from(index) * doorbells::STRIDE;
+        // A doorbell that does not exist cannot be rung; the device counts what it does not know as stray.
+        let _ = self.doorbells.store_u32(offset as usize, 1);
+    }
+}

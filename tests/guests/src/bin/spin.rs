@@ -1,0 +1,13 @@
+//! Never ends, and never exits: only a timeout or a signal stops it.
+#![no_std]
+#![no_main]
+
+use causeway_bare::Machine;
+
+causeway_bare::main!(run);
+
+fn run(_: &Machine) {
+    loop {
+        core::hint::spin_loop();
+    }
+}

@@ -1,0 +1,199 @@
+//! Runs a test kernel as its description says, and compares what comes out.
+
+use causeway_bare::{Machine, Phase, Totals};
+use causeway_kernels::{Argument, CASE_BYTES_MAX, Case};
+use causeway_protocol::harness::PhasePath;
+use causeway_shim::{
+    AddressSpace, Buffer, Device, Function, LaunchShape, MemoryKind, Module, Parameters, Patience,
+    RamRange,
+};
+
+use crate::{Pipeline, Required};
+
+/// Most buffers of a case.
+const BUFFERS_MAX: usize = 8;
+/// Bytes of room for the log of a refused module.
+const LOG_BYTES: usize = 4096;
+
+/// Guest RAM for running cases one after the other.
+pub struct CaseMemory {
+    machine: Machine,
+    want: &'static mut [u8],
+    got: &'static mut [u8],
+    log: &'static mut [u8],
+}
+
+impl CaseMemory {
+    /// Takes the RAM.
+    pub fn new(machine: &Machine) -> Self {
+        let ram = machine.ram();
+        let take = |bytes| {
+            ram.bytes(bytes)
+                .required("guest RAM for a kernel's buffers")
+        };
+        let (want, got) = (take(CASE_BYTES_MAX), take(CASE_BYTES_MAX));
+        Self {
+            machine: *machine,
+            want,
+            got,
+            log: take(LOG_BYTES),
+        }
+    }
+
+    /// Loads a module; a refusal ends the guest with the log.
+    pub fn load_module<'d>(&mut self, space: &AddressSpace<'d>, ptx: &str) -> Module<'d> {
+        let ram = self.machine.ram();
+        let image = ram.range_of(ptx.as_bytes());
+        let log = RamRange {
+            bytes: self.log.len() as u64,
+            ..ram.range_of(self.log)
+        };
+        match Module::load(space, image, log) {
+            Ok(module) => module,
+            Err(error) => {
+                let log = &self.log[..(error.log_bytes as usize).min(LOG_BYTES)];
+                panic!(
+                    "{error}: {}",
+                    core::str::from_utf8(log).unwrap_or("log is not UTF-8")
+                );
+            }
+        }
+    }
+}
+
+/// Splits the front of `memory` into one slice for each buffer of the case.
+fn split<'m>(case: &Case, mut memory: &'m mut [u8]) -> [&'m mut [u8]; BUFFERS_MAX] {
+    assert!(
+        case.buffers.len() <= BUFFERS_MAX,
+        "{} has too many buffers",
+        case.name
+    );
+    let mut parts: [&mut [u8]; BUFFERS_MAX] = Default::default();
+    for (part, buffer) in parts.iter_mut().zip(case.buffers) {
+        let (front, rest) = memory.split_at_mut(buffer.bytes);
+        (*part, memory) = (front, rest);
+    }
+    parts
+}
+
+/// Runs `case` on `pipeline` in phases of its own if `marked`, and verifies every buffer.
+/// Gives the nanoseconds that the device took for the kernel.
+pub fn run_case(
+    device: &'static Device<'static>,
+    space: &AddressSpace<'static>,
+    pipeline: &mut Pipeline<'static>,
+    memory: &mut CaseMemory,
+    case: &Case,
+    marked: bool,
+) -> u64 {
+    let module = memory.load_module(space, case.ptx);
+    let function = module.function(case.name).required(case.name);
+    let buffers: [Option<Buffer<'static>>; BUFFERS_MAX] = core::array::from_fn(|i| {
+        let bytes = case.buffers.get(i)?.bytes as u64;
+        Some(Buffer::new(device, space, bytes, MemoryKind::Host).required(case.name))
+    });
+    let parameters = parameters(case, &function, &buffers);
+    let mut got = split(case, memory.got);
+    for (index, part) in got.iter_mut().enumerate().take(case.buffers.len()) {
+        case.fill(index, part);
+    }
+    pipeline.arm();
+    let phase = marked.then(|| Phase::begin(PhasePath::Data, case.name));
+    let moved = data_path(case, pipeline, &parameters, &buffers, &mut got);
+    if let Some(phase) = phase {
+        phase.end(moved);
+    }
+    verify(case, memory.want, &got);
+    for buffer in buffers.into_iter().flatten() {
+        buffer.free().required(case.name);
+    }
+    elapsed_ns(pipeline)
+}
+
+fn parameters<'f>(
+    case: &Case,
+    function: &'f Function<'f>,
+    buffers: &[Option<Buffer<'static>>; BUFFERS_MAX],
+) -> Parameters<'f, 4> {
+    let mut parameters = function.parameters().required(case.name);
+    for (index, argument) in case.arguments.iter().enumerate() {
+        match argument {
+            Argument::Buffer(buffer) => {
+                let buffer = buffers[*buffer].as_ref().required("the argument's buffer");
+                parameters.set(index, &buffer.gpu.address())
+            }
+            Argument::U32(value) => parameters.set(index, value),
+            Argument::F32(value) => parameters.set(index, value),
+        }
+        .required(case.name);
+    }
+    parameters
+}
+
+/// Uploads, launches, waits, and downloads: plain loads and stores, all of it. `content` goes up and comes back.
+fn data_path(
+    case: &Case,
+    pipeline: &mut Pipeline<'static>,
+    parameters: &Parameters<'_, 4>,
+    buffers: &[Option<Buffer<'static>>; BUFFERS_MAX],
+    content: &mut [&mut [u8]; BUFFERS_MAX],
+) -> Totals {
+    let rung = pipeline.commands.doorbells_rung();
+    let mut bytes = 0;
+    for (buffer, content) in buffers.iter().zip(&*content) {
+        if let Some(buffer) = buffer {
+            buffer.cpu.write(0, content).required("uploading");
+            bytes += content.len() as u64;
+        }
+    }
+    let shape = LaunchShape {
+        grid: case.grid,
+        block: case.block,
+        shared_bytes: case.dynamic_shared,
+    };
+    let stamps = pipeline.memory.gpu.address() + Pipeline::SCRATCH;
+    let commands = &mut pipeline.commands;
+    commands
+        .timestamp(stamps)
+        .and_then(|()| commands.launch(shape, parameters))
+        .and_then(|()| commands.timestamp(stamps + 8))
+        .required(case.name);
+    let value = pipeline.finish();
+    pipeline.open();
+    pipeline.wait(value, Patience::SPIN).required(case.name);
+    for (buffer, content) in buffers.iter().zip(content) {
+        if let Some(buffer) = buffer {
+            buffer.cpu.read(0, content).required("downloading");
+            bytes += content.len() as u64;
+        }
+    }
+    Totals {
+        operations: 1,
+        bytes,
+        doorbells: pipeline.commands.doorbells_rung() - rung,
+    }
+}
+
+/// Compares every buffer, inputs too, with what plain Rust makes of the same content.
+fn verify(case: &Case, want: &mut [u8], got: &[&mut [u8]; BUFFERS_MAX]) {
+    let mut want = split(case, want);
+    let want = &mut want[..case.buffers.len()];
+    for (index, part) in want.iter_mut().enumerate() {
+        case.fill(index, part);
+    }
+    case.reference(want);
+    for (index, want) in want.iter().enumerate() {
+        case.compare(index, want, got[index]).required("verifying");
+    }
+}
+
+fn elapsed_ns(pipeline: &Pipeline<'_>) -> u64 {
+    let stamp = |at| {
+        pipeline
+            .memory
+            .cpu
+            .load_u64(Pipeline::SCRATCH as usize + at)
+            .required("stamp")
+    };
+    stamp(8).saturating_sub(stamp(0))
+}
