@@ -1,3 +1,39 @@
-//! The mediator.
+//! The mediator: sessions of guests on a GPU, without knowing KVM or any particular GPU.
+//!
+//! A VMM opens a [`Session`] per guest and hands it the control batches that the guest rings for. The
+//! session validates them and drives a [`backend::Backend`]; what has to appear in, or vanish from, the
+//! guest's physical address space it asks of the [`host::Host`]. Packets in command buffers are read by
+//! a consumer thread per command buffer, without the VMM.
+//!
+//! # Locks
+//!
+//! In this order, and never two of the same kind: a session's `State`, the `Exports` of the mediator,
+//! then leaves (doorbells, function tables, `Life`, the fence signal, whatever a back end or a host has
+//! inside). Revocation reaches into other sessions: it collects them under `Exports`, lets go, and then
+//! locks one `State` at a time. No lock is held while work executes, while a guest sleeps in `Wait`,
+//! or while a thread is joined. A host calls into a session with no lock held that its [`host::Host`]
+//! methods take.
+
 pub mod backend;
+mod command_buffer;
+mod counters;
+mod decode;
+pub mod fake;
+mod fence;
+mod handles;
 pub mod host;
+mod life;
+mod mediator;
+mod object;
+mod operations;
+mod quota;
+mod refusal;
+mod session;
+mod share;
+mod state;
+mod va;
+
+pub use counters::SessionReport;
+pub use mediator::Mediator;
+pub use quota::Quota;
+pub use session::Session;

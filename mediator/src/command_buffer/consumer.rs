@@ -1,0 +1,152 @@
+//! The consumer of a command buffer: one thread that reads the ring, and trusts nothing in it.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use causeway_protocol::message::Status;
+use causeway_protocol::packet::UNIT_BYTES;
+use causeway_protocol::ring::Positions;
+
+use super::execute::{Executor, Stop};
+use super::idle::Idle;
+use super::packet::{self, Packet};
+use super::ring::Ring;
+use crate::backend::Fault;
+use crate::counters::{Counters, PACKET_SLOTS};
+use crate::life::{Bell, FaultScope, Life, scope};
+
+/// Units copied out of the ring at a time; more than the longest packet has.
+const CHUNK_UNITS: usize = 128;
+
+const _: () = assert!(CHUNK_UNITS > causeway_protocol::packet::UNITS_MAX as usize);
+
+/// Everything the thread needs; none of it takes the session's lock.
+pub(super) struct Consumer {
+    pub ring: Ring,
+    pub bell: Arc<Bell>,
+    pub life: Arc<Life>,
+    pub counters: Arc<Counters>,
+    /// For logs.
+    pub label: String,
+    pub executor: Executor,
+}
+
+/// Where consumption stands.
+struct Progress {
+    /// Position of the packet under way, or of the next.
+    position: u64,
+    counted: [u64; PACKET_SLOTS],
+}
+
+impl Consumer {
+    /// The thread: consumes until it is stopped or at fault, and leaves word in the ring.
+    pub fn run(mut self) {
+        let mut progress = Progress {
+            position: 0,
+            counted: [0; PACKET_SLOTS],
+        };
+        let consumed = std::panic::catch_unwind(AssertUnwindSafe(|| self.consume(&mut progress)));
+        let stop = consumed
+            .unwrap_or_else(|_| Stop::fault(Status::BackEnd, "the back end panicked".to_owned()));
+        self.counters.packets(&mut progress.counted);
+        self.conclude(stop, progress.position);
+    }
+
+    /// Runs until there is a reason not to.
+    fn consume(&mut self, progress: &mut Progress) -> Stop {
+        let mut chunk = [0; CHUNK_UNITS * UNIT_BYTES];
+        let mut idle = Idle::new();
+        while !self.bell.stopped() {
+            let position = progress.position;
+            let available = self.ring.producer().wrapping_sub(position);
+            if available == 0 {
+                idle.wait(&self.ring, position, &self.bell, &self.counters);
+            } else if available > self.ring.units() {
+                let text = format!("the producer claims {available} units past {position}");
+                return Stop::fault(Status::BadPosition, text);
+            } else if let Err(stop) = self.consume_chunk(&mut chunk, available, progress) {
+                return stop;
+            }
+        }
+        Stop::Asked
+    }
+
+    /// Copies some units out once, and executes the packets that lie wholly in the copy. The producer
+    /// hears of it at the end, and before a packet that may take long.
+    fn consume_chunk(
+        &mut self,
+        chunk: &mut [u8],
+        available: u64,
+        progress: &mut Progress,
+    ) -> Result<(), Stop> {
+        let begin = progress.position;
+        let limit = available.min(self.ring.units_to_end(begin));
+        let copied = limit.min(CHUNK_UNITS as u64);
+        let chunk = &mut chunk[..copied as usize * UNIT_BYTES];
+        self.ring
+            .copy_units(begin, chunk)
+            .map_err(|e| Stop::fault(Status::BackEnd, e.to_string()))?;
+        let mut at = 0;
+        while at < copied && !self.bell.stopped() {
+            let rest = &chunk[at as usize * UNIT_BYTES..];
+            let decoded = packet::decode(rest, limit - at).map_err(|status| {
+                let head = &rest[..8];
+                Stop::fault(status, format!("packet that begins with {head:02x?}"))
+            })?;
+            let Some((packet, units)) = decoded else {
+                break; // It goes on behind the copy: it will be the first of the next.
+            };
+            if may_take_long(&packet) {
+                self.ring.set_consumer(progress.position);
+            }
+            self.executor.execute(packet)?;
+            progress.counted[packet.opcode() as usize] += 1;
+            at += units;
+            progress.position = begin + at;
+        }
+        self.ring.set_consumer(progress.position);
+        self.counters.packets(&mut progress.counted);
+        Ok(())
+    }
+
+    /// Leaves word of the end in the ring, and ends the session if the fault is of that kind.
+    fn conclude(mut self, stop: Stop, position: u64) {
+        self.ring.set_consumer(position);
+        let own = match stop {
+            // A fault while somebody stops this consumer is the stop flag's doing.
+            Stop::Fault(fault) if !self.bell.stopped() => Some(fault),
+            Stop::Fault(_) | Stop::Asked => match self.executor.queue.finish() {
+                Err(fault) if !self.bell.stopped() => Some(fault),
+                _ => None,
+            },
+        };
+        match own {
+            Some(fault) => self.report(fault, position),
+            None if self.life.fault().is_some() => {
+                self.ring.set_fault(Status::DeviceLost, position);
+            }
+            None => {}
+        }
+    }
+
+    fn report(&self, fault: Fault, position: u64) {
+        Counters::add(&self.counters.faults);
+        log::debug!("{}: dead at position {position}: {fault}", self.label);
+        self.ring.set_fault(fault.status, position);
+        match scope(fault.status) {
+            FaultScope::CommandBuffer => {}
+            FaultScope::Session => {
+                log::warn!("{}: session lost: {fault}", self.label);
+                self.life.lose(fault);
+            }
+        }
+    }
+}
+
+/// Whether the producer should hear of earlier packets before this one is executed.
+fn may_take_long(packet: &Packet<'_>) -> bool {
+    match packet {
+        Packet::Launch(..) | Packet::Copy(_) | Packet::Fill(_) | Packet::Acquire(_) => true,
+        Packet::Nop | Packet::Release(_) | Packet::Timestamp(_) => false,
+    }
+}

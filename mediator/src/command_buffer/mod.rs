@@ -1,0 +1,206 @@
+//! Command buffers: ring memory, a doorbell, and the thread that consumes.
+
+mod consumer;
+mod execute;
+mod idle;
+mod packet;
+mod ring;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use causeway_protocol::message::Status;
+use causeway_protocol::registers::doorbells::COUNT;
+
+use crate::backend::Memory;
+use crate::fence::FenceSignal;
+use crate::host::Host;
+use crate::life::{Bell, Life};
+use crate::object::SharedSpace;
+use crate::quota::Charge;
+use crate::refusal::{Refusal, cause};
+use crate::session::Inner;
+use consumer::Consumer;
+use execute::Executor;
+use ring::Ring;
+
+/// A command buffer whose consumer runs. Dropping it stops and joins the consumer.
+pub(crate) struct CommandBuffer {
+    bell: Arc<Bell>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    doorbell: Doorbell,
+    /// Keeps the ring's memory charged for as long as it is mapped.
+    _memory: Arc<dyn Memory>,
+    _charge: Charge,
+}
+
+/// Where the ring lies; checked by the caller.
+pub(crate) struct Placement {
+    pub memory: Arc<dyn Memory>,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+impl CommandBuffer {
+    /// Sets up the ring, binds a doorbell and starts the consumer.
+    pub fn start(
+        session: &Inner,
+        life: &Arc<Life>,
+        space: &Arc<SharedSpace>,
+        placement: Placement,
+        charge: Charge,
+    ) -> Result<Arc<Self>, Refusal> {
+        let ring = Ring::new(&*placement.memory, placement.offset, placement.bytes)?;
+        let queue = space.backend.create_queue()?;
+        let bell = Arc::new(Bell::new().map_err(|e| no_memory("an eventfd", &e))?);
+        let doorbell = session.doorbells.bind(&bell)?;
+        life.watch_bell(&bell);
+        let label = format!("{}/{}", session.name, doorbell.index);
+        let consumer = Consumer {
+            ring,
+            bell: Arc::clone(&bell),
+            life: Arc::clone(life),
+            counters: Arc::clone(&session.counters),
+            label: format!("session {} command buffer {label}", session.id),
+            executor: Executor {
+                queue,
+                space: Arc::clone(space),
+                signal: Arc::clone(&session.signal),
+                bell: Arc::clone(&bell),
+                attributes: session.backend.attributes().clone(),
+            },
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("consumer {label}"))
+            .spawn(move || consumer.run())
+            .map_err(|e| no_memory("a consumer thread", &e))?;
+        Ok(Arc::new(Self {
+            bell,
+            thread: Mutex::new(Some(thread)),
+            doorbell,
+            _memory: placement.memory,
+            _charge: charge,
+        }))
+    }
+
+    /// Number of its doorbell.
+    pub fn doorbell(&self) -> u32 {
+        self.doorbell.index
+    }
+
+    /// Tells the consumer to end after the packet under way.
+    pub fn stop(&self) {
+        self.bell.stop();
+    }
+
+    /// Stops the consumer, and waits until it has ended. False if it has not by then, or `give_up` is set.
+    pub fn stop_within(
+        &self,
+        signal: &FenceSignal,
+        patience: Duration,
+        give_up: &AtomicBool,
+    ) -> bool {
+        self.stop();
+        // It may be in a fence acquire.
+        signal.notify();
+        let look = || match self.finished() {
+            true => Some(true),
+            false => give_up.load(Ordering::SeqCst).then_some(false),
+        };
+        signal
+            .wait_until(Instant::now() + patience, look)
+            .unwrap_or(false)
+    }
+
+    /// Stops the consumer and waits for its thread, however long the work under way takes.
+    pub fn join(&self) {
+        self.stop();
+        let thread = {
+            let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+            thread.take()
+        };
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            log::error!("the consumer of doorbell {} panicked", self.doorbell.index);
+        }
+    }
+
+    fn finished(&self) -> bool {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+}
+
+impl Drop for CommandBuffer {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+fn no_memory(what: &str, error: &std::io::Error) -> Refusal {
+    log::warn!(
+        "cannot have {what} for a command buffer: {error}{}",
+        cause(error)
+    );
+    Refusal::new(Status::NoMemory)
+}
+
+/// The doorbells of one guest. A leaf lock, not held while the host binds.
+pub(crate) struct Doorbells {
+    host: Arc<dyn Host>,
+    taken: Mutex<[bool; COUNT as usize]>,
+}
+
+impl Doorbells {
+    pub fn new(host: Arc<dyn Host>) -> Arc<Self> {
+        Arc::new(Self {
+            host,
+            taken: Mutex::new([false; COUNT as usize]),
+        })
+    }
+
+    /// Binds a free doorbell to `bell`, until dropped.
+    fn bind(self: &Arc<Self>, bell: &Arc<Bell>) -> Result<Doorbell, Refusal> {
+        let index = {
+            let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+            let free = taken.iter().position(|taken| !taken);
+            let index = free.ok_or(Refusal::with(Status::QuotaCommandBuffers, COUNT))?;
+            taken[index] = true;
+            index as u32
+        };
+        if let Err(error) = self.host.bind_doorbell(index, bell.event()) {
+            self.release(index);
+            return Err(no_memory("a doorbell", &error));
+        }
+        Ok(Doorbell {
+            index,
+            bell: Arc::clone(bell),
+            doorbells: Arc::clone(self),
+        })
+    }
+
+    fn release(&self, index: u32) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken[index as usize] = false;
+    }
+}
+
+/// A bound doorbell.
+struct Doorbell {
+    index: u32,
+    bell: Arc<Bell>,
+    doorbells: Arc<Doorbells>,
+}
+
+impl Drop for Doorbell {
+    fn drop(&mut self) {
+        // Unbound before it is free: the next owner must find it unbound.
+        self.doorbells
+            .host
+            .unbind_doorbell(self.index, self.bell.event());
+        self.doorbells.release(self.index);
+    }
+}

@@ -1,0 +1,245 @@
+//! Decoding of packets out of the consumer's private copy of a part of the ring.
+
+use causeway_protocol::message::Status;
+use causeway_protocol::packet::{
+    CopyRange, Fence, Fill, Header, Launch, Opcode, PARAMETER_BYTES_MAX, UNIT_BYTES, launch_units,
+};
+use zerocopy::FromBytes;
+
+/// A packet whose structure is right. Handles, sizes that depend on a kernel, and addresses are not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packet<'a> {
+    Nop,
+    Launch(Launch, &'a [u8]),
+    Copy(CopyRange),
+    Fill(Fill),
+    Release(Fence),
+    Acquire(Fence),
+    Timestamp(Fence),
+}
+
+impl Packet<'_> {
+    pub fn opcode(&self) -> Opcode {
+        match self {
+            Self::Nop => Opcode::Nop,
+            Self::Launch(..) => Opcode::Launch,
+            Self::Copy(_) => Opcode::Copy,
+            Self::Fill(_) => Opcode::Fill,
+            Self::Release(_) => Opcode::FenceRelease,
+            Self::Acquire(_) => Opcode::FenceAcquire,
+            Self::Timestamp(_) => Opcode::Timestamp,
+        }
+    }
+}
+
+/// Decodes the packet at the beginning of `bytes`, which holds at least one unit. `limit` is the number
+/// of units up to the producer's position or the end of the ring. Gives the packet and its units, or
+/// nothing if it is longer than `bytes` but not than `limit`.
+pub(super) fn decode(bytes: &[u8], limit: u64) -> Result<Option<(Packet<'_>, u64)>, Status> {
+    let header: Header = read(bytes)?;
+    let units = u64::from(header.units);
+    let opcode = Opcode::from_wire(header.opcode).ok_or(Status::BadPacket)?;
+    if header.reserved != 0 || units == 0 || units > limit {
+        return Err(Status::BadPacket);
+    }
+    let packet = match opcode {
+        Opcode::Nop => Packet::Nop,
+        Opcode::Launch => match launch(bytes)? {
+            Some(packet) => packet,
+            None => return Ok(None),
+        },
+        Opcode::Copy => Packet::Copy(copy(read(bytes)?)?),
+        Opcode::Fill => Packet::Fill(fill(read(bytes)?)?),
+        Opcode::FenceRelease => Packet::Release(fence(read(bytes)?)?),
+        Opcode::FenceAcquire => Packet::Acquire(fence(read(bytes)?)?),
+        Opcode::Timestamp => {
+            let timestamp = fence(read(bytes)?)?;
+            check(timestamp.value == 0)?;
+            Packet::Timestamp(timestamp)
+        }
+    };
+    Ok(Some((packet, units)))
+}
+
+fn launch(bytes: &[u8]) -> Result<Option<Packet<'_>>, Status> {
+    let launch: Launch = read(bytes)?;
+    let size = launch.parameter_bytes as usize;
+    check(launch.reserved == [0; 5] && size <= PARAMETER_BYTES_MAX)?;
+    check(launch.header.units == launch_units(size))?;
+    Ok(bytes
+        .get(UNIT_BYTES..UNIT_BYTES + size)
+        .map(|parameters| Packet::Launch(launch, parameters)))
+}
+
+fn copy(copy: CopyRange) -> Result<CopyRange, Status> {
+    check(copy.header.units == 1 && copy.reserved == [0; 4])?;
+    let destination = end(copy.destination, copy.length)?;
+    let source = end(copy.source, copy.length)?;
+    if copy.destination < source && copy.source < destination {
+        return Err(Status::BadRange);
+    }
+    Ok(copy)
+}
+
+fn fill(fill: Fill) -> Result<Fill, Status> {
+    check(fill.header.units == 1 && fill.reserved == [0; 4])?;
+    check(matches!(fill.width, 1 | 2 | 4))?;
+    check(fill.width == 4 || fill.pattern >> (8 * fill.width) == 0)?;
+    let width = u64::from(fill.width);
+    if !fill.destination.is_multiple_of(width) || !fill.length.is_multiple_of(width) {
+        return Err(Status::BadAlignment);
+    }
+    end(fill.destination, fill.length)?;
+    Ok(fill)
+}
+
+fn fence(fence: Fence) -> Result<Fence, Status> {
+    check(fence.header.units == 1 && fence.reserved == [0; 5])?;
+    if fence.address.is_multiple_of(8) {
+        Ok(fence)
+    } else {
+        Err(Status::BadAlignment)
+    }
+}
+
+/// The end of a range that is not empty and does not wrap.
+fn end(start: u64, bytes: u64) -> Result<u64, Status> {
+    match start.checked_add(bytes) {
+        Some(end) if bytes != 0 => Ok(end),
+        _ => Err(Status::BadRange),
+    }
+}
+
+fn check(right: bool) -> Result<(), Status> {
+    if right {
+        Ok(())
+    } else {
+        Err(Status::BadPacket)
+    }
+}
+
+fn read<T: FromBytes>(bytes: &[u8]) -> Result<T, Status> {
+    match T::read_from_prefix(bytes) {
+        Ok((value, _)) => Ok(value),
+        Err(_) => Err(Status::BadPacket),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use zerocopy::IntoBytes;
+
+    fn header(opcode: Opcode, units: u32) -> Header {
+        Header {
+            opcode: opcode as u16,
+            reserved: 0,
+            units,
+        }
+    }
+
+    fn refused(packet: impl IntoBytes + zerocopy::Immutable) -> Status {
+        decode(packet.as_bytes(), 1000).unwrap_err()
+    }
+
+    #[test]
+    fn a_nop_is_judged_by_its_head_alone() {
+        let mut unit = [0xff; UNIT_BYTES];
+        unit[..8].copy_from_slice(header(Opcode::Nop, 200).as_bytes());
+        assert_eq!(decode(&unit, 200), Ok(Some((Packet::Nop, 200))));
+        assert_eq!(decode(&unit, 199), Err(Status::BadPacket));
+        unit[4..8].fill(0);
+        assert_eq!(decode(&unit, 199), Err(Status::BadPacket), "no units");
+        unit[..2].copy_from_slice(&99u16.to_le_bytes());
+        assert_eq!(decode(&unit, 199), Err(Status::BadPacket), "no such opcode");
+    }
+
+    #[test]
+    fn a_launch_has_exactly_the_units_of_its_parameters_and_may_be_cut() {
+        let mut launch = Launch {
+            header: header(Opcode::Launch, 3),
+            parameter_bytes: 65,
+            ..Launch::default()
+        };
+        let mut bytes = launch.as_bytes().to_vec();
+        bytes.resize(3 * UNIT_BYTES, 7);
+        let (packet, units) = decode(&bytes, 3).unwrap().unwrap();
+        assert_eq!((packet, units), (Packet::Launch(launch, &[7; 65]), 3));
+        assert_eq!(decode(&bytes[..128], 3), Ok(None));
+        assert_eq!(decode(&bytes, 2), Err(Status::BadPacket));
+        launch.header.units = 2;
+        assert_eq!(refused(launch), Status::BadPacket);
+        launch.header.units = 3;
+        launch.parameter_bytes = u32::MAX;
+        assert_eq!(refused(launch), Status::BadPacket);
+        launch.reserved[4] = 1;
+        assert_eq!(refused(launch), Status::BadPacket);
+    }
+
+    #[test]
+    fn copies_must_not_be_empty_wrap_or_overlap() {
+        let copy = |destination, source, length| CopyRange {
+            header: header(Opcode::Copy, 1),
+            destination,
+            source,
+            length,
+            reserved: [0; 4],
+        };
+        assert!(decode(copy(0x1000, 0x2000, 0x1000).as_bytes(), 1).is_ok());
+        assert_eq!(refused(copy(0x1000, 0x2000, 0)), Status::BadRange);
+        assert_eq!(refused(copy(0x1000, 0x2000, 0x1001)), Status::BadRange);
+        assert_eq!(refused(copy(0x2000, 0x2000, 1)), Status::BadRange);
+        assert_eq!(refused(copy(u64::MAX, 0, 2)), Status::BadRange);
+    }
+
+    #[test]
+    fn fills_and_fences_are_aligned_and_have_no_stray_bits() {
+        let fill = |destination, length, pattern, width| Fill {
+            header: header(Opcode::Fill, 1),
+            destination,
+            length,
+            pattern,
+            width,
+            reserved: [0; 4],
+        };
+        assert!(decode(fill(2, 2, 0xffff, 2).as_bytes(), 1).is_ok());
+        assert_eq!(refused(fill(2, 2, 0x1_0000, 2)), Status::BadPacket);
+        assert_eq!(refused(fill(0, 3, 0, 3)), Status::BadPacket);
+        assert_eq!(refused(fill(2, 4, 0, 4)), Status::BadAlignment);
+        let mut fence = Fence {
+            header: header(Opcode::FenceRelease, 1),
+            address: 4,
+            ..Fence::default()
+        };
+        assert_eq!(refused(fence), Status::BadAlignment);
+        fence.address = 8;
+        fence.header.units = 2;
+        assert_eq!(refused(fence), Status::BadPacket);
+        fence.header = header(Opcode::Timestamp, 1);
+        fence.value = 1;
+        assert_eq!(refused(fence), Status::BadPacket);
+    }
+
+    proptest! {
+        /// Whatever the bytes, a decoded packet stays within what it may be read from.
+        #[test]
+        fn arbitrary_units_never_reach_beyond_their_limit(
+            opcode in 0u16..10,
+            units in 0u32..70,
+            mut bytes in prop::collection::vec(any::<u8>(), UNIT_BYTES..8 * UNIT_BYTES),
+            limit in 1u64..80,
+            clear in any::<bool>(),
+        ) {
+            if clear {
+                bytes[24..UNIT_BYTES].fill(0);
+            }
+            bytes[..2].copy_from_slice(&opcode.to_le_bytes());
+            bytes[2..4].fill(0);
+            bytes[4..8].copy_from_slice(&units.to_le_bytes());
+            if let Ok(Some((_, used))) = decode(&bytes, limit) {
+                prop_assert!(used >= 1 && used <= limit && used == u64::from(units));
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The consumer's view of a ring. The guest writes the same memory at any time.
+
+use std::sync::atomic::{Ordering, fence};
+
+use causeway_memory::{Mapping, RangeError};
+use causeway_protocol::Access;
+use causeway_protocol::message::Status;
+use causeway_protocol::packet::UNIT_BYTES;
+use causeway_protocol::ring::{
+    CONSUMER, FAULT_POSITION, FAULT_STATUS, HEADER_BYTES, PRODUCER, Positions, WAKE, capacity_units,
+};
+
+use crate::backend::Memory;
+use crate::refusal::{Refusal, cause};
+
+/// A ring in a mapping of the consumer's own.
+pub(super) struct Ring {
+    mapping: Mapping,
+    units: u64,
+}
+
+impl Ring {
+    /// Maps a ring and clears its header: positions begin at zero, whatever the memory held.
+    pub fn new(memory: &dyn Memory, offset: u64, bytes: u64) -> Result<Self, Refusal> {
+        let bad_memory = Refusal::new(Status::BadMemory);
+        let units = capacity_units(bytes).ok_or(bad_memory)?;
+        let (shared, base) = memory.shared().ok_or(bad_memory)?;
+        let mapping = shared
+            .map(base + offset, bytes, Access::ReadWrite)
+            .map_err(|e| {
+                log::warn!("cannot map a command buffer: {e}{}", cause(&e));
+                Refusal::new(Status::NoMemory)
+            })?;
+        let ring = Self { mapping, units };
+        for word in [PRODUCER, CONSUMER, WAKE, FAULT_STATUS, FAULT_POSITION] {
+            ring.store(word, 0, Ordering::Relaxed);
+        }
+        Ok(ring)
+    }
+
+    /// Units of the ring; a power of two.
+    pub fn units(&self) -> u64 {
+        self.units
+    }
+
+    /// Units from `position` to the end of the ring.
+    pub fn units_to_end(&self, position: u64) -> u64 {
+        self.units - (position & (self.units - 1))
+    }
+
+    /// Copies whole units out, from `position`; they do not reach beyond the end of the ring.
+    pub fn copy_units(&self, position: u64, into: &mut [u8]) -> Result<(), RangeError> {
+        let unit = position & (self.units - 1);
+        self.mapping
+            .read(HEADER_BYTES + unit * UNIT_BYTES as u64, into)
+    }
+
+    /// Tells the producer that everything before `position` has been consumed.
+    pub fn set_consumer(&self, position: u64) {
+        self.store(CONSUMER, position, Ordering::Release);
+    }
+
+    /// Leaves word of why nothing more will be consumed.
+    pub fn set_fault(&self, status: Status, position: u64) {
+        self.store(FAULT_POSITION, position, Ordering::Relaxed);
+        self.store(FAULT_STATUS, u64::from(status as u32), Ordering::Release);
+    }
+
+    fn load(&self, word: usize, order: Ordering) -> u64 {
+        // The header page lies within the mapping, by construction.
+        self.mapping.load_u64(word as u64, order).unwrap_or(0)
+    }
+
+    fn store(&self, word: usize, value: u64, order: Ordering) {
+        let stored = self.mapping.store_u64(word as u64, value, order);
+        debug_assert!(stored.is_ok(), "the header page lies within the mapping");
+    }
+}
+
+impl Positions for Ring {
+    fn producer(&self) -> u64 {
+        self.load(PRODUCER, Ordering::Acquire)
+    }
+
+    fn set_producer(&self, position: u64) {
+        self.store(PRODUCER, position, Ordering::Release);
+    }
+
+    fn wake(&self) -> u64 {
+        self.load(WAKE, Ordering::Relaxed)
+    }
+
+    fn set_wake(&self, position: u64) {
+        self.store(WAKE, position, Ordering::Relaxed);
+    }
+
+    fn full_fence(&self) {
+        fence(Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,99 @@
+//! What a session has done so far, for reports.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use causeway_protocol::{message, packet};
+
+/// One more than the largest message opcode.
+const MESSAGE_SLOTS: usize = 32;
+/// One more than the largest packet opcode.
+pub(crate) const PACKET_SLOTS: usize = 8;
+
+/// Counters, written by vCPU and consumer threads.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub batches: AtomicU64,
+    pub failed_messages: AtomicU64,
+    pub sleeps: AtomicU64,
+    pub wakeups: AtomicU64,
+    pub faults: AtomicU64,
+    messages: [AtomicU64; MESSAGE_SLOTS],
+    packets: [AtomicU64; PACKET_SLOTS],
+}
+
+const _: () = {
+    assert!((message::Opcode::Wait as usize) < MESSAGE_SLOTS);
+    assert!((packet::Opcode::Timestamp as usize) < PACKET_SLOTS);
+};
+
+impl Counters {
+    pub fn message(&self, opcode: message::Opcode) {
+        self.messages[opcode as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Adds what a consumer has counted by itself, and empties it.
+    pub fn packets(&self, counted: &mut [u64; PACKET_SLOTS]) {
+        for (total, counted) in self.packets.iter().zip(counted) {
+            if *counted != 0 {
+                total.fetch_add(std::mem::take(counted), Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub fn add(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A session so far: what was asked, what was done, and how often its consumers slept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionReport {
+    /// Number of the session in its mediator.
+    pub session: u64,
+    /// Name given by the VMM.
+    pub name: String,
+    /// Control batches executed.
+    pub batches: u64,
+    /// Messages executed or refused, by operation; those that never came are left out.
+    pub messages: Vec<(&'static str, u64)>,
+    /// Messages that failed.
+    pub failed_messages: u64,
+    /// Packets executed, by operation; those that never came are left out.
+    pub packets: Vec<(&'static str, u64)>,
+    /// Kernels launched.
+    pub launches: u64,
+    /// Times that a consumer went to sleep.
+    pub sleeps: u64,
+    /// Times that a doorbell woke a consumer.
+    pub doorbell_wakeups: u64,
+    /// Faults that ended a command buffer or the session.
+    pub faults: u64,
+    /// GPU memory in use, in bytes.
+    pub memory_used_bytes: u64,
+    /// Most GPU memory ever in use, in bytes.
+    pub memory_peak_bytes: u64,
+    /// What the session was lost to, if it was.
+    pub fault: Option<String>,
+}
+
+impl Counters {
+    pub fn messages_by_name(&self) -> Vec<(&'static str, u64)> {
+        let count = |opcode: &message::Opcode| {
+            let count = self.messages[*opcode as usize].load(Ordering::Relaxed);
+            (count != 0).then_some((opcode.name(), count))
+        };
+        message::OPCODES.iter().filter_map(count).collect()
+    }
+
+    pub fn packets_by_name(&self) -> Vec<(&'static str, u64)> {
+        let count = |opcode: &packet::Opcode| {
+            let count = self.packet_count(*opcode);
+            (count != 0).then_some((opcode.name(), count))
+        };
+        packet::OPCODES.iter().filter_map(count).collect()
+    }
+
+    pub fn packet_count(&self, opcode: packet::Opcode) -> u64 {
+        self.packets[opcode as usize].load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,197 @@
+//! A VMM without a VM.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use causeway_memory::{Mapping, MemoryError, PageSize, SharedMemory};
+use causeway_protocol::Access;
+use vmm_sys_util::eventfd::EventFd;
+
+use crate::host::{Host, PlaceError, RamError};
+
+/// Memory in the aperture.
+#[derive(Clone, Debug)]
+pub struct FakePlacement {
+    /// The object.
+    pub memory: Arc<SharedMemory>,
+    /// Where in the object.
+    pub memory_offset: u64,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Rights of the guest.
+    pub access: Access,
+}
+
+/// A host for tests: RAM at guest-physical zero, an aperture that is a table, doorbells rung by hand.
+pub struct FakeHost {
+    ram: Arc<SharedMemory>,
+    ram_mapping: Mapping,
+    aperture_bytes: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    placements: BTreeMap<u64, FakePlacement>,
+    doorbells: BTreeMap<u32, EventFd>,
+    failing: BTreeSet<&'static str>,
+}
+
+impl FakeHost {
+    /// A host whose guest has `ram_bytes` bytes of RAM and an aperture of `aperture_bytes` bytes.
+    ///
+    /// # Errors
+    /// [`MemoryError`], if there is no memory for the RAM.
+    pub fn new(ram_bytes: u64, aperture_bytes: u64) -> Result<Arc<Self>, MemoryError> {
+        let ram = Arc::new(SharedMemory::new("fake ram", ram_bytes, PageSize::Small)?);
+        let ram_mapping = ram.map(0, ram_bytes, Access::ReadWrite)?;
+        Ok(Arc::new(Self {
+            ram,
+            ram_mapping,
+            aperture_bytes,
+            state: Mutex::default(),
+        }))
+    }
+
+    /// Makes `operation` ("place", "remove", "bind_doorbell") fail, or work again.
+    pub fn fail(&self, operation: &'static str, fails: bool) {
+        let mut state = self.lock();
+        if fails {
+            state.failing.insert(operation);
+        } else {
+            state.failing.remove(operation);
+        }
+    }
+
+    /// What is in the aperture, by offset.
+    pub fn placements(&self) -> BTreeMap<u64, FakePlacement> {
+        self.lock().placements.clone()
+    }
+
+    /// Doorbells that are bound.
+    pub fn doorbells(&self) -> Vec<u32> {
+        self.lock().doorbells.keys().copied().collect()
+    }
+
+    /// Rings a doorbell, as a guest's store does. False if it is not bound.
+    pub fn ring(&self, index: u32) -> bool {
+        let state = self.lock();
+        let event = state.doorbells.get(&index);
+        event.is_some_and(|event| event.write(1).is_ok())
+    }
+
+    /// The memory at an aperture offset, as the guest's CPU reaches it; nothing where nothing is placed.
+    pub fn map(&self, offset: u64) -> Option<Mapping> {
+        let placement = self.lock().placements.get(&offset).cloned()?;
+        let FakePlacement {
+            memory,
+            memory_offset,
+            bytes,
+            access,
+        } = placement;
+        memory.map(memory_offset, bytes, access).ok()
+    }
+
+    /// The guest's RAM.
+    pub fn ram_mapping(&self) -> &Mapping {
+        &self.ram_mapping
+    }
+
+    fn failing(&self, operation: &str) -> bool {
+        self.lock().failing.contains(operation)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn slot_error(offset: u64) -> PlaceError {
+    PlaceError::Slot {
+        offset,
+        source: io::Error::other("the test wants it"),
+    }
+}
+
+impl Host for FakeHost {
+    fn place(
+        &self,
+        memory: &Arc<SharedMemory>,
+        memory_offset: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<u64, PlaceError> {
+        if self.failing("place") {
+            return Err(slot_error(0));
+        }
+        let mut state = self.lock();
+        let mut offset = 0;
+        for (start, placement) in &state.placements {
+            if start - offset >= bytes {
+                break;
+            }
+            offset = start + placement.bytes;
+        }
+        if offset + bytes > self.aperture_bytes {
+            return Err(PlaceError::Full { bytes });
+        }
+        let placement = FakePlacement {
+            memory: Arc::clone(memory),
+            memory_offset,
+            bytes,
+            access,
+        };
+        state.placements.insert(offset, placement);
+        Ok(offset)
+    }
+
+    fn set_access(&self, offset: u64, access: Access) -> Result<(), PlaceError> {
+        let mut state = self.lock();
+        let placement = state.placements.get_mut(&offset);
+        placement.ok_or_else(|| slot_error(offset))?.access = access;
+        Ok(())
+    }
+
+    fn remove(&self, offset: u64) -> Result<(), PlaceError> {
+        if self.failing("remove") {
+            return Err(slot_error(offset));
+        }
+        let removed = self.lock().placements.remove(&offset);
+        removed.map(drop).ok_or_else(|| slot_error(offset))
+    }
+
+    fn ram(&self, address: u64, bytes: u64) -> Result<(Arc<SharedMemory>, u64), RamError> {
+        match address.checked_add(bytes) {
+            Some(end) if end <= self.ram.bytes() => Ok((Arc::clone(&self.ram), address)),
+            _ => Err(RamError { address, bytes }),
+        }
+    }
+
+    fn read_ram(&self, address: u64, into: &mut [u8]) -> Result<(), RamError> {
+        let bytes = into.len() as u64;
+        let copied = self.ram_mapping.read(address, into);
+        copied.map_err(|_| RamError { address, bytes })
+    }
+
+    fn write_ram(&self, address: u64, from: &[u8]) -> Result<(), RamError> {
+        let bytes = from.len() as u64;
+        let copied = self.ram_mapping.write(address, from);
+        copied.map_err(|_| RamError { address, bytes })
+    }
+
+    fn bind_doorbell(&self, index: u32, event: &EventFd) -> io::Result<()> {
+        if self.failing("bind_doorbell") {
+            return Err(io::Error::other("the test wants it"));
+        }
+        let event = event.try_clone()?;
+        match self.lock().doorbells.insert(index, event) {
+            None => Ok(()),
+            Some(_) => Err(io::Error::from(io::ErrorKind::AlreadyExists)),
+        }
+    }
+
+    fn unbind_doorbell(&self, index: u32, _: &EventFd) {
+        self.lock().doorbells.remove(&index);
+    }
+}

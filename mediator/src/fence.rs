@@ -1,0 +1,101 @@
+//! Sleeping until a fence in memory reaches a value.
+
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// First and longest time between two looks at a fence. Stores by guest CPUs, by other sessions and by a
+/// real GPU are not announced, so a sleeper has to look now and then.
+const PERIOD_MIN: Duration = Duration::from_micros(50);
+const PERIOD_MAX: Duration = Duration::from_millis(1);
+
+/// Wakes the sleepers of one session. Telling nobody costs a fence and a load.
+///
+/// No wake-up is lost between the two: a sleeper (S1) registers, (S2) full fence, (S3) looks; a waker
+/// (W1) stores, (W2) full fence, (W3) looks for sleepers. A sleeper that missed the store is seen.
+#[derive(Debug, Default)]
+pub(crate) struct FenceSignal {
+    sleepers: AtomicUsize,
+    mutex: Mutex<()>,
+    condvar: Condvar,
+}
+
+impl FenceSignal {
+    /// Makes sleepers look again.
+    pub fn notify(&self) {
+        fence(Ordering::SeqCst); // W2
+        if self.sleepers.load(Ordering::Relaxed) != 0 {
+            let _order = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
+            self.condvar.notify_all();
+        }
+    }
+
+    /// Sleeps until `look` gives something or `deadline` has passed.
+    pub fn wait_until<T>(
+        &self,
+        deadline: Instant,
+        mut look: impl FnMut() -> Option<T>,
+    ) -> Option<T> {
+        let _registered = Registered::new(&self.sleepers); // S1, S2
+        let mut period = PERIOD_MIN;
+        let mut guard = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(found) = look() {
+                return Some(found); // S3
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            (guard, _) = self
+                .condvar
+                .wait_timeout(guard, period.min(left))
+                .unwrap_or_else(PoisonError::into_inner);
+            period = (period * 2).min(PERIOD_MAX);
+        }
+    }
+}
+
+struct Registered<'a>(&'a AtomicUsize);
+
+impl<'a> Registered<'a> {
+    fn new(sleepers: &'a AtomicUsize) -> Self {
+        sleepers.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        Self(sleepers)
+    }
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn a_value_that_nobody_announces_is_found_and_a_missing_one_times_out() {
+        let signal = FenceSignal::default();
+        let value = Arc::new(AtomicU64::new(0));
+        let writer = Arc::clone(&value);
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(5));
+            writer.store(1, Ordering::Release);
+        });
+        let look = || (value.load(Ordering::Acquire) == 1).then_some(());
+        assert_eq!(
+            signal.wait_until(Instant::now() + Duration::from_secs(5), look),
+            Some(())
+        );
+        thread.join().unwrap();
+        let begun = Instant::now();
+        let deadline = begun + Duration::from_millis(3);
+        assert_eq!(signal.wait_until(deadline, || None::<()>), None);
+        assert!(begun.elapsed() >= Duration::from_millis(3));
+    }
+}

@@ -1,0 +1,229 @@
+//! What handles of a session stand for.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use causeway_memory::SharedMemory;
+use causeway_protocol::Access;
+use causeway_protocol::message::{MemoryKind, Status, TOKEN_BYTES};
+
+use crate::backend::{Function, Memory, Module, Space};
+use crate::command_buffer::CommandBuffer;
+use crate::quota::Charge;
+use crate::refusal::Refusal;
+use crate::va::VaAllocator;
+
+/// Unguessable name of an export.
+pub(crate) type TokenBytes = [u8; TOKEN_BYTES];
+
+/// Anything a handle can stand for.
+pub(crate) enum Object {
+    Space(SpaceEntry),
+    Memory(MemoryEntry),
+    Module(ModuleEntry),
+    Function(FunctionEntry),
+    CommandBuffer(CommandBufferEntry),
+}
+
+/// One kind of [`Object`], for lookups that refuse every other.
+pub(crate) trait Kind: Sized {
+    fn of(object: &Object) -> Option<&Self>;
+    fn of_mut(object: &mut Object) -> Option<&mut Self>;
+}
+
+macro_rules! kinds {
+    ($($variant:ident($type:ty)),*) => {$(
+        impl Kind for $type {
+            fn of(object: &Object) -> Option<&Self> {
+                match object { Object::$variant(entry) => Some(entry), _ => None }
+            }
+            fn of_mut(object: &mut Object) -> Option<&mut Self> {
+                match object { Object::$variant(entry) => Some(entry), _ => None }
+            }
+        }
+    )*};
+}
+
+kinds!(
+    Space(SpaceEntry),
+    Memory(MemoryEntry),
+    Module(ModuleEntry),
+    Function(FunctionEntry),
+    CommandBuffer(CommandBufferEntry)
+);
+
+/// The part of an address space that consumers use without the session's lock.
+pub(crate) struct SharedSpace {
+    pub backend: Arc<dyn Space>,
+    /// Set when work in this space must return soon.
+    pub stop: Arc<AtomicBool>,
+    functions: RwLock<HashMap<u32, Arc<dyn Function>>>,
+}
+
+impl SharedSpace {
+    pub fn new(backend: Arc<dyn Space>, stop: Arc<AtomicBool>) -> Arc<Self> {
+        Arc::new(Self {
+            backend,
+            stop,
+            functions: RwLock::default(),
+        })
+    }
+
+    /// The kernel behind a function handle of this space.
+    pub fn function(&self, handle: u32) -> Option<Arc<dyn Function>> {
+        let functions = self
+            .functions
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        functions.get(&handle).cloned()
+    }
+
+    pub fn add_function(&self, handle: u32, function: Arc<dyn Function>) {
+        let mut functions = self
+            .functions
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        functions.insert(handle, function);
+    }
+
+    pub fn remove_function(&self, handle: u32) {
+        let mut functions = self
+            .functions
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        functions.remove(&handle);
+    }
+
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+}
+
+/// An address space.
+pub(crate) struct SpaceEntry {
+    pub shared: Arc<SharedSpace>,
+    pub va: VaAllocator,
+    /// By first address.
+    pub mappings: BTreeMap<u64, MappingEntry>,
+    pub _charge: Charge,
+}
+
+/// A GPU or an aperture mapping.
+pub(crate) struct MappingEntry {
+    /// Handle of the memory.
+    pub memory: u32,
+    pub bytes: u64,
+    pub _charge: Charge,
+}
+
+/// What memory is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Material {
+    Allocated(MemoryKind),
+    GuestRam,
+}
+
+/// How the session came by memory.
+pub(crate) enum Origin {
+    Own { exports: Vec<TokenBytes> },
+    Import { token: TokenBytes },
+}
+
+/// An allocation, an import, or registered guest RAM.
+pub(crate) struct MemoryEntry {
+    /// None once the export behind it was revoked.
+    pub memory: Option<Arc<dyn Memory>>,
+    pub bytes: u64,
+    pub material: Material,
+    pub access: Access,
+    pub origin: Origin,
+    /// GPU mappings of it: space handle and first address.
+    pub gpu: BTreeSet<(u32, u64)>,
+    /// Aperture mappings of it: offset.
+    pub cpu: BTreeSet<u64>,
+    pub _charge: Charge,
+}
+
+impl MemoryEntry {
+    /// The memory, unless it was revoked.
+    pub fn live(&self) -> Result<&Arc<dyn Memory>, Refusal> {
+        self.memory.as_ref().ok_or(Refusal::new(Status::Revoked))
+    }
+
+    /// Refuses rights that the handle does not give.
+    pub fn check_access(&self, wanted: Access) -> Result<(), Refusal> {
+        if self.access.allows(wanted) {
+            Ok(())
+        } else {
+            Err(Refusal::new(Status::AccessDenied))
+        }
+    }
+
+    /// Refuses an empty range and one that does not lie within the memory.
+    pub fn check_range(&self, offset: u64, bytes: u64) -> Result<(), Refusal> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.bytes && bytes != 0 => Ok(()),
+            _ => Err(Refusal::new(Status::BadRange)),
+        }
+    }
+
+    /// The memory object and the offset in it, if the guest CPU may see this memory.
+    pub fn cpu_visible(&self) -> Result<(&Arc<SharedMemory>, u64), Refusal> {
+        if self.material == Material::Allocated(MemoryKind::Device) {
+            return Err(Refusal::new(Status::BadMemory));
+        }
+        self.live()?.shared().ok_or(Refusal::new(Status::BadMemory))
+    }
+}
+
+/// A module.
+pub(crate) struct ModuleEntry {
+    pub space: u32,
+    pub module: Arc<dyn Module>,
+    /// Handles already given out, by kernel name.
+    pub functions: HashMap<String, u32>,
+    pub _charges: [Charge; 2],
+}
+
+/// A function; ends with its module.
+pub(crate) struct FunctionEntry {
+    pub _charge: Charge,
+}
+
+/// A command buffer.
+pub(crate) struct CommandBufferEntry {
+    pub space: u32,
+    pub buffer: Arc<CommandBuffer>,
+}
+
+/// Memory with its charge: it counts for the session that allocated it until the last user lets go,
+/// so that freeing memory under a running kernel does not make room for more.
+pub(crate) struct ChargedMemory {
+    inner: Arc<dyn Memory>,
+    _charge: Charge,
+}
+
+impl ChargedMemory {
+    pub fn attach(inner: Arc<dyn Memory>, charge: Charge) -> Arc<dyn Memory> {
+        Arc::new(Self {
+            inner,
+            _charge: charge,
+        })
+    }
+}
+
+impl Memory for ChargedMemory {
+    fn bytes(&self) -> u64 {
+        self.inner.bytes()
+    }
+
+    fn shared(&self) -> Option<(&Arc<SharedMemory>, u64)> {
+        self.inner.shared()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self.inner.as_any()
+    }
+}

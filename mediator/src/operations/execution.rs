@@ -1,0 +1,257 @@
+//! Modules, functions and command buffers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_memory::PAGE_BYTES;
+use causeway_protocol::message::{
+    CommandBufferReply, CreateCommandBuffer, Empty, FUNCTION_NAME_MAX, FunctionReply, GetFunction,
+    HandleRequest, LoadModule, MODULE_BYTES_MAX, MemoryKind, PARAMETERS_MAX, Parameter, Status,
+};
+use causeway_protocol::ring;
+
+use super::{check_aligned, nothing};
+use crate::backend::{Function, Memory};
+use crate::command_buffer::{CommandBuffer, Placement};
+use crate::decode::HEADER_BYTES;
+use crate::host::RamError;
+use crate::object::{
+    CommandBufferEntry, FunctionEntry, Material, MemoryEntry, ModuleEntry, Object, Origin,
+    SharedSpace, SpaceEntry,
+};
+use crate::quota::Resource;
+use crate::refusal::Refusal;
+use crate::session::Inner;
+
+/// How long a `DestroyCommandBuffer` waits for the packet under way before it says `Busy`.
+const DESTROY_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why a module was not loaded, and how much of that was written to the guest's log.
+pub(super) struct LoadFailure {
+    pub refusal: Refusal,
+    pub log_bytes: u32,
+}
+
+impl From<Refusal> for LoadFailure {
+    fn from(refusal: Refusal) -> Self {
+        Self {
+            refusal,
+            log_bytes: 0,
+        }
+    }
+}
+
+impl From<RamError> for LoadFailure {
+    fn from(error: RamError) -> Self {
+        Refusal::from(error).into()
+    }
+}
+
+impl Inner {
+    /// Compiles without the session's lock: a large module must not hold up the guest's other CPUs.
+    pub(super) fn load_module(&self, request: LoadModule) -> Result<u32, LoadFailure> {
+        let life = self.life();
+        let space = Arc::clone(&self.lock().get::<SpaceEntry>(request.space)?.shared);
+        let bytes = request.image_bytes;
+        if bytes == 0 || bytes > MODULE_BYTES_MAX {
+            return Err(Refusal::new(Status::BadRange).into());
+        }
+        let charges = [
+            self.account.charge(Resource::ModuleBytes, bytes)?,
+            self.account.charge(Resource::Objects, 1)?,
+        ];
+        let mut image = vec![0; bytes as usize];
+        self.host.read_ram(request.image_address, &mut image)?;
+        let module = match space.backend.load_module(&image) {
+            Ok(module) => module,
+            Err(error) => {
+                log::debug!(
+                    "session {} ({}): module refused: {error}",
+                    self.id,
+                    self.name
+                );
+                return Err(LoadFailure {
+                    refusal: Refusal::with(Status::BadModule, error.line),
+                    log_bytes: self.write_log(&request, &error.to_string())?,
+                });
+            }
+        };
+        let mut state = self.lock_within(&life)?;
+        // The space may have ended, and its handle may stand for another, since the look above.
+        let now = &state.get::<SpaceEntry>(request.space)?.shared;
+        if !Arc::ptr_eq(now, &space) {
+            return Err(Refusal::bad_handle(request.space).into());
+        }
+        let entry = ModuleEntry {
+            space: request.space,
+            module,
+            functions: HashMap::new(),
+            _charges: charges,
+        };
+        Ok(state.insert(Object::Module(entry))?)
+    }
+
+    /// Writes as much of `text` as there is room for. Gives the number of bytes.
+    fn write_log(&self, request: &LoadModule, text: &str) -> Result<u32, Refusal> {
+        let room = request.log_bytes as usize;
+        let bytes = &text.as_bytes()[..text.len().min(room)];
+        if !bytes.is_empty() {
+            self.host.write_ram(request.log_address, bytes)?;
+        }
+        Ok(bytes.len() as u32)
+    }
+
+    pub(super) fn unload_module(&self, request: HandleRequest) -> Result<Empty, Refusal> {
+        let mut state = self.lock();
+        let entry = state.get::<ModuleEntry>(request.handle)?;
+        let functions: Vec<u32> = entry.functions.values().copied().collect();
+        let space = Arc::clone(&state.get::<SpaceEntry>(entry.space)?.shared);
+        for function in functions {
+            space.remove_function(function);
+            state.objects.remove(function);
+        }
+        state.objects.remove(request.handle);
+        nothing()
+    }
+
+    /// Asked twice for one kernel, it gives one handle twice.
+    pub(super) fn get_function(&self, request: GetFunction) -> Result<FunctionReply, Refusal> {
+        let name = function_name(&request)?;
+        let mut state = self.lock();
+        let entry = state.get::<ModuleEntry>(request.module)?;
+        let function = entry.module.function(name).ok_or_else(|| {
+            let kernels = entry.module.kernels().join(", ");
+            log::debug!("no kernel `{name}` in the module; it has: {kernels}");
+            Refusal::new(Status::NoFunction)
+        })?;
+        if let Some(handle) = entry.functions.get(name) {
+            return function_reply(*handle, &*function);
+        }
+        let space = Arc::clone(&state.get::<SpaceEntry>(entry.space)?.shared);
+        let charge = self.account.charge(Resource::Objects, 1)?;
+        let reply = function_reply(0, &*function)?;
+        let handle = state.insert(Object::Function(FunctionEntry { _charge: charge }))?;
+        space.add_function(handle, function);
+        let entry = state.get_mut::<ModuleEntry>(request.module)?;
+        entry.functions.insert(name.to_owned(), handle);
+        Ok(FunctionReply { handle, ..reply })
+    }
+
+    /// Makes queue, doorbell and thread without the session's lock.
+    pub(super) fn create_command_buffer(
+        &self,
+        request: CreateCommandBuffer,
+    ) -> Result<CommandBufferReply, Refusal> {
+        let life = self.life();
+        let (space, memory) = self.ring_parts(&request)?;
+        let charge = self.account.charge(Resource::CommandBuffers, 1)?;
+        let placement = Placement {
+            memory,
+            offset: request.offset,
+            bytes: request.length,
+        };
+        let buffer = CommandBuffer::start(self, &life, &space, placement, charge)?;
+        let doorbell = buffer.doorbell();
+        let entry = CommandBufferEntry {
+            space: request.space,
+            buffer: Arc::clone(&buffer),
+        };
+        let inserted = self.lock_within(&life).and_then(|mut state| {
+            let now = &state.get::<SpaceEntry>(request.space)?.shared;
+            if !Arc::ptr_eq(now, &space) {
+                return Err(Refusal::bad_handle(request.space));
+            }
+            state.insert(Object::CommandBuffer(entry))
+        });
+        match inserted {
+            Ok(handle) => Ok(CommandBufferReply { handle, doorbell }),
+            Err(refusal) => {
+                buffer.join();
+                Err(refusal)
+            }
+        }
+    }
+
+    /// The space and the memory of a command buffer to be.
+    fn ring_parts(
+        &self,
+        request: &CreateCommandBuffer,
+    ) -> Result<(Arc<SharedSpace>, Arc<dyn Memory>), Refusal> {
+        let state = self.lock();
+        let space = Arc::clone(&state.get::<SpaceEntry>(request.space)?.shared);
+        let entry = state.get::<MemoryEntry>(request.allocation)?;
+        let memory = Arc::clone(entry.live()?);
+        let own = matches!(entry.origin, Origin::Own { .. });
+        let host = entry.material == Material::GuestRam
+            || entry.material == Material::Allocated(MemoryKind::Host);
+        if !own || !host || memory.shared().is_none() {
+            return Err(Refusal::new(Status::BadMemory));
+        }
+        check_aligned(PAGE_BYTES, &[request.offset])?;
+        entry.check_range(request.offset, request.length)?;
+        if ring::capacity_units(request.length).is_none() {
+            return Err(Refusal::new(Status::BadMemory));
+        }
+        Ok((space, memory))
+    }
+
+    /// Waits for the packet under way, but not for ever: a kernel that does not end is `Busy`, and then
+    /// only the end of its address space or of the session stops it.
+    pub(super) fn destroy_command_buffer(&self, request: HandleRequest) -> Result<Empty, Refusal> {
+        let entry = self.lock();
+        let buffer = Arc::clone(&entry.get::<CommandBufferEntry>(request.handle)?.buffer);
+        drop(entry);
+        if !buffer.stop_within(&self.signal, DESTROY_PATIENCE, &self.interrupted) {
+            return Err(Refusal::new(Status::Busy));
+        }
+        let mut state = self.lock();
+        // Another CPU of the guest may have been faster, and the handle may stand for something new.
+        let entry = state.get::<CommandBufferEntry>(request.handle)?;
+        if !Arc::ptr_eq(&entry.buffer, &buffer) {
+            return Err(Refusal::bad_handle(request.handle));
+        }
+        let removed = state.objects.remove(request.handle);
+        drop(state);
+        drop(removed);
+        buffer.join();
+        nothing()
+    }
+}
+
+/// The name in a request: of the length it says, UTF-8, and zero behind it.
+fn function_name(request: &GetFunction) -> Result<&str, Refusal> {
+    let used = request.name_bytes as usize;
+    if used == 0 || used > FUNCTION_NAME_MAX {
+        return Err(Refusal::new(Status::BadRange));
+    }
+    let (name, rest) = request.name.split_at(used);
+    if let Some(at) = rest.iter().position(|byte| *byte != 0) {
+        let field = HEADER_BYTES + std::mem::offset_of!(GetFunction, name);
+        let offset = field + used + at;
+        return Err(Refusal::with(Status::ReservedNotZero, offset as u32));
+    }
+    std::str::from_utf8(name).map_err(|_| Refusal::new(Status::NoFunction))
+}
+
+fn function_reply(handle: u32, function: &dyn Function) -> Result<FunctionReply, Refusal> {
+    let parameters = function.parameters();
+    let mut layout = [Parameter { offset: 0, size: 0 }; PARAMETERS_MAX];
+    let Some(used) = layout.get_mut(..parameters.len()) else {
+        log::debug!(
+            "a kernel has {} parameters, more than {PARAMETERS_MAX}",
+            parameters.len()
+        );
+        return Err(Refusal::new(Status::Unsupported));
+    };
+    used.copy_from_slice(parameters);
+    Ok(FunctionReply {
+        handle,
+        parameters: parameters.len() as u32,
+        parameter_bytes: function.parameter_bytes(),
+        block_threads_max: function.block_threads_max(),
+        shared_bytes: function.shared_bytes(),
+        reserved: 0,
+        layout,
+    })
+}

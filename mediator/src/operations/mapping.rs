@@ -1,0 +1,190 @@
+//! Address spaces, and mappings for the GPU and in the aperture.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use causeway_memory::PAGE_BYTES;
+use causeway_protocol::message::{
+    AddressReply, Empty, HandleReply, HandleRequest, MapCpu, MapGpu, SetAccess, SpaceAddress,
+    Status,
+};
+
+use super::{access, check_aligned, nothing};
+use crate::object::{
+    CommandBufferEntry, MappingEntry, MemoryEntry, ModuleEntry, Object, SharedSpace, SpaceEntry,
+};
+use crate::quota::Resource;
+use crate::refusal::Refusal;
+use crate::session::Inner;
+use crate::state::State;
+use crate::va::VaAllocator;
+
+impl Inner {
+    pub(super) fn create_space(&self, _: Empty) -> Result<HandleReply, Refusal> {
+        let life = self.life();
+        let charge = self.account.charge(Resource::Objects, 1)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        life.watch_stop(&stop);
+        let space = self.backend.create_space(Arc::clone(&stop))?;
+        let entry = SpaceEntry {
+            shared: SharedSpace::new(space, stop),
+            va: VaAllocator::new(self.backend.attributes().va.clone()),
+            mappings: BTreeMap::new(),
+            _charge: charge,
+        };
+        let handle = self.lock_within(&life)?.insert(Object::Space(entry))?;
+        Ok(HandleReply {
+            handle,
+            reserved: 0,
+        })
+    }
+
+    /// Ends a space and all that belongs to it. Work under way in it is told to return.
+    pub(super) fn destroy_space(&self, request: HandleRequest) -> Result<Empty, Refusal> {
+        let ended = {
+            let mut state = self.lock();
+            let entry = state.get::<SpaceEntry>(request.handle)?;
+            entry.shared.stop();
+            let addresses: Vec<u64> = entry.mappings.keys().copied().collect();
+            for address in addresses {
+                state.unmap_gpu(request.handle, address)?;
+            }
+            let mut ended: Vec<Object> = dependents(&state, request.handle)
+                .into_iter()
+                .filter_map(|handle| state.objects.remove(handle))
+                .collect();
+            ended.extend(state.objects.remove(request.handle));
+            ended
+        };
+        for object in &ended {
+            if let Object::CommandBuffer(entry) = object {
+                entry.buffer.stop();
+            }
+        }
+        for object in &ended {
+            if let Object::CommandBuffer(entry) = object {
+                entry.buffer.join();
+            }
+        }
+        nothing()
+    }
+
+    pub(super) fn map_gpu(&self, request: MapGpu) -> Result<AddressReply, Refusal> {
+        let access = access(request.access)?;
+        let (offset, bytes) = (request.offset, request.length);
+        let mut state = self.lock();
+        state.get::<SpaceEntry>(request.space)?;
+        let memory = state.get::<MemoryEntry>(request.allocation)?;
+        let backing = Arc::clone(memory.live()?);
+        memory.check_access(access)?;
+        check_aligned(PAGE_BYTES, &[offset, bytes, request.address])?;
+        memory.check_range(offset, bytes)?;
+        let charge = self.account.charge(Resource::Objects, 1)?;
+        let space = state.get_mut::<SpaceEntry>(request.space)?;
+        let address = take_address(&mut space.va, request.address, bytes)?;
+        let mapped = space
+            .shared
+            .backend
+            .map(address, &backing, offset, bytes, access);
+        if let Err(error) = mapped {
+            space.va.give(address, bytes);
+            return Err(error.into());
+        }
+        let mapping = MappingEntry {
+            memory: request.allocation,
+            bytes,
+            _charge: charge,
+        };
+        space.mappings.insert(address, mapping);
+        let memory = state.get_mut::<MemoryEntry>(request.allocation)?;
+        memory.gpu.insert((request.space, address));
+        Ok(AddressReply { address })
+    }
+
+    pub(super) fn unmap_gpu(&self, request: SpaceAddress) -> Result<Empty, Refusal> {
+        self.lock().unmap_gpu(request.space, request.address)?;
+        nothing()
+    }
+
+    pub(super) fn map_cpu(&self, request: MapCpu) -> Result<AddressReply, Refusal> {
+        let access = access(request.access)?;
+        let (offset, bytes) = (request.offset, request.length);
+        let mut state = self.lock();
+        let memory = state.get::<MemoryEntry>(request.allocation)?;
+        memory.live()?;
+        memory.check_access(access)?;
+        check_aligned(PAGE_BYTES, &[offset, bytes])?;
+        memory.check_range(offset, bytes)?;
+        let (shared, base) = memory.cpu_visible()?;
+        let charge = self.account.charge(Resource::Objects, 1)?;
+        let address = self.host.place(shared, base + offset, bytes, access)?;
+        let mapping = MappingEntry {
+            memory: request.allocation,
+            bytes,
+            _charge: charge,
+        };
+        state.aperture.insert(address, mapping);
+        let memory = state.get_mut::<MemoryEntry>(request.allocation)?;
+        memory.cpu.insert(address);
+        Ok(AddressReply { address })
+    }
+
+    pub(super) fn unmap_cpu(&self, request: SpaceAddress) -> Result<Empty, Refusal> {
+        if request.space != 0 {
+            return Err(Refusal::bad_handle(request.space));
+        }
+        self.lock().unmap_cpu(&*self.host, request.address)?;
+        nothing()
+    }
+
+    pub(super) fn set_access(&self, request: SetAccess) -> Result<Empty, Refusal> {
+        let access = access(request.access)?;
+        let state = self.lock();
+        let no_mapping = Refusal::new(Status::BadRange);
+        let space = match request.space {
+            0 => None,
+            handle => Some(state.get::<SpaceEntry>(handle)?),
+        };
+        let mappings = space.map_or(&state.aperture, |space| &space.mappings);
+        let mapping = mappings.get(&request.address).ok_or(no_mapping)?;
+        let memory = state.get::<MemoryEntry>(mapping.memory)?;
+        memory.check_access(access)?;
+        match space {
+            Some(space) => space.shared.backend.set_access(request.address, access)?,
+            None => self.host.set_access(request.address, access)?,
+        }
+        nothing()
+    }
+}
+
+/// Modules, functions and command buffers of a space.
+fn dependents(state: &State, space: u32) -> Vec<u32> {
+    let mut handles = Vec::new();
+    for (handle, object) in state.objects.iter() {
+        match object {
+            Object::Module(ModuleEntry {
+                space: s,
+                functions,
+                ..
+            }) if *s == space => {
+                handles.push(handle);
+                handles.extend(functions.values());
+            }
+            Object::CommandBuffer(CommandBufferEntry { space: s, .. }) if *s == space => {
+                handles.push(handle);
+            }
+            _ => {}
+        }
+    }
+    handles
+}
+
+/// The address wanted, or any if it is zero.
+fn take_address(va: &mut VaAllocator, wanted: u64, bytes: u64) -> Result<u64, Refusal> {
+    match wanted {
+        0 => va.take(bytes).ok_or(Refusal::new(Status::NoMemory)),
+        address if va.take_at(address, bytes) => Ok(address),
+        _ => Err(Refusal::new(Status::AddressInUse)),
+    }
+}

@@ -1,0 +1,94 @@
+//! Allocations and registered guest RAM.
+
+use causeway_memory::PAGE_BYTES;
+use causeway_protocol::message::{
+    Allocate, AllocateReply, Empty, HandleRequest, MemoryKind, RegisterRam, Status,
+};
+use causeway_protocol::{Access, registers::features};
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{check_aligned, nothing};
+use crate::backend::Memory;
+use crate::life::Life;
+use crate::object::{ChargedMemory, Material, MemoryEntry, Object, Origin};
+use crate::quota::{Charge, Resource};
+use crate::refusal::Refusal;
+use crate::session::Inner;
+
+impl Inner {
+    pub(super) fn allocate(&self, request: Allocate) -> Result<AllocateReply, Refusal> {
+        let kind = MemoryKind::from_wire(request.kind).ok_or(Refusal::new(Status::BadMemory))?;
+        if request.size == 0 {
+            return Err(Refusal::new(Status::BadRange));
+        }
+        let granularity = self.backend.attributes().granularity_bytes;
+        // A size that cannot even be rounded is certainly more than the quota.
+        let bytes = request.size.checked_next_multiple_of(granularity);
+        let bytes = bytes.unwrap_or(u64::MAX);
+        let life = self.life();
+        let slot = self.account.charge(Resource::Allocations, 1)?;
+        let charge = self.account.charge(Resource::MemoryBytes, bytes)?;
+        let memory = ChargedMemory::attach(self.backend.allocate(kind, bytes)?, charge);
+        self.own(&life, memory, Material::Allocated(kind), slot)
+    }
+
+    pub(super) fn register_ram(&self, request: RegisterRam) -> Result<AllocateReply, Refusal> {
+        if self.backend.attributes().features & features::GUEST_RAM == 0 {
+            return Err(Refusal::new(Status::Unsupported));
+        }
+        check_aligned(PAGE_BYTES, &[request.address, request.length])?;
+        if request.length == 0 {
+            return Err(Refusal::new(Status::BadRange));
+        }
+        let life = self.life();
+        let slot = self.account.charge(Resource::Allocations, 1)?;
+        let (ram, offset) = self.host.ram(request.address, request.length)?;
+        let memory = self.backend.register_ram(ram, offset, request.length)?;
+        self.own(&life, memory, Material::GuestRam, slot)
+    }
+
+    pub(super) fn free(&self, request: HandleRequest) -> Result<Empty, Refusal> {
+        let handle = request.handle;
+        let entry = {
+            let mut state = self.lock();
+            state.unmap_everywhere(&*self.host, handle)?;
+            match state.objects.remove(handle) {
+                Some(Object::Memory(entry)) => entry,
+                _ => return Err(Refusal::bad_handle(handle)),
+            }
+        };
+        self.let_go(handle, &entry.origin);
+        nothing()
+    }
+
+    /// A handle to memory that is this session's own.
+    fn own(
+        &self,
+        life: &Arc<Life>,
+        memory: Arc<dyn Memory>,
+        material: Material,
+        slot: Charge,
+    ) -> Result<AllocateReply, Refusal> {
+        let bytes = memory.bytes();
+        let entry = MemoryEntry {
+            memory: Some(memory),
+            bytes,
+            material,
+            access: Access::ReadWrite,
+            origin: Origin::Own {
+                exports: Vec::new(),
+            },
+            gpu: BTreeSet::new(),
+            cpu: BTreeSet::new(),
+            _charge: slot,
+        };
+        let handle = self.lock_within(life)?.insert(Object::Memory(entry))?;
+        Ok(AllocateReply {
+            handle,
+            access: Access::ReadWrite.wire(),
+            size: bytes,
+        })
+    }
+}

@@ -1,0 +1,179 @@
+//! Control operations, by subject. Each is a method of the session that takes a decoded request, with
+//! handles already resolved, and gives the reply.
+
+mod execution;
+mod mapping;
+mod memory;
+mod query;
+mod sharing;
+
+use causeway_protocol::Access;
+use causeway_protocol::message::{
+    AddressReply, Allocate, AllocateReply, Attributes, CommandBufferReply, CreateCommandBuffer,
+    Empty, Export, FaultReport, FunctionReply, GetFunction, HandleReply, HandleRequest, Hello,
+    HelloReply, Import, LoadModule, LoadModuleReply, MapCpu, MapGpu, Opcode, RegisterRam,
+    SetAccess, SpaceAddress, Status, Token, Wait,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::decode::{self, Previous};
+use crate::refusal::Refusal;
+use crate::session::Inner;
+
+/// A request, whose handles may be meant relative to the batch.
+trait Request: FromBytes {
+    fn resolve(&mut self, previous: &Previous) -> Result<(), Refusal>;
+}
+
+/// A reply, which may name something new.
+trait Reply: IntoBytes + Immutable {
+    fn created(&self) -> Option<u32>;
+}
+
+macro_rules! requests {
+    ($($type:ty: $($field:ident)*;)*) => {$(
+        impl Request for $type {
+            fn resolve(&mut self, previous: &Previous) -> Result<(), Refusal> {
+                $(self.$field = previous.resolve(self.$field)?;)*
+                let _ = previous;
+                Ok(())
+            }
+        }
+    )*};
+}
+
+macro_rules! replies {
+    ($($type:ty: $($field:ident)?;)*) => {$(
+        impl Reply for $type {
+            fn created(&self) -> Option<u32> {
+                None::<u32>$(.or(Some(self.$field)))?
+            }
+        }
+    )*};
+}
+
+requests! {
+    Empty: ;
+    Hello: ;
+    HandleRequest: handle;
+    Allocate: ;
+    MapGpu: space allocation;
+    SpaceAddress: space;
+    MapCpu: allocation;
+    SetAccess: space;
+    Export: allocation;
+    Import: ;
+    Token: ;
+    LoadModule: space;
+    GetFunction: module;
+    CreateCommandBuffer: space allocation;
+    RegisterRam: ;
+    Wait: space;
+}
+
+replies! {
+    Empty: ;
+    HelloReply: ;
+    Attributes: ;
+    FaultReport: ;
+    HandleReply: handle;
+    AllocateReply: handle;
+    AddressReply: ;
+    Token: ;
+    LoadModuleReply: handle;
+    FunctionReply: handle;
+    CommandBufferReply: handle;
+}
+
+/// Executes one message whose framing and reserved fields are right.
+pub(crate) fn dispatch(
+    session: &Inner,
+    opcode: Opcode,
+    body: &mut [u8],
+    previous: &mut Previous,
+) -> Result<(), Refusal> {
+    match opcode {
+        Opcode::Hello => call(body, previous, |r| session.hello(r)),
+        Opcode::QueryAttributes => call(body, previous, |r| session.query_attributes(r)),
+        Opcode::QueryFault => call(body, previous, |r| session.query_fault(r)),
+        Opcode::CreateSpace => call(body, previous, |r| session.create_space(r)),
+        Opcode::DestroySpace => call(body, previous, |r| session.destroy_space(r)),
+        Opcode::Allocate => call(body, previous, |r| session.allocate(r)),
+        Opcode::Free => call(body, previous, |r| session.free(r)),
+        Opcode::MapGpu => call(body, previous, |r| session.map_gpu(r)),
+        Opcode::UnmapGpu => call(body, previous, |r| session.unmap_gpu(r)),
+        Opcode::MapCpu => call(body, previous, |r| session.map_cpu(r)),
+        Opcode::UnmapCpu => call(body, previous, |r| session.unmap_cpu(r)),
+        Opcode::SetAccess => call(body, previous, |r| session.set_access(r)),
+        Opcode::Export => call(body, previous, |r| session.export(r)),
+        Opcode::Import => call(body, previous, |r| session.import(r)),
+        Opcode::Revoke => call(body, previous, |r| session.revoke(r)),
+        Opcode::LoadModule => load_module(session, body, previous),
+        Opcode::UnloadModule => call(body, previous, |r| session.unload_module(r)),
+        Opcode::GetFunction => call(body, previous, |r| session.get_function(r)),
+        Opcode::CreateCommandBuffer => call(body, previous, |r| session.create_command_buffer(r)),
+        Opcode::DestroyCommandBuffer => call(body, previous, |r| session.destroy_command_buffer(r)),
+        Opcode::RegisterRam => call(body, previous, |r| session.register_ram(r)),
+        Opcode::Wait => call(body, previous, |r| session.wait(r)),
+    }
+}
+
+fn call<Q: Request, P: Reply>(
+    body: &mut [u8],
+    previous: &mut Previous,
+    operation: impl FnOnce(Q) -> Result<P, Refusal>,
+) -> Result<(), Refusal> {
+    let mut request: Q = decode::request(body)?;
+    request.resolve(previous)?;
+    let reply = operation(request)?;
+    if let Some(handle) = reply.created() {
+        previous.set(handle);
+    }
+    decode::reply(body, &reply);
+    Ok(())
+}
+
+/// The one operation that has something to say when it fails: how long the log is.
+fn load_module(session: &Inner, body: &mut [u8], previous: &mut Previous) -> Result<(), Refusal> {
+    let mut request: LoadModule = decode::request(body)?;
+    request.resolve(previous)?;
+    match session.load_module(request) {
+        Ok(handle) => {
+            previous.set(handle);
+            let log_bytes = 0;
+            decode::reply(body, &LoadModuleReply { handle, log_bytes });
+            Ok(())
+        }
+        Err(failure) => {
+            if failure.refusal.status == Status::BadModule {
+                let reply = LoadModuleReply {
+                    handle: 0,
+                    log_bytes: failure.log_bytes,
+                };
+                decode::reply(body, &reply);
+            }
+            Err(failure.refusal)
+        }
+    }
+}
+
+fn access(wire: u32) -> Result<Access, Refusal> {
+    Access::from_wire(wire).ok_or(Refusal::new(Status::BadAccess))
+}
+
+/// Refuses numbers that are not multiples of `alignment`.
+fn check_aligned(alignment: u64, numbers: &[u64]) -> Result<(), Refusal> {
+    if numbers
+        .iter()
+        .all(|number| number.is_multiple_of(alignment))
+    {
+        Ok(())
+    } else {
+        Err(Refusal::with(Status::BadAlignment, alignment as u32))
+    }
+}
+
+/// The reply to an operation that has nothing to say.
+fn nothing() -> Result<Empty, Refusal> {
+    Ok(Empty {})
+}

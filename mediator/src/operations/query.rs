@@ -1,0 +1,129 @@
+//! Hello, attributes, faults, and waiting on fences.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use causeway_protocol::message::{Attributes, Empty, FaultReport, Hello, HelloReply, Status, Wait};
+use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR};
+
+use super::{check_aligned, nothing};
+use crate::object::SpaceEntry;
+use crate::quota::Resource;
+use crate::refusal::Refusal;
+use crate::session::Inner;
+
+/// Longest sleep of one `Wait`, whatever the guest asks for.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Bytes of [`FaultReport::text`].
+const FAULT_TEXT_BYTES: usize = 240;
+
+impl Inner {
+    pub(super) fn hello(&self, request: Hello) -> Result<HelloReply, Refusal> {
+        if request.major != VERSION_MAJOR {
+            let host = u32::from(VERSION_MAJOR) << 16 | u32::from(VERSION_MINOR);
+            return Err(Refusal::with(Status::BadVersion, host));
+        }
+        self.lock().greeted = true;
+        Ok(HelloReply {
+            major: VERSION_MAJOR,
+            minor: common_minor(VERSION_MINOR, request.minor),
+            reserved: 0,
+            features: self.backend.attributes().features,
+            session: self.id,
+        })
+    }
+
+    pub(super) fn query_attributes(&self, _: Empty) -> Result<Attributes, Refusal> {
+        let device = self.backend.attributes();
+        let quota = self.account.quota();
+        Ok(Attributes {
+            name: padded(&device.name),
+            memory_bytes: quota.memory_bytes.min(device.memory_bytes),
+            memory_used_bytes: self.account.used(Resource::MemoryBytes),
+            granularity_bytes: device.granularity_bytes,
+            va_base: device.va.start,
+            va_bytes: device.va.end.saturating_sub(device.va.start),
+            allocations_max: quota.allocations,
+            command_buffers_max: quota.command_buffers,
+            compute_units: device.compute_units,
+            warp_threads: device.warp_threads,
+            block_threads_max: device.block_threads_max,
+            shared_bytes_max: device.shared_bytes_max,
+        })
+    }
+
+    pub(super) fn query_fault(&self, _: Empty) -> Result<FaultReport, Refusal> {
+        let (status, text) = match self.life().fault() {
+            Some(fault) => (fault.status, fault.text),
+            None => (Status::Ok, String::new()),
+        };
+        let text_bytes = whole_characters(&text, FAULT_TEXT_BYTES) as u32;
+        Ok(FaultReport {
+            status: status as u32,
+            text_bytes,
+            text: padded(&text),
+        })
+    }
+
+    pub(super) fn wait(&self, request: Wait) -> Result<Empty, Refusal> {
+        check_aligned(8, &[request.address])?;
+        let (life, space) = {
+            let state = self.lock();
+            let entry = state.get::<SpaceEntry>(request.space)?;
+            (Arc::clone(&state.life), Arc::clone(&entry.shared))
+        };
+        let look = || {
+            if life.ended() {
+                return Some(Err(Refusal::new(Status::DeviceLost)));
+            }
+            match space.backend.load_u64(request.address) {
+                None => Some(Err(Refusal::new(Status::BadRange))),
+                Some(value) if value >= request.value => Some(Ok(())),
+                Some(_) if self.interrupted.load(Ordering::SeqCst) => {
+                    Some(Err(Refusal::new(Status::TimedOut)))
+                }
+                Some(_) => None,
+            }
+        };
+        let timeout = Duration::from_nanos(request.timeout_ns).min(WAIT_MAX);
+        match self.signal.wait_until(Instant::now() + timeout, look) {
+            Some(outcome) => outcome.and_then(|()| nothing()),
+            None => Err(Refusal::new(Status::TimedOut)),
+        }
+    }
+}
+
+/// The minor version that both sides know.
+fn common_minor(ours: u16, theirs: u16) -> u16 {
+    ours.min(theirs)
+}
+
+/// Bytes of `text` that fit into `room` without cutting a character.
+fn whole_characters(text: &str, room: usize) -> usize {
+    (0..=room.min(text.len()))
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(0)
+}
+
+fn padded<const N: usize>(text: &str) -> [u8; N] {
+    let mut bytes = [0; N];
+    let used = whole_characters(text, N);
+    bytes[..used].copy_from_slice(&text.as_bytes()[..used]);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        assert_eq!(padded::<4>("ab"), *b"ab\0\0");
+        assert_eq!(padded::<4>("abcé"), *b"abc\0");
+        assert_eq!(whole_characters("abcé", 4), 3);
+        assert_eq!(whole_characters("abcé", 5), 5);
+    }
+}

@@ -1,0 +1,71 @@
+//! Why a message failed, as the guest hears it.
+
+use causeway_protocol::message::Status;
+
+use crate::backend::BackendError;
+use crate::host::{PlaceError, RamError};
+
+/// A status other than `Ok`, with the number that goes with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} (detail {detail:#x})", status.text())]
+pub(crate) struct Refusal {
+    pub status: Status,
+    pub detail: u32,
+}
+
+impl Refusal {
+    pub fn new(status: Status) -> Self {
+        Self { status, detail: 0 }
+    }
+
+    pub fn with(status: Status, detail: u32) -> Self {
+        Self { status, detail }
+    }
+
+    pub fn bad_handle(handle: u32) -> Self {
+        Self::with(Status::BadHandle, handle)
+    }
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self::new(status)
+    }
+}
+
+impl From<BackendError> for Refusal {
+    fn from(error: BackendError) -> Self {
+        // A guest runs out of memory as often as it likes; a failing back end is the operator's concern.
+        match error.status {
+            Status::BackEnd => log::warn!("back end: {error}{}", cause(&error)),
+            _ => log::debug!("back end: {error}{}", cause(&error)),
+        }
+        Self::new(error.status)
+    }
+}
+
+impl From<PlaceError> for Refusal {
+    fn from(error: PlaceError) -> Self {
+        log::debug!("aperture: {error}{}", cause(&error));
+        Self::new(Status::NoMemory)
+    }
+}
+
+impl From<RamError> for Refusal {
+    fn from(error: RamError) -> Self {
+        log::debug!("{error}");
+        Self::new(Status::BadRange)
+    }
+}
+
+/// The chain of causes behind an error, for one log line.
+pub(crate) fn cause(error: &dyn std::error::Error) -> String {
+    let mut text = String::new();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        next = source.source();
+    }
+    text
+}

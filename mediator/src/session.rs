@@ -1,0 +1,311 @@
+//! A session: one guest's state, from the VMM's side.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use causeway_protocol::message::{Opcode, Status, message_bytes};
+use causeway_protocol::registers::status;
+
+use crate::backend::{Backend, Fault};
+use crate::command_buffer::Doorbells;
+use crate::counters::{Counters, SessionReport};
+use crate::decode::{self, HEADER_BYTES, Previous};
+use crate::fence::FenceSignal;
+use crate::host::Host;
+use crate::life::Life;
+use crate::object::{CommandBufferEntry, MemoryEntry, Object, Origin, SpaceEntry};
+use crate::operations;
+use crate::quota::{Account, Quota, Resource};
+use crate::refusal::Refusal;
+use crate::share::Exports;
+use crate::state::State;
+
+/// One guest's session. All methods may be called from any thread at any time; two batches executed at
+/// once interleave by message. Dropping it closes it.
+pub struct Session {
+    inner: Arc<Inner>,
+}
+
+/// What outlives the VMM's handle for the moment that another session needs to revoke an import.
+pub(crate) struct Inner {
+    pub id: u64,
+    pub name: String,
+    pub backend: Arc<dyn Backend>,
+    pub host: Arc<dyn Host>,
+    pub exports: Arc<Exports>,
+    pub account: Arc<Account>,
+    pub counters: Arc<Counters>,
+    pub signal: Arc<FenceSignal>,
+    pub doorbells: Arc<Doorbells>,
+    /// Set for good once the VMM wants its vCPU threads back.
+    pub interrupted: AtomicBool,
+    pub weak: Weak<Inner>,
+    state: Mutex<State>,
+}
+
+impl Session {
+    pub(crate) fn open(
+        id: u64,
+        name: &str,
+        backend: Arc<dyn Backend>,
+        host: Arc<dyn Host>,
+        exports: Arc<Exports>,
+        quota: Quota,
+    ) -> Arc<Self> {
+        let signal = Arc::<FenceSignal>::default();
+        let inner = Arc::new_cyclic(|weak| Inner {
+            id,
+            name: name.to_owned(),
+            backend,
+            exports,
+            account: Account::new(quota),
+            counters: Arc::default(),
+            doorbells: Doorbells::new(Arc::clone(&host)),
+            host,
+            interrupted: AtomicBool::new(false),
+            weak: Weak::clone(weak),
+            state: Mutex::new(State::new(Life::new(Arc::clone(&signal)))),
+            signal,
+        });
+        Arc::new(Self { inner })
+    }
+
+    /// Executes a control batch, that is a private copy of what the guest wrote, and puts the replies in
+    /// its place. `Ok`, or why the batch as a whole was not taken; it is then unchanged.
+    ///
+    /// Sleeps if the batch has a `Wait` in it; [`Self::interrupt`] ends that.
+    pub fn execute(&self, batch: &mut [u8]) -> Status {
+        Counters::add(&self.inner.counters.batches);
+        let taken = decode::check_batch(batch);
+        if taken == Status::Ok {
+            self.inner.execute(batch);
+        }
+        taken
+    }
+
+    /// Ends everything the guest owns and starts afresh (register `Reset`). Returns when the consumers
+    /// have stopped and nothing is left in the aperture.
+    pub fn reset(&self) {
+        self.inner.end_life(false);
+    }
+
+    /// Content of register `Status`.
+    pub fn status_bits(&self) -> u32 {
+        let state = self.inner.lock();
+        match (state.closed, state.life.ended()) {
+            (true, _) => 0,
+            (false, true) => status::LOST,
+            (false, false) => status::READY,
+        }
+    }
+
+    /// Makes a `Wait` that sleeps return with `TimedOut`, and every later one return at once: the VMM
+    /// wants its vCPU threads back.
+    pub fn interrupt(&self) {
+        self.inner.interrupted.store(true, Ordering::SeqCst);
+        self.inner.signal.notify();
+    }
+
+    /// Ends the session for good, as dropping it does: consumers are stopped and joined, doorbells and
+    /// aperture given back, exports revoked, memory released. A second call does nothing.
+    pub fn close(&self) {
+        self.inner.end_life(true);
+    }
+
+    /// Number of the session in its mediator, as logs name it.
+    pub fn id(&self) -> u64 {
+        self.inner.id
+    }
+
+    /// What the session was lost to, if it was.
+    pub fn fault(&self) -> Option<Fault> {
+        self.inner.lock().life.fault()
+    }
+
+    /// What it has done so far.
+    pub fn report(&self) -> SessionReport {
+        let inner = &self.inner;
+        let counters = &inner.counters;
+        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        SessionReport {
+            session: inner.id,
+            name: inner.name.clone(),
+            batches: load(&counters.batches),
+            messages: counters.messages_by_name(),
+            failed_messages: load(&counters.failed_messages),
+            packets: counters.packets_by_name(),
+            launches: counters.packet_count(causeway_protocol::packet::Opcode::Launch),
+            sleeps: load(&counters.sleeps),
+            doorbell_wakeups: load(&counters.wakeups),
+            faults: load(&counters.faults),
+            memory_used_bytes: inner.account.used(Resource::MemoryBytes),
+            memory_peak_bytes: inner.account.peak_memory_bytes(),
+            fault: self.fault().map(|fault| fault.to_string()),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Inner {
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn execute(&self, batch: &mut [u8]) {
+        let mut previous = Previous::default();
+        let mut failed = None;
+        let mut at = 0;
+        for index in 0u32.. {
+            let Some(rest) = batch.get_mut(at..).filter(|rest| !rest.is_empty()) else {
+                break;
+            };
+            let framed = decode::framed_bytes(rest);
+            if let Some(first) = failed {
+                decode::write_status(rest, Status::NotRun, first);
+            } else {
+                match self.message(rest, &mut previous) {
+                    Ok(()) => decode::write_status(rest, Status::Ok, 0),
+                    Err(refusal) => {
+                        Counters::add(&self.counters.failed_messages);
+                        decode::write_status(rest, refusal.status, refusal.detail);
+                        failed = Some(index);
+                    }
+                }
+            }
+            let Some(bytes) = framed else { break };
+            at += bytes;
+        }
+    }
+
+    /// Executes the message at the beginning of `rest`.
+    fn message(&self, rest: &mut [u8], previous: &mut Previous) -> Result<(), Refusal> {
+        let opcode = decode::check_message(rest)?;
+        self.counters.message(opcode);
+        self.admit(opcode)?;
+        let body = &mut rest[HEADER_BYTES..message_bytes(opcode)];
+        let outcome = operations::dispatch(self, opcode, body, previous);
+        if let Err(refusal) = &outcome {
+            log::debug!(
+                "session {} ({}): {}: {refusal}",
+                self.id,
+                self.name,
+                opcode.name()
+            );
+        }
+        outcome
+    }
+
+    /// Whether the session is in a state in which it may do `opcode`.
+    fn admit(&self, opcode: Opcode) -> Result<(), Refusal> {
+        let state = self.lock();
+        let after_loss = matches!(opcode, Opcode::Hello | Opcode::QueryFault);
+        if state.closed || (state.life.ended() && !after_loss) {
+            return Err(Refusal::new(Status::DeviceLost));
+        }
+        if !state.greeted && opcode != Opcode::Hello {
+            return Err(Refusal::new(Status::NoHello));
+        }
+        Ok(())
+    }
+
+    /// The present life, for an operation that works without the lock in between.
+    pub fn life(&self) -> Arc<Life> {
+        Arc::clone(&self.lock().life)
+    }
+
+    /// The lock, if `life` is still the present one and not over.
+    pub fn lock_within(&self, life: &Arc<Life>) -> Result<MutexGuard<'_, State>, Refusal> {
+        let state = self.lock();
+        if Arc::ptr_eq(&state.life, life) && !life.ended() {
+            Ok(state)
+        } else {
+            Err(Refusal::new(Status::DeviceLost))
+        }
+    }
+
+    /// Withdraws an export of this session and takes it from everyone who imported it. Called with no
+    /// lock held. False if this session has no such export.
+    pub fn withdraw(&self, token: &crate::object::TokenBytes) -> bool {
+        let Some(importers) = self.exports.withdraw(token, self.id) else {
+            return false;
+        };
+        for importer in importers {
+            // A session that cannot be upgraded has closed, and its mappings with it.
+            if let Some(session) = importer.session.upgrade() {
+                session.revoke_import(importer.handle, token);
+            }
+        }
+        true
+    }
+
+    /// Takes an import away: its mappings end, its handle stays and says `Revoked`.
+    fn revoke_import(&self, handle: u32, token: &crate::object::TokenBytes) {
+        let mut state = self.lock();
+        let same = |entry: &MemoryEntry| matches!(&entry.origin, Origin::Import { token: t } if t == token);
+        if !state.get::<MemoryEntry>(handle).is_ok_and(same) {
+            return;
+        }
+        // A mapping that will not go has ended this session, and kept the memory back.
+        let _ = state.unmap_everywhere(&*self.host, handle);
+        if let Ok(entry) = state.get_mut::<MemoryEntry>(handle) {
+            entry.memory = None;
+        }
+    }
+
+    /// Ends the present life with everything it owns, and begins the next.
+    fn end_life(&self, closed: bool) {
+        let (remains, life) = {
+            let mut state = self.lock();
+            state.life.end();
+            self.unmap_all(&mut state);
+            let mut fresh = State::new(Life::new(Arc::clone(&self.signal)));
+            fresh.closed = closed || state.closed;
+            let old = std::mem::replace(&mut *state, fresh);
+            (old.objects, old.life)
+        };
+        for (_, object) in remains.iter() {
+            if let Object::CommandBuffer(CommandBufferEntry { buffer, .. }) = object {
+                buffer.join();
+            }
+        }
+        for (handle, object) in remains.iter() {
+            if let Object::Memory(entry) = object {
+                self.let_go(handle, &entry.origin);
+            }
+        }
+        drop((remains, life));
+    }
+
+    /// Ends an import's registration, or the exports of memory of this session. Called with no lock held.
+    pub fn let_go(&self, handle: u32, origin: &Origin) {
+        match origin {
+            Origin::Own { exports } => {
+                for token in exports {
+                    self.withdraw(token);
+                }
+            }
+            Origin::Import { token } => self.exports.forget(token, &self.weak, handle),
+        }
+    }
+
+    /// Ends every mapping, under the lock, so that a revocation that finds nothing here may rely on it.
+    fn unmap_all(&self, state: &mut State) {
+        while let Some((&offset, _)) = state.aperture.first_key_value() {
+            let _ = state.unmap_cpu(&*self.host, offset);
+        }
+        let mut gpu = Vec::new();
+        for (handle, object) in state.objects.iter() {
+            if let Object::Space(SpaceEntry { mappings, .. }) = object {
+                gpu.extend(mappings.keys().map(|address| (handle, *address)));
+            }
+        }
+        for (space, address) in gpu {
+            let _ = state.unmap_gpu(space, address);
+        }
+    }
+}
