@@ -1,0 +1,149 @@
+//! The ways in which a run ends other than by passing: each with its own exit code, and nothing left behind.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::command::{Running, Scratch, kvm};
+use crate::image::{CRASH, SPIN, elf, exit, print};
+use crate::report;
+
+const GUEST_FAILED: i32 = 1;
+const CRASHED: i32 = 5;
+const TIMEOUT: i32 = 6;
+const INTERRUPTED: i32 = 130;
+const TERMINATED: i32 = 143;
+
+#[test]
+fn a_guest_that_reports_a_failure_fails_the_run() {
+    if !kvm("failing guest") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = scratch.file("guest.elf", &elf(&exit(7)));
+    let (outcome, report) = report::run(&scratch, &["--kernel", &image, "--memory", "64"]);
+    assert_eq!(outcome.code, GUEST_FAILED, "{outcome:?}");
+    assert_eq!(report.outcome(), "fail");
+    assert!(
+        report.results()[0].0.contains('7'),
+        "the guest's own code: {:?}",
+        report.results()
+    );
+}
+
+#[test]
+fn a_panic_reaches_the_host_with_file_line_and_message() {
+    if !kvm("panicking guest") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (outcome, report) = report::run(&scratch, &["--guest", "panic"]);
+    assert_eq!(outcome.code, GUEST_FAILED, "{outcome:?}");
+    let result = report.results()[0].0;
+    assert!(result.contains("panic.rs:"), "{result}");
+    assert!(
+        result.contains("this guest panics on CPU 0 of 1"),
+        "{result}"
+    );
+}
+
+#[test]
+fn a_triple_fault_is_told_with_where_it_happened() {
+    if !kvm("crashing guest") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = scratch.file("guest.elf", &elf(&CRASH));
+    let (outcome, report) = report::run(&scratch, &["--kernel", &image, "--memory", "64"]);
+    assert_eq!(outcome.code, CRASHED, "{outcome:?}");
+    assert_eq!(report.outcome(), "fail");
+    let result = report.results()[0].0;
+    assert!(result.contains("triple fault"), "{result}");
+    assert!(
+        result.contains("0x100078"),
+        "the instruction pointer: {result}"
+    );
+}
+
+#[test]
+fn a_guest_that_never_ends_is_ended_by_the_timeout() {
+    if !kvm("endless guest") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = scratch.file("guest.elf", &elf(&SPIN));
+    let (outcome, report) = report::run(
+        &scratch,
+        &["--kernel", &image, "--memory", "64", "--timeout", "1"],
+    );
+    assert_eq!(outcome.code, TIMEOUT, "{outcome:?}");
+    assert_eq!(report.outcome(), "fail");
+    assert!(
+        (Duration::from_secs(1)..Duration::from_secs(10)).contains(&outcome.duration),
+        "{outcome:?}"
+    );
+    let said = format!("{}{}", outcome.stdout, outcome.stderr);
+    assert!(said.contains("--timeout"), "the way out: {outcome:?}");
+}
+
+#[test]
+fn one_endless_guest_of_two_is_ended_with_the_other() {
+    if !kvm("endless guests") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let outcome = scratch.run(&[
+        "run",
+        "--guest",
+        "spin",
+        "--vms",
+        "2",
+        "--vcpus",
+        "2",
+        "--timeout",
+        "1",
+    ]);
+    assert_eq!(outcome.code, TIMEOUT, "{outcome:?}");
+}
+
+/// Starts a guest that says a word and then never ends, and waits until it runs.
+fn endless(scratch: &Scratch) -> Running {
+    let mut code = print("ready\n");
+    code.extend(SPIN);
+    let image = scratch.file("guest.elf", &elf(&code));
+    let running = scratch.start(&[
+        "run",
+        "--kernel",
+        &image,
+        "--memory",
+        "64",
+        "--json",
+        "report.json",
+    ]);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !(running.stdout() + &running.stderr()).contains("ready") {
+        assert!(
+            Instant::now() < deadline,
+            "the guest never ran: {}",
+            running.stderr()
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    running
+}
+
+#[test]
+fn signals_end_the_run_with_their_own_codes_and_at_once() {
+    if !kvm("signals") {
+        return;
+    }
+    for (signal, code) in [(Signal::INT, INTERRUPTED), (Signal::TERM, TERMINATED)] {
+        let scratch = Scratch::new();
+        let running = endless(&scratch);
+        let sent = Instant::now();
+        running.signal(signal);
+        let outcome = running.finish();
+        assert_eq!(outcome.code, code, "{outcome:?}");
+        assert!(sent.elapsed() < Duration::from_secs(5), "{outcome:?}");
+    }
+}

@@ -1,0 +1,97 @@
+//! Guest images of a few bytes, written by hand.
+
+use causeway_protocol::boot::IMAGE_BASE;
+use causeway_protocol::harness::{PORT_CONSOLE, PORT_EXIT};
+
+/// Offset of the code in the file: behind the ELF header and one program header.
+const CODE_OFFSET: u64 = 64 + 56;
+/// Where a field of the ELF or program header lies (System V ABI).
+pub const MACHINE: usize = 18;
+pub const CLASS: usize = 4;
+pub const KIND: usize = 16;
+pub const ENTRY: usize = 24;
+pub const SEGMENT_KIND: usize = 64;
+pub const SEGMENT_VIRTUAL_ADDRESS: usize = 64 + 16;
+pub const SEGMENT_ADDRESS: usize = 64 + 24;
+pub const SEGMENT_FILE_BYTES: usize = 64 + 32;
+pub const SEGMENT_BYTES: usize = 64 + 40;
+
+/// A static executable of one segment with this code, entered at its first byte.
+pub fn elf(code: &[u8]) -> Vec<u8> {
+    let mut image = vec![0; CODE_OFFSET as usize];
+    let bytes = CODE_OFFSET + code.len() as u64;
+    image[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\x00");
+    put(&mut image, KIND, &2u16.to_le_bytes());
+    put(&mut image, MACHINE, &62u16.to_le_bytes());
+    put(&mut image, 20, &1u32.to_le_bytes());
+    put(&mut image, ENTRY, &(IMAGE_BASE + CODE_OFFSET).to_le_bytes());
+    put(&mut image, 32, &64u64.to_le_bytes());
+    for (at, value) in [(52, 64u16), (54, 56), (56, 1), (58, 64)] {
+        put(&mut image, at, &value.to_le_bytes());
+    }
+    put(&mut image, SEGMENT_KIND, &1u32.to_le_bytes());
+    put(&mut image, SEGMENT_KIND + 4, &5u32.to_le_bytes());
+    for (at, value) in [
+        (SEGMENT_VIRTUAL_ADDRESS, IMAGE_BASE),
+        (SEGMENT_ADDRESS, IMAGE_BASE),
+        (SEGMENT_FILE_BYTES, bytes),
+        (SEGMENT_BYTES, bytes),
+        (SEGMENT_BYTES + 8, 4096),
+    ] {
+        put(&mut image, at, &value.to_le_bytes());
+    }
+    image.extend(code);
+    image
+}
+
+/// The image with some bytes replaced.
+pub fn changed(mut image: Vec<u8>, at: usize, value: &[u8]) -> Vec<u8> {
+    put(&mut image, at, value);
+    image
+}
+
+fn put(image: &mut [u8], at: usize, value: &[u8]) {
+    image[at..at + value.len()].copy_from_slice(value);
+}
+
+/// `mov edx, port; mov eax, value; out dx, eax`.
+fn out_dword(port: u16, value: u32) -> Vec<u8> {
+    let mut code = vec![0xba];
+    code.extend(u32::from(port).to_le_bytes());
+    code.push(0xb8);
+    code.extend(value.to_le_bytes());
+    code.push(0xef);
+    code
+}
+
+/// Ends the VM with this value, zero being pass; and should it go on, stays where it is.
+pub fn exit(value: u32) -> Vec<u8> {
+    let mut code = out_dword(PORT_EXIT, value);
+    code.extend(SPIN);
+    code
+}
+
+/// Prints a text on the console, one port exit a byte.
+pub fn print(text: &str) -> Vec<u8> {
+    // mov edx, port; then for each byte: mov al, byte; out dx, al
+    let mut code = vec![0xba];
+    code.extend(u32::from(PORT_CONSOLE).to_le_bytes());
+    code.extend(text.bytes().flat_map(|byte| [0xb0, byte, 0xee]));
+    code
+}
+
+/// Stores 8 bytes to a fixed address this many times.
+pub fn store_loop(address: u64, times: u32) -> Vec<u8> {
+    // mov rbx, address; mov ecx, times; 1: mov [rbx], rcx; sub ecx, 1; jnz 1b
+    let mut code = vec![0x48, 0xbb];
+    code.extend(address.to_le_bytes());
+    code.push(0xb9);
+    code.extend(times.to_le_bytes());
+    code.extend([0x48, 0x89, 0x0b, 0x83, 0xe9, 0x01, 0x75, 0xf8]);
+    code
+}
+
+/// `jmp .`
+pub const SPIN: [u8; 2] = [0xeb, 0xfe];
+/// `ud2`: an exception, for which a bare guest has no handler.
+pub const CRASH: [u8; 2] = [0x0f, 0x0b];

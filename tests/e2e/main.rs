@@ -1,0 +1,16 @@
+//! The `causeway` command, run for real: every guest, every wrong argument, every way to end.
+//!
+//! Each test starts the command in an empty directory of its own and a process group of its own, and looks
+//! afterwards at what it said, how it ended, and what it left behind ([`command`]).
+
+mod bad_arguments;
+mod bad_images;
+mod command;
+mod doctor;
+mod ending;
+mod guests;
+mod image;
+mod report;
+mod sharing;
+mod terminal;
+mod without_kvm;

@@ -1,0 +1,190 @@
+//! The JSON report: its schema, and what the tests ask of it.
+
+use serde_json::Value;
+
+use crate::command::{Outcome, Scratch};
+
+/// A parsed report.
+pub struct Report(pub Value);
+
+/// Runs with `--json` and parses the report, whose schema is checked.
+pub fn run(scratch: &Scratch, words: &[&str]) -> (Outcome, Report) {
+    let mut all = vec!["run", "--json", "report.json"];
+    all.extend(words);
+    let outcome = scratch.run(&all);
+    let text = std::fs::read_to_string(scratch.path("report.json"));
+    let text = text.unwrap_or_else(|error| panic!("no report: {error}: {outcome:?}"));
+    let report = Report(serde_json::from_str(&text).unwrap());
+    report.check_schema();
+    (outcome, report)
+}
+
+/// One phase of the report.
+#[derive(Clone, Copy)]
+pub struct Phase<'a>(&'a Value);
+
+impl<'a> Phase<'a> {
+    pub fn name(self) -> &'a str {
+        text(self.0, "name")
+    }
+
+    pub fn is_data(self) -> bool {
+        text(self.0, "path") == "data"
+    }
+
+    pub fn operations(self) -> u64 {
+        number(self.0, "operations")
+    }
+
+    pub fn doorbells(self) -> u64 {
+        number(self.0, "doorbells")
+    }
+
+    /// KVM's count of one statistic; one that did not change is left out of the report.
+    pub fn kvm(self, statistic: &str) -> u64 {
+        self.0["kvm_exits"]
+            .get(statistic)
+            .map_or(0, |count| count.as_u64().unwrap())
+    }
+
+    /// The VMM's own count of emulated port and memory accesses.
+    pub fn vmm(self, reason: &str) -> u64 {
+        counts(&self.0["vmm_exits"])
+            .filter(|(key, _)| key.starts_with(reason))
+            .map(|(_, count)| count)
+            .sum()
+    }
+
+    /// Asserts that both counters saw exactly these exits.
+    #[track_caller]
+    pub fn assert_exits(self, mmio: u64, io: u64) {
+        assert_eq!(
+            (self.kvm("mmio_exits"), self.kvm("io_exits")),
+            (mmio, io),
+            "KVM's count: {}",
+            self.0
+        );
+        assert_eq!(
+            (self.vmm("mmio:"), self.vmm("io:")),
+            (mmio, io),
+            "the VMM's count: {}",
+            self.0
+        );
+    }
+}
+
+impl Report {
+    pub fn outcome(&self) -> &str {
+        text(&self.0, "outcome")
+    }
+
+    pub fn phases(&self) -> impl Iterator<Item = Phase<'_>> {
+        self.0["phases"].as_array().unwrap().iter().map(Phase)
+    }
+
+    /// The phase with a name.
+    #[track_caller]
+    pub fn phase(&self, name: &str) -> Phase<'_> {
+        let found = self.phases().find(|phase| phase.name() == name);
+        found.unwrap_or_else(|| panic!("there is no phase `{name}` in {}", self.0))
+    }
+
+    /// How each VM ended, in words, and whether it passed.
+    pub fn results(&self) -> Vec<(&str, bool)> {
+        let vms = self.0["vms"].as_array().unwrap().iter();
+        vms.map(|vm| (text(vm, "result"), vm["passed"].as_bool().unwrap()))
+            .collect()
+    }
+
+    /// Asserts a pass in which no phase of the data path exited, and both counters agree everywhere.
+    #[track_caller]
+    pub fn assert_exit_free(&self) {
+        assert_eq!(self.outcome(), "pass", "{}", self.0);
+        let mut operations = 0;
+        for phase in self.phases() {
+            if phase.is_data() {
+                phase.assert_exits(0, 0);
+                operations += phase.operations();
+            } else {
+                phase.assert_exits(phase.vmm("mmio:"), phase.vmm("io:"));
+            }
+        }
+        assert!(
+            operations > 0,
+            "nothing was done on the data path: {}",
+            self.0
+        );
+    }
+
+    fn check_schema(&self) {
+        let report = &self.0;
+        assert_eq!(text(report, "schema"), "causeway.report/1");
+        assert!(!text(report, "guest").is_empty());
+        assert!(
+            ["pass", "fail"].contains(&self.outcome()),
+            "{}",
+            self.outcome()
+        );
+        for object in ["host", "backend"] {
+            assert!(report[object].is_object(), "{object}: {report}");
+        }
+        assert!(!text(&report["backend"], "name").is_empty());
+        assert!(
+            report["boot_us"].is_null() || report["boot_us"].is_u64(),
+            "{}",
+            report["boot_us"]
+        );
+        assert!(number(report, "vmm_rss_bytes") > 0);
+        for vm in report["vms"].as_array().unwrap() {
+            counts(&vm["kvm_exits"])
+                .chain(counts(&vm["vmm_exits"]))
+                .for_each(drop);
+        }
+        for ratio in report["ratios"].as_array().unwrap() {
+            assert!(
+                !text(ratio, "name").is_empty() && ratio["value"].is_f64(),
+                "{ratio}"
+            );
+        }
+        self.phases().for_each(check_phase);
+    }
+}
+
+fn check_phase(phase: Phase<'_>) {
+    assert!(!phase.name().is_empty());
+    assert!(
+        ["setup", "control", "data"].contains(&text(phase.0, "path")),
+        "{}",
+        phase.0
+    );
+    for field in ["operations", "bytes", "doorbells", "duration_ns"] {
+        number(phase.0, field);
+    }
+    counts(&phase.0["kvm_exits"])
+        .chain(counts(&phase.0["vmm_exits"]))
+        .for_each(drop);
+}
+
+#[track_caller]
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object[field]
+        .as_str()
+        .unwrap_or_else(|| panic!("`{field}` is no text in {object}"))
+}
+
+#[track_caller]
+fn number(object: &Value, field: &str) -> u64 {
+    object[field]
+        .as_u64()
+        .unwrap_or_else(|| panic!("`{field}` is no number in {object}"))
+}
+
+#[track_caller]
+fn counts(object: &Value) -> impl Iterator<Item = (&String, u64)> {
+    let counts = object
+        .as_object()
+        .unwrap_or_else(|| panic!("no counts: {object}"));
+    counts
+        .iter()
+        .map(|(key, count)| (key, count.as_u64().unwrap()))
+}

@@ -1,0 +1,62 @@
+//! Several VMs on one mediator.
+
+use crate::command::{Scratch, alone, kvm};
+use crate::report;
+
+#[test]
+fn two_guests_share_an_allocation_and_a_forbidden_write_is_refused() {
+    if !kvm("sharing") {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let (outcome, report) = report::run(&scratch, &["--guest", "sharing", "--vms", "2"]);
+    outcome.assert_passed();
+    assert_eq!(report.outcome(), "pass");
+    assert_eq!(report.results().len(), 2);
+    assert!(
+        report.results().iter().all(|(_, passed)| *passed),
+        "{}",
+        report.0
+    );
+}
+
+#[test]
+fn a_hostile_guest_leaves_the_other_verified() {
+    if !kvm("hostile") {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let (outcome, report) = report::run(&scratch, &["--guest", "hostile", "--vms", "2"]);
+    outcome.assert_passed();
+    assert_eq!(report.outcome(), "pass");
+    assert!(
+        report.results().iter().all(|(_, passed)| *passed),
+        "{}",
+        report.0
+    );
+}
+
+#[test]
+fn a_hostile_guest_alone_passes_too() {
+    if !kvm("hostile alone") {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    scratch.run(&["run", "--guest", "hostile"]).assert_passed();
+}
+
+#[test]
+fn three_guests_compute_on_one_mediator() {
+    if !kvm("three VMs") {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let (outcome, report) = report::run(&scratch, &["--vms", "3"]);
+    outcome.assert_passed();
+    report.assert_exit_free();
+    assert_eq!(report.results().len(), 3);
+}
