@@ -1,0 +1,174 @@
+//! The main thread of a run: waits for VMs to end, for signals, and for the end of time.
+
+use std::io;
+use std::time::Duration;
+
+use event_manager::{EventManager, EventOps, Events, MutEventSubscriber, SubscriberOps};
+use vmm_sys_util::epoll::EventSet;
+use vmm_sys_util::timerfd::TimerFd;
+
+use crate::outcome::{VmOutcome, VmResult};
+use crate::signals::Signals;
+use crate::vm::{StartError, Vm};
+
+const SIGNAL: u32 = 0;
+const TIMER: u32 = 1;
+const FIRST_VM: u32 = 2;
+
+/// What ends a run from outside.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// Time that the guests have, from the start of the run.
+    pub timeout: Option<Duration>,
+}
+
+/// Why a run could not be carried through. Nothing of it is left running.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A VM could not be started.
+    #[error("cannot start the guests")]
+    Start(#[from] StartError),
+    /// No timer.
+    #[error("cannot set a timeout of {seconds} s")]
+    Timer {
+        /// Timeout asked for.
+        seconds: f64,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The event loop failed.
+    #[error("the event loop failed: {reason}")]
+    Loop {
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// Starts all VMs, waits until each has ended or `limits` or `signals` end them, and takes them down.
+/// Outcomes are in the order of the VMs.
+///
+/// # Errors
+/// [`RunError`]; all VMs are down then too.
+pub fn run_all(
+    vms: Vec<Vm>,
+    limits: &Limits,
+    signals: &mut Signals,
+) -> Result<Vec<VmOutcome>, RunError> {
+    let timer = timer(limits.timeout)?;
+    let mut supervisor = Supervisor {
+        vms,
+        signals,
+        timer,
+        refused: None,
+    };
+    let watched = supervisor.start().and_then(|()| watch(&mut supervisor));
+    let vms = supervisor.vms;
+    match watched {
+        // Each VM is stopped, if it has not ended, and joined.
+        Ok(()) => Ok(vms.into_iter().map(Vm::finish).collect()),
+        Err(e) => {
+            drop(vms);
+            Err(e)
+        }
+    }
+}
+
+fn timer(timeout: Option<Duration>) -> Result<Option<TimerFd>, RunError> {
+    let Some(timeout) = timeout else {
+        return Ok(None);
+    };
+    let fail = |e: vmm_sys_util::errno::Error| RunError::Timer {
+        seconds: timeout.as_secs_f64(),
+        source: io::Error::from_raw_os_error(e.errno()),
+    };
+    let mut timer = TimerFd::new().map_err(fail)?;
+    // A timer of zero would never fire.
+    let timeout = timeout.max(Duration::from_nanos(1));
+    timer.reset(timeout, None).map_err(fail)?;
+    Ok(Some(timer))
+}
+
+fn watch(supervisor: &mut Supervisor<'_>) -> Result<(), RunError> {
+    let fail = |e: event_manager::Error| RunError::Loop {
+        reason: format!("{e:?}"),
+    };
+    let mut manager = EventManager::new_with_capacity(16).map_err(fail)?;
+    let id = manager.add_subscriber(supervisor);
+    loop {
+        let supervisor = manager.subscriber_mut(id).map_err(fail)?;
+        if let Some(reason) = supervisor.refused.take() {
+            return Err(RunError::Loop { reason });
+        }
+        if supervisor
+            .vms
+            .iter()
+            .all(|vm| vm.life().verdict().is_some())
+        {
+            return Ok(());
+        }
+        manager.run().map_err(fail)?;
+    }
+}
+
+/// Watches over the VMs of a run.
+struct Supervisor<'a> {
+    vms: Vec<Vm>,
+    signals: &'a mut Signals,
+    timer: Option<TimerFd>,
+    /// Why an event could not be watched.
+    refused: Option<String>,
+}
+
+impl Supervisor<'_> {
+    fn start(&mut self) -> Result<(), RunError> {
+        for vm in &mut self.vms {
+            vm.start()?;
+        }
+        Ok(())
+    }
+
+    fn decide_all(&self, result: &VmResult) {
+        for vm in &self.vms {
+            vm.life().decide(result.clone());
+        }
+    }
+}
+
+impl MutEventSubscriber for &mut Supervisor<'_> {
+    fn process(&mut self, events: Events, ops: &mut EventOps) {
+        match events.data() {
+            SIGNAL => {
+                if let Some(signal) = self.signals.take() {
+                    log::info!("signal {signal}: ending the run");
+                    self.decide_all(&VmResult::Signal(signal));
+                }
+            }
+            TIMER => self.decide_all(&VmResult::Timeout),
+            vm => {
+                let vm = self.vms.get((vm - FIRST_VM) as usize);
+                if let Some(vm) = vm {
+                    // It ends at once, whatever the others do; it is joined when all have ended.
+                    vm.stop();
+                }
+                if let Err(e) = ops.remove(events) {
+                    log::error!("cannot unwatch a VM that has ended: {e:?}");
+                }
+            }
+        }
+    }
+
+    fn init(&mut self, ops: &mut EventOps) {
+        let mut watched = vec![Events::with_data(&*self.signals, SIGNAL, EventSet::IN)];
+        if let Some(timer) = &self.timer {
+            watched.push(Events::with_data(timer, TIMER, EventSet::IN));
+        }
+        for (index, vm) in (FIRST_VM..).zip(&self.vms) {
+            watched.push(Events::with_data(vm.life().ended(), index, EventSet::IN));
+        }
+        for events in watched {
+            if let Err(e) = ops.add(events) {
+                self.refused = Some(format!("cannot watch an event: {e:?}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! The test bench around a bare guest: what the ports of [`causeway_protocol::harness`] do.
+//!
+//! A guest reports phases, figures and its last words, exchanges letters with the other guests of a run,
+//! and asks for baseline measurements. Records are copied out of guest RAM once and the copy is checked;
+//! what a guest can pile up here is bounded.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use causeway_mediator::host::RamError;
+use causeway_memory::SharedMemory;
+use causeway_protocol::Access;
+use causeway_protocol::harness as wire;
+use causeway_protocol::harness::{RecordHeader, RecordKind};
+use serde::Serialize;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::memory::GuestRam;
+
+mod baseline;
+mod phases;
+mod post;
+
+pub use phases::{MARKER, Phase, PhaseRecorder};
+pub use post::{BOXES, PostOffice};
+
+/// Most figures that a guest can report.
+pub const FIGURES_MAX: usize = 1024;
+/// Longest that a fetch waits, whatever the guest asks for.
+const FETCH_WAIT_MAX: Duration = Duration::from_secs(120);
+
+/// A figure for the report.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// Name.
+    pub name: String,
+    /// The figure; finite.
+    pub value: f64,
+    /// Unit; empty for a plain ratio.
+    pub unit: String,
+}
+
+/// A guest's last words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PanicInfo {
+    /// Source file.
+    pub file: String,
+    /// Line in it.
+    pub line: u32,
+    /// Message.
+    pub message: String,
+}
+
+/// What a record did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Recorded {
+    /// It was acted upon.
+    Done,
+    /// The virtual CPU has nothing more to do.
+    Park,
+    /// It makes no sense; nothing was done.
+    Refused(RecordError),
+}
+
+/// Why a record makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// Its address is not 8-byte aligned.
+    #[error("a record at {address:#x} is not 8-byte aligned")]
+    Misaligned {
+        /// Guest-physical address.
+        address: u64,
+    },
+    /// It is not in guest RAM.
+    #[error("a record is not in guest RAM")]
+    NotRam(#[from] RamError),
+    /// No such kind.
+    #[error("there is no record of kind {kind}")]
+    Kind {
+        /// Kind.
+        kind: u32,
+    },
+    /// Not the size of its kind.
+    #[error("a {kind:?} record says {bytes} bytes instead of {wanted}")]
+    Bytes {
+        /// Kind.
+        kind: RecordKind,
+        /// What it says.
+        bytes: u32,
+        /// What it must say.
+        wanted: usize,
+    },
+    /// A field has a value that means nothing.
+    #[error("{field} of a {kind:?} record cannot be {value}")]
+    Field {
+        /// Kind.
+        kind: RecordKind,
+        /// Name of the field.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+    },
+    /// There are too many already.
+    #[error("there are {max} {kind:?} records already")]
+    TooMany {
+        /// Kind.
+        kind: RecordKind,
+        /// How many there may be.
+        max: usize,
+    },
+}
+
+/// Finds the memory object behind guest-physical addresses outside RAM: the aperture, seen from the harness.
+pub trait MappedMemory: Send + Sync {
+    /// Object, offset in it, and rights, if all of the range is in one mapping.
+    fn object(&self, address: u64, bytes: u64) -> Option<(Arc<SharedMemory>, u64, Access)>;
+}
+
+/// The test bench of one VM.
+pub struct Harness {
+    ram: Arc<GuestRam>,
+    mapped: Arc<dyn MappedMemory>,
+    post: Arc<PostOffice>,
+    phases: PhaseRecorder,
+    figures: Mutex<Vec<Figure>>,
+    panic: Mutex<Option<PanicInfo>>,
+    tsc_khz: u32,
+    stop: Arc<AtomicBool>,
+}
+
+impl Harness {
+    /// A test bench for the guest with this RAM and mapped memory. Waiting and measuring end soon after
+    /// `stop` is set and the post office is told.
+    pub fn new(
+        ram: Arc<GuestRam>,
+        mapped: Arc<dyn MappedMemory>,
+        post: Arc<PostOffice>,
+        phases: PhaseRecorder,
+        tsc_khz: u32,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            ram,
+            mapped,
+            post,
+            phases,
+            figures: Mutex::default(),
+            panic: Mutex::default(),
+            tsc_khz,
+            stop,
+        }
+    }
+
+    /// Acts on the record at guest-physical `address`.
+    pub fn record(&self, address: u32) -> Recorded {
+        self.act(address.into()).unwrap_or_else(|error| {
+            log::debug!("harness: {error}");
+            Recorded::Refused(error)
+        })
+    }
+
+    /// Phases that have ended.
+    pub fn phases(&self) -> Vec<Phase> {
+        self.phases.finished()
+    }
+
+    /// Figures reported.
+    pub fn figures(&self) -> Vec<Figure> {
+        lock(&self.figures).clone()
+    }
+
+    /// Last words, if there were any.
+    pub fn panic(&self) -> Option<PanicInfo> {
+        lock(&self.panic).clone()
+    }
+
+    fn act(&self, address: u64) -> Result<Recorded, RecordError> {
+        if !address.is_multiple_of(8) {
+            return Err(RecordError::Misaligned { address });
+        }
+        let header: RecordHeader = self.copy(address)?;
+        let kind =
+            RecordKind::from_wire(header.kind).ok_or(RecordError::Kind { kind: header.kind })?;
+        match kind {
+            RecordKind::PhaseBegin => self.phase_begin(&self.whole(address, kind)?)?,
+            RecordKind::PhaseEnd => self.phase_end(&self.whole(address, kind)?)?,
+            RecordKind::Ratio => self.figure(&self.whole(address, kind)?)?,
+            RecordKind::Post => self.post_letter(&self.whole(address, kind)?)?,
+            RecordKind::Fetch => self.fetch_letter(address, self.whole(address, kind)?)?,
+            RecordKind::Baseline => self.measure(address, self.whole(address, kind)?)?,
+            RecordKind::Panic => self.last_words(&self.whole(address, kind)?),
+            RecordKind::Park => {
+                let _: RecordHeader = self.whole(address, kind)?;
+                return Ok(Recorded::Park);
+            }
+        }
+        Ok(Recorded::Done)
+    }
+
+    fn copy<T: FromBytes + IntoBytes + KnownLayout>(&self, address: u64) -> Result<T, RamError> {
+        let mut record = T::new_zeroed();
+        self.ram.read(address, record.as_mut_bytes())?;
+        Ok(record)
+    }
+
+    /// The whole record, whose head is checked once more: the guest may have changed it since.
+    fn whole<T>(&self, address: u64, kind: RecordKind) -> Result<T, RecordError>
+    where
+        T: FromBytes + IntoBytes + KnownLayout + Immutable,
+    {
+        let record: T = self.copy(address)?;
+        let header = RecordHeader::read_from_prefix(record.as_bytes())
+            .map_or_else(|_| RecordHeader::default(), |(header, _)| header);
+        if header.kind != kind as u32 {
+            return Err(RecordError::Kind { kind: header.kind });
+        }
+        if header.bytes as usize != size_of::<T>() {
+            return Err(RecordError::Bytes {
+                kind,
+                bytes: header.bytes,
+                wanted: size_of::<T>(),
+            });
+        }
+        Ok(record)
+    }
+
+    fn phase_begin(&self, record: &wire::PhaseBegin) -> Result<(), RecordError> {
+        let path = match record.path {
+            0 => wire::PhasePath::Setup,
+            1 => wire::PhasePath::Control,
+            2 => wire::PhasePath::Data,
+            value => return Err(field(RecordKind::PhaseBegin, "path", value)),
+        };
+        self.phases
+            .begin(text(&record.name, record.name_bytes), path)
+    }
+
+    fn phase_end(&self, record: &wire::PhaseEnd) -> Result<(), RecordError> {
+        self.phases
+            .end(record.operations, record.bytes, record.doorbells)
+    }
+
+    fn figure(&self, record: &wire::Ratio) -> Result<(), RecordError> {
+        let value = f64::from_bits(record.value_bits);
+        if !value.is_finite() {
+            return Err(field(RecordKind::Ratio, "value_bits", record.value_bits));
+        }
+        let mut figures = lock(&self.figures);
+        if figures.len() == FIGURES_MAX {
+            return Err(RecordError::TooMany {
+                kind: RecordKind::Ratio,
+                max: FIGURES_MAX,
+            });
+        }
+        figures.push(Figure {
+            name: text(&record.name, record.name_bytes),
+            value,
+            unit: text(&record.unit, record.unit_bytes),
+        });
+        Ok(())
+    }
+
+    fn post_letter(&self, letter: &wire::Letter) -> Result<(), RecordError> {
+        let left = self.post.leave(letter.slot, letter.data);
+        left.ok_or_else(|| field(RecordKind::Post, "slot", letter.slot))
+    }
+
+    fn fetch_letter(&self, address: u64, mut letter: wire::Letter) -> Result<(), RecordError> {
+        if letter.slot as usize >= BOXES {
+            return Err(field(RecordKind::Fetch, "slot", letter.slot));
+        }
+        let wait = Duration::from_millis(letter.wait.into()).min(FETCH_WAIT_MAX);
+        let found = self.post.fetch(letter.slot, wait, &self.stop);
+        letter.wait = found.is_some().into();
+        letter.data = found.unwrap_or([0; 64]);
+        Ok(self.ram.write(address, letter.as_bytes())?)
+    }
+
+    fn measure(&self, address: u64, mut request: wire::Baseline) -> Result<(), RecordError> {
+        let work = baseline::Work::new(&request)?;
+        let memory = self.find(request.address, request.bytes);
+        let elapsed = memory
+            .and_then(|(object, offset, access)| work.run(&object, offset, access, &self.stop));
+        request.ticks = elapsed.map_or(0, |time| ticks(time, self.tsc_khz));
+        Ok(self.ram.write(address, request.as_bytes())?)
+    }
+
+    fn find(&self, address: u64, bytes: u64) -> Option<(Arc<SharedMemory>, u64, Access)> {
+        match self.ram.object(address, bytes) {
+            Ok((object, offset)) => Some((object, offset, Access::ReadWrite)),
+            Err(_) => self.mapped.object(address, bytes),
+        }
+    }
+
+    fn last_words(&self, record: &wire::Panic) {
+        // The first to panic is the cause; what others say later is consequence.
+        lock(&self.panic).get_or_insert_with(|| PanicInfo {
+            file: text(&record.file, record.file_bytes),
+            line: record.line,
+            message: text(&record.message, record.message_bytes),
+        });
+    }
+}
+
+/// Whether the harness was told to stop.
+fn stopped(stop: &AtomicBool) -> bool {
+    stop.load(Ordering::Acquire)
+}
+
+/// A time in ticks of a counter of `khz` kHz; at least one, since zero means something else to the guest.
+fn ticks(time: Duration, khz: u32) -> u64 {
+    let ticks = time.as_nanos() * u128::from(khz) / 1_000_000;
+    u64::try_from(ticks).unwrap_or(u64::MAX).max(1)
+}
+
+fn field(kind: RecordKind, field: &'static str, value: impl Into<u64>) -> RecordError {
+    RecordError::Field {
+        kind,
+        field,
+        value: value.into(),
+    }
+}
+
+/// Text of a guest, of which `used` bytes are said to be in use.
+fn text(bytes: &[u8], used: u32) -> String {
+    let used = bytes.len().min(used as usize);
+    crate::console::printable(&bytes[..used])
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

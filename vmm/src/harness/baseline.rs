@@ -1,0 +1,218 @@
+//! Baseline measurements: the loops that a guest times on its memory, run by a host thread on the same memory.
+//!
+//! The memory is mapped once more, for the thread alone, and held while the loop runs: nothing that the
+//! guest or another session does meanwhile can take it from under the loop.
+#![allow(unsafe_code)] // Runs assembly loops over a mapping.
+
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use causeway_kernels::loops;
+use causeway_memory::{Mapping, SharedMemory};
+use causeway_protocol::Access;
+use causeway_protocol::harness::{Baseline, Loop, RecordKind};
+
+use super::{RecordError, field, stopped};
+
+/// Largest measurement: bytes times passes. At 1 GB/s it takes a minute.
+const WORK_BYTES_MAX: u64 = 64 << 30;
+/// Bytes that one call of a loop goes over, roughly, before it is seen whether to stop.
+const CALL_BYTES: u64 = 512 << 20;
+/// Bytes that one turn of a loop takes.
+const TURN_BYTES: u64 = (loops::WORDS_PER_TURN * size_of::<u64>()) as u64;
+
+/// A measurement whose figures are within bounds.
+#[derive(Debug)]
+pub(super) struct Work {
+    kind: Loop,
+    bytes: u64,
+    passes: u32,
+}
+
+impl Work {
+    /// Checks what a guest asks for.
+    pub fn new(request: &Baseline) -> Result<Self, RecordError> {
+        let refuse = |name, value: u64| Err(field(RecordKind::Baseline, name, value));
+        let kind = match request.kind {
+            1 => Loop::Store,
+            2 => Loop::Load,
+            kind => return refuse("kind", kind.into()),
+        };
+        if !request.address.is_multiple_of(TURN_BYTES) {
+            return refuse("address", request.address);
+        }
+        if request.bytes == 0 || !request.bytes.is_multiple_of(TURN_BYTES) {
+            return refuse("bytes", request.bytes);
+        }
+        let work = request.bytes.checked_mul(request.passes.into());
+        match work {
+            None | Some(0) => refuse("passes", request.passes.into()),
+            Some(bytes) if bytes > WORK_BYTES_MAX => refuse("passes", request.passes.into()),
+            Some(_) => Ok(Self {
+                kind,
+                bytes: request.bytes,
+                passes: request.passes,
+            }),
+        }
+    }
+
+    /// Runs the loop on a thread of its own and gives the time it took. `None` if the memory cannot be mapped
+    /// with the rights the guest has there, or `stop` was set.
+    pub fn run(
+        &self,
+        memory: &SharedMemory,
+        offset: u64,
+        access: Access,
+        stop: &AtomicBool,
+    ) -> Option<Duration> {
+        let wanted = match self.kind {
+            Loop::Store => Access::ReadWrite,
+            Loop::Load => Access::Read,
+        };
+        if !access.allows(wanted) {
+            return None;
+        }
+        let range = Range::map(memory, offset, self.bytes, wanted)
+            .inspect_err(|e| log::debug!("no baseline: {e}"))
+            .ok()?;
+        std::thread::scope(|scope| {
+            let measure = || self.measure(&range, stop);
+            let thread = std::thread::Builder::new().name("baseline".to_owned());
+            match thread.spawn_scoped(scope, measure) {
+                Ok(thread) => thread.join().ok().flatten(),
+                Err(e) => {
+                    log::warn!("no thread for a baseline measurement: {e}");
+                    None
+                }
+            }
+        })
+    }
+
+    fn measure(&self, range: &Range, stop: &AtomicBool) -> Option<Duration> {
+        let at_once = u32::try_from(CALL_BYTES / self.bytes)
+            .unwrap_or(u32::MAX)
+            .max(1);
+        let mut left = self.passes;
+        let begin = Instant::now();
+        while left != 0 {
+            if stopped(stop) {
+                return None;
+            }
+            let passes = left.min(at_once);
+            self.call(range, passes);
+            left -= passes;
+        }
+        Some(begin.elapsed())
+    }
+
+    fn call(&self, range: &Range, passes: u32) {
+        let base = range.base().cast::<u64>();
+        let words = (self.bytes / 8) as usize;
+        // SAFETY: the range is mapped as long as `range` lives, with the rights the loop needs; its size is a
+        // whole number of turns and its start 64-byte aligned (both checked in `new`). No references to it exist.
+        unsafe {
+            match self.kind {
+                Loop::Store => loops::store(base, words, passes),
+                Loop::Load => {
+                    std::hint::black_box(loops::load(base, words, passes));
+                }
+            }
+        }
+    }
+}
+
+/// A range of an object, mapped whole pages around it.
+struct Range {
+    mapping: Mapping,
+    within: u64,
+}
+
+impl Range {
+    fn map(
+        memory: &SharedMemory,
+        offset: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<Self, causeway_memory::MemoryError> {
+        // From a large page's start, so that large pages stay large.
+        let start = offset / causeway_memory::LARGE_PAGE_BYTES * causeway_memory::LARGE_PAGE_BYTES;
+        let within = offset - start;
+        let mapping = memory.map(start, within.saturating_add(bytes), access)?;
+        mapping.populate()?;
+        Ok(Self { mapping, within })
+    }
+
+    fn base(&self) -> *mut u8 {
+        // SAFETY: `map` has mapped more than `within` bytes.
+        unsafe { self.mapping.as_ptr().as_ptr().add(self.within as usize) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_memory::PageSize;
+    use causeway_protocol::harness::RecordHeader;
+
+    fn request(kind: u32, bytes: u64, passes: u32) -> Baseline {
+        Baseline {
+            header: RecordHeader::default(),
+            kind,
+            passes,
+            address: 64,
+            bytes,
+            ticks: 0,
+        }
+    }
+
+    #[test]
+    fn figures_beyond_reason_are_refused() {
+        for (kind, bytes, passes) in [
+            (0, 64, 1),
+            (3, 64, 1),
+            (1, 0, 1),
+            (1, 63, 1),
+            (1, 64, 0),
+            (1, 1 << 40, 1),
+            (1, 64 << 20, u32::MAX),
+            (1, u64::MAX - 63, u32::MAX),
+        ] {
+            assert!(Work::new(&request(kind, bytes, passes)).is_err(), "{bytes}");
+        }
+        let mut misaligned = request(1, 64, 1);
+        misaligned.address = 8;
+        assert!(Work::new(&misaligned).is_err());
+    }
+
+    #[test]
+    fn loops_touch_their_range_and_nothing_else() {
+        let memory = SharedMemory::new("test", 8192, PageSize::Small).unwrap();
+        let run = AtomicBool::new(false);
+        let store = Work::new(&request(1, 4096, 3)).unwrap();
+        store
+            .run(&memory, 64, Access::ReadWrite, &run)
+            .expect("memory is mapped");
+        let own = memory.map(0, 8192, Access::Read).unwrap();
+        let word = |offset| own.load_u64(offset, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(word(56), Ok(0));
+        assert_eq!(word(64), Ok(1));
+        assert_eq!(word(64 + 4088), Ok(64));
+        assert_eq!(word(64 + 4096), Ok(0));
+    }
+
+    #[test]
+    fn rights_and_the_end_are_respected() {
+        let memory = SharedMemory::new("test", 4096, PageSize::Small).unwrap();
+        let (run, end) = (AtomicBool::new(false), AtomicBool::new(true));
+        let (store, load) = (request(1, 4096, 1), request(2, 4096, 1));
+        let (store, load) = (Work::new(&store).unwrap(), Work::new(&load).unwrap());
+        assert!(store.run(&memory, 0, Access::Read, &run).is_none());
+        assert!(load.run(&memory, 0, Access::Read, &run).is_some());
+        assert!(load.run(&memory, 0, Access::None, &run).is_none());
+        assert!(load.run(&memory, 0, Access::Read, &end).is_none());
+        assert!(
+            load.run(&memory, 64, Access::Read, &run).is_none(),
+            "too short"
+        );
+    }
+}

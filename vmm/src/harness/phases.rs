@@ -1,0 +1,248 @@
+//! Phases of a workload: what KVM and the VMM counted between two marks.
+//!
+//! A mark is one store to a port, hence one exit. The mark that begins a phase is counted before the first
+//! sample is taken. The mark that ends it lies inside the interval: that one exit is subtracted from KVM's
+//! `io_exits` and from the VMM's own count. KVM's `exits` stays as KVM gives it, the mark included, because
+//! hosts differ in how many exits of the hardware a port access takes.
+//!
+//! The duration runs from after the first sample to before the second, so it contains the return to the
+//! guest and one exit, and no sampling.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use causeway_protocol::harness::{PhasePath, RecordKind};
+use serde::Serialize;
+
+use super::{RecordError, lock};
+use crate::counters::{self, ExitCounters, ExitCounts, ExitKey};
+use crate::statistics::{Sample, VmStatistics};
+
+/// Most phases that a guest can report.
+pub const PHASES_MAX: usize = 1024;
+/// Key under which stores to the record port are counted.
+pub const MARKER: ExitKey = ExitKey::device("io", "harness", "record");
+/// KVM's name for exits by port access.
+const KVM_IO_EXITS: &str = "io_exits";
+
+/// A phase that has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Phase {
+    /// Name.
+    pub name: String,
+    /// `setup`, `control` or `data`.
+    pub path: &'static str,
+    /// Operations that the guest did.
+    pub operations: u64,
+    /// Bytes that it moved.
+    pub bytes: u64,
+    /// Doorbells that it rang.
+    pub doorbells: u64,
+    /// How long it took.
+    pub duration_ns: u64,
+    /// KVM's statistics, all virtual CPUs together: what each counter counted. Empty if KVM has none.
+    pub kvm_exits: BTreeMap<String, u64>,
+    /// The VMM's own count, by reason, device and register. What did not count is left out.
+    pub vmm_exits: BTreeMap<String, u64>,
+}
+
+/// Begins and ends phases.
+pub struct PhaseRecorder {
+    statistics: Arc<VmStatistics>,
+    counters: Vec<Arc<ExitCounters>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    open: Option<Open>,
+    finished: Vec<Phase>,
+}
+
+struct Open {
+    name: String,
+    path: PhasePath,
+    kvm: Sample,
+    vmm: ExitCounts,
+    begin: Instant,
+}
+
+impl PhaseRecorder {
+    /// Phases of a VM with these statistics and these virtual CPUs' counters.
+    pub fn new(statistics: Arc<VmStatistics>, counters: Vec<Arc<ExitCounters>>) -> Self {
+        Self {
+            statistics,
+            counters,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Begins a phase; one that is open ends first.
+    ///
+    /// # Errors
+    /// [`RecordError::TooMany`].
+    pub fn begin(&self, name: String, path: PhasePath) -> Result<(), RecordError> {
+        let now = Instant::now();
+        let mut state = lock(&self.state);
+        if let Some(open) = state.open.take() {
+            let phase = self.close(open, now, [0; 3]);
+            state.finished.push(phase);
+        }
+        if state.finished.len() >= PHASES_MAX {
+            return Err(RecordError::TooMany {
+                kind: RecordKind::PhaseBegin,
+                max: PHASES_MAX,
+            });
+        }
+        let (kvm, vmm) = self.sample();
+        state.open = Some(Open {
+            name,
+            path,
+            kvm,
+            vmm,
+            begin: Instant::now(),
+        });
+        Ok(())
+    }
+
+    /// Ends the open phase, with the guest's own figures.
+    ///
+    /// # Errors
+    /// [`RecordError::Field`] if none is open.
+    pub fn end(&self, operations: u64, bytes: u64, doorbells: u64) -> Result<(), RecordError> {
+        let now = Instant::now();
+        let mut state = lock(&self.state);
+        let open = state
+            .open
+            .take()
+            .ok_or_else(|| super::field(RecordKind::PhaseEnd, "open phases", 0u32))?;
+        let phase = self.close(open, now, [operations, bytes, doorbells]);
+        state.finished.push(phase);
+        Ok(())
+    }
+
+    /// Phases that have ended, in order.
+    pub fn finished(&self) -> Vec<Phase> {
+        lock(&self.state).finished.clone()
+    }
+
+    fn close(&self, open: Open, now: Instant, figures: [u64; 3]) -> Phase {
+        let (kvm, vmm) = self.sample();
+        let mut kvm_exits = self.statistics.difference(&open.kvm, &kvm);
+        if let Some(io_exits) = kvm_exits.get_mut(KVM_IO_EXITS) {
+            *io_exits = io_exits.saturating_sub(1);
+        }
+        let mut vmm_exits = counters::since(&open.vmm, &vmm);
+        if let Some(markers) = vmm_exits.get_mut(&MARKER) {
+            *markers -= 1;
+        }
+        let [operations, bytes, doorbells] = figures;
+        let duration = now.saturating_duration_since(open.begin);
+        Phase {
+            name: open.name,
+            path: path_name(open.path),
+            operations,
+            bytes,
+            doorbells,
+            duration_ns: u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX),
+            kvm_exits,
+            vmm_exits: counters::named(&vmm_exits),
+        }
+    }
+
+    fn sample(&self) -> (Sample, ExitCounts) {
+        let vmm = counters::total(self.counters.iter().map(|c| &**c));
+        let kvm = self.statistics.sample().unwrap_or_else(|e| {
+            log::error!("phase without KVM's figures: {e}");
+            Sample::default()
+        });
+        (kvm, vmm)
+    }
+}
+
+fn path_name(path: PhasePath) -> &'static str {
+    match path {
+        PhasePath::Setup => "setup",
+        PhasePath::Control => "control",
+        PhasePath::Data => "data",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOORBELL: ExitKey = ExitKey::device("mmio", "registers", "control_doorbell");
+
+    fn recorder() -> (PhaseRecorder, Arc<ExitCounters>) {
+        let counters = Arc::new(ExitCounters::default());
+        let statistics = Arc::new(VmStatistics::unavailable());
+        let recorder = PhaseRecorder::new(statistics, vec![Arc::clone(&counters)]);
+        (recorder, counters)
+    }
+
+    /// As the exit handler does: a mark is counted, then acted upon.
+    fn mark<T>(counters: &ExitCounters, act: impl FnOnce() -> T) -> T {
+        counters.count(MARKER);
+        act()
+    }
+
+    #[test]
+    fn the_closing_mark_is_not_part_of_the_phase() {
+        let (recorder, counters) = recorder();
+        mark(&counters, || {
+            recorder.begin("empty".into(), PhasePath::Data)
+        })
+        .unwrap();
+        mark(&counters, || recorder.end(5, 40, 0)).unwrap();
+        let [phase] = &recorder.finished()[..] else {
+            panic!("one phase");
+        };
+        assert_eq!((phase.path, phase.operations, phase.bytes), ("data", 5, 40));
+        assert!(phase.vmm_exits.is_empty(), "{:?}", phase.vmm_exits);
+    }
+
+    #[test]
+    fn exits_within_are_counted_by_register() {
+        let (recorder, counters) = recorder();
+        counters.count(DOORBELL);
+        mark(&counters, || {
+            recorder.begin("control".into(), PhasePath::Control)
+        })
+        .unwrap();
+        counters.count(DOORBELL);
+        counters.count(MARKER);
+        mark(&counters, || recorder.end(1, 0, 0)).unwrap();
+        counters.count(DOORBELL);
+        let wanted = [
+            ("io:harness:record".to_owned(), 1),
+            ("mmio:registers:control_doorbell".to_owned(), 1),
+        ];
+        assert_eq!(recorder.finished()[0].vmm_exits, BTreeMap::from(wanted));
+    }
+
+    #[test]
+    fn a_new_phase_ends_an_open_one_and_an_end_alone_is_refused() {
+        let (recorder, counters) = recorder();
+        assert!(recorder.end(0, 0, 0).is_err());
+        for name in ["first", "second"] {
+            mark(&counters, || recorder.begin(name.into(), PhasePath::Setup)).unwrap();
+        }
+        mark(&counters, || recorder.end(0, 0, 0)).unwrap();
+        let finished = recorder.finished();
+        let names: Vec<_> = finished.iter().map(|p| p.name.as_str()).collect();
+        assert_eq!(names, ["first", "second"]);
+        assert!(finished[0].vmm_exits.is_empty());
+    }
+
+    #[test]
+    fn phases_are_bounded() {
+        let (recorder, _) = recorder();
+        for _ in 0..PHASES_MAX {
+            recorder.begin(String::new(), PhasePath::Setup).unwrap();
+        }
+        assert!(recorder.begin(String::new(), PhasePath::Setup).is_err());
+        assert_eq!(recorder.finished().len(), PHASES_MAX);
+    }
+}

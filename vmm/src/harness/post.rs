@@ -1,0 +1,97 @@
+//! Letters between the VMs of a run.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Number of boxes.
+pub const BOXES: usize = 64;
+
+/// Boxes that all VMs of a run share. A letter stays in its box, for any number of VMs to fetch, until
+/// another is left there.
+#[derive(Debug)]
+pub struct PostOffice {
+    boxes: Mutex<[Option<[u8; 64]>; BOXES]>,
+    changed: Condvar,
+}
+
+impl Default for PostOffice {
+    fn default() -> Self {
+        Self {
+            boxes: Mutex::new([None; BOXES]),
+            changed: Condvar::new(),
+        }
+    }
+}
+
+impl PostOffice {
+    /// Leaves a letter. `None` if there is no such box.
+    pub fn leave(&self, slot: u32, letter: [u8; 64]) -> Option<()> {
+        let mut boxes = self.boxes.lock().unwrap_or_else(PoisonError::into_inner);
+        *boxes.get_mut(slot as usize)? = Some(letter);
+        self.changed.notify_all();
+        Some(())
+    }
+
+    /// Copies the letter in a box, waiting for one for at most `wait`, or until `stop` is set and
+    /// [`Self::interrupt`] called.
+    pub fn fetch(&self, slot: u32, wait: Duration, stop: &AtomicBool) -> Option<[u8; 64]> {
+        let deadline = Instant::now() + wait;
+        let mut boxes = self.boxes.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let letter = *boxes.get(slot as usize)?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if letter.is_some() || left.is_zero() || super::stopped(stop) {
+                return letter;
+            }
+            (boxes, _) = self
+                .changed
+                .wait_timeout(boxes, left)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Has everyone who waits look at their `stop` again.
+    pub fn interrupt(&self) {
+        // Under the lock, or a waiter that has just looked would sleep through it.
+        let _boxes = self.boxes.lock().unwrap_or_else(PoisonError::into_inner);
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    const RUN: AtomicBool = AtomicBool::new(false);
+
+    #[test]
+    fn letters_stay_until_replaced() {
+        let post = PostOffice::default();
+        assert_eq!(post.fetch(1, Duration::ZERO, &RUN), None);
+        post.leave(1, [1; 64]).unwrap();
+        assert_eq!(post.fetch(1, Duration::ZERO, &RUN), Some([1; 64]));
+        post.leave(1, [2; 64]).unwrap();
+        assert_eq!(post.fetch(1, Duration::ZERO, &RUN), Some([2; 64]));
+        assert_eq!(post.leave(64, [0; 64]), None);
+        assert_eq!(post.fetch(64, Duration::from_secs(9), &RUN), None);
+    }
+
+    #[test]
+    fn waiters_wake_for_a_letter_and_for_the_end() {
+        let post = Arc::new(PostOffice::default());
+        let stop = Arc::new(AtomicBool::new(false));
+        let wait = |slot| {
+            let (post, stop) = (Arc::clone(&post), Arc::clone(&stop));
+            std::thread::spawn(move || post.fetch(slot, Duration::from_secs(60), &stop))
+        };
+        let (served, abandoned) = (wait(0), wait(1));
+        post.leave(0, [7; 64]).unwrap();
+        assert_eq!(served.join().unwrap(), Some([7; 64]));
+        stop.store(true, Ordering::Release);
+        post.interrupt();
+        assert_eq!(abandoned.join().unwrap(), None);
+    }
+}

@@ -1,0 +1,228 @@
+//! Records as a guest would write them, good and bad.
+
+use super::*;
+use crate::counters::ExitCounters;
+use crate::statistics::VmStatistics;
+use proptest::prelude::*;
+
+struct Nothing;
+
+impl MappedMemory for Nothing {
+    fn object(&self, _: u64, _: u64) -> Option<(Arc<SharedMemory>, u64, Access)> {
+        None
+    }
+}
+
+const AT: u64 = 0x1000;
+
+fn harness() -> Harness {
+    let counters = vec![Arc::new(ExitCounters::default())];
+    let statistics = Arc::new(VmStatistics::unavailable());
+    Harness::new(
+        Arc::new(GuestRam::new("test", 8 << 20, false).unwrap()),
+        Arc::new(Nothing),
+        Arc::default(),
+        PhaseRecorder::new(statistics, counters),
+        1_000_000,
+        Arc::default(),
+    )
+}
+
+fn header<T>(kind: RecordKind) -> RecordHeader {
+    RecordHeader {
+        kind: kind as u32,
+        bytes: size_of::<T>() as u32,
+    }
+}
+
+/// Writes a record where a guest would, hands it over, and reads it back.
+fn hand<T: FromBytes + IntoBytes + Immutable>(harness: &Harness, record: &T) -> (Recorded, T) {
+    harness.ram.write(AT, record.as_bytes()).unwrap();
+    let recorded = harness.record(AT as u32);
+    let mut bytes = vec![0; size_of::<T>()];
+    harness.ram.read(AT, &mut bytes).unwrap();
+    let reply = T::read_from_bytes(&bytes).ok();
+    (recorded, reply.expect("the buffer has the record's size"))
+}
+
+fn figure(value: f64) -> wire::Ratio {
+    let mut record = wire::Ratio {
+        header: header::<wire::Ratio>(RecordKind::Ratio),
+        value_bits: value.to_bits(),
+        name_bytes: 5,
+        unit_bytes: 200,
+        name: [0; 64],
+        unit: [b' '; 16],
+    };
+    record.name[..5].copy_from_slice(b"store");
+    record.unit[..4].copy_from_slice(b"GB/s");
+    record
+}
+
+fn letter(kind: RecordKind, slot: u32, data: u8) -> wire::Letter {
+    wire::Letter {
+        header: header::<wire::Letter>(kind),
+        slot,
+        wait: 0,
+        data: [data; 64],
+    }
+}
+
+#[test]
+fn figures_are_kept_and_nonsense_is_not() {
+    let harness = harness();
+    assert_eq!(hand(&harness, &figure(0.97)).0, Recorded::Done);
+    assert!(matches!(
+        hand(&harness, &figure(f64::NAN)).0,
+        Recorded::Refused(RecordError::Field { .. })
+    ));
+    let [only] = &harness.figures()[..] else {
+        panic!("one figure");
+    };
+    assert_eq!((only.name.as_str(), only.value), ("store", 0.97));
+    assert_eq!(only.unit.trim_end(), "GB/s");
+    for _ in 0..FIGURES_MAX {
+        let _ = hand(&harness, &figure(1.0)).0;
+    }
+    assert_eq!(harness.figures().len(), FIGURES_MAX);
+}
+
+#[test]
+fn letters_go_from_box_to_box() {
+    let harness = harness();
+    let (_, reply) = hand(&harness, &letter(RecordKind::Fetch, 3, 9));
+    assert_eq!((reply.wait, reply.data), (0, [0; 64]));
+    assert_eq!(
+        hand(&harness, &letter(RecordKind::Post, 3, 5)).0,
+        Recorded::Done
+    );
+    let (_, reply) = hand(&harness, &letter(RecordKind::Fetch, 3, 0));
+    assert_eq!((reply.wait, reply.data), (1, [5; 64]));
+    for kind in [RecordKind::Post, RecordKind::Fetch] {
+        assert!(matches!(
+            hand(&harness, &letter(kind, 64, 0)).0,
+            Recorded::Refused(_)
+        ));
+    }
+}
+
+#[test]
+fn the_first_panic_is_the_one_reported() {
+    let harness = harness();
+    let mut record = wire::Panic {
+        header: header::<wire::Panic>(RecordKind::Panic),
+        line: 42,
+        file_bytes: 7,
+        message_bytes: u32::MAX,
+        reserved: 0,
+        file: [0; 128],
+        message: [b'm'; 256],
+    };
+    record.file[..7].copy_from_slice(b"main.rs");
+    assert_eq!(hand(&harness, &record).0, Recorded::Done);
+    record.line = 43;
+    assert_eq!(hand(&harness, &record).0, Recorded::Done);
+    let panic = harness.panic().unwrap();
+    assert_eq!((panic.file.as_str(), panic.line), ("main.rs", 42));
+    assert_eq!(panic.message.len(), 256);
+}
+
+#[test]
+fn baselines_run_over_ram_and_report_unmapped_memory() {
+    let harness = harness();
+    let mut request = wire::Baseline {
+        header: header::<wire::Baseline>(RecordKind::Baseline),
+        kind: wire::Loop::Store as u32,
+        passes: 2,
+        address: 0x20_0000,
+        bytes: 4096,
+        ticks: 0,
+    };
+    let (recorded, reply) = hand(&harness, &request);
+    assert_eq!(recorded, Recorded::Done);
+    assert_ne!(reply.ticks, 0);
+    let mut word = [0; 8];
+    harness.ram.read(0x20_0000 + 4088, &mut word).unwrap();
+    assert_eq!(u64::from_le_bytes(word), 64);
+    request.address = 1 << 40;
+    request.ticks = 7;
+    assert_eq!(hand(&harness, &request).1.ticks, 0);
+}
+
+#[test]
+fn phases_begin_and_end_by_record() {
+    let harness = harness();
+    let mut begin = wire::PhaseBegin {
+        header: header::<wire::PhaseBegin>(RecordKind::PhaseBegin),
+        path: wire::PhasePath::Data as u32,
+        name_bytes: 6,
+        name: [0; 48],
+    };
+    begin.name[..6].copy_from_slice(b"stores");
+    let end = wire::PhaseEnd {
+        header: header::<wire::PhaseEnd>(RecordKind::PhaseEnd),
+        operations: 100,
+        bytes: 800,
+        doorbells: 0,
+    };
+    assert!(matches!(hand(&harness, &end).0, Recorded::Refused(_)));
+    assert_eq!(hand(&harness, &begin).0, Recorded::Done);
+    assert_eq!(hand(&harness, &end).0, Recorded::Done);
+    let phase = &harness.phases()[0];
+    assert_eq!((phase.name.as_str(), phase.operations), ("stores", 100));
+    begin.path = 3;
+    assert!(matches!(hand(&harness, &begin).0, Recorded::Refused(_)));
+}
+
+#[test]
+fn records_must_lie_in_ram_and_have_their_size() {
+    let harness = harness();
+    for address in [0xffff_fff8, (8 << 20) - 4, 0x1004] {
+        assert!(matches!(harness.record(address), Recorded::Refused(_)));
+    }
+    let mut park = header::<RecordHeader>(RecordKind::Park);
+    assert_eq!(hand(&harness, &park).0, Recorded::Park);
+    park.bytes = 9;
+    assert!(matches!(
+        hand(&harness, &park).0,
+        Recorded::Refused(RecordError::Bytes { wanted: 8, .. })
+    ));
+    park.kind = 99;
+    assert!(matches!(
+        hand(&harness, &park).0,
+        Recorded::Refused(RecordError::Kind { kind: 99 })
+    ));
+    // The head fits at the very end of RAM, the rest would not.
+    let end = (8 << 20) - 8;
+    let head = header::<wire::Panic>(RecordKind::Panic);
+    harness.ram.write(end, head.as_bytes()).unwrap();
+    assert!(matches!(
+        harness.record(end as u32),
+        Recorded::Refused(RecordError::NotRam(_))
+    ));
+}
+
+#[test]
+fn times_become_ticks() {
+    assert_eq!(ticks(Duration::from_micros(3), 2_000_000), 6000);
+    assert_eq!(ticks(Duration::ZERO, 2_000_000), 1);
+    assert_eq!(ticks(Duration::MAX, u32::MAX), u64::MAX);
+}
+
+proptest! {
+    #[test]
+    fn any_record_is_taken_or_refused(
+        kind in 0u32..10,
+        bytes in prop::sample::select(vec![8u32, 32, 40, 64, 80, 104, 408, 0, u32::MAX]),
+        body in prop::collection::vec(any::<u8>(), 400),
+        address in prop::sample::select(vec![AT as u32, 0, 8, (8 << 20) - 8, u32::MAX]),
+    ) {
+        // A random fetch would wait, and a random baseline run.
+        prop_assume!(kind != RecordKind::Fetch as u32 && kind != RecordKind::Baseline as u32);
+        let harness = harness();
+        let head = RecordHeader { kind, bytes };
+        harness.ram.write(AT, head.as_bytes()).unwrap();
+        harness.ram.write(AT + 8, &body).unwrap();
+        let _ = harness.record(address);
+    }
+}

@@ -1,0 +1,121 @@
+//! The end of a VM: who decides it, and who is told.
+//!
+//! The first verdict stands. It is reached by a virtual CPU (exit port, crash), by the last one that parks,
+//! or from outside (signal, timeout). Whoever reaches it signals [`Lifecycle::ended`]; the event loop then
+//! sets [`Lifecycle::stop`], which every virtual CPU looks at before it runs.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+
+use crate::outcome::VmResult;
+
+/// Shared by all threads of a VM.
+#[derive(Debug)]
+pub struct Lifecycle {
+    stop: Arc<AtomicBool>,
+    verdict: Mutex<Option<VmResult>>,
+    running: AtomicUsize,
+    ended: EventFd,
+    first_entry: OnceLock<Instant>,
+}
+
+impl Lifecycle {
+    /// Of a VM whose `vcpus` virtual CPUs have not run yet. `stop` is what its devices look at.
+    ///
+    /// # Errors
+    /// If there is no eventfd to be had.
+    pub fn new(vcpus: usize, stop: Arc<AtomicBool>) -> io::Result<Self> {
+        Ok(Self {
+            stop,
+            verdict: Mutex::default(),
+            running: AtomicUsize::new(vcpus),
+            ended: EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC)?,
+            first_entry: OnceLock::new(),
+        })
+    }
+
+    /// Readable once there is a verdict.
+    pub fn ended(&self) -> &EventFd {
+        &self.ended
+    }
+
+    /// Reaches a verdict, unless there is one.
+    pub fn decide(&self, result: VmResult) {
+        let mut verdict = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
+        if verdict.is_none() {
+            *verdict = Some(result);
+            if let Err(e) = self.ended.write(1) {
+                log::error!("cannot announce the end of a VM: {e}");
+            }
+        }
+    }
+
+    /// The verdict, if there is one.
+    pub fn verdict(&self) -> Option<VmResult> {
+        let verdict = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
+        verdict.clone()
+    }
+
+    /// A virtual CPU has left its loop. If it was the last and nobody decided, nobody will.
+    pub fn left(&self) {
+        if self.running.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.decide(VmResult::Abandoned);
+        }
+    }
+
+    /// Asks everyone to stop. They have to be kicked to notice.
+    pub fn request_stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    /// Whether everyone is to stop.
+    pub fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// A virtual CPU is about to enter guest code. The first one counts.
+    pub fn entering(&self) {
+        self.first_entry.get_or_init(Instant::now);
+    }
+
+    /// When the first virtual CPU entered guest code.
+    pub fn first_entry(&self) -> Option<Instant> {
+        self.first_entry.get().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_verdict_stands_and_is_announced_once() {
+        let life = Lifecycle::new(2, Arc::default()).unwrap();
+        assert!(life.ended().read().is_err(), "nothing has ended");
+        life.decide(VmResult::Pass);
+        life.decide(VmResult::Timeout);
+        assert_eq!(life.verdict(), Some(VmResult::Pass));
+        assert_eq!(life.ended().read().unwrap(), 1);
+    }
+
+    #[test]
+    fn when_the_last_one_parks_the_vm_is_abandoned() {
+        let life = Lifecycle::new(2, Arc::default()).unwrap();
+        life.left();
+        assert_eq!(life.verdict(), None);
+        life.left();
+        assert_eq!(life.verdict(), Some(VmResult::Abandoned));
+    }
+
+    #[test]
+    fn stopping_is_seen_by_devices_too() {
+        let stop = Arc::new(AtomicBool::new(false));
+        let life = Lifecycle::new(1, Arc::clone(&stop)).unwrap();
+        life.request_stop();
+        assert!(life.stopping() && stop.load(Ordering::Relaxed));
+    }
+}

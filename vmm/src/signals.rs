@@ -1,0 +1,88 @@
+//! SIGINT and SIGTERM, as something to read.
+#![allow(unsafe_code)] // `signalfd` has no safe wrapper among our crates.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+
+use vmm_sys_util::signal::{block_signal, create_sigset, unblock_signal};
+
+/// Signals that end a run.
+const SIGNALS: [i32; 2] = [libc::SIGINT, libc::SIGTERM];
+
+/// SIGINT and SIGTERM, blocked in this thread and in those it creates from now on, and read from a descriptor.
+/// Dropping it unblocks them in this thread.
+#[derive(Debug)]
+pub struct Signals {
+    file: File,
+    blocked: Vec<i32>,
+}
+
+impl Signals {
+    /// Blocks the signals. To be called before any thread is created: one that has them unblocked would die of
+    /// them, and the process with it, guests and all.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn block() -> io::Result<Self> {
+        let set = create_sigset(&SIGNALS).map_err(|e| io::Error::from_raw_os_error(e.errno()))?;
+        // Refused only for a signal that is blocked already, which then is not ours to unblock.
+        let blocked = SIGNALS
+            .into_iter()
+            .filter(|signal| block_signal(*signal).is_ok())
+            .collect();
+        // SAFETY: the set is valid for the call, and -1 asks for a new descriptor.
+        let fd =
+            unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is fresh, and nobody else knows of it.
+        let file = unsafe { File::from_raw_fd(fd) };
+        Ok(Self { file, blocked })
+    }
+
+    /// Number of a signal that has come, if one has.
+    pub fn take(&mut self) -> Option<i32> {
+        let mut info = [0; size_of::<libc::signalfd_siginfo>()];
+        self.file.read_exact(&mut info).ok()?;
+        // `ssi_signo` is the first field (signalfd(2)).
+        info.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
+    }
+}
+
+impl AsRawFd for Signals {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // What came while nobody read must not kill the process now that the run is over.
+        while self.take().is_some() {}
+        for signal in &self.blocked {
+            if let Err(e) = unblock_signal(*signal) {
+                log::warn!("cannot unblock signal {signal}: {e}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_to_this_thread_is_read_and_not_died_of() {
+        let mut signals = Signals::block().unwrap();
+        assert_eq!(signals.take(), None);
+        // SAFETY: signals this thread only, which has the signal blocked.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTERM) };
+        assert_eq!(signals.take(), Some(libc::SIGTERM));
+        assert_eq!(signals.take(), None);
+        // SAFETY: as above.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGINT) };
+        drop(signals);
+    }
+}

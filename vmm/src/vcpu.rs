@@ -1,0 +1,197 @@
+//! A virtual CPU and the thread that runs it.
+
+use std::error::Error;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use kvm_ioctls::{VcpuExit, VcpuFd};
+
+use crate::aperture::{Aperture, EmulationRetry, FaultOutcome};
+use crate::counters::{ExitCounters, ExitKey};
+use crate::exit::{self, Crash, Outcome, Platform};
+use crate::kick::Kickable;
+use crate::lifecycle::Lifecycle;
+use crate::outcome::VmResult;
+use crate::registers::Registers;
+
+/// What all virtual CPUs of a VM share.
+pub(crate) struct Machine {
+    pub platform: Platform,
+    pub aperture: Arc<Aperture>,
+    pub life: Lifecycle,
+}
+
+/// A virtual CPU before its thread exists.
+pub(crate) struct Vcpu {
+    pub index: u32,
+    pub fd: VcpuFd,
+    pub counters: Arc<ExitCounters>,
+    pub machine: Arc<Machine>,
+}
+
+/// What one turn of the loop came to.
+enum Turn {
+    Outcome(Outcome),
+    /// A kick, or a spurious return.
+    Interrupted,
+    /// `KVM_RUN` failed with an error that it has no business failing with.
+    Failed(std::io::Error),
+}
+
+/// Why a virtual CPU left its loop.
+enum End {
+    /// It was asked to, or has nothing more to do.
+    Quiet,
+    /// The VM has ended with it.
+    Verdict(VmResult),
+}
+
+impl Vcpu {
+    /// Runs the virtual CPU until it or the VM ends. The body of its thread.
+    pub fn run(self) {
+        let Self {
+            index,
+            fd,
+            counters,
+            machine,
+        } = self;
+        let _leaving = Leaving(&machine.life);
+        let mut runner = Runner {
+            index,
+            vcpu: Kickable::new(fd),
+            counters,
+            machine: &machine,
+            retry: EmulationRetry::default(),
+        };
+        if let End::Verdict(result) = runner.run() {
+            log::debug!("virtual CPU {index}: {result}");
+            machine.life.decide(result);
+        }
+    }
+}
+
+/// Signs a virtual CPU off, even if its thread panics: the VM would never end otherwise.
+struct Leaving<'a>(&'a Lifecycle);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let reason = "a virtual CPU's thread panicked; this is a bug".to_owned();
+            self.0.decide(VmResult::Error(reason));
+        }
+        self.0.left();
+    }
+}
+
+struct Runner<'a> {
+    index: u32,
+    vcpu: Kickable,
+    counters: Arc<ExitCounters>,
+    machine: &'a Machine,
+    retry: EmulationRetry,
+}
+
+impl Runner<'_> {
+    fn run(&mut self) -> End {
+        self.machine.life.entering();
+        loop {
+            self.vcpu.rearm();
+            if self.machine.life.stopping() {
+                return End::Quiet;
+            }
+            let end = match self.turn() {
+                Turn::Outcome(outcome) => self.act(outcome),
+                Turn::Interrupted => None,
+                Turn::Failed(e) => Some(self.crash(format!("KVM_RUN failed: {e}"))),
+            };
+            if let Some(end) = end {
+                return end;
+            }
+        }
+    }
+
+    fn turn(&mut self) -> Turn {
+        match self.vcpu.vcpu().run() {
+            Ok(exit) => Turn::Outcome(exit::handle(exit, &self.machine.platform, &self.counters)),
+            Err(e) => match e.errno() {
+                libc::EINTR => {
+                    self.counters.count(ExitKey::plain("signal"));
+                    Turn::Interrupted
+                }
+                libc::EAGAIN => Turn::Interrupted,
+                libc::EFAULT => {
+                    self.counters.count(ExitKey::plain("memory_fault"));
+                    Turn::Outcome(Outcome::MemoryFault)
+                }
+                errno => Turn::Failed(std::io::Error::from_raw_os_error(errno)),
+            },
+        }
+    }
+
+    /// What an outcome means for this virtual CPU; nothing, if it runs on.
+    fn act(&mut self, outcome: Outcome) -> Option<End> {
+        match outcome {
+            Outcome::Continue => None,
+            Outcome::End(0) => Some(End::Verdict(VmResult::Pass)),
+            Outcome::End(code) => {
+                let panic = self.machine.platform.harness.panic();
+                Some(End::Verdict(VmResult::Fail { code, panic }))
+            }
+            Outcome::Park => Some(End::Quiet),
+            Outcome::MemoryFault => self.resolve(),
+            Outcome::EmulationFailure => {
+                if self.machine.aperture.retry_emulation(&mut self.retry) {
+                    return None;
+                }
+                Some(self.crash(
+                    "KVM cannot emulate the instruction (KVM_EXIT_INTERNAL_ERROR)".to_owned(),
+                ))
+            }
+            Outcome::Crash(Crash::TripleFault) => Some(End::Verdict(VmResult::TripleFault {
+                vcpu: self.index,
+                registers: Registers::of(self.vcpu.vcpu()),
+            })),
+            Outcome::Crash(Crash::FailedEntry { reason }) => Some(self.crash(format!(
+                "the processor refused the guest's state (hardware reason {reason:#x})"
+            ))),
+            Outcome::Crash(Crash::Unexpected { exit }) => {
+                Some(self.crash(format!("unexpected exit {exit}")))
+            }
+        }
+    }
+
+    /// Sees to an access that KVM could not carry out, through the aperture.
+    fn resolve(&mut self) -> Option<End> {
+        let (platform, counters) = (&self.machine.platform, &self.counters);
+        let handle = |exit: VcpuExit<'_>| match exit::handle(exit, platform, counters) {
+            Outcome::Continue => ControlFlow::Continue(()),
+            other => ControlFlow::Break(other),
+        };
+        match self.machine.aperture.resolve(self.vcpu.vcpu(), handle) {
+            Ok(FaultOutcome::Resolved | FaultOutcome::Interrupted) => None,
+            // Not a memory fault again: `resolve` reports those as errors. So this ends.
+            Ok(FaultOutcome::Stopped(outcome)) => self.act(outcome),
+            Err(e) => Some(self.crash(chain(&e))),
+        }
+    }
+
+    fn crash(&mut self, reason: String) -> End {
+        End::Verdict(VmResult::Crash {
+            vcpu: self.index,
+            reason,
+            registers: Registers::of(self.vcpu.vcpu()),
+        })
+    }
+}
+
+/// An error with its causes, as one clause.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text += ": ";
+        text += &cause.to_string();
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,156 @@
+//! A virtual machine: made, started, stopped, and reported on.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use causeway_mediator::Session;
+
+use crate::bus::StrayCounters;
+use crate::console::Console;
+use crate::counters::{self, ExitCounters};
+use crate::harness::PostOffice;
+use crate::kick;
+use crate::lifecycle::Lifecycle;
+use crate::memory::GuestRam;
+use crate::outcome::{VmOutcome, VmResult};
+use crate::statistics::VmStatistics;
+use crate::vcpu::{Machine, Vcpu, chain};
+
+mod board;
+mod build;
+mod config;
+mod processors;
+
+pub use build::VmError;
+pub use config::{ConfigError, VCPUS_MAX, VmConfig};
+
+/// Pause between kicks of threads that have not ended yet.
+const KICK_PAUSE: Duration = Duration::from_millis(1);
+
+/// Why a VM could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start the thread of virtual CPU {vcpu} of {name}")]
+pub struct StartError {
+    /// Name of the VM.
+    pub name: String,
+    /// Virtual CPU.
+    pub vcpu: u32,
+    /// What the kernel said.
+    pub source: io::Error,
+}
+
+/// A virtual machine. Dropping it stops it and leaves nothing behind.
+///
+/// Made by [`Vm::new`]; run by [`crate::event_loop::run_all`].
+pub struct Vm {
+    name: String,
+    // Order of dropping: the session takes its placements out of the aperture first.
+    session: Arc<Session>,
+    machine: Arc<Machine>,
+    waiting: Vec<Vcpu>,
+    threads: Vec<JoinHandle<()>>,
+    counters: Vec<Arc<ExitCounters>>,
+    statistics: Arc<VmStatistics>,
+    strays: Arc<StrayCounters>,
+    console: Arc<Console>,
+    post: Arc<PostOffice>,
+    ram: Arc<GuestRam>,
+}
+
+impl Vm {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How it goes on and ends.
+    pub(crate) fn life(&self) -> &Lifecycle {
+        &self.machine.life
+    }
+
+    /// Starts a thread for each virtual CPU.
+    ///
+    /// # Errors
+    /// [`StartError`]; threads that were started then run until the VM is stopped.
+    pub(crate) fn start(&mut self) -> Result<(), StartError> {
+        let name = &self.name;
+        kick::install_handler().map_err(|source| StartError {
+            name: name.clone(),
+            vcpu: 0,
+            source,
+        })?;
+        for vcpu in self.waiting.drain(..) {
+            let index = vcpu.index;
+            // Linux shows 15 bytes of a thread's name.
+            let thread = std::thread::Builder::new().name(format!("{name:.9}/vcpu{index}"));
+            let spawned = thread.spawn(move || vcpu.run());
+            self.threads.push(spawned.map_err(|source| StartError {
+                name: name.clone(),
+                vcpu: index,
+                source,
+            })?);
+        }
+        Ok(())
+    }
+
+    /// Asks all virtual CPUs to leave their loops, whatever they are doing, and returns at once.
+    pub(crate) fn stop(&self) {
+        self.life().request_stop();
+        self.session.interrupt();
+        self.post.interrupt();
+        self.threads.iter().for_each(kick::kick);
+    }
+
+    /// Stops the VM if it has not ended, joins its threads, closes its session, and says how it ended.
+    pub fn finish(mut self) -> VmOutcome {
+        self.end_threads();
+        let ended = Instant::now();
+        let never = VmResult::Error("the VM was taken down before it ended".to_owned());
+        let result = self.life().verdict().unwrap_or(never);
+        let kvm = self.statistics.sample().unwrap_or_else(|e| {
+            log::error!("{}: {}", self.name, chain(&e));
+            self.statistics.zero()
+        });
+        let vmm = counters::total(self.counters.iter().map(|c| &**c));
+        let harness = &self.machine.platform.harness;
+        let session = self.session.report();
+        self.session.close();
+        VmOutcome {
+            name: self.name.clone(),
+            result,
+            phases: harness.phases(),
+            figures: harness.figures(),
+            kvm_exits: self.statistics.difference(&self.statistics.zero(), &kvm),
+            vmm_exits: counters::named(&vmm),
+            first_instruction: self.life().first_entry(),
+            ended,
+            session,
+            strays: self.strays.counts(),
+            console_tail: self.console.finish(),
+            memory_bytes: self.ram.bytes(),
+        }
+    }
+
+    fn end_threads(&mut self) {
+        self.stop();
+        while let Some(thread) = self.threads.pop() {
+            // One kick does, in principle. A thread that a device call keeps is kicked until it comes back.
+            while !thread.is_finished() {
+                kick::kick(&thread);
+                std::thread::sleep(KICK_PAUSE);
+            }
+            if thread.join().is_err() {
+                log::error!("{}: the thread of a virtual CPU panicked", self.name);
+            }
+        }
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        self.end_threads();
+        self.session.close();
+    }
+}

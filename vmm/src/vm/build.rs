@@ -1,0 +1,169 @@
+//! Putting a VM together.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use causeway_mediator::host::RamError;
+use causeway_mediator::{Mediator, Quota};
+use causeway_memory::{MemoryError, SharedMemory};
+use causeway_protocol::Access;
+use kvm_ioctls::Kvm;
+
+use super::board::Board;
+use super::processors::Processors;
+use super::{ConfigError, Vm, VmConfig};
+use crate::aperture::Aperture;
+use crate::bus::BusError;
+use crate::console::LineSink;
+use crate::counters::ExitCounters;
+use crate::device::FunctionError;
+use crate::exit::Platform;
+use crate::harness::{Harness, MappedMemory, PhaseRecorder, PostOffice};
+use crate::kvm;
+use crate::lifecycle::Lifecycle;
+use crate::loader::LoadError;
+use crate::memory::RamCreateError;
+use crate::pci::LayoutError;
+use crate::statistics::{StatisticsError, VmStatistics};
+use crate::vcpu::{Machine, Vcpu};
+
+/// Why a VM cannot be made. Nothing of it is left.
+#[derive(Debug, thiserror::Error)]
+pub enum VmError {
+    /// It cannot be like that.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// No guest memory.
+    #[error(transparent)]
+    Memory(#[from] RamCreateError),
+    /// The image.
+    #[error("cannot boot this image")]
+    Image(#[from] LoadError),
+    /// KVM refused a call.
+    #[error("KVM refused {call}")]
+    Kvm {
+        /// Name of the ioctl, or of what was made with it.
+        call: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+    /// No statistics.
+    #[error("KVM's statistics cannot be had")]
+    Statistics(#[from] StatisticsError),
+    /// Boot tables do not fit.
+    #[error("guest memory has no room for boot tables")]
+    Boot(#[from] RamError),
+    /// No room for the device.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// No aperture.
+    #[error("cannot reserve addresses for an aperture of {bytes} bytes")]
+    Aperture {
+        /// Size.
+        bytes: u64,
+        /// Why.
+        source: MemoryError,
+    },
+    /// Two devices want the same addresses.
+    #[error("the devices of the VM are in each other's way")]
+    Bus(#[from] BusError),
+    /// The Causeway function.
+    #[error("cannot put the device into the guest's address space")]
+    Function(#[from] FunctionError),
+    /// No eventfd.
+    #[error("cannot create an eventfd")]
+    Event(#[source] io::Error),
+}
+
+impl Vm {
+    /// Makes a VM with a session of `mediator`. Letters go through `post`; console lines go to `console`.
+    ///
+    /// # Errors
+    /// [`VmError`].
+    pub fn new(
+        kvm: &Kvm,
+        config: &VmConfig,
+        mediator: &Mediator,
+        quota: Quota,
+        post: &Arc<PostOffice>,
+        console: LineSink,
+    ) -> Result<Self, VmError> {
+        config.check(u32::try_from(kvm.get_max_vcpus()).unwrap_or(u32::MAX))?;
+        let processors = Processors::new(kvm, config)?;
+        processors.boot(config)?;
+        let statistics = Arc::new(statistics(kvm, &processors)?);
+        let board = Board::new(&processors, config, mediator, quota, console)?;
+        assemble(config, processors, board, statistics, post)
+    }
+}
+
+/// KVM's own count of exits. A KVM that has none can run guests all the same; reports then lack the referee.
+fn statistics(kvm: &Kvm, processors: &Processors) -> Result<VmStatistics, StatisticsError> {
+    if kvm::has_statistics(kvm) {
+        return VmStatistics::open(&processors.vm, &processors.vcpus);
+    }
+    log::warn!(
+        "this KVM keeps no binary statistics (Linux 5.14 has them): only the VMM counts exits"
+    );
+    Ok(VmStatistics::unavailable())
+}
+
+fn assemble(
+    config: &VmConfig,
+    processors: Processors,
+    board: Board,
+    statistics: Arc<VmStatistics>,
+    post: &Arc<PostOffice>,
+) -> Result<Vm, VmError> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let counters: Vec<Arc<ExitCounters>> =
+        processors.vcpus.iter().map(|_| Arc::default()).collect();
+    let harness = Harness::new(
+        Arc::clone(&processors.ram),
+        Arc::new(ApertureMemory(Arc::clone(&board.aperture))),
+        Arc::clone(post),
+        PhaseRecorder::new(Arc::clone(&statistics), counters.clone()),
+        processors.tsc_khz,
+        Arc::clone(&stop),
+    );
+    let machine = Arc::new(Machine {
+        platform: Platform {
+            ports: board.ports,
+            mmio: board.mmio,
+            harness,
+        },
+        aperture: board.aperture,
+        life: Lifecycle::new(counters.len(), stop).map_err(VmError::Event)?,
+    });
+    let vcpus = (0..).zip(processors.vcpus).zip(&counters);
+    let waiting = vcpus.map(|((index, fd), counters)| Vcpu {
+        index,
+        fd,
+        counters: Arc::clone(counters),
+        machine: Arc::clone(&machine),
+    });
+    Ok(Vm {
+        name: config.name.clone(),
+        session: board.session,
+        waiting: waiting.collect(),
+        machine,
+        threads: Vec::new(),
+        counters,
+        statistics,
+        strays: board.strays,
+        console: board.console,
+        post: Arc::clone(post),
+        ram: processors.ram,
+    })
+}
+
+/// The aperture, by guest-physical address.
+struct ApertureMemory(Arc<Aperture>);
+
+impl MappedMemory for ApertureMemory {
+    fn object(&self, address: u64, bytes: u64) -> Option<(Arc<SharedMemory>, u64, Access)> {
+        let offset = address.checked_sub(self.0.base()?)?;
+        self.0.object(offset, bytes)
+    }
+}

@@ -1,0 +1,121 @@
+//! What a VM is to be.
+
+use std::sync::Arc;
+
+/// Most virtual CPUs of a VM.
+pub const VCPUS_MAX: u32 = 64;
+/// Most VMs of a run.
+pub const VMS_MAX: u32 = 64;
+/// Longest arguments to a guest, in bytes (`causeway_protocol::boot::BootInfo`).
+const ARGUMENT_BYTES_MAX: usize = 256;
+
+/// What a VM is to be.
+#[derive(Clone, Debug)]
+pub struct VmConfig {
+    /// Name, for logs, threads and reports.
+    pub name: String,
+    /// Index of this VM in the run.
+    pub index: u32,
+    /// Number of VMs in the run.
+    pub vms: u32,
+    /// Virtual CPUs.
+    pub vcpus: u32,
+    /// Guest RAM in bytes, a multiple of 1 MiB.
+    pub memory_bytes: u64,
+    /// ELF image.
+    pub image: Arc<[u8]>,
+    /// Arguments to the guest.
+    pub arguments: String,
+    /// Size of the aperture in bytes, a power of two. It may become less, if the CPU has few address bits.
+    pub aperture_bytes: u64,
+    /// Whether RAM is to be of 2 MiB pages where the host can provide them.
+    pub large_pages: bool,
+}
+
+/// Why a VM cannot be like that.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// None, or too many.
+    #[error("{vcpus} virtual CPUs are not possible: give 1 to {limit}")]
+    Vcpus {
+        /// How many.
+        vcpus: u32,
+        /// Most that are possible here.
+        limit: u32,
+    },
+    /// Index and number of VMs contradict each other.
+    #[error("VM {index} of {vms} is not possible: there are 1 to {VMS_MAX} VMs, from index 0")]
+    Index {
+        /// Index.
+        index: u32,
+        /// Number of VMs.
+        vms: u32,
+    },
+    /// More than fits on the boot page.
+    #[error("guest arguments of {bytes} bytes are too long: at most {ARGUMENT_BYTES_MAX} fit")]
+    Arguments {
+        /// Their length.
+        bytes: usize,
+    },
+}
+
+impl VmConfig {
+    /// Checks what can be checked without creating anything; `vcpus_max` is KVM's limit.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn check(&self, vcpus_max: u32) -> Result<(), ConfigError> {
+        let limit = vcpus_max.min(VCPUS_MAX);
+        if !(1..=limit).contains(&self.vcpus) {
+            return Err(ConfigError::Vcpus {
+                vcpus: self.vcpus,
+                limit,
+            });
+        }
+        if self.index >= self.vms || self.vms > VMS_MAX {
+            return Err(ConfigError::Index {
+                index: self.index,
+                vms: self.vms,
+            });
+        }
+        let bytes = self.arguments.len();
+        if bytes > ARGUMENT_BYTES_MAX {
+            return Err(ConfigError::Arguments { bytes });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> VmConfig {
+        VmConfig {
+            name: "test".to_owned(),
+            index: 0,
+            vms: 1,
+            vcpus: 1,
+            memory_bytes: 16 << 20,
+            image: Arc::from([]),
+            arguments: String::new(),
+            aperture_bytes: 1 << 30,
+            large_pages: false,
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_its_value() {
+        assert_eq!(config().check(8), Ok(()));
+        let spoiled = |spoil: fn(&mut VmConfig)| {
+            let mut config = config();
+            spoil(&mut config);
+            config.check(8).unwrap_err().to_string()
+        };
+        assert!(spoiled(|c| c.vcpus = 0).starts_with("0 virtual CPUs"));
+        assert!(spoiled(|c| c.vcpus = 9).ends_with("1 to 8"));
+        assert!(spoiled(|c| c.index = 1).starts_with("VM 1 of 1"));
+        assert!(spoiled(|c| c.vms = 65).starts_with("VM 0 of 65"));
+        assert!(spoiled(|c| c.arguments = "a".repeat(257)).contains("257 bytes"));
+    }
+}

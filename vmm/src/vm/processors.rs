@@ -1,0 +1,147 @@
+//! KVM's part of a VM: memory slots of RAM, and virtual CPUs that are ready to enter the guest image.
+
+use std::io;
+use std::sync::Arc;
+
+use causeway_protocol::boot::BootInfo;
+use kvm_bindings::{CpuId, KVM_MAX_CPUID_ENTRIES, kvm_xcr, kvm_xcrs};
+use kvm_ioctls::{Kvm, VcpuFd, VmFd};
+
+use super::{ConfigError, VmConfig, VmError};
+use crate::boot::{self, Features};
+use crate::hypervisor::{KvmHypervisor, MemorySlots, RAM_SLOT_FIRST, Slot};
+use crate::loader;
+use crate::memory::GuestRam;
+
+/// Where KVM on Intel hides three pages of task state (Documentation/virt/kvm/api.rst, 4.36): in the gap below
+/// 4 GiB, above every BAR.
+const KVM_TASK_STATE: usize = 0xfffb_d000;
+
+/// A VM with RAM and virtual CPUs, and nothing else yet.
+pub(super) struct Processors {
+    pub vm: Arc<VmFd>,
+    pub hypervisor: KvmHypervisor,
+    pub ram: Arc<GuestRam>,
+    pub vcpus: Vec<VcpuFd>,
+    pub cpuid: CpuId,
+    pub tsc_khz: u32,
+}
+
+impl Processors {
+    pub fn new(kvm: &Kvm, config: &VmConfig) -> Result<Self, VmError> {
+        let ram = GuestRam::new(&config.name, config.memory_bytes, config.large_pages)?;
+        let vm = Arc::new(kvm.create_vm().map_err(refused("KVM_CREATE_VM"))?);
+        vm.set_tss_address(KVM_TASK_STATE)
+            .map_err(refused("KVM_SET_TSS_ADDR"))?;
+        let hypervisor = KvmHypervisor::new(Arc::clone(&vm));
+        if let Err(e) = hypervisor.exit_on_emulation_failure() {
+            log::debug!("instructions that KVM cannot emulate are exceptions to the guest: {e}");
+        }
+        add_ram(&hypervisor, &ram)?;
+        let cpuid = kvm
+            .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
+            .map_err(refused("KVM_GET_SUPPORTED_CPUID"))?;
+        let create = |index| vm.create_vcpu(index).map_err(refused("KVM_CREATE_VCPU"));
+        let vcpus = (0..config.vcpus.into())
+            .map(create)
+            .collect::<Result<Vec<_>, _>>()?;
+        let first = vcpus
+            .first()
+            .ok_or(ConfigError::Vcpus { vcpus: 0, limit: 1 })?;
+        let tsc_khz = first.get_tsc_khz().map_err(refused("KVM_GET_TSC_KHZ"))?;
+        Ok(Self {
+            vm,
+            hypervisor,
+            ram: Arc::new(ram),
+            vcpus,
+            cpuid,
+            tsc_khz,
+        })
+    }
+
+    /// Loads the image, writes the boot tables, and sets every virtual CPU to the entry point.
+    pub fn boot(&self, config: &VmConfig) -> Result<(), VmError> {
+        let features = Features::of(&self.cpuid);
+        let usable_end = boot::usable_low_end(&self.ram, features);
+        let image = loader::load(&self.ram, &config.image, usable_end)?;
+        boot::write_tables(&self.ram, features)?;
+        let bytes = config.arguments.len();
+        let blank = boot::boot_info(&config.arguments).ok_or(ConfigError::Arguments { bytes })?;
+        let info = BootInfo {
+            ram_low_end: usable_end,
+            ram_high_end: self.ram.high_end(),
+            image_end: image.end,
+            tsc_khz: self.tsc_khz,
+            vcpus: config.vcpus,
+            vm: config.index,
+            vms: config.vms,
+            ..blank
+        };
+        boot::write_boot_page(&self.ram, &info)?;
+        for (index, vcpu) in (0..).zip(&self.vcpus) {
+            self.set_state(vcpu, index, image.entry, features)?;
+        }
+        Ok(())
+    }
+
+    fn set_state(
+        &self,
+        vcpu: &VcpuFd,
+        index: u32,
+        entry: u64,
+        features: Features,
+    ) -> Result<(), VmError> {
+        // CPUID first: KVM checks control registers and XCR0 against it.
+        vcpu.set_cpuid2(&boot::cpuid_of(&self.cpuid, index))
+            .map_err(refused("KVM_SET_CPUID2"))?;
+        let fresh = vcpu.get_sregs().map_err(refused("KVM_GET_SREGS"))?;
+        vcpu.set_sregs(&boot::system_registers(fresh, features))
+            .map_err(refused("KVM_SET_SREGS"))?;
+        if features.xcr0 != 0 {
+            vcpu.set_xcrs(&extended_control(features.xcr0))
+                .map_err(refused("KVM_SET_XCRS"))?;
+        }
+        vcpu.set_regs(&boot::registers(entry, index))
+            .map_err(refused("KVM_SET_REGS"))
+    }
+}
+
+fn extended_control(xcr0: u64) -> kvm_xcrs {
+    let mut xcrs = kvm_xcrs {
+        nr_xcrs: 1,
+        ..Default::default()
+    };
+    xcrs.xcrs[0] = kvm_xcr {
+        xcr: 0,
+        value: xcr0,
+        ..Default::default()
+    };
+    xcrs
+}
+
+#[allow(unsafe_code)] // Gives the guest its memory.
+fn add_ram(slots: &impl MemorySlots, ram: &GuestRam) -> Result<(), VmError> {
+    for (number, region) in (RAM_SLOT_FIRST..).zip(ram.regions()) {
+        let slot = Slot {
+            number,
+            gpa: region.base(),
+            host: region.host().as_ptr() as u64,
+            bytes: region.bytes(),
+            read_only: false,
+        };
+        // SAFETY: the region stays mapped as long as the VM's virtual CPUs run (`Vm` joins them before it lets
+        // go of its RAM), and is reached by volatile copies only.
+        unsafe { slots.set(slot) }.map_err(|source| VmError::Kvm {
+            call: "KVM_SET_USER_MEMORY_REGION",
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+fn refused(call: &'static str) -> impl Fn(kvm_ioctls::Error) -> VmError {
+    move |e| VmError::Kvm {
+        call,
+        source: io::Error::from_raw_os_error(e.errno()),
+    }
+}
