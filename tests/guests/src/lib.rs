@@ -5,6 +5,7 @@ mod cases;
 mod expect;
 mod numbers;
 mod pipeline;
+pub mod touch;
 
 pub use cases::{CaseMemory, run_case};
 pub use expect::Required;

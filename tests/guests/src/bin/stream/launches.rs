@@ -1,0 +1,127 @@
+//! Launch and wait: by spinning, which costs no exit, and by sleeping, which costs two.
+
+use causeway_bare::{Machine, Phase, Totals, figure, println, ticks};
+use causeway_guests::{CaseMemory, Pipeline, Required, median};
+use causeway_kernels::special;
+use causeway_protocol::harness::PhasePath;
+use causeway_shim::{
+    AddressSpace, Buffer, Device, Function, LaunchShape, MemoryKind, Parameters, Patience,
+};
+
+/// Launches waited for by spinning.
+const SPINNING: usize = 1000;
+/// Launches waited for by sleeping.
+const SLEEPING: usize = 100;
+/// One block of one warp: what is measured is the way there and back.
+const SHAPE: LaunchShape = LaunchShape {
+    grid: [1, 1, 1],
+    block: [32, 1, 1],
+    shared_bytes: 0,
+};
+const THREADS: usize = 32;
+
+/// Measures both.
+pub fn measure(machine: &Machine, device: &'static Device<'static>, space: &AddressSpace<'static>) {
+    let mut memory = CaseMemory::new(machine);
+    let module = memory.load_module(space, special::PTX);
+    let function = module.function(special::SPIN).required("the kernel");
+    let states = Buffer::new(device, space, 4096, MemoryKind::Host).required("the states");
+    let parameters = parameters(&function, &states);
+    let mut pipeline = Pipeline::new(device, space, 256);
+
+    let spinning = by_spinning(machine, &mut pipeline, &parameters);
+    let sleeping = by_sleeping(machine, &mut pipeline, &parameters);
+    verify(&states);
+    figure(
+        "launch and wait, spinning (median)",
+        spinning as f64 / 1e3,
+        "us",
+    );
+    figure(
+        "launch and wait, sleeping (median)",
+        sleeping as f64 / 1e3,
+        "us",
+    );
+    println!("launch and wait: {spinning} ns spinning, {sleeping} ns sleeping");
+}
+
+fn parameters<'f>(function: &'f Function<'f>, states: &Buffer<'_>) -> Parameters<'f, 4> {
+    let parameters = function.parameters().required("parameters");
+    let parameters = parameters
+        .with(0, &1_u32)
+        .and_then(|p| p.with(1, &states.gpu.address()));
+    parameters.required("parameters")
+}
+
+/// While one launch is waited for, the gate of the next is already in the queue: the device never sleeps.
+fn by_spinning(
+    machine: &Machine,
+    pipeline: &mut Pipeline<'_>,
+    parameters: &Parameters<'_, 4>,
+) -> u64 {
+    let mut samples = [0; SPINNING];
+    pipeline.arm();
+    let rung = pipeline.commands.doorbells_rung();
+    let phase = Phase::begin(PhasePath::Data, "launch and wait, spinning");
+    for sample in &mut samples {
+        let start = ticks();
+        pipeline
+            .commands
+            .launch(SHAPE, parameters)
+            .required("launching");
+        let value = pipeline.finish();
+        pipeline.arm();
+        pipeline.open_but_last();
+        pipeline.wait(value, Patience::SPIN).required("waiting");
+        *sample = ticks() - start;
+    }
+    let doorbells = pipeline.commands.doorbells_rung() - rung;
+    phase.end(Totals {
+        operations: SPINNING as u64,
+        bytes: 0,
+        doorbells,
+    });
+    pipeline.open();
+    machine.clock().nanoseconds(median(&mut samples))
+}
+
+fn by_sleeping(
+    machine: &Machine,
+    pipeline: &mut Pipeline<'_>,
+    parameters: &Parameters<'_, 4>,
+) -> u64 {
+    let mut samples = [0; SLEEPING];
+    pipeline.drain();
+    let patience = Patience {
+        spins: 1,
+        ..Patience::default()
+    };
+    let rung = pipeline.commands.doorbells_rung();
+    let phase = Phase::begin(PhasePath::Control, "launch and wait, sleeping");
+    for sample in &mut samples {
+        let start = ticks();
+        pipeline
+            .commands
+            .launch(SHAPE, parameters)
+            .required("launching");
+        let value = pipeline.finish();
+        pipeline.wait(value, patience).required("waiting");
+        *sample = ticks() - start;
+    }
+    let doorbells = pipeline.commands.doorbells_rung() - rung;
+    phase.end(Totals {
+        operations: SLEEPING as u64,
+        bytes: 0,
+        doorbells,
+    });
+    machine.clock().nanoseconds(median(&mut samples))
+}
+
+/// Every launch takes every state one step further.
+fn verify(states: &Buffer<'_>) {
+    let want = special::spun(0, (SPINNING + SLEEPING) as u32);
+    for thread in 0..THREADS {
+        let got = states.cpu.load_u32(thread * 4).required("a state");
+        assert_eq!(got, want, "state of thread {thread}");
+    }
+}

@@ -1,0 +1,144 @@
+//! Loads and stores over the aperture.
+
+use causeway_bare::{Machine, PciTransport, Phase, Totals, baseline, figure, println, ratio};
+use causeway_guests::{Required, median, per, touch};
+use causeway_protocol::harness::{Loop, PhasePath};
+use causeway_shim::{AddressSpace, Buffer, Device, MemoryKind};
+
+/// Bytes of the allocation that is streamed.
+pub const STREAM_BYTES: u64 = 64 << 20;
+/// Passes of 8-byte accesses over it that make at least 10^8.
+const PASSES: u32 = 12;
+const _: () = assert!(STREAM_BYTES / 8 * PASSES as u64 >= 100_000_000);
+
+/// Fresh allocations whose first touch is timed.
+const FRESH: usize = 5;
+/// Repetitions of the comparison with a host thread.
+const REPETITIONS: usize = 11;
+/// Passes in each.
+const COMPARED_PASSES: u32 = 2;
+
+/// What the first touch of fresh memory costs, against a second pass over it.
+pub fn first_touch(
+    machine: &Machine,
+    device: &'static Device<'static>,
+    space: &AddressSpace<'static>,
+) {
+    let (mut first, mut second) = ([0; FRESH], [0; FRESH]);
+    for sample in 0..FRESH {
+        let buffer = Buffer::new(device, space, STREAM_BYTES, MemoryKind::Host)
+            .required("memory to be touched");
+        let window = buffer.cpu.window();
+        first[sample] = one_pass(PhasePath::Setup, "first touch of 64 MiB", window);
+        second[sample] = one_pass(PhasePath::Data, "second pass over 64 MiB", window);
+        buffer.free().required("freeing");
+    }
+    let clock = machine.clock();
+    let first = clock.nanoseconds(median(&mut first));
+    let second = clock.nanoseconds(median(&mut second));
+    let pages = STREAM_BYTES / touch::PAGE_BYTES as u64;
+    figure("first touch of 64 MiB", first as f64 / 1e6, "ms");
+    figure("second pass over 64 MiB", second as f64 / 1e6, "ms");
+    figure(
+        "first touch beyond a second pass",
+        per(first.saturating_sub(second), pages),
+        "ns/4 KiB",
+    );
+    println!(
+        "first touch of 64 MiB: {} us, second pass: {} us",
+        first / 1000,
+        second / 1000
+    );
+}
+
+fn one_pass(path: PhasePath, name: &str, window: &causeway_shim::Window) -> u64 {
+    let phase = Phase::begin(path, name);
+    let ticks = touch::store(window, 1);
+    phase.end(Totals {
+        operations: STREAM_BYTES / 8,
+        bytes: STREAM_BYTES,
+        doorbells: 0,
+    });
+    ticks
+}
+
+/// 10^8 stores and 10^8 loads, then the comparison with a host thread on the same memory.
+pub fn steady_state(
+    machine: &Machine,
+    transport: &PciTransport,
+    device: &'static Device<'static>,
+    space: &AddressSpace<'static>,
+) {
+    let buffer =
+        Buffer::new(device, space, STREAM_BYTES, MemoryKind::Host).required("memory to stream");
+    let window = buffer.cpu.window();
+    touch::store(window, 1);
+    let accesses = STREAM_BYTES / 8 * u64::from(PASSES);
+    let totals = Totals {
+        operations: accesses,
+        bytes: accesses * 8,
+        doorbells: 0,
+    };
+
+    let phase = Phase::begin(PhasePath::Data, "10^8 stores of 8 bytes");
+    touch::store(window, PASSES);
+    phase.end(totals);
+
+    let phase = Phase::begin(PhasePath::Data, "10^8 loads of 8 bytes");
+    let (_, sum) = touch::load(window, PASSES);
+    phase.end(totals);
+    assert_eq!(
+        sum,
+        touch::expected_sum(window, PASSES),
+        "the loads must see the stores"
+    );
+
+    let address = transport.aperture_address(buffer.cpu.aperture_offset());
+    compare(machine, window, address);
+    buffer.free().required("freeing");
+}
+
+/// Times guest and host in turn, so that whatever else the machine does hits both.
+fn compare(machine: &Machine, window: &causeway_shim::Window, address: u64) {
+    let mut samples = [[0; REPETITIONS]; 4];
+    let [guest_store, host_store, guest_load, host_load] = &mut samples;
+    let host = |kind| {
+        baseline(kind, address, STREAM_BYTES, COMPARED_PASSES)
+            .required("the host's own loop over the memory")
+    };
+    for i in 0..REPETITIONS {
+        guest_store[i] = touch::store(window, COMPARED_PASSES);
+        host_store[i] = host(Loop::Store);
+        guest_load[i] = touch::load(window, COMPARED_PASSES).0;
+        host_load[i] = host(Loop::Load);
+    }
+    let [guest_store, host_store, guest_load, host_load] = samples.map(|mut s| median(&mut s));
+    ratio(
+        "store bandwidth vs host thread",
+        per(host_store, guest_store),
+    );
+    ratio("load bandwidth vs host thread", per(host_load, guest_load));
+    let bytes = STREAM_BYTES * u64::from(COMPARED_PASSES);
+    let clock = machine.clock();
+    // Bytes per nanosecond are GB/s.
+    figure(
+        "guest stores",
+        per(bytes, clock.nanoseconds(guest_store)),
+        "GB/s",
+    );
+    figure(
+        "host stores",
+        per(bytes, clock.nanoseconds(host_store)),
+        "GB/s",
+    );
+    figure(
+        "guest loads",
+        per(bytes, clock.nanoseconds(guest_load)),
+        "GB/s",
+    );
+    figure(
+        "host loads",
+        per(bytes, clock.nanoseconds(host_load)),
+        "GB/s",
+    );
+}
