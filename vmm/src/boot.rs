@@ -7,7 +7,7 @@
 //! | guest-physical | what |
 //! |---|---|
 //! | 0x1000 | global descriptor table |
-//! | 0x2000 | task state segment |
+//! | 0x2000 | task state segment, with a map that permits all I/O ports |
 //! | 0x7000 | boot page |
 //! | 0x9000 | page tables: top level, then 512 entries of 1 GiB |
 //!
@@ -23,7 +23,12 @@ use crate::memory::GuestRam;
 
 const GDT: u64 = 0x1000;
 const TSS: u64 = 0x2000;
-const TSS_BYTES: u32 = 104;
+/// Fixed part of a 64-bit task state segment (AMD64 APM volume 2, 12.2.5); the I/O permission map follows.
+const TSS_FIXED_BYTES: u16 = 104;
+/// Offset of the word that says where the I/O permission map begins.
+const TSS_MAP_BASE: u64 = 102;
+/// One bit for each of 65,536 ports, then a byte of ones that the processor wants behind them.
+const TSS_BYTES: u32 = TSS_FIXED_BYTES as u32 + 8192 + 1;
 const TOP_TABLE: u64 = 0x9000;
 const GIB_TABLE: u64 = 0xa000;
 /// Bytes of page tables that map 512 GiB in 2 MiB pages.
@@ -97,6 +102,9 @@ pub fn usable_low_end(ram: &GuestRam, features: Features) -> u64 {
 /// [`RamError`], if RAM is too small for them.
 pub fn write_tables(ram: &GuestRam, features: Features) -> Result<(), RamError> {
     ram.write(GDT, descriptors().as_bytes())?;
+    // A KVM by software does not keep IOPL while the guest runs, and asks the permission map: all zero allows all.
+    ram.write(TSS + TSS_MAP_BASE, TSS_FIXED_BYTES.as_bytes())?;
+    ram.write(TSS + u64::from(TSS_BYTES) - 1, &[0xff])?;
     ram.write(TOP_TABLE, (GIB_TABLE | PRESENT_WRITABLE_USER).as_bytes())?;
     if features.gib_pages {
         return ram.write(GIB_TABLE, identity(0, 30).as_bytes());
