@@ -1,2 +1,3 @@
 //! The software back end.
+pub mod arith;
 pub mod ptx;

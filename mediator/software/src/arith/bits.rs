@@ -1,0 +1,271 @@
+//! Bit fields, permutations and searches.
+
+/// What `shf`, `bmsk` and `szext` do with amounts of 32 and more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Excess {
+    /// `.clamp`: they count as 32.
+    Clamp,
+    /// `.wrap`: they count modulo 32.
+    Wrap,
+}
+
+impl Excess {
+    #[inline]
+    fn limit(self, amount: u32) -> u32 {
+        match self {
+            Self::Clamp => amount.min(32),
+            Self::Wrap => amount & 31,
+        }
+    }
+}
+
+/// Functions that exist for 32 and 64 bits.
+macro_rules! fields {
+    ($word:ty, $bfe_u:ident, $bfe_s:ident, $bfi:ident, $bfind_u:ident, $bfind_s:ident, $shl:ident, $shr_u:ident,
+     $shr_s:ident) => {
+        /// `bfe`, unsigned: `length` bits of `a` from `position`, of which the low 8 bits count each.
+        #[inline]
+        pub fn $bfe_u(a: $word, position: u32, length: u32) -> $word {
+            let (position, length) = (position & 0xff, length & 0xff);
+            let field = a.checked_shr(position).unwrap_or(0);
+            field & low_ones(length) as $word
+        }
+
+        /// `bfe`, signed: the field is extended by its highest bit, or by the sign of `a` where it reaches past `a`.
+        #[inline]
+        pub fn $bfe_s(a: $word, position: u32, length: u32) -> $word {
+            let (position, length) = (position & 0xff, length & 0xff);
+            if length == 0 {
+                return 0;
+            }
+            let top = <$word>::BITS - 1;
+            let sign = (a >> (position + length - 1).min(top)) & 1 == 1;
+            // Positions beyond the word all hold the extension.
+            let taken = length.min(<$word>::BITS.saturating_sub(position));
+            let ones = low_ones(taken) as $word;
+            let field = a.checked_shr(position).unwrap_or(0) & ones;
+            if sign { field | !ones } else { field }
+        }
+
+        /// `bfi`: `base` with `length` bits from `position` on replaced by the low bits of `field`.
+        #[inline]
+        pub fn $bfi(field: $word, base: $word, position: u32, length: u32) -> $word {
+            let (position, length) = (position & 0xff, length & 0xff);
+            let mask = (low_ones(length) as $word)
+                .checked_shl(position)
+                .unwrap_or(0);
+            let moved = field.checked_shl(position).unwrap_or(0);
+            (base & !mask) | (moved & mask)
+        }
+
+        /// `bfind`, unsigned: place of the highest set bit, or (`.shiftamt`) how far it is from the top; all ones
+        /// if there is none.
+        #[inline]
+        pub fn $bfind_u(a: $word, shift_amount: bool) -> u32 {
+            let zeros = a.leading_zeros();
+            if zeros == <$word>::BITS {
+                u32::MAX
+            } else if shift_amount {
+                zeros
+            } else {
+                <$word>::BITS - 1 - zeros
+            }
+        }
+
+        /// `bfind`, signed: place of the highest bit that differs from the sign.
+        #[inline]
+        pub fn $bfind_s(a: $word, shift_amount: bool) -> u32 {
+            let sign = (a.cast_signed() >> (<$word>::BITS - 1)).cast_unsigned();
+            $bfind_u(a ^ sign, shift_amount)
+        }
+
+        /// `shl`: distances beyond the width shift everything out.
+        #[inline]
+        pub fn $shl(a: $word, distance: u32) -> $word {
+            a.checked_shl(distance).unwrap_or(0)
+        }
+
+        /// `shr`, unsigned: distances beyond the width shift everything out.
+        #[inline]
+        pub fn $shr_u(a: $word, distance: u32) -> $word {
+            a.checked_shr(distance).unwrap_or(0)
+        }
+
+        /// `shr`, signed: distances beyond the width leave the sign everywhere.
+        #[inline]
+        pub fn $shr_s(a: $word, distance: u32) -> $word {
+            (a.cast_signed() >> distance.min(<$word>::BITS - 1)).cast_unsigned()
+        }
+    };
+}
+
+fields!(
+    u32, bfe_u32, bfe_s32, bfi_b32, bfind_u32, bfind_s32, shl_b32, shr_u32, shr_s32
+);
+fields!(
+    u64, bfe_u64, bfe_s64, bfi_b64, bfind_u64, bfind_s64, shl_b64, shr_u64, shr_s64
+);
+
+/// `count` ones from bit 0 on, 64 at most.
+#[inline]
+fn low_ones(count: u32) -> u64 {
+    1_u64.checked_shl(count).unwrap_or(0).wrapping_sub(1)
+}
+
+/// `shf.l`: the upper half of `high:low` shifted left.
+#[inline]
+pub fn shf_l(low: u32, high: u32, distance: u32, excess: Excess) -> u32 {
+    let both = u64::from(high) << 32 | u64::from(low);
+    ((both << excess.limit(distance)) >> 32) as u32
+}
+
+/// `shf.r`: the lower half of `high:low` shifted right.
+#[inline]
+pub fn shf_r(low: u32, high: u32, distance: u32, excess: Excess) -> u32 {
+    let both = u64::from(high) << 32 | u64::from(low);
+    (both >> excess.limit(distance)) as u32
+}
+
+/// How `prmt` picks bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Permutation {
+    /// No modifier: a selector of four bits for each byte, whose top bit spreads the byte's sign.
+    Selectors,
+    /// `.f4e`: four bytes forwards from one of the low four.
+    Forward4,
+    /// `.b4e`: four bytes backwards.
+    Backward4,
+    /// `.rc8`: one byte everywhere.
+    Replicate8,
+    /// `.ecl`: edge clamp left.
+    EdgeLeft,
+    /// `.ecr`: edge clamp right.
+    EdgeRight,
+    /// `.rc16`: one half twice.
+    Replicate16,
+}
+
+impl Permutation {
+    /// The mode that a modifier of `prmt` names.
+    pub fn from_modifier(name: &str) -> Option<Self> {
+        Some(match name {
+            "f4e" => Self::Forward4,
+            "b4e" => Self::Backward4,
+            "rc8" => Self::Replicate8,
+            "ecl" => Self::EdgeLeft,
+            "ecr" => Self::EdgeRight,
+            "rc16" => Self::Replicate16,
+            _ => return None,
+        })
+    }
+
+    /// The selectors that a mode stands for, lowest byte in the lowest four bits.
+    fn selectors(self, control: u32) -> u32 {
+        let index = control & 3;
+        let each = |pick: fn(u32, u32) -> u32| {
+            (0..4).fold(0, |all, byte| all | pick(index, byte) << (4 * byte))
+        };
+        match self {
+            Self::Selectors => control,
+            Self::Forward4 => each(|index, byte| index + byte),
+            Self::Backward4 => each(|index, byte| (index + 8 - byte) & 7),
+            Self::Replicate8 => each(|index, _| index),
+            Self::EdgeLeft => each(|index, byte| byte.max(index)),
+            Self::EdgeRight => each(|index, byte| byte.min(index)),
+            Self::Replicate16 => each(|index, byte| 2 * (index & 1) + (byte & 1)),
+        }
+    }
+}
+
+/// `prmt`: picks bytes from `b:a`.
+#[inline]
+pub fn prmt(a: u32, b: u32, control: u32, mode: Permutation) -> u32 {
+    let bytes = u64::from(b) << 32 | u64::from(a);
+    let selectors = mode.selectors(control);
+    let pick = |place: u32| {
+        let selector = selectors >> (4 * place);
+        let byte = (bytes >> (8 * (selector & 7))) as u8;
+        let spread = (byte.cast_signed() >> 7).cast_unsigned();
+        let value = if selector & 8 == 0 { byte } else { spread };
+        u32::from(value) << (8 * place)
+    };
+    pick(0) | pick(1) | pick(2) | pick(3)
+}
+
+/// `lop3`: for each bit, the bit of `table` that the bits of `a`, `b` and `c` choose, `a` the highest.
+#[inline]
+pub fn lop3(a: u32, b: u32, c: u32, table: u8) -> u32 {
+    let mut result = 0;
+    for index in 0..8_u32 {
+        let chosen = u32::from(table >> index & 1).wrapping_neg();
+        let match_a = if index & 4 == 0 { !a } else { a };
+        let match_b = if index & 2 == 0 { !b } else { b };
+        let match_c = if index & 1 == 0 { !c } else { c };
+        result |= chosen & match_a & match_b & match_c;
+    }
+    result
+}
+
+/// `bmsk`: `width` ones from bit `position` on.
+#[inline]
+pub fn bmsk(position: u32, width: u32, excess: Excess) -> u32 {
+    let (position, width) = (excess.limit(position), excess.limit(width));
+    ((low_ones(width)) << position) as u32
+}
+
+/// `szext`: the low `bits` bits of `a`, extended to 32.
+#[inline]
+pub fn szext(a: u32, bits: u32, signed: bool, excess: Excess) -> u32 {
+    let bits = excess.limit(bits);
+    if bits == 0 {
+        return 0;
+    }
+    let spare = 32 - bits;
+    if signed {
+        ((a << spare).cast_signed() >> spare).cast_unsigned()
+    } else {
+        (a << spare) >> spare
+    }
+}
+
+/// `fns`: place of the `offset`-th set bit of `mask` from bit `base` on, upwards if positive, downwards if
+/// negative; with 0, `base` itself if it is set. All ones if there is none.
+#[inline]
+pub fn fns(mask: u32, base: u32, offset: i32) -> u32 {
+    if base >= 32 {
+        return u32::MAX;
+    }
+    if offset == 0 {
+        return if mask >> base & 1 == 1 {
+            base
+        } else {
+            u32::MAX
+        };
+    }
+    let skipped = offset.unsigned_abs() - 1;
+    let mut candidates = if offset > 0 {
+        mask & (u32::MAX << base)
+    } else {
+        mask & (u32::MAX >> (31 - base))
+    };
+    if skipped >= candidates.count_ones() {
+        return u32::MAX;
+    }
+    for _ in 0..skipped {
+        let nearest = if offset > 0 {
+            candidates.trailing_zeros()
+        } else {
+            31 - candidates.leading_zeros()
+        };
+        candidates &= !(1 << nearest);
+    }
+    if offset > 0 {
+        candidates.trailing_zeros()
+    } else {
+        31 - candidates.leading_zeros()
+    }
+}
+
+#[cfg(test)]
+#[path = "bits_tests.rs"]
+mod tests;

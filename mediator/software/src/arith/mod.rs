@@ -1,0 +1,58 @@
+//! What PTX operations compute, one value at a time: those that are not a single Rust operator.
+//!
+//! Everything here is a pure function without panics, whatever the operands. Register contents are unsigned
+//! integers or floats; signedness is a parameter or part of the name. Results follow the PTX ISA; where it leaves
+//! a result open (division by zero, NaN payloads), the choice is documented at the function.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`float32`] | `.f32` add, sub, mul, fma, div, sqrt, rcp in all rounding modes; `.ftz`, `.sat` |
+//! | [`float64`] | the same for `.f64` |
+//! | [`float16`] | `.f16`, `.bf16` and their pairs: add, sub, mul, fma, min, max, neg, abs, `.ftz`, `.sat`, `.relu` |
+//! | [`compare`] | min, max, `.NaN`, `.xorsign.abs`, copysign, testp |
+//! | [`convert`] | cvt between floats and integers of any size, cvt.pack, tf32 |
+//! | [`integer`] | high products, 24-bit, sad, dp4a, dp2a, carries, saturation, division |
+//! | [`bits`] | bfe, bfi, bfind, prmt, lop3, shf, bmsk, szext, fns |
+//! | [`approximate`] | ex2, lg2, sin, cos, tanh, rcp, rsqrt, sqrt, div within PTX's error bounds |
+
+pub mod approximate;
+pub mod bits;
+pub mod compare;
+pub mod convert;
+pub mod float16;
+pub mod float32;
+pub mod float64;
+pub mod format;
+pub mod integer;
+
+/// How a result that does not fit is rounded (PTX ISA, "Rounding Modifiers").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rounding {
+    /// `.rn`, `.rni`: to the nearest, ties to even.
+    Nearest,
+    /// `.rz`, `.rzi`: towards zero.
+    Zero,
+    /// `.rm`, `.rmi`: towards negative infinity.
+    Down,
+    /// `.rp`, `.rpi`: towards positive infinity.
+    Up,
+}
+
+impl Rounding {
+    /// All modes.
+    pub const ALL: [Self; 4] = [Self::Nearest, Self::Zero, Self::Down, Self::Up];
+
+    /// The mode that a modifier such as `rn` or `rzi` names.
+    pub fn from_modifier(name: &str) -> Option<Self> {
+        Some(match name {
+            "rn" | "rni" => Self::Nearest,
+            "rz" | "rzi" => Self::Zero,
+            "rm" | "rmi" => Self::Down,
+            "rp" | "rpi" => Self::Up,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod sampling;
