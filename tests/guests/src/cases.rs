@@ -78,17 +78,17 @@ fn split<'m>(case: &Case, mut memory: &'m mut [u8]) -> [&'m mut [u8]; BUFFERS_MA
 
 /// Runs `case` on `pipeline` in phases of its own if `marked`, and verifies every buffer.
 /// Gives the nanoseconds that the device took for the kernel.
-pub fn run_case(
-    device: &'static Device<'static>,
-    space: &AddressSpace<'static>,
-    pipeline: &mut Pipeline<'static>,
+pub fn run_case<'d>(
+    device: &'d Device<'d>,
+    space: &AddressSpace<'d>,
+    pipeline: &mut Pipeline<'d>,
     memory: &mut CaseMemory,
     case: &Case,
     marked: bool,
 ) -> u64 {
     let module = memory.load_module(space, case.ptx);
     let function = module.function(case.name).required(case.name);
-    let buffers: [Option<Buffer<'static>>; BUFFERS_MAX] = core::array::from_fn(|i| {
+    let buffers: [Option<Buffer<'d>>; BUFFERS_MAX] = core::array::from_fn(|i| {
         let bytes = case.buffers.get(i)?.bytes as u64;
         Some(Buffer::new(device, space, bytes, MemoryKind::Host).required(case.name))
     });
@@ -113,7 +113,7 @@ pub fn run_case(
 fn parameters<'f>(
     case: &Case,
     function: &'f Function<'f>,
-    buffers: &[Option<Buffer<'static>>; BUFFERS_MAX],
+    buffers: &[Option<Buffer<'_>>; BUFFERS_MAX],
 ) -> Parameters<'f, 4> {
     let mut parameters = function.parameters().required(case.name);
     for (index, argument) in case.arguments.iter().enumerate() {
@@ -133,9 +133,9 @@ fn parameters<'f>(
 /// Uploads, launches, waits, and downloads: plain loads and stores, all of it. `content` goes up and comes back.
 fn data_path(
     case: &Case,
-    pipeline: &mut Pipeline<'static>,
+    pipeline: &mut Pipeline<'_>,
     parameters: &Parameters<'_, 4>,
-    buffers: &[Option<Buffer<'static>>; BUFFERS_MAX],
+    buffers: &[Option<Buffer<'_>>; BUFFERS_MAX],
     content: &mut [&mut [u8]; BUFFERS_MAX],
 ) -> Totals {
     let rung = pipeline.commands.doorbells_rung();

@@ -4,13 +4,16 @@
 mod cases;
 mod expect;
 mod numbers;
+pub mod pattern;
 mod pipeline;
+mod refused;
 pub mod touch;
 
 pub use cases::{CaseMemory, run_case};
 pub use expect::Required;
 pub use numbers::{median, per};
 pub use pipeline::Pipeline;
+pub use refused::{Refused, refused};
 
 use causeway_bare::{Machine, PciTransport, Shared};
 use causeway_shim::Device;
