@@ -35,7 +35,7 @@ fn ex2_is_within_two_places() {
         (f64::from(ex2(x)) - exact).abs() / place(exact)
     };
     let largest = worst(steps(-152.0, 127.999, 3_000_000).map(error));
-    assert!(largest <= 1.5, "{largest}");
+    assert!(largest <= 1.2, "{largest}");
     for whole in -149..=127 {
         assert_eq!(f64::from(ex2(whole as f32)), 2f64.powi(whole), "{whole}");
     }
@@ -60,12 +60,12 @@ fn sin_and_cos_are_within_their_bounds() {
         sine.max((f64::from(cos(x)) - exact.cos()).abs())
     };
     let largest = worst(steps(-TURN, TURN, 2_000_000).map(error));
-    assert!(largest <= 2f64.powf(-22.5), "{largest:e}");
+    assert!(largest <= 2f64.powf(-23.4), "{largest:e}");
     let largest = worst(steps(-50.0 * TURN, 50.0 * TURN, 2_000_000).map(error));
-    assert!(largest <= 2f64.powf(-22.5), "{largest:e}");
+    assert!(largest <= 2f64.powf(-23.4), "{largest:e}");
     let far = singles(100_000).into_iter().filter(|x| x.is_finite());
     let largest = worst(far.map(error));
-    assert!(largest <= 2f64.powf(-22.5), "{largest:e}");
+    assert!(largest <= 2f64.powf(-23.4), "{largest:e}");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn tanh_is_within_its_bound() {
         ((f64::from(tanh(x)) - exact) / exact).abs()
     };
     let largest = worst(positives(1009).map(error));
-    assert!(largest <= 2f64.powf(-19.0), "{largest:e}");
+    assert!(largest <= 2f64.powf(-22.4), "{largest:e}");
     assert_eq!(tanh(-0.5), -tanh(0.5));
 }
 
@@ -86,7 +86,7 @@ fn reciprocal_roots_are_within_their_bound() {
         ((f64::from(rsqrt(x)) - exact) / exact).abs()
     };
     let largest = worst(positives(509).map(error));
-    assert!(largest <= 2f64.powf(-22.9), "{largest:e}");
+    assert!(largest <= 2f64.powf(-23.4), "{largest:e}");
 }
 
 /// Operand, then results of ex2, lg2, sin, cos, tanh, rcp, rsqrt, sqrt, as bits; NaN as any NaN.
