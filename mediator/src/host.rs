@@ -31,6 +31,12 @@ pub enum PlaceError {
         /// What the hypervisor said.
         source: std::io::Error,
     },
+    /// No placement begins there.
+    #[error("nothing is placed at aperture offset {offset:#x}")]
+    Absent {
+        /// Offset into the aperture.
+        offset: u64,
+    },
 }
 
 /// A guest-physical range that is not RAM.

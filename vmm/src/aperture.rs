@@ -151,7 +151,7 @@ impl Aperture {
         let placement = state
             .placements
             .get_mut(&offset)
-            .ok_or_else(|| self.absent(offset))?;
+            .ok_or(PlaceError::Absent { offset })?;
         placement.access = access;
         self.show(offset, placement)
             .inspect_err(|_| placement.access = Access::None)
@@ -166,7 +166,7 @@ impl Aperture {
         let placement = state
             .placements
             .get(&offset)
-            .ok_or_else(|| self.absent(offset))?;
+            .ok_or(PlaceError::Absent { offset })?;
         let (bytes, taken) = (placement.bytes, placement.taken.clone());
         // KVM drops its mappings of the range (MMU notifier) before the call returns.
         self.window
@@ -216,17 +216,6 @@ impl Aperture {
                 }
                 fail(e)
             })
-    }
-
-    fn absent(&self, offset: u64) -> PlaceError {
-        PlaceError::Map {
-            bytes: 0,
-            source: MemoryError::Range {
-                offset,
-                bytes: 0,
-                size: self.window.bytes(),
-            },
-        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -131,7 +131,11 @@ impl Runner<'_> {
     /// What an outcome means for this virtual CPU; nothing, if it runs on.
     fn act(&mut self, outcome: Outcome) -> Option<End> {
         match outcome {
-            Outcome::Continue => None,
+            Outcome::Continue => {
+                // The exit may have been a control batch that placed memory.
+                self.machine.aperture.prefault(self.vcpu.vcpu());
+                None
+            }
             Outcome::End(0) => Some(End::Verdict(VmResult::Pass)),
             Outcome::End(code) => {
                 let panic = self.machine.platform.harness.panic();

@@ -34,7 +34,8 @@ impl Aperture {
     /// have placed something; costs one load if nothing was. Where KVM cannot (`KVM_PRE_FAULT_MEMORY` needs Linux
     /// 6.11 and two-dimensional paging), the guest's first touches are faults, of 2 MiB where the memory allows.
     pub fn prefault(&self, vcpu: &VcpuFd) {
-        if !self.prefault.pending.swap(false, Ordering::AcqRel) {
+        let pending = &self.prefault.pending;
+        if !pending.load(Ordering::Relaxed) || !pending.swap(false, Ordering::AcqRel) {
             return;
         }
         let (base, fresh) = {

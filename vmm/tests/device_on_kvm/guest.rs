@@ -8,6 +8,8 @@ pub const DONE: u16 = 0xca0;
 
 global_asm!(
     ".pushsection .rodata, \"a\"",
+    // Global, because code generation may put their users into another object file.
+    ".globl strays_begin",
     "strays_begin:",
     "mov rax, [r12]", // hole load
     "mov [rbx], rax",
@@ -31,8 +33,10 @@ global_asm!(
     "mov [rbx + 40], rax",
     "mov dx, 0xca0",
     "out dx, eax",
+    ".globl strays_end",
     "strays_end:",
     // Stores rbp consecutive numbers all over the writable page, and counts those that it does not find again.
+    ".globl worker_begin",
     "worker_begin:",
     "xor ecx, ecx",
     "xor r15d, r15d",
@@ -50,8 +54,10 @@ global_asm!(
     "mov [rbx], r15",
     "mov dx, 0xca0",
     "out dx, eax",
+    ".globl worker_end",
     "worker_end:",
     // rbp loads from a hole.
+    ".globl prober_begin",
     "prober_begin:",
     "2:",
     "mov rax, [r12]",
@@ -60,16 +66,22 @@ global_asm!(
     "mov [rbx], rax",
     "mov dx, 0xca0",
     "out dx, eax",
+    ".globl prober_end",
     "prober_end:",
+    ".globl avx_begin",
     "avx_begin:",
     "vmovdqu ymm0, [r12]",
     "mov dx, 0xca0",
     "out dx, eax",
+    ".globl avx_end",
     "avx_end:",
+    ".globl jump_begin",
     "jump_begin:",
     "jmp r12",
+    ".globl jump_end",
     "jump_end:",
     // One load from each of rbp pages at r14; again whenever it is resumed.
+    ".globl touch_begin",
     "touch_begin:",
     "2:",
     "mov rcx, rbp",
@@ -82,14 +94,17 @@ global_asm!(
     "mov dx, 0xca0",
     "out dx, eax",
     "jmp 2b",
+    ".globl touch_end",
     "touch_end:",
     // A 4-byte store to the address in r14; again whenever it is resumed.
+    ".globl ring_begin",
     "ring_begin:",
     "2:",
     "mov dword ptr [r14], 1",
     "mov dx, 0xca0",
     "out dx, eax",
     "jmp 2b",
+    ".globl ring_end",
     "ring_end:",
     ".popsection",
 );

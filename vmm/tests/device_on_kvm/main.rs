@@ -76,6 +76,8 @@ fn what_is_placed_costs_no_exit() {
         .place(&memory, 0, 4096, Access::ReadWrite)
         .unwrap();
     set_registers(&machine.vcpus[0], [0, 0, APERTURE + at], RESULTS, 1_000_000);
+    // Whether this KVM can or not, it does no harm.
+    machine.aperture.prefault(&machine.vcpus[0]);
     let counts = machine.run().unwrap();
     assert_eq!((counts.mmio, counts.resolved), (0, 0));
     assert_eq!(machine.result(0), 0, "every store was found again");

@@ -3,6 +3,7 @@
 use causeway_memory::{PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
+use proptest::prelude::*;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::*;
@@ -213,4 +214,43 @@ fn dropping_the_function_leaves_nothing() {
     assert_eq!(hit.result, Err(Refusal::Unclaimed));
     assert!(fake.state().slots.is_empty());
     assert!(fake.state().events.is_empty());
+}
+
+/// A store to configuration space at random: offset, width, data.
+fn store() -> impl Strategy<Value = (u8, usize, u32)> {
+    let offsets = prop_oneof![
+        4 => prop::sample::select(vec![0x04u8, 0x10, 0x18, 0x1c, 0x20]),
+        1 => (0u8..64).prop_map(|word| word * 4),
+    ];
+    let data = prop_oneof![
+        any::<u32>(),
+        Just(u32::MAX),
+        // Addresses that are likely to collide.
+        (0u32..16).prop_map(|n| 0xe000_0000 + n * 0x1000),
+        (0u32..0x120).prop_map(|n| n),
+    ];
+    (offsets, prop::sample::select(vec![1usize, 2, 4]), data)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever the guest stores: what is decoded is where its BAR says, slots are within the aperture and never over
+    /// RAM, and the identity stays.
+    #[test]
+    fn no_sequence_of_stores_puts_a_bar_where_it_must_not_be(stores in prop::collection::vec(store(), 1..40)) {
+        let machine = machine();
+        for (offset, width, data) in stores {
+            machine.function.write_config(offset, &data.to_le_bytes()[..width]);
+            let bar = u64::from(machine.read(0x18) & !0xf) | u64::from(machine.read(0x1c)) << 32;
+            for gpa in machine.slot_addresses() {
+                prop_assert_eq!(gpa, slot_at(bar));
+                prop_assert!(gpa >= 8 << 20 && gpa + chunk_bytes(4 * GIB) <= 1 << 40);
+            }
+            for address in machine.doorbell_addresses() {
+                prop_assert_eq!(address, u64::from(machine.read(0x20) & !0xf) + 0x2000);
+            }
+            prop_assert_eq!(machine.read(0), 0x0001_ca57);
+        }
+    }
 }
