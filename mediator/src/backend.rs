@@ -102,6 +102,9 @@ pub trait Backend: Send + Sync {
 }
 
 /// Memory of an allocation. It lives as long as anyone holds it: mappings, work under way, other sessions.
+///
+/// Whoever uses the memory holds the `Arc` that it was given, not something taken out of [`Self::as_any`]:
+/// the mediator's account of the memory travels with that `Arc`, and ends when the last one is dropped.
 pub trait Memory: Send + Sync + Any {
     /// Size in bytes.
     fn bytes(&self) -> u64;

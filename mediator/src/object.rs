@@ -171,8 +171,12 @@ impl MemoryEntry {
 
     /// The memory object and the offset in it, if the guest CPU may see this memory.
     pub fn cpu_visible(&self) -> Result<(&Arc<SharedMemory>, u64), Refusal> {
-        if self.material == Material::Allocated(MemoryKind::Device) {
-            return Err(Refusal::new(Status::BadMemory));
+        match self.material {
+            Material::Allocated(MemoryKind::DeviceVisible | MemoryKind::Host) => {}
+            // Guest RAM is where the guest can see it already.
+            Material::Allocated(MemoryKind::Device) | Material::GuestRam => {
+                return Err(Refusal::new(Status::BadMemory));
+            }
         }
         self.live()?.shared().ok_or(Refusal::new(Status::BadMemory))
     }

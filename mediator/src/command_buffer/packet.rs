@@ -128,6 +128,7 @@ fn read<T: FromBytes>(bytes: &[u8]) -> Result<T, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_protocol::packet::OPCODES;
     use proptest::prelude::*;
     use zerocopy::IntoBytes;
 
@@ -241,5 +242,106 @@ mod tests {
                 prop_assert!(used >= 1 && used <= limit && used == u64::from(units));
             }
         }
+    }
+
+    /// A packet that decodes, of the kind that `kind` picks.
+    fn valid_packet(kind: u64, parameters: u64) -> [u8; 3 * UNIT_BYTES] {
+        let opcode = OPCODES[kind as usize % OPCODES.len()];
+        let header = header(opcode, 1);
+        let mut bytes = [0; 3 * UNIT_BYTES];
+        let unit: &mut [u8] = &mut bytes[..UNIT_BYTES];
+        match opcode {
+            Opcode::Nop => unit[..8].copy_from_slice(header.as_bytes()),
+            Opcode::Launch => {
+                let mut launch = Launch {
+                    header,
+                    parameter_bytes: parameters as u32,
+                    ..Launch::default()
+                };
+                launch.header.units = launch_units(parameters as usize);
+                unit.copy_from_slice(launch.as_bytes());
+            }
+            Opcode::Copy => {
+                let (destination, source, length) = (0x1000, 0x3000, 0x2000);
+                let reserved = [0; 4];
+                let copy = CopyRange {
+                    header,
+                    destination,
+                    source,
+                    length,
+                    reserved,
+                };
+                unit.copy_from_slice(copy.as_bytes());
+            }
+            Opcode::Fill => {
+                let (destination, length, pattern, width) = (0x1000, 64, 0x7f, 1 << (kind % 3));
+                let reserved = [0; 4];
+                let fill = Fill {
+                    header,
+                    destination,
+                    length,
+                    pattern,
+                    width,
+                    reserved,
+                };
+                unit.copy_from_slice(fill.as_bytes());
+            }
+            Opcode::FenceRelease | Opcode::FenceAcquire | Opcode::Timestamp => {
+                let address = 0x1000;
+                let fence = Fence {
+                    header,
+                    address,
+                    ..Fence::default()
+                };
+                unit.copy_from_slice(fence.as_bytes());
+            }
+        }
+        bytes
+    }
+
+    /// Packets that are right but for a few spoilt bytes: the decoder must not read past what it is given
+    /// (it would panic), and what it lets through is what the executor relies on.
+    #[test]
+    fn spoilt_packets_are_refused_or_still_right() {
+        let inputs = std::env::var("CAUSEWAY_FUZZ_INPUTS").ok();
+        let inputs: u64 = inputs.and_then(|n| n.parse().ok()).unwrap_or(20_000);
+        let mut seed = 88_172_645_463_325_252_u64;
+        // Xorshift64 (Marsaglia: "Xorshift RNGs", 2003).
+        let mut random = move || {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed
+        };
+        let mut decoded = 0;
+        for _ in 0..inputs {
+            let mut bytes = valid_packet(random(), random() % 129);
+            for _ in 0..random() % 3 {
+                bytes[random() as usize % UNIT_BYTES] = random() as u8;
+            }
+            let shown = 1 + random() as usize % 3;
+            let limit = shown as u64 + random() % 3;
+            match decode(&bytes[..shown * UNIT_BYTES], limit) {
+                Ok(Some((Packet::Launch(launch, parameters), units))) => {
+                    assert!(units <= shown as u64 && units <= limit);
+                    assert_eq!(parameters.len(), launch.parameter_bytes as usize);
+                }
+                Ok(Some((Packet::Copy(copy), 1))) => {
+                    assert!(copy.destination.abs_diff(copy.source) >= copy.length);
+                }
+                Ok(Some((Packet::Fill(fill), 1))) => {
+                    assert_eq!((fill.destination | fill.length) % u64::from(fill.width), 0);
+                }
+                Ok(Some((packet, units))) => {
+                    assert!(units <= limit && (units == 1 || packet == Packet::Nop));
+                }
+                Ok(None) | Err(_) => continue,
+            }
+            decoded += 1;
+        }
+        assert!(
+            decoded > inputs / 4,
+            "only {decoded} of {inputs} were right"
+        );
     }
 }

@@ -27,7 +27,11 @@ impl Batch {
     }
 
     /// Appends a message. A request shorter than the body is filled up with zeros.
-    pub fn push<Q: IntoBytes + Immutable>(&mut self, opcode: Opcode, request: &Q) -> &mut Self {
+    pub fn push<Q: IntoBytes + Immutable + ?Sized>(
+        &mut self,
+        opcode: Opcode,
+        request: &Q,
+    ) -> &mut Self {
         let at = self.bytes.len();
         let header = Header {
             opcode: opcode as u16,

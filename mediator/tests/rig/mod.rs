@@ -1,0 +1,352 @@
+//! A session on fakes, and short ways to ask it for things.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use causeway_mediator::fake::{FakeBackend, FakeHost, Live, Producer, ask};
+use causeway_mediator::{Mediator, Quota, Session};
+use causeway_memory::Mapping;
+use causeway_protocol::message::*;
+use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR, packet, ring};
+
+pub const READ: u32 = 1;
+pub const READ_WRITE: u32 = 3;
+pub const PAGE: u64 = 4096;
+pub const RAM_BYTES: u64 = 1 << 20;
+pub const RING_BYTES: u64 = ring::ring_bytes(256);
+
+pub type Refused = (Status, u32);
+
+pub struct Rig {
+    pub backend: Arc<FakeBackend>,
+    pub mediator: Arc<Mediator>,
+    pub guest: Guest,
+}
+
+/// A guest with an open session.
+pub struct Guest {
+    pub host: Arc<FakeHost>,
+    pub session: Arc<Session>,
+}
+
+impl Rig {
+    pub fn new() -> Self {
+        Self::with_quota(Quota::default())
+    }
+
+    pub fn with_quota(quota: Quota) -> Self {
+        let backend = FakeBackend::new();
+        let mediator = Mediator::new(Arc::clone(&backend) as _);
+        let guest = Guest::open(&mediator, quota);
+        Self {
+            backend,
+            mediator,
+            guest,
+        }
+    }
+
+    pub fn another(&self) -> Guest {
+        Guest::open(&self.mediator, Quota::default())
+    }
+}
+
+impl Guest {
+    pub fn open(mediator: &Mediator, quota: Quota) -> Self {
+        let host = FakeHost::new(RAM_BYTES, 64 << 20).unwrap();
+        let session = mediator.open(Arc::clone(&host) as _, quota, "test");
+        let guest = Self { host, session };
+        guest.hello();
+        guest
+    }
+
+    pub fn hello(&self) -> HelloReply {
+        let hello = Hello {
+            major: VERSION_MAJOR,
+            minor: VERSION_MINOR,
+            ..Hello::default()
+        };
+        ask(&self.session, Opcode::Hello, &hello).unwrap()
+    }
+
+    pub fn space(&self) -> u32 {
+        self.try_space().unwrap()
+    }
+
+    pub fn try_space(&self) -> Result<u32, Refused> {
+        let reply: HandleReply = ask(&self.session, Opcode::CreateSpace, &Empty {})?;
+        Ok(reply.handle)
+    }
+
+    pub fn allocate(&self, kind: MemoryKind, size: u64) -> Result<AllocateReply, Refused> {
+        let request = Allocate {
+            size,
+            kind: kind as u32,
+            ..Allocate::default()
+        };
+        ask(&self.session, Opcode::Allocate, &request)
+    }
+
+    pub fn memory(&self, kind: MemoryKind, size: u64) -> u32 {
+        self.allocate(kind, size).unwrap().handle
+    }
+
+    pub fn by_handle(&self, opcode: Opcode, handle: u32) -> Result<(), Refused> {
+        let request = HandleRequest {
+            handle,
+            ..HandleRequest::default()
+        };
+        ask::<_, Empty>(&self.session, opcode, &request).map(drop)
+    }
+
+    pub fn free(&self, handle: u32) -> Result<(), Refused> {
+        self.by_handle(Opcode::Free, handle)
+    }
+
+    pub fn map_gpu(
+        &self,
+        space: u32,
+        allocation: u32,
+        length: u64,
+        access: u32,
+    ) -> Result<u64, Refused> {
+        self.map_gpu_at(MapGpu {
+            space,
+            allocation,
+            length,
+            access,
+            ..MapGpu::default()
+        })
+    }
+
+    pub fn map_gpu_at(&self, request: MapGpu) -> Result<u64, Refused> {
+        let reply: AddressReply = ask(&self.session, Opcode::MapGpu, &request)?;
+        Ok(reply.address)
+    }
+
+    pub fn map_cpu(
+        &self,
+        allocation: u32,
+        offset: u64,
+        length: u64,
+        access: u32,
+    ) -> Result<u64, Refused> {
+        let request = MapCpu {
+            allocation,
+            access,
+            offset,
+            length,
+        };
+        let reply: AddressReply = ask(&self.session, Opcode::MapCpu, &request)?;
+        Ok(reply.address)
+    }
+
+    pub fn unmap(&self, opcode: Opcode, space: u32, address: u64) -> Result<(), Refused> {
+        let request = SpaceAddress {
+            space,
+            address,
+            ..SpaceAddress::default()
+        };
+        ask::<_, Empty>(&self.session, opcode, &request).map(drop)
+    }
+
+    pub fn set_access(&self, space: u32, address: u64, access: u32) -> Result<(), Refused> {
+        let request = SetAccess {
+            space,
+            access,
+            address,
+        };
+        ask::<_, Empty>(&self.session, Opcode::SetAccess, &request).map(drop)
+    }
+
+    pub fn export(&self, allocation: u32, access: u32) -> Result<Token, Refused> {
+        ask(
+            &self.session,
+            Opcode::Export,
+            &Export { allocation, access },
+        )
+    }
+
+    pub fn import(&self, token: &Token, access: u32) -> Result<AllocateReply, Refused> {
+        let request = Import {
+            token: token.token,
+            access,
+            ..Import::default()
+        };
+        ask(&self.session, Opcode::Import, &request)
+    }
+
+    pub fn revoke(&self, token: &Token) -> Result<(), Refused> {
+        ask::<_, Empty>(&self.session, Opcode::Revoke, token).map(drop)
+    }
+
+    pub fn wait(
+        &self,
+        space: u32,
+        address: u64,
+        value: u64,
+        timeout: Duration,
+    ) -> Result<(), Refused> {
+        let request = Wait {
+            space,
+            address,
+            value,
+            timeout_ns: timeout.as_nanos() as u64,
+            ..Wait::default()
+        };
+        ask::<_, Empty>(&self.session, Opcode::Wait, &request).map(drop)
+    }
+
+    /// Loads a module whose text is put into guest RAM at `address`.
+    pub fn load_module(&self, space: u32, text: &str, address: u64) -> Result<u32, Refused> {
+        self.host
+            .ram_mapping()
+            .write(address, text.as_bytes())
+            .unwrap();
+        let request = LoadModule {
+            space,
+            image_address: address,
+            image_bytes: text.len() as u64,
+            ..LoadModule::default()
+        };
+        let reply: LoadModuleReply = ask(&self.session, Opcode::LoadModule, &request)?;
+        Ok(reply.handle)
+    }
+
+    pub fn function(&self, module: u32, name: &str) -> Result<FunctionReply, Refused> {
+        let mut request = GetFunction {
+            module,
+            name_bytes: name.len() as u32,
+            ..GetFunction::default()
+        };
+        request.name[..name.len()].copy_from_slice(name.as_bytes());
+        ask(&self.session, Opcode::GetFunction, &request)
+    }
+
+    pub fn attributes(&self) -> Attributes {
+        ask(&self.session, Opcode::QueryAttributes, &Empty {}).unwrap()
+    }
+
+    pub fn fault(&self) -> (Option<Status>, String) {
+        let report: FaultReport = ask(&self.session, Opcode::QueryFault, &Empty {}).unwrap();
+        let text = &report.text[..report.text_bytes as usize];
+        let text = String::from_utf8(text.to_vec()).unwrap();
+        (Status::from_wire(report.status), text)
+    }
+
+    /// A command buffer of 256 units in memory of its own.
+    pub fn command_buffer(&self, space: u32) -> Queue {
+        self.try_command_buffer(space).unwrap()
+    }
+
+    pub fn try_command_buffer(&self, space: u32) -> Result<Queue, Refused> {
+        let memory = self.memory(MemoryKind::Host, RING_BYTES);
+        let request = CreateCommandBuffer {
+            space,
+            allocation: memory,
+            length: RING_BYTES,
+            ..CreateCommandBuffer::default()
+        };
+        let reply: CommandBufferReply = ask(&self.session, Opcode::CreateCommandBuffer, &request)?;
+        let offset = self.map_cpu(memory, 0, RING_BYTES, READ_WRITE).unwrap();
+        Ok(Queue {
+            handle: reply.handle,
+            doorbell: reply.doorbell,
+            memory,
+            producer: Producer::new(self.host.map(offset).unwrap()).unwrap(),
+            host: Arc::clone(&self.host),
+        })
+    }
+
+    /// Memory mapped for the GPU and for the CPU: GPU address and the CPU's view.
+    pub fn buffer(&self, space: u32, bytes: u64) -> (u64, Mapping) {
+        let memory = self.memory(MemoryKind::Host, bytes);
+        let va = self.map_gpu(space, memory, bytes, READ_WRITE).unwrap();
+        let offset = self.map_cpu(memory, 0, bytes, READ_WRITE).unwrap();
+        (va, self.host.map(offset).unwrap())
+    }
+}
+
+/// A guest's view of a command buffer.
+pub struct Queue {
+    pub handle: u32,
+    pub doorbell: u32,
+    pub memory: u32,
+    pub producer: Producer,
+    host: Arc<FakeHost>,
+}
+
+impl Queue {
+    /// Pushes and publishes packets, and rings if need be.
+    pub fn submit(&mut self, packets: &[&[u8]]) {
+        for packet in packets {
+            self.producer.push(packet);
+        }
+        if self.producer.publish() {
+            assert!(self.host.ring(self.doorbell));
+        }
+    }
+
+    /// The fault, once there is one.
+    pub fn wait_for_fault(&self) -> Option<Status> {
+        eventually("a fault word", || self.producer.fault() != 0);
+        Status::from_wire(self.producer.fault() as u32)
+    }
+}
+
+pub fn release(address: u64, value: u64) -> packet::Fence {
+    fence(packet::Opcode::FenceRelease, address, value)
+}
+
+pub fn fence(opcode: packet::Opcode, address: u64, value: u64) -> packet::Fence {
+    packet::Fence {
+        header: header(opcode, 1),
+        address,
+        value,
+        ..packet::Fence::default()
+    }
+}
+
+pub fn header(opcode: packet::Opcode, units: u32) -> packet::Header {
+    packet::Header {
+        opcode: opcode as u16,
+        reserved: 0,
+        units,
+    }
+}
+
+/// A launch packet of one thread.
+pub fn launch(function: u32, parameters: &[u8]) -> Vec<u8> {
+    use zerocopy::IntoBytes;
+    let launch = packet::Launch {
+        header: header(
+            packet::Opcode::Launch,
+            packet::launch_units(parameters.len()),
+        ),
+        function,
+        grid: [1; 3],
+        block: [1; 3],
+        parameter_bytes: parameters.len() as u32,
+        ..packet::Launch::default()
+    };
+    let mut bytes = launch.as_bytes().to_vec();
+    bytes.extend(parameters);
+    bytes.resize(bytes.len().next_multiple_of(packet::UNIT_BYTES), 0);
+    bytes
+}
+
+pub fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what} did not come");
+        std::thread::yield_now();
+    }
+}
+
+pub const NOTHING: Live = Live {
+    bytes: 0,
+    memories: 0,
+    spaces: 0,
+    modules: 0,
+    queues: 0,
+};

@@ -1,0 +1,206 @@
+//! Memory between sessions.
+
+mod rig;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use causeway_protocol::message::*;
+use rig::*;
+
+#[test]
+fn an_importer_gets_what_was_offered_and_no_more() {
+    let rig = Rig::new();
+    let (owner, importer) = (&rig.guest, rig.another());
+    let memory = owner.memory(MemoryKind::Host, 2 * PAGE);
+    assert_eq!(owner.export(memory, 0).unwrap_err().0, Status::BadAccess);
+    let token = owner.export(memory, READ).unwrap();
+    let other = owner.export(memory, READ).unwrap();
+    assert_ne!(token, other, "each export has a token of its own");
+    assert_eq!(
+        importer.import(&token, READ_WRITE).unwrap_err().0,
+        Status::AccessDenied
+    );
+    assert_eq!(importer.import(&token, 0).unwrap_err().0, Status::BadAccess);
+    let unknown = Token {
+        token: [7; TOKEN_BYTES],
+    };
+    assert_eq!(
+        importer.import(&unknown, READ).unwrap_err().0,
+        Status::BadToken
+    );
+    let import = importer.import(&token, READ).unwrap();
+    assert_eq!((import.size, import.access), (2 * PAGE, READ));
+    let space = importer.space();
+    let denied = Err((Status::AccessDenied, 0));
+    assert_eq!(
+        importer.map_gpu(space, import.handle, PAGE, READ_WRITE),
+        denied
+    );
+    assert_eq!(importer.map_cpu(import.handle, 0, PAGE, READ_WRITE), denied);
+    let offset = importer.map_cpu(import.handle, 0, PAGE, READ).unwrap();
+    assert_eq!(
+        importer.set_access(0, offset, READ_WRITE).unwrap_err().0,
+        Status::AccessDenied
+    );
+    assert_eq!(
+        importer.export(import.handle, READ).unwrap_err().0,
+        Status::AccessDenied
+    );
+    assert_eq!(importer.revoke(&token).unwrap_err().0, Status::BadToken);
+
+    let own = owner.map_cpu(memory, 0, PAGE, READ_WRITE).unwrap();
+    owner.host.map(own).unwrap().write(8, b"across").unwrap();
+    let mut seen = [0; 6];
+    importer
+        .host
+        .map(offset)
+        .unwrap()
+        .read(8, &mut seen)
+        .unwrap();
+    assert_eq!(&seen, b"across");
+}
+
+#[test]
+fn an_import_cannot_be_a_command_buffer() {
+    let rig = Rig::new();
+    let importer = rig.another();
+    let memory = rig.guest.memory(MemoryKind::Host, RING_BYTES);
+    let token = rig.guest.export(memory, READ_WRITE).unwrap();
+    let import = importer.import(&token, READ_WRITE).unwrap();
+    let request = CreateCommandBuffer {
+        space: importer.space(),
+        allocation: import.handle,
+        offset: 0,
+        length: RING_BYTES,
+    };
+    let refused = causeway_mediator::fake::ask::<_, CommandBufferReply>(
+        &importer.session,
+        Opcode::CreateCommandBuffer,
+        &request,
+    );
+    assert_eq!(refused.unwrap_err().0, Status::BadMemory);
+}
+
+/// Ways in which an export ends.
+fn revoked_by(end: impl Fn(&Guest, u32, &Token)) {
+    let rig = Rig::new();
+    let (owner, importer) = (&rig.guest, rig.another());
+    let memory = owner.memory(MemoryKind::Host, PAGE);
+    let token = owner.export(memory, READ_WRITE).unwrap();
+    let import = importer.import(&token, READ_WRITE).unwrap().handle;
+    let space = importer.space();
+    let va = importer.map_gpu(space, import, PAGE, READ_WRITE).unwrap();
+    importer.map_cpu(import, 0, PAGE, READ_WRITE).unwrap();
+    end(owner, memory, &token);
+    assert!(importer.host.placements().is_empty());
+    let revoked = Err((Status::Revoked, 0));
+    assert_eq!(importer.map_gpu(space, import, PAGE, READ), revoked);
+    assert_eq!(importer.map_cpu(import, 0, PAGE, READ), revoked);
+    assert_eq!(
+        importer.unmap(Opcode::UnmapGpu, space, va),
+        Err((Status::BadRange, 0)),
+        "the GPU mapping is gone"
+    );
+    assert_eq!(
+        importer.import(&token, READ).unwrap_err().0,
+        Status::BadToken
+    );
+    importer.free(import).unwrap();
+    assert_eq!(importer.free(import).unwrap_err().0, Status::BadHandle);
+    owner.session.close();
+    assert_eq!(rig.backend.live().bytes, 0);
+}
+
+#[test]
+fn revoking_takes_the_memory_from_importers() {
+    revoked_by(|owner, _, token| {
+        owner.revoke(token).unwrap();
+        assert_eq!(owner.revoke(token).unwrap_err().0, Status::BadToken);
+    });
+}
+
+#[test]
+fn freeing_revokes() {
+    revoked_by(|owner, memory, _| owner.free(memory).unwrap());
+}
+
+#[test]
+fn reset_and_close_revoke() {
+    revoked_by(|owner, _, _| owner.session.reset());
+    revoked_by(|owner, _, _| owner.session.close());
+}
+
+#[test]
+fn memory_counts_for_its_owner_alone_and_an_importer_may_go_first() {
+    let rig = Rig::new();
+    let (owner, importer) = (&rig.guest, rig.another());
+    let memory = owner.memory(MemoryKind::Host, 4 * PAGE);
+    let token = owner.export(memory, READ_WRITE).unwrap();
+    for _ in 0..3 {
+        let import = importer.import(&token, READ_WRITE).unwrap().handle;
+        importer.map_cpu(import, 0, PAGE, READ).unwrap();
+        assert_eq!(importer.attributes().memory_used_bytes, 0);
+        importer.free(import).unwrap();
+        assert!(importer.host.placements().is_empty());
+    }
+    importer.import(&token, READ).unwrap();
+    drop(importer);
+    assert_eq!(owner.attributes().memory_used_bytes, 4 * PAGE);
+    owner.revoke(&token).unwrap();
+    owner.free(memory).unwrap();
+    assert_eq!(rig.backend.live().bytes, 0);
+}
+
+/// Two sessions that import from each other, revoke, reset and free at once: nobody waits for ever, and
+/// in the end everything is released.
+#[test]
+fn crossing_revocations_do_not_deadlock_and_leave_nothing() {
+    let rig = Rig::new();
+    let guests = [&rig.guest, &rig.another()];
+    let done = AtomicBool::new(false);
+    let letters = std::sync::Mutex::new([None, None]);
+    std::thread::scope(|scope| {
+        for (me, guest) in guests.into_iter().enumerate() {
+            let (letters, done) = (&letters, &done);
+            scope.spawn(move || {
+                for round in 0..400u32 {
+                    let memory = guest.memory(MemoryKind::Host, PAGE);
+                    let token = guest.export(memory, READ_WRITE).unwrap();
+                    letters.lock().unwrap()[me] = Some(token);
+                    if round % 3 == 0 {
+                        std::thread::yield_now();
+                    }
+                    match round % 40 {
+                        39 => {
+                            guest.session.reset();
+                            guest.hello();
+                        }
+                        n if n % 2 == 0 => guest.free(memory).unwrap(),
+                        _ => {
+                            guest.revoke(&token).unwrap();
+                            guest.free(memory).unwrap();
+                        }
+                    }
+                }
+                done.store(true, Ordering::Release);
+            });
+            let guest = guests[1 - me];
+            scope.spawn(move || {
+                while !done.load(Ordering::Acquire) {
+                    let token = letters.lock().unwrap()[me];
+                    let Some(import) = token.and_then(|t| guest.import(&t, READ).ok()) else {
+                        continue;
+                    };
+                    // The handle may end in between, by revocation or by the other thread's reset.
+                    let _ = guest.map_cpu(import.handle, 0, PAGE, READ);
+                    let _ = guest.free(import.handle);
+                }
+            });
+        }
+    });
+    for guest in guests {
+        guest.session.close();
+        assert!(guest.host.placements().is_empty());
+    }
+    assert_eq!(rig.backend.live(), NOTHING);
+}
