@@ -1,0 +1,501 @@
+//! Every operation with every argument that it must not have.
+
+use causeway_guests::{Required, refused};
+use causeway_protocol::message::{self, OPCODES, Opcode, Status, message_bytes};
+use causeway_protocol::ring;
+use causeway_shim::{Access, Device, ExportToken, MemoryKind, Operation, operation};
+use zerocopy::IntoBytes;
+
+use crate::batches::{header, send};
+use crate::target::Target;
+
+/// A handle that no session gives out so early.
+const BOGUS: u32 = 0x7fff_1234;
+
+/// Asserts that a request is refused with a status; gives the detail.
+#[track_caller]
+fn refuse<O: Operation>(
+    target: &mut Target,
+    device: &Device<'_>,
+    request: &O::Request,
+    status: Status,
+) -> u32 {
+    let detail = refused(O::OPCODE.name(), device.call::<O>(request), status);
+    target.survived();
+    detail
+}
+
+pub fn memory(target: &mut Target) {
+    let transport = target.transport;
+    let device = Target::fresh(&transport);
+    let space = device.create_space().required("an address space");
+    allocations(target, &device);
+    let memory = device
+        .allocate(1 << 20, MemoryKind::Host)
+        .required("memory");
+    let map = message::MapGpu {
+        space: space.handle(),
+        allocation: memory.handle(),
+        offset: 0,
+        length: 4096,
+        address: 0,
+        access: Access::ReadWrite.wire(),
+        reserved: 0,
+    };
+    gpu_mappings(target, &device, map, memory.bytes());
+    cpu_mappings(target, &device, memory.handle(), memory.bytes());
+    sharing(target, &device, memory.handle());
+    guest_ram(target, &device);
+}
+
+fn allocations(target: &mut Target, device: &Device<'_>) {
+    let request = |size, kind| message::Allocate {
+        size,
+        kind,
+        reserved: 0,
+    };
+    refuse::<operation::Allocate>(target, device, &request(0, 2), Status::BadRange);
+    for kind in [3, 77, u32::MAX] {
+        refuse::<operation::Allocate>(target, device, &request(4096, kind), Status::BadMemory);
+    }
+    for size in [1 << 45, u64::MAX - 4096, u64::MAX] {
+        refuse::<operation::Allocate>(target, device, &request(size, 2), Status::QuotaBytes);
+    }
+}
+
+fn gpu_mappings(target: &mut Target, device: &Device<'_>, good: message::MapGpu, bytes: u64) {
+    use Status::{AddressInUse, BadAccess, BadAlignment, BadHandle, BadRange};
+    let attributes = device.attributes().required("the attributes");
+    let end = attributes.va_base + attributes.va_bytes;
+    let cases = [
+        (message::MapGpu { access: 2, ..good }, BadAccess),
+        (message::MapGpu { access: 4, ..good }, BadAccess),
+        (message::MapGpu { offset: 1, ..good }, BadAlignment),
+        (
+            message::MapGpu {
+                length: 4097,
+                ..good
+            },
+            BadAlignment,
+        ),
+        (
+            message::MapGpu {
+                address: 0x1001,
+                ..good
+            },
+            BadAlignment,
+        ),
+        (message::MapGpu { length: 0, ..good }, BadRange),
+        (
+            message::MapGpu {
+                length: bytes + 4096,
+                ..good
+            },
+            BadRange,
+        ),
+        (
+            message::MapGpu {
+                offset: bytes,
+                ..good
+            },
+            BadRange,
+        ),
+        (
+            message::MapGpu {
+                offset: u64::MAX - 4095,
+                ..good
+            },
+            BadRange,
+        ),
+        (
+            message::MapGpu {
+                address: end,
+                ..good
+            },
+            AddressInUse,
+        ),
+        (
+            message::MapGpu {
+                address: end - 4096,
+                length: 8192,
+                ..good
+            },
+            AddressInUse,
+        ),
+        (
+            message::MapGpu {
+                address: u64::MAX - 4095,
+                ..good
+            },
+            AddressInUse,
+        ),
+        (
+            message::MapGpu {
+                space: good.allocation,
+                ..good
+            },
+            BadHandle,
+        ),
+        (
+            message::MapGpu {
+                allocation: good.space,
+                ..good
+            },
+            BadHandle,
+        ),
+    ];
+    for (request, status) in cases {
+        refuse::<operation::MapGpu>(target, device, &request, status);
+    }
+    let mapped = device
+        .call::<operation::MapGpu>(&good)
+        .required("a mapping");
+    let taken = message::MapGpu {
+        address: mapped.address,
+        ..good
+    };
+    refuse::<operation::MapGpu>(target, device, &taken, AddressInUse);
+
+    let at = |space, address| message::SpaceAddress {
+        space,
+        reserved: 0,
+        address,
+    };
+    refuse::<operation::UnmapGpu>(
+        target,
+        device,
+        &at(good.space, mapped.address + 4096),
+        BadRange,
+    );
+    refuse::<operation::UnmapGpu>(target, device, &at(BOGUS, mapped.address), BadHandle);
+    refuse::<operation::UnmapGpu>(target, device, &at(0, mapped.address), BadHandle);
+    let set = |access, address| message::SetAccess {
+        space: good.space,
+        access,
+        address,
+    };
+    refuse::<operation::SetAccess>(target, device, &set(2, mapped.address), BadAccess);
+    refuse::<operation::SetAccess>(target, device, &set(1, mapped.address ^ 0x1000), BadRange);
+    let mapping = at(good.space, mapped.address);
+    device
+        .call::<operation::UnmapGpu>(&mapping)
+        .required("unmapping");
+    refuse::<operation::UnmapGpu>(target, device, &mapping, BadRange);
+}
+
+fn cpu_mappings(target: &mut Target, device: &Device<'_>, allocation: u32, bytes: u64) {
+    use Status::{BadAccess, BadAlignment, BadHandle, BadMemory, BadRange};
+    let good = message::MapCpu {
+        allocation,
+        access: Access::ReadWrite.wire(),
+        offset: 0,
+        length: 4096,
+    };
+    let hidden = device
+        .allocate(4096, MemoryKind::Device)
+        .required("device memory");
+    let cases = [
+        (message::MapCpu { access: 2, ..good }, BadAccess),
+        (message::MapCpu { offset: 8, ..good }, BadAlignment),
+        (message::MapCpu { length: 1, ..good }, BadAlignment),
+        (message::MapCpu { length: 0, ..good }, BadRange),
+        (
+            message::MapCpu {
+                offset: bytes,
+                ..good
+            },
+            BadRange,
+        ),
+        (
+            message::MapCpu {
+                offset: 4096,
+                length: u64::MAX - 4095,
+                ..good
+            },
+            BadRange,
+        ),
+        (
+            message::MapCpu {
+                allocation: BOGUS,
+                ..good
+            },
+            BadHandle,
+        ),
+        (
+            message::MapCpu {
+                allocation: hidden.handle(),
+                ..good
+            },
+            BadMemory,
+        ),
+    ];
+    for (request, status) in cases {
+        refuse::<operation::MapCpu>(target, device, &request, status);
+    }
+    let at = |space, address| message::SpaceAddress {
+        space,
+        reserved: 0,
+        address,
+    };
+    refuse::<operation::UnmapCpu>(target, device, &at(0, 1 << 40), BadRange);
+    refuse::<operation::UnmapCpu>(target, device, &at(0, u64::MAX), BadRange);
+    refuse::<operation::UnmapCpu>(target, device, &at(BOGUS, 0), BadHandle);
+    let set = message::SetAccess {
+        space: 0,
+        access: 1,
+        address: 1 << 40,
+    };
+    refuse::<operation::SetAccess>(target, device, &set, BadRange);
+}
+
+fn sharing(target: &mut Target, device: &Device<'_>, allocation: u32) {
+    use Status::{BadAccess, BadHandle, BadToken};
+    let export = |allocation, access| message::Export { allocation, access };
+    refuse::<operation::Export>(target, device, &export(allocation, 0), BadAccess);
+    refuse::<operation::Export>(target, device, &export(allocation, 2), BadAccess);
+    refuse::<operation::Export>(target, device, &export(BOGUS, 1), BadHandle);
+    for byte in [0, 0x55, 0xff] {
+        let token = ExportToken([byte; 32]);
+        refused("import", device.import(&token, Access::Read), BadToken);
+        refused("import", device.import(&token, Access::None), BadAccess);
+        refused("revoke", device.revoke(&token), BadToken);
+        target.survived();
+    }
+}
+
+fn guest_ram(target: &mut Target, device: &Device<'_>) {
+    use Status::{BadAlignment, BadRange};
+    let ram_end = target.machine.boot().ram_low_end;
+    let found = *target.transport.found();
+    let cases = [
+        (1, 4096, BadAlignment),
+        (0x10_0000, 100, BadAlignment),
+        (0x10_0000, 0, BadRange),
+        (ram_end, 4096, BadRange),
+        (ram_end - 4096, 8192, BadRange),
+        (found.aperture, 4096, BadRange),
+        (found.registers, 4096, BadRange),
+        (u64::MAX - 4095, 4096, BadRange),
+        (0, u64::MAX - 4095, BadRange),
+    ];
+    for (address, length, status) in cases {
+        let request = message::RegisterRam { address, length };
+        refuse::<operation::RegisterRam>(target, device, &request, status);
+    }
+}
+
+pub fn execution(target: &mut Target) {
+    let transport = target.transport;
+    let device = Target::fresh(&transport);
+    let space = device.create_space().required("an address space");
+    command_buffers(target, &device, space.handle());
+    waits(target, &device, space.handle());
+}
+
+fn command_buffers(target: &mut Target, device: &Device<'_>, space: u32) {
+    use Status::{BadAlignment, BadHandle, BadMemory, BadRange};
+    let host = device
+        .allocate(1 << 20, MemoryKind::Host)
+        .required("memory");
+    let visible = device
+        .allocate(1 << 20, MemoryKind::DeviceVisible)
+        .required("memory");
+    let good = message::CreateCommandBuffer {
+        space,
+        allocation: host.handle(),
+        offset: 0,
+        length: ring::ring_bytes(256),
+    };
+    let cases = [
+        (
+            message::CreateCommandBuffer {
+                space: BOGUS,
+                ..good
+            },
+            BadHandle,
+        ),
+        (
+            message::CreateCommandBuffer {
+                allocation: space,
+                ..good
+            },
+            BadHandle,
+        ),
+        (
+            message::CreateCommandBuffer {
+                allocation: visible.handle(),
+                ..good
+            },
+            BadMemory,
+        ),
+        (
+            message::CreateCommandBuffer { offset: 64, ..good },
+            BadAlignment,
+        ),
+        (
+            message::CreateCommandBuffer {
+                offset: 1 << 20,
+                ..good
+            },
+            BadRange,
+        ),
+        (
+            message::CreateCommandBuffer {
+                offset: u64::MAX - 4095,
+                ..good
+            },
+            BadRange,
+        ),
+        (message::CreateCommandBuffer { length: 0, ..good }, BadRange),
+        (
+            message::CreateCommandBuffer {
+                length: 4096,
+                ..good
+            },
+            BadMemory,
+        ),
+        (
+            message::CreateCommandBuffer {
+                length: ring::ring_bytes(128),
+                ..good
+            },
+            BadMemory,
+        ),
+        (
+            message::CreateCommandBuffer {
+                length: ring::ring_bytes(300),
+                ..good
+            },
+            BadMemory,
+        ),
+        (
+            message::CreateCommandBuffer {
+                length: ring::ring_bytes(256) + 1,
+                ..good
+            },
+            BadMemory,
+        ),
+        (
+            message::CreateCommandBuffer {
+                length: u64::MAX,
+                ..good
+            },
+            BadRange,
+        ),
+    ];
+    for (request, status) in cases {
+        refuse::<operation::CreateCommandBuffer>(target, device, &request, status);
+    }
+}
+
+fn waits(target: &mut Target, device: &Device<'_>, space: u32) {
+    let good = message::Wait {
+        space,
+        reserved: 0,
+        address: 0x1000,
+        value: 1,
+        timeout_ns: 1_000_000,
+    };
+    let unaligned = message::Wait {
+        address: 0x1004,
+        ..good
+    };
+    let detail = refuse::<operation::Wait>(target, device, &unaligned, Status::BadAlignment);
+    assert_eq!(detail, 8);
+    for address in [0, 0x1000, u64::MAX - 7] {
+        let unmapped = message::Wait { address, ..good };
+        refuse::<operation::Wait>(target, device, &unmapped, Status::BadRange);
+    }
+    let bogus = message::Wait {
+        space: BOGUS,
+        ..good
+    };
+    refuse::<operation::Wait>(target, device, &bogus, Status::BadHandle);
+}
+
+/// Every byte of every message that must be zero and is not.
+pub fn reserved(target: &mut Target) {
+    Target::fresh(&target.transport);
+    for opcode in OPCODES {
+        let bytes = message_bytes(*opcode);
+        let mut message = [0; 1024];
+        let message = &mut message[..bytes];
+        // The head's reserved bytes, and the part of the body that only the reply uses.
+        for at in (2..4)
+            .chain(8..16)
+            .chain(16 + opcode.request_bytes()..bytes)
+        {
+            message.fill(0);
+            message[..16].copy_from_slice(header(*opcode).as_bytes());
+            message[at] = 1;
+            let outcome = send(target, message);
+            let wanted = (Some(Status::ReservedNotZero), at as u32);
+            assert_eq!(outcome, wanted, "byte {at} of {}", opcode.name());
+            target.survived();
+        }
+    }
+}
+
+/// Handles that mean nothing, mean something else, or no longer mean anything.
+pub fn handles(target: &mut Target) {
+    let transport = target.transport;
+    let device = Target::fresh(&transport);
+    let space = device.create_space().required("an address space");
+    let memory = device.allocate(4096, MemoryKind::Host).required("memory");
+    let (space, memory) = (space.handle(), memory.handle());
+    for handle in [0, BOGUS, u32::MAX - 1, space ^ 0x1_0000, memory ^ 0x1_0000] {
+        for opcode in [
+            Opcode::Free,
+            Opcode::DestroySpace,
+            Opcode::UnloadModule,
+            Opcode::DestroyCommandBuffer,
+        ] {
+            no_such(target, opcode, handle);
+        }
+    }
+    for opcode in [
+        Opcode::Free,
+        Opcode::UnloadModule,
+        Opcode::DestroyCommandBuffer,
+    ] {
+        no_such(target, opcode, space);
+    }
+    for opcode in [
+        Opcode::DestroySpace,
+        Opcode::UnloadModule,
+        Opcode::DestroyCommandBuffer,
+    ] {
+        no_such(target, opcode, memory);
+    }
+    let stale = device.allocate(4096, MemoryKind::Host).required("memory");
+    let handle = stale.handle();
+    stale.free().required("freeing");
+    no_such(target, Opcode::Free, handle);
+    let newer = device.allocate(4096, MemoryKind::Host).required("memory");
+    assert_ne!(
+        newer.handle(),
+        handle,
+        "a handle must not come round at once"
+    );
+    no_such(target, Opcode::Free, handle);
+    let bogus = message::GetFunction {
+        module: memory,
+        name_bytes: 1,
+        name: [b'x'; 512],
+    };
+    refuse::<operation::GetFunction>(target, &device, &bogus, Status::BadHandle);
+}
+
+fn no_such(target: &mut Target, opcode: Opcode, handle: u32) {
+    let mut message = [0; 64];
+    message[..16].copy_from_slice(header(opcode).as_bytes());
+    message[16..20].copy_from_slice(&handle.to_le_bytes());
+    let outcome = send(target, &message[..message_bytes(opcode)]);
+    assert_eq!(
+        outcome,
+        (Some(Status::BadHandle), handle),
+        "{} of {handle:#x}",
+        opcode.name()
+    );
+    target.survived();
+}

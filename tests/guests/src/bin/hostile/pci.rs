@@ -1,0 +1,222 @@
+//! Configuration space: sizing, relocation, and BARs put where they must not be.
+
+use causeway_bare::{IoPorts, PciTransport};
+use causeway_guests::Required;
+use causeway_protocol::pci::{BAR_APERTURE, BAR_DOORBELLS, BAR_REGISTERS};
+use causeway_protocol::registers::{BAR0_BYTES, MAGIC, Register, doorbells::BAR4_BYTES};
+use causeway_shim::pci::{
+    BAR_FIRST, COMMAND, COMMAND_MASTER, COMMAND_MEMORY, CONFIG_ADDRESS, CONFIG_DATA, Found,
+    FunctionAddress, Ports,
+};
+use causeway_shim::{Access, MemoryKind, Transport};
+
+use crate::target::Target;
+
+const PORTS: IoPorts = IoPorts;
+
+fn offset(bar: usize) -> u8 {
+    BAR_FIRST + 4 * bar as u8
+}
+
+pub fn attack(target: &mut Target) {
+    let found = *target.transport.found();
+    identity_is_fixed(target, found.function);
+    sizes(target, &found);
+    decoding_off(target, found.function);
+    registers_elsewhere(target, &found);
+    registers_over_something(target, &found);
+    aperture_elsewhere(target, &found);
+    odd_configuration_accesses(target, found.function);
+    assert_eq!(target.transport.read_register(Register::Magic), MAGIC);
+}
+
+/// What a function is cannot be changed.
+fn identity_is_fixed(target: &mut Target, function: FunctionAddress) {
+    for at in [0x00, 0x08, 0x2c] {
+        let before = function.read(&PORTS, at);
+        function.write(&PORTS, at, !before);
+        assert_eq!(
+            function.read(&PORTS, at),
+            before,
+            "configuration register {at:#x}"
+        );
+        target.survived();
+    }
+}
+
+/// Sizing: all-ones in, the mask out. The device must be where it was once the address is back.
+fn sizes(target: &mut Target, found: &Found) {
+    let function = found.function;
+    let mut size = |bar: usize| {
+        let before = function.read(&PORTS, offset(bar));
+        function.write(&PORTS, offset(bar), u32::MAX);
+        let mask = function.read(&PORTS, offset(bar));
+        function.write(&PORTS, offset(bar), before);
+        assert_eq!(function.read(&PORTS, offset(bar)), before);
+        target.survived();
+        mask
+    };
+    let registers = size(BAR_REGISTERS) & !0xf;
+    let doorbells = size(BAR_DOORBELLS) & !0xf;
+    let low = size(BAR_APERTURE) & !0xf;
+    let high = size(BAR_APERTURE + 1);
+    assert_eq!(u64::from(!registers) + 1, BAR0_BYTES);
+    assert_eq!(u64::from(!doorbells) + 1, BAR4_BYTES);
+    let aperture = (!(u64::from(high) << 32 | u64::from(low))).wrapping_add(1);
+    assert_eq!(aperture, target.transport.aperture().bytes() as u64);
+    assert_eq!(target.transport.read_register(Register::Magic), MAGIC);
+}
+
+/// With memory decoding off, the device is gone; with it on again, it is back.
+fn decoding_off(target: &mut Target, function: FunctionAddress) {
+    let command = function.read(&PORTS, COMMAND) & 0xffff;
+    function.write(&PORTS, COMMAND, command & !COMMAND_MEMORY);
+    assert_eq!(target.transport.read_register(Register::Magic), u32::MAX);
+    function.write(&PORTS, COMMAND, u32::MAX);
+    function.write(&PORTS, COMMAND, COMMAND_MEMORY | COMMAND_MASTER);
+    assert_eq!(target.transport.read_register(Register::Magic), MAGIC);
+    target.survived();
+}
+
+fn transport_at(target: &Target, found: Found) -> PciTransport {
+    let control = target.transport.control_area().window;
+    PciTransport::at(found, control).required("the device at another address")
+}
+
+/// BAR 0 may be moved, and is then there and no longer here.
+fn registers_elsewhere(target: &mut Target, found: &Found) {
+    let function = found.function;
+    let address = found.registers + 0x40_0000;
+    function.write(&PORTS, offset(BAR_REGISTERS), address as u32);
+    let moved = transport_at(
+        target,
+        Found {
+            registers: address,
+            ..*found
+        },
+    );
+    assert_eq!(moved.read_register(Register::Magic), MAGIC);
+    assert_eq!(target.transport.read_register(Register::Magic), u32::MAX);
+    function.write(&PORTS, offset(BAR_REGISTERS), found.registers as u32);
+    assert_eq!(target.transport.read_register(Register::Magic), MAGIC);
+    target.survived();
+}
+
+/// BARs over RAM, over each other, at zero, and at the end of the address space.
+fn registers_over_something(target: &mut Target, found: &Found) {
+    let function = found.function;
+    let page = target.machine.ram().window(4096).required("a page of RAM");
+    page.store_u32(0, 0x5afe_5afe).required("in the page");
+    let over_ram = page.as_ptr().as_ptr() as u32;
+    for address in [
+        over_ram,
+        found.doorbells as u32,
+        0,
+        0xffff_f000,
+        0xfee0_0000,
+        0xfec0_0000,
+    ] {
+        function.write(&PORTS, offset(BAR_REGISTERS), address);
+        assert_eq!(page.load_u32(0), Ok(0x5afe_5afe), "RAM must stay RAM");
+        // Whether the device answers there is its business; that it does answer, one way or another, is what counts.
+        let mut word = [0; 4];
+        target
+            .transport
+            .doorbells()
+            .read(0, &mut word)
+            .required("in the BAR");
+        function.write(&PORTS, offset(BAR_REGISTERS), found.registers as u32);
+        assert_eq!(
+            target.transport.read_register(Register::Magic),
+            MAGIC,
+            "after {address:#x}"
+        );
+        target.survived();
+    }
+    function.write(&PORTS, offset(BAR_DOORBELLS), found.registers as u32);
+    function.write(&PORTS, offset(BAR_DOORBELLS), found.doorbells as u32);
+    for high in [0, u32::MAX, 0x8000_0000] {
+        function.write(&PORTS, offset(BAR_APERTURE + 1), high);
+        function.write(
+            &PORTS,
+            offset(BAR_APERTURE + 1),
+            (found.aperture >> 32) as u32,
+        );
+        target.survived();
+    }
+    assert_eq!(target.transport.read_register(Register::Magic), MAGIC);
+}
+
+/// The aperture moves with what is mapped in it.
+fn aperture_elsewhere(target: &mut Target, found: &Found) {
+    let bytes = target.transport.aperture().bytes() as u64;
+    // Its own size lower or higher; the guest's page tables end at 512 GiB.
+    let up = found.aperture + bytes;
+    let address = if up + bytes <= 512 << 30 {
+        up
+    } else {
+        found.aperture - bytes
+    };
+    let function = found.function;
+    {
+        let device = Target::fresh(&target.transport);
+        let memory = device.allocate(4096, MemoryKind::Host).required("a page");
+        let mapping = memory
+            .map_cpu(0, 4096, Access::ReadWrite)
+            .required("mapping");
+        mapping.store_u32(0, 0xfeed_f00d).required("in the page");
+        function.write(&PORTS, offset(BAR_APERTURE + 1), (address >> 32) as u32);
+        function.write(&PORTS, offset(BAR_APERTURE), address as u32);
+        let moved = transport_at(
+            target,
+            Found {
+                aperture: address,
+                ..*found
+            },
+        );
+        let at = mapping.aperture_offset() as usize;
+        assert_eq!(
+            moved.aperture().load_u32(at),
+            Ok(0xfeed_f00d),
+            "memory must move along"
+        );
+        moved
+            .aperture()
+            .store_u32(at, 0xcafe_f00d)
+            .required("in the page");
+        function.write(
+            &PORTS,
+            offset(BAR_APERTURE + 1),
+            (found.aperture >> 32) as u32,
+        );
+        function.write(&PORTS, offset(BAR_APERTURE), found.aperture as u32);
+        assert_eq!(mapping.load_u32(0), Ok(0xcafe_f00d), "and back");
+    }
+    target.survived();
+}
+
+/// Bytes and words, absent functions, and every register of the function overwritten.
+fn odd_configuration_accesses(target: &mut Target, function: FunctionAddress) {
+    PORTS.write(CONFIG_ADDRESS, 1 << 31 | u32::from(function.device) << 11);
+    let vendor = [0, 1].map(|i| PORTS.read_byte(CONFIG_DATA + i));
+    assert_eq!(vendor, causeway_protocol::pci::VENDOR_ID.to_le_bytes());
+    PORTS.write_byte(CONFIG_DATA + 1, 0);
+    PORTS.write_byte(CONFIG_ADDRESS + 1, 0xff);
+    for device in 0..32 {
+        for absent in 1..8 {
+            let absent = FunctionAddress {
+                device,
+                function: absent,
+            };
+            assert_eq!(absent.read(&PORTS, 0), u32::MAX, "an absent function");
+            absent.write(&PORTS, 0x10, 0);
+        }
+    }
+    target.survived();
+    for at in (0x40..=0xfc).step_by(4) {
+        let before = function.read(&PORTS, at);
+        function.write(&PORTS, at, u32::MAX);
+        function.write(&PORTS, at, before);
+    }
+    target.survived();
+}

@@ -1,0 +1,51 @@
+//! The other VMs: compute while one VM attacks, and verify every result.
+
+use causeway_bare::{Machine, Phase, Totals, fetch, figure, println};
+use causeway_guests::{CaseMemory, Pipeline, Required, open, run_case};
+use causeway_kernels::CASES;
+use causeway_protocol::harness::PhasePath;
+
+use crate::DONE;
+
+/// Longest time to go on without a word of the attacker, in nanoseconds.
+const PATIENCE_NS: u64 = 300_000_000_000;
+
+pub fn run(machine: &Machine) {
+    let (_, device) = open(machine);
+    let space = device.create_space().required("an address space");
+    let mut pipeline = Pipeline::new(device, &space, 256);
+    let mut memory = CaseMemory::new(machine);
+    let begin = machine.clock().now_ns();
+    let mut runs = 0;
+    let phase = Phase::begin(PhasePath::Control, "computing beside a hostile guest");
+    while runs < CASES.len() || fetch(DONE, 0).is_none() {
+        run_case(
+            device,
+            &space,
+            &mut pipeline,
+            &mut memory,
+            &CASES[runs % CASES.len()],
+            false,
+        );
+        runs += 1;
+        let elapsed = machine.clock().now_ns() - begin;
+        assert!(
+            elapsed < PATIENCE_NS,
+            "the hostile guest does not come to an end"
+        );
+    }
+    phase.end(Totals {
+        operations: runs as u64,
+        ..Totals::default()
+    });
+    assert!(
+        !device.is_lost(),
+        "another guest's attacks must not reach this one"
+    );
+    figure(
+        "kernels verified beside a hostile guest",
+        runs as f64,
+        "kernels",
+    );
+    println!("witness: {runs} kernels verified beside a hostile guest");
+}
