@@ -18,6 +18,7 @@ pub mod loader;
 pub mod memory;
 pub mod outcome;
 pub mod pci;
+pub mod probe;
 pub mod registers;
 pub mod signals;
 pub mod statistics;

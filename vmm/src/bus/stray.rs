@@ -32,6 +32,20 @@ pub struct StrayCounts {
     pub unclaimed: u64,
 }
 
+impl StrayCounts {
+    /// Their sum.
+    pub fn total(&self) -> u64 {
+        let counts = [
+            self.hole_reads,
+            self.hole_writes,
+            self.refused_writes,
+            self.registers,
+            self.unclaimed,
+        ];
+        counts.into_iter().fold(0, u64::saturating_add)
+    }
+}
+
 impl StrayCounters {
     /// Counts a load.
     pub fn read(&self, address: u64, bytes: usize, device: &str, refusal: Refusal) {
@@ -57,16 +71,7 @@ impl StrayCounters {
 
     /// Their sum.
     pub fn total(&self) -> u64 {
-        let counts = self.counts();
-        [
-            counts.hole_reads,
-            counts.hole_writes,
-            counts.refused_writes,
-            counts.registers,
-            counts.unclaimed,
-        ]
-        .into_iter()
-        .fold(0, u64::saturating_add)
+        self.counts().total()
     }
 
     fn count(

@@ -1,0 +1,226 @@
+//! Trials on the host's KVM with a guest of a dozen bytes: how fast guest code runs at each privilege level,
+//! and what an exit and a doorbell cost. Used by `causeway doctor`.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use causeway_mediator::host::RamError;
+use causeway_protocol::boot::IMAGE_BASE;
+use causeway_protocol::harness::PORT_EXIT;
+use kvm_bindings::{KVM_MAX_CPUID_ENTRIES, kvm_sregs};
+use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};
+use vmm_sys_util::eventfd::EventFd;
+
+use crate::boot::{self, Features};
+use crate::hypervisor::{IoEvents, KvmHypervisor, MemorySlots, Slot};
+use crate::memory::{GuestRam, RamCreateError};
+
+const RAM_BYTES: u64 = 8 << 20;
+/// A guest-physical address without memory.
+const DOORBELL: u32 = 0xe000_0000;
+const ERROR_TEXT: &str = "a trial guest could not be run";
+
+/// Why a trial has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// No guest memory.
+    #[error("{ERROR_TEXT}")]
+    Memory(#[from] RamCreateError),
+    /// The image does not fit (never, unless RAM is tiny).
+    #[error("{ERROR_TEXT}")]
+    Image(#[from] RamError),
+    /// KVM refused something.
+    #[error("{ERROR_TEXT}: {step} failed")]
+    Kvm {
+        /// What was being done.
+        step: &'static str,
+        /// What KVM said.
+        source: io::Error,
+    },
+    /// The guest did something else.
+    #[error("{ERROR_TEXT}: it ended with {0}")]
+    Ended(String),
+}
+
+/// Privilege level of a trial guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Privilege {
+    /// CPL 0.
+    Kernel,
+    /// CPL 3 with IOPL 3.
+    User,
+}
+
+/// Nanoseconds of one iteration of a loop of two instructions, over `iterations`.
+///
+/// # Errors
+/// [`ProbeError`].
+pub fn loop_ns(kvm: &Kvm, privilege: Privilege, iterations: u32) -> Result<f64, ProbeError> {
+    // mov ecx, N; 1: dec ecx; jnz 1b
+    let code = [&[0xb9], &iterations.to_le_bytes()[..], &[0xff, 0xc9, 0x75, 0xfc], &exit_code()[..]].concat();
+    let mut guest = Guest::new(kvm, privilege, &code)?;
+    let start = Instant::now();
+    guest.run_to_port_exit()?;
+    Ok(each_ns(start.elapsed(), iterations))
+}
+
+/// Nanoseconds of one exit to user space and back (a port store), over `exits`.
+///
+/// # Errors
+/// [`ProbeError`].
+pub fn exit_ns(kvm: &Kvm, privilege: Privilege, exits: u32) -> Result<f64, ProbeError> {
+    // mov dx, port; 1: out dx, eax; jmp 1b
+    let port = PORT_EXIT.to_le_bytes();
+    let code = [0x66, 0xba, port[0], port[1], 0xef, 0xeb, 0xfd];
+    let mut guest = Guest::new(kvm, privilege, &code)?;
+    guest.run_to_port_exit()?;
+    let start = Instant::now();
+    for _ in 0..exits {
+        guest.run_to_port_exit()?;
+    }
+    Ok(each_ns(start.elapsed(), exits))
+}
+
+/// Nanoseconds of one doorbell (a store that signals an eventfd inside KVM), over `rings`. Fails if the event did not come.
+///
+/// # Errors
+/// [`ProbeError`].
+pub fn doorbell_ns(kvm: &Kvm, privilege: Privilege, rings: u32) -> Result<f64, ProbeError> {
+    // mov edi, address; mov ecx, N; 1: mov [rdi], eax; dec ecx; jnz 1b
+    let code = [
+        &[0xbf],
+        &DOORBELL.to_le_bytes()[..],
+        &[0xb9],
+        &rings.to_le_bytes()[..],
+        &[0x89, 0x07, 0xff, 0xc9, 0x75, 0xfa],
+        &exit_code()[..],
+    ]
+    .concat();
+    let mut guest = Guest::new(kvm, privilege, &code)?;
+    let event = EventFd::new(libc::EFD_NONBLOCK).map_err(failed("creating an eventfd"))?;
+    guest.hypervisor.register(DOORBELL.into(), &event).map_err(failed("registering an ioeventfd"))?;
+    let start = Instant::now();
+    guest.run_to_port_exit()?;
+    let time = each_ns(start.elapsed(), rings);
+    let signals = event.read().map_err(failed("reading the eventfd"))?;
+    if signals != u64::from(rings) {
+        return Err(ProbeError::Ended(format!("{signals} signals of {rings}")));
+    }
+    Ok(time)
+}
+
+/// Nanoseconds to add and to delete a memory slot of `bytes` bytes, over `slots` of them.
+///
+/// # Errors
+/// [`ProbeError`].
+pub fn slot_ns(kvm: &Kvm, bytes: u64, slots: u32) -> Result<(f64, f64), ProbeError> {
+    let window = causeway_memory::Window::reserve(bytes).map_err(|e| failed("reserving addresses")(io::Error::other(e)))?;
+    let guest = Guest::new(kvm, Privilege::User, &exit_code())?;
+    let (mut adding, mut deleting) = (Duration::ZERO, Duration::ZERO);
+    for _ in 0..slots {
+        let slot = Slot { number: 1, gpa: 1 << 32, host: window.as_ptr().as_ptr() as u64, bytes, read_only: false };
+        let start = Instant::now();
+        // SAFETY: the window outlives the slot, which is deleted below, and holds nothing anybody refers to.
+        #[allow(unsafe_code)]
+        unsafe { guest.hypervisor.set(slot) }.map_err(failed("adding a memory slot"))?;
+        adding += start.elapsed();
+        let start = Instant::now();
+        guest.hypervisor.delete(1).map_err(failed("deleting a memory slot"))?;
+        deleting += start.elapsed();
+    }
+    Ok((each_ns(adding, slots), each_ns(deleting, slots)))
+}
+
+fn each_ns(total: Duration, count: u32) -> f64 {
+    total.as_nanos() as f64 / f64::from(count)
+}
+
+/// mov dx, port; out dx, eax
+fn exit_code() -> [u8; 5] {
+    let port = PORT_EXIT.to_le_bytes();
+    [0x66, 0xba, port[0], port[1], 0xef]
+}
+
+fn failed<E: Into<io::Error>>(step: &'static str) -> impl FnOnce(E) -> ProbeError {
+    move |error| ProbeError::Kvm { step, source: error.into() }
+}
+
+fn kvm_failed(step: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> ProbeError {
+    move |error| ProbeError::Kvm { step, source: io::Error::from_raw_os_error(error.errno()) }
+}
+
+/// Fields are dropped in order: the virtual CPU and the VM go before the memory they map.
+struct Guest {
+    vcpu: VcpuFd,
+    hypervisor: KvmHypervisor,
+    _vm: Arc<VmFd>,
+    _ram: GuestRam,
+}
+
+impl Guest {
+    fn new(kvm: &Kvm, privilege: Privilege, code: &[u8]) -> Result<Self, ProbeError> {
+        let ram = GuestRam::new("trial", RAM_BYTES, false)?;
+        let vm = Arc::new(kvm.create_vm().map_err(kvm_failed("creating a VM"))?);
+        let hypervisor = KvmHypervisor::new(Arc::clone(&vm));
+        for (number, region) in (0..).zip(ram.regions()) {
+            let host = region.host().as_ptr() as u64;
+            let slot = Slot { number, gpa: region.base(), host, bytes: region.bytes(), read_only: false };
+            // SAFETY: the RAM is kept beside the VM, is dropped after it, and is only ever copied from and to.
+            #[allow(unsafe_code)]
+            unsafe { hypervisor.set(slot) }.map_err(failed("adding a memory slot"))?;
+        }
+        let cpuid = kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES).map_err(kvm_failed("asking for CPUID"))?;
+        let features = Features::of(&cpuid);
+        boot::write_tables(&ram, features)?;
+        ram.write(IMAGE_BASE, code)?;
+        let vcpu = vm.create_vcpu(0).map_err(kvm_failed("creating a virtual CPU"))?;
+        vcpu.set_cpuid2(&cpuid).map_err(kvm_failed("setting CPUID"))?;
+        let sregs = vcpu.get_sregs().map_err(kvm_failed("reading system registers"))?;
+        let sregs = at_level(boot::system_registers(sregs, features), privilege);
+        vcpu.set_sregs(&sregs).map_err(kvm_failed("setting system registers"))?;
+        vcpu.set_regs(&boot::registers(IMAGE_BASE, 0)).map_err(kvm_failed("setting registers"))?;
+        Ok(Self { vcpu, hypervisor, _vm: vm, _ram: ram })
+    }
+
+    fn run_to_port_exit(&mut self) -> Result<(), ProbeError> {
+        loop {
+            match self.vcpu.run() {
+                Ok(VcpuExit::IoOut(PORT_EXIT, _)) => return Ok(()),
+                Ok(other) => return Err(ProbeError::Ended(format!("{other:?}"))),
+                Err(e) if e.errno() == libc::EINTR => {}
+                Err(e) => return Err(kvm_failed("running")(e)),
+            }
+        }
+    }
+}
+
+fn at_level(mut sregs: kvm_sregs, privilege: Privilege) -> kvm_sregs {
+    if privilege == Privilege::Kernel {
+        (sregs.cs.selector, sregs.cs.dpl) = (0x08, 0);
+        (sregs.ss.selector, sregs.ss.dpl) = (0x10, 0);
+    }
+    sregs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trials_run_at_both_levels_and_every_doorbell_arrives() {
+        let kvm = match crate::kvm::open() {
+            Ok(kvm) => kvm,
+            Err(e) => {
+                assert!(std::env::var_os("CAUSEWAY_REQUIRE_KVM").is_none(), "{e}");
+                eprintln!("skipped: no KVM: {e}");
+                return;
+            }
+        };
+        assert!(loop_ns(&kvm, Privilege::User, 1_000_000).unwrap() > 0.0);
+        loop_ns(&kvm, Privilege::Kernel, 100).unwrap();
+        assert!(exit_ns(&kvm, Privilege::User, 10).unwrap() > 0.0);
+        doorbell_ns(&kvm, Privilege::User, 100).unwrap();
+        slot_ns(&kvm, 2 << 20, 2).unwrap();
+    }
+}
