@@ -1,0 +1,5 @@
+//! Harnesses: how fuzzed bytes reach a decoder, and what must hold afterwards.
+
+pub mod control;
+pub mod packets;
+pub mod seeded;
