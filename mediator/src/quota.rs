@@ -34,6 +34,10 @@ impl Default for Quota {
     }
 }
 
+/// Guest RAM that a session may register, in bytes. Registering costs no memory but host addresses, of
+/// which a process has 128 TiB for all its sessions.
+const REGISTERED_BYTES_MAX: u64 = 1 << 40;
+
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resource {
@@ -42,13 +46,14 @@ pub(crate) enum Resource {
     Allocations,
     CommandBuffers,
     Objects,
+    RegisteredBytes,
 }
 
 /// What a session has. Charges hold on to it, and may outlive the session.
 #[derive(Debug)]
 pub(crate) struct Account {
     quota: Quota,
-    used: [AtomicU64; 5],
+    used: [AtomicU64; 6],
     peak_memory_bytes: AtomicU64,
 }
 
@@ -104,6 +109,7 @@ impl Account {
             Resource::Allocations => u64::from(self.quota.allocations),
             Resource::CommandBuffers => u64::from(self.quota.command_buffers),
             Resource::Objects => u64::from(self.quota.objects),
+            Resource::RegisteredBytes => REGISTERED_BYTES_MAX,
         }
     }
 
@@ -111,7 +117,7 @@ impl Account {
         let free_mib = u32::try_from((limit - used.min(limit)) >> 20).unwrap_or(u32::MAX);
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
         match resource {
-            Resource::MemoryBytes | Resource::ModuleBytes => {
+            Resource::MemoryBytes | Resource::ModuleBytes | Resource::RegisteredBytes => {
                 Refusal::with(Status::QuotaBytes, free_mib)
             }
             Resource::Allocations => Refusal::with(Status::QuotaAllocations, limit),

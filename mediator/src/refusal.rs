@@ -1,5 +1,7 @@
 //! Why a message failed, as the guest hears it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use causeway_protocol::message::Status;
 
 use crate::backend::BackendError;
@@ -36,10 +38,12 @@ impl From<Status> for Refusal {
 impl From<BackendError> for Refusal {
     fn from(error: BackendError) -> Self {
         // A guest runs out of memory as often as it likes; a failing back end is the operator's concern.
-        match error.status {
-            Status::BackEnd => log::warn!("back end: {error}{}", cause(&error)),
-            _ => log::debug!("back end: {error}{}", cause(&error)),
-        }
+        static FAILURES: AtomicU64 = AtomicU64::new(0);
+        let level = match error.status {
+            Status::BackEnd => warn_at_first(&FAILURES),
+            _ => log::Level::Debug,
+        };
+        log::log!(level, "back end: {error}{}", cause(&error));
         Self::new(error.status)
     }
 }
@@ -55,6 +59,17 @@ impl From<RamError> for Refusal {
     fn from(error: RamError) -> Self {
         log::debug!("{error}");
         Self::new(Status::BadRange)
+    }
+}
+
+/// The level at which something is logged that a guest can bring about at will: the first few times it
+/// is a warning. Counts up.
+pub(crate) fn warn_at_first(times: &AtomicU64) -> log::Level {
+    const WARNINGS: u64 = 8;
+    if times.fetch_add(1, Ordering::Relaxed) < WARNINGS {
+        log::Level::Warn
+    } else {
+        log::Level::Debug
     }
 }
 

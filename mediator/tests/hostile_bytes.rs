@@ -17,12 +17,14 @@ mod packets;
 #[allow(dead_code, reason = "shared with other tests, which use all of it")]
 mod seeded;
 
-use causeway_protocol::message::{Header, OPCODES};
+use std::collections::BTreeMap;
+
+use causeway_protocol::message::{Header, OPCODES, Opcode, PREVIOUS};
 use causeway_protocol::packet::{self, CopyRange, Fence, Fill, Launch, UNIT_BYTES};
 use control::{Control, message};
 use packets::Packets;
 use seeded::Random;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Batches that one session lives through.
 const BATCHES: u64 = 500;
@@ -41,27 +43,80 @@ impl Drop for Input {
     }
 }
 
-/// A message whose body has a few fields set, mostly to numbers like handles, sizes and addresses in use.
-fn random_message(random: &mut Random) -> Vec<u8> {
+/// What the session has handed out, so that later messages can name it.
+#[derive(Default)]
+struct Names {
+    handles: Vec<u32>,
+    addresses: Vec<u64>,
+    /// Messages that succeeded, by opcode.
+    succeeded: BTreeMap<&'static str, u64>,
+}
+
+impl Names {
+    /// Reads the replies in a batch that was executed.
+    fn learn(&mut self, mut batch: &[u8]) {
+        while let Ok((header, _)) = Header::read_from_prefix(batch) {
+            let (Some(opcode), Some(body)) = (
+                Opcode::from_wire(header.opcode),
+                batch.get(size_of::<Header>()..),
+            ) else {
+                return;
+            };
+            if header.status == 0 && header.detail == 0 {
+                *self.succeeded.entry(opcode.name()).or_default() += 1;
+                let word = u64::read_from_prefix(body).map_or(0, |(word, _)| word);
+                match opcode {
+                    Opcode::MapGpu | Opcode::MapCpu => remember(&mut self.addresses, word),
+                    _ => remember(&mut self.handles, word as u32),
+                }
+            }
+            let Some(rest) = batch.get((header.length as usize).max(1)..) else {
+                return;
+            };
+            batch = rest;
+        }
+    }
+}
+
+/// Keeps the last few.
+fn remember<T>(known: &mut Vec<T>, new: T) {
+    known.push(new);
+    if known.len() > 12 {
+        known.remove(0);
+    }
+}
+
+/// A message whose fields are names in use, sizes, rights and zeros more often than not.
+fn random_message(random: &mut Random, names: &Names) -> Vec<u8> {
     let mut bytes = message(*random.pick(OPCODES));
     let body = &mut bytes[size_of::<Header>()..];
-    for field in body.chunks_exact_mut(4).take(10) {
+    for field in body.chunks_exact_mut(8).take(6) {
         let value = match random.word() % 8 {
-            0..=2 => continue,
-            3 | 4 => random.word() % 40,
-            5 => 4096 * (random.word() % 64),
-            6 => *random.pick(&[1, 3, 0xffff_ffff, 0xffff_fffe, 0x1_0000]),
-            _ => random.tricky(),
+            0 | 1 => 0,
+            2 if !names.addresses.is_empty() => *random.pick(&names.addresses),
+            3 => 4096 << (random.word() % 10),
+            4 if random.once_in(8) => random.tricky(),
+            _ => u64::from(half(random, names)) << 32 | u64::from(half(random, names)),
         };
-        field.copy_from_slice(&(value as u32).to_le_bytes());
+        field.copy_from_slice(&value.to_le_bytes());
     }
     bytes
 }
 
-fn random_batch(random: &mut Random) -> Vec<u8> {
+/// What a field of 32 bits may hold.
+fn half(random: &mut Random, names: &Names) -> u32 {
+    match random.word() % 8 {
+        0..=2 if !names.handles.is_empty() => *random.pick(&names.handles),
+        3 => PREVIOUS,
+        4 | 5 => *random.pick(&[0, 1, 2, 3, 8]),
+        _ => 0,
+    }
+}
+
+fn random_batch(random: &mut Random, names: &Names) -> Vec<u8> {
     let mut batch = Vec::new();
     for _ in 0..=random.below(4) {
-        batch.extend(random_message(random));
+        batch.extend(random_message(random, names));
     }
     if random.once_in(8) {
         let at = random.below(batch.len());
@@ -76,16 +131,22 @@ fn random_batch(random: &mut Random) -> Vec<u8> {
 #[test]
 fn control_batches() {
     let seed = seeded::seed();
-    let mut control = Control::new();
-    for index in 0..seeded::input_count(20_000) {
+    let count = seeded::input_count(20_000);
+    let (mut control, mut names) = (Control::new(), Names::default());
+    for index in 0..count {
         let input = Input { seed, index };
-        control.execute(&mut random_batch(&mut Random::of_input(seed, index)));
+        let mut batch = random_batch(&mut Random::of_input(seed, index), &names);
+        control.execute(&mut batch);
+        names.learn(&batch);
         if index % BATCHES == BATCHES - 1 {
             std::mem::take(&mut control).finish();
+            names.handles.clear();
         }
         drop(input);
     }
     control.finish();
+    // Inputs that are all refused at once would test nothing.
+    eprintln!("{:?}", names.succeeded);
 }
 
 fn random_address(random: &mut Random, packets: &Packets) -> u64 {

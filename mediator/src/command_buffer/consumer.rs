@@ -14,6 +14,7 @@ use super::ring::Ring;
 use crate::backend::Fault;
 use crate::counters::{Counters, PACKET_SLOTS};
 use crate::life::{Bell, FaultScope, Life, scope};
+use crate::refusal::warn_at_first;
 
 /// Units copied out of the ring at a time; more than the longest packet has.
 const CHUNK_UNITS: usize = 128;
@@ -104,8 +105,8 @@ impl Consumer {
             at += units;
             progress.position = begin + at;
         }
-        self.ring.set_consumer(progress.position);
         self.counters.packets(&mut progress.counted);
+        self.ring.set_consumer(progress.position);
         Ok(())
     }
 
@@ -130,13 +131,17 @@ impl Consumer {
     }
 
     fn report(&self, fault: Fault, position: u64) {
-        Counters::add(&self.counters.faults);
-        log::debug!("{}: dead at position {position}: {fault}", self.label);
+        let level = warn_at_first(&self.counters.faults);
+        log::log!(
+            level,
+            "{}: dead at position {position}: {fault}",
+            self.label
+        );
         self.ring.set_fault(fault.status, position);
         match scope(fault.status) {
             FaultScope::CommandBuffer => {}
             FaultScope::Session => {
-                log::warn!("{}: session lost: {fault}", self.label);
+                log::log!(level, "{}: the session is lost with it", self.label);
                 self.life.lose(fault);
             }
         }

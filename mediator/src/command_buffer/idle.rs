@@ -8,15 +8,18 @@ use super::ring::Ring;
 use crate::counters::Counters;
 use crate::life::Bell;
 
-/// Shortest and longest spin. Sleeping and being rung for costs the guest an exit; spinning costs the host CPU.
+/// Shortest and longest spin, in this thread's CPU time. Sleeping and being rung for costs the guest an
+/// exit; spinning costs the host CPU. Where others want the CPU, a spin gets little of it and so goes on
+/// for longer: the guest that is about to write the next packet may be one of them.
 const SPIN_MIN: Duration = Duration::from_micros(20);
 const SPIN_MAX: Duration = Duration::from_micros(2500);
-/// From here on, a spin gives way to other threads that want this CPU, the guest's among them.
-const SPIN_POLITELY: Duration = Duration::from_micros(20);
+/// Longest spin on the clock on the wall.
+const SPIN_WALL_MAX: Duration = Duration::from_millis(50);
 /// Looks at the ring between two looks at the clock.
 const LOOKS: u32 = 64;
 
-/// How long to spin, learned: work that came while spinning makes the next spin longer, a sleep makes it shorter.
+/// How long to spin, learned (the idea is that of KVM's halt polling): work that came while spinning, or
+/// soon after, makes the next spin longer; a long sleep makes it shorter.
 pub(super) struct Idle {
     budget: Duration,
 }
@@ -36,30 +39,51 @@ impl Idle {
             return;
         }
         Counters::add(&counters.sleeps);
+        let begun = Instant::now();
         bell.sleep();
         if !bell.stopped() {
             Counters::add(&counters.wakeups);
         }
-        self.budget = (self.budget / 2).max(SPIN_MIN);
+        // A longer spin would have caught what came soon; what came late was not worth spinning for.
+        self.budget = if begun.elapsed() < SPIN_MAX {
+            (self.budget * 2).min(SPIN_MAX)
+        } else {
+            (self.budget / 2).max(SPIN_MIN)
+        };
     }
 
     /// Looks until `found`, or the budget is spent.
     fn spin(&self, found: impl Fn() -> bool) -> bool {
         let begun = Instant::now();
-        loop {
-            for _ in 0..LOOKS {
-                if found() {
-                    return true;
-                }
-                std::hint::spin_loop();
-            }
-            let elapsed = begun.elapsed();
-            if elapsed >= self.budget {
-                return false;
-            }
-            if elapsed >= SPIN_POLITELY {
-                std::thread::yield_now();
+        while begun.elapsed() < SPIN_MIN {
+            if look(&found) {
+                return true;
             }
         }
+        let left = self.budget - SPIN_MIN;
+        let cpu_begun = thread_cpu_time();
+        while !left.is_zero() && begun.elapsed() < SPIN_WALL_MAX {
+            if look(&found) {
+                return true;
+            }
+            if thread_cpu_time().saturating_sub(cpu_begun) >= left {
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        false
     }
+}
+
+/// Looks some times in a row.
+fn look(found: &impl Fn() -> bool) -> bool {
+    (0..LOOKS).any(|_| {
+        std::hint::spin_loop();
+        found()
+    })
+}
+
+fn thread_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }

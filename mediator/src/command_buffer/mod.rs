@@ -6,7 +6,7 @@ mod idle;
 mod packet;
 mod ring;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::host::Host;
 use crate::life::{Bell, Life};
 use crate::object::SharedSpace;
 use crate::quota::Charge;
-use crate::refusal::{Refusal, cause};
+use crate::refusal::{Refusal, warn_at_first};
 use crate::session::Inner;
 use consumer::Consumer;
 use execute::Executor;
@@ -141,10 +141,9 @@ impl Drop for CommandBuffer {
 }
 
 fn no_memory(what: &str, error: &std::io::Error) -> Refusal {
-    log::warn!(
-        "cannot have {what} for a command buffer: {error}{}",
-        cause(error)
-    );
+    static FAILURES: AtomicU64 = AtomicU64::new(0);
+    let level = warn_at_first(&FAILURES);
+    log::log!(level, "cannot have {what} for a command buffer: {error}");
     Refusal::new(Status::NoMemory)
 }
 

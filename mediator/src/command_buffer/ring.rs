@@ -28,7 +28,7 @@ impl Ring {
         let mapping = shared
             .map(base + offset, bytes, Access::ReadWrite)
             .map_err(|e| {
-                log::warn!("cannot map a command buffer: {e}{}", cause(&e));
+                log::debug!("cannot map a command buffer: {e}{}", cause(&e));
                 Refusal::new(Status::NoMemory)
             })?;
         let ring = Self { mapping, units };

@@ -44,8 +44,12 @@ impl Inner {
         }
         let life = self.life();
         let slot = self.account.charge(Resource::Allocations, 1)?;
+        let charge = self
+            .account
+            .charge(Resource::RegisteredBytes, request.length)?;
         let (ram, offset) = self.host.ram(request.address, request.length)?;
         let memory = self.backend.register_ram(ram, offset, request.length)?;
+        let memory = ChargedMemory::attach(memory, charge);
         self.own(&life, memory, Material::GuestRam, slot)
     }
 
