@@ -1,7 +1,9 @@
 //! State of a bare virtual CPU, and the tables in guest memory that go with it.
 //!
 //! Guest code starts in 64-bit mode at CPL 3 and IOPL 3, as [`causeway_protocol::boot`] promises. CPL 3
-//! because a KVM by software runs only that at full speed; IOPL 3 so that port I/O works all the same.
+//! because a KVM by software runs only that at full speed; IOPL 3 so that port I/O works all the same. The task
+//! state segment permits all ports as well: PVM (Linux 6.18) forgets the IOPL of a virtual CPU that was scheduled
+//! out, and port I/O would then fault.
 //! The interrupt descriptor table is empty: any exception ends in a triple fault, which the VMM reports.
 //!
 //! | guest-physical | what |
@@ -331,6 +333,19 @@ mod tests {
             assert_eq!(descriptor >> 47 & 1, 1, "present");
         }
         assert_eq!(registers(0x10_0000, 2).rflags, 0x3002);
+    }
+
+    #[test]
+    fn every_port_is_permitted_by_the_task_state() {
+        let ram = GuestRam::new("test", 8 << 20, false).unwrap();
+        write_tables(&ram, WITH_GIB).unwrap();
+        let tr = system_registers(kvm_sregs::default(), WITH_GIB).tr;
+        let mut task = vec![0; tr.limit as usize + 1];
+        ram.read(tr.base, &mut task).unwrap();
+        let bitmap = usize::from(u16::from_le_bytes([task[102], task[103]]));
+        assert!(task[bitmap..bitmap + 8192].iter().all(|byte| *byte == 0));
+        assert_eq!(task[bitmap + 8192..], [0xff]);
+        assert!(tr.base + u64::from(tr.limit) < BOOT_PAGE);
     }
 
     #[test]
