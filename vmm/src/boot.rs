@@ -123,7 +123,7 @@ pub fn write_tables(ram: &GuestRam, features: Features) -> Result<(), RamError> 
 
 /// 512 entries that map consecutive pages of `1 << shift` bytes from `base` on, one to one.
 fn identity(base: u64, shift: u32) -> [u64; 512] {
-    std::array::from_fn(|i| base + ((i as u64) << shift) | PRESENT_WRITABLE_USER | LARGE)
+    std::array::from_fn(|i| (base + ((i as u64) << shift)) | PRESENT_WRITABLE_USER | LARGE)
 }
 
 /// Writes the boot page.

@@ -2,8 +2,12 @@
 //!
 //! A mark is one store to a port, hence one exit. The mark that begins a phase is counted before the first
 //! sample is taken. The mark that ends it lies inside the interval: that one exit is subtracted from KVM's
-//! `io_exits` and from the VMM's own count. KVM's `exits` stays as KVM gives it, the mark included, because
-//! hosts differ in how many exits of the hardware a port access takes.
+//! `io_exits` (from `insn_emulation` on a KVM by software, which emulates port accesses and counts them there)
+//! and from the VMM's own count. KVM's `exits` stays as KVM gives it, the mark included, because hosts differ
+//! in how many exits of the hardware a port access takes.
+//!
+//! With several virtual CPUs, an exit that another of them is in the middle of at a mark is on one side of it
+//! for KVM and on the other for the VMM: the two counts may then differ by one for each other virtual CPU.
 //!
 //! The duration runs from after the first sample to before the second, so it contains the return to the
 //! guest and one exit, and no sampling.
@@ -215,7 +219,12 @@ mod tests {
 
     #[test]
     fn the_closing_mark_is_taken_from_where_this_kvm_counts_it() {
-        let counts = |io, emulated| BTreeMap::from([(KVM_IO_EXITS.to_owned(), io), (KVM_EMULATIONS.to_owned(), emulated)]);
+        let counts = |io, emulated| {
+            BTreeMap::from([
+                (KVM_IO_EXITS.to_owned(), io),
+                (KVM_EMULATIONS.to_owned(), emulated),
+            ])
+        };
         for (before, after) in [((3, 5), (2, 5)), ((0, 5), (0, 4)), ((0, 0), (0, 0))] {
             let mut kvm = counts(before.0, before.1);
             without_mark(&mut kvm);

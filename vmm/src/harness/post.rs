@@ -65,7 +65,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
-    const RUN: AtomicBool = AtomicBool::new(false);
+    static RUN: AtomicBool = AtomicBool::new(false);
 
     #[test]
     fn letters_stay_until_replaced() {
