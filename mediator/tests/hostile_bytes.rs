@@ -27,7 +27,7 @@ use seeded::Random;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Batches that one session lives through.
-const BATCHES: u64 = 500;
+const BATCHES: u64 = 200;
 
 /// Names the input if the thread panics.
 struct Input {
@@ -43,11 +43,63 @@ impl Drop for Input {
     }
 }
 
-/// What the session has handed out, so that later messages can name it.
+/// What a field of a request wants.
+#[derive(Clone, Copy)]
+enum Field {
+    /// 32 bits: a handle of the kind that this opcode creates.
+    Of(Opcode),
+    /// 32 bits: access rights.
+    Access,
+    /// 32 bits: a small number.
+    Small,
+    /// 32 bits: zero, most of the time.
+    Reserved,
+    /// 64 bits: a size, at most a few MiB.
+    Size,
+    /// 64 bits: zero, most of the time.
+    Zero,
+    /// 64 bits: where something is mapped.
+    Address,
+    /// 32 bytes that an export gave.
+    Token,
+}
+
+/// The fields of an opcode's request, in order.
+fn fields(opcode: Opcode) -> &'static [Field] {
+    use Field::{Access, Address, Of, Reserved, Size, Small, Token, Zero};
+    const SPACE: Field = Of(Opcode::CreateSpace);
+    const MEMORY: Field = Of(Opcode::Allocate);
+    const MODULE: Field = Of(Opcode::LoadModule);
+    match opcode {
+        Opcode::Hello => &[Small],
+        Opcode::QueryAttributes | Opcode::QueryFault | Opcode::CreateSpace => &[],
+        Opcode::DestroySpace => &[SPACE],
+        Opcode::Allocate => &[Size, Small],
+        Opcode::Free => &[MEMORY],
+        Opcode::MapGpu => &[SPACE, MEMORY, Zero, Size, Zero, Access],
+        Opcode::UnmapGpu => &[SPACE, Reserved, Address],
+        Opcode::UnmapCpu => &[Zero, Address],
+        Opcode::MapCpu => &[MEMORY, Access, Zero, Size],
+        Opcode::SetAccess => &[SPACE, Access, Address],
+        Opcode::Export => &[MEMORY, Access],
+        Opcode::Import => &[Token, Access],
+        Opcode::Revoke => &[Token],
+        Opcode::LoadModule => &[SPACE, Small, Zero, Size, Zero],
+        Opcode::UnloadModule => &[MODULE],
+        Opcode::GetFunction => &[MODULE, Small, Size],
+        Opcode::CreateCommandBuffer => &[SPACE, MEMORY, Zero, Size],
+        Opcode::DestroyCommandBuffer => &[Of(Opcode::CreateCommandBuffer)],
+        Opcode::RegisterRam => &[Zero, Size],
+        Opcode::Wait => &[SPACE, Reserved, Address, Zero, Size],
+    }
+}
+
+/// What the session has handed out lately, so that later messages can name it.
 #[derive(Default)]
 struct Names {
-    handles: Vec<u32>,
+    handles: BTreeMap<&'static str, Vec<u32>>,
     addresses: Vec<u64>,
+    tokens: Vec<[u8; 32]>,
     /// Messages that succeeded, by opcode.
     succeeded: BTreeMap<&'static str, u64>,
 }
@@ -55,20 +107,10 @@ struct Names {
 impl Names {
     /// Reads the replies in a batch that was executed.
     fn learn(&mut self, mut batch: &[u8]) {
-        while let Ok((header, _)) = Header::read_from_prefix(batch) {
-            let (Some(opcode), Some(body)) = (
-                Opcode::from_wire(header.opcode),
-                batch.get(size_of::<Header>()..),
-            ) else {
-                return;
-            };
-            if header.status == 0 && header.detail == 0 {
+        while let Ok((header, body)) = Header::read_from_prefix(batch) {
+            if let (Some(opcode), 0) = (Opcode::from_wire(header.opcode), header.status) {
                 *self.succeeded.entry(opcode.name()).or_default() += 1;
-                let word = u64::read_from_prefix(body).map_or(0, |(word, _)| word);
-                match opcode {
-                    Opcode::MapGpu | Opcode::MapCpu => remember(&mut self.addresses, word),
-                    _ => remember(&mut self.handles, word as u32),
-                }
+                self.learn_reply(opcode, body);
             }
             let Some(rest) = batch.get((header.length as usize).max(1)..) else {
                 return;
@@ -76,40 +118,70 @@ impl Names {
             batch = rest;
         }
     }
+
+    fn learn_reply(&mut self, opcode: Opcode, body: &[u8]) {
+        let word = u64::read_from_prefix(body).map_or(0, |(word, _)| word);
+        match opcode {
+            Opcode::MapGpu | Opcode::MapCpu => remember(&mut self.addresses, word),
+            Opcode::Export => {
+                let token = <[u8; 32]>::read_from_prefix(body);
+                remember(&mut self.tokens, token.map_or([0; 32], |(token, _)| token));
+            }
+            _ => {
+                // Ranges of RAM and imports are memory too.
+                let memory = matches!(opcode, Opcode::Import | Opcode::RegisterRam);
+                let kind = if memory { Opcode::Allocate } else { opcode };
+                remember(self.handles.entry(kind.name()).or_default(), word as u32);
+            }
+        }
+    }
 }
 
 /// Keeps the last few.
 fn remember<T>(known: &mut Vec<T>, new: T) {
     known.push(new);
-    if known.len() > 12 {
+    if known.len() > 6 {
         known.remove(0);
     }
 }
 
-/// A message whose fields are names in use, sizes, rights and zeros more often than not.
+/// A message whose fields mostly hold what they should; now and then one holds anything.
 fn random_message(random: &mut Random, names: &Names) -> Vec<u8> {
-    let mut bytes = message(*random.pick(OPCODES));
-    let body = &mut bytes[size_of::<Header>()..];
-    for field in body.chunks_exact_mut(8).take(6) {
-        let value = match random.word() % 8 {
-            0 | 1 => 0,
-            2 if !names.addresses.is_empty() => *random.pick(&names.addresses),
-            3 => 4096 << (random.word() % 10),
-            4 if random.once_in(8) => random.tricky(),
-            _ => u64::from(half(random, names)) << 32 | u64::from(half(random, names)),
-        };
-        field.copy_from_slice(&value.to_le_bytes());
+    let opcode = *random.pick(OPCODES);
+    let mut bytes = message(opcode);
+    let mut body = &mut bytes[size_of::<Header>()..];
+    for field in fields(opcode) {
+        let value = random_field(random, names, *field);
+        let (place, rest) = body.split_at_mut(value.len());
+        place.copy_from_slice(&value);
+        body = rest;
     }
     bytes
 }
 
-/// What a field of 32 bits may hold.
-fn half(random: &mut Random, names: &Names) -> u32 {
-    match random.word() % 8 {
-        0..=2 if !names.handles.is_empty() => *random.pick(&names.handles),
-        3 => PREVIOUS,
-        4 | 5 => *random.pick(&[0, 1, 2, 3, 8]),
-        _ => 0,
+fn random_field(random: &mut Random, names: &Names, field: Field) -> Vec<u8> {
+    let odd = random.once_in(12).then(|| random.tricky());
+    let narrow = |usual: u32| odd.map_or(usual, |odd| odd as u32).to_le_bytes().to_vec();
+    let wide = |usual: u64| odd.unwrap_or(usual).to_le_bytes().to_vec();
+    match field {
+        Field::Of(opcode) => {
+            let known = names.handles.get(opcode.name());
+            let known = known.map(|handles| *random.pick(handles));
+            narrow(if random.once_in(4) {
+                PREVIOUS
+            } else {
+                known.unwrap_or(PREVIOUS)
+            })
+        }
+        Field::Access => narrow(*random.pick(&[0, 1, 3])),
+        Field::Small => narrow(*random.pick(&[0, 0, 1, 2, 8])),
+        Field::Reserved => narrow(0),
+        Field::Size => wide(*random.pick(&[8, 107, 4096, 8192, 20_480, 69_632, 1 << 20])),
+        Field::Zero => wide(0),
+        Field::Address if names.addresses.is_empty() => wide(0),
+        Field::Address => wide(*random.pick(&names.addresses)),
+        Field::Token if names.tokens.is_empty() => vec![0; 32],
+        Field::Token => random.pick(&names.tokens).to_vec(),
     }
 }
 
@@ -141,12 +213,21 @@ fn control_batches() {
         if index % BATCHES == BATCHES - 1 {
             std::mem::take(&mut control).finish();
             names.handles.clear();
+            names.addresses.clear();
         }
         drop(input);
     }
     control.finish();
-    // Inputs that are all refused at once would test nothing.
-    eprintln!("{:?}", names.succeeded);
+    // Inputs that are all refused would test little.
+    for opcode in OPCODES {
+        let succeeded = names.succeeded.get(opcode.name()).copied().unwrap_or(0);
+        let wanted = count / 5000;
+        let name = opcode.name();
+        assert!(
+            succeeded >= wanted,
+            "`{name}` succeeded {succeeded} times, not {wanted}"
+        );
+    }
 }
 
 fn random_address(random: &mut Random, packets: &Packets) -> u64 {
