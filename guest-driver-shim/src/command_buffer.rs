@@ -10,7 +10,7 @@ use crate::control::operation;
 use crate::device::Device;
 use crate::error::{CommandBufferError, Refusal, SubmitError, WaitError};
 use crate::fence::{Fence, Patience};
-use crate::memory::{Allocation, CpuMapping};
+use crate::memory::{Allocation, CpuMapping, PAGE_BYTES};
 use crate::module::Parameters;
 use crate::producer::{Producer, Unit};
 use crate::space::AddressSpace;
@@ -63,6 +63,7 @@ impl<'d> CommandBuffer<'d> {
         let memory = Allocation::from_reply(device, &allocated.map_err(failed)?);
         let (address, reply) = made.map_err(failed)?;
         let mapping = CpuMapping::at(device, address.address, length).map_err(failed)?;
+        touch(&mapping);
         let Some(ring) = RingWindow::new(*mapping.window()) else {
             unreachable!("the mapping has the size of a ring and begins on a page");
         };
@@ -322,6 +323,15 @@ fn fence_unit(opcode: Opcode, address: u64, value: u64) -> Unit {
         value,
         reserved: [0; 5]
     })
+}
+
+/// Touches every page of a fresh ring, so that submission meets no first-touch faults. It holds zeroes already.
+fn touch(mapping: &CpuMapping<'_>) {
+    for offset in (ring::HEADER_BYTES..mapping.window().bytes() as u64).step_by(PAGE_BYTES as usize)
+    {
+        // In range by construction.
+        let _ = mapping.store_u64(offset as usize, 0);
+    }
 }
 
 type Made = (message::AddressReply, message::CommandBufferReply);

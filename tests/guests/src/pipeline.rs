@@ -33,6 +33,8 @@ impl<'d> Pipeline<'d> {
         let commands = CommandBuffer::new(space, units).required("a command buffer");
         let gate = memory.fence(0).required("the gate");
         let done = memory.fence(64).required("the fence");
+        // The first touch of the page, so that no phase has it.
+        gate.store(0);
         Self {
             commands,
             memory,
@@ -57,9 +59,9 @@ impl<'d> Pipeline<'d> {
         self.gate.store(self.armed);
     }
 
-    /// Lets the device pass all armed gates but the last.
-    pub fn open_but_last(&self) {
-        self.gate.store(self.armed - 1);
+    /// Lets the device pass all armed gates but the last `closed`.
+    pub fn open_but(&self, closed: u64) {
+        self.gate.store(self.armed.saturating_sub(closed));
     }
 
     /// Has the device release the fence behind what has been written, and makes all of it visible.

@@ -88,11 +88,11 @@ fn lengths(target: &mut Target) {
 
 fn addresses(target: &mut Target) {
     let home = target.transport.control_area().address;
-    let boot = *target.machine.boot();
+    let beyond = target.beyond_ram();
     let found = *target.transport.found();
     let outside = [
-        boot.ram_low_end,
-        boot.ram_low_end - 8,
+        beyond,
+        beyond - 8,
         found.registers,
         found.aperture,
         found.doorbells,

@@ -265,7 +265,7 @@ fn sharing(target: &mut Target, device: &Device<'_>, allocation: u32) {
 
 fn guest_ram(target: &mut Target, device: &Device<'_>) {
     use Status::{BadAlignment, BadRange};
-    let ram_end = target.machine.boot().ram_low_end;
+    let ram_end = target.beyond_ram();
     let found = *target.transport.found();
     let cases = [
         (1, 4096, BadAlignment),
@@ -478,11 +478,12 @@ pub fn handles(target: &mut Target) {
         "a handle must not come round at once"
     );
     no_such(target, Opcode::Free, handle);
-    let bogus = message::GetFunction {
+    let mut bogus = message::GetFunction {
         module: memory,
         name_bytes: 1,
-        name: [b'x'; 512],
+        name: [0; 512],
     };
+    bogus.name[0] = b'x';
     refuse::<operation::GetFunction>(target, &device, &bogus, Status::BadHandle);
 }
 

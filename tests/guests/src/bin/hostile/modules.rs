@@ -33,7 +33,7 @@ pub fn attack(target: &mut Target) {
 
 /// Images and logs where there is no RAM.
 fn ranges(target: &mut Target, space: &AddressSpace<'_>) {
-    let end = target.machine.boot().ram_low_end;
+    let end = target.beyond_ram();
     let images = [
         RamRange {
             address: end,

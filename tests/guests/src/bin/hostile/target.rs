@@ -36,6 +36,12 @@ impl Target {
         self.attacks += 1;
     }
 
+    /// An address from which on there is no low RAM. RAM may end a little before: a machine whose CPU lacks large
+    /// pages keeps the page tables of this guest behind the RAM that the boot page counts, and those are no target.
+    pub fn beyond_ram(&self) -> u64 {
+        self.machine.boot().ram_low_end + (2 << 20)
+    }
+
     /// Stray accesses so far, as the device counts them.
     pub fn strays(&self) -> u32 {
         self.transport.read_register(Register::StrayCount)

@@ -71,7 +71,7 @@ fn by_spinning(
             .required("launching");
         let value = pipeline.finish();
         pipeline.arm();
-        pipeline.open_but_last();
+        pipeline.open_but(1);
         pipeline.wait(value, Patience::SPIN).required("waiting");
         *sample = ticks() - start;
     }

@@ -9,13 +9,15 @@ use zerocopy::FromBytes;
 
 /// Packets in each run. They fit the longest ring, so no run waits for room.
 const PACKETS: u64 = 1_000_000;
-const _: () = assert!(PACKETS + 4096 < ring::UNITS_MAX);
+const _: () =
+    assert!(PACKETS + 4096 < ring::UNITS_MAX && GATE_PACKETS.is_multiple_of(SAMPLE_PACKETS));
 /// Packets between two looks at the clock.
 const SAMPLE_PACKETS: u64 = 64;
 const SAMPLES: usize = (PACKETS / SAMPLE_PACKETS) as usize;
-/// Packets written before the device may begin: a head start that lasts it some milliseconds, so that it
-/// stays busy even if the host takes this CPU away for a moment.
-const HEAD_START: u64 = 1 << 18;
+/// Packets between two gates. The device may pass a gate when this many packets are there behind it: so it
+/// works beside the guest, yet never runs out of work and goes to sleep, even if the host takes the guest's CPU
+/// away for a moment.
+const GATE_PACKETS: u64 = 1 << 16;
 
 /// Bytes that a fill or a copy moves.
 const RANGE_BYTES: u64 = 256;
@@ -109,8 +111,9 @@ fn run<'d>(
     let start = ticks();
     for (sample, slot) in samples.iter_mut().enumerate() {
         let first = sample as u64 * SAMPLE_PACKETS;
-        if first == HEAD_START {
-            target.pipeline.open();
+        if first != 0 && first.is_multiple_of(GATE_PACKETS) {
+            target.pipeline.arm();
+            target.pipeline.open_but(2);
         }
         let begin = ticks();
         for index in first..first + SAMPLE_PACKETS {
@@ -122,6 +125,7 @@ fn run<'d>(
         *slot = ticks() - begin;
     }
     let value = target.pipeline.finish();
+    target.pipeline.open();
     target
         .pipeline
         .wait(value, Patience::SPIN)
