@@ -11,11 +11,20 @@ use super::number::{self, Value};
 /// recursion of the parser, and of whoever walks or drops the tree, within a small stack.
 const DEPTH_MAX: u32 = 64;
 
+/// Bytes of the tree that one module may make, as [`Cursor::charge`] counts them. The tree of a real module is
+/// some 30 times as large as its text, and lives until the module has been lowered; text made to be costly
+/// reaches 100 times.
+const TREE_BYTES_MAX: usize = 128 << 20;
+/// What an allocation costs beside its content.
+const ALLOCATION_BYTES: usize = 16;
+
 /// The tokens of a module, one after the other.
 pub(super) struct Cursor<'a> {
     lexer: Lexer<'a>,
     token: Token<'a>,
     depth: u32,
+    /// Bytes of the tree that may still be made.
+    tree_bytes_left: usize,
     /// Bytes of an element of each array in scope, innermost scope last. Only those that are not 1.
     element_bytes: Vec<HashMap<&'a str, u32>>,
 }
@@ -29,6 +38,7 @@ impl<'a> Cursor<'a> {
             lexer,
             token,
             depth: 0,
+            tree_bytes_left: TREE_BYTES_MAX,
             element_bytes: vec![HashMap::new()],
         })
     }
@@ -140,6 +150,21 @@ impl<'a> Cursor<'a> {
         let result = inside(self);
         self.depth -= 1;
         result
+    }
+
+    /// Counts a node of type `T` with `text` of its own towards the size of the tree, and refuses what is too much.
+    pub fn charge<T>(&mut self, text: &str) -> Result<(), ParseError> {
+        let bytes = size_of::<T>() + ALLOCATION_BYTES + text.len();
+        match self.tree_bytes_left.checked_sub(bytes) {
+            Some(left) => self.tree_bytes_left = left,
+            None => {
+                return Err(self.error(format!(
+                    "the module needs more than {} MiB once it is read: split it",
+                    TREE_BYTES_MAX >> 20
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Skips from an opening `open` to its `close`, both included.

@@ -1,7 +1,7 @@
 //! PTX as text: from characters to a syntax tree. What instructions mean is decided when they are lowered.
 //!
 //! The text comes from a guest. Parsing takes time and memory proportional to its length, whatever it says:
-//! sizes and counts are numbers in the tree, never allocations, and nesting is bounded.
+//! sizes and counts are numbers in the tree, never allocations. Nesting and the size of the tree are bounded.
 
 pub mod ast;
 mod cursor;

@@ -148,6 +148,7 @@ fn unknown_directive(name: &str) -> String {
 /// From `.entry` or `.func` to the end of the body, or to the `;` of a declaration.
 fn function(cursor: &mut Cursor<'_>, external: bool) -> Result<Function, ParseError> {
     let line = cursor.line();
+    cursor.charge::<Function>(cursor.peek().text)?;
     let kernel = cursor.take()?.text == "entry";
     cursor.enter_scope();
     while cursor.eat_dotted("attribute")? {

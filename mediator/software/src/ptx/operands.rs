@@ -10,6 +10,7 @@ use super::number::Value;
 /// One operand of an instruction that is not a call.
 pub(super) fn operand(cursor: &mut Cursor<'_>) -> Result<Operand, ParseError> {
     let token = *cursor.peek();
+    cursor.charge::<Operand>(token.text)?;
     if token.kind == TokenKind::Symbol {
         match token.text {
             "[" => return memory(cursor),

@@ -27,6 +27,7 @@ pub(super) fn block(cursor: &mut Cursor<'_>) -> Result<Vec<Statement>, ParseErro
 
 fn statement(cursor: &mut Cursor<'_>, body: &mut Vec<Statement>) -> Result<(), ParseError> {
     let token = *cursor.peek();
+    cursor.charge::<Statement>(token.text)?;
     match token.kind {
         TokenKind::Dotted => directive(cursor, body),
         TokenKind::Word => {
@@ -136,6 +137,7 @@ fn labelled(
 fn names(cursor: &mut Cursor<'_>) -> Result<Vec<String>, ParseError> {
     let mut names = Vec::new();
     loop {
+        cursor.charge::<String>(cursor.peek().text)?;
         names.push(cursor.word("a label or function")?.to_owned());
         if cursor.eat(";")? {
             return Ok(names);
@@ -175,6 +177,7 @@ fn instruction(
 ) -> Result<Instruction, ParseError> {
     let mut modifiers = Vec::new();
     while cursor.peek().kind == TokenKind::Dotted {
+        cursor.charge::<String>(cursor.peek().text)?;
         modifiers.push(cursor.take()?.text.to_owned());
     }
     let read = if mnemonic.text == "call" {

@@ -368,6 +368,36 @@ fn nesting_is_bounded() {
 }
 
 #[test]
+fn the_size_of_the_tree_is_bounded() {
+    for costly in [
+        "a:",
+        "mov a,b;",
+        ".reg .pred p;",
+        ".local .b16 x;",
+        "x{a,b,c,d};",
+        "a.b.c;",
+    ] {
+        let text = format!(
+            ".entry k() {{ {} }}",
+            costly.repeat((8 << 20) / costly.len())
+        );
+        let error = refused(&text);
+        assert!(error.reason.contains("128 MiB"), "{costly}: {error}");
+    }
+    let values = format!(".const .b8 x[] = {{ {} 0 }};", "0,".repeat(3 << 20));
+    assert!(refused(&values).reason.contains("128 MiB"));
+}
+
+#[test]
+fn large_modules_of_compilers_fit() {
+    let (_, text) = SHARED[2];
+    let kernels = text.find(".visible").expect("a kernel");
+    let large = format!("{HEAD}{}", text[kernels..].repeat(300));
+    assert!(large.len() > 2 << 20);
+    assert_eq!(parse(&large).map(|module| module.functions.len()), Ok(1500));
+}
+
+#[test]
 fn a_long_name_does_not_make_a_long_message() {
     let error = refused(&format!(".entry k() {{ ret {} x; }}", "n".repeat(1 << 20)));
     assert!(error.to_string().len() < 200, "{error}");

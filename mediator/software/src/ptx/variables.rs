@@ -1,6 +1,6 @@
 //! Variables, parameters and registers (PTX ISA, "State Spaces, Types, and Variables").
 
-use super::ast::{Initial, Registers, ScalarType, StateSpace, Variable};
+use super::ast::{Initial, Registers, ScalarType, StateSpace, Statement, Variable};
 use super::cursor::Cursor;
 use super::error::ParseError;
 use super::expressions;
@@ -97,6 +97,7 @@ pub(super) fn register_parameter(cursor: &mut Cursor<'_>) -> Result<Registers, P
 
 fn register_group(cursor: &mut Cursor<'_>, shape: &Shape) -> Result<Registers, ParseError> {
     let line = cursor.line();
+    cursor.charge::<Statement>(cursor.peek().text)?;
     let name = cursor.word("the name of a register")?.to_owned();
     let count = if cursor.eat("<")? {
         let count = cursor.number_u32("the number of registers")?;
@@ -164,6 +165,8 @@ fn declarator(
     shape: &Shape,
 ) -> Result<Variable, ParseError> {
     let at = *cursor.peek();
+    // Counted twice: its size in the parser's own table, too.
+    cursor.charge::<[Statement; 2]>(at.text)?;
     let name = cursor.word("the name of a variable")?;
     let mut elements = 1_u64;
     let mut first = true;
@@ -279,6 +282,7 @@ fn braced(cursor: &mut Cursor<'_>, values: &mut Vec<Initial>) -> Result<(), Pars
 
 /// A number, `name`, `name+4` or `generic(name)+4`.
 fn initial(cursor: &mut Cursor<'_>) -> Result<Initial, ParseError> {
+    cursor.charge::<Initial>(cursor.peek().text)?;
     if expressions::begins(cursor.peek()) {
         let value = expressions::expression(cursor)?;
         if cursor.peek().is_symbol("(") {
