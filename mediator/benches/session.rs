@@ -3,6 +3,7 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use causeway_mediator::fake::{Batch, FakeBackend, FakeHost, Producer, ask};
 use causeway_mediator::{Mediator, Quota, Session};
@@ -182,6 +183,27 @@ fn packets(criterion: &mut Criterion) {
             });
         });
     }
+    // The consumer alone: the ring is filled before the clock starts.
+    group.bench_function("no-op, consumption alone", |bencher| {
+        bencher.iter_custom(|rounds| {
+            let mut spent = Duration::ZERO;
+            for _ in 0..rounds {
+                (0..PACKETS).for_each(|_| producer.push(&nop));
+                let begun = Instant::now();
+                if producer.publish() {
+                    let doorbells = guest.host.doorbells();
+                    doorbells.into_iter().for_each(|index| {
+                        assert!(guest.host.ring(index), "no doorbell {index}");
+                    });
+                }
+                while producer.consumed() != producer.position() {
+                    std::hint::spin_loop();
+                }
+                spent += begun.elapsed();
+            }
+            spent
+        });
+    });
     group.finish();
 }
 
