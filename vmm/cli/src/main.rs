@@ -1,2 +1,38 @@
-//! The causeway command.
-fn main() {}
+//! The `causeway` command: parses, checks, runs, reports. Everything it does is done by the libraries.
+
+mod arguments;
+mod configuration;
+mod doctor;
+mod failure;
+mod gpu;
+mod progress;
+mod report;
+mod report_file;
+mod run;
+mod table;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+
+use arguments::{Arguments, Command};
+
+fn main() -> ExitCode {
+    let started = progress::process_start(Instant::now());
+    let arguments = Arguments::parse();
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn"))
+        .format_target(false)
+        .init();
+    let result = match arguments.command {
+        Command::Run(arguments) => run::run(&arguments, started),
+        Command::Doctor(arguments) => doctor::run(&arguments),
+    };
+    match result {
+        Ok(code) => code,
+        Err(failure) => {
+            failure.print();
+            failure.exit_code()
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What was typed. [`crate::configuration`] makes checked values of it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Mediated pass-through GPU virtualization: guests on KVM compute on a shared GPU, and their data path never exits.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 110, after_help = EXIT_CODES)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Boot guests, let them compute on the GPU, and print what it cost in VM exits.
+    Run(RunArguments),
+    /// Find out what this host can do, by trying, and how to get what is missing.
+    Doctor(DoctorArguments),
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// Built-in guest to run.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "compute",
+        conflicts_with = "kernel"
+    )]
+    pub guest: String,
+    /// Bare guest of your own: a static 64-bit ELF image (see docs/architecture.md, "Bare guests").
+    #[arg(long, value_name = "ELF")]
+    pub kernel: Option<PathBuf>,
+    /// Virtual CPUs of each VM.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub vcpus: u32,
+    /// RAM of each VM in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    pub memory: u64,
+    /// Back end and the limits of each VM on it: software[,memory=MIB][,allocations=N][,queues=N][,cores=N].
+    #[arg(long, value_name = "GPU", default_value = "software")]
+    pub gpu: String,
+    /// Number of VMs; they share one mediator.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub vms: u32,
+    /// End the run after this many seconds.
+    #[arg(long, value_name = "S", default_value_t = 300)]
+    pub timeout: u64,
+    /// Write the report as JSON to this file; - for standard output, in place of the table.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Text handed to the guest.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub arguments: String,
+    /// Guest RAM in 4 KiB pages, for comparison with the 2 MiB pages that it otherwise has.
+    #[arg(long)]
+    pub small_pages: bool,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArguments {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  every guest passed            5  a guest crashed or could not go on
+  1  a guest reported a failure    6  the time given by --timeout was over
+  2  bad argument                  7  the report cannot be written
+  3  KVM is missing or forbidden   130, 143  ended by SIGINT, SIGTERM
+  4  not an image that can boot
+
+Logs go to standard error; RUST_LOG=info (or debug) shows more of them.";

@@ -1,0 +1,151 @@
+//! Checked values, made of what was typed.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_vmm::vm::{VCPUS_MAX, VMS_MAX};
+
+use crate::arguments::RunArguments;
+use crate::failure::Failure;
+use crate::gpu::Gpu;
+
+/// Least RAM of a VM in MiB: below it the built-in guests have no room for their images and buffers.
+const MEMORY_MIN_MIB: u64 = 32;
+/// Most RAM of a VM in MiB: RAM and aperture must fit below 512 GiB, which bare guests map one to one.
+const MEMORY_MAX_MIB: u64 = 128 << 10;
+
+/// A checked `run`.
+pub struct Run {
+    /// Name of the guest, for the report.
+    pub guest: String,
+    /// Its image.
+    pub image: Arc<[u8]>,
+    /// Virtual CPUs of each VM.
+    pub vcpus: u32,
+    /// RAM of each VM in bytes.
+    pub memory_bytes: u64,
+    /// Whether RAM is to have 2 MiB pages.
+    pub large_pages: bool,
+    /// Number of VMs.
+    pub vms: u32,
+    /// When to give up.
+    pub timeout: Duration,
+    /// Back end and limits.
+    pub gpu: Gpu,
+    /// Text for the guest.
+    pub arguments: String,
+}
+
+impl Run {
+    /// Checks every argument, and reads the image.
+    pub fn check(arguments: &RunArguments) -> Result<Self, Failure> {
+        within(
+            "--vcpus",
+            u64::from(arguments.vcpus),
+            1,
+            u64::from(VCPUS_MAX),
+        )?;
+        within("--vms", u64::from(arguments.vms), 1, u64::from(VMS_MAX))?;
+        within(
+            "--memory",
+            arguments.memory,
+            MEMORY_MIN_MIB,
+            MEMORY_MAX_MIB.min(host_memory_mib()),
+        )?;
+        within("--timeout", arguments.timeout, 1, 365 * 24 * 3600)?;
+        let gpu = arguments
+            .gpu
+            .parse()
+            .map_err(|e| Failure::usage_from("--gpu", &arguments.gpu, e))?;
+        let (guest, image) = match &arguments.kernel {
+            Some(path) => (path.display().to_string(), read_image(path)?),
+            None => (arguments.guest.clone(), built_in(&arguments.guest)?),
+        };
+        Ok(Self {
+            guest,
+            image,
+            vcpus: arguments.vcpus,
+            memory_bytes: arguments.memory << 20,
+            large_pages: !arguments.small_pages,
+            vms: arguments.vms,
+            timeout: Duration::from_secs(arguments.timeout),
+            gpu,
+            arguments: arguments.arguments.clone(),
+        })
+    }
+}
+
+fn within(name: &str, value: u64, least: u64, most: u64) -> Result<(), Failure> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "{name} {value} cannot be: choose a number from {least} to {most}"
+    )))
+}
+
+/// RAM of the host in MiB, or no limit where the kernel does not say.
+fn host_memory_mib() -> u64 {
+    let info = rustix::system::sysinfo();
+    (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)) >> 20
+}
+
+fn built_in(name: &str) -> Result<Arc<[u8]>, Failure> {
+    causeway_images::image(name).map(Arc::from).ok_or_else(|| {
+        Failure::usage(format!(
+            "no built-in guest is called `{name}`: choose one of {}",
+            causeway_images::NAMES.join(", ")
+        ))
+    })
+}
+
+/// Reads a guest image; the loader checks what it is.
+fn read_image(path: &Path) -> Result<Arc<[u8]>, Failure> {
+    const IMAGE_MAX_BYTES: u64 = 1 << 30;
+    let metadata = std::fs::metadata(path).map_err(|e| Failure::image(path, e))?;
+    if !metadata.is_file() || metadata.len() > IMAGE_MAX_BYTES {
+        let why = format!("it must be a regular file of at most {IMAGE_MAX_BYTES} bytes");
+        return Err(Failure::image(path, std::io::Error::other(why)));
+    }
+    std::fs::read(path)
+        .map(Arc::from)
+        .map_err(|e| Failure::image(path, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn check(words: &[&str]) -> Result<Run, Failure> {
+        let words = ["causeway", "run"].iter().chain(words);
+        let crate::arguments::Command::Run(arguments) =
+            crate::arguments::Arguments::parse_from(words).command
+        else {
+            unreachable!("the words say run")
+        };
+        Run::check(&arguments)
+    }
+
+    #[test]
+    fn values_out_of_range_are_named_with_their_range() {
+        for (words, value) in [
+            (["--memory", "0"], "--memory 0"),
+            (["--memory", "99999999999"], "--memory 99999999999"),
+            (["--vcpus", "0"], "--vcpus 0"),
+            (["--vms", "65"], "--vms 65"),
+            (["--timeout", "0"], "--timeout 0"),
+            (["--guest", "nobody"], "`nobody`"),
+        ] {
+            let message = check(&words).err().expect(value).to_string();
+            assert!(message.contains(value), "{message}");
+        }
+    }
+
+    #[test]
+    fn defaults_are_valid() {
+        let run = check(&[]).unwrap();
+        assert_eq!((run.guest.as_str(), run.vcpus, run.vms), ("compute", 1, 1));
+    }
+}

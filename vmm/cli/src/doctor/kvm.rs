@@ -1,0 +1,150 @@
+//! KVM, tried with guests of a dozen bytes.
+
+use causeway_vmm::host::{Host, KvmKind};
+use causeway_vmm::kvm::{self, KvmError};
+use causeway_vmm::probe::{self, Privilege, ProbeError};
+use kvm_ioctls::Kvm;
+
+use super::Finding;
+
+/// Name of the finding without which no guest runs.
+pub const NAME: &str = "KVM";
+
+const NO_TRIAL: &str = "guests may not run here";
+const REPORT_IT: &str =
+    "look into the kernel's log (dmesg); other programs that hold KVM may be the reason";
+
+/// Everything about KVM.
+pub fn findings() -> Vec<Finding> {
+    match kvm::open() {
+        Ok(kvm) => vec![
+            kind(),
+            privilege(&kvm),
+            exits(&kvm),
+            slots(&kvm),
+            doorbells(&kvm),
+            statistics(&kvm),
+        ],
+        Err(e) => vec![missing(&e)],
+    }
+}
+
+fn missing(error: &KvmError) -> Finding {
+    let how = "the message says how; without KVM, `cargo test --workspace` still tests everything but the guests";
+    Finding::no(NAME, error.to_string(), "no guest can run", how)
+}
+
+fn kind() -> Finding {
+    let kind = Host::probe().kvm;
+    let means = match kind {
+        KvmKind::Vmx | KvmKind::Svm => "everything runs, at full speed",
+        KvmKind::Nested => "everything runs; exits cost more than on the bare machine",
+        KvmKind::Software => {
+            "bare guests run at full speed; exits cost more than with hardware virtualization"
+        }
+        KvmKind::Unknown => "guests may run; the trials below tell",
+        KvmKind::Absent => "no guest can run",
+    };
+    Finding::yes(NAME, kind.text(), means)
+}
+
+fn privilege(kvm: &Kvm) -> Finding {
+    const NAME: &str = "guest code speed";
+    let times = probe::loop_ns(kvm, Privilege::User, 20_000_000)
+        .and_then(|user| Ok((user, probe::loop_ns(kvm, Privilege::Kernel, 2_000)?)));
+    let (user, kernel) = match times {
+        Ok(times) => times,
+        Err(e) => return failed(NAME, &e),
+    };
+    let found = format!(
+        "an iteration takes {} at CPL 3, {} at CPL 0",
+        nanoseconds(user),
+        nanoseconds(kernel)
+    );
+    if kernel < user * 100.0 {
+        return Finding::yes(
+            NAME,
+            found,
+            "guests run at full speed at every privilege level",
+        );
+    }
+    Finding::partly(
+        NAME,
+        found,
+        "bare guests run at CPL 3, at full speed; code at CPL 0 is interpreted, so Linux guests would crawl",
+        "a host with VMX or SVM, or nested virtualization enabled for this VM",
+    )
+}
+
+fn exits(kvm: &Kvm) -> Finding {
+    const NAME: &str = "exit to user space";
+    match probe::exit_ns(kvm, Privilege::User, 2_000) {
+        Ok(time) => Finding::yes(
+            NAME,
+            nanoseconds(time),
+            "what each control batch costs, and no access on the data path",
+        ),
+        Err(e) => failed(NAME, &e),
+    }
+}
+
+fn slots(kvm: &Kvm) -> Finding {
+    const NAME: &str = "memory slots";
+    let number = kvm.get_nr_memslots();
+    match probe::slot_ns(kvm, 64 << 20, 20) {
+        Ok((adding, deleting)) => Finding::yes(
+            NAME,
+            format!(
+                "{number}; adding one of 64 MiB takes {}, deleting {}",
+                nanoseconds(adding),
+                nanoseconds(deleting)
+            ),
+            "the aperture grows by slots and never deletes one while it is in use",
+        ),
+        Err(e) => failed(NAME, &e),
+    }
+}
+
+fn doorbells(kvm: &Kvm) -> Finding {
+    const NAME: &str = "doorbells (ioeventfd)";
+    match probe::doorbell_ns(kvm, Privilege::User, 2_000) {
+        Ok(time) => Finding::yes(
+            NAME,
+            format!("{} each, every one arrived", nanoseconds(time)),
+            "a guest wakes a sleeping command buffer without an exit to user space",
+        ),
+        Err(e) => failed(NAME, &e),
+    }
+}
+
+fn statistics(kvm: &Kvm) -> Finding {
+    const NAME: &str = "exit statistics";
+    if kvm::has_statistics(kvm) {
+        return Finding::yes(
+            NAME,
+            "KVM_GET_STATS_FD",
+            "KVM's own counters stand beside the VMM's in every report",
+        );
+    }
+    Finding::no(
+        NAME,
+        "no KVM_GET_STATS_FD",
+        "reports show the VMM's own count only",
+        "Linux 5.14 or later",
+    )
+}
+
+fn failed(name: &'static str, error: &ProbeError) -> Finding {
+    let cause = std::error::Error::source(error)
+        .map(|e| format!(": {e}"))
+        .unwrap_or_default();
+    Finding::no(name, format!("{error}{cause}"), NO_TRIAL, REPORT_IT)
+}
+
+fn nanoseconds(ns: f64) -> String {
+    match ns {
+        n if n < 100.0 => format!("{n:.2} ns"),
+        n if n < 10_000.0 => format!("{n:.0} ns"),
+        n => format!("{:.1} µs", n / 1e3),
+    }
+}

@@ -1,0 +1,98 @@
+//! Large pages, and how much memory may be locked.
+
+use std::fs;
+use std::time::Instant;
+
+use causeway_memory::{LARGE_PAGE_BYTES, PageSize, SharedMemory};
+use causeway_protocol::Access;
+use rustix::process::Resource;
+
+use super::Finding;
+
+/// Everything about memory.
+pub fn findings() -> Vec<Finding> {
+    vec![large_pages(), locked_memory(), descriptors()]
+}
+
+fn large_pages() -> Finding {
+    const NAME: &str = "2 MiB pages";
+    const WITHOUT: &str =
+        "guest RAM and allocations have 4 KiB pages: first touches cost a fault for each of them";
+    let setting = |path: &str| -> String {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        text.split(['[', ']']).nth(1).unwrap_or("absent").to_owned()
+    };
+    let thp = setting("/sys/kernel/mm/transparent_hugepage/enabled");
+    let shmem = setting("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+    let settings = format!("transparent_hugepage {thp}, shmem {shmem}");
+    if !causeway_memory::huge_pages_available() {
+        let how = "run as root, or with CAP_SYS_ADMIN in a user namespace of its own, so that a private tmpfs with huge=always \
+                   can be made; or enable shmem pages: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled";
+        return Finding::no(NAME, settings, WITHOUT, how);
+    }
+    match (populate_ms(PageSize::Large), populate_ms(PageSize::Small)) {
+        (Ok((large, PageSize::Large)), Ok((small, _))) => Finding::yes(
+            NAME,
+            format!(
+                "private tmpfs, {settings}; populating 64 MiB takes {large:.1} ms, in 4 KiB pages {small:.1} ms"
+            ),
+            "guest RAM and allocations of 2 MiB and more are made of them, and KVM maps them as such",
+        ),
+        (Ok(_), _) => Finding::no(
+            NAME,
+            settings,
+            WITHOUT,
+            "free memory: the kernel found no contiguous 2 MiB",
+        ),
+        (Err(e), _) => Finding::no(NAME, e.to_string(), WITHOUT, "free memory"),
+    }
+}
+
+fn populate_ms(pages: PageSize) -> Result<(f64, PageSize), causeway_memory::MemoryError> {
+    let bytes = 32 * LARGE_PAGE_BYTES;
+    let memory = SharedMemory::new("doctor", bytes, pages)?;
+    let mapping = memory.map(0, bytes, Access::ReadWrite)?;
+    let start = Instant::now();
+    mapping.populate()?;
+    Ok((start.elapsed().as_secs_f64() * 1e3, memory.pages()))
+}
+
+fn locked_memory() -> Finding {
+    const NAME: &str = "locked memory";
+    let limit = rustix::process::getrlimit(Resource::Memlock).current;
+    match limit {
+        None => Finding::yes(
+            NAME,
+            "unlimited",
+            "guest RAM can be pinned for a GPU or a VFIO device",
+        ),
+        Some(bytes) => Finding::partly(
+            NAME,
+            format!("{} KiB", bytes / 1024),
+            "the software back end pins nothing; a VFIO device or a CUDA back end would have to pin guest RAM",
+            "ulimit -l unlimited, or LimitMEMLOCK=infinity in a service",
+        ),
+    }
+}
+
+fn descriptors() -> Finding {
+    const NAME: &str = "file descriptors";
+    const WANTED: u64 = 4096;
+    let limit = rustix::process::getrlimit(Resource::Nofile)
+        .current
+        .unwrap_or(u64::MAX);
+    let found = if limit == u64::MAX {
+        "unlimited".to_owned()
+    } else {
+        limit.to_string()
+    };
+    if limit >= WANTED {
+        return Finding::yes(
+            NAME,
+            found,
+            "one per allocation, a few per virtual CPU and command buffer",
+        );
+    }
+    let means = "each allocation is a memory object of its own and takes one; many allocations would be refused";
+    Finding::partly(NAME, found, means, format!("ulimit -n {WANTED}"))
+}

@@ -1,0 +1,175 @@
+//! `causeway doctor`: what this host can do, found out by trying; what that means; how to get the rest.
+
+mod gpu;
+mod kvm;
+mod memory;
+mod vfio;
+
+use std::process::ExitCode;
+
+use causeway_vmm::host::Host;
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+
+use crate::arguments::DoctorArguments;
+use crate::failure::{Code, Failure};
+
+/// How a thing stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// There, and it works.
+    Yes,
+    /// There, with a drawback.
+    Partly,
+    /// Not there.
+    No,
+}
+
+/// One finding.
+#[derive(Debug, Serialize)]
+pub struct Finding {
+    /// What was tried.
+    pub name: &'static str,
+    /// How it stands.
+    pub state: State,
+    /// What was seen, with figures.
+    pub found: String,
+    /// What it means for Causeway.
+    pub means: String,
+    /// How to get it or to improve it, if something can be done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub how: Option<String>,
+}
+
+impl Finding {
+    fn yes(name: &'static str, found: impl Into<String>, means: impl Into<String>) -> Self {
+        Self {
+            name,
+            state: State::Yes,
+            found: found.into(),
+            means: means.into(),
+            how: None,
+        }
+    }
+
+    fn partly(
+        name: &'static str,
+        found: impl Into<String>,
+        means: impl Into<String>,
+        how: impl Into<String>,
+    ) -> Self {
+        Self {
+            name,
+            state: State::Partly,
+            found: found.into(),
+            means: means.into(),
+            how: Some(how.into()),
+        }
+    }
+
+    fn no(
+        name: &'static str,
+        found: impl Into<String>,
+        means: impl Into<String>,
+        how: impl Into<String>,
+    ) -> Self {
+        Self {
+            name,
+            state: State::No,
+            found: found.into(),
+            means: means.into(),
+            how: Some(how.into()),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Diagnosis {
+    schema: &'static str,
+    host: Host,
+    findings: Vec<Finding>,
+}
+
+/// Tries everything and prints the findings.
+pub fn run(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
+    let mut findings = kvm::findings();
+    findings.extend(memory::findings());
+    findings.extend(vfio::findings());
+    findings.extend(gpu::findings());
+    let diagnosis = Diagnosis {
+        schema: "causeway.doctor/1",
+        host: Host::probe(),
+        findings,
+    };
+    let text = if arguments.json {
+        serde_json::to_string_pretty(&diagnosis)
+            .map_err(|e| Failure::new(Code::Report, "cannot write the findings as JSON", e))?
+    } else {
+        table(&diagnosis)
+    };
+    println!("{text}");
+    let can_run = diagnosis
+        .findings
+        .iter()
+        .all(|f| f.name != kvm::NAME || f.state != State::No);
+    Ok(if can_run {
+        ExitCode::SUCCESS
+    } else {
+        Code::Kvm.into()
+    })
+}
+
+fn table(diagnosis: &Diagnosis) -> String {
+    let mut table = Table::new();
+    table
+        .load_preset(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic);
+    if table.width().is_none() {
+        table.set_width(110);
+    }
+    table.set_header(["", "what", "found", "means"]);
+    for finding in &diagnosis.findings {
+        let mark = match finding.state {
+            State::Yes => "yes",
+            State::Partly => "~",
+            State::No => "no",
+        };
+        let means = match &finding.how {
+            Some(how) => format!("{}\n-> {how}", finding.means),
+            None => finding.means.clone(),
+        };
+        table.add_row([mark, finding.name, &finding.found, &means]);
+    }
+    format!(
+        "{}\n\n{}",
+        crate::table::host(&diagnosis.host),
+        table.trim_fmt()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_not_right_says_what_to_do() {
+        let findings = memory::findings()
+            .into_iter()
+            .chain(vfio::findings())
+            .chain(gpu::findings());
+        for finding in findings {
+            assert_eq!(
+                finding.how.is_none(),
+                finding.state == State::Yes,
+                "{}",
+                finding.name
+            );
+            assert!(
+                !finding.found.is_empty() && !finding.means.is_empty(),
+                "{}",
+                finding.name
+            );
+        }
+    }
+}

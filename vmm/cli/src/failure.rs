@@ -1,0 +1,102 @@
+//! What ends the command before it has a result: one message, one exit code.
+
+use std::error::Error;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Exit codes, as `causeway --help` lists them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// A guest reported a failure.
+    GuestFailed = 1,
+    /// Bad argument.
+    Usage = 2,
+    /// KVM is missing or forbidden.
+    Kvm = 3,
+    /// Not an image that can boot.
+    Image = 4,
+    /// A guest crashed, or its VM could not go on.
+    Crashed = 5,
+    /// Out of time.
+    Timeout = 6,
+    /// The report cannot be written.
+    Report = 7,
+    /// SIGINT.
+    Interrupted = 130,
+    /// SIGTERM.
+    Terminated = 143,
+}
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> Self {
+        Self::from(code as u8)
+    }
+}
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    code: Code,
+    message: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl Failure {
+    /// A failure with a cause.
+    pub fn new(
+        code: Code,
+        message: impl Into<String>,
+        source: impl Error + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            source: Some(Box::new(source)),
+        }
+    }
+
+    /// An argument that cannot be.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self {
+            code: Code::Usage,
+            message: message.into(),
+            source: None,
+        }
+    }
+
+    /// An argument that cannot be, with the reason.
+    pub fn usage_from(
+        argument: &str,
+        value: &str,
+        source: impl Error + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(Code::Usage, format!("{argument} {value} cannot be"), source)
+    }
+
+    /// An image that cannot be read.
+    pub fn image(path: &Path, source: std::io::Error) -> Self {
+        Self::new(
+            Code::Image,
+            format!("cannot read the guest image {}", path.display()),
+            source,
+        )
+    }
+
+    /// Prints the message and its causes, once, in one line.
+    pub fn print(&self) {
+        let mut line = format!("causeway: {}", self.message);
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            line.push_str(": ");
+            line.push_str(&error.to_string());
+            cause = error.source();
+        }
+        eprintln!("{line}");
+    }
+
+    /// The exit code.
+    pub fn exit_code(&self) -> ExitCode {
+        self.code.into()
+    }
+}

@@ -1,0 +1,94 @@
+//! What a person sees while waiting, and what the process costs meanwhile.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+const PERIOD: Duration = Duration::from_millis(20);
+const SHOW_AFTER: Duration = Duration::from_secs(1);
+
+/// When the process began, given the time at which `main` was entered.
+///
+/// The kernel's own start time has the resolution of its tick (10 ms). Instead, the processor time that the
+/// process had used up at `main` is taken for the time since then: loading is bound by the processor.
+pub fn process_start(main: Instant) -> Instant {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let used = Duration::new(
+        u64::try_from(used.tv_sec).unwrap_or(0),
+        u32::try_from(used.tv_nsec).unwrap_or(0),
+    );
+    main.checked_sub(used).unwrap_or(main)
+}
+
+/// Shows a line on a terminal once something takes longer than a second, and samples the process's own memory.
+pub struct Watch {
+    stop: Arc<AtomicBool>,
+    own_bytes_max: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Starts watching.
+    pub fn start(what: String) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let own_bytes_max = Arc::new(AtomicU64::new(0));
+        let (stopped, bytes) = (Arc::clone(&stop), Arc::clone(&own_bytes_max));
+        let thread = std::thread::Builder::new()
+            .name("watch".into())
+            .spawn(move || watch(&what, &stopped, &bytes))?;
+        Ok(Self {
+            stop,
+            own_bytes_max,
+            thread: Some(thread),
+        })
+    }
+
+    /// Ends watching. Gives the most memory seen in bytes, beyond shared memory (guest RAM and allocations).
+    pub fn finish(mut self) -> u64 {
+        self.end();
+        self.own_bytes_max.load(Ordering::Relaxed)
+    }
+
+    fn end(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn watch(what: &str, stop: &AtomicBool, own_bytes_max: &AtomicU64) {
+    let started = Instant::now();
+    let mut bar = None;
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::park_timeout(PERIOD);
+        if let Some(bytes) = causeway_vmm::host::own_memory_bytes() {
+            own_bytes_max.fetch_max(bytes, Ordering::Relaxed);
+        }
+        if started.elapsed() >= SHOW_AFTER && std::io::stderr().is_terminal() {
+            bar.get_or_insert_with(|| spinner(what)).tick();
+        }
+    }
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+}
+
+fn spinner(what: &str) -> ProgressBar {
+    let bar = ProgressBar::new_spinner().with_message(what.to_owned());
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
+        bar.set_style(style);
+    }
+    bar
+}

@@ -1,0 +1,234 @@
+//! The report of a run: what `--json` writes, and what the table shows.
+
+use std::collections::BTreeMap;
+
+use causeway_mediator::SessionReport;
+use causeway_vmm::bus::StrayCounts;
+use causeway_vmm::harness::{Figure, Phase};
+use causeway_vmm::host::Host;
+use serde::Serialize;
+
+/// Name and version of the report's schema. Fields may be added; a changed meaning changes the number.
+pub const SCHEMA: &str = "causeway.report/1";
+
+/// A whole run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// Version of this program.
+    pub causeway: &'static str,
+    /// The machine.
+    pub host: Host,
+    /// What computed.
+    pub backend: BackendReport,
+    /// Guest that ran in every VM.
+    pub guest: String,
+    /// `pass` if every VM passed and both exit counters agree, else `fail`.
+    pub outcome: &'static str,
+    /// Process start to the first guest instruction, in microseconds; absent if no guest ran.
+    pub boot_us: Option<u64>,
+    /// Most memory the process had beyond guest RAM and GPU memory, in bytes, over all VMs.
+    pub vmm_rss_bytes: u64,
+    /// The VMs.
+    pub vms: Vec<VmReport>,
+    /// What the guests marked, in order, VM by VM.
+    pub phases: Vec<PhaseReport>,
+    /// Figures that the guests reported.
+    pub ratios: Vec<RatioReport>,
+}
+
+/// The back end.
+#[derive(Debug, Serialize)]
+pub struct BackendReport {
+    /// Name.
+    pub name: String,
+    /// Multiprocessors or cores.
+    pub compute_units: u32,
+    /// GPU memory that each VM may have, in bytes.
+    pub memory_bytes_per_vm: u64,
+}
+
+/// One VM.
+#[derive(Debug, Serialize)]
+pub struct VmReport {
+    /// Its index in the run.
+    pub vm: u32,
+    /// Virtual CPUs.
+    pub vcpus: u32,
+    /// RAM in bytes.
+    pub memory_bytes: u64,
+    /// How it ended, in words.
+    pub result: String,
+    /// Whether it passed.
+    pub passed: bool,
+    /// Accesses that hit nothing, or were refused, by kind.
+    pub strays: StrayCounts,
+    /// KVM's statistics over the VM's life, summed over its virtual CPUs.
+    pub kvm_exits: BTreeMap<String, u64>,
+    /// The VMM's own count over the VM's life, by reason and register.
+    pub vmm_exits: BTreeMap<String, u64>,
+    /// What the session counted.
+    pub session: SessionCounts,
+}
+
+/// What a session counted.
+#[derive(Debug, Serialize)]
+pub struct SessionCounts {
+    /// Control batches; each is one exit.
+    pub batches: u64,
+    /// Messages by operation.
+    pub messages: BTreeMap<&'static str, u64>,
+    /// Messages that failed.
+    pub failed_messages: u64,
+    /// Packets by operation; none is an exit.
+    pub packets: BTreeMap<&'static str, u64>,
+    /// Times that a consumer went to sleep.
+    pub sleeps: u64,
+    /// Times that a doorbell woke one.
+    pub doorbell_wakeups: u64,
+    /// Faults that ended a command buffer or the session.
+    pub faults: u64,
+    /// Most GPU memory in use, in bytes.
+    pub memory_peak_bytes: u64,
+    /// What the session was lost to, if it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}
+
+impl From<&SessionReport> for SessionCounts {
+    fn from(report: &SessionReport) -> Self {
+        Self {
+            batches: report.batches,
+            messages: report.messages.iter().copied().collect(),
+            failed_messages: report.failed_messages,
+            packets: report.packets.iter().copied().collect(),
+            sleeps: report.sleeps,
+            doorbell_wakeups: report.doorbell_wakeups,
+            faults: report.faults,
+            memory_peak_bytes: report.memory_peak_bytes,
+            fault: report.fault.clone(),
+        }
+    }
+}
+
+/// One phase of one VM.
+#[derive(Debug, Serialize)]
+pub struct PhaseReport {
+    /// Index of the VM.
+    pub vm: u32,
+    /// What was counted.
+    #[serde(flatten)]
+    pub phase: Phase,
+}
+
+/// A figure that a guest reported.
+#[derive(Debug, Serialize)]
+pub struct RatioReport {
+    /// Index of the VM.
+    pub vm: u32,
+    /// The figure.
+    #[serde(flatten)]
+    pub figure: Figure,
+}
+
+/// Exits to user space for emulated accesses, by whoever counted them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Emulated {
+    /// Loads and stores.
+    pub mmio: u64,
+    /// Port accesses.
+    pub io: u64,
+}
+
+impl PhaseReport {
+    /// KVM's count of one statistic.
+    pub fn kvm(&self, name: &str) -> u64 {
+        self.phase.kvm_exits.get(name).copied().unwrap_or(0)
+    }
+
+    /// KVM's count of returns to user space for emulated accesses.
+    pub fn by_kvm(&self) -> Emulated {
+        Emulated {
+            mmio: self.kvm("mmio_exits"),
+            io: self.kvm("io_exits"),
+        }
+    }
+
+    /// The VMM's own count of the same.
+    pub fn by_vmm(&self) -> Emulated {
+        let sum = |reason: &str| {
+            let exits = self.phase.vmm_exits.iter();
+            exits
+                .filter(|(key, _)| key.split(':').next() == Some(reason))
+                .map(|(_, n)| n)
+                .sum()
+        };
+        Emulated {
+            mmio: sum("mmio"),
+            io: sum("io"),
+        }
+    }
+
+    /// Whether the two counters agree (docs/decisions/0005).
+    fn agrees(&self, kvm_counts_ports: bool) -> bool {
+        let (kvm, vmm) = (self.by_kvm(), self.by_vmm());
+        match kvm_counts_ports {
+            _ if self.phase.kvm_exits.is_empty() => true,
+            true => kvm == vmm,
+            false => kvm.mmio == vmm.mmio && self.kvm("insn_emulation") >= vmm.mmio + vmm.io,
+        }
+    }
+}
+
+impl Report {
+    /// Whether KVM counts port accesses as such on this host. Every bare guest makes some.
+    pub fn kvm_counts_ports(&self) -> bool {
+        self.vms
+            .iter()
+            .any(|vm| vm.kvm_exits.get("io_exits").is_some_and(|n| *n != 0))
+    }
+
+    /// Phases in which KVM's count and the VMM's own differ.
+    pub fn disagreements(&self) -> impl Iterator<Item = &PhaseReport> {
+        let ports = self.kvm_counts_ports();
+        self.phases.iter().filter(move |p| !p.agrees(ports))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn phase(kvm: [u64; 3], vmm: [u64; 2]) -> PhaseReport {
+        let named = |names: &[&str], values: &[u64]| {
+            names
+                .iter()
+                .map(|n| (*n).to_owned())
+                .zip(values.iter().copied())
+                .collect()
+        };
+        PhaseReport {
+            vm: 0,
+            phase: Phase {
+                name: "test".into(),
+                path: "data",
+                operations: 0,
+                bytes: 0,
+                doorbells: 0,
+                duration_ns: 0,
+                kvm_exits: named(&["mmio_exits", "io_exits", "insn_emulation"], &kvm),
+                vmm_exits: named(&["mmio:registers:magic", "io:console:data"], &vmm),
+            },
+        }
+    }
+
+    #[test]
+    fn counters_that_differ_are_found_on_either_kind_of_kvm() {
+        assert!(phase([2, 3, 0], [2, 3]).agrees(true));
+        assert!(!phase([2, 3, 0], [2, 2]).agrees(true));
+        assert!(phase([2, 0, 5], [2, 3]).agrees(false));
+        assert!(!phase([2, 0, 4], [2, 3]).agrees(false));
+        assert!(!phase([1, 0, 9], [2, 3]).agrees(false));
+    }
+}

@@ -1,0 +1,212 @@
+//! `causeway run`: VMs over one mediator, and their report.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use causeway_mediator::backend::Backend;
+use causeway_mediator::{Mediator, Quota};
+use causeway_software::{Config as SoftwareConfig, Software};
+use causeway_vmm::console::LineSink;
+use causeway_vmm::event_loop::{self, Limits};
+use causeway_vmm::harness::PostOffice;
+use causeway_vmm::host::Host;
+use causeway_vmm::kvm;
+use causeway_vmm::loader::LoadError;
+use causeway_vmm::outcome::{VmOutcome, VmResult};
+use causeway_vmm::signals::Signals;
+use causeway_vmm::vm::{Vm, VmConfig, VmError};
+
+use crate::arguments::RunArguments;
+use crate::configuration::Run;
+use crate::failure::{Code, Failure};
+use crate::progress::Watch;
+use crate::report::{BackendReport, Report, SCHEMA, VmReport};
+use crate::report_file::ReportFile;
+use crate::table;
+
+/// Aperture of each VM in bytes.
+const APERTURE_BYTES: u64 = 64 << 30;
+
+/// Runs the guests, prints the report, and gives the exit code.
+pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failure> {
+    let run = Run::check(arguments)?;
+    let report_file = ReportFile::prepare(arguments.json.as_deref())?;
+    let backend = software(&run);
+    let attributes = backend.attributes().clone();
+    let mut signals =
+        Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot watch for signals", e))?;
+    let vms = create(&run, &Mediator::new(backend))?;
+    let watch = Watch::start(format!("{} in {} VM", run.guest, run.vms))
+        .map_err(|e| Failure::new(Code::Crashed, "cannot start a thread", e))?;
+    let limits = Limits {
+        timeout: Some(run.timeout),
+    };
+    let outcomes = event_loop::run_all(vms, &limits, &mut signals)
+        .map_err(|e| Failure::new(Code::Crashed, "the run ended early", e))?;
+    let vmm_rss_bytes = watch.finish();
+
+    let mut report = Report {
+        schema: SCHEMA,
+        causeway: env!("CARGO_PKG_VERSION"),
+        host: Host::probe(),
+        backend: BackendReport {
+            name: attributes.name,
+            compute_units: attributes.compute_units,
+            memory_bytes_per_vm: run.gpu.memory_bytes,
+        },
+        guest: run.guest.clone(),
+        outcome: "fail",
+        boot_us: boot_us(&outcomes, started),
+        vmm_rss_bytes,
+        vms: Vec::new(),
+        phases: Vec::new(),
+        ratios: Vec::new(),
+    };
+    for (vm, outcome) in (0..).zip(&outcomes) {
+        report.add(vm, run.vcpus, outcome);
+    }
+    let code = exit_code(&outcomes, report.disagreements().next().is_some());
+    if code.is_none() {
+        report.outcome = "pass";
+    }
+    if !report_file.is_output() {
+        print!("{}", table::render(&report));
+    }
+    explain(&outcomes);
+    report_file.write(&report)?;
+    Ok(code.map_or(ExitCode::SUCCESS, ExitCode::from))
+}
+
+fn software(run: &Run) -> Arc<dyn Backend> {
+    let memory_bytes = run.gpu.memory_bytes.saturating_mul(u64::from(run.vms));
+    Arc::new(Software::new(SoftwareConfig {
+        memory_bytes,
+        cores: run.gpu.cores,
+    }))
+}
+
+fn create(run: &Run, mediator: &Arc<Mediator>) -> Result<Vec<Vm>, Failure> {
+    let kvm = kvm::open().map_err(|e| Failure::new(Code::Kvm, "guests need KVM", e))?;
+    let post = Arc::new(PostOffice::default());
+    let quota = Quota {
+        memory_bytes: run.gpu.memory_bytes,
+        allocations: run.gpu.allocations,
+        command_buffers: run.gpu.queues,
+        ..Quota::default()
+    };
+    let create = |index| {
+        let config = VmConfig {
+            name: format!("vm{index}"),
+            index,
+            vms: run.vms,
+            vcpus: run.vcpus,
+            memory_bytes: run.memory_bytes,
+            image: Arc::clone(&run.image),
+            arguments: run.arguments.clone(),
+            aperture_bytes: APERTURE_BYTES,
+            large_pages: run.large_pages,
+        };
+        Vm::new(&kvm, &config, mediator, quota, &post, console(&config.name))
+            .map_err(|e| refused(run, e))
+    };
+    (0..run.vms).map(create).collect()
+}
+
+/// An image that cannot boot is the user's affair; everything else is the host's.
+fn refused(run: &Run, error: VmError) -> Failure {
+    match error {
+        VmError::Image(error) => not_an_image(run, error),
+        VmError::Config(error) => Failure::new(Code::Usage, "such a VM cannot be", error),
+        error => Failure::new(Code::Crashed, "cannot create the VM", error),
+    }
+}
+
+fn not_an_image(run: &Run, error: LoadError) -> Failure {
+    Failure::new(Code::Image, format!("cannot boot {}", run.guest), error)
+}
+
+/// Guests print to standard error, line by line; results alone go to standard output.
+fn console(name: &str) -> LineSink {
+    let name = name.to_owned();
+    Arc::new(move |line| eprintln!("{name}| {line}"))
+}
+
+fn boot_us(outcomes: &[VmOutcome], started: Instant) -> Option<u64> {
+    let first = outcomes.iter().filter_map(|o| o.first_instruction).min()?;
+    u64::try_from(first.duration_since(started).as_micros()).ok()
+}
+
+/// The worst that happened, or nothing.
+fn exit_code(outcomes: &[VmOutcome], counters_disagree: bool) -> Option<Code> {
+    let severity = |code: &Code| match code {
+        Code::Interrupted | Code::Terminated => 4,
+        Code::Timeout => 3,
+        Code::Crashed => 2,
+        _ => 1,
+    };
+    let worst = outcomes
+        .iter()
+        .filter_map(|o| code_of(&o.result))
+        .max_by_key(severity);
+    worst.or(counters_disagree.then_some(Code::GuestFailed))
+}
+
+fn code_of(result: &VmResult) -> Option<Code> {
+    match result {
+        VmResult::Pass => None,
+        VmResult::Fail { .. } => Some(Code::GuestFailed),
+        VmResult::TripleFault { .. }
+        | VmResult::Crash { .. }
+        | VmResult::Abandoned
+        | VmResult::Error(_) => Some(Code::Crashed),
+        VmResult::Timeout => Some(Code::Timeout),
+        VmResult::Signal(signal) if *signal == rustix::process::Signal::TERM.as_raw() => {
+            Some(Code::Terminated)
+        }
+        VmResult::Signal(_) => Some(Code::Interrupted),
+    }
+}
+
+/// One line on standard error for each VM that did not pass, and what its console said last.
+fn explain(outcomes: &[VmOutcome]) {
+    for outcome in outcomes.iter().filter(|o| !o.result.passed()) {
+        eprintln!("causeway: {}: {}", outcome.name, outcome.result);
+        if let Some(fault) = &outcome.session.fault {
+            eprintln!("  its session was lost: {fault}");
+        }
+        for line in outcome.console_tail.iter().rev().take(8).rev() {
+            eprintln!("  {}| {line}", outcome.name);
+        }
+    }
+}
+
+impl Report {
+    fn add(&mut self, vm: u32, vcpus: u32, outcome: &VmOutcome) {
+        self.vms.push(VmReport {
+            vm,
+            vcpus,
+            memory_bytes: outcome.memory_bytes,
+            result: outcome.result.to_string(),
+            passed: outcome.result.passed(),
+            strays: outcome.strays,
+            kvm_exits: outcome.kvm_exits.clone(),
+            vmm_exits: outcome.vmm_exits.clone(),
+            session: (&outcome.session).into(),
+        });
+        self.phases.extend(
+            outcome
+                .phases
+                .iter()
+                .cloned()
+                .map(|phase| crate::report::PhaseReport { vm, phase }),
+        );
+        self.ratios.extend(
+            outcome
+                .figures
+                .iter()
+                .cloned()
+                .map(|figure| crate::report::RatioReport { vm, figure }),
+        );
+    }
+}

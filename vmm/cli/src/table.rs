@@ -1,0 +1,222 @@
+//! The report as a table for people.
+
+use std::fmt::Write as _;
+
+use causeway_vmm::harness::Figure;
+use causeway_vmm::host::Host;
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::report::{PhaseReport, Report};
+
+/// The whole report as text.
+pub fn render(report: &Report) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        out,
+        "{} on {}\n{}\n",
+        report.guest,
+        backend(report),
+        host(&report.host)
+    );
+    let _ = writeln!(out, "{}\n", phases(report).trim_fmt());
+    if !report.ratios.is_empty() {
+        let _ = writeln!(out, "{}\n", ratios(report).trim_fmt());
+    }
+    for vm in &report.vms {
+        let _ = writeln!(
+            out,
+            "VM {}: {}, {} stray accesses",
+            vm.vm,
+            vm.result,
+            vm.strays.total()
+        );
+    }
+    let boot = report
+        .boot_us
+        .map_or_else(|| "-".to_owned(), |us| format!("{:.1} ms", us as f64 / 1e3));
+    let _ = writeln!(
+        out,
+        "process start to first guest instruction {boot}, VMM memory beyond guest and GPU memory {:.1} MiB",
+        report.vmm_rss_bytes as f64 / f64::from(1 << 20)
+    );
+    out.push_str(&verdict(report));
+    out
+}
+
+/// The machine, in one line.
+pub fn host(host: &Host) -> String {
+    format!(
+        "{}, {} CPUs, {} GiB, {}, KVM: {}",
+        host.cpu,
+        host.cpus,
+        host.memory_bytes >> 30,
+        host.kernel,
+        host.kvm.text()
+    )
+}
+
+fn backend(report: &Report) -> String {
+    format!(
+        "{} ({} compute units, {} MiB per VM)",
+        report.backend.name,
+        report.backend.compute_units,
+        report.backend.memory_bytes_per_vm >> 20
+    )
+}
+
+/// The number this project lives by.
+fn verdict(report: &Report) -> String {
+    let data: Vec<&PhaseReport> = report
+        .phases
+        .iter()
+        .filter(|p| p.phase.path == "data")
+        .collect();
+    let operations: u64 = data.iter().map(|p| p.phase.operations).sum();
+    let mmio: u64 = data.iter().map(|p| p.kvm("mmio_exits")).sum();
+    let io: u64 = data.iter().map(|p| p.kvm("io_exits")).sum();
+    let emulated: u64 = data.iter().map(|p| p.kvm("insn_emulation")).sum();
+    let doorbells: u64 = data.iter().map(|p| p.phase.doorbells).sum();
+    let mut out = format!(
+        "data path: {} operations, {mmio} mmio_exits, {io} io_exits, {emulated} emulated instructions ({doorbells} doorbells) by KVM's counters -> {}\n",
+        count(operations),
+        report.outcome.to_uppercase()
+    );
+    if !report.kvm_counts_ports() {
+        out.push_str(
+            "this KVM does not count port accesses as io_exits, but as emulated instructions\n",
+        );
+    }
+    for phase in report.disagreements() {
+        let _ = writeln!(
+            out,
+            "the counters disagree in phase `{}`: KVM {:?}, VMM {:?}",
+            phase.phase.name,
+            phase.by_kvm(),
+            phase.by_vmm()
+        );
+    }
+    out
+}
+
+fn phases(report: &Report) -> Table {
+    let many = report.vms.len() > 1;
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    let mut header = vec![
+        "phase",
+        "path",
+        "operations",
+        "time",
+        "per op",
+        "mmio",
+        "io",
+        "emulated",
+        "VMM's count",
+        "doorbells",
+        "all exits",
+        "faults",
+    ];
+    if many {
+        header.insert(0, "VM");
+    }
+    table.set_header(header);
+    for phase in &report.phases {
+        let mut row = phase_row(phase);
+        if many {
+            row.insert(0, phase.vm.to_string());
+        }
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut().skip(2 + usize::from(many)) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn phase_row(phase: &PhaseReport) -> Vec<String> {
+    let counted = &phase.phase;
+    let per_operation = match counted.operations {
+        0 => "-".to_owned(),
+        n => duration(counted.duration_ns as f64 / n as f64),
+    };
+    vec![
+        counted.name.clone(),
+        counted.path.to_owned(),
+        count(counted.operations),
+        duration(counted.duration_ns as f64),
+        per_operation,
+        count(phase.kvm("mmio_exits")),
+        count(phase.kvm("io_exits")),
+        count(phase.kvm("insn_emulation")),
+        count(phase.by_vmm().mmio + phase.by_vmm().io),
+        count(counted.doorbells),
+        count(phase.kvm("exits")),
+        count(phase.kvm("pf_taken")),
+    ]
+}
+
+fn ratios(report: &Report) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(["figure", "value", "unit"]);
+    for ratio in &report.ratios {
+        let Figure { name, value, unit } = &ratio.figure;
+        let name = if report.vms.len() > 1 {
+            format!("VM {}: {name}", ratio.vm)
+        } else {
+            name.clone()
+        };
+        table.add_row([name, figure(*value), unit.clone()]);
+    }
+    if let Some(column) = table.column_mut(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn figure(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1000.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// Digits in groups of three.
+fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i != 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn duration(ns: f64) -> String {
+    match ns {
+        n if n < 1e3 => format!("{n:.1} ns"),
+        n if n < 1e6 => format!("{:.1} µs", n / 1e3),
+        n if n < 1e9 => format!("{:.1} ms", n / 1e6),
+        n => format!("{:.2} s", n / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(100_000_000), "100 000 000");
+        assert_eq!(duration(12.34), "12.3 ns");
+        assert_eq!(duration(1.5e6), "1.5 ms");
+        assert_eq!(figure(0.9876), "0.988");
+        assert_eq!(figure(12345.6), "12346");
+    }
+}
