@@ -124,11 +124,12 @@ impl Life {
 
     fn stop_all(&self, inner: &Inner) {
         self.ended.store(true, Ordering::SeqCst);
-        for stop in inner.stops.iter().filter_map(Weak::upgrade) {
-            stop.store(true, Ordering::SeqCst);
-        }
+        // Bells first, so that no consumer begins another packet once its work has returned.
         for bell in inner.bells.iter().filter_map(Weak::upgrade) {
             bell.stop();
+        }
+        for stop in inner.stops.iter().filter_map(Weak::upgrade) {
+            stop.store(true, Ordering::SeqCst);
         }
     }
 

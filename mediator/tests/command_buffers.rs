@@ -324,6 +324,56 @@ fn a_kernel_that_does_not_end_holds_up_neither_control_nor_the_end() {
 }
 
 #[test]
+fn the_end_of_a_space_is_no_fault_of_the_kernel_that_it_stops() {
+    let rig = Rig::new();
+    let running = define_endless(&rig);
+    for _ in 0..200 {
+        running.store(false, Ordering::Release);
+        let space = rig.guest.space();
+        let queue = launch_endless(&rig, space);
+        eventually("the kernel", || running.load(Ordering::Acquire));
+        rig.guest.by_handle(Opcode::DestroySpace, space).unwrap();
+        assert_eq!(queue.producer.fault(), 0);
+        rig.guest.free(queue.memory).unwrap();
+    }
+    assert_eq!(rig.guest.session.status_bits(), status::READY);
+    assert_eq!(rig.guest.session.report().faults, 0);
+}
+
+#[test]
+fn a_fault_in_the_last_packet_of_a_command_buffer_that_is_destroyed_counts() {
+    let rig = Rig::new();
+    let (running, go) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let (flag, gate) = (Arc::clone(&running), Arc::clone(&go));
+    rig.backend.define("endless", 0, move |launch| {
+        flag.store(true, Ordering::Release);
+        while !gate.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        launch.store(0, 0)
+    });
+    let queue = launch_endless(&rig, rig.guest.space());
+    eventually("the kernel", || running.load(Ordering::Acquire));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            go.store(true, Ordering::Release);
+        });
+        // Destroyed, or found lost: the answer depends on who is first.
+        let _ = rig
+            .guest
+            .by_handle(Opcode::DestroyCommandBuffer, queue.handle);
+    });
+    eventually("the loss", || {
+        rig.guest.session.status_bits() == status::LOST
+    });
+    assert_eq!(rig.guest.fault().0, Some(Status::MemoryFault));
+}
+
+#[test]
 fn memory_freed_under_a_kernel_stays_charged_until_the_kernel_ends() {
     let rig = Rig::new();
     let (go, at) = (

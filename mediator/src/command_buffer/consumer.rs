@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use causeway_protocol::message::Status;
 use causeway_protocol::packet::UNIT_BYTES;
@@ -113,14 +114,14 @@ impl Consumer {
     /// Leaves word of the end in the ring, and ends the session if the fault is of that kind.
     fn conclude(mut self, stop: Stop, position: u64) {
         self.ring.set_consumer(position);
-        let own = match stop {
-            // A fault while somebody stops this consumer is the stop flag's doing.
-            Stop::Fault(fault) if !self.bell.stopped() => Some(fault),
-            Stop::Fault(_) | Stop::Asked => match self.executor.queue.finish() {
-                Err(fault) if !self.bell.stopped() => Some(fault),
-                _ => None,
-            },
+        let fault = match stop {
+            Stop::Fault(fault) => Some(fault),
+            Stop::Asked => self.executor.queue.finish().err(),
         };
+        // A fault while work is being stopped is the stop flag's doing. One that a command buffer ends with
+        // when nobody but its own end was asked for is real, and ends the session even so.
+        let stopped = self.executor.space.stop.load(Ordering::SeqCst);
+        let own = fault.filter(|_| !stopped);
         match own {
             Some(fault) => self.report(fault, position),
             None if self.life.fault().is_some() => {

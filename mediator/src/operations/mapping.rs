@@ -44,24 +44,26 @@ impl Inner {
     pub(super) fn destroy_space(&self, request: HandleRequest) -> Result<Empty, Refusal> {
         let ended = {
             let mut state = self.lock();
+            let shared = Arc::clone(&state.get::<SpaceEntry>(request.handle)?.shared);
+            let dependents = dependents(&state, request.handle);
+            // Consumers before work, so that none begins another packet; work before mappings, so that a
+            // fault that the end of a mapping brings about is known for what it is.
+            for handle in &dependents {
+                if let Ok(entry) = state.get::<CommandBufferEntry>(*handle) {
+                    entry.buffer.stop();
+                }
+            }
+            shared.stop();
             let entry = state.get::<SpaceEntry>(request.handle)?;
-            entry.shared.stop();
             let addresses: Vec<u64> = entry.mappings.keys().copied().collect();
             for address in addresses {
                 state.unmap_gpu(request.handle, address)?;
             }
-            let mut ended: Vec<Object> = dependents(&state, request.handle)
-                .into_iter()
+            let handles = dependents.into_iter().chain([request.handle]);
+            handles
                 .filter_map(|handle| state.objects.remove(handle))
-                .collect();
-            ended.extend(state.objects.remove(request.handle));
-            ended
+                .collect::<Vec<_>>()
         };
-        for object in &ended {
-            if let Object::CommandBuffer(entry) = object {
-                entry.buffer.stop();
-            }
-        }
         for object in &ended {
             if let Object::CommandBuffer(entry) = object {
                 entry.buffer.join();
