@@ -107,16 +107,9 @@ fn a_guest_of_a_few_bytes_exits_once_for_each_byte_it_prints() {
         format!("{}{}", outcome.stdout, outcome.stderr).contains("hello, host"),
         "{outcome:?}"
     );
-    let vm = &report.0["vms"][0];
-    assert_eq!(vm["kvm_exits"]["io_exits"], 12 + 1, "{vm}");
-    assert_eq!(
-        vm["kvm_exits"]
-            .get("mmio_exits")
-            .map_or(0, |n| n.as_u64().unwrap()),
-        0,
-        "{vm}"
-    );
-    assert_eq!(vm["vmm_exits"]["io:harness:exit"], 1, "{vm}");
+    report.vm(0).assert_exits(0, 12 + 1);
+    assert_eq!(report.vm(0).vmm("io:console:data"), 12);
+    assert_eq!(report.vm(0).vmm("io:harness:exit"), 1);
 }
 
 #[test]

@@ -55,21 +55,24 @@ impl<'a> Phase<'a> {
             .sum()
     }
 
+    /// KVM's count of port accesses. Where KVM emulates them like any other instruction (PVM does), it counts
+    /// them with the accesses to memory that it emulated, and none as `io_exits`.
+    fn kvm_ports(self) -> u64 {
+        match self.kvm("io_exits") {
+            0 => self
+                .kvm("insn_emulation")
+                .saturating_sub(self.kvm("mmio_exits")),
+            counted => counted,
+        }
+    }
+
     /// Asserts that both counters saw exactly these exits.
     #[track_caller]
     pub fn assert_exits(self, mmio: u64, io: u64) {
-        assert_eq!(
-            (self.kvm("mmio_exits"), self.kvm("io_exits")),
-            (mmio, io),
-            "KVM's count: {}",
-            self.0
-        );
-        assert_eq!(
-            (self.vmm("mmio:"), self.vmm("io:")),
-            (mmio, io),
-            "the VMM's count: {}",
-            self.0
-        );
+        let own = (self.vmm("mmio:"), self.vmm("io:"));
+        assert_eq!(own, (mmio, io), "the VMM's count: {}", self.0);
+        let kvm = (self.kvm("mmio_exits"), self.kvm_ports());
+        assert_eq!(kvm, (mmio, io), "KVM's count: {}", self.0);
     }
 }
 
@@ -89,6 +92,11 @@ impl Report {
         found.unwrap_or_else(|| panic!("there is no phase `{name}` in {}", self.0))
     }
 
+    /// The counts over the life of one VM, which are named like those of a phase.
+    pub fn vm(&self, index: usize) -> Phase<'_> {
+        Phase(&self.0["vms"][index])
+    }
+
     /// How each VM ended, in words, and whether it passed.
     pub fn results(&self) -> Vec<(&str, bool)> {
         let vms = self.0["vms"].as_array().unwrap().iter();
@@ -96,7 +104,7 @@ impl Report {
             .collect()
     }
 
-    /// Asserts a pass in which no phase of the data path exited, and both counters agree everywhere.
+    /// Asserts a pass in which no phase of the data path exited, by either counter.
     #[track_caller]
     pub fn assert_exit_free(&self) {
         assert_eq!(self.outcome(), "pass", "{}", self.0);
@@ -105,8 +113,6 @@ impl Report {
             if phase.is_data() {
                 phase.assert_exits(0, 0);
                 operations += phase.operations();
-            } else {
-                phase.assert_exits(phase.vmm("mmio:"), phase.vmm("io:"));
             }
         }
         assert!(
