@@ -1,3 +1,28 @@
-//! The software back end.
+//! The software back end: a GPU that is the host's own cores.
+//!
+//! Modules are parsed ([`ptx`]), lowered to operations that work on 32 lanes at once, and executed by all
+//! cores, block by block. Scalar semantics that are more than a Rust operator are in [`arith`]. Copies, fills
+//! and fences work on the same memory, which guests and kernels share.
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!("the software back end is for x86-64 Linux");
+
+mod address;
 pub mod arith;
+mod backend;
+mod clock;
+mod exec;
+mod isa;
+mod lower;
+mod memory;
+mod module;
+mod program;
 pub mod ptx;
+mod queue;
+mod space;
+mod table;
+mod transfer;
+mod workers;
+
+pub use backend::{Config, Software};
+pub use queue::LaunchCount;

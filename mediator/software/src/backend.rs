@@ -1,0 +1,130 @@
+//! The back end: memory to give out, cores to run kernels, address spaces.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use causeway_mediator::backend::{Attributes, Backend, BackendError, Memory, Space};
+use causeway_memory::{MemoryError, PAGE_BYTES, SharedMemory};
+use causeway_protocol::message::{MemoryKind, Status};
+use causeway_protocol::registers::features;
+
+use crate::address;
+use crate::isa::Isa;
+use crate::lower::{BLOCK_THREADS_MAX, SHARED_BYTES_MAX};
+use crate::memory::{MemoryHandle, Pool, SoftwareMemory};
+use crate::program::WARP;
+use crate::queue::{Counts, LaunchCount};
+use crate::space::SoftwareSpace;
+use crate::workers::Workers;
+
+/// What the device shall be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Memory of the device in bytes: all allocations and module variables together.
+    pub memory_bytes: u64,
+    /// Cores that kernels run on, at least 1; all that this process may use if not given.
+    pub cores: Option<usize>,
+}
+
+/// What all address spaces share.
+pub(crate) struct Device {
+    /// Memory to give out.
+    pub(crate) pool: Arc<Pool>,
+    /// Threads for kernels.
+    pub(crate) workers: Workers,
+    /// What kernels have done.
+    pub(crate) counts: Counts,
+    /// Instruction set of the host.
+    pub(crate) isa: Isa,
+}
+
+/// The software back end.
+pub struct Software {
+    attributes: Attributes,
+    device: Arc<Device>,
+}
+
+impl Software {
+    /// Makes the device, and starts its threads: one for each core but one, because submitting threads work too.
+    pub fn new(config: Config) -> Self {
+        let cores = config.cores.unwrap_or_else(available_cores).max(1);
+        let isa = Isa::detect();
+        let attributes = Attributes {
+            name: format!("software, {cores} cores, {}", isa.name()),
+            memory_bytes: config.memory_bytes,
+            granularity_bytes: PAGE_BYTES,
+            va: address::MAPPINGS,
+            compute_units: u32::try_from(cores).unwrap_or(u32::MAX),
+            warp_threads: WARP as u32,
+            block_threads_max: BLOCK_THREADS_MAX,
+            shared_bytes_max: SHARED_BYTES_MAX,
+            features: features::KERNELS | features::GUEST_RAM | features::SHARING,
+        };
+        let device = Device {
+            pool: Pool::new(config.memory_bytes),
+            workers: Workers::start(cores - 1),
+            counts: Counts::default(),
+            isa,
+        };
+        Self {
+            attributes,
+            device: Arc::new(device),
+        }
+    }
+
+    /// What each kernel has done so far, by name.
+    pub fn launch_counts(&self) -> Vec<LaunchCount> {
+        self.device.counts.all()
+    }
+
+    /// Bytes of the device's memory that are not allocated.
+    pub fn free_bytes(&self) -> u64 {
+        self.device.pool.free()
+    }
+}
+
+fn available_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn no_memory(context: String, source: MemoryError) -> BackendError {
+    BackendError {
+        status: Status::NoMemory,
+        context,
+        source: Some(Box::new(source)),
+    }
+}
+
+impl Backend for Software {
+    fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// All kinds are the host's memory here.
+    fn allocate(&self, _kind: MemoryKind, bytes: u64) -> Result<Arc<dyn Memory>, BackendError> {
+        let free = self.device.pool.free();
+        let charge = self.device.pool.charge(bytes).ok_or_else(|| BackendError {
+            status: Status::NoMemory,
+            context: format!("allocate {bytes} bytes; the device has {free} left"),
+            source: None,
+        })?;
+        let memory = SoftwareMemory::allocate(bytes)
+            .map_err(|e| no_memory(format!("allocate {bytes} bytes"), e))?;
+        Ok(MemoryHandle::new(memory.charged(charge)))
+    }
+
+    fn register_ram(
+        &self,
+        ram: Arc<SharedMemory>,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Arc<dyn Memory>, BackendError> {
+        let memory = SoftwareMemory::register(ram, offset, bytes)
+            .map_err(|e| no_memory(format!("register {bytes} bytes of guest RAM"), e))?;
+        Ok(MemoryHandle::new(memory))
+    }
+
+    fn create_space(&self, stop: Arc<AtomicBool>) -> Result<Arc<dyn Space>, BackendError> {
+        Ok(Arc::new(SoftwareSpace::new(Arc::clone(&self.device), stop)))
+    }
+}

@@ -1,0 +1,202 @@
+//! Barriers of a block: `bar` and `barrier`, counted by thread (as from sm_70 on).
+
+use crate::program::WARP;
+
+/// Barriers that a block has.
+pub(crate) const BARRIERS: usize = 16;
+/// Warps of the largest block.
+pub(crate) const WARPS_MAX: usize = 32;
+
+/// Who has arrived at one barrier.
+#[derive(Clone, Debug, Default)]
+struct Barrier {
+    generation: u64,
+    arrived: [u32; WARPS_MAX],
+    waiting: u32,
+    counted: u32,
+    expected: Option<u32>,
+    truths: u32,
+    outcome: Outcome,
+}
+
+/// What a reduction over the threads of a barrier gave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// Threads whose predicate held.
+    pub(super) truths: u32,
+    /// Threads that took part.
+    pub(super) threads: u32,
+}
+
+/// Lanes that arrive at a barrier.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    /// Their warp.
+    pub(super) warp: u32,
+    /// Which lanes.
+    pub(super) lanes: u32,
+    /// Those whose predicate holds.
+    pub(super) truths: u32,
+    /// Threads that the barrier waits for; all that still run if not given.
+    pub(super) expected: Option<u32>,
+    /// Whether they wait.
+    pub(super) waits: bool,
+}
+
+/// The barriers of a running block, and the threads that still run.
+#[derive(Debug)]
+pub(super) struct Barriers {
+    barriers: [Barrier; BARRIERS],
+    running: [u32; WARPS_MAX],
+    threads: u32,
+}
+
+impl Barriers {
+    /// For a block of `threads` threads.
+    pub(super) fn new(threads: u32) -> Self {
+        let running = std::array::from_fn(|warp| lanes_of_warp(threads, warp));
+        Self {
+            barriers: std::array::from_fn(|_| Barrier::default()),
+            running,
+            threads,
+        }
+    }
+
+    /// As new, for the next block of the same size. Generations go on.
+    pub(super) fn reset(&mut self, threads: u32) {
+        self.running = std::array::from_fn(|warp| lanes_of_warp(threads, warp));
+        self.threads = threads;
+        for barrier in &mut self.barriers {
+            barrier.clear();
+        }
+    }
+
+    /// Completions of barrier `id` so far.
+    pub(super) fn generation(&self, id: u32) -> u64 {
+        self.barriers[id as usize].generation
+    }
+
+    /// What the latest completion of barrier `id` gave.
+    pub(super) fn outcome(&self, id: u32) -> Outcome {
+        self.barriers[id as usize].outcome
+    }
+
+    /// How many threads are at barrier `id`, and how many it waits for.
+    pub(super) fn progress(&self, id: u32) -> (u32, u32) {
+        let barrier = &self.barriers[id as usize];
+        (barrier.counted, barrier.expected.unwrap_or(self.threads))
+    }
+
+    /// Lanes arrive at barrier `id` (below [`BARRIERS`]).
+    pub(super) fn arrive(&mut self, id: u32, arrival: Arrival) {
+        let barrier = &mut self.barriers[id as usize];
+        let lanes = arrival.lanes.count_ones();
+        barrier.arrived[arrival.warp as usize] |= arrival.lanes;
+        barrier.counted += lanes;
+        if arrival.waits {
+            barrier.waiting += lanes;
+        }
+        barrier.truths += (arrival.truths & arrival.lanes).count_ones();
+        barrier.expected = arrival.expected;
+        self.conclude(id as usize);
+    }
+
+    /// Lanes end: barriers that waited for all may now be complete.
+    pub(super) fn end(&mut self, warp: u32, lanes: u32) {
+        self.threads -= (self.running[warp as usize] & lanes).count_ones();
+        self.running[warp as usize] &= !lanes;
+        for id in 0..BARRIERS {
+            if self.barriers[id].counted != 0 {
+                self.conclude(id);
+            }
+        }
+    }
+
+    fn conclude(&mut self, id: usize) {
+        let complete = match self.barriers[id].expected {
+            None => self.barriers[id].waiting >= self.threads,
+            // Hardware counts warps: lanes that the warp does not have, or has no more, count with it.
+            Some(expected) => {
+                let barrier = &self.barriers[id];
+                let absent: u32 = (0..WARPS_MAX)
+                    .filter(|warp| barrier.arrived[*warp] != 0)
+                    .map(|warp| (!self.running[warp] & !barrier.arrived[warp]).count_ones())
+                    .sum();
+                barrier.counted + absent >= expected
+            }
+        };
+        if complete {
+            let barrier = &mut self.barriers[id];
+            barrier.outcome = Outcome {
+                truths: barrier.truths,
+                threads: barrier.counted,
+            };
+            barrier.generation += 1;
+            barrier.clear();
+        }
+    }
+}
+
+impl Barrier {
+    fn clear(&mut self) {
+        *self = Self {
+            generation: self.generation,
+            outcome: self.outcome,
+            ..Self::default()
+        };
+    }
+}
+
+/// The lanes that warp number `warp` of a block of `threads` threads has.
+pub(super) fn lanes_of_warp(threads: u32, warp: usize) -> u32 {
+    let before = (warp * WARP) as u32;
+    match threads.saturating_sub(before) {
+        0 => 0,
+        32.. => u32::MAX,
+        some => (1 << some) - 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrival(warp: u32, lanes: u32, expected: Option<u32>) -> Arrival {
+        Arrival {
+            warp,
+            lanes,
+            truths: lanes & 1,
+            expected,
+            waits: true,
+        }
+    }
+
+    #[test]
+    fn a_barrier_opens_when_all_that_still_run_have_come() {
+        let mut barriers = Barriers::new(40);
+        barriers.arrive(0, arrival(0, u32::MAX, None));
+        barriers.arrive(0, arrival(1, 0x0f, None));
+        assert_eq!(barriers.generation(0), 0);
+        assert_eq!(barriers.progress(0), (36, 40));
+        barriers.end(1, 0xf0);
+        assert_eq!(barriers.generation(0), 1);
+        let outcome = barriers.outcome(0);
+        assert_eq!((outcome.truths, outcome.threads), (2, 36));
+    }
+
+    #[test]
+    fn a_count_includes_the_lanes_that_a_short_warp_lacks() {
+        let mut barriers = Barriers::new(48);
+        barriers.arrive(1, arrival(0, u32::MAX, Some(64)));
+        assert_eq!(barriers.generation(1), 0);
+        barriers.arrive(1, arrival(1, 0xffff, Some(64)));
+        assert_eq!(barriers.generation(1), 1);
+    }
+
+    #[test]
+    fn lanes_of_warps() {
+        assert_eq!(lanes_of_warp(33, 0), u32::MAX);
+        assert_eq!(lanes_of_warp(33, 1), 1);
+        assert_eq!(lanes_of_warp(33, 2), 0);
+    }
+}

@@ -1,0 +1,157 @@
+//! A block: its warps take turns on one host thread until all have ended.
+
+use super::arena::{Areas, Need};
+use super::barrier::{Barriers, lanes_of_warp};
+use super::context::{Area, Context, Trouble};
+use super::groups::State;
+use super::launch::Launch;
+use super::warp::{Pause, Warp};
+use crate::program::WARP;
+
+/// Runs the blocks of one launch, one after the other, on one host thread.
+pub(super) struct BlockRunner<'l> {
+    launch: &'l Launch,
+    areas: Areas,
+    context: Context<'l>,
+    warps: Vec<Warp>,
+    barriers: Barriers,
+}
+
+/// What went wrong in a block, and where.
+#[derive(Debug)]
+pub(super) struct BlockFault {
+    /// Position of the block.
+    pub(super) block: [u32; 3],
+    /// Number of the thread in the block, if one is to blame.
+    pub(super) thread: Option<u32>,
+    /// Operation.
+    pub(super) pc: u32,
+    /// What happened.
+    pub(super) trouble: Trouble,
+}
+
+/// Bytes that a block of the launch needs on its host thread.
+pub(super) fn need(launch: &Launch) -> Need {
+    let warps = launch.threads().div_ceil(WARP as u32) as usize;
+    let stack = launch.stack();
+    Need {
+        registers: stack.registers as usize * warps,
+        local: stack.local as usize * warps * WARP,
+        shared: launch.shared_bytes() as usize,
+    }
+}
+
+impl<'l> BlockRunner<'l> {
+    /// A runner whose memory is `areas`, made for this launch by [`need`].
+    pub(super) fn new(launch: &'l Launch, areas: Areas) -> Self {
+        let mut context = Context::new(launch, areas.constants);
+        context.shared = Area {
+            base: areas.shared,
+            bytes: launch.shared_bytes(),
+        };
+        let warps = launch.threads().div_ceil(WARP as u32);
+        Self {
+            launch,
+            areas,
+            context,
+            warps: (0..warps).map(Warp::new).collect(),
+            barriers: Barriers::new(launch.threads()),
+        }
+    }
+
+    /// Thread-instructions executed so far.
+    pub(super) fn instructions(&self) -> u64 {
+        self.warps.iter().map(|warp| warp.instructions).sum()
+    }
+
+    /// Runs one block to its end, or until the session's `stop` is set.
+    pub(super) fn run(&mut self, block: [u32; 3]) -> Result<(), BlockFault> {
+        let threads = self.launch.threads();
+        self.context.block = block;
+        self.barriers.reset(threads);
+        for warp in &mut self.warps {
+            warp.start(lanes_of_warp(threads, warp.number as usize));
+        }
+        loop {
+            let before = self.instructions();
+            let (mut running, mut expired) = (false, false);
+            for index in 0..self.warps.len() {
+                if self.warps[index].groups.is_empty() {
+                    continue;
+                }
+                match self.run_warp(index)? {
+                    Pause::Done => {}
+                    Pause::Blocked => running = true,
+                    Pause::Expired => (running, expired) = (true, true),
+                }
+            }
+            if !running || self.launch.is_stopped() {
+                return Ok(());
+            }
+            if !expired && self.instructions() == before {
+                return Err(self.deadlock());
+            }
+        }
+    }
+
+    fn run_warp(&mut self, index: usize) -> Result<Pause, BlockFault> {
+        let stack = self.launch.stack();
+        let warp = &mut self.warps[index];
+        let registers = self
+            .areas
+            .registers
+            .wrapping_add(stack.registers as usize * index);
+        let local = Area {
+            base: self
+                .areas
+                .local
+                .wrapping_add(stack.local as usize * WARP * index),
+            bytes: stack.local,
+        };
+        self.context.bind_warp(warp.number, registers, local);
+        warp.run(&mut self.context, &mut self.barriers)
+            .map_err(|(pc, trouble)| BlockFault {
+                block: self.context.block,
+                thread: Some(warp.number * WARP as u32 + lane_of(&trouble, self.context.mask)),
+                pc,
+                trouble,
+            })
+    }
+
+    /// All that still run wait, and nobody is left who could let them go on.
+    fn deadlock(&self) -> BlockFault {
+        let waiting = self.warps.iter().find_map(|w| Some((w, w.groups.first()?)));
+        let (thread, pc, text) = match waiting {
+            None => (None, 0, String::from("no thread can go on")),
+            Some((warp, group)) => {
+                let thread = warp.number * WARP as u32 + group.mask.trailing_zeros();
+                (Some(thread), group.pc, self.reason(group.state, group.mask))
+            }
+        };
+        BlockFault {
+            block: self.context.block,
+            thread,
+            pc,
+            trouble: Trouble::Deadlock(text),
+        }
+    }
+
+    fn reason(&self, state: State, mask: u32) -> String {
+        match state {
+            State::Barrier { id, .. } => {
+                let (arrived, expected) = self.barriers.progress(id);
+                format!("waits at barrier {id}, where {arrived} of {expected} threads have arrived")
+            }
+            State::Converging | State::Ready => format!(
+                "waits for lanes of its warp that never come: only lanes {mask:#010x} are there"
+            ),
+        }
+    }
+}
+
+fn lane_of(trouble: &Trouble, mask: u32) -> u32 {
+    match trouble {
+        Trouble::Access { lane, .. } => *lane,
+        Trouble::Trap | Trouble::CallDepth | Trouble::Deadlock(_) => mask.trailing_zeros() & 31,
+    }
+}

@@ -1,0 +1,186 @@
+//! What an operation can reach: registers of the running warp, and the memory of its block and launch.
+
+use super::access::{Reacher, reacher};
+use super::launch::Launch;
+use crate::program::{FrameBytes, Guard, Slot};
+use crate::table::Entry;
+
+/// Why a kernel cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// An access that is not allowed.
+    Access {
+        /// Lane of the warp.
+        lane: u32,
+        /// Address as the kernel gave it.
+        address: u64,
+        /// Bytes of the access.
+        bytes: u64,
+        /// What it was.
+        kind: AccessKind,
+        /// Why it is refused.
+        reason: &'static str,
+    },
+    /// `trap`, or a failed assertion.
+    Trap,
+    /// More nested calls than there is memory for.
+    CallDepth,
+    /// All threads wait for others.
+    Deadlock(String),
+}
+
+/// Kinds of access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AccessKind {
+    Load,
+    Store,
+    Atomic,
+}
+
+impl AccessKind {
+    /// The word for it in messages.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Store => "store",
+            Self::Atomic => "atomic operation",
+        }
+    }
+}
+
+/// A stretch of memory that belongs to a block, a warp or a launch, and to this host thread alone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Area {
+    /// First byte.
+    pub(crate) base: *mut u8,
+    /// Bytes; for local memory, those of one lane.
+    pub(crate) bytes: u32,
+}
+
+/// State of the running warp that operations use.
+pub(crate) struct Context<'l> {
+    /// Lanes that execute; never empty when an operation runs.
+    pub(crate) mask: u32,
+    /// Registers of the current frame, and constants.
+    banks: [*mut u8; 2],
+    /// Registers of the whole warp.
+    registers: *mut u8,
+    /// The current frame.
+    pub(super) frame: FrameBytes,
+    /// What is being run.
+    pub(super) launch: &'l Launch,
+    /// How addresses are resolved.
+    pub(super) reacher: Reacher,
+    /// Mappings.
+    pub(super) entries: &'l [Entry],
+    /// Index of the mapping used last.
+    pub(super) cached: usize,
+    /// Shared memory of the block.
+    pub(super) shared: Area,
+    /// Local memory of the warp, one lane behind the other.
+    pub(super) local: Area,
+    /// Parameters of the kernel.
+    pub(super) parameters: Area,
+    /// Position of the block in the grid.
+    pub(super) block: [u32; 3],
+    /// Number of the warp in the block.
+    pub(super) warp: u32,
+    /// Why the last operation failed.
+    pub(super) trouble: Option<Trouble>,
+}
+
+impl<'l> Context<'l> {
+    /// A context for a launch; `constants` as the program wants them. Warp and block are bound later.
+    pub(super) fn new(launch: &'l Launch, constants: *mut u8) -> Self {
+        let nothing = Area {
+            base: std::ptr::null_mut(),
+            bytes: 0,
+        };
+        Self {
+            mask: 0,
+            banks: [std::ptr::null_mut(), constants],
+            registers: std::ptr::null_mut(),
+            frame: FrameBytes::default(),
+            launch,
+            reacher: reacher(launch.program.isa),
+            entries: launch.table.entries(),
+            cached: 0,
+            shared: nothing,
+            local: nothing,
+            parameters: launch.parameter_area(),
+            block: [0; 3],
+            warp: 0,
+            trouble: None,
+        }
+    }
+
+    /// Makes `warp` the running one, with its registers and local memory.
+    pub(super) fn bind_warp(&mut self, warp: u32, registers: *mut u8, local: Area) {
+        self.warp = warp;
+        self.registers = registers;
+        self.local = local;
+    }
+
+    /// Makes `frame` the current one.
+    #[inline(always)]
+    pub(super) fn bind_frame(&mut self, frame: FrameBytes) {
+        self.frame = frame;
+        self.banks[0] = self.registers.wrapping_add(frame.registers as usize);
+    }
+
+    /// The lanes of a register. Valid for the class that lowering gave the register, while the frame is bound.
+    #[inline(always)]
+    pub(super) fn slot<T>(&self, slot: Slot) -> *mut T {
+        self.banks[slot.bank()]
+            .wrapping_add(slot.offset())
+            .cast::<T>()
+    }
+
+    /// A predicate register.
+    #[inline(always)]
+    pub(super) fn predicate(&self, slot: Slot) -> u32 {
+        // SAFETY: lowering gives predicates a 32-bit word in the bound frame, or in the constants.
+        unsafe { *self.slot::<u32>(slot) }
+    }
+
+    /// Sets the active lanes of a predicate register.
+    #[inline(always)]
+    pub(super) fn set_predicate(&self, slot: Slot, truth: u32) {
+        let target = self.slot::<u32>(slot);
+        // SAFETY: as in `predicate`; constants are never a destination.
+        unsafe { *target = (*target & !self.mask) | (truth & self.mask) };
+    }
+
+    /// Lanes for which a guard holds.
+    #[inline(always)]
+    pub(super) fn guarded(&self, guard: Guard) -> u32 {
+        self.predicate(guard.slot) ^ guard.invert
+    }
+
+    /// One lane of a word register.
+    #[inline(always)]
+    pub(super) fn word(&self, slot: Slot, lane: u32) -> u32 {
+        debug_assert!(lane < 32);
+        // SAFETY: lowering gives the operand a word register in the bound frame; there are 32 lanes.
+        unsafe { *self.slot::<u32>(slot).add(lane as usize & 31) }
+    }
+
+    /// All lanes of a word register.
+    #[inline(always)]
+    pub(super) fn words(&self, slot: Slot) -> [u32; 32] {
+        // SAFETY: as in `word`.
+        unsafe { *self.slot::<[u32; 32]>(slot) }
+    }
+
+    /// Sets the active lanes of a word register.
+    #[inline(always)]
+    pub(super) fn set_words(&self, slot: Slot, values: &[u32; 32]) {
+        // SAFETY: as in `word`; the copy is made before the register is written.
+        let target = unsafe { &mut *self.slot::<[u32; 32]>(slot) };
+        for (lane, value) in values.iter().enumerate() {
+            if self.mask & (1 << lane) != 0 {
+                target[lane] = *value;
+            }
+        }
+    }
+}

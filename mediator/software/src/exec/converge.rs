@@ -1,0 +1,85 @@
+//! Operations across the lanes of a warp wait here until the lanes named in their member mask have arrived.
+
+use super::context::Context;
+use super::groups::{Group, State};
+use super::warp::Warp;
+use crate::program::{Action, Op, Program};
+
+/// Brings the lanes together that execute `op`. False: some are missing, and the group waits among the others.
+pub(super) fn gather(
+    warp: &mut Warp,
+    group: &mut Group,
+    mask: u32,
+    op: &Op,
+    context: &Context<'_>,
+) -> bool {
+    warp.split(group, mask);
+    let members = context.word(op.d, mask.trailing_zeros());
+    let members_of = |lane: usize| context.word(op.d, lane as u32);
+    let same = super::access::lanes(mask)
+        .filter(|lane| members_of(*lane) == members)
+        .fold(0, |all, lane| all | 1 << lane);
+    if same != mask {
+        warp.groups.push(Group {
+            mask: mask & !same,
+            ..*group
+        });
+        group.mask = same;
+    }
+    warp.groups.retain(|other| {
+        let joins = other.state == State::Converging
+            && other.pc == group.pc
+            && other.frame == group.frame
+            && members_of(other.mask.trailing_zeros() as usize) == members;
+        if joins {
+            group.mask |= other.mask;
+        }
+        !joins
+    });
+    if members & warp.running & !group.mask == 0 {
+        return true;
+    }
+    warp.groups.push(Group {
+        state: State::Converging,
+        ..*group
+    });
+    false
+}
+
+/// Lets a waiting group go on after all, if what it waited for has ended; or, for `bar.warp.sync`, waits at
+/// another `bar.warp.sync`. Gives the index of a group that is ready.
+pub(super) fn release(
+    warp: &mut Warp,
+    program: &Program,
+    context: &mut Context<'_>,
+) -> Option<usize> {
+    let at_barrier: u32 = warp
+        .groups
+        .iter()
+        .filter(|g| is_waiting_at_warp_barrier(g, program))
+        .fold(0, |mask, group| mask | group.mask);
+    let mut ready = None;
+    for (index, group) in warp.groups.iter_mut().enumerate() {
+        if group.state != State::Converging {
+            continue;
+        }
+        context.bind_frame(group.frame);
+        let op = &program.code[group.pc as usize];
+        let members = context.word(op.d, group.mask.trailing_zeros());
+        let missing = members & warp.running & !group.mask;
+        if matches!(op.action, Action::WarpBarrier) && missing & !at_barrier == 0 {
+            group.state = State::Ready;
+            group.pc += 1;
+            ready = Some(index);
+        } else if missing == 0 {
+            group.state = State::Ready;
+            ready = Some(index);
+        }
+    }
+    ready
+}
+
+fn is_waiting_at_warp_barrier(group: &Group, program: &Program) -> bool {
+    group.state == State::Converging
+        && matches!(program.code[group.pc as usize].action, Action::WarpBarrier)
+}

@@ -1,0 +1,103 @@
+//! Groups of lanes: those of a warp that are at the same place together.
+
+use crate::program::FrameBytes;
+
+/// What a group waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nothing.
+    Ready,
+    /// Other lanes, at an operation across lanes.
+    Converging,
+    /// The completion of a barrier of the block that was in this generation.
+    Barrier { id: u32, generation: u64 },
+}
+
+/// Lanes at one place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Group {
+    /// Which lanes.
+    pub(super) mask: u32,
+    /// Next operation.
+    pub(super) pc: u32,
+    /// Their frame.
+    pub(super) frame: FrameBytes,
+    /// What they wait for.
+    pub(super) state: State,
+    /// Slices used up. Fewer goes first, so that lanes that spin let those run that they wait for.
+    pub(super) slices: u32,
+}
+
+impl Group {
+    /// Whether lanes of both can be one group.
+    pub(super) fn meets(&self, other: &Self) -> bool {
+        self.pc == other.pc && self.frame == other.frame && self.state == other.state
+    }
+
+    /// The group that runs first has the smallest: fewest slices, then deepest call, then furthest behind.
+    pub(super) fn order(&self) -> (u32, std::cmp::Reverse<u32>, u32) {
+        (
+            self.slices,
+            std::cmp::Reverse(self.frame.registers),
+            self.pc,
+        )
+    }
+
+    /// Whether a running group must let `self` run, or join it, before it goes on at its place.
+    pub(super) fn goes_before(&self, running: &Self) -> bool {
+        self.state == State::Ready && (self.order() < running.order() || self.meets(running))
+    }
+}
+
+/// Takes the lanes of every group that meets `group` out of `groups` and adds them to it.
+pub(super) fn merge(groups: &mut Vec<Group>, group: &mut Group) {
+    groups.retain(|other| {
+        let meets = other.meets(group);
+        if meets {
+            group.mask |= other.mask;
+            group.slices = group.slices.min(other.slices);
+        }
+        !meets
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(mask: u32, pc: u32, depth: u32, slices: u32) -> Group {
+        Group {
+            mask,
+            pc,
+            frame: FrameBytes {
+                registers: depth,
+                local: 0,
+            },
+            state: State::Ready,
+            slices,
+        }
+    }
+
+    #[test]
+    fn behind_and_deep_go_first_until_their_slice_is_used_up() {
+        let running = group(1, 10, 0, 0);
+        assert!(group(2, 9, 0, 0).goes_before(&running));
+        assert!(group(2, 10, 0, 5).goes_before(&running), "they meet");
+        assert!(!group(2, 11, 0, 0).goes_before(&running));
+        assert!(group(2, 99, 128, 0).goes_before(&running), "in a call");
+        assert!(!group(2, 9, 0, 1).goes_before(&running), "it has spun");
+        let waiting = Group {
+            state: State::Converging,
+            ..group(2, 9, 0, 0)
+        };
+        assert!(!waiting.goes_before(&running));
+    }
+
+    #[test]
+    fn groups_at_one_place_become_one() {
+        let mut groups = vec![group(2, 7, 0, 1), group(4, 8, 0, 0), group(8, 7, 128, 0)];
+        let mut first = group(1, 7, 0, 3);
+        merge(&mut groups, &mut first);
+        assert_eq!((first.mask, first.slices, groups.len()), (3, 1, 2));
+    }
+}

@@ -1,0 +1,353 @@
+//! From a function of one lane to an operation of a warp.
+//!
+//! A closure without captures is compiled into a loop over 32 lanes, once for each [`Isa`]. The loop works on
+//! pieces of eight lanes by value, which compilers turn into vector instructions whatever registers overlap.
+
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+
+use super::Context;
+use crate::isa::Isa;
+use crate::program::{Exec, Op, Slot, Step, WARP};
+
+/// Lanes computed together.
+const PIECE: usize = 8;
+
+/// The bits of one lane of a register.
+pub(crate) trait Bits: Copy + Default + 'static {}
+impl Bits for u32 {}
+impl Bits for u64 {}
+
+/// A type that a lane can have.
+pub(crate) trait Lane: Copy + 'static {
+    /// Its bits in a register.
+    type Bits: Bits;
+    /// From a register.
+    fn of(bits: Self::Bits) -> Self;
+    /// To a register.
+    fn bits(self) -> Self::Bits;
+}
+
+macro_rules! lane {
+    ($($type:ty as $bits:ty: $of:expr, $to:expr;)*) => {$(
+        impl Lane for $type {
+            type Bits = $bits;
+            #[inline(always)]
+            fn of(bits: $bits) -> Self {
+                let of: fn($bits) -> $type = $of;
+                of(bits)
+            }
+            #[inline(always)]
+            fn bits(self) -> $bits {
+                let to: fn($type) -> $bits = $to;
+                to(self)
+            }
+        }
+    )*};
+}
+
+lane! {
+    u8 as u32: |b| b as u8, |v| v as u32;
+    i8 as u32: |b| b as i8, |v| v as i32 as u32;
+    u16 as u32: |b| b as u16, |v| v as u32;
+    i16 as u32: |b| b as i16, |v| v as i32 as u32;
+    u32 as u32: |b| b, |v| v;
+    i32 as u32: |b| b as i32, |v| v as u32;
+    u64 as u64: |b| b, |v| v;
+    i64 as u64: |b| b as i64, |v| v as u64;
+    f32 as u32: f32::from_bits, f32::to_bits;
+    f64 as u64: f64::from_bits, f64::to_bits;
+}
+
+/// The loop of an operation.
+pub(super) trait Body: 'static {
+    /// Executes it.
+    ///
+    /// # Safety
+    /// As [`Exec`].
+    unsafe fn run(context: &mut Context<'_>, op: &Op) -> Step;
+}
+
+/// Compiles a loop for an instruction set.
+pub(super) fn compile<B: Body>(isa: Isa) -> Exec {
+    match isa {
+        Isa::Baseline => baseline::<B>,
+        Isa::Avx2 => avx2::<B>,
+    }
+}
+
+unsafe fn baseline<B: Body>(context: &mut Context<'_>, op: &Op) -> Step {
+    // SAFETY: by the contract of `Exec`.
+    unsafe { B::run(context, op) }
+}
+
+/// The caller has found that the host has these features: [`Isa::detect`].
+#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+unsafe fn avx2<B: Body>(context: &mut Context<'_>, op: &Op) -> Step {
+    // SAFETY: by the contract of `Exec`.
+    unsafe { B::run(context, op) }
+}
+
+/// The one value of a closure type without captures.
+#[inline(always)]
+pub(super) fn closure<F: Copy>() -> F {
+    const { assert!(size_of::<F>() == 0, "lane functions capture nothing") };
+    // SAFETY: a value without bytes has nothing to initialize; it was made once where the type was named.
+    unsafe { MaybeUninit::<F>::uninit().assume_init() }
+}
+
+/// Reads a piece of eight lanes.
+///
+/// # Safety
+/// `lanes` points to the 32 lanes of a register of the right class; `piece` is below 4.
+#[inline(always)]
+unsafe fn read<T: Lane>(lanes: *const T::Bits, piece: usize) -> [T; PIECE] {
+    // SAFETY: by this function's contract.
+    let bits = unsafe { *lanes.add(piece * PIECE).cast::<[T::Bits; PIECE]>() };
+    std::array::from_fn(|i| T::of(bits[i]))
+}
+
+/// Writes those lanes of a piece that are in `mask`.
+///
+/// # Safety
+/// As [`read`]; and nobody else holds a reference to the register.
+#[inline(always)]
+unsafe fn write<T: Lane>(lanes: *mut T::Bits, piece: usize, mask: u32, values: [T; PIECE]) {
+    // SAFETY: by this function's contract.
+    let target = unsafe { lanes.add(piece * PIECE).cast::<[T::Bits; PIECE]>() };
+    let new: [T::Bits; PIECE] = std::array::from_fn(|i| values[i].bits());
+    if mask == u32::MAX {
+        // SAFETY: as above.
+        unsafe { *target = new };
+        return;
+    }
+    // SAFETY: as above.
+    let old = unsafe { *target };
+    let wanted = mask >> (piece * PIECE);
+    let blended: [T::Bits; PIECE] = std::array::from_fn(|i| {
+        if wanted & (1 << i) != 0 {
+            new[i]
+        } else {
+            old[i]
+        }
+    });
+    // SAFETY: as above.
+    unsafe { *target = blended };
+}
+
+/// Writes one value to the active lanes of a register.
+///
+/// # Safety
+/// As [`Exec`]; `slot` is a register of the class of `T` in the bound frame.
+#[inline(always)]
+pub(super) unsafe fn broadcast<T: Lane>(context: &Context<'_>, slot: Slot, value: T) {
+    let target = context.slot::<T::Bits>(slot);
+    for piece in 0..WARP / PIECE {
+        // SAFETY: by this function's contract.
+        unsafe { write(target, piece, context.mask, [value; PIECE]) };
+    }
+}
+
+macro_rules! shape {
+    ($(#[$doc:meta])* $name:ident, $body:ident, $($type:ident $slot:ident),+) => {
+        struct $body<$($type,)+ R, F>(PhantomData<($($type,)+ R, F)>);
+
+        impl<$($type: Lane,)+ R: Lane, F> Body for $body<$($type,)+ R, F>
+        where
+            F: Fn($($type),+) -> R + Copy + 'static,
+        {
+            #[inline(always)]
+            unsafe fn run(context: &mut Context<'_>, op: &Op) -> Step {
+                let function = closure::<F>();
+                let target = context.slot::<R::Bits>(op.dst);
+                $(let $slot = context.slot::<$type::Bits>(op.$slot);)+
+                for piece in 0..WARP / PIECE {
+                    // SAFETY: lowering gives every operand a register of its class in the bound frame.
+                    unsafe {
+                        $(let $slot = read::<$type>($slot, piece);)+
+                        let values = std::array::from_fn(|i| function($($slot[i]),+));
+                        write(target, piece, context.mask, values);
+                    }
+                }
+                Step::Next
+            }
+        }
+
+        $(#[$doc])*
+        pub(crate) fn $name<$($type: Lane,)+ R: Lane, F>(isa: Isa, _function: F) -> Exec
+        where
+            F: Fn($($type),+) -> R + Copy + 'static,
+        {
+            compile::<$body<$($type,)+ R, F>>(isa)
+        }
+    };
+}
+
+shape!(
+    /// `dst = function(a)`
+    unary, Unary, A a
+);
+shape!(
+    /// `dst = function(a, b)`
+    binary, Binary, A a, B b
+);
+shape!(
+    /// `dst = function(a, b, c)`
+    ternary, Ternary, A a, B b, C c
+);
+
+macro_rules! shape_with_immediate {
+    ($(#[$doc:meta])* $name:ident, $body:ident, $($type:ident $slot:ident),+) => {
+        struct $body<$($type,)+ R, F>(PhantomData<($($type,)+ R, F)>);
+
+        impl<$($type: Lane,)+ R: Lane, F> Body for $body<$($type,)+ R, F>
+        where
+            F: Fn($($type,)+ u64) -> R + Copy + 'static,
+        {
+            #[inline(always)]
+            unsafe fn run(context: &mut Context<'_>, op: &Op) -> Step {
+                let function = closure::<F>();
+                let immediate = op.imm;
+                let target = context.slot::<R::Bits>(op.dst);
+                $(let $slot = context.slot::<$type::Bits>(op.$slot);)+
+                for piece in 0..WARP / PIECE {
+                    // SAFETY: lowering gives every operand a register of its class in the bound frame.
+                    unsafe {
+                        $(let $slot = read::<$type>($slot, piece);)+
+                        let values = std::array::from_fn(|i| function($($slot[i],)+ immediate));
+                        write(target, piece, context.mask, values);
+                    }
+                }
+                Step::Next
+            }
+        }
+
+        $(#[$doc])*
+        pub(crate) fn $name<$($type: Lane,)+ R: Lane, F>(isa: Isa, _function: F) -> Exec
+        where
+            F: Fn($($type,)+ u64) -> R + Copy + 'static,
+        {
+            compile::<$body<$($type,)+ R, F>>(isa)
+        }
+    };
+}
+
+shape_with_immediate!(
+    /// `dst = function(a, imm)`
+    unary_with, UnaryWith, A a
+);
+shape_with_immediate!(
+    /// `dst = function(a, b, imm)`
+    binary_with, BinaryWith, A a, B b
+);
+shape_with_immediate!(
+    /// `dst = function(a, b, c, imm)`
+    ternary_with, TernaryWith, A a, B b, C c
+);
+
+struct Compare<A, B, F>(PhantomData<(A, B, F)>);
+
+impl<A: Lane, B: Lane, F> Body for Compare<A, B, F>
+where
+    F: Fn(A, B) -> bool + Copy + 'static,
+{
+    #[inline(always)]
+    unsafe fn run(context: &mut Context<'_>, op: &Op) -> Step {
+        let function = closure::<F>();
+        let a = context.slot::<A::Bits>(op.a);
+        let b = context.slot::<B::Bits>(op.b);
+        let mut truth = 0;
+        for piece in 0..WARP / PIECE {
+            // SAFETY: lowering gives every operand a register of its class in the bound frame.
+            let (a, b) = unsafe { (read::<A>(a, piece), read::<B>(b, piece)) };
+            let bits: [u32; PIECE] = std::array::from_fn(|i| u32::from(function(a[i], b[i])) << i);
+            truth |= bits.into_iter().fold(0, |all, bit| all | bit) << (piece * PIECE);
+        }
+        super::predicate::conclude(context, op, truth);
+        Step::Next
+    }
+}
+
+/// Predicates `dst` and `dst2` from `function(a, b)` and predicate `c`: see [`super::predicate::Combine`].
+pub(crate) fn compare<A: Lane, B: Lane, F>(isa: Isa, _function: F) -> Exec
+where
+    F: Fn(A, B) -> bool + Copy + 'static,
+{
+    compile::<Compare<A, B, F>>(isa)
+}
+
+struct Select<A>(PhantomData<A>);
+
+impl<A: Lane> Body for Select<A> {
+    #[inline(always)]
+    unsafe fn run(context: &mut Context<'_>, op: &Op) -> Step {
+        let target = context.slot::<A::Bits>(op.dst);
+        let (a, b) = (context.slot::<A::Bits>(op.a), context.slot::<A::Bits>(op.b));
+        let truth = context.predicate(op.c) ^ op.imm as u32;
+        for piece in 0..WARP / PIECE {
+            let wanted = truth >> (piece * PIECE);
+            // SAFETY: lowering gives every operand a register of its class in the bound frame.
+            unsafe {
+                let (a, b) = (read::<A>(a, piece), read::<A>(b, piece));
+                let values =
+                    std::array::from_fn(|i| if wanted & (1 << i) != 0 { a[i] } else { b[i] });
+                write(target, piece, context.mask, values);
+            }
+        }
+        Step::Next
+    }
+}
+
+/// `dst = c ? a : b`, the predicate `c` inverted by the lower half of `imm`.
+pub(crate) fn select<A: Lane>(isa: Isa) -> Exec {
+    compile::<Select<A>>(isa)
+}
+
+struct Carry<A, F>(PhantomData<(A, F)>);
+
+/// Bit of `Op::imm`: the operation takes the carry in.
+pub(crate) const CARRY_IN: u64 = 1;
+/// Bit of `Op::imm`: the operation gives a carry out.
+pub(crate) const CARRY_OUT: u64 = 2;
+
+impl<A: Lane, F> Body for Carry<A, F>
+where
+    F: Fn(A, A, bool) -> (A, bool) + Copy + 'static,
+{
+    #[inline(always)]
+    unsafe fn run(context: &mut Context<'_>, op: &Op) -> Step {
+        let function = closure::<F>();
+        let target = context.slot::<A::Bits>(op.dst);
+        let (a, b) = (context.slot::<A::Bits>(op.a), context.slot::<A::Bits>(op.b));
+        let mut carry = context.predicate(op.c);
+        if op.imm & CARRY_IN == 0 {
+            carry = 0;
+        }
+        let mut out = 0;
+        for piece in 0..WARP / PIECE {
+            // SAFETY: lowering gives every operand a register of its class in the bound frame.
+            unsafe {
+                let (a, b) = (read::<A>(a, piece), read::<A>(b, piece));
+                let values = std::array::from_fn(|i| {
+                    let lane = piece * PIECE + i;
+                    let (value, over) = function(a[i], b[i], carry & (1 << lane) != 0);
+                    out |= u32::from(over) << lane;
+                    value
+                });
+                write(target, piece, context.mask, values);
+            }
+        }
+        if op.imm & CARRY_OUT != 0 {
+            context.set_predicate(op.c, out);
+        }
+        Step::Next
+    }
+}
+
+/// `dst, carry = function(a, b, carry)`, the carry in predicate `c`.
+pub(crate) fn carrying<A: Lane, F>(isa: Isa, _function: F) -> Exec
+where
+    F: Fn(A, A, bool) -> (A, bool) + Copy + 'static,
+{
+    compile::<Carry<A, F>>(isa)
+}

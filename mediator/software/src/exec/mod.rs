@@ -1,0 +1,43 @@
+//! Execution: warps of 32 lanes that compute side by side, blocks of warps, grids of blocks.
+//!
+//! A warp executes one operation for all of its active lanes at a time, over registers laid out lane by
+//! lane, so that the host's vector instructions do the work. Lanes that part ways become groups, each at
+//! its own position; the group that is furthest behind runs, and groups that meet are one again.
+#![allow(
+    unsafe_code,
+    reason = "registers, shared, local and global memory are reached by raw pointers"
+)]
+#![allow(
+    clippy::cast_lossless,
+    clippy::cast_possible_wrap,
+    reason = "lanes are bits, reinterpreted on purpose"
+)]
+
+pub(crate) mod access;
+mod arena;
+pub(crate) mod atomic;
+pub(crate) mod barrier;
+mod block;
+mod call;
+mod context;
+mod converge;
+mod groups;
+mod lanes;
+mod launch;
+mod load;
+pub(crate) mod predicate;
+pub(crate) mod shuffle;
+pub(crate) mod special;
+mod store;
+mod warp;
+
+pub(crate) use atomic::atomic;
+pub(crate) use context::Context;
+pub(crate) use lanes::{
+    CARRY_IN, CARRY_OUT, binary, binary_with, carrying, compare, select, ternary, ternary_with,
+    unary, unary_with,
+};
+pub(crate) use launch::{Launch, LaunchOutcome, ThreadArena, footprint_bytes};
+pub(crate) use load::{load, parameter};
+pub(crate) use special::fence;
+pub(crate) use store::store;

@@ -1,0 +1,185 @@
+//! `atom` and `red` (PTX ISA, "Parallel Synchronization and Communication Instructions").
+
+use super::Refusal;
+use super::form::Form;
+use super::frame::Class;
+use super::function::Lowering;
+use super::memory::{Address, is_hint, space_of};
+use crate::arith::float16::{Half, pair2};
+use crate::exec::access::{address_kind, space};
+use crate::exec::atomic as lanes;
+use crate::exec::atomic::NO_RESULT;
+use crate::program::{Action, Exec, Op, Slot};
+use crate::ptx::ast::{Operand, ScalarType};
+use ScalarType as T;
+
+/// `atom`
+pub(super) fn with_result(cx: &mut Lowering<'_, '_>, form: Form<'_>) -> Result<(), Refusal> {
+    let [destination, rest @ ..] = form.instruction.operands.as_slice() else {
+        return Err(form.refuse("has no operands"));
+    };
+    operation(cx, form, Some(destination), rest)
+}
+
+/// `red`
+pub(super) fn without_result(cx: &mut Lowering<'_, '_>, form: Form<'_>) -> Result<(), Refusal> {
+    let rest = form.instruction.operands.as_slice();
+    operation(cx, form, None, rest)
+}
+
+const OPERATIONS: [&str; 10] = [
+    "add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas",
+];
+
+fn operation(
+    cx: &mut Lowering<'_, '_>,
+    mut form: Form<'_>,
+    destination: Option<&Operand>,
+    operands: &[Operand],
+) -> Result<(), Refusal> {
+    let at = space_of(&mut form);
+    let name = form.one_of(&OPERATIONS);
+    form.discard(is_hint);
+    let scalar = form.scalar()?;
+    form.done()?;
+    let execute = name.and_then(|name| function(name, scalar));
+    let execute = execute.ok_or_else(|| form.unsupported())?;
+    let (address, b, c) = match (operands, name) {
+        ([address, b, c], Some("cas")) => (address, b, c),
+        ([address, b], Some(name)) if name != "cas" => (address, b, b),
+        _ => return Err(form.refuse("has the wrong number of operands")),
+    };
+    let address = cx.address(address, at)?;
+    let (b, c) = (cx.source(b, scalar)?, cx.source(c, scalar)?);
+    let dst = match destination {
+        None | Some(Operand::Sink) => NO_RESULT,
+        Some(operand) => cx.destination(operand, scalar)?,
+    };
+    let Address::Memory {
+        space: found,
+        slot,
+        word,
+        offset,
+    } = address
+    else {
+        return Err(form.refuse("cannot change a parameter"));
+    };
+    if !matches!(found, space::GLOBAL | space::SHARED | space::GENERIC) {
+        return Err(form.refuse("is for global and shared memory only"));
+    }
+    let op = Op {
+        dst,
+        dst2: c,
+        a: slot,
+        b,
+        c: address_kind(found, word),
+        d: Slot(super::frame::scalar_bytes(scalar) - 1),
+        imm: offset.cast_unsigned(),
+        ..cx.op(Action::Lanes(execute))
+    };
+    cx.push(op)
+}
+
+fn function(name: &str, scalar: ScalarType) -> Option<Exec> {
+    match scalar {
+        T::U32 | T::S32 | T::B32 => word(name, scalar == T::S32),
+        T::U64 | T::S64 | T::B64 => double(name, scalar == T::S64),
+        T::F32 | T::F64 => float(name, scalar),
+        T::F16 | T::BF16 | T::F16x2 | T::BF16x2 => half(name, scalar),
+        T::B16 if name == "cas" => Some(lanes::<u16, u32, _>(|old, expected, new| {
+            if old == expected & 0xffff {
+                new & 0xffff
+            } else {
+                old
+            }
+        })),
+        T::B16 if name == "exch" => Some(lanes::<u16, u32, _>(|_old, new, _| new & 0xffff)),
+        _ => None,
+    }
+}
+
+fn word(name: &str, signed: bool) -> Option<Exec> {
+    Some(match name {
+        "add" => lanes::<u32, u32, _>(|old, b, _| old.wrapping_add(b)),
+        "min" if signed => {
+            lanes::<u32, u32, _>(|old, b, _| old.cast_signed().min(b.cast_signed()).cast_unsigned())
+        }
+        "max" if signed => {
+            lanes::<u32, u32, _>(|old, b, _| old.cast_signed().max(b.cast_signed()).cast_unsigned())
+        }
+        "min" => lanes::<u32, u32, _>(|old, b, _| old.min(b)),
+        "max" => lanes::<u32, u32, _>(|old, b, _| old.max(b)),
+        "inc" => lanes::<u32, u32, _>(|old, b, _| if old >= b { 0 } else { old + 1 }),
+        "dec" => lanes::<u32, u32, _>(|old, b, _| if old == 0 || old > b { b } else { old - 1 }),
+        "and" => lanes::<u32, u32, _>(|old, b, _| old & b),
+        "or" => lanes::<u32, u32, _>(|old, b, _| old | b),
+        "xor" => lanes::<u32, u32, _>(|old, b, _| old ^ b),
+        "exch" => lanes::<u32, u32, _>(|_old, b, _| b),
+        "cas" => lanes::<u32, u32, _>(|old, b, c| if old == b { c } else { old }),
+        _ => return None,
+    })
+}
+
+fn double(name: &str, signed: bool) -> Option<Exec> {
+    Some(match name {
+        "add" => lanes::<u64, u64, _>(|old, b, _| old.wrapping_add(b)),
+        "min" if signed => {
+            lanes::<u64, u64, _>(|old, b, _| old.cast_signed().min(b.cast_signed()).cast_unsigned())
+        }
+        "max" if signed => {
+            lanes::<u64, u64, _>(|old, b, _| old.cast_signed().max(b.cast_signed()).cast_unsigned())
+        }
+        "min" => lanes::<u64, u64, _>(|old, b, _| old.min(b)),
+        "max" => lanes::<u64, u64, _>(|old, b, _| old.max(b)),
+        "and" => lanes::<u64, u64, _>(|old, b, _| old & b),
+        "or" => lanes::<u64, u64, _>(|old, b, _| old | b),
+        "xor" => lanes::<u64, u64, _>(|old, b, _| old ^ b),
+        "exch" => lanes::<u64, u64, _>(|_old, b, _| b),
+        "cas" => lanes::<u64, u64, _>(|old, b, c| if old == b { c } else { old }),
+        _ => return None,
+    })
+}
+
+fn float(name: &str, scalar: ScalarType) -> Option<Exec> {
+    match (name, scalar) {
+        ("add", T::F32) => Some(lanes::<u32, u32, _>(|old, b, _| {
+            (f32::from_bits(old) + f32::from_bits(b)).to_bits()
+        })),
+        ("add", _) => Some(lanes::<u64, u64, _>(|old, b, _| {
+            (f64::from_bits(old) + f64::from_bits(b)).to_bits()
+        })),
+        ("exch", _) if Class::of(scalar) == Class::Word => word(name, false),
+        ("exch", _) => double(name, false),
+        _ => None,
+    }
+}
+
+fn half(name: &str, scalar: ScalarType) -> Option<Exec> {
+    macro_rules! short {
+        ($half:ident, $operation:ident) => {
+            lanes::<u16, u32, _>(|old, b, _| {
+                u32::from(Half::$half.$operation(old as u16, b as u16))
+            })
+        };
+    }
+    macro_rules! pairs {
+        ($half:ident, $operation:ident) => {
+            lanes::<u32, u32, _>(|old, b, _| pair2(old, b, |x, y| Half::$half.$operation(x, y)))
+        };
+    }
+    Some(match (name, scalar) {
+        ("add", T::F16) => short!(F16, add),
+        ("min", T::F16) => short!(F16, min),
+        ("max", T::F16) => short!(F16, max),
+        ("add", T::BF16) => short!(BF16, add),
+        ("min", T::BF16) => short!(BF16, min),
+        ("max", T::BF16) => short!(BF16, max),
+        ("add", T::F16x2) => pairs!(F16, add),
+        ("min", T::F16x2) => pairs!(F16, min),
+        ("max", T::F16x2) => pairs!(F16, max),
+        ("add", T::BF16x2) => pairs!(BF16, add),
+        ("min", T::BF16x2) => pairs!(BF16, min),
+        ("max", T::BF16x2) => pairs!(BF16, max),
+        _ => return None,
+    })
+}

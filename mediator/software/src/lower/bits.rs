@@ -1,0 +1,285 @@
+//! Logic, shifts, and bit fields (PTX ISA, "Logic and Shift Instructions" and the bit instructions).
+
+use super::Refusal;
+use super::form::Form;
+use super::frame::Class;
+use super::function::Lowering;
+use crate::arith::bits::{self as arith, Excess, Permutation};
+use crate::exec::{binary, predicate, ternary, ternary_with, unary, unary_with};
+use crate::isa::Isa;
+use crate::program::Exec;
+use crate::ptx::ast::{Immediate, Operand, ScalarType};
+use ScalarType as T;
+
+/// `and`, `or`, `xor`, `not`
+pub(super) fn logic(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let scalar = form.scalar()?;
+    let opcode = form.instruction.opcode.as_str();
+    if scalar == T::Pred {
+        return predicate_logic(cx, &form);
+    }
+    let isa = cx.kernel.isa;
+    let execute = match (opcode, Class::of(scalar)) {
+        ("and", Class::Word) => binary(isa, |a: u32, b: u32| a & b),
+        ("or", Class::Word) => binary(isa, |a: u32, b: u32| a | b),
+        ("xor", Class::Word) => binary(isa, |a: u32, b: u32| a ^ b),
+        ("and", Class::Double) => binary(isa, |a: u64, b: u64| a & b),
+        ("or", Class::Double) => binary(isa, |a: u64, b: u64| a | b),
+        ("xor", Class::Double) => binary(isa, |a: u64, b: u64| a ^ b),
+        ("not", Class::Word) => {
+            return cx.simple(&form, [scalar; 2], unary(isa, |a: u32| !a), 0);
+        }
+        ("not", Class::Double) => {
+            return cx.simple(&form, [scalar; 2], unary(isa, |a: u64| !a), 0);
+        }
+        _ => return Err(form.unsupported()),
+    };
+    cx.simple(&form, [scalar; 3], execute, 0)
+}
+
+fn predicate_logic(cx: &mut Lowering<'_, '_>, form: &Form<'_>) -> Result<(), Refusal> {
+    let execute: Exec = match form.instruction.opcode.as_str() {
+        "and" => predicate::and,
+        "or" => predicate::or,
+        "xor" => predicate::xor,
+        _ => {
+            let [d, a] = form.operands()?;
+            let a = cx.plain_predicate(a)?;
+            let dst = cx.destination(d, T::Pred)?;
+            return cx.compute(predicate::not, dst, &[a]);
+        }
+    };
+    let [d, a, b] = form.operands()?;
+    let (a, b) = (cx.plain_predicate(a)?, cx.plain_predicate(b)?);
+    let dst = cx.destination(d, T::Pred)?;
+    cx.compute(execute, dst, &[a, b])
+}
+
+/// `cnot`
+pub(super) fn logical_not(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let (isa, scalar) = (Isa::Baseline, form.scalar()?);
+    let execute = match scalar {
+        T::B16 => unary(isa, |a: u16| u16::from(a == 0)),
+        T::B32 => unary(isa, |a: u32| u32::from(a == 0)),
+        T::B64 => unary(isa, |a: u64| u64::from(a == 0)),
+        _ => return Err(form.unsupported()),
+    };
+    cx.simple(&form, [scalar; 2], execute, 0)
+}
+
+/// `lop3`; the table is an immediate.
+pub(super) fn three_inputs(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let scalar = form.scalar()?;
+    if scalar != T::B32 {
+        return Err(form.unsupported());
+    }
+    let [d, a, b, c, table] = form.operands()?;
+    let Operand::Immediate(Immediate::Integer(table)) = table else {
+        return Err(form.refuse("wants a number as its lookup table"));
+    };
+    let (a, b, c) = (
+        cx.source(a, scalar)?,
+        cx.source(b, scalar)?,
+        cx.source(c, scalar)?,
+    );
+    let dst = cx.destination(d, scalar)?;
+    let op = crate::program::Op {
+        dst,
+        a,
+        b,
+        c,
+        imm: (*table & 0xff) as u64,
+        ..cx.op(crate::program::Action::Lanes(lookup(
+            cx.kernel.isa,
+            *table as u8,
+        )))
+    };
+    cx.push(op)
+}
+
+/// The tables that compilers use most have functions of their own.
+fn lookup(isa: Isa, table: u8) -> Exec {
+    match table {
+        0x96 => ternary(isa, |a: u32, b: u32, c: u32| a ^ b ^ c),
+        0xe8 => ternary(isa, |a: u32, b: u32, c: u32| (a & b) | (a & c) | (b & c)),
+        0xca => ternary(isa, |a: u32, b: u32, c: u32| (a & b) | (!a & c)),
+        _ => ternary_with(isa, |a: u32, b: u32, c: u32, table| {
+            arith::lop3(a, b, c, table as u8)
+        }),
+    }
+}
+
+/// `shl`, `shr`
+pub(super) fn shift(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let (isa, scalar) = (cx.kernel.isa, form.scalar()?);
+    let left = form.instruction.opcode == "shl";
+    let execute = match (left, scalar) {
+        (true, T::B16 | T::U16 | T::S16) => {
+            binary(isa, |a: u16, b: u32| arith::shl_b32(a.into(), b) as u16)
+        }
+        (true, T::B32 | T::U32 | T::S32) => {
+            binary(isa, |a: u32, b: u32| if b > 31 { 0 } else { a << (b & 31) })
+        }
+        (true, T::B64 | T::U64 | T::S64) => {
+            binary(isa, |a: u64, b: u32| if b > 63 { 0 } else { a << (b & 63) })
+        }
+        (false, T::B16 | T::U16) => binary(isa, |a: u16, b: u32| a.checked_shr(b).unwrap_or(0)),
+        (false, T::S16) => binary(isa, |a: i16, b: u32| a >> b.min(15)),
+        (false, T::B32 | T::U32) => {
+            binary(isa, |a: u32, b: u32| if b > 31 { 0 } else { a >> (b & 31) })
+        }
+        (false, T::S32) => binary(isa, |a: i32, b: u32| a >> b.min(31)),
+        (false, T::B64 | T::U64) => {
+            binary(isa, |a: u64, b: u32| if b > 63 { 0 } else { a >> (b & 63) })
+        }
+        (false, T::S64) => binary(isa, |a: i64, b: u32| a >> b.min(63)),
+        _ => return Err(form.unsupported()),
+    };
+    cx.simple(&form, [scalar, scalar, T::U32], execute, 0)
+}
+
+/// `shf`
+pub(super) fn funnel_shift(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let isa = cx.kernel.isa;
+    let left = form.one_of(&["l", "r"]) == Some("l");
+    let wrap = form.one_of(&["clamp", "wrap"]) == Some("wrap");
+    let scalar = form.scalar()?;
+    if scalar != T::B32 {
+        return Err(form.unsupported());
+    }
+    let execute = match (left, wrap) {
+        (true, true) => ternary(isa, |a, b, c| arith::shf_l(a, b, c, Excess::Wrap)),
+        (true, false) => ternary(isa, |a, b, c| arith::shf_l(a, b, c, Excess::Clamp)),
+        (false, true) => ternary(isa, |a, b, c| arith::shf_r(a, b, c, Excess::Wrap)),
+        (false, false) => ternary(isa, |a, b, c| arith::shf_r(a, b, c, Excess::Clamp)),
+    };
+    cx.simple(&form, [scalar; 4], execute, 0)
+}
+
+/// `prmt`
+pub(super) fn permute(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    // Compilers use the first mode, others hardly ever.
+    let (isa, rare) = (cx.kernel.isa, Isa::Baseline);
+    use Permutation as P;
+    let mode = form.one_of(&["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"]);
+    let mode = mode.map_or(Some(P::Selectors), P::from_modifier);
+    let scalar = form.scalar()?;
+    let execute = match mode.filter(|_| scalar == T::B32) {
+        Some(P::Selectors) => ternary(isa, |a, b, c| arith::prmt(a, b, c, P::Selectors)),
+        Some(P::Forward4) => ternary(rare, |a, b, c| arith::prmt(a, b, c, P::Forward4)),
+        Some(P::Backward4) => ternary(rare, |a, b, c| arith::prmt(a, b, c, P::Backward4)),
+        Some(P::Replicate8) => ternary(rare, |a, b, c| arith::prmt(a, b, c, P::Replicate8)),
+        Some(P::EdgeLeft) => ternary(rare, |a, b, c| arith::prmt(a, b, c, P::EdgeLeft)),
+        Some(P::EdgeRight) => ternary(rare, |a, b, c| arith::prmt(a, b, c, P::EdgeRight)),
+        Some(P::Replicate16) => ternary(rare, |a, b, c| arith::prmt(a, b, c, P::Replicate16)),
+        None => return Err(form.unsupported()),
+    };
+    cx.simple(&form, [scalar; 4], execute, 0)
+}
+
+/// `bfe`
+pub(super) fn extract(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let (isa, scalar) = (Isa::Baseline, form.scalar()?);
+    let execute = match scalar {
+        T::U32 => ternary(isa, arith::bfe_u32),
+        T::S32 => ternary(isa, arith::bfe_s32),
+        T::U64 => ternary(isa, arith::bfe_u64),
+        T::S64 => ternary(isa, arith::bfe_s64),
+        _ => return Err(form.unsupported()),
+    };
+    cx.simple(&form, [scalar, scalar, T::U32, T::U32], execute, 0)
+}
+
+/// `bfi`: four sources; the last is the second half of a pair that the position is the first half of.
+pub(super) fn insert(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let (isa, scalar) = (cx.kernel.isa, form.scalar()?);
+    let [d, a, b, position, length] = form.operands()?;
+    // Only the low 8 bits of either count: both fit one register.
+    let both = cx.scratch(Class::Word)?;
+    let (position, length) = (cx.source(position, T::U32)?, cx.source(length, T::U32)?);
+    let pack = binary(isa, |p: u32, l: u32| (p & 0xff) | (l & 0xff) << 8);
+    cx.compute(pack, both, &[position, length])?;
+    let execute = match Class::of(scalar) {
+        Class::Word => ternary(isa, |a, b, at: u32| {
+            arith::bfi_b32(a, b, at & 0xff, at >> 8)
+        }),
+        Class::Double => ternary(isa, |a, b, at: u32| {
+            arith::bfi_b64(a, b, at & 0xff, at >> 8)
+        }),
+        _ => return Err(form.unsupported()),
+    };
+    let (a, b) = (cx.source(a, scalar)?, cx.source(b, scalar)?);
+    let dst = cx.destination(d, scalar)?;
+    cx.compute(execute, dst, &[a, b, both])
+}
+
+/// `bfind`
+pub(super) fn find_leading(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let (isa, amount, scalar) = (Isa::Baseline, form.flag("shiftamt"), form.scalar()?);
+    let execute = match scalar {
+        T::U32 => unary_with(isa, |a, amount| arith::bfind_u32(a, amount != 0)),
+        T::S32 => unary_with(isa, |a, amount| arith::bfind_s32(a, amount != 0)),
+        T::U64 => unary_with(isa, |a, amount| arith::bfind_u64(a, amount != 0)),
+        T::S64 => unary_with(isa, |a, amount| arith::bfind_s64(a, amount != 0)),
+        _ => return Err(form.unsupported()),
+    };
+    cx.simple(&form, [T::U32, scalar], execute, u64::from(amount))
+}
+
+/// `brev`, `popc`, `clz`
+pub(super) fn count_or_reverse(
+    cx: &mut Lowering<'_, '_>,
+    mut form: Form<'_>,
+) -> Result<(), Refusal> {
+    let (isa, scalar) = (cx.kernel.isa, form.scalar()?);
+    let execute = match (form.instruction.opcode.as_str(), scalar) {
+        ("brev", T::B32) => unary(isa, u32::reverse_bits),
+        ("brev", T::B64) => unary(isa, u64::reverse_bits),
+        ("popc", T::B32) => unary(isa, u32::count_ones),
+        ("popc", T::B64) => unary(isa, u64::count_ones),
+        ("clz", T::B32) => unary(isa, u32::leading_zeros),
+        ("clz", T::B64) => unary(isa, u64::leading_zeros),
+        _ => return Err(form.unsupported()),
+    };
+    let to = if form.instruction.opcode == "brev" {
+        scalar
+    } else {
+        T::U32
+    };
+    cx.simple(&form, [to, scalar], execute, 0)
+}
+
+/// `bmsk`
+pub(super) fn mask(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let isa = Isa::Baseline;
+    let wrap = form.one_of(&["clamp", "wrap"]) == Some("wrap");
+    let scalar = form.scalar()?;
+    let execute = if wrap {
+        binary(isa, |a, b| arith::bmsk(a, b, Excess::Wrap))
+    } else {
+        binary(isa, |a, b| arith::bmsk(a, b, Excess::Clamp))
+    };
+    cx.simple(&form, [scalar, T::U32, T::U32], execute, 0)
+}
+
+/// `szext`
+pub(super) fn extend(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let isa = Isa::Baseline;
+    let wrap = form.one_of(&["clamp", "wrap"]) == Some("wrap");
+    let scalar = form.scalar()?;
+    let execute = match (scalar, wrap) {
+        (T::S32, true) => binary(isa, |a, b| arith::szext(a, b, true, Excess::Wrap)),
+        (T::S32, false) => binary(isa, |a, b| arith::szext(a, b, true, Excess::Clamp)),
+        (T::U32, true) => binary(isa, |a, b| arith::szext(a, b, false, Excess::Wrap)),
+        (T::U32, false) => binary(isa, |a, b| arith::szext(a, b, false, Excess::Clamp)),
+        _ => return Err(form.unsupported()),
+    };
+    cx.simple(&form, [scalar, scalar, T::U32], execute, 0)
+}
+
+/// `fns`
+pub(super) fn find_nth(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let (isa, scalar) = (Isa::Baseline, form.scalar()?);
+    let execute = ternary(isa, arith::fns);
+    cx.simple(&form, [scalar, T::U32, T::U32, T::S32], execute, 0)
+}

@@ -1,0 +1,109 @@
+//! Calls of device functions.
+
+use super::Refusal;
+use super::form::Form;
+use super::frame::{Class, scalar_bytes};
+use super::function::Lowering;
+use super::scope::Home;
+use super::signature::{Item, Signature};
+use crate::program::{Action, CallSite, FrameBytes, Move, Place};
+use crate::ptx::ast::Operand;
+
+/// `call`
+pub(super) fn call(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    form.flag("uni");
+    form.done()?;
+    let (results, name, arguments) = parts(&form)?;
+    if name == "__assertfail" {
+        return cx.emit(Action::Trap);
+    }
+    if cx.register(name)?.is_some() {
+        return Err(form
+            .refuse("calls through a register, which is not supported by the software back end"));
+    }
+    let (number, signature) = cx.kernel.callee(cx.number, name, cx.line)?;
+    check_counts(cx, name, &signature, results, arguments)?;
+    let mut inward = Vec::with_capacity(arguments.len());
+    for (operand, item) in arguments.iter().zip(&signature.arguments) {
+        let from = place_of(cx, operand, item)?;
+        inward.push(Move {
+            from,
+            to: item.place,
+            bytes: item.bytes,
+        });
+    }
+    let mut outward = Vec::with_capacity(results.len());
+    for (operand, item) in results.iter().zip(&signature.results) {
+        let to = place_of(cx, operand, item)?;
+        outward.push(Move {
+            from: item.place,
+            to,
+            bytes: item.bytes,
+        });
+    }
+    let site = u32::try_from(cx.kernel.calls.len()).unwrap_or(u32::MAX);
+    cx.kernel.calls.push(CallSite {
+        // The number of the function, until the program is linked.
+        target: u32::try_from(number).unwrap_or(u32::MAX),
+        caller: FrameBytes::default(),
+        callee: FrameBytes::default(),
+        arguments: inward,
+        results: outward,
+    });
+    cx.emit(Action::Call(site))
+}
+
+/// Results, function, arguments.
+fn parts<'a>(form: &Form<'a>) -> Result<(&'a [Operand], &'a str, &'a [Operand]), Refusal> {
+    match form.instruction.operands.as_slice() {
+        [
+            Operand::List(results),
+            Operand::Name(name),
+            Operand::List(arguments),
+            ..,
+        ] => Ok((results, name, arguments)),
+        [Operand::Name(name), Operand::List(arguments), ..] => Ok((&[], name, arguments)),
+        [Operand::List(results), Operand::Name(name)] => Ok((results, name, &[])),
+        [Operand::Name(name)] => Ok((&[], name, &[])),
+        _ => Err(form.refuse("does not name a function")),
+    }
+}
+
+fn check_counts(
+    cx: &Lowering<'_, '_>,
+    name: &str,
+    signature: &Signature,
+    results: &[Operand],
+    arguments: &[Operand],
+) -> Result<(), Refusal> {
+    let given = (results.len(), arguments.len());
+    let wanted = (signature.results.len(), signature.arguments.len());
+    if given == wanted {
+        return Ok(());
+    }
+    Err(cx.refuse(format!(
+        "function `{name}` has {} arguments and {} results, but {} and {} are given",
+        wanted.1, wanted.0, given.1, given.0
+    )))
+}
+
+/// Where the caller has an argument, or wants a result.
+fn place_of(cx: &mut Lowering<'_, '_>, operand: &Operand, item: &Item) -> Result<Place, Refusal> {
+    if let Operand::Name(name) = operand
+        && let Some(Home::Local(at)) = cx.scopes.variable(name)
+    {
+        return match item.place {
+            Place::Predicate(_) => Err(cx.refuse("a predicate cannot be passed in memory")),
+            _ => Ok(Place::Local(at)),
+        };
+    }
+    if item.bytes != scalar_bytes(item.scalar) {
+        return Err(cx.refuse("an array or structure cannot be passed in a register"));
+    }
+    let slot = cx.source(operand, item.scalar)?;
+    Ok(match Class::of(item.scalar) {
+        Class::Predicate => Place::Predicate(slot),
+        Class::Word | Class::Double => Place::Register(slot),
+        Class::Quad => return Err(cx.refuse("a 128-bit value cannot be passed in a register")),
+    })
+}

@@ -1,0 +1,383 @@
+//! Comparison and selection (PTX ISA, "Comparison and Selection Instructions").
+
+use super::Refusal;
+use super::form::Form;
+use super::frame::Class;
+use super::function::Lowering;
+use crate::arith::compare::{Property, testp_f32, testp_f64};
+use crate::arith::float16::Half;
+use crate::arith::float32;
+use crate::exec::predicate::{Combine, INVERT, INVERT_OUTCOME};
+use crate::exec::{compare, select as select_lanes, ternary, unary};
+use crate::isa::Isa;
+use crate::program::{Action, Exec, Guard, Op, Slot};
+use crate::ptx::ast::{Operand, ScalarType};
+use ScalarType as T;
+
+const OPERATORS: [&str; 18] = [
+    "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu",
+    "geu", "num", "nan",
+];
+
+/// A comparison made of few lane functions: with its operands exchanged, its outcome inverted.
+#[derive(Clone, Copy)]
+struct Relation {
+    execute: Exec,
+    exchanged: bool,
+    inverted: bool,
+}
+
+fn relation(isa: Isa, operator: &str, scalar: ScalarType) -> Option<Relation> {
+    if matches!(scalar, T::F32 | T::F64) {
+        float_relation(isa, operator, scalar)
+    } else {
+        integer_relation(isa, operator, scalar)
+    }
+}
+
+fn integer_relation(isa: Isa, operator: &str, scalar: ScalarType) -> Option<Relation> {
+    // a >= b is not a < b; a > b is b < a.
+    let (equality, exchanged, inverted) = match operator {
+        "eq" => (true, false, false),
+        "ne" => (true, false, true),
+        "lt" | "lo" => (false, false, false),
+        "ge" | "hs" => (false, false, true),
+        "gt" | "hi" => (false, true, false),
+        "le" | "ls" => (false, true, true),
+        _ => return None,
+    };
+    let execute = match (scalar, equality) {
+        (T::U32 | T::S32 | T::B32, true) => compare(isa, |a: u32, b: u32| a == b),
+        (T::U64 | T::S64 | T::B64, true) => compare(isa, |a: u64, b: u64| a == b),
+        (T::U32 | T::B32, _) => compare(isa, |a: u32, b: u32| a < b),
+        (T::S32, _) => compare(isa, |a: i32, b: i32| a < b),
+        (T::U64 | T::B64, _) => compare(isa, |a: u64, b: u64| a < b),
+        (T::S64, _) => compare(isa, |a: i64, b: i64| a < b),
+        _ => return None,
+    };
+    Some(Relation {
+        execute,
+        exchanged,
+        inverted,
+    })
+}
+
+fn float_relation(isa: Isa, operator: &str, scalar: ScalarType) -> Option<Relation> {
+    // The unordered forms are the opposites of ordered ones.
+    let (basic, exchanged, inverted) = match operator {
+        "eq" => ("eq", false, false),
+        "neu" => ("eq", false, true),
+        "ne" => ("ne", false, false),
+        "equ" => ("ne", false, true),
+        "lt" => ("lt", false, false),
+        "geu" => ("lt", false, true),
+        "gt" => ("lt", true, false),
+        "leu" => ("lt", true, true),
+        "le" => ("le", false, false),
+        "gtu" => ("le", false, true),
+        "ge" => ("le", true, false),
+        "ltu" => ("le", true, true),
+        "nan" => ("nan", false, false),
+        "num" => ("nan", false, true),
+        _ => return None,
+    };
+    let single = scalar == T::F32;
+    let execute = match basic {
+        "eq" if single => compare(isa, |a: f32, b: f32| a == b),
+        "ne" if single => compare(isa, |a: f32, b: f32| a < b || a > b),
+        "lt" if single => compare(isa, |a: f32, b: f32| a < b),
+        "le" if single => compare(isa, |a: f32, b: f32| a <= b),
+        _ if single => compare(isa, |a: f32, b: f32| a.is_nan() || b.is_nan()),
+        "eq" => compare(isa, |a: f64, b: f64| a == b),
+        "ne" => compare(isa, |a: f64, b: f64| a < b || a > b),
+        "lt" => compare(isa, |a: f64, b: f64| a < b),
+        "le" => compare(isa, |a: f64, b: f64| a <= b),
+        _ => compare(isa, |a: f64, b: f64| a.is_nan() || b.is_nan()),
+    };
+    Some(Relation {
+        execute,
+        exchanged,
+        inverted,
+    })
+}
+
+/// What must be done to operands before they are compared as words or floats, and as what they are then compared.
+fn preparation(isa: Isa, scalar: ScalarType, ftz: bool) -> (Option<Exec>, ScalarType) {
+    let rare = Isa::Baseline;
+    match scalar {
+        T::U16 | T::B16 => (Some(unary(rare, |a: u16| u32::from(a))), T::U32),
+        T::S16 => (Some(unary(rare, |a: i16| i32::from(a))), T::S32),
+        T::F16 => (Some(unary(rare, |a: u16| Half::F16.widen(a))), T::F32),
+        T::BF16 => (Some(unary(rare, |a: u16| Half::BF16.widen(a))), T::F32),
+        T::F32 if ftz => (Some(unary(isa, float32::flush)), T::F32),
+        other => (None, other),
+    }
+}
+
+/// What `setp` and `set` have in common.
+#[derive(Clone, Copy)]
+struct Comparison {
+    relation: Relation,
+    prepare: Option<Exec>,
+    combine: Combine,
+    scalar: ScalarType,
+}
+
+fn parse(
+    cx: &Lowering<'_, '_>,
+    form: &mut Form<'_>,
+    scalar: ScalarType,
+) -> Result<Comparison, Refusal> {
+    let isa = cx.kernel.isa;
+    let ftz = form.flag("ftz");
+    let operator = form.one_of(&OPERATORS);
+    let combine = match form.one_of(&["and", "or", "xor"]) {
+        None => Combine::Nothing,
+        Some("and") => Combine::And,
+        Some("or") => Combine::Or,
+        Some(_) => Combine::Xor,
+    };
+    let (prepare, compared) = preparation(isa, scalar, ftz);
+    let relation = operator.and_then(|o| relation(isa, o, compared));
+    Ok(Comparison {
+        relation: relation.ok_or_else(|| form.unsupported())?,
+        prepare,
+        combine,
+        scalar,
+    })
+}
+
+/// Emits a comparison of `a` and `b` that gives `truths`: the outcome, and that of the opposite.
+fn emit(
+    cx: &mut Lowering<'_, '_>,
+    comparison: &Comparison,
+    truths: [Slot; 2],
+    [mut a, mut b]: [Slot; 2],
+    other: Option<Guard>,
+) -> Result<(), Refusal> {
+    if let Some(prepare) = comparison.prepare {
+        for slot in [&mut a, &mut b] {
+            let prepared = cx.scratch(Class::Word)?;
+            cx.compute(prepare, prepared, &[*slot])?;
+            *slot = prepared;
+        }
+    }
+    let relation = comparison.relation;
+    if relation.exchanged {
+        (a, b) = (b, a);
+    }
+    let mut imm = comparison.combine as u64;
+    if other.is_some_and(|o| o.invert != 0) {
+        imm |= INVERT;
+    }
+    if relation.inverted {
+        imm |= INVERT_OUTCOME;
+    }
+    let op = Op {
+        dst: truths[0],
+        dst2: truths[1],
+        a,
+        b,
+        c: other.map_or(Slot::default(), |o| o.slot),
+        imm,
+        ..cx.op(Action::Lanes(relation.execute))
+    };
+    cx.push(op)
+}
+
+/// The operands of a comparison: two values, and the predicate to combine with.
+fn compared(
+    cx: &mut Lowering<'_, '_>,
+    scalar: ScalarType,
+    rest: &[Operand],
+) -> Result<([Slot; 2], Option<Guard>), Refusal> {
+    let values = [cx.source(&rest[0], scalar)?, cx.source(&rest[1], scalar)?];
+    let other = rest.get(2).map(|c| cx.predicate(c)).transpose()?;
+    Ok((values, other))
+}
+
+/// Sources of a comparison, as many as the form wants.
+fn sources<'a>(form: &Form<'a>, combine: Combine) -> Result<(&'a Operand, &'a [Operand]), Refusal> {
+    form.done()?;
+    let wanted = if combine == Combine::Nothing { 3 } else { 4 };
+    match form.instruction.operands.split_first() {
+        Some((first, rest)) if rest.len() + 1 == wanted => Ok((first, rest)),
+        _ => Err(form.refuse(format!("wants {wanted} operands"))),
+    }
+}
+
+/// `setp`
+pub(super) fn set_predicate(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let scalar = form.scalar()?;
+    if matches!(scalar, T::F16x2 | T::BF16x2) {
+        return set_predicates_of_pair(cx, form, scalar);
+    }
+    let comparison = parse(cx, &mut form, scalar)?;
+    let (destination, rest) = sources(&form, comparison.combine)?;
+    let (p, q) = match destination {
+        Operand::Pair(p, q) => (&**p, &**q),
+        single => (single, &Operand::Sink),
+    };
+    let (values, other) = compared(cx, comparison.scalar, rest)?;
+    let truths = [cx.destination(p, T::Pred)?, cx.destination(q, T::Pred)?];
+    emit(cx, &comparison, truths, values, other)
+}
+
+/// `setp.f16x2`: the lower halves give the first predicate, the upper ones the second.
+fn set_predicates_of_pair(
+    cx: &mut Lowering<'_, '_>,
+    mut form: Form<'_>,
+    scalar: ScalarType,
+) -> Result<(), Refusal> {
+    let half = if scalar == T::F16x2 { T::F16 } else { T::BF16 };
+    let comparison = parse(cx, &mut form, half)?;
+    let (destination, rest) = sources(&form, comparison.combine)?;
+    let ([a, b], other) = compared(cx, scalar, rest)?;
+    let (p, q) = match destination {
+        Operand::Pair(p, q) => (&**p, &**q),
+        single => (single, &Operand::Sink),
+    };
+    let upper = unary(cx.kernel.isa, |a: u32| a >> 16);
+    let (upper_a, upper_b) = (cx.scratch(Class::Word)?, cx.scratch(Class::Word)?);
+    cx.compute(upper, upper_a, &[a])?;
+    cx.compute(upper, upper_b, &[b])?;
+    let (p, q) = (cx.destination(p, T::Pred)?, cx.destination(q, T::Pred)?);
+    // The first result must not disturb the predicate that both combine with.
+    let first = cx.scratch(Class::Predicate)?;
+    let unwanted = cx.scratch(Class::Predicate)?;
+    emit(cx, &comparison, [first, unwanted], [a, b], other)?;
+    emit(cx, &comparison, [q, unwanted], [upper_a, upper_b], other)?;
+    cx.compute(crate::exec::predicate::copy, p, &[first])
+}
+
+/// `set`: the outcome as a number
+pub(super) fn set(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let to = form.scalar()?;
+    let scalar = form.scalar()?;
+    let comparison = parse(cx, &mut form, scalar)?;
+    let (destination, rest) = sources(&form, comparison.combine)?;
+    let truth = match to {
+        T::U32 | T::S32 | T::U16 | T::S16 => u64::from(u32::MAX),
+        T::F32 => u64::from(1.0_f32.to_bits()),
+        T::F16 => u64::from(Half::F16.nearest(1.0)),
+        T::BF16 => u64::from(Half::BF16.nearest(1.0)),
+        _ => return Err(form.unsupported()),
+    };
+    let holds = cx.scratch(Class::Predicate)?;
+    let opposite = cx.scratch(Class::Predicate)?;
+    let (values, other) = compared(cx, comparison.scalar, rest)?;
+    emit(cx, &comparison, [holds, opposite], values, other)?;
+    let (yes, no) = (
+        cx.constant(truth, Class::Word)?,
+        cx.constant(0, Class::Word)?,
+    );
+    let dst = cx.destination(destination, to)?;
+    cx.compute(select_lanes::<u32>(cx.kernel.isa), dst, &[yes, no, holds])
+}
+
+/// `selp`
+pub(super) fn select(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let scalar = form.scalar()?;
+    let [d, a, b, p] = form.operands()?;
+    let execute = match Class::of(scalar) {
+        Class::Word => select_lanes::<u32>(cx.kernel.isa),
+        Class::Double => select_lanes::<u64>(cx.kernel.isa),
+        _ => return Err(form.unsupported()),
+    };
+    let (a, b, p) = (
+        cx.source(a, scalar)?,
+        cx.source(b, scalar)?,
+        cx.predicate(p)?,
+    );
+    let dst = cx.destination(d, scalar)?;
+    let op = Op {
+        dst,
+        a,
+        b,
+        c: p.slot,
+        imm: u64::from(p.invert),
+        ..cx.op(Action::Lanes(execute))
+    };
+    cx.push(op)
+}
+
+/// `slct`
+pub(super) fn select_by_sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let isa = Isa::Baseline;
+    let ftz = form.flag("ftz");
+    let (scalar, by) = (form.scalar()?, form.scalar()?);
+    let execute = match (Class::of(scalar), by) {
+        (Class::Word, T::S32) => ternary(isa, |a: u32, b: u32, c: i32| if c >= 0 { a } else { b }),
+        (Class::Double, T::S32) => {
+            ternary(isa, |a: u64, b: u64, c: i32| if c >= 0 { a } else { b })
+        }
+        // Negative zero is not below zero; a subnormal number that is flushed counts as zero.
+        (Class::Word, T::F32) if ftz => ternary(
+            isa,
+            |a: u32, b: u32, c: f32| {
+                if float32::flush(c) >= 0.0 { a } else { b }
+            },
+        ),
+        (Class::Word, T::F32) => {
+            ternary(isa, |a: u32, b: u32, c: f32| if c >= 0.0 { a } else { b })
+        }
+        (Class::Double, T::F32) if ftz => {
+            ternary(
+                isa,
+                |a: u64, b: u64, c: f32| {
+                    if float32::flush(c) >= 0.0 { a } else { b }
+                },
+            )
+        }
+        (Class::Double, T::F32) => {
+            ternary(isa, |a: u64, b: u64, c: f32| if c >= 0.0 { a } else { b })
+        }
+        _ => return Err(form.unsupported()),
+    };
+    cx.simple(&form, [scalar, scalar, scalar, by], execute, 0)
+}
+
+/// `testp`
+pub(super) fn test_property(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let isa = Isa::Baseline;
+    use Property as P;
+    const NAMES: [&str; 6] = [
+        "finite",
+        "infinite",
+        "number",
+        "notanumber",
+        "normal",
+        "subnormal",
+    ];
+    let property = form.one_of(&NAMES).and_then(P::from_modifier);
+    let scalar = form.scalar()?;
+    macro_rules! tests {
+        ($type:ty, $test:path) => {
+            match property {
+                Some(P::Finite) => compare(isa, |a: $type, _b: $type| $test(P::Finite, a)),
+                Some(P::Infinite) => compare(isa, |a: $type, _b: $type| $test(P::Infinite, a)),
+                Some(P::Number) => compare(isa, |a: $type, _b: $type| $test(P::Number, a)),
+                Some(P::NotANumber) => compare(isa, |a: $type, _b: $type| $test(P::NotANumber, a)),
+                Some(P::Normal) => compare(isa, |a: $type, _b: $type| $test(P::Normal, a)),
+                Some(P::Subnormal) => compare(isa, |a: $type, _b: $type| $test(P::Subnormal, a)),
+                None => return Err(form.unsupported()),
+            }
+        };
+    }
+    let execute = match scalar {
+        T::F32 => tests!(f32, testp_f32),
+        T::F64 => tests!(f64, testp_f64),
+        _ => return Err(form.unsupported()),
+    };
+    let [d, a] = form.operands()?;
+    let a = cx.source(a, scalar)?;
+    let truths = [cx.destination(d, T::Pred)?, cx.scratch(Class::Predicate)?];
+    let op = Op {
+        dst: truths[0],
+        dst2: truths[1],
+        a,
+        b: a,
+        ..cx.op(Action::Lanes(execute))
+    };
+    cx.push(op)
+}

@@ -1,0 +1,178 @@
+//! Branches, barriers, fences, ends (PTX ISA, "Control Flow Instructions" and barriers).
+
+use super::Refusal;
+use super::form::Form;
+use super::frame::Class;
+use super::function::Lowering;
+use crate::exec::barrier::BARRIERS;
+use crate::exec::fence as fence_lanes;
+use crate::program::{Action, BarrierKind, BarrierSite, Op};
+use crate::ptx::ast::{Immediate, Operand, ScalarType};
+use ScalarType as T;
+
+/// `bra`
+pub(super) fn branch(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    form.flag("uni");
+    match form.operands()? {
+        [Operand::Name(label)] => cx.branch(label),
+        _ => Err(form.refuse("does not name a label")),
+    }
+}
+
+/// `brx.idx`
+pub(super) fn branch_indexed(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    form.flag("uni");
+    if !form.flag("idx") {
+        return Err(form.unsupported());
+    }
+    let [index, Operand::Name(name)] = form.operands()? else {
+        return Err(form.refuse("does not name a list of targets"));
+    };
+    let table = cx.scopes.table(name);
+    let table = table.ok_or_else(|| form.refuse(format!("names no list of targets: `{name}`")))?;
+    let a = cx.source(index, T::U32)?;
+    let op = Op {
+        a,
+        ..cx.op(Action::BranchIndexed(table))
+    };
+    cx.push(op)
+}
+
+/// `ret`, `exit`
+pub(super) fn leave(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    form.flag("uni");
+    let [] = form.operands()?;
+    if form.instruction.opcode == "exit" {
+        cx.emit(Action::Exit)
+    } else {
+        cx.emit(Action::Return)
+    }
+}
+
+/// `trap`, `brkpt`
+pub(super) fn trap(cx: &mut Lowering<'_, '_>, form: Form<'_>) -> Result<(), Refusal> {
+    let [] = form.operands()?;
+    cx.emit(Action::Trap)
+}
+
+/// Instructions that mean nothing here.
+pub(super) fn nothing(_cx: &mut Lowering<'_, '_>, _form: Form<'_>) -> Result<(), Refusal> {
+    Ok(())
+}
+
+/// `membar`, `fence`
+pub(super) fn fence(cx: &mut Lowering<'_, '_>, _form: Form<'_>) -> Result<(), Refusal> {
+    cx.emit(Action::Lanes(fence_lanes))
+}
+
+/// `bar`, `barrier`
+pub(super) fn barrier(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    if form.flag("warp") {
+        form.flag("sync");
+        let [mask] = form.operands()?;
+        let d = cx.source(mask, T::B32)?;
+        let op = Op {
+            d,
+            ..cx.op(Action::WarpBarrier)
+        };
+        return cx.push(op);
+    }
+    if form.flag("cluster") {
+        return cluster_barrier(cx, &mut form);
+    }
+    form.flag("cta");
+    form.flag("aligned");
+    match form.one_of(&["sync", "arrive", "red"]) {
+        Some("red") => reducing_barrier(cx, form),
+        Some("arrive") => {
+            let [id, count] = form.operands()?;
+            site(cx, id, Some(count), BarrierKind::Arrive)
+        }
+        Some(_) => {
+            form.done()?;
+            match form.instruction.operands.as_slice() {
+                [id] => site(cx, id, None, BarrierKind::Sync),
+                [id, count] => site(cx, id, Some(count), BarrierKind::Sync),
+                _ => Err(form.refuse("wants 1 or 2 operands")),
+            }
+        }
+        None => Err(form.unsupported()),
+    }
+}
+
+/// A block is a cluster of its own: arriving is nothing, waiting is a barrier of the block.
+fn cluster_barrier(cx: &mut Lowering<'_, '_>, form: &mut Form<'_>) -> Result<(), Refusal> {
+    form.discard(|m| matches!(m, "aligned" | "acquire" | "release" | "relaxed"));
+    if form.flag("arrive") {
+        return form.done();
+    }
+    if !form.flag("wait") {
+        return Err(form.unsupported());
+    }
+    form.done()?;
+    let id = Operand::Immediate(Immediate::Integer(BARRIERS as i128 - 1));
+    site(cx, &id, None, BarrierKind::Sync)
+}
+
+fn site(
+    cx: &mut Lowering<'_, '_>,
+    id: &Operand,
+    count: Option<&Operand>,
+    kind: BarrierKind,
+) -> Result<(), Refusal> {
+    if let Operand::Immediate(Immediate::Integer(number)) = id
+        && !(0..BARRIERS as i128).contains(number)
+    {
+        let reason = format!("barrier {number} does not exist: a block has {BARRIERS}");
+        return Err(cx.refuse(reason));
+    }
+    let site = BarrierSite {
+        id: cx.source(id, T::U32)?,
+        count: count.map(|count| cx.source(count, T::U32)).transpose()?,
+        kind,
+        predicate: None,
+    };
+    add(cx, site, None)
+}
+
+fn add(
+    cx: &mut Lowering<'_, '_>,
+    site: BarrierSite,
+    destination: Option<(&Operand, ScalarType)>,
+) -> Result<(), Refusal> {
+    let dst = match destination {
+        Some((operand, scalar)) => cx.destination(operand, scalar)?,
+        None => cx.scratch(Class::Predicate)?,
+    };
+    let index = u32::try_from(cx.kernel.barriers.len()).unwrap_or(u32::MAX);
+    cx.kernel.barriers.push(site);
+    let op = Op {
+        dst,
+        ..cx.op(Action::Barrier(index))
+    };
+    cx.push(op)
+}
+
+/// `bar.red`
+fn reducing_barrier(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let kind = match form.one_of(&["popc", "and", "or"]) {
+        Some("popc") => BarrierKind::Count,
+        Some("and") => BarrierKind::All,
+        Some(_) => BarrierKind::Any,
+        None => return Err(form.unsupported()),
+    };
+    let scalar = form.scalar()?;
+    form.done()?;
+    let (d, id, count, predicate) = match form.instruction.operands.as_slice() {
+        [d, id, predicate] => (d, id, None, predicate),
+        [d, id, count, predicate] => (d, id, Some(count), predicate),
+        _ => return Err(form.refuse("wants 3 or 4 operands")),
+    };
+    let site = BarrierSite {
+        id: cx.source(id, T::U32)?,
+        count: count.map(|count| cx.source(count, T::U32)).transpose()?,
+        kind,
+        predicate: Some(cx.predicate(predicate)?),
+    };
+    add(cx, site, Some((d, scalar)))
+}

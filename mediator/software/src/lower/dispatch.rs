@@ -1,0 +1,115 @@
+//! From opcodes to the functions that lower them.
+
+use super::form::Form;
+use super::function::Lowering;
+use super::{
+    Refusal, arithmetic, atomics, bits, calls, compare, control, convert, copies, float, half,
+    integer, memory, moves, warp,
+};
+use crate::ptx::ast::Instruction;
+
+/// Lowers the instructions of one opcode.
+type Lower = fn(&mut Lowering<'_, '_>, Form<'_>) -> Result<(), Refusal>;
+
+/// Lowers one instruction.
+pub(super) fn instruction(
+    cx: &mut Lowering<'_, '_>,
+    instruction: &Instruction,
+) -> Result<(), Refusal> {
+    let form = Form::new(instruction);
+    match find(&instruction.opcode) {
+        Some(lower) => lower(cx, form),
+        None => Err(form.unsupported()),
+    }
+}
+
+fn find(opcode: &str) -> Option<Lower> {
+    computing(opcode)
+        .or_else(|| on_bits(opcode))
+        .or_else(|| moving(opcode))
+        .or_else(|| controlling(opcode))
+}
+
+fn computing(opcode: &str) -> Option<Lower> {
+    Some(match opcode {
+        "add" | "sub" => arithmetic::add_or_sub,
+        "addc" | "subc" => integer::with_carry,
+        "mul" => arithmetic::multiply,
+        "mad" => arithmetic::multiply_add,
+        "madc" => integer::multiply_add,
+        "fma" => arithmetic::fused_multiply_add,
+        "mul24" | "mad24" => integer::multiply_24,
+        "div" => arithmetic::divide,
+        "rem" => integer::divide,
+        "abs" | "neg" => arithmetic::sign,
+        "min" | "max" => arithmetic::extreme,
+        "sad" => integer::sum_of_differences,
+        "dp4a" | "dp2a" => integer::dot_product,
+        "rcp" | "sqrt" | "rsqrt" => float::root,
+        "sin" | "cos" | "lg2" => float::approximate,
+        "ex2" | "tanh" => half::approximate,
+        "copysign" => float::copy_sign,
+        "testp" => compare::test_property,
+        "setp" => compare::set_predicate,
+        "set" => compare::set,
+        "selp" => compare::select,
+        "slct" => compare::select_by_sign,
+        "cvt" => convert::convert,
+        _ => return None,
+    })
+}
+
+fn on_bits(opcode: &str) -> Option<Lower> {
+    Some(match opcode {
+        "and" | "or" | "xor" | "not" => bits::logic,
+        "cnot" => bits::logical_not,
+        "lop3" => bits::three_inputs,
+        "shl" | "shr" => bits::shift,
+        "shf" => bits::funnel_shift,
+        "prmt" => bits::permute,
+        "bfe" => bits::extract,
+        "bfi" => bits::insert,
+        "bfind" => bits::find_leading,
+        "brev" | "popc" | "clz" => bits::count_or_reverse,
+        "bmsk" => bits::mask,
+        "szext" => bits::extend,
+        "fns" => bits::find_nth,
+        _ => return None,
+    })
+}
+
+fn moving(opcode: &str) -> Option<Lower> {
+    Some(match opcode {
+        "mov" => moves::copy,
+        "cvta" => moves::convert_address,
+        "isspacep" => moves::is_in_space,
+        "mapa" | "getctarank" => moves::cluster_address,
+        "ld" | "ldu" => memory::load,
+        "st" => memory::store,
+        "prefetch" | "prefetchu" | "discard" | "applypriority" => memory::hint,
+        "atom" => atomics::with_result,
+        "red" => atomics::without_result,
+        "cp" => copies::asynchronous,
+        _ => return None,
+    })
+}
+
+fn controlling(opcode: &str) -> Option<Lower> {
+    Some(match opcode {
+        "bra" => control::branch,
+        "brx" => control::branch_indexed,
+        "call" => calls::call,
+        "ret" | "exit" => control::leave,
+        "trap" | "brkpt" => control::trap,
+        "bar" | "barrier" => control::barrier,
+        "membar" | "fence" => control::fence,
+        "nanosleep" | "pmevent" | "setmaxnreg" | "griddepcontrol" => control::nothing,
+        "shfl" => warp::shuffle,
+        "vote" => warp::vote,
+        "match" => warp::match_lanes,
+        "activemask" => warp::active_mask,
+        "redux" => warp::reduce,
+        "elect" => warp::elect,
+        _ => return None,
+    })
+}

@@ -1,0 +1,410 @@
+//! `.f32` and `.f64` arithmetic (PTX ISA, "Floating-Point Instructions").
+
+use super::Refusal;
+use super::form::Form;
+use super::frame::Class;
+use super::function::Lowering;
+use crate::arith::{Rounding, approximate as approx, compare as extremes, float32, float64};
+use crate::exec::{binary, binary_with, ternary, ternary_with, unary, unary_with};
+use crate::isa::Isa;
+use crate::program::{Action, Exec, Op, Slot};
+use crate::ptx::ast::ScalarType;
+use ScalarType as T;
+
+/// The same lane function compiled for `.ftz` or not.
+macro_rules! flushing {
+    ($ftz:expr, |$FTZ:ident| $build:expr) => {
+        if $ftz {
+            const $FTZ: bool = true;
+            $build
+        } else {
+            const $FTZ: bool = false;
+            $build
+        }
+    };
+}
+
+/// `value`, or zero of its sign if it is subnormal and `FTZ` says so.
+#[inline(always)]
+fn flush<const FTZ: bool>(value: f32) -> f32 {
+    if FTZ && value.abs() < f32::MIN_POSITIVE {
+        0.0_f32.copysign(value)
+    } else {
+        value
+    }
+}
+
+/// Modifiers that most of these instructions have.
+struct Mode {
+    rounding: Rounding,
+    ftz: bool,
+    sat: bool,
+    scalar: ScalarType,
+}
+
+fn mode(form: &mut Form<'_>) -> Result<Mode, Refusal> {
+    Ok(Mode {
+        rounding: form.rounding().unwrap_or(Rounding::Nearest),
+        ftz: form.flag("ftz"),
+        sat: form.flag("sat"),
+        scalar: form.scalar()?,
+    })
+}
+
+/// How an instruction is executed: at once, or, where it is rare, with `.ftz` and the rounding mode apart.
+enum Way {
+    /// One operation that does all that the mode asks for, but `.sat`.
+    Whole(Exec),
+    /// A lane function that takes the rounding mode as its immediate; flushing is done around it.
+    Rounded(Exec),
+}
+
+impl Lowering<'_, '_> {
+    /// An instruction whose operands are all of one type.
+    fn float<const N: usize>(
+        &mut self,
+        form: &Form<'_>,
+        mode: &Mode,
+        way: Way,
+    ) -> Result<(), Refusal> {
+        let (execute, around) = match way {
+            Way::Whole(execute) => (execute, false),
+            Way::Rounded(execute) => (execute, mode.ftz),
+        };
+        let imm = mode.rounding as u64;
+        if !mode.sat && !around {
+            return self.simple(form, [mode.scalar; N], execute, imm);
+        }
+        if mode.scalar != T::F32 {
+            return Err(form.unsupported());
+        }
+        let isa = self.kernel.isa;
+        let flush = unary(isa, flush::<true>);
+        let operands = form.operands::<N>()?;
+        let mut sources = [Slot::default(); 3];
+        for (source, operand) in sources.iter_mut().zip(&operands[1..]) {
+            *source = self.source(operand, T::F32)?;
+            if around {
+                let flushed = self.scratch(Class::Word)?;
+                self.compute(flush, flushed, &[*source])?;
+                *source = flushed;
+            }
+        }
+        let raw = self.scratch(Class::Word)?;
+        let [a, b, c] = sources;
+        let op = Op {
+            dst: raw,
+            a,
+            b,
+            c,
+            imm,
+            ..self.op(Action::Lanes(execute))
+        };
+        self.push(op)?;
+        if around {
+            self.compute(flush, raw, &[raw])?;
+        }
+        let last = if mode.sat {
+            unary(isa, float32::saturate)
+        } else {
+            unary(isa, |a: u32| a)
+        };
+        let dst = self.destination(&operands[0], T::F32)?;
+        self.compute(last, dst, &[raw])
+    }
+}
+
+/// A mode that has been stored in an immediate.
+fn rounding(imm: u64) -> Rounding {
+    Rounding::ALL[imm as usize & 3]
+}
+
+/// The lane functions of an instruction: to the nearest as a Rust expression, and with any rounding mode.
+macro_rules! rounded {
+    ($isa:expr, $mode:expr, $shape:ident, $with:ident, $ftz:ident, |$($name:ident),+|
+     $nearest32:expr, $nearest64:expr, $any32:path, $any64:path) => {
+        match ($mode.scalar, $mode.rounding) {
+            (T::F32, Rounding::Nearest) => Way::Whole(flushing!($mode.ftz, |$ftz| {
+                $shape($isa, |$($name: f32),+| {
+                    $(let $name = flush::<$ftz>($name);)+
+                    flush::<$ftz>($nearest32)
+                })
+            })),
+            (T::F32, _) => Way::Rounded($with(Isa::Baseline, |$($name: f32,)+ imm| {
+                $any32($($name,)+ rounding(imm))
+            })),
+            (_, Rounding::Nearest) => Way::Whole($shape($isa, |$($name: f64),+| $nearest64)),
+            _ => Way::Rounded($with(Isa::Baseline, |$($name: f64,)+ imm| {
+                $any64($($name,)+ rounding(imm))
+            })),
+        }
+    };
+}
+
+/// `add`, `sub`
+pub(super) fn add_or_sub(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let mode = mode(&mut form)?;
+    let isa = cx.kernel.isa;
+    let way = if form.instruction.opcode == "add" {
+        rounded!(
+            isa,
+            mode,
+            binary,
+            binary_with,
+            FTZ,
+            |a, b| a + b,
+            a + b,
+            float32::add,
+            float64::add
+        )
+    } else {
+        rounded!(
+            isa,
+            mode,
+            binary,
+            binary_with,
+            FTZ,
+            |a, b| a - b,
+            a - b,
+            float32::sub,
+            float64::sub
+        )
+    };
+    cx.float::<3>(&form, &mode, way)
+}
+
+/// `mul`
+pub(super) fn multiply(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let mode = mode(&mut form)?;
+    let isa = cx.kernel.isa;
+    let way = rounded!(
+        isa,
+        mode,
+        binary,
+        binary_with,
+        FTZ,
+        |a, b| a * b,
+        a * b,
+        float32::mul,
+        float64::mul
+    );
+    cx.float::<3>(&form, &mode, way)
+}
+
+/// `fma`, and `mad`, which is the same for floats
+pub(super) fn multiply_add(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let mode = mode(&mut form)?;
+    let isa = cx.kernel.isa;
+    let way = rounded!(
+        isa,
+        mode,
+        ternary,
+        ternary_with,
+        FTZ,
+        |a, b, c| a.mul_add(b, c),
+        a.mul_add(b, c),
+        float32::fma,
+        float64::fma
+    );
+    cx.float::<4>(&form, &mode, way)
+}
+
+/// `div`
+pub(super) fn divide(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let kind = form.one_of(&["approx", "full"]);
+    let mode = mode(&mut form)?;
+    let isa = cx.kernel.isa;
+    let way = match (kind, mode.scalar) {
+        (Some("approx"), T::F32) => Way::Whole(flushing!(mode.ftz, |FTZ| {
+            binary(isa, |a: f32, b: f32| {
+                flush::<FTZ>(approx::div(flush::<FTZ>(a), flush::<FTZ>(b)))
+            })
+        })),
+        (Some(_), T::F32) => Way::Whole(flushing!(mode.ftz, |FTZ| {
+            binary(isa, |a: f32, b: f32| {
+                flush::<FTZ>(approx::div_full(flush::<FTZ>(a), flush::<FTZ>(b)))
+            })
+        })),
+        (None, _) => {
+            rounded!(
+                isa,
+                mode,
+                binary,
+                binary_with,
+                FTZ,
+                |a, b| a / b,
+                a / b,
+                float32::div,
+                float64::div
+            )
+        }
+        _ => return Err(form.unsupported()),
+    };
+    cx.float::<3>(&form, &mode, way)
+}
+
+/// `rcp`, `sqrt`, `rsqrt`
+pub(super) fn root(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let approximate = form.flag("approx");
+    let mode = mode(&mut form)?;
+    let isa = cx.kernel.isa;
+    let opcode = form.instruction.opcode.as_str();
+    let way = match opcode {
+        _ if approximate || opcode == "rsqrt" => {
+            let execute = approximate_root(isa, opcode, &mode);
+            Way::Whole(execute.ok_or_else(|| form.unsupported())?)
+        }
+        "rcp" => {
+            rounded!(
+                isa,
+                mode,
+                unary,
+                unary_with,
+                FTZ,
+                |a| 1.0 / a,
+                1.0 / a,
+                float32::rcp,
+                float64::rcp
+            )
+        }
+        _ => rounded!(
+            isa,
+            mode,
+            unary,
+            unary_with,
+            FTZ,
+            |a| a.sqrt(),
+            a.sqrt(),
+            float32::sqrt,
+            float64::sqrt
+        ),
+    };
+    cx.float::<2>(&form, &mode, way)
+}
+
+fn approximate_root(isa: Isa, opcode: &str, mode: &Mode) -> Option<Exec> {
+    Some(match (opcode, mode.scalar) {
+        ("rcp", T::F32) => flushing!(mode.ftz, |FTZ| {
+            unary(isa, |a: f32| flush::<FTZ>(approx::rcp(flush::<FTZ>(a))))
+        }),
+        ("sqrt", T::F32) => flushing!(mode.ftz, |FTZ| {
+            unary(isa, |a: f32| flush::<FTZ>(approx::sqrt(flush::<FTZ>(a))))
+        }),
+        ("rsqrt", T::F32) => flushing!(mode.ftz, |FTZ| {
+            unary(isa, |a: f32| flush::<FTZ>(approx::rsqrt(flush::<FTZ>(a))))
+        }),
+        ("rsqrt", T::F64) if !mode.ftz => unary(isa, approx::rsqrt_f64),
+        ("rsqrt", T::F64) => unary(Isa::Baseline, approx::rsqrt_ftz_f64),
+        ("rcp", T::F64) if mode.ftz => unary(Isa::Baseline, approx::rcp_ftz_f64),
+        _ => return None,
+    })
+}
+
+/// `sin`, `cos`, `lg2`
+pub(super) fn approximate(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    form.flag("approx");
+    let mode = mode(&mut form)?;
+    let execute = transcendental(cx.kernel.isa, &form.instruction.opcode, mode.ftz)
+        .filter(|_| mode.scalar == T::F32)
+        .ok_or_else(|| form.unsupported())?;
+    cx.float::<2>(&form, &mode, Way::Whole(execute))
+}
+
+/// The approximation that an opcode names.
+pub(super) fn transcendental(isa: Isa, opcode: &str, ftz: bool) -> Option<Exec> {
+    Some(match opcode {
+        "sin" => flushing!(ftz, |FTZ| unary(isa, |a: f32| flush::<FTZ>(approx::sin(
+            flush::<FTZ>(a)
+        )))),
+        "cos" => flushing!(ftz, |FTZ| unary(isa, |a: f32| flush::<FTZ>(approx::cos(
+            flush::<FTZ>(a)
+        )))),
+        "lg2" => flushing!(ftz, |FTZ| unary(isa, |a: f32| flush::<FTZ>(approx::lg2(
+            flush::<FTZ>(a)
+        )))),
+        "ex2" => flushing!(ftz, |FTZ| unary(isa, |a: f32| flush::<FTZ>(approx::ex2(
+            flush::<FTZ>(a)
+        )))),
+        "tanh" => unary(isa, approx::tanh),
+        _ => return None,
+    })
+}
+
+/// `abs`, `neg`
+pub(super) fn sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let mode = mode(&mut form)?;
+    let isa = cx.kernel.isa;
+    let execute = match (form.instruction.opcode.as_str(), mode.scalar) {
+        ("abs", T::F32) => flushing!(mode.ftz, |FTZ| unary(isa, |a: f32| flush::<FTZ>(a).abs())),
+        ("neg", T::F32) => flushing!(mode.ftz, |FTZ| unary(isa, |a: f32| -flush::<FTZ>(a))),
+        ("abs", _) => unary(isa, f64::abs),
+        _ => unary(isa, |a: f64| -a),
+    };
+    cx.float::<2>(&form, &mode, Way::Whole(execute))
+}
+
+/// `min`, `max`, of two or three operands
+pub(super) fn extreme(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let (nan, xorsign) = (form.flag("NaN"), form.flag("xorsign"));
+    if xorsign && !form.flag("abs") {
+        return Err(form.unsupported());
+    }
+    let mode = mode(&mut form)?;
+    let min = form.instruction.opcode == "min";
+    let isa = cx.kernel.isa;
+    let execute = match mode.scalar {
+        T::F32 if xorsign => extreme_xorsign(min, nan),
+        T::F32 => flushing!(mode.ftz, |FTZ| extreme_f32::<FTZ>(isa, min, nan)),
+        _ if nan || xorsign || mode.ftz => return Err(form.unsupported()),
+        _ if min => binary(isa, extremes::min_f64),
+        _ => binary(isa, extremes::max_f64),
+    };
+    if form.instruction.operands.len() != 4 {
+        return cx.float::<3>(&form, &mode, Way::Whole(execute));
+    }
+    let [d, a, b, c] = form.operands()?;
+    let (a, b) = (cx.source(a, mode.scalar)?, cx.source(b, mode.scalar)?);
+    let c = cx.source(c, mode.scalar)?;
+    let middle = cx.scratch(Class::of(mode.scalar))?;
+    cx.compute(execute, middle, &[a, b])?;
+    let dst = cx.destination(d, mode.scalar)?;
+    cx.compute(execute, dst, &[middle, c])
+}
+
+fn extreme_f32<const FTZ: bool>(isa: Isa, min: bool, nan: bool) -> Exec {
+    match (min, nan) {
+        (true, false) => binary(isa, |a: f32, b: f32| {
+            extremes::min_f32(flush::<FTZ>(a), flush::<FTZ>(b))
+        }),
+        (false, false) => binary(isa, |a: f32, b: f32| {
+            extremes::max_f32(flush::<FTZ>(a), flush::<FTZ>(b))
+        }),
+        (true, true) => binary(isa, |a: f32, b: f32| {
+            extremes::min_nan_f32(flush::<FTZ>(a), flush::<FTZ>(b))
+        }),
+        (false, true) => binary(isa, |a: f32, b: f32| {
+            extremes::max_nan_f32(flush::<FTZ>(a), flush::<FTZ>(b))
+        }),
+    }
+}
+
+fn extreme_xorsign(min: bool, nan: bool) -> Exec {
+    match (min, nan) {
+        (true, false) => binary(Isa::Baseline, |a, b| extremes::min_xorsign_f32(a, b, false)),
+        (false, false) => binary(Isa::Baseline, |a, b| extremes::max_xorsign_f32(a, b, false)),
+        (true, true) => binary(Isa::Baseline, |a, b| extremes::min_xorsign_f32(a, b, true)),
+        (false, true) => binary(Isa::Baseline, |a, b| extremes::max_xorsign_f32(a, b, true)),
+    }
+}
+
+/// `copysign`
+pub(super) fn copy_sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let mode = mode(&mut form)?;
+    let isa = cx.kernel.isa;
+    let execute = match mode.scalar {
+        T::F32 => binary(isa, extremes::copysign_f32),
+        T::F64 => binary(isa, extremes::copysign_f64),
+        _ => return Err(form.unsupported()),
+    };
+    cx.float::<3>(&form, &mode, Way::Whole(execute))
+}

@@ -1,0 +1,133 @@
+//! The form of an instruction: its modifiers, taken one by one until none is left.
+
+use super::Refusal;
+use crate::arith::Rounding;
+use crate::ptx::ast::{Instruction, Operand, ScalarType};
+
+/// An instruction whose modifiers are being understood. What remains at the end is refused.
+pub(super) struct Form<'a> {
+    /// The instruction.
+    pub(super) instruction: &'a Instruction,
+    left: Vec<&'a str>,
+}
+
+impl<'a> Form<'a> {
+    /// The form of an instruction.
+    pub(super) fn new(instruction: &'a Instruction) -> Self {
+        Self {
+            instruction,
+            left: instruction.modifiers.iter().map(String::as_str).collect(),
+        }
+    }
+
+    /// Takes a modifier, if it is there.
+    pub(super) fn flag(&mut self, name: &str) -> bool {
+        match self.left.iter().position(|m| *m == name) {
+            Some(index) => {
+                self.left.remove(index);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes the first of the modifiers that is one of `names`.
+    pub(super) fn one_of(&mut self, names: &[&str]) -> Option<&'a str> {
+        let index = self.left.iter().position(|m| names.contains(m))?;
+        Some(self.left.remove(index))
+    }
+
+    /// Takes all modifiers for which `is` holds.
+    pub(super) fn discard(&mut self, is: impl Fn(&str) -> bool) {
+        self.left.retain(|m| !is(m));
+    }
+
+    /// Takes the next modifier that is a type.
+    pub(super) fn scalar(&mut self) -> Result<ScalarType, Refusal> {
+        self.scalar_if_any()
+            .ok_or_else(|| self.refuse("has no type"))
+    }
+
+    /// Takes the next modifier that is a type, if there is one.
+    pub(super) fn scalar_if_any(&mut self) -> Option<ScalarType> {
+        let index = self.left.iter().position(|m| scalar_type(m).is_some())?;
+        scalar_type(self.left.remove(index))
+    }
+
+    /// Takes a rounding modifier, if there is one.
+    pub(super) fn rounding(&mut self) -> Option<Rounding> {
+        let is = |m: &&&str| Rounding::from_modifier(m).is_some();
+        let name = *self.left.iter().find(is)?;
+        self.flag(name);
+        Rounding::from_modifier(name)
+    }
+
+    /// The operands, if they are as many as they should be and no modifier is left.
+    pub(super) fn operands<const N: usize>(&self) -> Result<&'a [Operand; N], Refusal> {
+        self.done()?;
+        let operands = &self.instruction.operands;
+        operands
+            .as_slice()
+            .try_into()
+            .map_err(|_| self.refuse(format!("wants {N} operands, not {}", operands.len())))
+    }
+
+    /// Refuses modifiers that nobody has taken.
+    pub(super) fn done(&self) -> Result<(), Refusal> {
+        match self.left.first() {
+            None => Ok(()),
+            Some(modifier) => Err(self.refuse(format!(
+                "is not supported by the software back end with modifier `.{modifier}`"
+            ))),
+        }
+    }
+
+    /// The mnemonic as it is in the source.
+    pub(super) fn mnemonic(&self) -> String {
+        let mut text = self.instruction.opcode.clone();
+        for modifier in &self.instruction.modifiers {
+            text.push('.');
+            text.push_str(modifier);
+        }
+        text
+    }
+
+    /// A refusal of this instruction: "instruction `x` `reason`".
+    pub(super) fn refuse(&self, reason: impl AsRef<str>) -> Refusal {
+        let text = format!("instruction `{}` {}", self.mnemonic(), reason.as_ref());
+        Refusal::new(self.instruction.line, text)
+    }
+
+    /// The refusal of a form that exists in PTX, or may exist, but not here.
+    pub(super) fn unsupported(&self) -> Refusal {
+        self.refuse("is not supported by the software back end")
+    }
+}
+
+/// The type that a modifier names.
+pub(super) fn scalar_type(modifier: &str) -> Option<ScalarType> {
+    use ScalarType as T;
+    Some(match modifier {
+        "s8" => T::S8,
+        "s16" => T::S16,
+        "s32" => T::S32,
+        "s64" => T::S64,
+        "u8" => T::U8,
+        "u16" => T::U16,
+        "u32" => T::U32,
+        "u64" => T::U64,
+        "b8" => T::B8,
+        "b16" => T::B16,
+        "b32" => T::B32,
+        "b64" => T::B64,
+        "b128" => T::B128,
+        "f16" => T::F16,
+        "f16x2" => T::F16x2,
+        "bf16" => T::BF16,
+        "bf16x2" => T::BF16x2,
+        "f32" => T::F32,
+        "f64" => T::F64,
+        "pred" => T::Pred,
+        _ => return None,
+    })
+}

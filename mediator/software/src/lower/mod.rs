@@ -1,0 +1,107 @@
+//! Lowering: from the syntax tree of a module to kernels that can be executed.
+//!
+//! Names become slots, opcodes become functions, and everything that the back end cannot do is refused here,
+//! with its line, rather than met by a kernel that already runs. A kernel is lowered together with the
+//! functions that it calls. Memory taken is proportional to the source, and limited.
+#![allow(
+    clippy::cast_lossless,
+    clippy::cast_possible_wrap,
+    reason = "lane functions reinterpret bits on purpose"
+)]
+
+mod arithmetic;
+mod atomics;
+mod bits;
+mod calls;
+mod compare;
+mod constants;
+mod control;
+mod convert;
+mod copies;
+mod dispatch;
+mod float;
+mod form;
+mod frame;
+mod function;
+mod half;
+mod integer;
+mod kernel;
+mod memory;
+mod moves;
+mod operands;
+mod scope;
+mod signature;
+mod special;
+mod stack;
+mod variables;
+mod warp;
+
+use std::collections::HashMap;
+
+pub(crate) use kernel::{BLOCK_THREADS_MAX, SHARED_BYTES_MAX};
+pub(crate) use variables::{Segment, Variables};
+
+use crate::isa::Isa;
+use crate::program::Program;
+use crate::ptx::ast;
+
+/// Why a module cannot be executed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {reason}")]
+pub(crate) struct Refusal {
+    /// Line in the source, from 1.
+    pub(crate) line: u32,
+    /// What is wrong.
+    pub(crate) reason: String,
+}
+
+impl Refusal {
+    /// A refusal of what is at `line`.
+    pub(crate) fn new(line: u32, reason: impl Into<String>) -> Self {
+        Self {
+            line,
+            reason: reason.into(),
+        }
+    }
+}
+
+/// Operations of all kernels of a module, at most.
+const OPERATIONS_MAX: usize = 1 << 20;
+/// Kernels of a module, at most.
+const KERNELS_MAX: usize = 4096;
+
+/// Lowers every kernel of a module whose variables are placed already.
+pub(crate) fn lower(
+    module: &ast::Module,
+    variables: &Variables<'_>,
+    isa: Isa,
+) -> Result<Vec<Program>, Refusal> {
+    let functions = definitions(module);
+    let mut programs = Vec::new();
+    let mut operations_left = OPERATIONS_MAX;
+    for function in module.functions.iter().filter(|f| f.kernel) {
+        if function.body.is_none() {
+            continue;
+        }
+        if programs.len() == KERNELS_MAX {
+            let reason = format!("the module has more than {KERNELS_MAX} kernels");
+            return Err(Refusal::new(function.line, reason));
+        }
+        let program = kernel::lower(function, &functions, variables, isa, operations_left)?;
+        operations_left = operations_left.saturating_sub(program.code.len());
+        programs.push(program);
+    }
+    Ok(programs)
+}
+
+/// Functions by name; definitions win over declarations.
+fn definitions(module: &ast::Module) -> HashMap<&str, &ast::Function> {
+    let mut functions = HashMap::new();
+    for function in &module.functions {
+        let entry = functions.entry(function.name.as_str()).or_insert(function);
+        if entry.body.is_none() {
+            *entry = function;
+        }
+    }
+    functions
+}

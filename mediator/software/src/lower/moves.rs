@@ -1,0 +1,277 @@
+//! Moves and conversions of addresses (PTX ISA, "Data Movement and Conversion Instructions").
+
+use super::Refusal;
+use super::form::Form;
+use super::frame::Class;
+use super::function::Lowering;
+use crate::address;
+use crate::exec::{binary, compare, predicate, unary};
+use crate::program::{Action, Op, Slot};
+use crate::ptx::ast::{Operand, ScalarType};
+use ScalarType as T;
+
+/// `mov`
+pub(super) fn copy(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let scalar = form.scalar()?;
+    let [d, a] = form.operands()?;
+    match (d, a) {
+        (Operand::Vector(parts), _) => unpack(cx, &form, scalar, parts, a),
+        (_, Operand::Vector(parts)) => pack(cx, &form, scalar, d, parts),
+        _ => copy_scalar(cx, scalar, d, a),
+    }
+}
+
+fn copy_scalar(
+    cx: &mut Lowering<'_, '_>,
+    scalar: ScalarType,
+    d: &Operand,
+    a: &Operand,
+) -> Result<(), Refusal> {
+    let isa = cx.kernel.isa;
+    if scalar == T::Pred {
+        let a = cx.predicate(a)?;
+        let dst = cx.destination(d, scalar)?;
+        let op = Op {
+            dst,
+            a: a.slot,
+            imm: u64::from(a.invert & 1),
+            ..cx.op(Action::Lanes(predicate::copy))
+        };
+        return cx.push(op);
+    }
+    let source = cx.source(a, scalar)?;
+    let dst = cx.destination(d, scalar)?;
+    match Class::of(scalar) {
+        Class::Quad => {
+            for half in 0..2 {
+                let copy = unary(isa, |a: u64| a);
+                cx.compute(copy, quad_half(dst, half), &[quad_half(source, half)])?;
+            }
+            Ok(())
+        }
+        Class::Double => cx.compute(unary(isa, |a: u64| a), dst, &[source]),
+        _ => cx.compute(unary(isa, |a: u32| a), dst, &[source]),
+    }
+}
+
+/// The lower (0) or upper (1) double of a quad.
+pub(super) const fn quad_half(slot: Slot, half: u32) -> Slot {
+    Slot(slot.0 + half * 2 * crate::program::WORD_BYTES)
+}
+
+/// Type of the parts when `scalar` is cut into `count`.
+fn part_type(form: &Form<'_>, scalar: ScalarType, count: usize) -> Result<ScalarType, Refusal> {
+    let bits = 8 * super::frame::scalar_bytes(scalar) as usize;
+    match bits.checked_div(count) {
+        Some(8) => Ok(T::B8),
+        Some(16) => Ok(T::B16),
+        Some(32) => Ok(T::B32),
+        Some(64) if bits == 128 => Ok(T::B64),
+        _ => Err(form.refuse(format!("cannot have {count} parts"))),
+    }
+}
+
+fn pack(
+    cx: &mut Lowering<'_, '_>,
+    form: &Form<'_>,
+    scalar: ScalarType,
+    d: &Operand,
+    parts: &[Operand],
+) -> Result<(), Refusal> {
+    let isa = cx.kernel.isa;
+    let part = part_type(form, scalar, parts.len())?;
+    let mut sources = Vec::with_capacity(parts.len());
+    for operand in parts {
+        sources.push(cx.source(operand, part)?);
+    }
+    let dst = cx.destination(d, scalar)?;
+    let wide = cx.scratch(Class::Double)?;
+    match (part, Class::of(scalar)) {
+        (T::B64, _) => {
+            let copy = unary(isa, |a: u64| a);
+            let low = cx.scratch(Class::Double)?;
+            cx.compute(copy, low, &[sources[0]])?;
+            cx.compute(copy, wide, &[sources[1]])?;
+            cx.compute(copy, quad_half(dst, 0), &[low])?;
+            cx.compute(copy, quad_half(dst, 1), &[wide])
+        }
+        (T::B32, Class::Double) => {
+            let join = binary(isa, |low: u32, high: u32| {
+                u64::from(low) | u64::from(high) << 32
+            });
+            cx.compute(join, dst, &sources)
+        }
+        (T::B16, Class::Word) => {
+            let join = binary(isa, |low: u32, high: u32| (low & 0xffff) | high << 16);
+            cx.compute(join, dst, &sources)
+        }
+        (T::B8 | T::B16, _) => {
+            // Part by part, from the top: shift what there is up, and put the next one below.
+            let width = if part == T::B8 { 8 } else { 16 };
+            let zero = cx.constant(0, Class::Double)?;
+            cx.compute(unary(isa, |a: u64| a), wide, &[zero])?;
+            for source in sources.iter().rev() {
+                let join = if width == 8 {
+                    binary(isa, |above: u64, a: u32| above << 8 | u64::from(a & 0xff))
+                } else {
+                    binary(isa, |above: u64, a: u32| {
+                        above << 16 | u64::from(a & 0xffff)
+                    })
+                };
+                cx.compute(join, wide, &[wide, *source])?;
+            }
+            match Class::of(scalar) {
+                Class::Double => cx.compute(unary(isa, |a: u64| a), dst, &[wide]),
+                _ => cx.compute(unary(isa, |a: u64| a as u32), dst, &[wide]),
+            }
+        }
+        _ => Err(form.unsupported()),
+    }
+}
+
+fn unpack(
+    cx: &mut Lowering<'_, '_>,
+    form: &Form<'_>,
+    scalar: ScalarType,
+    parts: &[Operand],
+    a: &Operand,
+) -> Result<(), Refusal> {
+    let isa = cx.kernel.isa;
+    let part = part_type(form, scalar, parts.len())?;
+    let source = cx.source(a, scalar)?;
+    let wide = cx.scratch(Class::Double)?;
+    match Class::of(scalar) {
+        // A copy, because a part may be the register that is being cut.
+        Class::Word => cx.compute(unary(isa, |a: u32| u64::from(a)), wide, &[source])?,
+        Class::Double => cx.compute(unary(isa, |a: u64| a), wide, &[source])?,
+        _ if part == T::B64 => {
+            for (half, operand) in (0..).zip(parts) {
+                let dst = cx.destination(operand, part)?;
+                cx.compute(unary(isa, |a: u64| a), dst, &[quad_half(source, half)])?;
+            }
+            return Ok(());
+        }
+        _ => return Err(form.unsupported()),
+    }
+    let width = 8 * super::frame::scalar_bytes(part);
+    for (index, operand) in (0..).zip(parts) {
+        if matches!(operand, Operand::Sink) {
+            continue;
+        }
+        let dst = cx.destination(operand, part)?;
+        let distance = cx.constant(u64::from(width * index), Class::Word)?;
+        let cut = match part {
+            T::B8 => binary(isa, |a: u64, by: u32| (a >> (by & 63)) as u8),
+            T::B16 => binary(isa, |a: u64, by: u32| (a >> (by & 63)) as u16),
+            _ => binary(isa, |a: u64, by: u32| (a >> (by & 63)) as u32),
+        };
+        cx.compute(cut, dst, &[wide, distance])?;
+    }
+    Ok(())
+}
+
+/// Start of the window of a state space in generic addresses.
+fn window(form: &mut Form<'_>) -> Result<u64, Refusal> {
+    let space = form.one_of(&[
+        "global",
+        "const",
+        "shared",
+        "shared::cta",
+        "shared::cluster",
+        "local",
+        "param",
+        "param::entry",
+    ]);
+    match space {
+        Some("global" | "const") => Ok(0),
+        Some("local") => Ok(address::LOCAL.start),
+        Some("param" | "param::entry") => Ok(address::PARAMETERS.start),
+        Some(_) => Ok(address::SHARED.start),
+        None => Err(form.refuse("names no state space")),
+    }
+}
+
+/// `cvta`
+pub(super) fn convert_address(
+    cx: &mut Lowering<'_, '_>,
+    mut form: Form<'_>,
+) -> Result<(), Refusal> {
+    let isa = cx.kernel.isa;
+    let to_space = form.flag("to");
+    let start = window(&mut form)?;
+    let scalar = form.scalar()?;
+    if Class::of(scalar) != Class::Double {
+        return Err(form.refuse("is for 32-bit addresses; modules must have 64-bit addresses"));
+    }
+    let start = cx.constant(start, Class::Double)?;
+    let execute = if to_space {
+        binary(isa, |a: u64, start: u64| a.wrapping_sub(start))
+    } else {
+        binary(isa, |a: u64, start: u64| a.wrapping_add(start))
+    };
+    let [d, a] = form.operands()?;
+    let a = cx.source(a, scalar)?;
+    let dst = cx.destination(d, scalar)?;
+    cx.compute(execute, dst, &[a, start])
+}
+
+/// `isspacep`
+pub(super) fn is_in_space(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let isa = cx.kernel.isa;
+    let global = form.flag("global");
+    let range = if form.flag("const") {
+        address::CONST_VARIABLES
+    } else if global {
+        address::SHARED.start..address::PARAMETERS.end
+    } else {
+        match window(&mut form)? {
+            start if start == address::LOCAL.start => address::LOCAL,
+            start if start == address::PARAMETERS.start => address::PARAMETERS,
+            _ => address::SHARED,
+        }
+    };
+    let execute = compare(isa, |a: u64, start: u64| a >= start);
+    let below = compare(isa, |a: u64, end: u64| a < end);
+    let [d, a] = form.operands()?;
+    let a = cx.source(a, T::U64)?;
+    let dst = cx.destination(d, T::Pred)?;
+    let (from, to) = (cx.scratch(Class::Predicate)?, cx.scratch(Class::Predicate)?);
+    let unused = cx.scratch(Class::Predicate)?;
+    for (truth, bound, execute) in [(from, range.start, execute), (to, range.end, below)] {
+        let b = cx.constant(bound, Class::Double)?;
+        let op = Op {
+            dst: truth,
+            dst2: unused,
+            a,
+            b,
+            ..cx.op(Action::Lanes(execute))
+        };
+        cx.push(op)?;
+    }
+    cx.compute(predicate::and, dst, &[from, to])?;
+    if global {
+        cx.compute(predicate::not, dst, &[dst])?;
+    }
+    Ok(())
+}
+
+/// `mapa`, `getctarank`: a block is a cluster of its own.
+pub(super) fn cluster_address(
+    cx: &mut Lowering<'_, '_>,
+    mut form: Form<'_>,
+) -> Result<(), Refusal> {
+    let isa = cx.kernel.isa;
+    form.discard(|m| m.starts_with("shared"));
+    let scalar = form.scalar()?;
+    let operands = &form.instruction.operands;
+    let ([d, ..], [_, a, ..]) = (operands.as_slice(), operands.as_slice()) else {
+        return Err(form.unsupported());
+    };
+    form.done()?;
+    if form.instruction.opcode == "getctarank" {
+        let zero = cx.constant(0, Class::Word)?;
+        let dst = cx.destination(d, T::U32)?;
+        return cx.compute(unary(isa, |a: u32| a), dst, &[zero]);
+    }
+    copy_scalar(cx, scalar, d, a)
+}

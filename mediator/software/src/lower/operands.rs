@@ -1,0 +1,214 @@
+//! Operands: from what is written to slots.
+
+use super::Refusal;
+use super::frame::Class;
+use super::function::Lowering;
+use super::scope::{Home, Register};
+use super::special;
+use super::variables::number_bits;
+use crate::exec::special::{self as registers, Special};
+use crate::exec::{binary, predicate, unary};
+use crate::program::{Action, Guard, Op, Slot};
+use crate::ptx::ast::{Operand, ScalarType};
+
+impl Lowering<'_, '_> {
+    /// A refusal at the current line.
+    pub(super) fn refuse(&self, reason: impl Into<String>) -> Refusal {
+        Refusal::new(self.line, reason)
+    }
+
+    /// A constant of a class.
+    pub(super) fn constant(&mut self, value: u64, class: Class) -> Result<Slot, Refusal> {
+        self.kernel.constants.value(value, class, self.line)
+    }
+
+    /// The register of a name, if it is one.
+    pub(super) fn register(&mut self, name: &str) -> Result<Option<Register>, Refusal> {
+        self.scopes.register(&mut self.frame, name, self.line)
+    }
+
+    /// The variable of a name, if it is one.
+    pub(super) fn variable_home(&mut self, name: &str) -> Result<Option<Home>, Refusal> {
+        match self.scopes.variable(name) {
+            Some(home) => Ok(Some(home)),
+            None => self.kernel.module_variable(name, self.line),
+        }
+    }
+
+    /// A source of exactly the class of `scalar`.
+    pub(super) fn source(
+        &mut self,
+        operand: &Operand,
+        scalar: ScalarType,
+    ) -> Result<Slot, Refusal> {
+        let wanted = Class::of(scalar);
+        match operand {
+            Operand::Immediate(number) => {
+                let bits = number_bits(*number, scalar);
+                self.constant(bits as u64, wanted)
+            }
+            Operand::Name(name) => match self.register(name)? {
+                Some(register) => self.expect(register, wanted, name),
+                None => self.named_value(name, 0, wanted),
+            },
+            Operand::NameOffset { name, offset } => self.named_value(name, *offset, wanted),
+            _ => Err(self.refuse("an operand is not a register, a number or a name")),
+        }
+    }
+
+    /// A source that may be wider than its instruction's type: then its low bits count.
+    pub(super) fn source_relaxed(
+        &mut self,
+        operand: &Operand,
+        scalar: ScalarType,
+    ) -> Result<Slot, Refusal> {
+        if let Operand::Name(name) = operand
+            && let Some(register) = self.register(name)?
+            && register.class == Class::Double
+            && Class::of(scalar) == Class::Word
+        {
+            let word = self.scratch(Class::Word)?;
+            let narrow = unary(self.kernel.isa, |a: u64| a as u32);
+            self.compute(narrow, word, &[register.slot])?;
+            return Ok(word);
+        }
+        self.source(operand, scalar)
+    }
+
+    /// A destination of exactly the class of `scalar`.
+    pub(super) fn destination(
+        &mut self,
+        operand: &Operand,
+        scalar: ScalarType,
+    ) -> Result<Slot, Refusal> {
+        let wanted = Class::of(scalar);
+        match operand {
+            Operand::Sink => self.scratch(wanted),
+            Operand::Name(name) => match self.register(name)? {
+                Some(register) => self.expect(register, wanted, name),
+                None => Err(self.refuse(format!("`{name}` is not a register"))),
+            },
+            _ => Err(self.refuse("a destination is not a register")),
+        }
+    }
+
+    /// The register of a destination, whatever its class; `None` for `_`.
+    pub(super) fn any_destination(
+        &mut self,
+        operand: &Operand,
+    ) -> Result<Option<Register>, Refusal> {
+        match operand {
+            Operand::Sink => Ok(None),
+            Operand::Name(name) => match self.register(name)? {
+                Some(register) => Ok(Some(register)),
+                None => Err(self.refuse(format!("`{name}` is not a register"))),
+            },
+            _ => Err(self.refuse("a destination is not a register")),
+        }
+    }
+
+    fn expect(&self, register: Register, wanted: Class, name: &str) -> Result<Slot, Refusal> {
+        if register.class == wanted {
+            return Ok(register.slot);
+        }
+        let (has, wants) = (register.class.bits(), wanted.bits());
+        Err(self.refuse(format!(
+            "register `{name}` has {has} bits, but {wants} are wanted here"
+        )))
+    }
+
+    /// A predicate as a source, with its negation.
+    pub(super) fn predicate(&mut self, operand: &Operand) -> Result<Guard, Refusal> {
+        match operand {
+            Operand::Name(name) => Ok(Guard {
+                slot: self.predicate_register(name)?,
+                invert: 0,
+            }),
+            Operand::Not(name) => Ok(Guard {
+                slot: self.predicate_register(name)?,
+                invert: u32::MAX,
+            }),
+            Operand::Immediate(number) => {
+                let truth = number_bits(*number, ScalarType::U64) != 0;
+                Ok(Guard {
+                    slot: self.constant(u64::from(truth), Class::Predicate)?,
+                    invert: 0,
+                })
+            }
+            _ => Err(self.refuse("an operand is not a predicate")),
+        }
+    }
+
+    /// A predicate as a source, negated beforehand where it is written so.
+    pub(super) fn plain_predicate(&mut self, operand: &Operand) -> Result<Slot, Refusal> {
+        let guard = self.predicate(operand)?;
+        if guard.invert == 0 {
+            return Ok(guard.slot);
+        }
+        let slot = self.scratch(Class::Predicate)?;
+        self.compute(predicate::not, slot, &[guard.slot])?;
+        Ok(slot)
+    }
+
+    /// A predicate register by name.
+    pub(super) fn predicate_register(&mut self, name: &str) -> Result<Slot, Refusal> {
+        match self.register(name)? {
+            Some(register) => self.expect(register, Class::Predicate, name),
+            None => Err(self.refuse(format!("`{name}` is not a predicate register"))),
+        }
+    }
+
+    /// What a name that is no register stands for: a special register, or an address.
+    fn named_value(&mut self, name: &str, offset: i64, wanted: Class) -> Result<Slot, Refusal> {
+        if offset == 0
+            && let Some(slot) = special::read(self, name, wanted)?
+        {
+            return Ok(slot);
+        }
+        match self.variable_home(name)? {
+            Some(home) => self.address_value(home, offset, wanted),
+            None => Err(self.refuse(format!("`{name}` is not declared"))),
+        }
+    }
+
+    /// The address of a variable within its state space (for `.global` and `.const`: the generic address).
+    pub(super) fn address_value(
+        &mut self,
+        home: Home,
+        offset: i64,
+        wanted: Class,
+    ) -> Result<Slot, Refusal> {
+        match home {
+            Home::Shared(at) | Home::Parameter(at, _) => {
+                let value = i64::from(at).wrapping_add(offset);
+                self.constant(value.cast_unsigned(), wanted)
+            }
+            Home::DynamicShared => {
+                let constants = &mut self.kernel.constants;
+                constants.dynamic_shared(offset, wanted, self.line)
+            }
+            Home::Generic(at) => self.constant(at.wrapping_add_signed(offset), wanted),
+            Home::Local(at) => self.local_address(i64::from(at).wrapping_add(offset), wanted),
+        }
+    }
+
+    /// Local memory moves with the frame: an address in it is known when the function runs.
+    fn local_address(&mut self, offset: i64, wanted: Class) -> Result<Slot, Refusal> {
+        let base = self.scratch(Class::Word)?;
+        let read = Op {
+            dst: base,
+            imm: Special::LocalBase as u64,
+            ..self.op(Action::Lanes(registers::word))
+        };
+        self.push(read)?;
+        let isa = self.kernel.isa;
+        let by = self.constant(offset.cast_unsigned(), Class::Word)?;
+        let sum = self.scratch(wanted)?;
+        let add = match wanted {
+            Class::Double => binary(isa, |a: u32, b: u32| u64::from(a.wrapping_add(b))),
+            _ => binary(isa, |a: u32, b: u32| a.wrapping_add(b)),
+        };
+        self.compute(add, sum, &[base, by])?;
+        Ok(sum)
+    }
+}

@@ -1,0 +1,79 @@
+//! Where a device function expects its arguments, and where it leaves its results.
+
+use super::Refusal;
+use super::frame::{Class, Frame, scalar_bytes};
+use super::scope::{Home, Scopes};
+use super::variables::variable_bytes;
+use crate::program::Place;
+use crate::ptx::ast::{Function, Parameter, ScalarType};
+
+/// One argument or result.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    /// Where it is in the callee's frame.
+    pub(super) place: Place,
+    /// Bytes a lane.
+    pub(super) bytes: u32,
+    /// Type of a scalar, or of the elements.
+    pub(super) scalar: ScalarType,
+}
+
+/// Arguments and results, in order.
+#[derive(Clone, Debug)]
+pub(super) struct Signature {
+    pub(super) results: Vec<Item>,
+    pub(super) arguments: Vec<Item>,
+}
+
+impl Signature {
+    /// The signature of a function. Its frame begins with these items: see [`declare`].
+    pub(super) fn new(function: &Function) -> Result<Self, Refusal> {
+        declare(function, &mut Frame::new(), &mut Scopes::new())
+    }
+}
+
+/// Puts results and arguments, in this order, at the beginning of a frame, and names them.
+pub(super) fn declare(
+    function: &Function,
+    frame: &mut Frame,
+    scopes: &mut Scopes,
+) -> Result<Signature, Refusal> {
+    let mut items = |parameters: &[Parameter]| -> Result<Vec<Item>, Refusal> {
+        let parameters = parameters.iter();
+        parameters.map(|p| item(p, frame, scopes)).collect()
+    };
+    Ok(Signature {
+        results: items(&function.results)?,
+        arguments: items(&function.parameters)?,
+    })
+}
+
+fn item(parameter: &Parameter, frame: &mut Frame, scopes: &mut Scopes) -> Result<Item, Refusal> {
+    match parameter {
+        Parameter::Variable(variable) => {
+            let bytes = variable_bytes(variable)?;
+            let align = variable.align.max(scalar_bytes(variable.scalar));
+            let offset = frame.local_memory(bytes, align, variable.line)?;
+            scopes.declare_variable(&variable.name, Home::Local(offset));
+            Ok(Item {
+                place: Place::Local(offset),
+                // Local memory of a frame is limited, so it fits.
+                bytes: u32::try_from(bytes).unwrap_or(0),
+                scalar: variable.scalar,
+            })
+        }
+        Parameter::Register(registers) => {
+            let class = Class::of(registers.scalar);
+            let slot = frame.register(class, registers.line)?;
+            scopes.declare_register_at(registers, slot);
+            Ok(Item {
+                place: match class {
+                    Class::Predicate => Place::Predicate(slot),
+                    _ => Place::Register(slot),
+                },
+                bytes: scalar_bytes(registers.scalar),
+                scalar: registers.scalar,
+            })
+        }
+    }
+}

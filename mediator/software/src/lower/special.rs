@@ -1,0 +1,91 @@
+//! Special registers by name.
+
+use super::Refusal;
+use super::frame::Class;
+use super::function::Lowering;
+use crate::exec::special::{self, Special};
+use crate::exec::unary;
+use crate::program::{Action, Op, Slot};
+
+/// The value of a special register, in a scratch register of the class wanted; `None` if `name` is not one.
+pub(super) fn read(
+    cx: &mut Lowering<'_, '_>,
+    name: &str,
+    wanted: Class,
+) -> Result<Option<Slot>, Refusal> {
+    let (execute, register, class) = match name {
+        "%clock64" => (
+            special::clock as crate::program::Exec,
+            Special::Zero,
+            Class::Double,
+        ),
+        "%globaltimer" => (special::timer as _, Special::Zero, Class::Double),
+        "%gridid" => return constant(cx, 1, wanted).map(Some),
+        "WARP_SZ" => return constant(cx, 32, wanted).map(Some),
+        "%nsmid" => return constant(cx, 1, wanted).map(Some),
+        _ => match word(name) {
+            Some(register) => (special::word as _, register, Class::Word),
+            None => return Ok(None),
+        },
+    };
+    let slot = cx.scratch(class)?;
+    let op = Op {
+        dst: slot,
+        imm: register as u64,
+        ..cx.op(Action::Lanes(execute))
+    };
+    cx.push(op)?;
+    let isa = cx.kernel.isa;
+    let resized = match (class, wanted) {
+        (Class::Word, Class::Double) => unary(isa, |a: u32| u64::from(a)),
+        (Class::Double, Class::Word) => unary(isa, |a: u64| a as u32),
+        _ if class == wanted => return Ok(Some(slot)),
+        _ => return Err(cx.refuse(format!("special register `{name}` is not a predicate"))),
+    };
+    let target = cx.scratch(wanted)?;
+    cx.compute(resized, target, &[slot])?;
+    Ok(Some(target))
+}
+
+fn constant(cx: &mut Lowering<'_, '_>, value: u64, wanted: Class) -> Result<Slot, Refusal> {
+    cx.constant(value, wanted)
+}
+
+fn word(name: &str) -> Option<Special> {
+    use Special as S;
+    Some(match name {
+        "%tid.x" | "%tid" => S::ThreadX,
+        "%tid.y" => S::ThreadY,
+        "%tid.z" => S::ThreadZ,
+        "%ntid.x" | "%ntid" => S::ThreadsX,
+        "%ntid.y" => S::ThreadsY,
+        "%ntid.z" => S::ThreadsZ,
+        "%ctaid.x" | "%ctaid" | "%clusterid.x" => S::BlockX,
+        "%ctaid.y" | "%clusterid.y" => S::BlockY,
+        "%ctaid.z" | "%clusterid.z" => S::BlockZ,
+        "%nctaid.x" | "%nctaid" | "%nclusterid.x" => S::BlocksX,
+        "%nctaid.y" | "%nclusterid.y" => S::BlocksY,
+        "%nctaid.z" | "%nclusterid.z" => S::BlocksZ,
+        "%laneid" => S::Lane,
+        "%warpid" => S::Warp,
+        "%nwarpid" => S::Warps,
+        // A block is a cluster of its own, on the one multiprocessor there is.
+        "%smid" | "%cluster_ctaid.x" | "%cluster_ctaid.y" | "%cluster_ctaid.z"
+        | "%cluster_ctarank" => S::Zero,
+        "%cluster_nctaid.x" | "%cluster_nctaid.y" | "%cluster_nctaid.z" | "%cluster_nctarank" => {
+            S::One
+        }
+        "%tid.w" | "%ctaid.w" => S::Zero,
+        "%ntid.w" | "%nctaid.w" => S::One,
+        "%lanemask_eq" => S::MaskEqual,
+        "%lanemask_le" => S::MaskLessEqual,
+        "%lanemask_lt" => S::MaskLess,
+        "%lanemask_ge" => S::MaskGreaterEqual,
+        "%lanemask_gt" => S::MaskGreater,
+        "%dynamic_smem_size" => S::DynamicShared,
+        "%total_smem_size" | "%aggr_smem_size" => S::TotalShared,
+        "%clock" | "%globaltimer_lo" => S::ClockLow,
+        "%clock_hi" | "%globaltimer_hi" => S::ClockHigh,
+        _ => return None,
+    })
+}

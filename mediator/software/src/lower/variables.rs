@@ -1,0 +1,178 @@
+//! Variables at module scope: where they are, and what they hold when the module is loaded.
+
+use std::collections::HashMap;
+
+use super::Refusal;
+use super::frame::{place, scalar_bytes};
+use crate::address;
+use crate::ptx::ast::{Immediate, Initial, Module, ScalarType, StateSpace, Variable};
+
+/// Bytes of all `.global` (or all `.const`) variables of a module, at most.
+const SEGMENT_BYTES_MAX: u32 = 256 << 20;
+
+/// A variable at module scope.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ModuleVariable<'a> {
+    /// `.global` and `.const`: a generic address.
+    Address(u64),
+    /// `.shared`: placed by each kernel that uses it.
+    Shared(&'a Variable),
+    /// Declared, but defined nowhere.
+    Missing,
+}
+
+/// All variables of a module, placed.
+pub(crate) struct Variables<'a> {
+    names: HashMap<&'a str, ModuleVariable<'a>>,
+    spaces: HashMap<&'a str, StateSpace>,
+    globals: Vec<(&'a Variable, u32)>,
+    constants: Vec<(&'a Variable, u32)>,
+    /// `.global` variables.
+    pub(crate) global: Segment,
+    /// `.const` variables.
+    pub(crate) constant: Segment,
+}
+
+/// A stretch of variables.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment {
+    /// Where it is, in generic addresses.
+    pub(crate) start: u64,
+    /// Its size.
+    pub(crate) bytes: u32,
+}
+
+impl<'a> Variables<'a> {
+    /// Places the variables of a module behind `offset`, in the ranges for them.
+    pub(crate) fn new(module: &'a Module, offset: u64) -> Result<Self, Refusal> {
+        let mut variables = Self {
+            names: HashMap::new(),
+            spaces: HashMap::new(),
+            globals: Vec::new(),
+            constants: Vec::new(),
+            global: Segment {
+                start: address::GLOBAL_VARIABLES.start + offset,
+                bytes: 0,
+            },
+            constant: Segment {
+                start: address::CONST_VARIABLES.start + offset,
+                bytes: 0,
+            },
+        };
+        for variable in &module.variables {
+            variables.add(variable)?;
+        }
+        Ok(variables)
+    }
+
+    fn add(&mut self, variable: &'a Variable) -> Result<(), Refusal> {
+        let name = variable.name.as_str();
+        let (segment, list) = match variable.space {
+            StateSpace::Shared => {
+                self.names.insert(name, ModuleVariable::Shared(variable));
+                return Ok(());
+            }
+            _ if variable.external => {
+                self.names.entry(name).or_insert(ModuleVariable::Missing);
+                return Ok(());
+            }
+            StateSpace::Const => (&mut self.constant, &mut self.constants),
+            _ => (&mut self.global, &mut self.globals),
+        };
+        let bytes = variable_bytes(variable)?;
+        let offset = place(&mut segment.bytes, bytes, variable.align, SEGMENT_BYTES_MAX)
+            .ok_or_else(|| {
+                let reason =
+                    format!("variables of the module exceed {SEGMENT_BYTES_MAX} bytes in all");
+                Refusal::new(variable.line, reason)
+            })?;
+        list.push((variable, offset));
+        self.spaces.insert(name, variable.space);
+        let at = segment.start + u64::from(offset);
+        self.names.insert(name, ModuleVariable::Address(at));
+        Ok(())
+    }
+
+    /// The variable of a name.
+    pub(super) fn get(&self, name: &str) -> Option<ModuleVariable<'a>> {
+        self.names.get(name).copied()
+    }
+
+    /// Calls `write(address, bytes)` for every initial value.
+    pub(crate) fn initialize(&self, mut write: impl FnMut(u64, &[u8])) -> Result<(), Refusal> {
+        for (segment, list) in [
+            (self.global, &self.globals),
+            (self.constant, &self.constants),
+        ] {
+            for (variable, offset) in list {
+                let element = scalar_bytes(variable.scalar) as usize;
+                let room = variable_bytes(variable)? as usize / element;
+                let start = segment.start + u64::from(*offset);
+                for (index, initial) in variable.initial.iter().take(room).enumerate() {
+                    let value = self.initial_value(initial, variable)?;
+                    write(
+                        start + (index * element) as u64,
+                        &value.to_le_bytes()[..element],
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn initial_value(&self, initial: &Initial, variable: &Variable) -> Result<u128, Refusal> {
+        match initial {
+            Initial::Number(number) => Ok(number_bits(*number, variable.scalar)),
+            Initial::Address { name, offset, .. } => match self.get(name) {
+                Some(ModuleVariable::Address(at)) => {
+                    Ok(u128::from(at.wrapping_add_signed(*offset)))
+                }
+                _ => {
+                    let reason = format!(
+                        "the initial value of `{}` is the address of `{name}`, which is no variable \
+                         in global or constant memory",
+                        variable.name
+                    );
+                    Err(Refusal::new(variable.line, reason))
+                }
+            },
+        }
+    }
+}
+
+/// Bits of a number when it is taken as a value of a type.
+pub(super) fn number_bits(number: Immediate, scalar: ScalarType) -> u128 {
+    let is_double = scalar == ScalarType::F64 || scalar == ScalarType::B64;
+    match number {
+        Immediate::Integer(value) => value.cast_unsigned(),
+        Immediate::F32(bits) if scalar == ScalarType::F64 => {
+            u128::from(f64::from(f32::from_bits(bits)).to_bits())
+        }
+        Immediate::F32(bits) => {
+            short_float(f32::from_bits(bits).into(), scalar).unwrap_or(u128::from(bits))
+        }
+        Immediate::F64(bits) if is_double => u128::from(bits),
+        Immediate::F64(bits) => {
+            let value = f64::from_bits(bits);
+            short_float(value, scalar).unwrap_or(u128::from((value as f32).to_bits()))
+        }
+    }
+}
+
+/// A 16-bit float of a literal, for the types that are one.
+fn short_float(value: f64, scalar: ScalarType) -> Option<u128> {
+    match scalar {
+        ScalarType::F16 => Some(half::f16::from_f64(value).to_bits().into()),
+        ScalarType::BF16 => Some(half::bf16::from_f64(value).to_bits().into()),
+        _ => None,
+    }
+}
+
+/// Bytes of a variable.
+pub(super) fn variable_bytes(variable: &Variable) -> Result<u64, Refusal> {
+    let element = u64::from(scalar_bytes(variable.scalar)) * u64::from(variable.vector.max(1));
+    variable.elements.checked_mul(element).ok_or_else(|| {
+        let reason = format!("variable `{}` is larger than memory can be", variable.name);
+        Refusal::new(variable.line, reason)
+    })
+}

@@ -1,0 +1,190 @@
+//! Operations across the lanes of a warp.
+
+use super::Refusal;
+use super::form::Form;
+use super::frame::{Class, scalar_bytes};
+use super::function::Lowering;
+use crate::exec::shuffle as lanes;
+use crate::program::{Action, Exec, Op, Slot};
+use crate::ptx::ast::{Operand, ScalarType};
+use ScalarType as T;
+
+impl Lowering<'_, '_> {
+    /// The action of an operation across lanes, and its member mask if it waits for its members.
+    fn across(
+        &mut self,
+        execute: Exec,
+        members: Option<&Operand>,
+    ) -> Result<(Action, Slot), Refusal> {
+        match members {
+            Some(operand) => Ok((Action::Converge(execute), self.source(operand, T::B32)?)),
+            None => Ok((Action::Lanes(execute), Slot::default())),
+        }
+    }
+}
+
+/// Splits `d|p`; what is missing is not wanted.
+fn destinations(operand: &Operand) -> (&Operand, &Operand) {
+    match operand {
+        Operand::Pair(first, second) => (first, second),
+        single => (single, &Operand::Sink),
+    }
+}
+
+/// The member mask of a `.sync` form, which is its last operand.
+fn members<'a>(
+    form: &Form<'a>,
+    sync: bool,
+    count: usize,
+) -> Result<(&'a [Operand], Option<&'a Operand>), Refusal> {
+    form.done()?;
+    let operands = form.instruction.operands.as_slice();
+    let split = if sync {
+        operands.split_last().map(|(last, rest)| (rest, Some(last)))
+    } else {
+        Some((operands, None))
+    };
+    split
+        .filter(|(rest, _)| rest.len() == count)
+        .ok_or_else(|| form.refuse("has the wrong number of operands"))
+}
+
+/// `shfl`
+pub(super) fn shuffle(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let sync = form.flag("sync");
+    let execute: Exec = match form.one_of(&["up", "down", "bfly", "idx"]) {
+        Some("up") => lanes::up,
+        Some("down") => lanes::down,
+        Some("bfly") => lanes::butterfly,
+        Some(_) => lanes::index,
+        None => return Err(form.unsupported()),
+    };
+    let scalar = form.scalar()?;
+    if scalar != T::B32 {
+        return Err(form.unsupported());
+    }
+    let (operands, members) = members(&form, sync, 4)?;
+    let (d, p) = destinations(&operands[0]);
+    let a = cx.source(&operands[1], T::B32)?;
+    let b = cx.source(&operands[2], T::B32)?;
+    let c = cx.source(&operands[3], T::B32)?;
+    let (action, mask) = cx.across(execute, members)?;
+    let (dst, dst2) = (cx.destination(d, T::B32)?, cx.destination(p, T::Pred)?);
+    let op = Op {
+        dst,
+        dst2,
+        a,
+        b,
+        c,
+        d: mask,
+        ..cx.op(action)
+    };
+    cx.push(op)
+}
+
+/// `vote`
+pub(super) fn vote(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let sync = form.flag("sync");
+    let execute: Exec = match form.one_of(&["all", "any", "uni", "ballot"]) {
+        Some("all") => lanes::vote_all,
+        Some("any") => lanes::vote_any,
+        Some("uni") => lanes::vote_uniform,
+        Some(_) => lanes::ballot,
+        None => return Err(form.unsupported()),
+    };
+    let scalar = form.scalar()?;
+    let (operands, members) = members(&form, sync, 2)?;
+    let predicate = cx.predicate(&operands[1])?;
+    let (action, mask) = cx.across(execute, members)?;
+    let dst = cx.destination(&operands[0], scalar)?;
+    let op = Op {
+        dst,
+        a: predicate.slot,
+        imm: u64::from(predicate.invert & 1),
+        d: mask,
+        ..cx.op(action)
+    };
+    cx.push(op)
+}
+
+/// `match`
+pub(super) fn match_lanes(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let sync = form.flag("sync");
+    let all = form.one_of(&["all", "any"]) == Some("all");
+    let execute: Exec = if all {
+        lanes::match_all
+    } else {
+        lanes::match_any
+    };
+    let scalar = form.scalar()?;
+    let (operands, members) = members(&form, sync, 2)?;
+    let (d, p) = destinations(&operands[0]);
+    let a = cx.source(&operands[1], scalar)?;
+    let (action, mask) = cx.across(execute, members)?;
+    let (dst, dst2) = (cx.destination(d, T::B32)?, cx.destination(p, T::Pred)?);
+    let op = Op {
+        dst,
+        dst2,
+        a,
+        d: mask,
+        imm: u64::from(scalar_bytes(scalar)),
+        ..cx.op(action)
+    };
+    cx.push(op)
+}
+
+/// `activemask`
+pub(super) fn active_mask(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let scalar = form.scalar()?;
+    let [d] = form.operands()?;
+    let dst = cx.destination(d, scalar)?;
+    if Class::of(scalar) != Class::Word {
+        return Err(form.unsupported());
+    }
+    cx.compute(lanes::active_mask, dst, &[])
+}
+
+/// `redux.sync`
+pub(super) fn reduce(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let sync = form.flag("sync");
+    let operation = form.one_of(&["add", "min", "max", "and", "or", "xor"]);
+    let scalar = form.scalar()?;
+    let execute: Exec = match (operation, scalar) {
+        (Some("add"), T::U32 | T::S32) => lanes::reduce_add,
+        (Some("min"), T::U32) => lanes::reduce_min_unsigned,
+        (Some("max"), T::U32) => lanes::reduce_max_unsigned,
+        (Some("min"), T::S32) => lanes::reduce_min_signed,
+        (Some("max"), T::S32) => lanes::reduce_max_signed,
+        (Some("and"), T::B32) => lanes::reduce_and,
+        (Some("or"), T::B32) => lanes::reduce_or,
+        (Some("xor"), T::B32) => lanes::reduce_xor,
+        _ => return Err(form.unsupported()),
+    };
+    let (operands, members) = members(&form, sync, 2)?;
+    let a = cx.source(&operands[1], scalar)?;
+    let (action, mask) = cx.across(execute, members)?;
+    let dst = cx.destination(&operands[0], scalar)?;
+    let op = Op {
+        dst,
+        a,
+        d: mask,
+        ..cx.op(action)
+    };
+    cx.push(op)
+}
+
+/// `elect.sync`
+pub(super) fn elect(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let sync = form.flag("sync");
+    let (operands, members) = members(&form, sync, 1)?;
+    let (d, p) = destinations(&operands[0]);
+    let (action, mask) = cx.across(lanes::elect, members)?;
+    let (dst, dst2) = (cx.destination(d, T::B32)?, cx.destination(p, T::Pred)?);
+    let op = Op {
+        dst,
+        dst2,
+        d: mask,
+        ..cx.op(action)
+    };
+    cx.push(op)
+}

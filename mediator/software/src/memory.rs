@@ -1,0 +1,170 @@
+//! Memory of allocations: a shared object, and the back end's own mapping of it.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use causeway_mediator::backend::Memory;
+use causeway_memory::{LARGE_PAGE_BYTES, Mapping, MemoryError, PageSize, SharedMemory};
+use causeway_protocol::Access;
+
+/// An allocation, or registered guest RAM. Fresh memory is zero because the kernel gives it that way;
+/// freed memory goes back to the kernel, so nobody ever sees what another left behind.
+#[derive(Debug)]
+pub(crate) struct SoftwareMemory {
+    shared: Arc<SharedMemory>,
+    offset: u64,
+    mapping: Mapping,
+    _charge: Option<Charge>,
+}
+
+impl SoftwareMemory {
+    /// Fresh memory, with pages behind it where they are large.
+    pub(crate) fn allocate(bytes: u64) -> Result<Self, MemoryError> {
+        let large = bytes >= LARGE_PAGE_BYTES;
+        let pages = if large {
+            PageSize::Large
+        } else {
+            PageSize::Small
+        };
+        let shared = Arc::new(SharedMemory::new("causeway-allocation", bytes, pages)?);
+        let mapping = shared.map(0, bytes, Access::ReadWrite)?;
+        if large && shared.pages() == PageSize::Large {
+            mapping.populate()?;
+        }
+        Ok(Self {
+            shared,
+            offset: 0,
+            mapping,
+            _charge: None,
+        })
+    }
+
+    /// Memory that exists already.
+    pub(crate) fn register(
+        shared: Arc<SharedMemory>,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Self, MemoryError> {
+        let mapping = shared.map(offset, bytes, Access::ReadWrite)?;
+        Ok(Self {
+            shared,
+            offset,
+            mapping,
+            _charge: None,
+        })
+    }
+
+    /// The same, accounted for as long as it lives.
+    pub(crate) fn charged(self, charge: Charge) -> Self {
+        Self {
+            _charge: Some(charge),
+            ..self
+        }
+    }
+
+    /// This process's view of it.
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+}
+
+/// What sessions hold: a share of the memory, which lives as long as anyone has one.
+pub(crate) struct MemoryHandle(Arc<SoftwareMemory>);
+
+impl MemoryHandle {
+    /// A handle, as the mediator wants it.
+    pub(crate) fn new(memory: SoftwareMemory) -> Arc<dyn Memory> {
+        Arc::new(Self(Arc::new(memory)))
+    }
+
+    /// The memory behind a handle, if it is one of this back end.
+    pub(crate) fn memory_of(handle: &Arc<dyn Memory>) -> Option<Arc<SoftwareMemory>> {
+        let handle = handle.as_any().downcast_ref::<Self>()?;
+        Some(Arc::clone(&handle.0))
+    }
+}
+
+impl Memory for MemoryHandle {
+    fn bytes(&self) -> u64 {
+        self.0.mapping.bytes()
+    }
+
+    fn shared(&self) -> Option<(&Arc<SharedMemory>, u64)> {
+        Some((&self.0.shared, self.0.offset))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Bytes of the device that allocations may still take.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    free: AtomicU64,
+}
+
+impl Pool {
+    /// A pool of `bytes` bytes.
+    pub(crate) fn new(bytes: u64) -> Arc<Self> {
+        Arc::new(Self {
+            free: AtomicU64::new(bytes),
+        })
+    }
+
+    /// Bytes nobody has taken.
+    pub(crate) fn free(&self) -> u64 {
+        self.free.load(Ordering::Relaxed)
+    }
+
+    /// Takes `bytes` bytes until the charge is dropped.
+    pub(crate) fn charge(self: &Arc<Self>, bytes: u64) -> Option<Charge> {
+        self.free
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| {
+                free.checked_sub(bytes)
+            })
+            .ok()?;
+        Some(Charge {
+            pool: Arc::clone(self),
+            bytes,
+        })
+    }
+}
+
+/// Bytes taken from a [`Pool`].
+#[derive(Debug)]
+pub(crate) struct Charge {
+    pool: Arc<Pool>,
+    bytes: u64,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.pool.free.fetch_add(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_charged_comes_back() {
+        let pool = Pool::new(100);
+        let charge = pool.charge(60).unwrap();
+        assert!(pool.charge(41).is_none());
+        drop(charge);
+        assert_eq!(pool.free(), 100);
+    }
+
+    #[test]
+    fn fresh_memory_is_zero_and_shared() {
+        let memory = SoftwareMemory::allocate(65536).unwrap();
+        let other = memory.shared.map(0, 65536, Access::ReadWrite);
+        other.unwrap().write(4096, b"seen").unwrap();
+        let mut bytes = [1; 8];
+        memory.mapping().read(4096, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"seen\0\0\0\0");
+    }
+}

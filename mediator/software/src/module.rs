@@ -1,0 +1,180 @@
+//! Loaded modules and their kernels.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use causeway_mediator::backend::{Function, Module, ModuleError};
+use causeway_protocol::Access;
+use causeway_protocol::message::Parameter;
+
+use crate::lower::{self, Refusal, Segment, Variables};
+use crate::memory::SoftwareMemory;
+use crate::program::Program;
+use crate::ptx;
+use crate::space::SpaceState;
+use crate::table::Entry;
+
+/// A module, lowered.
+pub(crate) struct SoftwareModule {
+    functions: HashMap<String, Arc<SoftwareFunction>>,
+}
+
+/// A kernel of a module.
+pub(crate) struct SoftwareFunction {
+    program: Arc<Program>,
+    /// Variables stay mapped as long as a kernel can be launched that may use them.
+    _variables: Arc<VariableMappings>,
+}
+
+impl SoftwareFunction {
+    /// What is executed.
+    pub(crate) fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+}
+
+/// Where the variables of a module are mapped, until dropped.
+struct VariableMappings {
+    state: Arc<SpaceState>,
+    starts: Vec<u64>,
+}
+
+impl Drop for VariableMappings {
+    fn drop(&mut self) {
+        for start in &self.starts {
+            self.state.change(|table| table.without(*start));
+        }
+    }
+}
+
+/// Loads a module from its text.
+pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModule, ModuleError> {
+    let end = image.iter().position(|b| *b == 0).unwrap_or(image.len());
+    let text = std::str::from_utf8(&image[..end]).map_err(|_| ModuleError {
+        line: 0,
+        reason: String::from("the image is not PTX text; compile to PTX (nvcc -ptx)"),
+    })?;
+    let tree = ptx::parse(text).map_err(|e| ModuleError {
+        line: e.line,
+        reason: e.reason.clone(),
+    })?;
+    let offset = state.reserve_variables().ok_or_else(|| ModuleError {
+        line: 0,
+        reason: String::from("the address space has no room for more modules"),
+    })?;
+    let variables = Variables::new(&tree, offset).map_err(refused)?;
+    let programs = lower::lower(&tree, &variables, state.device.isa).map_err(refused)?;
+    let mappings = Arc::new(map_variables(state, &variables)?);
+    let functions = programs.into_iter().map(|program| {
+        let name = program.name.clone();
+        let function = SoftwareFunction {
+            program: Arc::new(program),
+            _variables: Arc::clone(&mappings),
+        };
+        (name, Arc::new(function))
+    });
+    Ok(SoftwareModule {
+        functions: functions.collect(),
+    })
+}
+
+fn refused(refusal: Refusal) -> ModuleError {
+    ModuleError {
+        line: refusal.line,
+        reason: refusal.reason,
+    }
+}
+
+fn map_variables(
+    state: &Arc<SpaceState>,
+    variables: &Variables<'_>,
+) -> Result<VariableMappings, ModuleError> {
+    let mut mappings = VariableMappings {
+        state: Arc::clone(state),
+        starts: Vec::new(),
+    };
+    let mut segments = Vec::new();
+    for (segment, access) in [
+        (variables.global, Access::ReadWrite),
+        (variables.constant, Access::Read),
+    ] {
+        if segment.bytes != 0 {
+            segments.push((segment, access, segment_memory(state, segment)?));
+        }
+    }
+    variables
+        .initialize(|at, bytes| {
+            for (segment, _, memory) in &segments {
+                let range = segment.start..segment.start + u64::from(segment.bytes);
+                if range.contains(&at) {
+                    let written = memory.mapping().write(at - segment.start, bytes);
+                    debug_assert!(written.is_ok(), "variables lie within their segment");
+                }
+            }
+        })
+        .map_err(refused)?;
+    for (segment, access, memory) in segments {
+        let bytes = memory.mapping().bytes();
+        let entry = Entry::new(segment.start, memory, 0, bytes, access);
+        let mapped = entry.is_some_and(|entry| state.change(|table| table.with(entry.clone())));
+        if !mapped {
+            return Err(ModuleError {
+                line: 0,
+                reason: String::from("the module's variables cannot be mapped"),
+            });
+        }
+        mappings.starts.push(segment.start);
+    }
+    Ok(mappings)
+}
+
+fn segment_memory(
+    state: &SpaceState,
+    segment: Segment,
+) -> Result<Arc<SoftwareMemory>, ModuleError> {
+    let bytes = u64::from(segment.bytes).next_multiple_of(causeway_memory::PAGE_BYTES);
+    let none = |why: String| ModuleError {
+        line: 0,
+        reason: format!("no memory for {bytes} bytes of the module's variables: {why}"),
+    };
+    let charge = state.device.pool.charge(bytes);
+    let charge = charge.ok_or_else(|| none(String::from("the device has no more")))?;
+    let memory = SoftwareMemory::allocate(bytes).map_err(|e| none(e.to_string()))?;
+    Ok(Arc::new(memory.charged(charge)))
+}
+
+impl Module for SoftwareModule {
+    fn function(&self, name: &str) -> Option<Arc<dyn Function>> {
+        let function = self.functions.get(name)?;
+        Some(Arc::clone(function) as Arc<dyn Function>)
+    }
+
+    fn kernels(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.functions.keys().cloned().collect();
+        names.sort();
+        names
+    }
+}
+
+impl Function for SoftwareFunction {
+    fn parameters(&self) -> &[Parameter] {
+        &self.program.parameters
+    }
+
+    fn parameter_bytes(&self) -> u32 {
+        self.program.parameter_bytes
+    }
+
+    fn block_threads_max(&self) -> u32 {
+        self.program.threads_max
+    }
+
+    fn shared_bytes(&self) -> u32 {
+        self.program.shared_bytes
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,234 @@
+//! A kernel ready to run: what lowering makes and execution walks.
+
+use std::fmt;
+
+use causeway_protocol::message::Parameter;
+
+use crate::exec::Context;
+use crate::isa::Isa;
+
+/// Threads of a warp.
+pub(crate) const WARP: usize = 32;
+/// Bytes of a register of up to 32 bits: one word per lane.
+pub(crate) const WORD_BYTES: u32 = 4 * WARP as u32;
+/// Bytes at the start of every frame, where calls keep their return positions.
+pub(crate) const FRAME_HEADER_BYTES: u32 = 3 * WORD_BYTES;
+
+/// Executes one operation for the lanes of `Context::mask`.
+///
+/// Callers pass only operations of the program that the context runs, with the frame of their function bound.
+pub(crate) type Exec = unsafe fn(&mut Context<'_>, &Op) -> Step;
+
+/// How an operation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Go on.
+    Next,
+    /// `Context::trouble` says why not.
+    Fault,
+}
+
+/// Where a register is: a byte offset into the frame, or (top bit set) into the kernel's constants.
+///
+/// Words are 32 lanes of 4 bytes, doubles 32 lanes of 8; predicates are one 32-bit mask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub(crate) struct Slot(pub(crate) u32);
+
+impl Slot {
+    const CONSTANT: u32 = 1 << 31;
+
+    /// Slot at a byte offset of the constants.
+    pub(crate) const fn constant(offset: u32) -> Self {
+        Self(offset | Self::CONSTANT)
+    }
+
+    /// 0 for the frame, 1 for the constants.
+    pub(crate) const fn bank(self) -> usize {
+        (self.0 >> 31) as usize
+    }
+
+    /// Byte offset in its bank.
+    pub(crate) const fn offset(self) -> usize {
+        (self.0 & !Self::CONSTANT) as usize
+    }
+}
+
+/// A predicate before an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Guard {
+    /// The predicate.
+    pub(crate) slot: Slot,
+    /// All ones for `@!p`, else zero.
+    pub(crate) invert: u32,
+}
+
+/// What an operation does to control flow.
+#[derive(Clone, Copy)]
+pub(crate) enum Action {
+    /// Nothing: computes lane by lane.
+    Lanes(Exec),
+    /// Waits until the lanes of the member mask (`Op::d`) have arrived, then computes across lanes.
+    Converge(Exec),
+    /// `bar.warp.sync`; member mask in `Op::d`.
+    WarpBarrier,
+    /// Jump.
+    Branch(u32),
+    /// Jump through a table of targets; index in `Op::a`.
+    BranchIndexed(u32),
+    /// Call through a call site.
+    Call(u32),
+    /// Back to the caller; the end of the thread in a kernel.
+    Return,
+    /// End of the thread.
+    Exit,
+    /// End of the kernel, as a fault.
+    Trap,
+    /// Barrier of the block.
+    Barrier(u32),
+}
+
+/// One operation. Operands are resolved; a source instruction may take several operations.
+#[derive(Clone, Copy)]
+pub(crate) struct Op {
+    /// What it does.
+    pub(crate) action: Action,
+    /// Predicate, if any.
+    pub(crate) guard: Option<Guard>,
+    /// Destination.
+    pub(crate) dst: Slot,
+    /// Second destination.
+    pub(crate) dst2: Slot,
+    /// Sources.
+    pub(crate) a: Slot,
+    pub(crate) b: Slot,
+    pub(crate) c: Slot,
+    pub(crate) d: Slot,
+    /// Address offset, lookup table, or flags: each operation's own.
+    pub(crate) imm: u64,
+    /// Line in the source.
+    pub(crate) line: u32,
+    /// Source instructions of the program before this operation.
+    pub(crate) ordinal: u32,
+    /// Other groups of lanes may be waiting here.
+    pub(crate) leader: bool,
+}
+
+/// `bar` and `barrier`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BarrierSite {
+    /// Number of the barrier.
+    pub(crate) id: Slot,
+    /// Threads expected, if not all.
+    pub(crate) count: Option<Slot>,
+    /// Whether it waits, and what it reduces.
+    pub(crate) kind: BarrierKind,
+    /// Predicate to reduce (as `Op::guard`).
+    pub(crate) predicate: Option<Guard>,
+}
+
+/// Forms of `bar`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BarrierKind {
+    /// Arrive and go on.
+    Arrive,
+    /// Wait.
+    Sync,
+    /// Wait; a word gets the number of threads whose predicate holds.
+    Count,
+    /// Wait; a predicate gets whether all hold.
+    All,
+    /// Wait; a predicate gets whether any holds.
+    Any,
+}
+
+/// Moves an argument or a result between frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Move {
+    /// Where it comes from.
+    pub(crate) from: Place,
+    /// Where it goes.
+    pub(crate) to: Place,
+    /// Bytes per lane.
+    pub(crate) bytes: u32,
+}
+
+/// Where an argument or result lives within its frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Offset in the frame's local memory.
+    Local(u32),
+    /// Word or double register.
+    Register(Slot),
+    /// Predicate register.
+    Predicate(Slot),
+}
+
+/// A call of a device function.
+#[derive(Clone, Debug)]
+pub(crate) struct CallSite {
+    /// First operation of the callee.
+    pub(crate) target: u32,
+    /// Sizes of the caller's frame: where the callee's begins.
+    pub(crate) caller: FrameBytes,
+    /// Sizes of the callee's frame.
+    pub(crate) callee: FrameBytes,
+    /// From the caller's frame to the callee's.
+    pub(crate) arguments: Vec<Move>,
+    /// From the callee's frame to the caller's.
+    pub(crate) results: Vec<Move>,
+}
+
+/// Size, or position, of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FrameBytes {
+    /// Bytes of registers of a warp.
+    pub(crate) registers: u32,
+    /// Bytes of local memory of a thread.
+    pub(crate) local: u32,
+}
+
+/// 128 bytes, aligned for vector loads.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(128))]
+pub(crate) struct Row(pub(crate) [u32; WARP]);
+
+/// A kernel.
+pub(crate) struct Program {
+    /// Instruction set that its loops are compiled for.
+    pub(crate) isa: Isa,
+    /// Name of the kernel.
+    pub(crate) name: String,
+    /// Operations of the kernel (from 0) and of the functions that it calls. The last one never falls through.
+    pub(crate) code: Vec<Op>,
+    /// Constants, one row or two each.
+    pub(crate) constants: Vec<Row>,
+    /// Targets of indexed branches.
+    pub(crate) tables: Vec<Vec<u32>>,
+    /// Call sites.
+    pub(crate) calls: Vec<CallSite>,
+    /// Barriers.
+    pub(crate) barriers: Vec<BarrierSite>,
+    /// What the deepest chain of calls needs.
+    pub(crate) stack: FrameBytes,
+    /// Static shared memory in bytes.
+    pub(crate) shared_bytes: u32,
+    /// Where dynamic shared memory begins.
+    pub(crate) dynamic_shared_offset: u32,
+    /// Offset and size of each parameter.
+    pub(crate) parameters: Vec<Parameter>,
+    /// Bytes of the parameter block.
+    pub(crate) parameter_bytes: u32,
+    /// `.maxntid` or `.reqntid`, as a number of threads.
+    pub(crate) threads_max: u32,
+    /// `.reqntid`.
+    pub(crate) required_threads: Option<[u32; 3]>,
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program")
+            .field("name", &self.name)
+            .field("operations", &self.code.len())
+            .finish_non_exhaustive()
+    }
+}

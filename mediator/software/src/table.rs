@@ -1,0 +1,169 @@
+//! The mappings of an address space, as work sees them: a snapshot that never changes.
+
+use std::sync::Arc;
+
+use causeway_protocol::Access;
+
+use crate::memory::SoftwareMemory;
+
+/// One mapping.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// First GPU virtual address.
+    pub(crate) start: u64,
+    /// One past the last.
+    pub(crate) end: u64,
+    /// Host address of the first byte. Whoever dereferences it holds the table and stays below `end`.
+    pub(crate) host: u64,
+    /// Rights of kernels, copies and fills.
+    pub(crate) access: Access,
+    /// Keeps the memory alive.
+    _memory: Arc<SoftwareMemory>,
+}
+
+impl Entry {
+    /// Maps `bytes` bytes of `memory` from `offset` at `start`; `None` if that is outside the memory.
+    pub(crate) fn new(
+        start: u64,
+        memory: Arc<SoftwareMemory>,
+        offset: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Option<Self> {
+        let end = start.checked_add(bytes)?;
+        if bytes == 0 || offset.checked_add(bytes)? > memory.mapping().bytes() {
+            return None;
+        }
+        let host = memory.mapping().as_ptr().as_ptr() as u64 + offset;
+        Some(Self {
+            start,
+            end,
+            host,
+            access,
+            _memory: memory,
+        })
+    }
+
+    /// The same memory with other rights.
+    pub(crate) fn with_access(&self, access: Access) -> Self {
+        Self {
+            access,
+            ..self.clone()
+        }
+    }
+
+    /// Rights of this mapping, as far as the memory itself can be written.
+    pub(crate) fn allows(&self, wanted: Access) -> bool {
+        self.access.allows(wanted)
+    }
+}
+
+/// Mappings in ascending order, without overlap.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    entries: Vec<Entry>,
+}
+
+impl Table {
+    /// All mappings.
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Index of the mapping that holds `address`.
+    pub(crate) fn find(&self, address: u64) -> Option<usize> {
+        let after = self.entries.partition_point(|e| e.start <= address);
+        let index = after.checked_sub(1)?;
+        (address < self.entries[index].end).then_some(index)
+    }
+
+    /// A table with one mapping more; `None` if it overlaps another.
+    pub(crate) fn with(&self, entry: Entry) -> Option<Self> {
+        let index = self.entries.partition_point(|e| e.start < entry.start);
+        let free_before = index == 0 || self.entries[index - 1].end <= entry.start;
+        let free_behind = self
+            .entries
+            .get(index)
+            .is_none_or(|next| entry.end <= next.start);
+        if !free_before || !free_behind {
+            return None;
+        }
+        let mut entries = Vec::with_capacity(self.entries.len() + 1);
+        entries.extend_from_slice(&self.entries[..index]);
+        entries.push(entry);
+        entries.extend_from_slice(&self.entries[index..]);
+        Some(Self { entries })
+    }
+
+    /// A table without the mapping that begins at `start`; `None` if there is none.
+    pub(crate) fn without(&self, start: u64) -> Option<Self> {
+        let index = self.position(start)?;
+        let mut entries = self.entries.clone();
+        entries.remove(index);
+        Some(Self { entries })
+    }
+
+    /// A table in which the mapping that begins at `start` has other rights; `None` if there is none.
+    pub(crate) fn with_access(&self, start: u64, access: Access) -> Option<Self> {
+        let index = self.position(start)?;
+        let mut entries = self.entries.clone();
+        entries[index] = entries[index].with_access(access);
+        Some(Self { entries })
+    }
+
+    /// Host address of `address` and the bytes that follow it in the same mapping, if `wanted` is allowed there.
+    pub(crate) fn host(&self, address: u64, wanted: Access) -> Option<(u64, u64)> {
+        let entry = &self.entries[self.find(address)?];
+        let at = entry.host + (address - entry.start);
+        entry.allows(wanted).then_some((at, entry.end - address))
+    }
+
+    fn position(&self, start: u64) -> Option<usize> {
+        self.entries.binary_search_by_key(&start, |e| e.start).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(start: u64, bytes: u64) -> Entry {
+        let memory = Arc::new(SoftwareMemory::allocate(bytes).unwrap());
+        Entry::new(start, memory, 0, bytes, Access::ReadWrite).unwrap()
+    }
+
+    #[test]
+    fn addresses_are_found_in_their_mapping_and_nowhere_else() {
+        let table = Table::default();
+        let table = table.with(entry(0x20_000, 0x2000)).unwrap();
+        let table = table.with(entry(0x10_000, 0x1000)).unwrap();
+        let table = table.with(entry(0x22_000, 0x1000)).unwrap();
+        for (address, index) in [
+            (0xffff, None),
+            (0x10_000, Some(0)),
+            (0x10_fff, Some(0)),
+            (0x11_000, None),
+            (0x21_fff, Some(1)),
+            (0x22_000, Some(2)),
+            (0x23_000, None),
+            (u64::MAX, None),
+        ] {
+            assert_eq!(table.find(address), index, "{address:#x}");
+        }
+        assert!(table.with(entry(0x1f_000, 0x2000)).is_none());
+        assert!(table.with(entry(0x21_000, 0x1000)).is_none());
+        assert!(table.without(0x10_800).is_none());
+        let table = table.without(0x20_000).unwrap();
+        assert_eq!(table.find(0x20_000), None);
+        assert_eq!(table.entries().len(), 2);
+    }
+
+    #[test]
+    fn rights_are_those_of_the_mapping() {
+        let table = Table::default().with(entry(0x10_000, 0x1000)).unwrap();
+        let table = table.with_access(0x10_000, Access::Read).unwrap();
+        assert!(table.host(0x10_008, Access::Read).is_some());
+        assert!(table.host(0x10_008, Access::ReadWrite).is_none());
+        assert_eq!(table.host(0x10_008, Access::Read).unwrap().1, 0xff8);
+    }
+}

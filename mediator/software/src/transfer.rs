@@ -1,0 +1,234 @@
+//! Copies, fills and single words: what the copy engine of a GPU does.
+#![allow(
+    unsafe_code,
+    reason = "reaches mapped memory through raw pointers, in blocks that the compiler cannot look into"
+)]
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use causeway_mediator::backend::Fault;
+use causeway_protocol::Access;
+use causeway_protocol::message::Status;
+
+use crate::table::Table;
+
+/// Bytes moved between two looks at the session's `stop`.
+const CHUNK_BYTES: u64 = 1 << 20;
+
+/// Copies `bytes` bytes; returns early, without an error, when `stop` is set.
+pub(crate) fn copy(
+    table: &Table,
+    destination: u64,
+    source: u64,
+    bytes: u64,
+    stop: &AtomicBool,
+) -> Result<(), Fault> {
+    let mut done = 0;
+    while done < bytes && !stop.load(Ordering::Relaxed) {
+        let left = (bytes - done).min(CHUNK_BYTES);
+        let (from, readable) = reach(table, source, done, Access::Read, "copy", left)?;
+        let (to, writable) = reach(table, destination, done, Access::ReadWrite, "copy", left)?;
+        let count = left.min(readable).min(writable);
+        // SAFETY: both ranges lie within mappings that the table keeps alive, with the rights needed.
+        unsafe { copy_bytes(from, to, count) };
+        done += count;
+    }
+    Ok(())
+}
+
+/// Fills `bytes` bytes with the low `width` bytes of `pattern`; returns early when `stop` is set.
+pub(crate) fn fill(
+    table: &Table,
+    destination: u64,
+    bytes: u64,
+    (pattern, width): (u32, u32),
+    stop: &AtomicBool,
+) -> Result<(), Fault> {
+    let word = match width {
+        1 => (pattern & 0xff) * 0x0101_0101,
+        2 => (pattern & 0xffff) * 0x0001_0001,
+        _ => pattern,
+    };
+    let mut done = 0;
+    while done < bytes && !stop.load(Ordering::Relaxed) {
+        let left = (bytes - done).min(CHUNK_BYTES);
+        let (to, writable) = reach(table, destination, done, Access::ReadWrite, "fill", left)?;
+        let count = left.min(writable);
+        // Pieces begin at multiples of the pattern's width; bytes of the word follow the address.
+        let turned = word.rotate_right(8 * (to as u32 & 3 & (width - 1)));
+        // SAFETY: the range lies within a mapping that the table keeps alive, with the right to write.
+        unsafe { fill_bytes(to, count, turned) };
+        done += count;
+    }
+    Ok(())
+}
+
+/// Stores a 64-bit word with release ordering.
+pub(crate) fn store_release(
+    table: &Table,
+    address: u64,
+    value: u64,
+    what: &'static str,
+) -> Result<(), Fault> {
+    let (to, writable) = reach(table, address, 0, Access::ReadWrite, what, 8)?;
+    if writable < 8 || !address.is_multiple_of(8) {
+        return Err(outside(what, Access::ReadWrite, address, 8));
+    }
+    // SAFETY: in range, aligned (mappings are page-aligned), writable; others may access it meanwhile, atomically.
+    unsafe { AtomicU64::from_ptr(to.cast()) }.store(value, Ordering::Release);
+    Ok(())
+}
+
+/// Loads a 64-bit word with acquire ordering.
+pub(crate) fn load_acquire(table: &Table, address: u64) -> Option<u64> {
+    let (from, readable) = table.host(address, Access::Read)?;
+    if readable < 8 || !address.is_multiple_of(8) {
+        return None;
+    }
+    // SAFETY: as in `store_release`; the mapping is readable.
+    Some(unsafe { AtomicU64::from_ptr(from as *mut u64) }.load(Ordering::Acquire))
+}
+
+/// Host address of `start + done`, and the bytes that can be accessed from there on.
+fn reach(
+    table: &Table,
+    start: u64,
+    done: u64,
+    wanted: Access,
+    what: &'static str,
+    bytes: u64,
+) -> Result<(*mut u8, u64), Fault> {
+    let found = start
+        .checked_add(done)
+        .and_then(|at| table.host(at, wanted));
+    match found {
+        Some((host, left)) => Ok((host as *mut u8, left)),
+        None => Err(outside(what, wanted, start.wrapping_add(done), bytes)),
+    }
+}
+
+fn outside(what: &'static str, wanted: Access, address: u64, bytes: u64) -> Fault {
+    let kind = if wanted == Access::Read {
+        "load"
+    } else {
+        "store"
+    };
+    Fault {
+        status: Status::MemoryFault,
+        text: format!(
+            "{what}: {kind} of {bytes} bytes at {address:#x}: not mapped with that right"
+        ),
+    }
+}
+
+/// # Safety
+/// Both ranges can be accessed. Others may write them meanwhile: what is copied then is theirs to know.
+unsafe fn copy_bytes(from: *const u8, to: *mut u8, bytes: u64) {
+    // SAFETY: by this function's contract. In assembly, the optimizer makes no assumption about racing bytes;
+    // overlapping ranges are copied in ascending order.
+    unsafe {
+        std::arch::asm!(
+            "rep movsb",
+            inout("rcx") bytes => _,
+            inout("rsi") from => _,
+            inout("rdi") to => _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// # Safety
+/// The range can be written.
+unsafe fn fill_bytes(to: *mut u8, bytes: u64, word: u32) {
+    let double = u64::from(word) | u64::from(word) << 32;
+    // SAFETY: by this function's contract; eight bytes at a time, then the rest one by one.
+    unsafe {
+        std::arch::asm!(
+            "rep stosq",
+            "mov rcx, {rest}",
+            "2:",
+            "jrcxz 3f",
+            "stosb",
+            "ror rax, 8",
+            "dec rcx",
+            "jmp 2b",
+            "3:",
+            rest = in(reg) bytes % 8,
+            inout("rcx") bytes / 8 => _,
+            inout("rdi") to => _,
+            inout("rax") double => _,
+            options(nostack),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::memory::SoftwareMemory;
+    use crate::table::Entry;
+
+    fn table() -> (Table, Arc<SoftwareMemory>) {
+        let memory = Arc::new(SoftwareMemory::allocate(3 << 20).unwrap());
+        let map = |table: Table, at: u64, offset: u64, bytes: u64, access| {
+            let entry = Entry::new(at, Arc::clone(&memory), offset, bytes, access).unwrap();
+            table.with(entry).unwrap()
+        };
+        let table = map(Table::default(), 0x10_0000, 0, 2 << 20, Access::ReadWrite);
+        // Behind the first without a gap, but other memory, and read-only.
+        let table = map(table, 0x30_0000, 2 << 20, 1 << 20, Access::Read);
+        (table, memory)
+    }
+
+    #[test]
+    fn fills_repeat_their_pattern_whatever_the_width_and_the_end() {
+        let (table, memory) = table();
+        let stop = AtomicBool::new(false);
+        for (pattern, width) in [(0xab, 1), (0x1234, 2), (0xdead_beef, 4)] {
+            for (start, bytes) in [(0x10_0004, 12), (0x10_0000 + (1 << 20) - 4, 20)] {
+                fill(&table, start, bytes, (pattern, width), &stop).unwrap();
+                let mut found = vec![0; bytes as usize];
+                memory
+                    .mapping()
+                    .read(start - 0x10_0000, &mut found)
+                    .unwrap();
+                let wanted = pattern.to_le_bytes();
+                for (index, byte) in found.iter().enumerate() {
+                    assert_eq!(*byte, wanted[index % width as usize], "{width} {index}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn copies_cross_mappings_and_stop_at_rights() {
+        let (table, memory) = table();
+        let stop = AtomicBool::new(false);
+        memory.mapping().write((2 << 20) - 2, b"abcd").unwrap();
+        copy(&table, 0x10_0000, 0x30_0000 - 2, 4, &stop).unwrap();
+        let mut found = [0; 4];
+        memory.mapping().read(0, &mut found).unwrap();
+        assert_eq!(&found, b"abcd");
+        let fault = copy(&table, 0x30_0000, 0x10_0000, 4, &stop).unwrap_err();
+        assert_eq!(fault.status, Status::MemoryFault);
+        assert!(
+            fault.text.contains("store of 4 bytes at 0x300000"),
+            "{fault}"
+        );
+        let fault = copy(&table, 0x10_0000, 0x40_0000 - 8, 16, &stop).unwrap_err();
+        assert!(fault.text.contains("at 0x400000"), "{fault}");
+        copy(&table, u64::MAX - 1, 0x10_0000, 16, &stop).unwrap_err();
+    }
+
+    #[test]
+    fn words_want_alignment_and_rights() {
+        let (table, _memory) = table();
+        store_release(&table, 0x10_0008, 42, "fence").unwrap();
+        assert_eq!(load_acquire(&table, 0x10_0008), Some(42));
+        assert_eq!(load_acquire(&table, 0x10_0009), None);
+        store_release(&table, 0x10_000c, 42, "fence").unwrap_err();
+        store_release(&table, 0x30_0000, 42, "fence").unwrap_err();
+    }
+}

@@ -1,0 +1,123 @@
+//! Host threads that run blocks, shared by all sessions of a back end.
+//!
+//! The thread that submits a launch works on it too: a kernel of one session that never ends may keep every
+//! worker busy, but not the submitting thread of another session.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use causeway_mediator::backend::Fault;
+
+use crate::exec::{Launch, LaunchOutcome, ThreadArena};
+
+/// How long a worker stays with one launch before it looks whether others wait.
+const TURN: Duration = Duration::from_millis(20);
+
+thread_local! {
+    static ARENA: RefCell<ThreadArena> = RefCell::default();
+}
+
+/// The threads of a back end.
+pub(crate) struct Workers {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    launches: Vec<Arc<Launch>>,
+    turn: usize,
+    ending: bool,
+}
+
+impl Workers {
+    /// Starts `count` threads; none is fine, then the submitting threads work alone.
+    pub(crate) fn start(count: usize) -> Self {
+        let shared = Arc::new(Shared::default());
+        let threads = (0..count).filter_map(|number| {
+            let shared = Arc::clone(&shared);
+            let builder = std::thread::Builder::new().name(format!("gpu-core-{number}"));
+            builder
+                .spawn(move || work(&shared))
+                .inspect_err(|e| log::warn!("cannot start a thread for kernels: {e}"))
+                .ok()
+        });
+        let threads = threads.collect();
+        Self { shared, threads }
+    }
+
+    /// Runs a launch to its end, with the help of idle workers.
+    pub(crate) fn run(&self, launch: &Arc<Launch>) -> Result<LaunchOutcome, Fault> {
+        let helpers = usize::try_from(launch.blocks().saturating_sub(1)).unwrap_or(usize::MAX);
+        let shared = helpers.min(self.threads.len()) != 0;
+        if shared {
+            self.shared.lock().launches.push(Arc::clone(launch));
+            if helpers < self.threads.len() {
+                (0..helpers).for_each(|_| self.shared.wake.notify_one());
+            } else {
+                self.shared.wake.notify_all();
+            }
+        }
+        ARENA.with_borrow_mut(|arena| launch.work(arena, None));
+        if shared {
+            let mut state = self.shared.lock();
+            state.launches.retain(|other| !Arc::ptr_eq(other, launch));
+        }
+        launch.wait()
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.shared.lock().ending = true;
+        self.shared.wake.notify_all();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                log::error!("a thread for kernels has panicked");
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next launch in turn that has blocks left; waits for one. `None` when the back end ends.
+    fn next(&self) -> Option<Arc<Launch>> {
+        let mut state = self.lock();
+        loop {
+            if state.ending {
+                return None;
+            }
+            let count = state.launches.len();
+            let start = state.turn;
+            let found = (0..count)
+                .map(|step| (start + step) % count)
+                .find(|index| state.launches[*index].has_blocks());
+            if let Some(index) = found {
+                state.turn = index + 1;
+                return Some(Arc::clone(&state.launches[index]));
+            }
+            state = self
+                .wake
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+fn work(shared: &Shared) {
+    while let Some(launch) = shared.next() {
+        ARENA.with_borrow_mut(|arena| launch.work(arena, Some(TURN)));
+    }
+}
