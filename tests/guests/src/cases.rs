@@ -8,7 +8,7 @@ use causeway_shim::{
     RamRange,
 };
 
-use crate::{Pipeline, Required};
+use crate::{Pipeline, Required, touch};
 
 /// Most buffers of a case.
 const BUFFERS_MAX: usize = 8;
@@ -90,7 +90,10 @@ pub fn run_case<'d>(
     let function = module.function(case.name).required(case.name);
     let buffers: [Option<Buffer<'d>>; BUFFERS_MAX] = core::array::from_fn(|i| {
         let bytes = case.buffers.get(i)?.bytes as u64;
-        Some(Buffer::new(device, space, bytes, MemoryKind::Host).required(case.name))
+        let buffer = Buffer::new(device, space, bytes, MemoryKind::Host).required(case.name);
+        // The first touch, so that the marked phase has none.
+        touch::pages(buffer.cpu.window());
+        Some(buffer)
     });
     let parameters = parameters(case, &function, &buffers);
     let mut got = split(case, memory.got);

@@ -264,7 +264,7 @@ fn sharing(target: &mut Target, device: &Device<'_>, allocation: u32) {
 }
 
 fn guest_ram(target: &mut Target, device: &Device<'_>) {
-    use Status::{BadAlignment, BadRange};
+    use Status::{BadAlignment, BadRange, QuotaBytes};
     let ram_end = target.beyond_ram();
     let found = *target.transport.found();
     let cases = [
@@ -276,7 +276,7 @@ fn guest_ram(target: &mut Target, device: &Device<'_>) {
         (found.aperture, 4096, BadRange),
         (found.registers, 4096, BadRange),
         (u64::MAX - 4095, 4096, BadRange),
-        (0, u64::MAX - 4095, BadRange),
+        (0, u64::MAX - 4095, QuotaBytes),
     ];
     for (address, length, status) in cases {
         let request = message::RegisterRam { address, length };

@@ -40,6 +40,7 @@ pub fn beside(machine: &Machine, device: &'static Device<'static>) {
     let space = device.create_space().required("an address space");
     BARRIER.wait(2);
     (0..ROUNDS).for_each(|_| round(device, &space));
+    drop(space);
     CHURNED.store(true, Ordering::Release);
 }
 

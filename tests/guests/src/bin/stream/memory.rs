@@ -12,12 +12,12 @@ const PASSES: u32 = 12;
 const _: () = assert!(STREAM_BYTES / 8 * PASSES as u64 >= 100_000_000);
 
 /// Fresh allocations whose first touch is timed.
-const FRESH: usize = 5;
+const FRESH: usize = 9;
 /// Bytes that guest and host run over in turn in the comparison: few, so that most turns are shorter than a time
 /// slice of the host's scheduler, and whatever else the machine does hits both sides alike.
 const TURN_BYTES: u64 = 16 << 20;
 /// Rounds over the allocation, and turns in all.
-const ROUNDS: usize = 12;
+const ROUNDS: usize = 64;
 const TURNS: usize = ROUNDS * (STREAM_BYTES / TURN_BYTES) as usize;
 
 /// What the first touch of fresh memory costs, against a second pass over it.
