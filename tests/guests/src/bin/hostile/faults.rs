@@ -30,8 +30,10 @@ pub fn attack(target: &mut Target) {
             .required("a copy");
     });
     loses(target, "a copy beyond the end", "", |commands, memory| {
+        let base = memory.gpu.address();
+        // Behind the memory there is at most the page of the fence.
         commands
-            .copy(memory.gpu.address(), memory.gpu.address() + 4096, 1 << 40)
+            .copy(base, base + 0xf000, 0x4000)
             .required("a copy");
     });
     loses(target, "a fill of nowhere", "", |commands, _| {

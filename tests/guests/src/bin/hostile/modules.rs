@@ -91,7 +91,13 @@ fn refuse(target: &mut Target, space: &AddressSpace<'_>, image: &[u8], log: &mut
     log.fill(0);
     let ram = target.machine.ram();
     let error = match Module::load(space, ram.range_of(image), ram.range_of(log)) {
-        Ok(_) => panic!("a module of {} bytes of nonsense was accepted", image.len()),
+        Ok(_) => {
+            let end = core::str::from_utf8(&image[image.len().saturating_sub(60)..]);
+            panic!(
+                "nonsense of {} bytes that ends in {end:?} was accepted as a module",
+                image.len()
+            )
+        }
         Err(error) => error,
     };
     assert!(error.status() == Status::BadModule, "{error}");
@@ -107,12 +113,12 @@ fn not_ptx(target: &mut Target, space: &AddressSpace<'_>, image: &mut [u8], log:
         b"\x7fELF",
         b"\xff\xfe\xfd",
         b"no ptx",
-        b".version 99.9\n.target sm_70\n.address_size 64\n",
+        b".version nine\n.target sm_70\n.address_size 64\n",
         b".version 7.0\n.target sm_70\n.address_size 16\n",
         b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry f(\n",
         b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry f() { no.such.op %r1; }",
         b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry f() { bra nowhere; }",
-        b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry f() { .reg .b32 %r<4294967295>; ret; }",
+        b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry f() { .reg .b32 %r<99999999999>; ret; }",
         b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry f() { .shared .b8 s[99999999999999999999]; ret; }",
         b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry f() { mov.u32 %r1, %r2; ret; }",
     ];
