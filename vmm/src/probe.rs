@@ -58,7 +58,13 @@ pub enum Privilege {
 /// [`ProbeError`].
 pub fn loop_ns(kvm: &Kvm, privilege: Privilege, iterations: u32) -> Result<f64, ProbeError> {
     // mov ecx, N; 1: dec ecx; jnz 1b
-    let code = [&[0xb9], &iterations.to_le_bytes()[..], &[0xff, 0xc9, 0x75, 0xfc], &exit_code()[..]].concat();
+    let code = [
+        &[0xb9],
+        &iterations.to_le_bytes()[..],
+        &[0xff, 0xc9, 0x75, 0xfc],
+        &exit_code()[..],
+    ]
+    .concat();
     let mut guest = Guest::new(kvm, privilege, &code)?;
     let start = Instant::now();
     guest.run_to_port_exit()?;
@@ -99,7 +105,10 @@ pub fn doorbell_ns(kvm: &Kvm, privilege: Privilege, rings: u32) -> Result<f64, P
     .concat();
     let mut guest = Guest::new(kvm, privilege, &code)?;
     let event = EventFd::new(libc::EFD_NONBLOCK).map_err(failed("creating an eventfd"))?;
-    guest.hypervisor.register(DOORBELL.into(), &event).map_err(failed("registering an ioeventfd"))?;
+    guest
+        .hypervisor
+        .register(DOORBELL.into(), &event)
+        .map_err(failed("registering an ioeventfd"))?;
     let start = Instant::now();
     guest.run_to_port_exit()?;
     let time = each_ns(start.elapsed(), rings);
@@ -115,18 +124,28 @@ pub fn doorbell_ns(kvm: &Kvm, privilege: Privilege, rings: u32) -> Result<f64, P
 /// # Errors
 /// [`ProbeError`].
 pub fn slot_ns(kvm: &Kvm, bytes: u64, slots: u32) -> Result<(f64, f64), ProbeError> {
-    let window = causeway_memory::Window::reserve(bytes).map_err(|e| failed("reserving addresses")(io::Error::other(e)))?;
+    let window = causeway_memory::Window::reserve(bytes)
+        .map_err(|e| failed("reserving addresses")(io::Error::other(e)))?;
     let guest = Guest::new(kvm, Privilege::User, &exit_code())?;
     let (mut adding, mut deleting) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..slots {
-        let slot = Slot { number: 1, gpa: 1 << 32, host: window.as_ptr().as_ptr() as u64, bytes, read_only: false };
+        let slot = Slot {
+            number: 1,
+            gpa: 1 << 32,
+            host: window.as_ptr().as_ptr() as u64,
+            bytes,
+            read_only: false,
+        };
         let start = Instant::now();
         // SAFETY: the window outlives the slot, which is deleted below, and holds nothing anybody refers to.
         #[allow(unsafe_code)]
         unsafe { guest.hypervisor.set(slot) }.map_err(failed("adding a memory slot"))?;
         adding += start.elapsed();
         let start = Instant::now();
-        guest.hypervisor.delete(1).map_err(failed("deleting a memory slot"))?;
+        guest
+            .hypervisor
+            .delete(1)
+            .map_err(failed("deleting a memory slot"))?;
         deleting += start.elapsed();
     }
     Ok((each_ns(adding, slots), each_ns(deleting, slots)))
@@ -143,11 +162,17 @@ fn exit_code() -> [u8; 5] {
 }
 
 fn failed<E: Into<io::Error>>(step: &'static str) -> impl FnOnce(E) -> ProbeError {
-    move |error| ProbeError::Kvm { step, source: error.into() }
+    move |error| ProbeError::Kvm {
+        step,
+        source: error.into(),
+    }
 }
 
 fn kvm_failed(step: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> ProbeError {
-    move |error| ProbeError::Kvm { step, source: io::Error::from_raw_os_error(error.errno()) }
+    move |error| ProbeError::Kvm {
+        step,
+        source: io::Error::from_raw_os_error(error.errno()),
+    }
 }
 
 /// Fields are dropped in order: the virtual CPU and the VM go before the memory they map.
@@ -165,22 +190,42 @@ impl Guest {
         let hypervisor = KvmHypervisor::new(Arc::clone(&vm));
         for (number, region) in (0..).zip(ram.regions()) {
             let host = region.host().as_ptr() as u64;
-            let slot = Slot { number, gpa: region.base(), host, bytes: region.bytes(), read_only: false };
+            let slot = Slot {
+                number,
+                gpa: region.base(),
+                host,
+                bytes: region.bytes(),
+                read_only: false,
+            };
             // SAFETY: the RAM is kept beside the VM, is dropped after it, and is only ever copied from and to.
             #[allow(unsafe_code)]
             unsafe { hypervisor.set(slot) }.map_err(failed("adding a memory slot"))?;
         }
-        let cpuid = kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES).map_err(kvm_failed("asking for CPUID"))?;
+        let cpuid = kvm
+            .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
+            .map_err(kvm_failed("asking for CPUID"))?;
         let features = Features::of(&cpuid);
         boot::write_tables(&ram, features)?;
         ram.write(IMAGE_BASE, code)?;
-        let vcpu = vm.create_vcpu(0).map_err(kvm_failed("creating a virtual CPU"))?;
-        vcpu.set_cpuid2(&cpuid).map_err(kvm_failed("setting CPUID"))?;
-        let sregs = vcpu.get_sregs().map_err(kvm_failed("reading system registers"))?;
+        let vcpu = vm
+            .create_vcpu(0)
+            .map_err(kvm_failed("creating a virtual CPU"))?;
+        vcpu.set_cpuid2(&cpuid)
+            .map_err(kvm_failed("setting CPUID"))?;
+        let sregs = vcpu
+            .get_sregs()
+            .map_err(kvm_failed("reading system registers"))?;
         let sregs = at_level(boot::system_registers(sregs, features), privilege);
-        vcpu.set_sregs(&sregs).map_err(kvm_failed("setting system registers"))?;
-        vcpu.set_regs(&boot::registers(IMAGE_BASE, 0)).map_err(kvm_failed("setting registers"))?;
-        Ok(Self { vcpu, hypervisor, _vm: vm, _ram: ram })
+        vcpu.set_sregs(&sregs)
+            .map_err(kvm_failed("setting system registers"))?;
+        vcpu.set_regs(&boot::registers(IMAGE_BASE, 0))
+            .map_err(kvm_failed("setting registers"))?;
+        Ok(Self {
+            vcpu,
+            hypervisor,
+            _vm: vm,
+            _ram: ram,
+        })
     }
 
     fn run_to_port_exit(&mut self) -> Result<(), ProbeError> {
