@@ -52,20 +52,22 @@ pub enum Privilege {
     User,
 }
 
-/// Nanoseconds of one iteration of a loop of two instructions, over `iterations`.
+/// Nanoseconds of one iteration of a loop of two instructions, over `iterations` that follow as many to warm up.
 ///
 /// # Errors
 /// [`ProbeError`].
 pub fn loop_ns(kvm: &Kvm, privilege: Privilege, iterations: u32) -> Result<f64, ProbeError> {
-    // mov ecx, N; 1: dec ecx; jnz 1b
+    // 1: mov ecx, N; 2: dec ecx; jnz 2b; mov dx, port; out dx, eax; jmp 1b
     let code = [
         &[0xb9],
         &iterations.to_le_bytes()[..],
         &[0xff, 0xc9, 0x75, 0xfc],
         &exit_code()[..],
+        &[0xeb, 0xf0],
     ]
     .concat();
     let mut guest = Guest::new(kvm, privilege, &code)?;
+    guest.run_to_port_exit()?;
     let start = Instant::now();
     guest.run_to_port_exit()?;
     Ok(each_ns(start.elapsed(), iterations))
