@@ -134,15 +134,22 @@ unsafe fn reach(context: &mut Context<'_>, op: &Op, access: Access, into: &mut R
 
 #[inline(always)]
 fn addresses(context: &Context<'_>, op: &Op) -> [u64; WARP] {
+    let mut at;
     if op.c.0 & WORD_ADDRESS != 0 {
         let words = context.words(op.a);
         let offset = op.imm as u32;
-        std::array::from_fn(|lane| u64::from(words[lane].wrapping_add(offset)))
+        at = [0; WARP];
+        for (address, word) in at.iter_mut().zip(words) {
+            *address = u64::from(word.wrapping_add(offset));
+        }
     } else {
         // SAFETY: lowering gives the address operand a double register in the bound frame.
-        let doubles = unsafe { *context.slot::<[u64; WARP]>(op.a) };
-        std::array::from_fn(|lane| doubles[lane].wrapping_add(op.imm))
+        at = unsafe { *context.slot::<[u64; WARP]>(op.a) };
+        for address in &mut at {
+            *address = address.wrapping_add(op.imm);
+        }
     }
+    at
 }
 
 /// What turns addresses `low` to `high` into host addresses, if one thing does: a bias, and a stride by lane.

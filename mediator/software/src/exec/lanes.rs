@@ -3,6 +3,11 @@
 //! A closure without captures is compiled into a loop over 32 lanes, once for each [`Isa`]. The loop works on
 //! pieces of eight lanes by value, which compilers turn into vector instructions whatever registers overlap.
 
+#![allow(
+    clippy::needless_range_loop,
+    reason = "several arrays are walked at once"
+)]
+
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
@@ -29,18 +34,17 @@ pub(crate) trait Lane: Copy + 'static {
 }
 
 macro_rules! lane {
-    ($($type:ty as $bits:ty: $of:expr, $to:expr;)*) => {$(
+    ($($type:ty as $bits:ty: |$b:ident| $of:expr, |$v:ident| $to:expr;)*) => {$(
         impl Lane for $type {
             type Bits = $bits;
             #[inline(always)]
-            fn of(bits: $bits) -> Self {
-                let of: fn($bits) -> $type = $of;
-                of(bits)
+            fn of($b: $bits) -> Self {
+                $of
             }
             #[inline(always)]
             fn bits(self) -> $bits {
-                let to: fn($type) -> $bits = $to;
-                to(self)
+                let $v = self;
+                $to
             }
         }
     )*};
@@ -55,8 +59,8 @@ lane! {
     i32 as u32: |b| b as i32, |v| v as u32;
     u64 as u64: |b| b, |v| v;
     i64 as u64: |b| b as i64, |v| v as u64;
-    f32 as u32: f32::from_bits, f32::to_bits;
-    f64 as u64: f64::from_bits, f64::to_bits;
+    f32 as u32: |b| f32::from_bits(b), |v| v.to_bits();
+    f64 as u64: |b| f64::from_bits(b), |v| v.to_bits();
 }
 
 /// The loop of an operation.
@@ -96,15 +100,14 @@ pub(super) fn closure<F: Copy>() -> F {
     unsafe { MaybeUninit::<F>::uninit().assume_init() }
 }
 
-/// Reads a piece of eight lanes.
+/// Reads the bits of a piece of eight lanes.
 ///
 /// # Safety
 /// `lanes` points to the 32 lanes of a register of the right class; `piece` is below 4.
 #[inline(always)]
-unsafe fn read<T: Lane>(lanes: *const T::Bits, piece: usize) -> [T; PIECE] {
+unsafe fn read<B: Bits>(lanes: *const B, piece: usize) -> [B; PIECE] {
     // SAFETY: by this function's contract.
-    let bits = unsafe { *lanes.add(piece * PIECE).cast::<[T::Bits; PIECE]>() };
-    std::array::from_fn(|i| T::of(bits[i]))
+    unsafe { *lanes.add(piece * PIECE).cast::<[B; PIECE]>() }
 }
 
 /// Writes those lanes of a piece that are in `mask`.
@@ -112,25 +115,24 @@ unsafe fn read<T: Lane>(lanes: *const T::Bits, piece: usize) -> [T; PIECE] {
 /// # Safety
 /// As [`read`]; and nobody else holds a reference to the register.
 #[inline(always)]
-unsafe fn write<T: Lane>(lanes: *mut T::Bits, piece: usize, mask: u32, values: [T; PIECE]) {
+unsafe fn write<B: Bits>(lanes: *mut B, piece: usize, mask: u32, new: [B; PIECE]) {
     // SAFETY: by this function's contract.
-    let target = unsafe { lanes.add(piece * PIECE).cast::<[T::Bits; PIECE]>() };
-    let new: [T::Bits; PIECE] = std::array::from_fn(|i| values[i].bits());
+    let target = unsafe { lanes.add(piece * PIECE).cast::<[B; PIECE]>() };
     if mask == u32::MAX {
         // SAFETY: as above.
         unsafe { *target = new };
         return;
     }
     // SAFETY: as above.
-    let old = unsafe { *target };
+    let mut blended = unsafe { *target };
     let wanted = mask >> (piece * PIECE);
-    let blended: [T::Bits; PIECE] = std::array::from_fn(|i| {
+    // Plain loops, here and below: closures of iterators are not always compiled into the function with the
+    // vector instructions.
+    for i in 0..PIECE {
         if wanted & (1 << i) != 0 {
-            new[i]
-        } else {
-            old[i]
+            blended[i] = new[i];
         }
-    });
+    }
     // SAFETY: as above.
     unsafe { *target = blended };
 }
@@ -144,7 +146,7 @@ pub(super) unsafe fn broadcast<T: Lane>(context: &Context<'_>, slot: Slot, value
     let target = context.slot::<T::Bits>(slot);
     for piece in 0..WARP / PIECE {
         // SAFETY: by this function's contract.
-        unsafe { write(target, piece, context.mask, [value; PIECE]) };
+        unsafe { write(target, piece, context.mask, [value.bits(); PIECE]) };
     }
 }
 
@@ -164,8 +166,11 @@ macro_rules! shape {
                 for piece in 0..WARP / PIECE {
                     // SAFETY: lowering gives every operand a register of its class in the bound frame.
                     unsafe {
-                        $(let $slot = read::<$type>($slot, piece);)+
-                        let values = std::array::from_fn(|i| function($($slot[i]),+));
+                        $(let $slot = read($slot, piece);)+
+                        let mut values = [R::Bits::default(); PIECE];
+                        for i in 0..PIECE {
+                            values[i] = function($($type::of($slot[i])),+).bits();
+                        }
                         write(target, piece, context.mask, values);
                     }
                 }
@@ -213,8 +218,11 @@ macro_rules! shape_with_immediate {
                 for piece in 0..WARP / PIECE {
                     // SAFETY: lowering gives every operand a register of its class in the bound frame.
                     unsafe {
-                        $(let $slot = read::<$type>($slot, piece);)+
-                        let values = std::array::from_fn(|i| function($($slot[i],)+ immediate));
+                        $(let $slot = read($slot, piece);)+
+                        let mut values = [R::Bits::default(); PIECE];
+                        for i in 0..PIECE {
+                            values[i] = function($($type::of($slot[i]),)+ immediate).bits();
+                        }
                         write(target, piece, context.mask, values);
                     }
                 }
@@ -259,9 +267,12 @@ where
         let mut truth = 0;
         for piece in 0..WARP / PIECE {
             // SAFETY: lowering gives every operand a register of its class in the bound frame.
-            let (a, b) = unsafe { (read::<A>(a, piece), read::<B>(b, piece)) };
-            let bits: [u32; PIECE] = std::array::from_fn(|i| u32::from(function(a[i], b[i])) << i);
-            truth |= bits.into_iter().fold(0, |all, bit| all | bit) << (piece * PIECE);
+            let (a, b) = unsafe { (read(a, piece), read(b, piece)) };
+            let mut bits = 0;
+            for i in 0..PIECE {
+                bits |= u32::from(function(A::of(a[i]), B::of(b[i]))) << i;
+            }
+            truth |= bits << (piece * PIECE);
         }
         super::predicate::conclude(context, op, truth);
         Step::Next
@@ -288,9 +299,12 @@ impl<A: Lane> Body for Select<A> {
             let wanted = truth >> (piece * PIECE);
             // SAFETY: lowering gives every operand a register of its class in the bound frame.
             unsafe {
-                let (a, b) = (read::<A>(a, piece), read::<A>(b, piece));
-                let values =
-                    std::array::from_fn(|i| if wanted & (1 << i) != 0 { a[i] } else { b[i] });
+                let (a, mut values) = (read(a, piece), read(b, piece));
+                for i in 0..PIECE {
+                    if wanted & (1 << i) != 0 {
+                        values[i] = a[i];
+                    }
+                }
                 write(target, piece, context.mask, values);
             }
         }
@@ -327,13 +341,15 @@ where
         for piece in 0..WARP / PIECE {
             // SAFETY: lowering gives every operand a register of its class in the bound frame.
             unsafe {
-                let (a, b) = (read::<A>(a, piece), read::<A>(b, piece));
-                let values = std::array::from_fn(|i| {
+                let (a, b) = (read(a, piece), read(b, piece));
+                let mut values = [A::Bits::default(); PIECE];
+                for i in 0..PIECE {
                     let lane = piece * PIECE + i;
-                    let (value, over) = function(a[i], b[i], carry & (1 << lane) != 0);
+                    let (value, over) =
+                        function(A::of(a[i]), A::of(b[i]), carry & (1 << lane) != 0);
                     out |= u32::from(over) << lane;
-                    value
-                });
+                    values[i] = value.bits();
+                }
                 write(target, piece, context.mask, values);
             }
         }

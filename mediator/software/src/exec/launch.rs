@@ -10,6 +10,7 @@ use causeway_protocol::message::Status;
 pub(crate) use super::arena::ThreadArena;
 use super::block::{BlockFault, BlockRunner, need};
 use super::context::{Area, Trouble};
+use crate::clock;
 use crate::program::{FrameBytes, Program, WARP};
 use crate::table::Table;
 
@@ -122,7 +123,7 @@ impl Launch {
         let began = Instant::now();
         let mut shift = Shift {
             launch: self,
-            began,
+            began_ns: clock::thread_ns(),
             thread_instructions: 0,
         };
         let areas = arena.prepare(&self.program.constants, need(self));
@@ -219,13 +220,13 @@ impl Launch {
 /// The time that a host thread works on a launch. Its end is noted whatever happens.
 struct Shift<'l> {
     launch: &'l Launch,
-    began: Instant,
+    began_ns: u64,
     thread_instructions: u64,
 }
 
 impl Drop for Shift<'_> {
     fn drop(&mut self) {
-        let busy_ns = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let busy_ns = clock::thread_ns().saturating_sub(self.began_ns);
         let mut progress = self.launch.lock();
         if std::thread::panicking() {
             self.launch.failed.store(true, Ordering::Relaxed);

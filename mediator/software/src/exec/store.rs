@@ -14,7 +14,7 @@ use crate::program::{Exec, Op, Step, WARP};
 /// Stores the low bits of a register: `[a + imm] = b` as `M`.
 struct Store<R, M>(PhantomData<(R, M)>);
 
-impl<R: Lane<Bits = R> + Narrow<M> + Bits, M: Copy + 'static> Body for Store<R, M> {
+impl<R: Lane<Bits = R> + Narrow<M> + Bits, M: Copy + Default + 'static> Body for Store<R, M> {
     #[inline(always)]
     unsafe fn run(context: &mut Context<'_>, op: &Op) -> Step {
         // SAFETY: by the contract of `Exec`.
@@ -24,7 +24,11 @@ impl<R: Lane<Bits = R> + Narrow<M> + Bits, M: Copy + 'static> Body for Store<R, 
         };
         // SAFETY: lowering gives `b` the class of R.
         let values = unsafe { *context.slot::<[R; WARP]>(op.b) };
-        let values: [M; WARP] = std::array::from_fn(|lane| values[lane].narrow());
+        let mut cut = [M::default(); WARP];
+        for (cut, value) in cut.iter_mut().zip(values) {
+            *cut = value.narrow();
+        }
+        let values = cut;
         if context.mask == u32::MAX && is_row::<M>(&reach.at) {
             // SAFETY: `reach` checked range, alignment and rights for the whole row.
             unsafe { store_row(reach.at[0], &values) };
@@ -76,7 +80,7 @@ narrow! {
 pub(crate) fn store<R, M>(isa: Isa) -> Exec
 where
     R: Lane<Bits = R> + Narrow<M> + Bits,
-    M: Copy + 'static,
+    M: Copy + Default + 'static,
 {
     compile::<Store<R, M>>(isa)
 }

@@ -176,6 +176,7 @@ impl Warp {
             group.pc += 1;
             return Ok(Turn::On);
         }
+        context.mask = mask;
         match op.action {
             Action::Branch(target) => Ok(self.branch(group, mask, target)),
             Action::BranchIndexed(table) => {
