@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(240);
 /// How a run ended.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Exit code, or 128 plus the signal that ended it.
+    /// Exit code, or the negative number of the signal that killed it.
     pub code: i32,
     /// Standard output.
     pub stdout: String,
@@ -147,7 +147,7 @@ impl Running {
         let (stdout, stderr) = (self.stdout(), self.stderr());
         let code = status
             .code()
-            .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+            .unwrap_or_else(|| -status.signal().unwrap_or(0));
         let outcome = Outcome {
             code,
             stdout,

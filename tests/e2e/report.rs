@@ -10,6 +10,10 @@ pub struct Report(pub Value);
 /// Runs with `--json` and parses the report, whose schema is checked.
 pub fn run(scratch: &Scratch, words: &[&str]) -> (Outcome, Report) {
     let mut all = vec!["run", "--json", "report.json"];
+    if !words.contains(&"--timeout") {
+        // Before the test itself gives up, so that the command says what it was waiting for.
+        all.extend(["--timeout", "120"]);
+    }
     all.extend(words);
     let outcome = scratch.run(&all);
     let text = std::fs::read_to_string(scratch.path("report.json"));
