@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::Backend;
 use causeway_mediator::{Mediator, Quota};
@@ -31,11 +31,12 @@ const APERTURE_BYTES: u64 = 64 << 30;
 /// Runs the guests, prints the report, and gives the exit code.
 pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failure> {
     let run = Run::check(arguments)?;
+    // Before any thread is started: threads inherit the mask, and a signal must not end the process under its feet.
+    let mut signals =
+        Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot watch for signals", e))?;
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
     let backend = software(&run);
     let attributes = backend.attributes().clone();
-    let mut signals =
-        Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot watch for signals", e))?;
     let vms = create(&run, &Mediator::new(backend))?;
     let watch = Watch::start(format!("{} in {} VM", run.guest, run.vms))
         .map_err(|e| Failure::new(Code::Crashed, "cannot start a thread", e))?;
@@ -73,7 +74,7 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
     if !report_file.is_output() {
         print!("{}", table::render(&report));
     }
-    explain(&outcomes);
+    explain(&outcomes, run.timeout);
     report_file.write(&report)?;
     Ok(code.map_or(ExitCode::SUCCESS, ExitCode::from))
 }
@@ -169,9 +170,16 @@ fn code_of(result: &VmResult) -> Option<Code> {
 }
 
 /// One line on standard error for each VM that did not pass, and what its console said last.
-fn explain(outcomes: &[VmOutcome]) {
+fn explain(outcomes: &[VmOutcome], timeout: Duration) {
     for outcome in outcomes.iter().filter(|o| !o.result.passed()) {
-        eprintln!("causeway: {}: {}", outcome.name, outcome.result);
+        match outcome.result {
+            VmResult::Timeout => eprintln!(
+                "causeway: {}: the guest did not end within {} s; --timeout gives it more time",
+                outcome.name,
+                timeout.as_secs()
+            ),
+            ref result => eprintln!("causeway: {}: {result}", outcome.name),
+        }
         if let Some(fault) = &outcome.session.fault {
             eprintln!("  its session was lost: {fault}");
         }
