@@ -168,13 +168,35 @@ fn huge_tmpfs() -> Option<&'static OwnedFd> {
 }
 
 /// A detached tmpfs with `huge=always`: it has no path, and ends with the process.
+///
+/// `size=0` is a tmpfs without a limit of its own, as `memfd` has none. By default a tmpfs ends at half of
+/// the host's memory: a touch beyond that would be SIGBUS, also for who was given less than that. How much
+/// memory there may be is for quotas and the host to say.
 fn mount_huge_tmpfs() -> io::Result<OwnedFd> {
     let context = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_set_string(&context, "huge", "always")?;
+    rustix::mount::fsconfig_set_string(&context, "size", "0")?;
     rustix::mount::fsconfig_create(&context)?;
     Ok(rustix::mount::fsmount(
         &context,
         FsMountFlags::FSMOUNT_CLOEXEC,
         MountAttrFlags::empty(),
     )?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_pages_have_no_limit_but_that_of_the_host() {
+        let memory = SharedMemory::new("test", LARGE_PAGE_BYTES, PageSize::Large).unwrap();
+        if memory.pages() == PageSize::Small {
+            eprintln!("skipped: no large pages");
+            return;
+        }
+        let limits = rustix::fs::fstatvfs(memory.file()).unwrap();
+        // What `df` shows for a tmpfs without a limit.
+        assert_eq!((limits.f_blocks, limits.f_bavail), (0, 0));
+    }
 }
