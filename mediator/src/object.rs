@@ -128,7 +128,7 @@ pub(crate) enum Material {
 /// How the session came by memory.
 pub(crate) enum Origin {
     Own { exports: Vec<TokenBytes> },
-    Import { token: TokenBytes },
+    Import { token: TokenBytes, import: u64 },
 }
 
 /// An allocation, an import, or registered guest RAM.

@@ -237,16 +237,16 @@ impl Inner {
         for importer in importers {
             // A session that cannot be upgraded has closed, and its mappings with it.
             if let Some(session) = importer.session.upgrade() {
-                session.revoke_import(importer.handle, token);
+                session.revoke_import(importer.handle, importer.import);
             }
         }
         true
     }
 
     /// Takes an import away: its mappings end, its handle stays and says `Revoked`.
-    fn revoke_import(&self, handle: u32, token: &crate::object::TokenBytes) {
+    fn revoke_import(&self, handle: u32, import: u64) {
         let mut state = self.lock();
-        let same = |entry: &MemoryEntry| matches!(&entry.origin, Origin::Import { token: t } if t == token);
+        let same = |entry: &MemoryEntry| matches!(entry.origin, Origin::Import { import: i, .. } if i == import);
         if !state.get::<MemoryEntry>(handle).is_ok_and(same) {
             return;
         }
@@ -265,6 +265,10 @@ impl Inner {
             self.unmap_all(&mut state);
             let mut fresh = State::new(Life::new(Arc::clone(&self.signal)));
             fresh.closed = closed || state.closed;
+            if fresh.closed {
+                // An operation that another thread began before this finds no life to create anything in.
+                fresh.life.end();
+            }
             let old = std::mem::replace(&mut *state, fresh);
             (old.objects, old.life)
         };
@@ -273,23 +277,23 @@ impl Inner {
                 buffer.join();
             }
         }
-        for (handle, object) in remains.iter() {
+        for (_, object) in remains.iter() {
             if let Object::Memory(entry) = object {
-                self.let_go(handle, &entry.origin);
+                self.let_go(&entry.origin);
             }
         }
         drop((remains, life));
     }
 
     /// Ends an import's registration, or the exports of memory of this session. Called with no lock held.
-    pub fn let_go(&self, handle: u32, origin: &Origin) {
+    pub fn let_go(&self, origin: &Origin) {
         match origin {
             Origin::Own { exports } => {
                 for token in exports {
                     self.withdraw(token);
                 }
             }
-            Origin::Import { token } => self.exports.forget(token, &self.weak, handle),
+            Origin::Import { token, import } => self.exports.forget(token, *import),
         }
     }
 

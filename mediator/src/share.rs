@@ -1,6 +1,7 @@
 //! Exports of all sessions of a mediator.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use causeway_protocol::Access;
@@ -16,6 +17,7 @@ use crate::session::Inner;
 #[derive(Default)]
 pub(crate) struct Exports {
     by_token: Mutex<HashMap<TokenBytes, Export>>,
+    imports: AtomicU64,
 }
 
 struct Export {
@@ -39,6 +41,8 @@ pub(crate) struct Offer {
 pub(crate) struct Importer {
     pub session: Weak<Inner>,
     pub handle: u32,
+    /// Tells it from another import that gets the same handle after a reset.
+    pub import: u64,
 }
 
 impl Exports {
@@ -69,6 +73,11 @@ impl Exports {
         Ok(export.offer.clone())
     }
 
+    /// A number for an import, that no other ever has.
+    pub fn import_number(&self) -> u64 {
+        self.imports.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Notes that `importer` holds what `token` offers. False if the export is gone meanwhile.
     #[must_use]
     pub fn register(&self, token: &TokenBytes, importer: Importer) -> bool {
@@ -81,11 +90,12 @@ impl Exports {
         }
     }
 
-    /// Forgets an importer that gave its handle up.
-    pub fn forget(&self, token: &TokenBytes, session: &Weak<Inner>, handle: u32) {
+    /// Forgets an import whose handle was given up.
+    pub fn forget(&self, token: &TokenBytes, import: u64) {
         if let Some(export) = self.lock().get_mut(token) {
-            let same = |i: &Importer| i.handle == handle && i.session.ptr_eq(session);
-            export.importers.retain(|importer| !same(importer));
+            export
+                .importers
+                .retain(|importer| importer.import != import);
         }
     }
 

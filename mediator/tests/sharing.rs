@@ -3,6 +3,7 @@
 mod rig;
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 
 use causeway_protocol::message::*;
 use rig::*;
@@ -203,4 +204,72 @@ fn crossing_revocations_do_not_deadlock_and_leave_nothing() {
         assert!(guest.host.placements().is_empty());
     }
     assert_eq!(rig.backend.live(), NOTHING);
+}
+
+/// While a reset waits for a kernel, another CPU of the guest imports again, and gets the handle that the
+/// import before the reset had. What the reset gives up late must not be this one: the owner could never
+/// take it back.
+#[test]
+fn an_import_made_during_a_reset_can_be_revoked() {
+    let rig = Rig::new();
+    let (owner, importer) = (&rig.guest, rig.another());
+    let token = owner.export(owner.memory(MemoryKind::Host, PAGE), READ);
+    let token = token.unwrap();
+    let before = importer.import(&token, READ).unwrap().handle;
+    let (running, go) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+    let (runs, gate) = (Arc::clone(&running), Arc::clone(&go));
+    rig.backend.define("hold", 0, move |_| {
+        runs.store(true, Ordering::Release);
+        while !gate.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        Ok(())
+    });
+    let space = importer.space();
+    let module = importer.load_module(space, "kernel hold", 0).unwrap();
+    let function = importer.function(module, "hold").unwrap().handle;
+    let mut queue = importer.command_buffer(space);
+    queue.submit(&[&launch(function, &[])]);
+    eventually("the kernel", || running.load(Ordering::Acquire));
+    let after = std::thread::scope(|scope| {
+        scope.spawn(|| importer.session.reset());
+        // The fresh session has not been greeted yet.
+        eventually("the end of the old life", || importer.try_space().is_err());
+        importer.hello();
+        let after = importer.import(&token, READ);
+        go.store(true, Ordering::Release);
+        after.unwrap().handle
+    });
+    assert_eq!(after, before, "or this test shows nothing");
+    importer.map_cpu(after, 0, PAGE, READ).unwrap();
+    owner.revoke(&token).unwrap();
+    assert!(importer.host.placements().is_empty(), "taken back");
+}
+
+/// Operations that were admitted just before the end must not create anything after it.
+#[test]
+fn nothing_is_created_in_a_closed_session() {
+    let rig = Rig::new();
+    for round in 0..400 {
+        let memory = rig.guest.memory(MemoryKind::Host, PAGE);
+        let token = rig.guest.export(memory, READ).unwrap();
+        let closing = rig.another();
+        let ready = Barrier::new(3);
+        let lost = Err((Status::DeviceLost, 0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                ready.wait();
+                while closing.try_space() != lost {}
+            });
+            scope.spawn(|| {
+                ready.wait();
+                while closing.import(&token, READ).map(drop) != lost.map(drop) {}
+            });
+            ready.wait();
+            (0..round % 50).for_each(|_| std::hint::spin_loop());
+            closing.session.close();
+        });
+        rig.guest.free(memory).unwrap();
+        assert_eq!(rig.backend.live(), NOTHING, "round {round}");
+    }
 }

@@ -63,7 +63,7 @@ impl Inner {
                 _ => return Err(Refusal::bad_handle(handle)),
             }
         };
-        self.let_go(handle, &entry.origin);
+        self.let_go(&entry.origin);
         nothing()
     }
 

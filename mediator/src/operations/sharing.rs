@@ -45,10 +45,11 @@ impl Inner {
 
     pub(super) fn import(&self, request: Import) -> Result<AllocateReply, Refusal> {
         let access = useful(access(request.access)?)?;
-        let mut state = self.lock();
+        let mut state = self.lock_within(&self.life())?;
         let offer = self.exports.offer(&request.token, access)?;
         let charge = self.account.charge(Resource::Allocations, 1)?;
         let bytes = offer.bytes;
+        let import = self.exports.import_number();
         let entry = MemoryEntry {
             memory: Some(offer.memory),
             bytes,
@@ -56,6 +57,7 @@ impl Inner {
             access,
             origin: Origin::Import {
                 token: request.token,
+                import,
             },
             gpu: BTreeSet::new(),
             cpu: BTreeSet::new(),
@@ -65,6 +67,7 @@ impl Inner {
         let importer = Importer {
             session: Weak::clone(&self.weak),
             handle,
+            import,
         };
         // Withdrawn since the look above? Then nobody would ever take the import back.
         if !self.exports.register(&request.token, importer) {
