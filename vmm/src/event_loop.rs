@@ -63,8 +63,9 @@ pub fn run_all(
     };
     let watched = supervisor.start().and_then(|()| watch(&mut supervisor));
     let vms = supervisor.vms;
+    // All are told before one is waited for: those to be joined last would run on meanwhile.
+    vms.iter().for_each(Vm::stop);
     match watched {
-        // Each VM is stopped, if it has not ended, and joined.
         Ok(()) => Ok(vms.into_iter().map(Vm::finish).collect()),
         Err(e) => {
             drop(vms);
@@ -149,6 +150,10 @@ impl MutEventSubscriber for &mut Supervisor<'_> {
                 if let Some(vm) = vm {
                     // It ends at once, whatever the others do; it is joined when all have ended.
                     vm.stop();
+                    if vm.life().verdict().is_some_and(|result| !result.passed()) {
+                        // The others would wait in vain for the letters that it has not written.
+                        vm.post().give_up();
+                    }
                 }
                 if let Err(e) = ops.remove(events) {
                     log::error!("cannot unwatch a VM that has ended: {e:?}");

@@ -70,6 +70,11 @@ impl Vm {
         &self.machine.life
     }
 
+    /// Where it exchanges letters with the other VMs of its run.
+    pub(crate) fn post(&self) -> &PostOffice {
+        &self.post
+    }
+
     /// Starts a thread for each virtual CPU.
     ///
     /// # Errors

@@ -7,10 +7,13 @@ use std::time::{Duration, Instant};
 
 use causeway_protocol::boot::{BOOT_PAGE, MAGIC};
 use causeway_protocol::harness::{Letter, PORT_CONSOLE, Panic, RecordHeader, RecordKind};
+use causeway_vmm::harness::PostOffice;
 use causeway_vmm::loader::LoadError;
 use causeway_vmm::outcome::VmResult;
 use causeway_vmm::vm::{ConfigError, VmError};
-use support::{Guest, config, header, kvm, run, run_for, run_guest, vm, vm_with_console};
+use support::{
+    Guest, config, header, kvm, run, run_for, run_guest, vm, vm_with_console, vm_with_post,
+};
 use zerocopy::IntoBytes;
 
 #[test]
@@ -88,6 +91,37 @@ fn a_guest_that_waits_for_a_letter_can_be_ended() {
     let begin = Instant::now();
     let outcomes = run_for(vec![vm], Duration::from_millis(50));
     assert_eq!(outcomes[0].result, VmResult::Timeout);
+    assert!(begin.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_vm_that_fails_ends_the_waiting_of_the_others_for_letters() {
+    let Some(kvm) = kvm() else { return };
+    let post = Arc::new(PostOffice::default());
+    let vm = |guest: &Guest| vm_with_post(&kvm, &config(guest.image()), &post).unwrap();
+    let fetch = |slot| Letter {
+        header: header::<Letter>(RecordKind::Fetch),
+        slot,
+        wait: 60_000,
+        data: [0; 64],
+    };
+    let left = Letter {
+        header: header::<Letter>(RecordKind::Post),
+        ..fetch(0)
+    };
+    // The last letter arrives; the one that is never written is not waited for, and its fetch says so.
+    let fails = Guest::new().record(left.as_bytes()).exit(3);
+    let waits = Guest::new()
+        .record(fetch(0).as_bytes())
+        .load32(support::DATA + 12)
+        .expect_eax(1)
+        .record(fetch(1).as_bytes())
+        .load32(support::DATA + size_of::<Letter>() as u64 + 12)
+        .expect_eax(0)
+        .exit(0);
+    let begin = Instant::now();
+    let outcomes = run(vec![vm(&waits), vm(&fails)]);
+    assert_eq!(outcomes[0].result, VmResult::Pass);
     assert!(begin.elapsed() < Duration::from_secs(5));
 }
 

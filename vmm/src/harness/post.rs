@@ -1,7 +1,7 @@
 //! Letters between the VMs of a run.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Number of boxes.
@@ -9,17 +9,24 @@ pub const BOXES: usize = 64;
 
 /// Boxes that all VMs of a run share. A letter stays in its box, for any number of VMs to fetch, until
 /// another is left there.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct PostOffice {
-    boxes: Mutex<[Option<[u8; 64]>; BOXES]>,
+    state: Mutex<State>,
     changed: Condvar,
 }
 
-impl Default for PostOffice {
+#[derive(Debug)]
+struct State {
+    boxes: [Option<[u8; 64]>; BOXES],
+    /// Whether it is no use to wait for letters any more.
+    given_up: bool,
+}
+
+impl Default for State {
     fn default() -> Self {
         Self {
-            boxes: Mutex::new([None; BOXES]),
-            changed: Condvar::new(),
+            boxes: [None; BOXES],
+            given_up: false,
         }
     }
 }
@@ -27,26 +34,27 @@ impl Default for PostOffice {
 impl PostOffice {
     /// Leaves a letter. `None` if there is no such box.
     pub fn leave(&self, slot: u32, letter: [u8; 64]) -> Option<()> {
-        let mut boxes = self.boxes.lock().unwrap_or_else(PoisonError::into_inner);
-        *boxes.get_mut(slot as usize)? = Some(letter);
+        let mut state = self.state();
+        *state.boxes.get_mut(slot as usize)? = Some(letter);
         self.changed.notify_all();
         Some(())
     }
 
-    /// Copies the letter in a box, waiting for one for at most `wait`, or until `stop` is set and
-    /// [`Self::interrupt`] called.
+    /// Copies the letter in a box, waiting for one for at most `wait`, until [`Self::give_up`], or until `stop`
+    /// is set and [`Self::interrupt`] called.
     pub fn fetch(&self, slot: u32, wait: Duration, stop: &AtomicBool) -> Option<[u8; 64]> {
         let deadline = Instant::now() + wait;
-        let mut boxes = self.boxes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         loop {
-            let letter = *boxes.get(slot as usize)?;
+            let letter = *state.boxes.get(slot as usize)?;
             let left = deadline.saturating_duration_since(Instant::now());
-            if letter.is_some() || left.is_zero() || super::stopped(stop) {
+            let hopeless = state.given_up || left.is_zero() || super::stopped(stop);
+            if letter.is_some() || hopeless {
                 return letter;
             }
-            (boxes, _) = self
+            (state, _) = self
                 .changed
-                .wait_timeout(boxes, left)
+                .wait_timeout(state, left)
                 .unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -54,8 +62,19 @@ impl PostOffice {
     /// Has everyone who waits look at their `stop` again.
     pub fn interrupt(&self) {
         // Under the lock, or a waiter that has just looked would sleep through it.
-        let _boxes = self.boxes.lock().unwrap_or_else(PoisonError::into_inner);
+        let _state = self.state();
         self.changed.notify_all();
+    }
+
+    /// Nobody waits for letters any more, now or later: a VM has ended without passing. Which letters it still owed
+    /// nobody knows, and the run has failed anyway. Letters that are there can be fetched, and new ones left.
+    pub fn give_up(&self) {
+        self.state().given_up = true;
+        self.changed.notify_all();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -93,5 +112,22 @@ mod tests {
         stop.store(true, Ordering::Release);
         post.interrupt();
         assert_eq!(abandoned.join().unwrap(), None);
+    }
+
+    #[test]
+    fn once_given_up_only_letters_that_are_there_are_fetched() {
+        let post = Arc::new(PostOffice::default());
+        post.leave(0, [7; 64]).unwrap();
+        let waiter = Arc::clone(&post);
+        let minute = Duration::from_secs(60);
+        let waiter = std::thread::spawn(move || waiter.fetch(1, minute, &RUN));
+        let begin = Instant::now();
+        post.give_up();
+        assert_eq!(waiter.join().unwrap(), None);
+        assert_eq!(post.fetch(2, minute, &RUN), None);
+        assert_eq!(post.fetch(0, minute, &RUN), Some([7; 64]));
+        post.leave(1, [8; 64]).unwrap();
+        assert_eq!(post.fetch(1, minute, &RUN), Some([8; 64]));
+        assert!(begin.elapsed() < minute / 2);
     }
 }

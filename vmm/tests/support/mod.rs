@@ -37,7 +37,7 @@ pub fn kvm() -> Option<Kvm> {
 }
 
 /// Where records are: behind the code.
-const DATA: u64 = IMAGE_BASE + 0x1000;
+pub const DATA: u64 = IMAGE_BASE + 0x1000;
 /// Free memory of the guest, within its image.
 pub const SCRATCH: u64 = IMAGE_BASE + 0x2000;
 
@@ -214,6 +214,13 @@ pub fn vm_with_console(kvm: &Kvm, config: &VmConfig, console: LineSink) -> Resul
     let mediator = Mediator::new(FakeBackend::new());
     let post = Arc::new(PostOffice::default());
     Vm::new(kvm, config, &mediator, Quota::default(), &post, console)
+}
+
+/// As [`vm`], with letters that go to other VMs too.
+pub fn vm_with_post(kvm: &Kvm, config: &VmConfig, post: &Arc<PostOffice>) -> Result<Vm, VmError> {
+    let mediator = Mediator::new(FakeBackend::new());
+    let quiet: LineSink = Arc::new(|_: &str| {});
+    Vm::new(kvm, config, &mediator, Quota::default(), post, quiet)
 }
 
 /// Runs VMs for at most ten seconds.
