@@ -22,6 +22,8 @@ mod error;
 mod fake;
 mod fence;
 mod memory;
+#[cfg(test)]
+mod model;
 mod module;
 pub mod pci;
 mod producer;
