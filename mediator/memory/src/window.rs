@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use causeway_protocol::Access;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use crate::mapping::{protection, reserve_aligned};
 use crate::{MemoryError, PageSize, SharedMemory};
@@ -108,7 +108,8 @@ impl Window {
     /// Removes whatever is at `[offset, offset + bytes)`; the addresses stay reserved.
     ///
     /// # Errors
-    /// [`MemoryError::Range`] and [`MemoryError::Map`].
+    /// [`MemoryError::Range`] and [`MemoryError::Map`]: what is there then stays, but, where the kernel can do at
+    /// least that, cannot be accessed any more.
     pub fn clear(&self, offset: u64, bytes: u64) -> Result<(), MemoryError> {
         let address = self.at(offset, bytes)?;
         // SAFETY: as in `place`.
@@ -121,10 +122,23 @@ impl Window {
             )
         }
         .map(drop)
-        .map_err(|e| MemoryError::Map {
-            bytes,
-            source: e.into(),
+        .map_err(|e| {
+            self.forbid(address, bytes);
+            MemoryError::Map {
+                bytes,
+                source: e.into(),
+            }
         })
+    }
+
+    /// Takes the rights to a range that cannot be removed: a process with all the mappings it may have
+    /// (`vm.max_map_count`) gets no other in its place, but can change what it has.
+    fn forbid(&self, address: *mut u8, bytes: u64) {
+        let none = MprotectFlags::empty();
+        // SAFETY: as in `place`; nothing is counted on there.
+        if let Err(e) = unsafe { rustix::mm::mprotect(address.cast(), bytes as usize, none) } {
+            log::error!("{bytes} bytes of a window stay accessible: {e}");
+        }
     }
 
     fn at(&self, offset: u64, bytes: u64) -> Result<*mut u8, MemoryError> {
