@@ -13,12 +13,9 @@ const _: () = assert!(STREAM_BYTES / 8 * PASSES as u64 >= 100_000_000);
 
 /// Fresh allocations whose first touch is timed.
 const FRESH: usize = 9;
-/// Bytes that guest and host run over in turn in the comparison: few, so that most turns are shorter than a time
-/// slice of the host's scheduler, and whatever else the machine does hits both sides alike.
-const TURN_BYTES: u64 = 16 << 20;
-/// Rounds over the allocation, and turns in all.
-const ROUNDS: usize = 64;
-const TURNS: usize = ROUNDS * (STREAM_BYTES / TURN_BYTES) as usize;
+/// Turns that guest and host take in the comparison. Each is one pass over the whole allocation: so every pass
+/// finds the caches as the other side's pass has left them, and is yet shorter than most time slices.
+const TURNS: usize = 48;
 
 /// What the first touch of fresh memory costs, against a second pass over it.
 pub fn first_touch(
@@ -114,18 +111,13 @@ pub fn steady_state(
 fn compare(machine: &Machine, window: &causeway_shim::Window, address: u64) {
     let mut samples = [[0; TURNS]; 4];
     let [guest_store, host_store, guest_load, host_load] = &mut samples;
+    let host = |kind| {
+        baseline(kind, address, STREAM_BYTES, 1).required("the host's own loop over the memory")
+    };
     for turn in 0..TURNS {
-        let offset = turn as u64 * TURN_BYTES % STREAM_BYTES;
-        let part = window
-            .part(offset as usize, TURN_BYTES as usize)
-            .required("a part");
-        let host = |kind| {
-            baseline(kind, address + offset, TURN_BYTES, 1)
-                .required("the host's own loop over the memory")
-        };
-        guest_store[turn] = touch::store(&part, 1);
+        guest_store[turn] = touch::store(window, 1);
         host_store[turn] = host(Loop::Store);
-        guest_load[turn] = touch::load(&part, 1).0;
+        guest_load[turn] = touch::load(window, 1).0;
         host_load[turn] = host(Loop::Load);
     }
     let [guest_store, host_store, guest_load, host_load] = samples.map(|mut s| median(&mut s));
@@ -136,7 +128,7 @@ fn compare(machine: &Machine, window: &causeway_shim::Window, address: u64) {
     ratio("load bandwidth vs host thread", per(host_load, guest_load));
     let clock = machine.clock();
     // Bytes per nanosecond are GB/s.
-    let bandwidth = |ticks| per(TURN_BYTES, clock.nanoseconds(ticks));
+    let bandwidth = |ticks| per(STREAM_BYTES, clock.nanoseconds(ticks));
     figure("guest stores", bandwidth(guest_store), "GB/s");
     figure("host stores", bandwidth(host_store), "GB/s");
     figure("guest loads", bandwidth(guest_load), "GB/s");
