@@ -72,8 +72,8 @@ registers! {
     /// Bit set of [`status`].
     Status = 0x10, ReadOnly, "status";
     /// Outcome of the last control batch as a [`crate::message::Status`]: `Ok`, or why the batch
-    /// as a whole could not be taken (its messages then are as they were), or the status of the
-    /// message that ended it.
+    /// as a whole could not be taken (its messages then are as they were). A batch that was taken is
+    /// `Ok` even if a message of it failed: each message has a status of its own.
     BatchStatus = 0x14, ReadOnly, "batch_status";
     /// Storing [`RESET_KEY`] ends the session with all it owns and opens a fresh one.
     Reset = 0x18, WriteOnly, "reset";
