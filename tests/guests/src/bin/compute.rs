@@ -68,9 +68,11 @@ fn in_parallel(machine: &Machine, device: &'static Device<'static>) {
         let space = device.create_space().required("an address space");
         let mut pipeline = Pipeline::new(device, &space, RING_UNITS);
         let mut memory = CaseMemory::new(machine);
+        // While one CPU begins or ends the phase, the others keep still: an exit under way would be half counted.
         BARRIER.wait(machine.cpus());
         let first = machine.cpu() == 0;
         let phase = first.then(|| Phase::begin(PhasePath::Control, "all CPUs at once"));
+        BARRIER.wait(machine.cpus());
         for _ in 0..PARALLEL_RUNS {
             run_case(device, &space, &mut pipeline, &mut memory, case, false);
         }
@@ -86,7 +88,6 @@ fn in_parallel(machine: &Machine, device: &'static Device<'static>) {
                 machine.cpus()
             );
         }
-        // While one CPU ends its phase, the others keep still: what they do would count in it.
         BARRIER.wait(machine.cpus());
     }
     BARRIER.wait(machine.cpus());

@@ -37,11 +37,13 @@ fn round(device: &'static Device<'static>, space: &AddressSpace<'static>) {
 /// The other CPU's part, if there is one: churns while the first streams.
 pub fn beside(machine: &Machine, device: &'static Device<'static>) {
     assert_eq!(machine.cpu(), 1);
-    let space = device.create_space().required("an address space");
     BARRIER.wait(2);
+    let space = device.create_space().required("an address space");
     (0..ROUNDS).for_each(|_| round(device, &space));
     drop(space);
     CHURNED.store(true, Ordering::Release);
+    // While the other CPU ends its phase, this one keeps still: an exit under way would be half counted.
+    BARRIER.wait(2);
 }
 
 /// A stream that goes round its memory in timed slices.
@@ -113,6 +115,7 @@ fn concurrently(stream: &mut Stream<'_>, samples: &mut [u64]) -> usize {
         slices += 1;
     }
     phase.end(totals(slices));
+    BARRIER.wait(2);
     slices.min(DISTURBED)
 }
 
