@@ -4,7 +4,9 @@
 #![no_main]
 
 mod batches;
+mod execution;
 mod faults;
+mod handles;
 mod holes;
 mod kernels;
 mod messages;
@@ -38,10 +40,10 @@ fn run(machine: &Machine) {
     target.attack("registers", registers::attack);
     target.attack("configuration space", pci::attack);
     target.attack("batches", batches::attack);
-    target.attack("messages: memory", messages::memory);
-    target.attack("messages: execution", messages::execution);
-    target.attack("messages: reserved bytes", messages::reserved);
-    target.attack("messages: handles", messages::handles);
+    target.attack("messages: memory", messages::attack);
+    target.attack("messages: execution", execution::attack);
+    target.attack("messages: reserved bytes", handles::reserved);
+    target.attack("messages: handles", handles::attack);
     target.attack("messages: random", random::messages);
     target.attack("modules", modules::attack);
     target.attack("holes", holes::attack);

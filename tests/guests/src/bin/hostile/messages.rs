@@ -1,20 +1,17 @@
-//! Every operation with every argument that it must not have.
+//! Operations on memory, with every argument that they must not have.
 
 use causeway_guests::{Required, refused};
-use causeway_protocol::message::{self, OPCODES, Opcode, Status, message_bytes};
-use causeway_protocol::ring;
+use causeway_protocol::message::{self, Status};
 use causeway_shim::{Access, Device, ExportToken, MemoryKind, Operation, operation};
-use zerocopy::IntoBytes;
 
-use crate::batches::{header, send};
 use crate::target::Target;
 
 /// A handle that no session gives out so early.
-const BOGUS: u32 = 0x7fff_1234;
+pub const BOGUS: u32 = 0x7fff_1234;
 
 /// Asserts that a request is refused with a status; gives the detail.
 #[track_caller]
-fn refuse<O: Operation>(
+pub fn refuse<O: Operation>(
     target: &mut Target,
     device: &Device<'_>,
     request: &O::Request,
@@ -25,7 +22,7 @@ fn refuse<O: Operation>(
     detail
 }
 
-pub fn memory(target: &mut Target) {
+pub fn attack(target: &mut Target) {
     let transport = target.transport;
     let device = Target::fresh(&transport);
     let space = device.create_space().required("an address space");
@@ -282,221 +279,4 @@ fn guest_ram(target: &mut Target, device: &Device<'_>) {
         let request = message::RegisterRam { address, length };
         refuse::<operation::RegisterRam>(target, device, &request, status);
     }
-}
-
-pub fn execution(target: &mut Target) {
-    let transport = target.transport;
-    let device = Target::fresh(&transport);
-    let space = device.create_space().required("an address space");
-    command_buffers(target, &device, space.handle());
-    waits(target, &device, space.handle());
-}
-
-fn command_buffers(target: &mut Target, device: &Device<'_>, space: u32) {
-    use Status::{BadAlignment, BadHandle, BadMemory, BadRange};
-    let host = device
-        .allocate(1 << 20, MemoryKind::Host)
-        .required("memory");
-    let visible = device
-        .allocate(1 << 20, MemoryKind::DeviceVisible)
-        .required("memory");
-    let good = message::CreateCommandBuffer {
-        space,
-        allocation: host.handle(),
-        offset: 0,
-        length: ring::ring_bytes(256),
-    };
-    let cases = [
-        (
-            message::CreateCommandBuffer {
-                space: BOGUS,
-                ..good
-            },
-            BadHandle,
-        ),
-        (
-            message::CreateCommandBuffer {
-                allocation: space,
-                ..good
-            },
-            BadHandle,
-        ),
-        (
-            message::CreateCommandBuffer {
-                allocation: visible.handle(),
-                ..good
-            },
-            BadMemory,
-        ),
-        (
-            message::CreateCommandBuffer { offset: 64, ..good },
-            BadAlignment,
-        ),
-        (
-            message::CreateCommandBuffer {
-                offset: 1 << 20,
-                ..good
-            },
-            BadRange,
-        ),
-        (
-            message::CreateCommandBuffer {
-                offset: u64::MAX - 4095,
-                ..good
-            },
-            BadRange,
-        ),
-        (message::CreateCommandBuffer { length: 0, ..good }, BadRange),
-        (
-            message::CreateCommandBuffer {
-                length: 4096,
-                ..good
-            },
-            BadMemory,
-        ),
-        (
-            message::CreateCommandBuffer {
-                length: ring::ring_bytes(128),
-                ..good
-            },
-            BadMemory,
-        ),
-        (
-            message::CreateCommandBuffer {
-                length: ring::ring_bytes(300),
-                ..good
-            },
-            BadMemory,
-        ),
-        (
-            message::CreateCommandBuffer {
-                length: ring::ring_bytes(256) + 1,
-                ..good
-            },
-            BadMemory,
-        ),
-        (
-            message::CreateCommandBuffer {
-                length: u64::MAX,
-                ..good
-            },
-            BadRange,
-        ),
-    ];
-    for (request, status) in cases {
-        refuse::<operation::CreateCommandBuffer>(target, device, &request, status);
-    }
-}
-
-fn waits(target: &mut Target, device: &Device<'_>, space: u32) {
-    let good = message::Wait {
-        space,
-        reserved: 0,
-        address: 0x1000,
-        value: 1,
-        timeout_ns: 1_000_000,
-    };
-    let unaligned = message::Wait {
-        address: 0x1004,
-        ..good
-    };
-    let detail = refuse::<operation::Wait>(target, device, &unaligned, Status::BadAlignment);
-    assert_eq!(detail, 8);
-    for address in [0, 0x1000, u64::MAX - 7] {
-        let unmapped = message::Wait { address, ..good };
-        refuse::<operation::Wait>(target, device, &unmapped, Status::BadRange);
-    }
-    let bogus = message::Wait {
-        space: BOGUS,
-        ..good
-    };
-    refuse::<operation::Wait>(target, device, &bogus, Status::BadHandle);
-}
-
-/// Every byte of every message that must be zero and is not.
-pub fn reserved(target: &mut Target) {
-    Target::fresh(&target.transport);
-    for opcode in OPCODES {
-        let bytes = message_bytes(*opcode);
-        let mut message = [0; 1024];
-        let message = &mut message[..bytes];
-        // The head's reserved bytes, and the part of the body that only the reply uses.
-        for at in (2..4)
-            .chain(8..16)
-            .chain(16 + opcode.request_bytes()..bytes)
-        {
-            message.fill(0);
-            message[..16].copy_from_slice(header(*opcode).as_bytes());
-            message[at] = 1;
-            let outcome = send(target, message);
-            let wanted = (Some(Status::ReservedNotZero), at as u32);
-            assert_eq!(outcome, wanted, "byte {at} of {}", opcode.name());
-            target.survived();
-        }
-    }
-}
-
-/// Handles that mean nothing, mean something else, or no longer mean anything.
-pub fn handles(target: &mut Target) {
-    let transport = target.transport;
-    let device = Target::fresh(&transport);
-    let space = device.create_space().required("an address space");
-    let memory = device.allocate(4096, MemoryKind::Host).required("memory");
-    let (space, memory) = (space.handle(), memory.handle());
-    for handle in [0, BOGUS, u32::MAX - 1, space ^ 0x1_0000, memory ^ 0x1_0000] {
-        for opcode in [
-            Opcode::Free,
-            Opcode::DestroySpace,
-            Opcode::UnloadModule,
-            Opcode::DestroyCommandBuffer,
-        ] {
-            no_such(target, opcode, handle);
-        }
-    }
-    for opcode in [
-        Opcode::Free,
-        Opcode::UnloadModule,
-        Opcode::DestroyCommandBuffer,
-    ] {
-        no_such(target, opcode, space);
-    }
-    for opcode in [
-        Opcode::DestroySpace,
-        Opcode::UnloadModule,
-        Opcode::DestroyCommandBuffer,
-    ] {
-        no_such(target, opcode, memory);
-    }
-    let stale = device.allocate(4096, MemoryKind::Host).required("memory");
-    let handle = stale.handle();
-    stale.free().required("freeing");
-    no_such(target, Opcode::Free, handle);
-    let newer = device.allocate(4096, MemoryKind::Host).required("memory");
-    assert_ne!(
-        newer.handle(),
-        handle,
-        "a handle must not come round at once"
-    );
-    no_such(target, Opcode::Free, handle);
-    let mut bogus = message::GetFunction {
-        module: memory,
-        name_bytes: 1,
-        name: [0; 512],
-    };
-    bogus.name[0] = b'x';
-    refuse::<operation::GetFunction>(target, &device, &bogus, Status::BadHandle);
-}
-
-fn no_such(target: &mut Target, opcode: Opcode, handle: u32) {
-    let mut message = [0; 64];
-    message[..16].copy_from_slice(header(opcode).as_bytes());
-    message[16..20].copy_from_slice(&handle.to_le_bytes());
-    let outcome = send(target, &message[..message_bytes(opcode)]);
-    assert_eq!(
-        outcome,
-        (Some(Status::BadHandle), handle),
-        "{} of {handle:#x}",
-        opcode.name()
-    );
-    target.survived();
 }
