@@ -110,7 +110,7 @@ impl Backend for Software {
         })?;
         let memory = SoftwareMemory::allocate(bytes)
             .map_err(|e| no_memory(format!("allocate {bytes} bytes"), e))?;
-        Ok(MemoryHandle::new(memory.charged(charge)))
+        Ok(MemoryHandle::share(memory.charged(charge)))
     }
 
     fn register_ram(
@@ -121,7 +121,7 @@ impl Backend for Software {
     ) -> Result<Arc<dyn Memory>, BackendError> {
         let memory = SoftwareMemory::register(ram, offset, bytes)
             .map_err(|e| no_memory(format!("register {bytes} bytes of guest RAM"), e))?;
-        Ok(MemoryHandle::new(memory))
+        Ok(MemoryHandle::share(memory))
     }
 
     fn create_space(&self, stop: Arc<AtomicBool>) -> Result<Arc<dyn Space>, BackendError> {

@@ -74,7 +74,7 @@ pub(crate) struct MemoryHandle(Arc<SoftwareMemory>);
 
 impl MemoryHandle {
     /// A handle, as the mediator wants it.
-    pub(crate) fn new(memory: SoftwareMemory) -> Arc<dyn Memory> {
+    pub(crate) fn share(memory: SoftwareMemory) -> Arc<dyn Memory> {
         Arc::new(Self(Arc::new(memory)))
     }
 

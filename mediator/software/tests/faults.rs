@@ -276,3 +276,34 @@ fn modules_are_refused_with_their_line() {
     let error = device.space.load_module(b"\x7fELF\xff").err().unwrap();
     assert!(error.reason.contains("PTX"), "{error}");
 }
+
+#[test]
+fn forms_that_would_need_registers_of_another_size_are_refused() {
+    let device = Device::new(1);
+    let before = ".func (.param .b8 r[64]) f(.param .b8 a[64]) { ret; }";
+    for body in [
+        "ld.global.pred %p1, [%in];",
+        "st.global.pred [%out], %p1;",
+        "vote.sync.ballot.pred %p1, %p2, -1;",
+        "vote.sync.any.b32 %r1, %p2, -1;",
+        "bar.red.popc.pred %p1, 0, %p2;",
+        "bar.red.and.u32 %r1, 0, %p2;",
+        "match.any.sync.pred %p1, %p2, -1;",
+        "bmsk.clamp.pred %p1, 1, 2;",
+        "sqrt.rn.f16 %h1, %h2;",
+        "rcp.rn.pred %p1, %p2;",
+        "mov.pred %p1, {%h1};",
+        "mov.b128 %d1, 5;",
+        "{ .param .b32 small; .param .b8 r[64]; call (r), f, (small); }",
+        "{ .param .b32 small; .param .b8 a[64]; call (small), f, (a); }",
+        "fma.rn.f32 %d1, %d2, %d3, %d4;",
+        "add.f64 %f1, %f2, %f3;",
+        "st.global.u64 [%out], %r1;",
+        "ld.global.u32 %p1, [%in];",
+        "cvt.u64.u32 %r1, %r2;",
+        "atom.global.add.u64 %r1, [%out], %d1;",
+        "mul.wide.u32 %r1, %r2, %r3;",
+    ] {
+        assert!(device.load(&kernel(before, body)).is_err(), "{body}");
+    }
+}

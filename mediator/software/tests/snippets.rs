@@ -679,7 +679,7 @@ fn functions_are_called_from_different_places_and_recursively() {
     let found = device.run_module(&module, (1, 64), &[], 64).unwrap();
     let want = |t: u32| {
         let n = t & 15;
-        n * (n + 1) / 2 * 1000 + t * if t % 2 == 0 { 5 } else { 3 }
+        n * (n + 1) / 2 * 1000 + t * if t.is_multiple_of(2) { 5 } else { 3 }
     };
     assert_eq!(found, (0..64).map(want).collect::<Vec<_>>());
 }

@@ -2,6 +2,10 @@
 //!
 //! Usually all lanes are in one mapping, or in shared memory: that is one check for the whole warp. What does
 //! not pass it is looked at lane by lane, and faults are found there.
+#![allow(
+    clippy::needless_range_loop,
+    reason = "several arrays are walked at once"
+)]
 
 use causeway_protocol::Access as Rights;
 
@@ -91,8 +95,9 @@ pub(super) fn reacher(isa: Isa) -> Reacher {
 /// As [`reach`]; the host has these features.
 #[target_feature(enable = "avx2,bmi1,bmi2")]
 unsafe fn reach_avx2(context: &mut Context<'_>, op: &Op, access: Access, into: &mut Reach) -> bool {
-    // SAFETY: by this function's contract.
-    unsafe { reach(context, op, access, into) }
+    addresses(context, op, &mut into.at);
+    let extent = extent_avx2(&into.at);
+    translate(context, op, access, into, extent)
 }
 
 /// Host addresses of what the active lanes access: address in `Op::a`, offset in `Op::imm`, state space in
@@ -100,56 +105,123 @@ unsafe fn reach_avx2(context: &mut Context<'_>, op: &Op, access: Access, into: &
 ///
 /// # Safety
 /// As `Exec`: the operation is one of the program, and its frame is bound.
-#[inline(always)]
 unsafe fn reach(context: &mut Context<'_>, op: &Op, access: Access, into: &mut Reach) -> bool {
-    let space = (op.c.0 & 7) as u8;
-    let mut at = addresses(context, op);
-    if context.mask != u32::MAX {
-        let first = at[(context.mask.trailing_zeros() & 31) as usize];
-        for (lane, address) in at.iter_mut().enumerate() {
-            let active = context.mask & (1 << lane) != 0;
-            *address = if active { *address } else { first };
+    addresses(context, op, &mut into.at);
+    let extent = extent(&into.at);
+    translate(context, op, access, into, extent)
+}
+
+/// Addresses as the kernel gives them. Inactive lanes repeat the address of the first active one.
+#[inline(always)]
+fn addresses(context: &Context<'_>, op: &Op, at: &mut [u64; WARP]) {
+    if op.c.0 & WORD_ADDRESS != 0 {
+        let words = context.slot::<u32>(op.a);
+        let offset = op.imm as u32;
+        for lane in 0..WARP {
+            // SAFETY: lowering gives the address operand a word register in the bound frame.
+            at[lane] = u64::from(unsafe { *words.add(lane) }.wrapping_add(offset));
+        }
+    } else {
+        let doubles = context.slot::<u64>(op.a);
+        for lane in 0..WARP {
+            // SAFETY: lowering gives the address operand a double register in the bound frame.
+            at[lane] = unsafe { *doubles.add(lane) }.wrapping_add(op.imm);
         }
     }
-    let (mut low, mut high, mut bits) = (u64::MAX, 0, 0);
-    for address in at {
-        low = low.min(address);
-        high = high.max(address);
-        bits |= address;
+    if context.mask != u32::MAX {
+        let first = at[(context.mask.trailing_zeros() & 31) as usize];
+        for lane in 0..WARP {
+            let active = context.mask & (1 << lane) != 0;
+            at[lane] = if active { at[lane] } else { first };
+        }
     }
-    let found = if bits & u64::from(op.d.0) == 0 {
-        window(context, space, (low, high), access)
+}
+
+/// Of all addresses: the lowest and the highest (as signed numbers, which vector instructions can compare), and
+/// all bits that are set in any.
+#[derive(Clone, Copy)]
+struct Extent {
+    low: i64,
+    high: i64,
+    bits: u64,
+}
+
+fn extent(at: &[u64; WARP]) -> Extent {
+    let mut extent = Extent {
+        low: i64::MAX,
+        high: i64::MIN,
+        bits: 0,
+    };
+    for address in at {
+        extent.low = extent.low.min(*address as i64);
+        extent.high = extent.high.max(*address as i64);
+        extent.bits |= address;
+    }
+    extent
+}
+
+/// [`extent`], four lanes at a time.
+#[target_feature(enable = "avx2")]
+fn extent_avx2(at: &[u64; WARP]) -> Extent {
+    use std::arch::x86_64::{
+        __m256i, _mm256_blendv_epi8, _mm256_cmpgt_epi64, _mm256_loadu_si256, _mm256_or_si256,
+    };
+    let lanes = at.as_ptr().cast::<__m256i>();
+    // SAFETY: there are eight times four lanes; the loads are unaligned.
+    let load = |quarter: usize| unsafe { _mm256_loadu_si256(lanes.add(quarter)) };
+    let (mut low, mut high, mut bits) = (load(0), load(0), load(0));
+    for quarter in 1..WARP / 4 {
+        let next = load(quarter);
+        low = _mm256_blendv_epi8(low, next, _mm256_cmpgt_epi64(low, next));
+        high = _mm256_blendv_epi8(high, next, _mm256_cmpgt_epi64(next, high));
+        bits = _mm256_or_si256(bits, next);
+    }
+    // SAFETY: both types are 32 bytes without invalid values.
+    let (low, high, bits): ([i64; 4], [i64; 4], [u64; 4]) = unsafe {
+        (
+            std::mem::transmute::<__m256i, [i64; 4]>(low),
+            std::mem::transmute::<__m256i, [i64; 4]>(high),
+            std::mem::transmute::<__m256i, [u64; 4]>(bits),
+        )
+    };
+    Extent {
+        low: low[0].min(low[1]).min(low[2].min(low[3])),
+        high: high[0].max(high[1]).max(high[2].max(high[3])),
+        bits: bits[0] | bits[1] | bits[2] | bits[3],
+    }
+}
+
+/// Turns the addresses into host addresses.
+#[inline(always)]
+fn translate(
+    context: &mut Context<'_>,
+    op: &Op,
+    access: Access,
+    into: &mut Reach,
+    extent: Extent,
+) -> bool {
+    let space = (op.c.0 & 7) as u8;
+    // Addresses with the top bit set are valid nowhere, and would be in the wrong order.
+    let found = if extent.bits & (u64::from(op.d.0) | 1 << 63) == 0 {
+        let ends = (extent.low as u64, extent.high as u64);
+        window(context, space, ends, access)
     } else {
         None
     };
     let Some((bias, stride)) = found else {
-        return lane_by_lane(context, op, at, access, into);
+        return lane_by_lane(context, op, access, into);
     };
-    for (lane, address) in at.iter().enumerate() {
-        into.at[lane] = address.wrapping_add(bias.wrapping_add(lane as u64 * stride));
-    }
-    into.uniform = low == high && stride == 0;
-    true
-}
-
-#[inline(always)]
-fn addresses(context: &Context<'_>, op: &Op) -> [u64; WARP] {
-    let mut at;
-    if op.c.0 & WORD_ADDRESS != 0 {
-        let words = context.words(op.a);
-        let offset = op.imm as u32;
-        at = [0; WARP];
-        for (address, word) in at.iter_mut().zip(words) {
-            *address = u64::from(word.wrapping_add(offset));
+    if stride == 0 {
+        for lane in 0..WARP {
+            into.at[lane] = into.at[lane].wrapping_add(bias);
         }
     } else {
-        // SAFETY: lowering gives the address operand a double register in the bound frame.
-        at = unsafe { *context.slot::<[u64; WARP]>(op.a) };
-        for address in &mut at {
-            *address = address.wrapping_add(op.imm);
+        for lane in 0..WARP {
+            into.at[lane] = into.at[lane].wrapping_add(bias + lane as u64 * stride);
         }
     }
-    at
+    into.uniform = extent.low == extent.high && stride == 0;
+    true
 }
 
 /// What turns addresses `low` to `high` into host addresses, if one thing does: a bias, and a stride by lane.
@@ -206,16 +278,10 @@ const fn rights(kind: AccessKind) -> Rights {
 
 #[cold]
 #[inline(never)]
-fn lane_by_lane(
-    context: &mut Context<'_>,
-    op: &Op,
-    addresses: [u64; WARP],
-    access: Access,
-    into: &mut Reach,
-) -> bool {
+fn lane_by_lane(context: &mut Context<'_>, op: &Op, access: Access, into: &mut Reach) -> bool {
     into.uniform = false;
     for lane in lanes(context.mask) {
-        let address = addresses[lane];
+        let address = into.at[lane];
         let host = if address & u64::from(op.d.0) != 0 {
             Err("not aligned")
         } else {

@@ -92,11 +92,12 @@ impl Barriers {
         let barrier = &mut self.barriers[id as usize];
         let lanes = arrival.lanes.count_ones();
         barrier.arrived[arrival.warp as usize] |= arrival.lanes;
-        barrier.counted += lanes;
+        barrier.counted = barrier.counted.saturating_add(lanes);
         if arrival.waits {
-            barrier.waiting += lanes;
+            barrier.waiting = barrier.waiting.saturating_add(lanes);
         }
-        barrier.truths += (arrival.truths & arrival.lanes).count_ones();
+        let truths = (arrival.truths & arrival.lanes).count_ones();
+        barrier.truths = barrier.truths.saturating_add(truths);
         barrier.expected = arrival.expected;
         self.conclude(id as usize);
     }
@@ -122,7 +123,7 @@ impl Barriers {
                     .filter(|warp| barrier.arrived[*warp] != 0)
                     .map(|warp| (!self.running[warp] & !barrier.arrived[warp]).count_ones())
                     .sum();
-                barrier.counted + absent >= expected
+                barrier.counted.saturating_add(absent) >= expected
             }
         };
         if complete {

@@ -9,7 +9,7 @@
 )]
 
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 
 use super::Context;
 use crate::isa::Isa;
@@ -96,8 +96,8 @@ unsafe fn avx2<B: Body>(context: &mut Context<'_>, op: &Op) -> Step {
 #[inline(always)]
 pub(super) fn closure<F: Copy>() -> F {
     const { assert!(size_of::<F>() == 0, "lane functions capture nothing") };
-    // SAFETY: a value without bytes has nothing to initialize; it was made once where the type was named.
-    unsafe { MaybeUninit::<F>::uninit().assume_init() }
+    // SAFETY: a value without bytes is read from no memory; it was made once where the type was named.
+    unsafe { NonNull::<F>::dangling().read() }
 }
 
 /// Reads the bits of a piece of eight lanes.
@@ -147,6 +147,19 @@ pub(super) unsafe fn broadcast<T: Lane>(context: &Context<'_>, slot: Slot, value
     for piece in 0..WARP / PIECE {
         // SAFETY: by this function's contract.
         unsafe { write(target, piece, context.mask, [value.bits(); PIECE]) };
+    }
+}
+
+/// Writes the active lanes of a register.
+///
+/// # Safety
+/// As [`broadcast`].
+#[inline(always)]
+pub(super) unsafe fn write_all<B: Bits>(context: &Context<'_>, slot: Slot, values: &[B; WARP]) {
+    let target = context.slot::<B>(slot);
+    for piece in 0..WARP / PIECE {
+        // SAFETY: by this function's contract.
+        unsafe { write(target, piece, context.mask, read(values.as_ptr(), piece)) };
     }
 }
 

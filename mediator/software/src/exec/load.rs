@@ -1,4 +1,8 @@
 //! Loads. Guests and other blocks write the same memory meanwhile: every access is volatile, of natural size.
+#![allow(
+    clippy::needless_range_loop,
+    reason = "several arrays are walked at once"
+)]
 
 use std::arch::x86_64::__m128i;
 use std::marker::PhantomData;
@@ -6,7 +10,7 @@ use std::marker::PhantomData;
 use super::Context;
 use super::access::Reach;
 use super::context::AccessKind;
-use super::lanes::{Body, Lane, broadcast, compile};
+use super::lanes::{Body, Lane, broadcast, compile, write_all};
 use crate::isa::Isa;
 use crate::program::{Exec, Op, Step, WARP};
 
@@ -30,13 +34,12 @@ impl<M: Element<R>, R: Lane> Body for Load<M, R> {
         }
         // SAFETY: as above, for all lanes: inactive ones repeat the address of an active one.
         let values = unsafe { gather::<M>(&at) };
-        let target = context.slot::<R::Bits>(op.dst);
-        for (lane, value) in values.into_iter().enumerate() {
-            if context.mask & (1 << lane) != 0 {
-                // SAFETY: `dst` has the class of R, and 32 lanes.
-                unsafe { *target.add(lane) = value.widen().bits() };
-            }
+        let mut bits = [R::Bits::default(); WARP];
+        for lane in 0..WARP {
+            bits[lane] = values[lane].widen().bits();
         }
+        // SAFETY: lowering gives `dst` the class of R.
+        unsafe { write_all(context, op.dst, &bits) };
         Step::Next
     }
 }
@@ -55,9 +58,9 @@ unsafe fn gather<M: Copy + Default>(at: &[u64; WARP]) -> [M; WARP] {
         }
         return values;
     }
-    for (value, address) in values.iter_mut().zip(at) {
+    for lane in 0..WARP {
         // SAFETY: by this function's contract.
-        *value = unsafe { (*address as *const M).read_volatile() };
+        values[lane] = unsafe { (at[lane] as *const M).read_volatile() };
     }
     values
 }
@@ -65,9 +68,14 @@ unsafe fn gather<M: Copy + Default>(at: &[u64; WARP]) -> [M; WARP] {
 /// Whether 32 lanes access one contiguous row that can be moved 16 bytes at a time.
 #[inline(always)]
 pub(super) fn is_row<M>(at: &[u64; WARP]) -> bool {
-    let mut differs = at[0] & 15;
-    for (lane, address) in at.iter().enumerate() {
-        differs |= address ^ at[0].wrapping_add((lane * size_of::<M>()) as u64);
+    // Most accesses that are no rows are found out by their last lane.
+    let last = at[0].wrapping_add(((WARP - 1) * size_of::<M>()) as u64);
+    if at[WARP - 1] != last || at[0] & 15 != 0 {
+        return false;
+    }
+    let mut differs = 0;
+    for lane in 0..WARP {
+        differs |= at[lane] ^ at[0].wrapping_add((lane * size_of::<M>()) as u64);
     }
     differs == 0
 }

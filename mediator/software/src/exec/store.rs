@@ -1,4 +1,8 @@
 //! Stores, volatile like the loads.
+#![allow(
+    clippy::needless_range_loop,
+    reason = "several arrays are walked at once"
+)]
 
 use std::arch::x86_64::__m128i;
 use std::marker::PhantomData;
@@ -25,8 +29,8 @@ impl<R: Lane<Bits = R> + Narrow<M> + Bits, M: Copy + Default + 'static> Body for
         // SAFETY: lowering gives `b` the class of R.
         let values = unsafe { *context.slot::<[R; WARP]>(op.b) };
         let mut cut = [M::default(); WARP];
-        for (cut, value) in cut.iter_mut().zip(values) {
-            *cut = value.narrow();
+        for lane in 0..WARP {
+            cut[lane] = values[lane].narrow();
         }
         let values = cut;
         if context.mask == u32::MAX && is_row::<M>(&reach.at) {

@@ -254,6 +254,9 @@ pub(super) fn mask(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
     let isa = Isa::Baseline;
     let wrap = form.one_of(&["clamp", "wrap"]) == Some("wrap");
     let scalar = form.scalar()?;
+    if scalar != T::B32 {
+        return Err(form.unsupported());
+    }
     let execute = if wrap {
         binary(isa, |a, b| arith::bmsk(a, b, Excess::Wrap))
     } else {
@@ -280,6 +283,9 @@ pub(super) fn extend(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<()
 /// `fns`
 pub(super) fn find_nth(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     let (isa, scalar) = (Isa::Baseline, form.scalar()?);
+    if scalar != T::B32 {
+        return Err(form.unsupported());
+    }
     let execute = ternary(isa, arith::fns);
     cx.simple(&form, [scalar, T::U32, T::U32, T::S32], execute, 0)
 }

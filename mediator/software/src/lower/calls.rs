@@ -3,14 +3,14 @@
 use super::Refusal;
 use super::form::Form;
 use super::frame::{Class, scalar_bytes};
-use super::function::Lowering;
+use super::function::Lowering as Cx;
 use super::scope::Home;
 use super::signature::{Item, Signature};
-use crate::program::{Action, CallSite, FrameBytes, Move, Place};
-use crate::ptx::ast::Operand;
+use crate::program::{Action, CallSite, FrameBytes, Move, Place, Slot};
+use crate::ptx::ast::{Operand, ScalarType};
 
 /// `call`
-pub(super) fn call(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn call(cx: &mut Cx<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     form.flag("uni");
     form.done()?;
     let (results, name, arguments) = parts(&form)?;
@@ -25,7 +25,7 @@ pub(super) fn call(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
     check_counts(cx, name, &signature, results, arguments)?;
     let mut inward = Vec::with_capacity(arguments.len());
     for (operand, item) in arguments.iter().zip(&signature.arguments) {
-        let from = place_of(cx, operand, item)?;
+        let from = place_of(cx, operand, item, Cx::source)?;
         inward.push(Move {
             from,
             to: item.place,
@@ -34,7 +34,7 @@ pub(super) fn call(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
     }
     let mut outward = Vec::with_capacity(results.len());
     for (operand, item) in results.iter().zip(&signature.results) {
-        let to = place_of(cx, operand, item)?;
+        let to = place_of(cx, operand, item, Cx::destination)?;
         outward.push(Move {
             from: item.place,
             to,
@@ -70,7 +70,7 @@ fn parts<'a>(form: &Form<'a>) -> Result<(&'a [Operand], &'a str, &'a [Operand]),
 }
 
 fn check_counts(
-    cx: &Lowering<'_, '_>,
+    cx: &Cx<'_, '_>,
     name: &str,
     signature: &Signature,
     results: &[Operand],
@@ -87,12 +87,24 @@ fn check_counts(
     )))
 }
 
+/// How a register operand is resolved: as a source, or as a destination.
+type Resolve<'k, 'a> = fn(&mut Cx<'k, 'a>, &Operand, ScalarType) -> Result<Slot, Refusal>;
+
 /// Where the caller has an argument, or wants a result.
-fn place_of(cx: &mut Lowering<'_, '_>, operand: &Operand, item: &Item) -> Result<Place, Refusal> {
+fn place_of<'k, 'a>(
+    cx: &mut Cx<'k, 'a>,
+    operand: &Operand,
+    item: &Item,
+    resolve: Resolve<'k, 'a>,
+) -> Result<Place, Refusal> {
     if let Operand::Name(name) = operand
-        && let Some(Home::Local(at)) = cx.scopes.variable(name)
+        && let Some(Home::Local(at, bytes)) = cx.scopes.variable(name)
     {
         return match item.place {
+            _ if bytes < item.bytes => Err(cx.refuse(format!(
+                "`{name}` has {bytes} bytes, but the function's parameter has {}",
+                item.bytes
+            ))),
             Place::Predicate(_) => Err(cx.refuse("a predicate cannot be passed in memory")),
             _ => Ok(Place::Local(at)),
         };
@@ -100,7 +112,7 @@ fn place_of(cx: &mut Lowering<'_, '_>, operand: &Operand, item: &Item) -> Result
     if item.bytes != scalar_bytes(item.scalar) {
         return Err(cx.refuse("an array or structure cannot be passed in a register"));
     }
-    let slot = cx.source(operand, item.scalar)?;
+    let slot = resolve(cx, operand, item.scalar)?;
     Ok(match Class::of(item.scalar) {
         Class::Predicate => Place::Predicate(slot),
         Class::Word | Class::Double => Place::Register(slot),

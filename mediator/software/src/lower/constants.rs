@@ -50,6 +50,8 @@ impl Constants {
                 );
             }
         }
+        // Spare rows, for the same reason as those at the end of a frame.
+        self.rows.extend([Row([0; WARP]); 4]);
         self.rows
     }
 
@@ -98,7 +100,7 @@ mod tests {
         let dynamic = constants.dynamic_shared(-4, Class::Word, 1).unwrap();
         assert_eq!(constants.value(7, Class::Word, 2).unwrap(), word);
         let rows = constants.finish(64);
-        assert_eq!(rows.len(), 4);
+        assert_eq!(rows.len(), 4 + 4);
         assert_eq!(rows[0].0, [7; WARP]);
         assert_eq!(rows[double.offset() / 128].0[..4], [7, 9, 7, 9]);
         assert_eq!(rows[dynamic.offset() / 128].0, [60; WARP]);

@@ -155,13 +155,14 @@ fn add(
 
 /// `bar.red`
 fn reducing_barrier(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
-    let kind = match form.one_of(&["popc", "and", "or"]) {
-        Some("popc") => BarrierKind::Count,
-        Some("and") => BarrierKind::All,
-        Some(_) => BarrierKind::Any,
-        None => return Err(form.unsupported()),
-    };
+    let operation = form.one_of(&["popc", "and", "or"]);
     let scalar = form.scalar()?;
+    let kind = match (operation, scalar) {
+        (Some("popc"), T::U32) => BarrierKind::Count,
+        (Some("and"), T::Pred) => BarrierKind::All,
+        (Some("or"), T::Pred) => BarrierKind::Any,
+        _ => return Err(form.unsupported()),
+    };
     form.done()?;
     let (d, id, count, predicate) = match form.instruction.operands.as_slice() {
         [d, id, predicate] => (d, id, None, predicate),

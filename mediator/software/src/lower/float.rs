@@ -43,12 +43,16 @@ struct Mode {
 }
 
 fn mode(form: &mut Form<'_>) -> Result<Mode, Refusal> {
-    Ok(Mode {
+    let mode = Mode {
         rounding: form.rounding().unwrap_or(Rounding::Nearest),
         ftz: form.flag("ftz"),
         sat: form.flag("sat"),
         scalar: form.scalar()?,
-    })
+    };
+    match mode.scalar {
+        T::F32 | T::F64 => Ok(mode),
+        _ => Err(form.unsupported()),
+    }
 }
 
 /// How an instruction is executed: at once, or, where it is rare, with `.ftz` and the rounding mode apart.

@@ -90,9 +90,10 @@ impl Frame {
         }
     }
 
-    /// Bytes of registers of a warp.
+    /// Bytes of registers of a warp. The spare bytes at the end are a second line of defence: should an operation
+    /// ever be given a register of a smaller class than it works on, it reaches nothing outside its own frame.
     pub(super) fn registers(&self) -> u32 {
-        self.registers
+        self.registers + Class::Quad.row_bytes()
     }
 
     /// Bytes of local memory of a thread, a multiple of 16.

@@ -130,7 +130,8 @@ impl Lowering<'_, '_> {
             StateSpace::Local | StateSpace::Param => {
                 let bytes = variable_bytes(variable)?;
                 let align = variable.align;
-                Home::Local(self.frame.local_memory(bytes, align, variable.line)?)
+                let offset = self.frame.local_memory(bytes, align, variable.line)?;
+                Home::Local(offset, u32::try_from(bytes).unwrap_or(0))
             }
             StateSpace::Global | StateSpace::Const => {
                 let reason = format!(

@@ -120,13 +120,13 @@ impl Lowering<'_, '_> {
     fn variable_address(&mut self, home: Home, offset: i64, named: u8) -> Result<Address, Refusal> {
         let own = match home {
             Home::Shared(_) | Home::DynamicShared => space::SHARED,
-            Home::Local(_) => space::LOCAL,
+            Home::Local(..) => space::LOCAL,
             Home::Parameter(..) => space::PARAMETER,
             Home::Generic(_) => space::GLOBAL,
         };
         let matches = match named {
             space::GENERIC => true,
-            space::PARAMETER => matches!(home, Home::Local(_) | Home::Parameter(..)),
+            space::PARAMETER => matches!(home, Home::Local(..) | Home::Parameter(..)),
             other => other == own,
         };
         if !matches {
@@ -336,6 +336,9 @@ fn shape(form: &mut Form<'_>) -> Result<Shape, Refusal> {
     };
     let scalar = form.scalar()?;
     form.done()?;
+    if scalar == T::Pred {
+        return Err(form.refuse("moves a predicate, which memory cannot hold"));
+    }
     if count as u32 * scalar_bytes(scalar) > 32 {
         return Err(form.refuse("moves more than 32 bytes"));
     }

@@ -65,7 +65,7 @@ impl Refusal {
     }
 }
 
-/// Operations of all kernels of a module, at most.
+/// Operations and constants of all kernels of a module, at most.
 const OPERATIONS_MAX: usize = 1 << 20;
 /// Kernels of a module, at most.
 const KERNELS_MAX: usize = 4096;
@@ -88,7 +88,8 @@ pub(crate) fn lower(
             return Err(Refusal::new(function.line, reason));
         }
         let program = kernel::lower(function, &functions, variables, isa, operations_left)?;
-        operations_left = operations_left.saturating_sub(program.code.len());
+        let taken = program.code.len() + program.constants.len();
+        operations_left = operations_left.saturating_sub(taken);
         programs.push(program);
     }
     Ok(programs)

@@ -15,6 +15,9 @@ pub(super) fn copy(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
     let scalar = form.scalar()?;
     let [d, a] = form.operands()?;
     match (d, a) {
+        (Operand::Vector(_), _) | (_, Operand::Vector(_)) if scalar == T::Pred => {
+            Err(form.unsupported())
+        }
         (Operand::Vector(parts), _) => unpack(cx, &form, scalar, parts, a),
         (_, Operand::Vector(parts)) => pack(cx, &form, scalar, d, parts),
         _ => copy_scalar(cx, scalar, d, a),
@@ -105,7 +108,7 @@ fn pack(
             let join = binary(isa, |low: u32, high: u32| (low & 0xffff) | high << 16);
             cx.compute(join, dst, &sources)
         }
-        (T::B8 | T::B16, _) => {
+        (T::B8 | T::B16, Class::Word | Class::Double) => {
             // Part by part, from the top: shift what there is up, and put the next one below.
             let width = if part == T::B8 { 8 } else { 16 };
             let zero = cx.constant(0, Class::Double)?;

@@ -42,6 +42,9 @@ impl Lowering<'_, '_> {
         scalar: ScalarType,
     ) -> Result<Slot, Refusal> {
         let wanted = Class::of(scalar);
+        if wanted == Class::Quad && !matches!(operand, Operand::Name(_)) {
+            return Err(self.refuse("a 128-bit operand is not a register"));
+        }
         match operand {
             Operand::Immediate(number) => {
                 let bits = number_bits(*number, scalar);
@@ -49,6 +52,9 @@ impl Lowering<'_, '_> {
             }
             Operand::Name(name) => match self.register(name)? {
                 Some(register) => self.expect(register, wanted, name),
+                None if wanted == Class::Quad || wanted == Class::Predicate => {
+                    Err(self.refuse(format!("`{name}` is not a register")))
+                }
                 None => self.named_value(name, 0, wanted),
             },
             Operand::NameOffset { name, offset } => self.named_value(name, *offset, wanted),
@@ -188,7 +194,7 @@ impl Lowering<'_, '_> {
                 constants.dynamic_shared(offset, wanted, self.line)
             }
             Home::Generic(at) => self.constant(at.wrapping_add_signed(offset), wanted),
-            Home::Local(at) => self.local_address(i64::from(at).wrapping_add(offset), wanted),
+            Home::Local(at, _) => self.local_address(i64::from(at).wrapping_add(offset), wanted),
         }
     }
 

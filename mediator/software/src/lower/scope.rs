@@ -25,8 +25,8 @@ pub(super) enum Home {
     Shared(u32),
     /// `.extern .shared`: where dynamic shared memory begins.
     DynamicShared,
-    /// Offset in the local memory of the frame.
-    Local(u32),
+    /// Offset in the local memory of the frame, and size.
+    Local(u32, u32),
     /// Offset and size in the parameter block of the kernel.
     Parameter(u32, u32),
     /// A generic address: `.global` and `.const`.

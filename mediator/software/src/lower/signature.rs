@@ -54,11 +54,12 @@ fn item(parameter: &Parameter, frame: &mut Frame, scopes: &mut Scopes) -> Result
             let bytes = variable_bytes(variable)?;
             let align = variable.align.max(scalar_bytes(variable.scalar));
             let offset = frame.local_memory(bytes, align, variable.line)?;
-            scopes.declare_variable(&variable.name, Home::Local(offset));
+            // Local memory of a frame is limited, so it fits.
+            let bytes = u32::try_from(bytes).unwrap_or(0);
+            scopes.declare_variable(&variable.name, Home::Local(offset, bytes));
             Ok(Item {
                 place: Place::Local(offset),
-                // Local memory of a frame is limited, so it fits.
-                bytes: u32::try_from(bytes).unwrap_or(0),
+                bytes,
                 scalar: variable.scalar,
             })
         }

@@ -44,7 +44,7 @@ pub(super) fn deepest(frames: &[FrameBytes], edges: &[Edge]) -> Option<FrameByte
         deepest = recursive(frames);
     }
     let fits = deepest.0 <= STACK_BYTES_MAX && deepest.1 <= STACK_BYTES_MAX;
-    fits.then(|| FrameBytes {
+    fits.then_some(FrameBytes {
         registers: deepest.0 as u32,
         local: deepest.1 as u32,
     })

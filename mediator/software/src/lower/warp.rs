@@ -2,7 +2,7 @@
 
 use super::Refusal;
 use super::form::Form;
-use super::frame::{Class, scalar_bytes};
+use super::frame::scalar_bytes;
 use super::function::Lowering;
 use crate::exec::shuffle as lanes;
 use crate::program::{Action, Exec, Op, Slot};
@@ -85,14 +85,15 @@ pub(super) fn shuffle(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(
 /// `vote`
 pub(super) fn vote(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     let sync = form.flag("sync");
-    let execute: Exec = match form.one_of(&["all", "any", "uni", "ballot"]) {
-        Some("all") => lanes::vote_all,
-        Some("any") => lanes::vote_any,
-        Some("uni") => lanes::vote_uniform,
-        Some(_) => lanes::ballot,
-        None => return Err(form.unsupported()),
-    };
+    let mode = form.one_of(&["all", "any", "uni", "ballot"]);
     let scalar = form.scalar()?;
+    let execute: Exec = match (mode, scalar) {
+        (Some("all"), T::Pred) => lanes::vote_all,
+        (Some("any"), T::Pred) => lanes::vote_any,
+        (Some("uni"), T::Pred) => lanes::vote_uniform,
+        (Some("ballot"), T::B32) => lanes::ballot,
+        _ => return Err(form.unsupported()),
+    };
     let (operands, members) = members(&form, sync, 2)?;
     let predicate = cx.predicate(&operands[1])?;
     let (action, mask) = cx.across(execute, members)?;
@@ -117,6 +118,9 @@ pub(super) fn match_lanes(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
         lanes::match_any
     };
     let scalar = form.scalar()?;
+    if !matches!(scalar, T::B32 | T::B64) {
+        return Err(form.unsupported());
+    }
     let (operands, members) = members(&form, sync, 2)?;
     let (d, p) = destinations(&operands[0]);
     let a = cx.source(&operands[1], scalar)?;
@@ -137,10 +141,10 @@ pub(super) fn match_lanes(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
 pub(super) fn active_mask(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     let scalar = form.scalar()?;
     let [d] = form.operands()?;
-    let dst = cx.destination(d, scalar)?;
-    if Class::of(scalar) != Class::Word {
+    if scalar != T::B32 {
         return Err(form.unsupported());
     }
+    let dst = cx.destination(d, scalar)?;
     cx.compute(lanes::active_mask, dst, &[])
 }
 
