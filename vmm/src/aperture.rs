@@ -25,18 +25,22 @@ use crate::hypervisor::MemorySlots;
 mod access;
 mod extents;
 mod fault;
+mod lease;
 mod prefault;
 mod slots;
 
 pub use fault::{EmulationRetry, FaultError, FaultOutcome, Processor};
+pub use lease::{Lease, Leased};
 pub use slots::{CHUNK_BYTES, chunk_bytes};
 
 use extents::Extents;
 use slots::ChunkSlots;
 
-/// Most placements at a time. Each splits the window's address range, and a process may have 65,530 such pieces
-/// (`vm.max_map_count`): one guest must not use up those of all.
+/// Most placements at a time.
 pub const PLACEMENTS_MAX: usize = 8192;
+/// Most placements of all guests of a process. Each is a piece of the window's address range, and so is the hole
+/// behind it; a process may have 65,530 pieces (`vm.max_map_count`), and needs some for other things.
+const PLACEMENTS_OF_ALL_MAX: usize = 24_576;
 
 /// A placement, by its offset.
 struct Placement {
@@ -44,6 +48,8 @@ struct Placement {
     memory_offset: u64,
     bytes: u64,
     access: Access,
+    /// For those who use the memory by another mapping on the guest's behalf, with the rights it has now.
+    lease: Lease,
     /// What was taken from the free ranges for it: more than `bytes` if 2 MiB pages ask for a phase.
     taken: Range<u64>,
 }
@@ -64,6 +70,7 @@ pub struct Aperture {
     state: Mutex<State>,
     resumed: Condvar,
     prefault: prefault::Prefault,
+    placements_max: usize,
 }
 
 impl Aperture {
@@ -84,7 +91,16 @@ impl Aperture {
             window,
             resumed: Condvar::new(),
             prefault: prefault::Prefault::default(),
+            placements_max: PLACEMENTS_MAX,
         })
+    }
+
+    /// Leaves each of `guests` guests of this process its part of what the process can place.
+    #[must_use]
+    pub fn shared_among(mut self, guests: u32) -> Self {
+        let part = PLACEMENTS_OF_ALL_MAX / guests.max(1) as usize;
+        self.placements_max = PLACEMENTS_MAX.min(part);
+        self
     }
 
     /// Size in bytes.
@@ -118,12 +134,16 @@ impl Aperture {
     ) -> Result<u64, PlaceError> {
         check_pages(memory_offset, bytes, memory.bytes())?;
         let mut state = self.state();
+        if state.placements.len() >= self.placements_max {
+            return Err(PlaceError::Full { bytes });
+        }
         let (taken, offset) = state.room(memory_offset, bytes)?;
         let placement = Placement {
             memory: Arc::clone(memory),
             memory_offset,
             bytes,
             access,
+            lease: Lease::default(),
             taken: taken.clone(),
         };
         // The slot comes first: it disturbs nobody, and an empty one is only a hole.
@@ -152,6 +172,7 @@ impl Aperture {
             .placements
             .get_mut(&offset)
             .ok_or(PlaceError::Absent { offset })?;
+        std::mem::take(&mut placement.lease).end();
         placement.access = access;
         self.show(offset, placement)
             .inspect_err(|_| placement.access = Access::None)
@@ -168,6 +189,7 @@ impl Aperture {
             .get(&offset)
             .ok_or(PlaceError::Absent { offset })?;
         let (bytes, taken) = (placement.bytes, placement.taken.clone());
+        placement.lease.end();
         // KVM drops its mappings of the range (MMU notifier) before the call returns.
         self.window
             .clear(offset, bytes)
@@ -178,13 +200,16 @@ impl Aperture {
         Ok(())
     }
 
-    /// The memory object behind `[offset, offset + bytes)` of the aperture, the offset in it, and the rights the guest
-    /// has there. `None` if that is not all within one placement.
-    pub fn object(&self, offset: u64, bytes: u64) -> Option<(Arc<SharedMemory>, u64, Access)> {
+    /// What is behind `[offset, offset + bytes)` of the aperture. `None` if that is not all within one placement.
+    pub fn object(&self, offset: u64, bytes: u64) -> Option<Leased> {
         let state = self.state();
         let (start, placement) = state.find(offset, bytes)?;
-        let within = placement.memory_offset + (offset - start);
-        Some((Arc::clone(&placement.memory), within, placement.access))
+        Some(Leased {
+            memory: Arc::clone(&placement.memory),
+            offset: placement.memory_offset + (offset - start),
+            access: placement.access,
+            lease: placement.lease.clone(),
+        })
     }
 
     /// Number of placements.
@@ -226,17 +251,16 @@ impl Aperture {
 impl State {
     /// Takes room for a placement: the range taken, and the offset in it at which 2 MiB pages stay such.
     fn room(&mut self, memory_offset: u64, bytes: u64) -> Result<(Range<u64>, u64), PlaceError> {
-        let full = PlaceError::Full { bytes };
-        if self.placements.len() >= PLACEMENTS_MAX {
-            return Err(full);
-        }
         let phase = if bytes >= LARGE_PAGE_BYTES {
             memory_offset % LARGE_PAGE_BYTES
         } else {
             0
         };
         let total = bytes + phase;
-        let start = self.extents.allocate(total).ok_or(full)?;
+        let start = self
+            .extents
+            .allocate(total)
+            .ok_or(PlaceError::Full { bytes })?;
         Ok((start..start + total, start + phase))
     }
 

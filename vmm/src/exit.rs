@@ -144,19 +144,18 @@ fn count(counters: &ExitCounters, reason: &'static str, hit: Hit) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aperture::Leased;
     use crate::bus::{BusDevice, Refusal, Response, StrayCounters};
     use crate::counters;
     use crate::harness::{MappedMemory, PhaseRecorder};
     use crate::memory::GuestRam;
     use crate::statistics::VmStatistics;
-    use causeway_memory::SharedMemory;
-    use causeway_protocol::Access;
     use std::sync::Mutex;
 
     struct Nothing;
 
     impl MappedMemory for Nothing {
-        fn object(&self, _: u64, _: u64) -> Option<(Arc<SharedMemory>, u64, Access)> {
+        fn object(&self, _: u64, _: u64) -> Option<Leased> {
             None
         }
     }

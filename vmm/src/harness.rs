@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use causeway_mediator::host::RamError;
-use causeway_memory::SharedMemory;
 use causeway_protocol::Access;
 use causeway_protocol::harness as wire;
 use causeway_protocol::harness::{RecordHeader, RecordKind};
 use serde::Serialize;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::aperture::{Lease, Leased};
 use crate::memory::GuestRam;
 
 mod baseline;
@@ -114,8 +114,8 @@ pub enum RecordError {
 
 /// Finds the memory object behind guest-physical addresses outside RAM: the aperture, seen from the harness.
 pub trait MappedMemory: Send + Sync {
-    /// Object, offset in it, and rights, if all of the range is in one mapping.
-    fn object(&self, address: u64, bytes: u64) -> Option<(Arc<SharedMemory>, u64, Access)>;
+    /// What is behind the range, if all of it is in one mapping.
+    fn object(&self, address: u64, bytes: u64) -> Option<Leased>;
 }
 
 /// The test bench of one VM.
@@ -281,15 +281,19 @@ impl Harness {
     fn measure(&self, address: u64, mut request: wire::Baseline) -> Result<(), RecordError> {
         let work = baseline::Work::new(&request)?;
         let memory = self.find(request.address, request.bytes);
-        let elapsed = memory
-            .and_then(|(object, offset, access)| work.run(&object, offset, access, &self.stop));
+        let elapsed = memory.and_then(|memory| work.run(&memory, &self.stop));
         request.ticks = elapsed.map_or(0, |time| ticks(time, self.tsc_khz));
         Ok(self.ram.write(address, request.as_bytes())?)
     }
 
-    fn find(&self, address: u64, bytes: u64) -> Option<(Arc<SharedMemory>, u64, Access)> {
+    fn find(&self, address: u64, bytes: u64) -> Option<Leased> {
         match self.ram.object(address, bytes) {
-            Ok((object, offset)) => Some((object, offset, Access::ReadWrite)),
+            Ok((memory, offset)) => Some(Leased {
+                memory,
+                offset,
+                access: Access::ReadWrite,
+                lease: Lease::default(),
+            }),
             Err(_) => self.mapped.object(address, bytes),
         }
     }

@@ -176,17 +176,81 @@ fn placements_are_bounded_in_number() {
 }
 
 #[test]
+fn no_number_of_guests_uses_up_the_mappings_of_the_process() {
+    const GUESTS: u32 = 9;
+    let page = memory(PAGE_BYTES);
+    let apertures: Vec<_> = (0..GUESTS)
+        .map(|_| aperture(GIB).0.shared_among(GUESTS))
+        .collect();
+    for aperture in &apertures {
+        let refusal = loop {
+            match aperture.place(&page, 0, PAGE_BYTES, Access::Read) {
+                Ok(_) => {}
+                Err(e) => break e,
+            }
+        };
+        // Not that of the kernel, which every other mapping would get then too.
+        assert!(matches!(refusal, PlaceError::Full { .. }), "{refusal:?}");
+        assert!(aperture.placements() > 1024);
+    }
+}
+
+#[test]
 fn the_object_behind_an_address_is_found() {
     let (aperture, _) = aperture(GIB);
     let memory = memory(4 * PAGE_BYTES);
     let at = aperture
         .place(&memory, PAGE_BYTES, 2 * PAGE_BYTES, Access::Read)
         .unwrap();
-    let (object, offset, access) = aperture.object(at + 64, 128).unwrap();
-    assert!(Arc::ptr_eq(&object, &memory));
-    assert_eq!((offset, access), (PAGE_BYTES + 64, Access::Read));
+    let found = aperture.object(at + 64, 128).unwrap();
+    assert!(Arc::ptr_eq(&found.memory, &memory));
+    assert_eq!(
+        (found.offset, found.access),
+        (PAGE_BYTES + 64, Access::Read)
+    );
     assert!(aperture.object(at, 3 * PAGE_BYTES).is_none());
     assert!(aperture.object(at, u64::MAX).is_none());
+}
+
+#[test]
+fn a_lease_ends_with_the_rights_it_was_given_for() {
+    let (aperture, _) = aperture(GIB);
+    let at = aperture
+        .place(&memory(PAGE_BYTES), 0, PAGE_BYTES, Access::ReadWrite)
+        .unwrap();
+    let lease = |offset| aperture.object(offset, 8).unwrap().lease;
+    let first = lease(at);
+    assert_eq!(first.during(|| 1), Some(1));
+    aperture.set_access(at, Access::Read).unwrap();
+    assert_eq!(first.during(|| 1), None);
+    let second = lease(at);
+    assert_eq!(second.during(|| 2), Some(2));
+    aperture.remove(at).unwrap();
+    assert_eq!(second.during(|| 2), None);
+}
+
+#[test]
+fn removal_waits_for_a_use_under_way() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let (aperture, _) = aperture(GIB);
+    let at = aperture
+        .place(&memory(PAGE_BYTES), 0, PAGE_BYTES, Access::ReadWrite)
+        .unwrap();
+    let lease = aperture.object(at, 8).unwrap().lease;
+    let (in_use, begun) = (AtomicBool::new(false), std::sync::Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            lease.during(|| {
+                in_use.store(true, Ordering::SeqCst);
+                begun.wait();
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                in_use.store(false, Ordering::SeqCst);
+            })
+        });
+        begun.wait();
+        aperture.remove(at).unwrap();
+        assert!(!in_use.load(Ordering::SeqCst));
+    });
 }
 
 /// What a made-up `KVM_RUN` does next.

@@ -1,7 +1,8 @@
 //! Baseline measurements: the loops that a guest times on its memory, run by a host thread on the same memory.
 //!
 //! The memory is mapped once more, for the thread alone, and held while the loop runs: nothing that the
-//! guest or another session does meanwhile can take it from under the loop.
+//! guest or another session does meanwhile can take it from under the loop. But the loop ends when the guest's
+//! mapping does: it must not go on storing to memory that was revoked, nor keep what was freed.
 #![allow(unsafe_code)] // Runs assembly loops over a mapping.
 
 use std::sync::atomic::AtomicBool;
@@ -13,13 +14,16 @@ use causeway_protocol::Access;
 use causeway_protocol::harness::{Baseline, Loop, RecordKind};
 
 use super::{RecordError, field, stopped};
+use crate::aperture::{Lease, Leased};
 
 /// Largest measurement: bytes times passes. At 1 GB/s it takes a minute.
 const WORK_BYTES_MAX: u64 = 64 << 30;
-/// Bytes that one call of a loop goes over, roughly, before it is seen whether to stop.
-const CALL_BYTES: u64 = 512 << 20;
+/// Most bytes that one call of a loop goes over before it is seen whether to stop: what a revocation or the end
+/// of the VM may have to wait for.
+const CALL_BYTES: u64 = 16 << 20;
 /// Bytes that one turn of a loop takes.
 const TURN_BYTES: u64 = (loops::WORDS_PER_TURN * size_of::<u64>()) as u64;
+const _: () = assert!(CALL_BYTES.is_multiple_of(TURN_BYTES));
 
 /// A measurement whose figures are within bounds.
 #[derive(Debug)]
@@ -57,26 +61,20 @@ impl Work {
     }
 
     /// Runs the loop on a thread of its own and gives the time it took. `None` if the memory cannot be mapped
-    /// with the rights the guest has there, or `stop` was set.
-    pub fn run(
-        &self,
-        memory: &SharedMemory,
-        offset: u64,
-        access: Access,
-        stop: &AtomicBool,
-    ) -> Option<Duration> {
+    /// with the rights the guest has there, these ended meanwhile, or `stop` was set.
+    pub fn run(&self, memory: &Leased, stop: &AtomicBool) -> Option<Duration> {
         let wanted = match self.kind {
             Loop::Store => Access::ReadWrite,
             Loop::Load => Access::Read,
         };
-        if !access.allows(wanted) {
+        if !memory.access.allows(wanted) {
             return None;
         }
-        let range = Range::map(memory, offset, self.bytes, wanted)
+        let range = Range::map(&memory.memory, memory.offset, self.bytes, wanted)
             .inspect_err(|e| log::debug!("no baseline: {e}"))
             .ok()?;
         std::thread::scope(|scope| {
-            let measure = || self.measure(&range, stop);
+            let measure = || self.measure(&range, &memory.lease, stop);
             let thread = std::thread::Builder::new().name("baseline".to_owned());
             match thread.spawn_scoped(scope, measure) {
                 Ok(thread) => thread.join().ok().flatten(),
@@ -88,29 +86,34 @@ impl Work {
         })
     }
 
-    fn measure(&self, range: &Range, stop: &AtomicBool) -> Option<Duration> {
+    fn measure(&self, range: &Range, lease: &Lease, stop: &AtomicBool) -> Option<Duration> {
         let at_once = u32::try_from(CALL_BYTES / self.bytes)
             .unwrap_or(u32::MAX)
             .max(1);
         let mut left = self.passes;
         let begin = Instant::now();
         while left != 0 {
-            if stopped(stop) {
-                return None;
-            }
             let passes = left.min(at_once);
-            self.call(range, passes);
+            for from in (0..self.bytes).step_by(CALL_BYTES as usize) {
+                if stopped(stop) {
+                    return None;
+                }
+                let bytes = CALL_BYTES.min(self.bytes - from);
+                lease.during(|| self.call(range, from, bytes, passes))?;
+            }
             left -= passes;
         }
         Some(begin.elapsed())
     }
 
-    fn call(&self, range: &Range, passes: u32) {
-        let base = range.base().cast::<u64>();
-        let words = (self.bytes / 8) as usize;
-        // SAFETY: the range is mapped as long as `range` lives, with the rights the loop needs; its size is a
-        // whole number of turns and its start 64-byte aligned (both checked in `new`). No references to it exist.
+    /// Goes over `[from, from + bytes)` of the range, which lies within its `self.bytes`.
+    fn call(&self, range: &Range, from: u64, bytes: u64, passes: u32) {
+        let words = (bytes / 8) as usize;
+        // SAFETY: the range is mapped as long as `range` lives, with the rights the loop needs; its size and
+        // [`CALL_BYTES`] are whole numbers of turns and its start is 64-byte aligned (checked in `new`), hence so are
+        // `bytes` and `from`. No references to it exist.
         unsafe {
+            let base = range.base().add(from as usize).cast::<u64>();
             match self.kind {
                 Loop::Store => loops::store(base, words, passes),
                 Loop::Load => {
@@ -151,8 +154,21 @@ impl Range {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aperture::Aperture;
+    use crate::hypervisor::fake::Fake;
     use causeway_memory::PageSize;
     use causeway_protocol::harness::RecordHeader;
+    use std::sync::Arc;
+
+    fn memory(bytes: u64, offset: u64, access: Access) -> Leased {
+        let memory = SharedMemory::new("test", bytes, PageSize::Small).unwrap();
+        Leased {
+            memory: Arc::new(memory),
+            offset,
+            access,
+            lease: Lease::default(),
+        }
+    }
 
     fn request(kind: u32, bytes: u64, passes: u32) -> Baseline {
         Baseline {
@@ -186,12 +202,11 @@ mod tests {
 
     #[test]
     fn loops_touch_their_range_and_nothing_else() {
-        let memory = SharedMemory::new("test", 8192, PageSize::Small).unwrap();
+        let leased = memory(8192, 64, Access::ReadWrite);
+        let memory = &leased.memory;
         let run = AtomicBool::new(false);
         let store = Work::new(&request(1, 4096, 3)).unwrap();
-        store
-            .run(&memory, 64, Access::ReadWrite, &run)
-            .expect("memory is mapped");
+        store.run(&leased, &run).expect("memory is mapped");
         let own = memory.map(0, 8192, Access::Read).unwrap();
         let word = |offset| own.load_u64(offset, std::sync::atomic::Ordering::Relaxed);
         assert_eq!(word(56), Ok(0));
@@ -202,17 +217,55 @@ mod tests {
 
     #[test]
     fn rights_and_the_end_are_respected() {
-        let memory = SharedMemory::new("test", 4096, PageSize::Small).unwrap();
         let (run, end) = (AtomicBool::new(false), AtomicBool::new(true));
         let (store, load) = (request(1, 4096, 1), request(2, 4096, 1));
         let (store, load) = (Work::new(&store).unwrap(), Work::new(&load).unwrap());
-        assert!(store.run(&memory, 0, Access::Read, &run).is_none());
-        assert!(load.run(&memory, 0, Access::Read, &run).is_some());
-        assert!(load.run(&memory, 0, Access::None, &run).is_none());
-        assert!(load.run(&memory, 0, Access::Read, &end).is_none());
-        assert!(
-            load.run(&memory, 64, Access::Read, &run).is_none(),
-            "too short"
-        );
+        let memory = |offset, access| memory(4096, offset, access);
+        assert!(store.run(&memory(0, Access::Read), &run).is_none());
+        assert!(load.run(&memory(0, Access::Read), &run).is_some());
+        assert!(load.run(&memory(0, Access::None), &run).is_none());
+        assert!(load.run(&memory(0, Access::Read), &end).is_none());
+        let short = memory(64, Access::Read);
+        assert!(load.run(&short, &run).is_none(), "too short");
+    }
+
+    #[test]
+    fn ranges_longer_than_a_call_are_gone_over_whole() {
+        let bytes = CALL_BYTES + 4096;
+        let memory = memory(bytes, 0, Access::ReadWrite);
+        let store = Work::new(&request(1, bytes, 1)).unwrap();
+        store.run(&memory, &AtomicBool::new(false)).unwrap();
+        let own = memory.memory.map(0, bytes, Access::Read).unwrap();
+        for offset in [0, CALL_BYTES - 8, CALL_BYTES, bytes - 8] {
+            let word = own.load_u64(offset, std::sync::atomic::Ordering::Relaxed);
+            assert_ne!(word, Ok(0), "{offset:#x}");
+        }
+    }
+
+    #[test]
+    fn a_loop_ends_when_the_memory_is_taken_from_the_guest() {
+        use std::sync::atomic::Ordering::Relaxed;
+        let memory_object = memory(64 << 20, 0, Access::ReadWrite).memory;
+        let aperture = Aperture::new(1 << 30, Arc::new(Fake::default())).unwrap();
+        let at = aperture
+            .place(&memory_object, 0, 64 << 20, Access::ReadWrite)
+            .unwrap();
+        let leased = aperture.object(at, 64 << 20).unwrap();
+        let own = memory_object.map(0, 64 << 20, Access::ReadWrite).unwrap();
+        let last = (64 << 20) - 8;
+        let run = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // Minutes of work, were it not taken away.
+            let store = Work::new(&request(1, 64 << 20, 1024)).unwrap();
+            let (leased, run) = (&leased, &run);
+            let loop_ = scope.spawn(move || store.run(leased, run));
+            while own.load_u64(last, Relaxed) == Ok(0) {
+                std::thread::yield_now();
+            }
+            aperture.remove(at).unwrap();
+            own.store_u64(last, u64::MAX, Relaxed).unwrap();
+            assert!(loop_.join().unwrap().is_none());
+            assert_eq!(own.load_u64(last, Relaxed), Ok(u64::MAX));
+        });
     }
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 struct Nothing;
 
 impl MappedMemory for Nothing {
-    fn object(&self, _: u64, _: u64) -> Option<(Arc<SharedMemory>, u64, Access)> {
+    fn object(&self, _: u64, _: u64) -> Option<Leased> {
         None
     }
 }

@@ -45,7 +45,7 @@ impl Board {
         let layout = Layout::new(bits, ram_end, config.aperture_bytes)?;
         let strays = Arc::new(StrayCounters::default());
         let mmio = Arc::new(mmio_bus(ram, &strays)?);
-        let host = guest_host(processors, &layout)?;
+        let host = guest_host(processors, &layout, config.vms)?;
         let session = mediator.open(host.clone(), quota, &config.name);
         let function = Function::new(
             &layout,
@@ -68,11 +68,16 @@ impl Board {
     }
 }
 
-fn guest_host(processors: &Processors, layout: &Layout) -> Result<Arc<GuestHost>, VmError> {
+fn guest_host(
+    processors: &Processors,
+    layout: &Layout,
+    vms: u32,
+) -> Result<Arc<GuestHost>, VmError> {
     let bytes = layout.aperture_bytes;
     let hypervisor = Arc::new(processors.hypervisor.clone());
     let aperture = Aperture::new(bytes, hypervisor.clone())
-        .map_err(|source| VmError::Aperture { bytes, source })?;
+        .map_err(|source| VmError::Aperture { bytes, source })?
+        .shared_among(vms);
     let doorbells = Doorbells::new(hypervisor);
     let ram = Arc::clone(&processors.ram);
     Ok(Arc::new(GuestHost::new(

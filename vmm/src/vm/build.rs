@@ -6,14 +6,13 @@ use std::sync::atomic::AtomicBool;
 
 use causeway_mediator::host::RamError;
 use causeway_mediator::{Mediator, Quota};
-use causeway_memory::{MemoryError, SharedMemory};
-use causeway_protocol::Access;
+use causeway_memory::MemoryError;
 use kvm_ioctls::Kvm;
 
 use super::board::Board;
 use super::processors::Processors;
 use super::{ConfigError, Vm, VmConfig};
-use crate::aperture::Aperture;
+use crate::aperture::{Aperture, Leased};
 use crate::bus::BusError;
 use crate::console::LineSink;
 use crate::counters::ExitCounters;
@@ -162,7 +161,7 @@ fn assemble(
 struct ApertureMemory(Arc<Aperture>);
 
 impl MappedMemory for ApertureMemory {
-    fn object(&self, address: u64, bytes: u64) -> Option<(Arc<SharedMemory>, u64, Access)> {
+    fn object(&self, address: u64, bytes: u64) -> Option<Leased> {
         let offset = address.checked_sub(self.0.base()?)?;
         self.0.object(offset, bytes)
     }
