@@ -39,6 +39,8 @@ pub(crate) struct Inner {
     pub doorbells: Arc<Doorbells>,
     /// Set for good once the VMM wants its vCPU threads back.
     pub interrupted: AtomicBool,
+    /// Set for good once no message is to be executed any more.
+    halted: AtomicBool,
     pub weak: Weak<Inner>,
     state: Mutex<State>,
 }
@@ -63,6 +65,7 @@ impl Session {
             doorbells: Doorbells::new(Arc::clone(&host)),
             host,
             interrupted: AtomicBool::new(false),
+            halted: AtomicBool::new(false),
             weak: Weak::clone(weak),
             state: Mutex::new(State::new(Life::new(Arc::clone(&signal)))),
             signal,
@@ -104,6 +107,13 @@ impl Session {
     pub fn interrupt(&self) {
         self.inner.interrupted.store(true, Ordering::SeqCst);
         self.inner.signal.notify();
+    }
+
+    /// Has batches end with the message they are at, as the guest is not there to read the replies: one batch can
+    /// hold minutes of work. What follows has the status `NotRun`. Interrupts waits too.
+    pub fn halt(&self) {
+        self.inner.halted.store(true, Ordering::SeqCst);
+        self.interrupt();
     }
 
     /// Ends the session for good, as dropping it does: consumers are stopped and joined, doorbells and
@@ -165,6 +175,9 @@ impl Inner {
                 break;
             };
             let framed = decode::framed_bytes(rest);
+            if self.halted.load(Ordering::SeqCst) {
+                failed.get_or_insert(index);
+            }
             if let Some(first) = failed {
                 decode::write_status(rest, Status::NotRun, first);
             } else {

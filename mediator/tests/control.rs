@@ -582,3 +582,17 @@ fn wait_times_out_is_interrupted_and_sees_plain_stores() {
     );
     assert_eq!(guest.wait(space, va, 6, long), Ok(()));
 }
+
+#[test]
+fn a_halted_session_executes_no_message_any_more() {
+    let rig = Rig::new();
+    rig.guest.session.halt();
+    let mut batch = Batch::new();
+    batch.push(Opcode::CreateSpace, &Empty {});
+    batch.push(Opcode::CreateSpace, &Empty {});
+    assert_eq!(batch.run(&rig.guest.session), Status::Ok);
+    for message in 0..2 {
+        assert_eq!(batch.outcome(message), (Some(Status::NotRun), 0));
+    }
+    assert_eq!(rig.backend.live().spaces, 0);
+}

@@ -103,7 +103,7 @@ impl Vm {
     /// Asks all virtual CPUs to leave their loops, whatever they are doing, and returns at once.
     pub(crate) fn stop(&self) {
         self.life().request_stop();
-        self.session.interrupt();
+        self.session.halt();
         self.post.interrupt();
         self.threads.iter().for_each(kick::kick);
     }
