@@ -3,7 +3,7 @@
 use super::Refusal;
 use super::form::Form;
 use super::function::Lowering;
-use super::{float, half, integer};
+use super::{extreme, float, half, integer};
 use crate::program::{Action, Exec, Op};
 use crate::ptx::ast::ScalarType;
 
@@ -82,7 +82,7 @@ by_family! {
     /// `abs`, `neg`
     sign: integer::sign, float::sign, half::sign;
     /// `min`, `max`
-    extreme: integer::extreme, float::extreme, half::binary_operation;
+    extreme: integer::extreme, extreme::extreme, half::binary_operation;
 }
 
 fn unsupported(_cx: &mut Lowering<'_, '_>, form: Form<'_>) -> Result<(), Refusal> {

@@ -1,10 +1,10 @@
 //! `atom` and `red` (PTX ISA, "Parallel Synchronization and Communication Instructions").
 
 use super::Refusal;
+use super::addresses::{Address, is_hint, space_of};
 use super::form::Form;
 use super::frame::Class;
 use super::function::Lowering;
-use super::memory::{Address, is_hint, space_of};
 use crate::arith::float16::{Half, pair2};
 use crate::exec::access::{address_kind, space};
 use crate::exec::atomic as lanes;

@@ -1,10 +1,10 @@
 //! `cp.async`: copies from global to shared memory. They are done at once, so that waiting for them is nothing.
 
 use super::Refusal;
+use super::addresses::is_hint;
 use super::form::Form;
 use super::frame::Class;
 use super::function::Lowering;
-use super::memory::is_hint;
 use crate::exec::access::space;
 use crate::exec::{compare, select};
 use crate::program::{Action, Op};
@@ -50,8 +50,8 @@ pub(super) fn asynchronous(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Res
 /// With a source size: bytes beyond it are not loaded, and stored as zero.
 fn padded(
     cx: &mut Lowering<'_, '_>,
-    to: super::memory::Address,
-    from: super::memory::Address,
+    to: super::addresses::Address,
+    from: super::addresses::Address,
     bytes: u32,
     given: &Operand,
 ) -> Result<(), Refusal> {

@@ -26,7 +26,7 @@ macro_rules! flushing {
 
 /// `value`, or zero of its sign if it is subnormal and `FTZ` says so.
 #[inline(always)]
-fn flush<const FTZ: bool>(value: f32) -> f32 {
+pub(super) fn flush<const FTZ: bool>(value: f32) -> f32 {
     if FTZ && value.abs() < f32::MIN_POSITIVE {
         0.0_f32.copysign(value)
     } else {
@@ -34,15 +34,16 @@ fn flush<const FTZ: bool>(value: f32) -> f32 {
     }
 }
 
-/// Modifiers that most of these instructions have.
-struct Mode {
+/// Modifiers that most of these instructions have: what `.rn`, `.ftz` and the like ask for.
+pub(super) struct Mode {
     rounding: Rounding,
-    ftz: bool,
+    pub(super) ftz: bool,
     sat: bool,
-    scalar: ScalarType,
+    pub(super) scalar: ScalarType,
 }
 
-fn mode(form: &mut Form<'_>) -> Result<Mode, Refusal> {
+/// Takes the modifiers; refuses types that are not `.f32` or `.f64`.
+pub(super) fn mode(form: &mut Form<'_>) -> Result<Mode, Refusal> {
     let mode = Mode {
         rounding: form.rounding().unwrap_or(Rounding::Nearest),
         ftz: form.flag("ftz"),
@@ -56,7 +57,7 @@ fn mode(form: &mut Form<'_>) -> Result<Mode, Refusal> {
 }
 
 /// How an instruction is executed: at once, or, where it is rare, with `.ftz` and the rounding mode apart.
-enum Way {
+pub(super) enum Way {
     /// One operation that does all that the mode asks for, but `.sat`.
     Whole(Exec),
     /// A lane function that takes the rounding mode as its immediate; flushing is done around it.
@@ -65,7 +66,7 @@ enum Way {
 
 impl Lowering<'_, '_> {
     /// An instruction whose operands are all of one type.
-    fn float<const N: usize>(
+    pub(super) fn float<const N: usize>(
         &mut self,
         form: &Form<'_>,
         mode: &Mode,
@@ -345,60 +346,6 @@ pub(super) fn sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
         _ => unary(isa, |a: f64| -a),
     };
     cx.float::<2>(&form, &mode, Way::Whole(execute))
-}
-
-/// `min`, `max`, of two or three operands
-pub(super) fn extreme(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
-    let (nan, xorsign) = (form.flag("NaN"), form.flag("xorsign"));
-    if xorsign && !form.flag("abs") {
-        return Err(form.unsupported());
-    }
-    let mode = mode(&mut form)?;
-    let min = form.instruction.opcode == "min";
-    let isa = cx.kernel.isa;
-    let execute = match mode.scalar {
-        T::F32 if xorsign => extreme_xorsign(min, nan),
-        T::F32 => flushing!(mode.ftz, |FTZ| extreme_f32::<FTZ>(isa, min, nan)),
-        _ if nan || xorsign || mode.ftz => return Err(form.unsupported()),
-        _ if min => binary(isa, extremes::min_f64),
-        _ => binary(isa, extremes::max_f64),
-    };
-    if form.instruction.operands.len() != 4 {
-        return cx.float::<3>(&form, &mode, Way::Whole(execute));
-    }
-    let [d, a, b, c] = form.operands()?;
-    let (a, b) = (cx.source(a, mode.scalar)?, cx.source(b, mode.scalar)?);
-    let c = cx.source(c, mode.scalar)?;
-    let middle = cx.scratch(Class::of(mode.scalar))?;
-    cx.compute(execute, middle, &[a, b])?;
-    let dst = cx.destination(d, mode.scalar)?;
-    cx.compute(execute, dst, &[middle, c])
-}
-
-fn extreme_f32<const FTZ: bool>(isa: Isa, min: bool, nan: bool) -> Exec {
-    match (min, nan) {
-        (true, false) => binary(isa, |a: f32, b: f32| {
-            extremes::min_f32(flush::<FTZ>(a), flush::<FTZ>(b))
-        }),
-        (false, false) => binary(isa, |a: f32, b: f32| {
-            extremes::max_f32(flush::<FTZ>(a), flush::<FTZ>(b))
-        }),
-        (true, true) => binary(isa, |a: f32, b: f32| {
-            extremes::min_nan_f32(flush::<FTZ>(a), flush::<FTZ>(b))
-        }),
-        (false, true) => binary(isa, |a: f32, b: f32| {
-            extremes::max_nan_f32(flush::<FTZ>(a), flush::<FTZ>(b))
-        }),
-    }
-}
-
-fn extreme_xorsign(min: bool, nan: bool) -> Exec {
-    match (min, nan) {
-        (true, false) => binary(Isa::Baseline, |a, b| extremes::min_xorsign_f32(a, b, false)),
-        (false, false) => binary(Isa::Baseline, |a, b| extremes::max_xorsign_f32(a, b, false)),
-        (true, true) => binary(Isa::Baseline, |a, b| extremes::min_xorsign_f32(a, b, true)),
-        (false, true) => binary(Isa::Baseline, |a, b| extremes::max_xorsign_f32(a, b, true)),
-    }
 }
 
 /// `copysign`

@@ -1,10 +1,10 @@
 //! The body of a function: statements, blocks, labels.
 
 use super::Refusal;
+use super::addresses::Address;
 use super::dispatch;
 use super::frame::{Class, Frame};
 use super::kernel::Kernel;
-use super::memory::Address;
 use super::scope::{Home, Scopes};
 use super::signature;
 use super::variables::variable_bytes;

@@ -9,6 +9,7 @@
     reason = "lane functions reinterpret bits on purpose"
 )]
 
+mod addresses;
 mod arithmetic;
 mod atomics;
 mod bits;
@@ -17,8 +18,12 @@ mod compare;
 mod constants;
 mod control;
 mod convert;
+mod convert_float;
+mod convert_integer;
 mod copies;
 mod dispatch;
+mod element;
+mod extreme;
 mod float;
 mod form;
 mod frame;

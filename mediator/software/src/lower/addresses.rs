@@ -1,0 +1,238 @@
+//! Address operands, and the accesses to one element that they make possible.
+
+use super::Refusal;
+use super::element::{load_function, parameter_function, store_function};
+use super::form::Form;
+use super::frame::{Class, scalar_bytes};
+use super::function::Lowering;
+use super::scope::Home;
+use crate::exec::access::{address_kind, space};
+use crate::program::{Action, Op, Slot};
+use crate::ptx::ast::{Operand, ScalarType};
+
+/// An address operand, resolved.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Address {
+    /// A kernel parameter at a constant offset.
+    Parameter(u32),
+    /// An address in a register, plus an offset.
+    Memory {
+        /// As [`space`] numbers them.
+        space: u8,
+        /// The register.
+        slot: Slot,
+        /// The register is a word.
+        word: bool,
+        /// Added to it.
+        offset: i64,
+    },
+}
+
+/// State space that an instruction names; generic if none.
+pub(super) fn space_of(form: &mut Form<'_>) -> u8 {
+    let named = form.one_of(&[
+        "global",
+        "const",
+        "shared",
+        "shared::cta",
+        "shared::cluster",
+        "local",
+        "param",
+        "param::entry",
+        "param::func",
+    ]);
+    match named {
+        None => space::GENERIC,
+        Some("global" | "const") => space::GLOBAL,
+        Some("local") => space::LOCAL,
+        Some(name) if name.starts_with("param") => space::PARAMETER,
+        Some(_) => space::SHARED,
+    }
+}
+
+/// Modifiers that say how memory is ordered or cached. Every access here is as ordered as x86 makes it,
+/// which is enough for all but the fences, and caches are coherent.
+pub(super) fn is_hint(modifier: &str) -> bool {
+    const HINTS: [&str; 25] = [
+        "weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "nc", "ca", "cg",
+        "cs", "lu", "cv", "wb", "wt", "cta", "cluster", "gpu", "sys", "mmio", "unified", "noftz",
+        "async", "proxy", "alias",
+    ];
+    HINTS.contains(&modifier)
+        || ["L1::", "L2::", "level::"]
+            .iter()
+            .any(|prefix| modifier.starts_with(prefix))
+}
+
+impl Lowering<'_, '_> {
+    /// Resolves `[base + offset]`.
+    pub(super) fn address(&mut self, operand: &Operand, named: u8) -> Result<Address, Refusal> {
+        let (base, offset) = match operand {
+            Operand::Memory { base, offset } => (base.as_deref(), *offset),
+            _ => return Err(self.refuse("an address is not in brackets")),
+        };
+        let Some(name) = base else {
+            let slot = self.constant(offset.cast_unsigned(), Class::Double)?;
+            return Ok(Address::Memory {
+                space: named,
+                slot,
+                word: false,
+                offset: 0,
+            });
+        };
+        if let Some(register) = self.register(name)? {
+            return self.register_address(register, name, offset, named);
+        }
+        match self.variable_home(name)? {
+            Some(home) => self.variable_address(home, offset, named),
+            None => Err(self.refuse(format!("`{name}` is not declared"))),
+        }
+    }
+
+    fn register_address(
+        &mut self,
+        register: super::scope::Register,
+        name: &str,
+        offset: i64,
+        named: u8,
+    ) -> Result<Address, Refusal> {
+        let word = register.class == Class::Word;
+        if !word && register.class != Class::Double {
+            return Err(self.refuse(format!("register `{name}` cannot hold an address")));
+        }
+        // Parameters of a device function, and those for its callees, are in local memory.
+        let space = if named == space::PARAMETER && !self.is_kernel {
+            space::LOCAL
+        } else {
+            named
+        };
+        Ok(Address::Memory {
+            space,
+            slot: register.slot,
+            word,
+            offset,
+        })
+    }
+
+    fn variable_address(&mut self, home: Home, offset: i64, named: u8) -> Result<Address, Refusal> {
+        let own = match home {
+            Home::Shared(_) | Home::DynamicShared => space::SHARED,
+            Home::Local(..) => space::LOCAL,
+            Home::Parameter(..) => space::PARAMETER,
+            Home::Generic(_) => space::GLOBAL,
+        };
+        let matches = match named {
+            space::GENERIC => true,
+            space::PARAMETER => matches!(home, Home::Local(..) | Home::Parameter(..)),
+            other => other == own,
+        };
+        if !matches {
+            return Err(self.refuse("the variable is in another state space"));
+        }
+        if let Home::Parameter(at, _) = home {
+            let at = i64::from(at).checked_add(offset);
+            let at = at.and_then(|at| u32::try_from(at).ok());
+            let outside = || self.refuse("the offset is outside the parameters");
+            return at.map(Address::Parameter).ok_or_else(outside);
+        }
+        let slot = self.address_value(home, 0, Class::Double)?;
+        Ok(Address::Memory {
+            space: own,
+            slot,
+            word: false,
+            offset,
+        })
+    }
+
+    /// Adds the load of one element.
+    pub(super) fn load_element(
+        &mut self,
+        address: Address,
+        (scalar, class): (ScalarType, Class),
+        dst: Slot,
+        align_bytes: u32,
+    ) -> Result<(), Refusal> {
+        let isa = self.kernel.isa;
+        match address {
+            Address::Parameter(at) => {
+                let bytes = self.kernel.parameter_bytes();
+                if at.saturating_add(scalar_bytes(scalar)) > bytes {
+                    return Err(self.refuse(format!(
+                        "loads beyond the end of the parameters, which have {bytes} bytes"
+                    )));
+                }
+                let op = Op {
+                    dst,
+                    imm: u64::from(at),
+                    ..self.op(Action::Lanes(parameter_function(scalar, class)))
+                };
+                self.push(op)
+            }
+            Address::Memory {
+                space,
+                slot,
+                word,
+                offset,
+            } => {
+                let op = Op {
+                    dst,
+                    a: slot,
+                    c: address_kind(space, word),
+                    d: Slot(align_bytes - 1),
+                    imm: offset.cast_unsigned(),
+                    ..self.op(Action::Lanes(load_function(isa, scalar, class)))
+                };
+                self.push(op)
+            }
+        }
+    }
+
+    /// Adds the store of one element.
+    pub(super) fn store_element(
+        &mut self,
+        address: Address,
+        (scalar, class): (ScalarType, Class),
+        source: Slot,
+        align_bytes: u32,
+    ) -> Result<(), Refusal> {
+        let Address::Memory {
+            space,
+            slot,
+            word,
+            offset,
+        } = address
+        else {
+            return Err(self.refuse("parameters of a kernel cannot be written"));
+        };
+        let execute = store_function(self.kernel.isa, scalar, class);
+        let op = Op {
+            a: slot,
+            b: source,
+            c: address_kind(space, word),
+            d: Slot(align_bytes - 1),
+            imm: offset.cast_unsigned(),
+            ..self.op(Action::Lanes(execute))
+        };
+        self.push(op)
+    }
+}
+
+impl Address {
+    /// The same address some bytes further.
+    pub(super) fn further(self, bytes: u32) -> Self {
+        match self {
+            Self::Parameter(at) => Self::Parameter(at.saturating_add(bytes)),
+            Self::Memory {
+                space,
+                slot,
+                word,
+                offset,
+            } => Self::Memory {
+                space,
+                slot,
+                word,
+                offset: offset.wrapping_add(i64::from(bytes)),
+            },
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! `min` and `max` of `.f32` and `.f64`.
+
+use super::Refusal;
+use super::float::{Way, flush, mode};
+use super::form::Form;
+use super::frame::Class;
+use super::function::Lowering;
+use crate::arith::compare as extremes;
+use crate::exec::binary;
+use crate::isa::Isa;
+use crate::program::Exec;
+use crate::ptx::ast::ScalarType;
+use ScalarType as T;
+
+/// `min`, `max`, of two or three operands
+pub(super) fn extreme(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+    let (nan, xorsign) = (form.flag("NaN"), form.flag("xorsign"));
+    if xorsign && !form.flag("abs") {
+        return Err(form.unsupported());
+    }
+    let mode = mode(&mut form)?;
+    let min = form.instruction.opcode == "min";
+    let isa = cx.kernel.isa;
+    let execute = match mode.scalar {
+        T::F32 if xorsign => extreme_xorsign(min, nan),
+        T::F32 => {
+            if mode.ftz {
+                extreme_f32::<true>(isa, min, nan)
+            } else {
+                extreme_f32::<false>(isa, min, nan)
+            }
+        }
+        _ if nan || xorsign || mode.ftz => return Err(form.unsupported()),
+        _ if min => binary(isa, extremes::min_f64),
+        _ => binary(isa, extremes::max_f64),
+    };
+    if form.instruction.operands.len() != 4 {
+        return cx.float::<3>(&form, &mode, Way::Whole(execute));
+    }
+    let [d, a, b, c] = form.operands()?;
+    let (a, b) = (cx.source(a, mode.scalar)?, cx.source(b, mode.scalar)?);
+    let c = cx.source(c, mode.scalar)?;
+    let middle = cx.scratch(Class::of(mode.scalar))?;
+    cx.compute(execute, middle, &[a, b])?;
+    let dst = cx.destination(d, mode.scalar)?;
+    cx.compute(execute, dst, &[middle, c])
+}
+
+fn extreme_f32<const FTZ: bool>(isa: Isa, min: bool, nan: bool) -> Exec {
+    match (min, nan) {
+        (true, false) => binary(isa, |a: f32, b: f32| {
+            extremes::min_f32(flush::<FTZ>(a), flush::<FTZ>(b))
+        }),
+        (false, false) => binary(isa, |a: f32, b: f32| {
+            extremes::max_f32(flush::<FTZ>(a), flush::<FTZ>(b))
+        }),
+        (true, true) => binary(isa, |a: f32, b: f32| {
+            extremes::min_nan_f32(flush::<FTZ>(a), flush::<FTZ>(b))
+        }),
+        (false, true) => binary(isa, |a: f32, b: f32| {
+            extremes::max_nan_f32(flush::<FTZ>(a), flush::<FTZ>(b))
+        }),
+    }
+}
+
+fn extreme_xorsign(min: bool, nan: bool) -> Exec {
+    match (min, nan) {
+        (true, false) => binary(Isa::Baseline, |a, b| extremes::min_xorsign_f32(a, b, false)),
+        (false, false) => binary(Isa::Baseline, |a, b| extremes::max_xorsign_f32(a, b, false)),
+        (true, true) => binary(Isa::Baseline, |a, b| extremes::min_xorsign_f32(a, b, true)),
+        (false, true) => binary(Isa::Baseline, |a, b| extremes::max_xorsign_f32(a, b, true)),
+    }
+}
