@@ -59,8 +59,18 @@ pub(crate) struct SharedSpace {
     pub backend: Arc<dyn Space>,
     /// Set when work in this space must return soon.
     pub stop: Arc<AtomicBool>,
-    functions: RwLock<HashMap<u32, Arc<dyn Function>>>,
+    functions: RwLock<HashMap<u32, Kernel>>,
 }
+
+/// A kernel that can be launched, with the charges of its module: whoever launches it holds them.
+#[derive(Clone)]
+pub(crate) struct Kernel {
+    pub function: Arc<dyn Function>,
+    pub _charges: Arc<ModuleCharges>,
+}
+
+/// What a module costs: its image, its handle, the memory of its variables.
+pub(crate) type ModuleCharges = [Charge; 3];
 
 impl SharedSpace {
     pub fn new(backend: Arc<dyn Space>, stop: Arc<AtomicBool>) -> Arc<Self> {
@@ -72,7 +82,7 @@ impl SharedSpace {
     }
 
     /// The kernel behind a function handle of this space.
-    pub fn function(&self, handle: u32) -> Option<Arc<dyn Function>> {
+    pub fn function(&self, handle: u32) -> Option<Kernel> {
         let functions = self
             .functions
             .read()
@@ -80,7 +90,7 @@ impl SharedSpace {
         functions.get(&handle).cloned()
     }
 
-    pub fn add_function(&self, handle: u32, function: Arc<dyn Function>) {
+    pub fn add_function(&self, handle: u32, function: Kernel) {
         let mut functions = self
             .functions
             .write()
@@ -188,7 +198,7 @@ pub(crate) struct ModuleEntry {
     pub module: Arc<dyn Module>,
     /// Handles already given out, by kernel name.
     pub functions: HashMap<String, u32>,
-    pub _charges: [Charge; 2],
+    pub charges: Arc<ModuleCharges>,
 }
 
 /// A function; ends with its module.

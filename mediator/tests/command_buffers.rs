@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use causeway_mediator::Quota;
 use causeway_mediator::backend::Fault;
 use causeway_mediator::fake::ask;
 use causeway_protocol::message::*;
@@ -518,4 +519,31 @@ fn a_consumer_that_is_kept_busy_is_hardly_ever_rung_for() {
     let report = rig.guest.session.report();
     // None, but for other load on the machine and the beginning.
     assert!(report.doorbell_wakeups < 50, "{report:?}");
+}
+
+/// Memory of a module's variables counts, and unloading the module under a running kernel makes no room.
+#[test]
+fn variables_of_a_module_count_until_its_last_launch_is_over() {
+    let quota = Quota {
+        memory_bytes: 1 << 20,
+        ..Quota::default()
+    };
+    let rig = Rig::with_quota(quota);
+    let running = define_endless(&rig);
+    let guest = &rig.guest;
+    let space = guest.space();
+    let mut queue = guest.command_buffer(space);
+    let ring = guest.attributes().memory_used_bytes;
+    let text = "kernel endless\nvariables 600000";
+    let module = guest.load_module(space, text, 0).unwrap();
+    let too_much = guest.load_module(space, text, 0).unwrap_err();
+    assert_eq!(too_much.0, Status::QuotaBytes);
+    assert_eq!(rig.backend.live().modules, 1);
+    let function = guest.function(module, "endless").unwrap().handle;
+    queue.submit(&[&launch(function, &[])]);
+    eventually("the kernel", || running.load(Ordering::Acquire));
+    guest.by_handle(Opcode::UnloadModule, module).unwrap();
+    assert_eq!(guest.attributes().memory_used_bytes, ring + 600_000);
+    guest.by_handle(Opcode::DestroySpace, space).unwrap();
+    assert_eq!(guest.attributes().memory_used_bytes, ring);
 }

@@ -74,7 +74,7 @@ impl Executor {
     }
 
     fn launch(&mut self, launch: &Launch, parameters: &[u8]) -> Result<(), Stop> {
-        let function = self.space.function(launch.function).ok_or_else(|| {
+        let kernel = self.space.function(launch.function).ok_or_else(|| {
             let text = format!("function handle {:#x} means nothing here", launch.function);
             Stop::fault(Status::BadHandle, text)
         })?;
@@ -83,9 +83,14 @@ impl Executor {
             block: launch.block,
             shared_bytes: launch.shared_bytes,
         };
-        check_launch(&self.attributes, &*function, &shape, parameters.len())?;
+        check_launch(
+            &self.attributes,
+            &*kernel.function,
+            &shape,
+            parameters.len(),
+        )?;
         self.submit(Work::Launch {
-            function: &function,
+            function: &kernel.function,
             shape,
             parameters,
         })

@@ -82,7 +82,7 @@ impl FakeLaunch<'_> {
 }
 
 /// A back end for tests. A module image is text: a line `kernel NAME` for each kernel it has, all of which
-/// must have been defined with [`FakeBackend::define`].
+/// must have been defined with [`FakeBackend::define`], and perhaps a line `variables BYTES`.
 pub struct FakeBackend {
     attributes: Attributes,
     counts: Counts,

@@ -154,11 +154,16 @@ impl Space for FakeSpace {
     fn load_module(&self, image: &[u8]) -> Result<Arc<dyn Module>, ModuleError> {
         let text = String::from_utf8_lossy(image);
         let mut kernels = HashMap::new();
+        let mut memory_bytes = 0;
         for (index, line) in text.trim_end_matches('\0').lines().enumerate() {
             let refuse = |reason: &str| ModuleError {
                 line: index as u32 + 1,
                 reason: reason.to_owned(),
             };
+            if let Some(bytes) = line.strip_prefix("variables ") {
+                memory_bytes = bytes.parse().map_err(|_| refuse("not a number"))?;
+                continue;
+            }
             let name = line.strip_prefix("kernel ");
             let name = name.ok_or_else(|| refuse("not a line of a fake module"))?;
             let kernel = self.kernels.get(name);
@@ -168,6 +173,7 @@ impl Space for FakeSpace {
         lock(&self.counts).modules += 1;
         Ok(Arc::new(FakeModule {
             kernels,
+            memory_bytes,
             _alive: Alive {
                 counts: Arc::clone(&self.counts),
                 gone: |live| live.modules -= 1,

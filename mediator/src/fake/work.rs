@@ -12,6 +12,7 @@ use crate::backend::{Fault, Function, Module, Queue, Work};
 
 pub(super) struct FakeModule {
     pub kernels: HashMap<String, Arc<dyn Function>>,
+    pub memory_bytes: u64,
     pub _alive: Alive,
 }
 
@@ -22,6 +23,10 @@ impl Module for FakeModule {
 
     fn kernels(&self) -> Vec<String> {
         self.kernels.keys().cloned().collect()
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
     }
 }
 

@@ -17,7 +17,7 @@ use crate::command_buffer::{CommandBuffer, Placement};
 use crate::decode::HEADER_BYTES;
 use crate::host::RamError;
 use crate::object::{
-    CommandBufferEntry, FunctionEntry, Material, MemoryEntry, ModuleEntry, Object, Origin,
+    CommandBufferEntry, FunctionEntry, Kernel, Material, MemoryEntry, ModuleEntry, Object, Origin,
     SharedSpace, SpaceEntry,
 };
 use crate::quota::Resource;
@@ -57,10 +57,8 @@ impl Inner {
         if bytes == 0 || bytes > MODULE_BYTES_MAX {
             return Err(Refusal::new(Status::BadRange).into());
         }
-        let charges = [
-            self.account.charge(Resource::ModuleBytes, bytes)?,
-            self.account.charge(Resource::Objects, 1)?,
-        ];
+        let image_charge = self.account.charge(Resource::ModuleBytes, bytes)?;
+        let object_charge = self.account.charge(Resource::Objects, 1)?;
         let mut image = vec![0; bytes as usize];
         self.host.read_ram(request.image_address, &mut image)?;
         let module = match space.backend.load_module(&image) {
@@ -77,6 +75,9 @@ impl Inner {
                 });
             }
         };
+        // Known only now; a module beyond the quota is dropped again.
+        let variables = module.memory_bytes();
+        let memory_charge = self.account.charge(Resource::MemoryBytes, variables)?;
         let mut state = self.lock_within(&life)?;
         // The space may have ended, and its handle may stand for another, since the look above.
         let now = &state.get::<SpaceEntry>(request.space)?.shared;
@@ -87,7 +88,7 @@ impl Inner {
             space: request.space,
             module,
             functions: HashMap::new(),
-            _charges: charges,
+            charges: Arc::new([image_charge, object_charge, memory_charge]),
         };
         Ok(state.insert(Object::Module(entry))?)
     }
@@ -129,10 +130,14 @@ impl Inner {
             return function_reply(*handle, &*function);
         }
         let space = Arc::clone(&state.get::<SpaceEntry>(entry.space)?.shared);
+        let kernel = Kernel {
+            function: Arc::clone(&function),
+            _charges: Arc::clone(&entry.charges),
+        };
         let charge = self.account.charge(Resource::Objects, 1)?;
         let reply = function_reply(0, &*function)?;
         let handle = state.insert(Object::Function(FunctionEntry { _charge: charge }))?;
-        space.add_function(handle, function);
+        space.add_function(handle, kernel);
         let entry = state.get_mut::<ModuleEntry>(request.module)?;
         entry.functions.insert(name.to_owned(), handle);
         Ok(FunctionReply { handle, ..reply })
