@@ -17,7 +17,7 @@ use crate::outcome::VmResult;
 #[derive(Debug)]
 pub struct Lifecycle {
     stop: Arc<AtomicBool>,
-    verdict: Mutex<Option<VmResult>>,
+    verdict: Mutex<Option<(VmResult, Instant)>>,
     running: AtomicUsize,
     ended: EventFd,
     first_entry: OnceLock<Instant>,
@@ -47,7 +47,7 @@ impl Lifecycle {
     pub fn decide(&self, result: VmResult) {
         let mut verdict = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
         if verdict.is_none() {
-            *verdict = Some(result);
+            *verdict = Some((result, Instant::now()));
             if let Err(e) = self.ended.write(1) {
                 log::error!("cannot announce the end of a VM: {e}");
             }
@@ -57,7 +57,13 @@ impl Lifecycle {
     /// The verdict, if there is one.
     pub fn verdict(&self) -> Option<VmResult> {
         let verdict = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
-        verdict.clone()
+        verdict.as_ref().map(|(result, _)| result.clone())
+    }
+
+    /// When the verdict was reached, if it was.
+    pub fn decided(&self) -> Option<Instant> {
+        let verdict = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
+        verdict.as_ref().map(|(_, when)| *when)
     }
 
     /// A virtual CPU has left its loop. If it was the last and nobody decided, nobody will.

@@ -111,7 +111,6 @@ impl Vm {
     /// Stops the VM if it has not ended, joins its threads, closes its session, and says how it ended.
     pub fn finish(mut self) -> VmOutcome {
         self.end_threads();
-        let ended = Instant::now();
         let never = VmResult::Error("the VM was taken down before it ended".to_owned());
         let result = self.life().verdict().unwrap_or(never);
         let kvm = self.statistics.sample().unwrap_or_else(|e| {
@@ -130,7 +129,7 @@ impl Vm {
             kvm_exits: self.statistics.difference(&self.statistics.zero(), &kvm),
             vmm_exits: counters::named(&vmm),
             first_instruction: self.life().first_entry(),
-            ended,
+            ended: self.life().decided().unwrap_or_else(Instant::now),
             session,
             strays: self.strays.counts(),
             console_tail: self.console.finish(),

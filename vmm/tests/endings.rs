@@ -122,6 +122,7 @@ fn a_vm_that_fails_ends_the_waiting_of_the_others_for_letters() {
     let begin = Instant::now();
     let outcomes = run(vec![vm(&waits), vm(&fails)]);
     assert_eq!(outcomes[0].result, VmResult::Pass);
+    assert!(outcomes[1].ended < outcomes[0].ended);
     assert!(begin.elapsed() < Duration::from_secs(5));
 }
 

@@ -96,6 +96,17 @@ impl Guest {
             .raw(&[0x48, 0x89, 0x0b, 0xff, 0xc9, 0x75, 0xf9])
     }
 
+    /// `mov rsi, from; mov rdi, to; mov ecx, bytes; rep movsb`
+    pub fn copy(self, from: u64, to: u64, bytes: u32) -> Self {
+        self.raw(&[0x48, 0xbe])
+            .raw(&from.to_le_bytes())
+            .raw(&[0x48, 0xbf])
+            .raw(&to.to_le_bytes())
+            .raw(&[0xb9])
+            .raw(&bytes.to_le_bytes())
+            .raw(&[0xf3, 0xa4])
+    }
+
     /// Ends with `ud2` unless `eax` is `value`.
     pub fn expect_eax(self, value: u32) -> Self {
         // cmp eax, value; je over; ud2
@@ -114,11 +125,29 @@ impl Guest {
     }
 
     /// Hands over a record. A guest has room for 4 KiB of them.
-    pub fn record(mut self, record: &[u8]) -> Self {
+    pub fn record(self, record: &[u8]) -> Self {
+        let (guest, address) = self.data(record);
+        guest.out32(PORT_RECORD, address as u32)
+    }
+
+    /// Puts bytes where records are, without handing them over. Gives their address.
+    pub fn data(mut self, bytes: &[u8]) -> (Self, u64) {
         let address = DATA + self.data.len() as u64;
-        self.data.extend(record);
+        self.data.extend(bytes);
         self.data.resize(self.data.len().next_multiple_of(8), 0);
-        self.out32(PORT_RECORD, address as u32)
+        (self, address)
+    }
+
+    /// What virtual CPU `index` does over and over; the others do what follows.
+    /// `cmp esi, index; jne over; again: body; jmp again; over:`
+    pub fn on_vcpu(self, index: u8, body: impl FnOnce(Self) -> Self) -> Self {
+        let body = body(Self::new()).code;
+        let bytes = body.len() as i32 + 5;
+        self.raw(&[0x83, 0xfe, index, 0x0f, 0x85])
+            .raw(&bytes.to_le_bytes())
+            .raw(&body)
+            .raw(&[0xe9])
+            .raw(&(-bytes).to_le_bytes())
     }
 
     pub fn begin(self, name: &str) -> Self {
