@@ -142,7 +142,7 @@ impl Guest {
     /// `cmp esi, index; jne over; again: body; jmp again; over:`
     pub fn on_vcpu(self, index: u8, body: impl FnOnce(Self) -> Self) -> Self {
         let body = body(Self::new()).code;
-        let bytes = body.len() as i32 + 5;
+        let bytes = i32::try_from(body.len() + 5).expect("code is short");
         self.raw(&[0x83, 0xfe, index, 0x0f, 0x85])
             .raw(&bytes.to_le_bytes())
             .raw(&body)
