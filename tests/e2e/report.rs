@@ -144,7 +144,10 @@ impl Report {
             "{}",
             report["boot_us"]
         );
-        assert!(number(report, "vmm_rss_bytes") > 0);
+        let vms = report["vms"].as_array().unwrap().len() as u64;
+        let resident = number(report, "vmm_rss_bytes");
+        assert!(resident > 0);
+        assert_eq!(number(report, "vmm_rss_bytes_per_vm"), resident / vms);
         for vm in report["vms"].as_array().unwrap() {
             counts(&vm["kvm_exits"])
                 .chain(counts(&vm["vmm_exits"]))

@@ -53,6 +53,7 @@ impl Run {
             MEMORY_MIN_MIB,
             MEMORY_MAX_MIB.min(host_memory_mib()),
         )?;
+        all_fit(arguments.vms, arguments.memory, host_memory_mib())?;
         within("--timeout", arguments.timeout, 1, 365 * 24 * 3600)?;
         let gpu = arguments
             .gpu
@@ -82,6 +83,17 @@ fn within(name: &str, value: u64, least: u64, most: u64) -> Result<(), Failure> 
     }
     Err(Failure::usage(format!(
         "{name} {value} cannot be: choose a number from {least} to {most}"
+    )))
+}
+
+/// Each VM fits into the host; all of them together must, too.
+fn all_fit(vms: u32, memory_mib: u64, host_mib: u64) -> Result<(), Failure> {
+    let all_mib = memory_mib.saturating_mul(vms.into());
+    if all_mib <= host_mib {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "--vms {vms} with --memory {memory_mib} cannot be: {all_mib} MiB of RAM in all, and this host has {host_mib}: choose fewer or smaller VMs"
     )))
 }
 
@@ -141,6 +153,14 @@ mod tests {
             let message = check(&words).err().expect(value).to_string();
             assert!(message.contains(value), "{message}");
         }
+    }
+
+    #[test]
+    fn vms_that_do_not_fit_together_are_refused_with_their_sum() {
+        assert!(all_fit(4, 256, 1024).is_ok());
+        let message = all_fit(5, 256, 1024).unwrap_err().to_string();
+        assert!(message.contains("1280 MiB"), "{message}");
+        assert!(all_fit(64, u64::MAX, 1024).is_err());
     }
 
     #[test]

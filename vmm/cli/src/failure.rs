@@ -92,7 +92,7 @@ impl Failure {
             line.push_str(&error.to_string());
             cause = error.source();
         }
-        eprintln!("{line}");
+        crate::terminal::say(&line);
     }
 
     /// The exit code.

@@ -10,6 +10,7 @@ mod report;
 mod report_file;
 mod run;
 mod table;
+mod terminal;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -21,9 +22,7 @@ use arguments::{Arguments, Command};
 fn main() -> ExitCode {
     let started = progress::process_start(Instant::now());
     let arguments = Arguments::parse();
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn"))
-        .format_target(false)
-        .init();
+    terminal::start_logging();
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments, started),
         Command::Doctor(arguments) => doctor::run(&arguments),

@@ -81,6 +81,7 @@ fn watch(what: &str, stop: &AtomicBool, own_bytes_max: &AtomicU64) {
         }
     }
     if let Some(bar) = bar {
+        crate::terminal::set_progress(None);
         bar.finish_and_clear();
     }
 }
@@ -90,5 +91,6 @@ fn spinner(what: &str) -> ProgressBar {
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
         bar.set_style(style);
     }
+    crate::terminal::set_progress(Some(bar.clone()));
     bar
 }

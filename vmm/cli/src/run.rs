@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use causeway_mediator::backend::Backend;
 use causeway_mediator::{Mediator, Quota};
@@ -16,6 +16,7 @@ use causeway_vmm::loader::LoadError;
 use causeway_vmm::outcome::{VmOutcome, VmResult};
 use causeway_vmm::signals::Signals;
 use causeway_vmm::vm::{Vm, VmConfig, VmError};
+use kvm_ioctls::Kvm;
 
 use crate::arguments::RunArguments;
 use crate::configuration::Run;
@@ -24,6 +25,7 @@ use crate::progress::Watch;
 use crate::report::{BackendReport, Report, SCHEMA, VmReport};
 use crate::report_file::ReportFile;
 use crate::table;
+use crate::terminal;
 
 /// Aperture of each VM in bytes.
 const APERTURE_BYTES: u64 = 64 << 30;
@@ -35,9 +37,10 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
     let mut signals =
         Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot watch for signals", e))?;
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
+    let kvm = kvm::open().map_err(|e| Failure::new(Code::Kvm, "guests need KVM", e))?;
     let backend = software(&run);
     let attributes = backend.attributes().clone();
-    let vms = create(&run, &Mediator::new(backend))?;
+    let vms = create(&run, &kvm, &Mediator::new(backend))?;
     let watch = Watch::start(format!("{} in {} VM", run.guest, run.vms))
         .map_err(|e| Failure::new(Code::Crashed, "cannot start a thread", e))?;
     let limits = Limits {
@@ -60,6 +63,7 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
         outcome: "fail",
         boot_us: boot_us(&outcomes, started),
         vmm_rss_bytes,
+        vmm_rss_bytes_per_vm: vmm_rss_bytes / u64::from(run.vms),
         vms: Vec::new(),
         phases: Vec::new(),
         ratios: Vec::new(),
@@ -71,11 +75,14 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
     if code.is_none() {
         report.outcome = "pass";
     }
+    let mut printed = Ok(());
     if !report_file.is_output() {
-        print!("{}", table::render(&report));
+        printed = terminal::print_results(&table::render(&report, terminal::output_width()));
     }
-    explain(&outcomes, run.timeout);
+    explain(&run, &outcomes);
+    // Written even where the table could not be.
     report_file.write(&report)?;
+    printed?;
     Ok(code.map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
@@ -87,8 +94,7 @@ fn software(run: &Run) -> Arc<dyn Backend> {
     }))
 }
 
-fn create(run: &Run, mediator: &Arc<Mediator>) -> Result<Vec<Vm>, Failure> {
-    let kvm = kvm::open().map_err(|e| Failure::new(Code::Kvm, "guests need KVM", e))?;
+fn create(run: &Run, kvm: &Kvm, mediator: &Arc<Mediator>) -> Result<Vec<Vm>, Failure> {
     let post = Arc::new(PostOffice::default());
     let quota = Quota {
         memory_bytes: run.gpu.memory_bytes,
@@ -108,7 +114,7 @@ fn create(run: &Run, mediator: &Arc<Mediator>) -> Result<Vec<Vm>, Failure> {
             aperture_bytes: APERTURE_BYTES,
             large_pages: run.large_pages,
         };
-        Vm::new(&kvm, &config, mediator, quota, &post, console(&config.name))
+        Vm::new(kvm, &config, mediator, quota, &post, console(&config.name))
             .map_err(|e| refused(run, e))
     };
     (0..run.vms).map(create).collect()
@@ -130,7 +136,7 @@ fn not_an_image(run: &Run, error: LoadError) -> Failure {
 /// Guests print to standard error, line by line; results alone go to standard output.
 fn console(name: &str) -> LineSink {
     let name = name.to_owned();
-    Arc::new(move |line| eprintln!("{name}| {line}"))
+    Arc::new(move |line| terminal::say(&format!("{name}| {line}")))
 }
 
 fn boot_us(outcomes: &[VmOutcome], started: Instant) -> Option<u64> {
@@ -170,23 +176,40 @@ fn code_of(result: &VmResult) -> Option<Code> {
 }
 
 /// One line on standard error for each VM that did not pass, and what its console said last.
-fn explain(outcomes: &[VmOutcome], timeout: Duration) {
+fn explain(run: &Run, outcomes: &[VmOutcome]) {
     for outcome in outcomes.iter().filter(|o| !o.result.passed()) {
         match outcome.result {
-            VmResult::Timeout => eprintln!(
+            VmResult::Timeout => terminal::say(&format!(
                 "causeway: {}: the guest did not end within {} s; --timeout gives it more time",
                 outcome.name,
-                timeout.as_secs()
-            ),
-            ref result => eprintln!("causeway: {}: {result}", outcome.name),
+                run.timeout.as_secs()
+            )),
+            ref result => terminal::say(&format!("causeway: {}: {result}", outcome.name)),
         }
         if let Some(fault) = &outcome.session.fault {
-            eprintln!("  its session was lost: {fault}");
+            terminal::say(&format!("  its session was lost: {fault}"));
+        }
+        // A guest that fails because it was refused something most often wanted more than it may have.
+        if matches!(outcome.result, VmResult::Fail { .. }) && outcome.session.failed_messages != 0 {
+            terminal::say(&limits(run, outcome));
         }
         for line in outcome.console_tail.iter().rev().take(8).rev() {
-            eprintln!("  {}| {line}", outcome.name);
+            terminal::say(&format!("  {}| {line}", outcome.name));
         }
     }
+}
+
+/// What a guest may have of the GPU, what it had, and how it gets more.
+fn limits(run: &Run, outcome: &VmOutcome) -> String {
+    let gpu = &run.gpu;
+    format!(
+        "  it was refused {} requests; it may have {} MiB of GPU memory (most in use: {} MiB), {} allocations and {} command buffers, or what --gpu software,memory=MIB,allocations=N,queues=N says",
+        outcome.session.failed_messages,
+        gpu.memory_bytes >> 20,
+        outcome.session.memory_peak_bytes >> 20,
+        gpu.allocations,
+        gpu.queues
+    )
 }
 
 impl Report {

@@ -8,8 +8,8 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use crate::report::{PhaseReport, Report};
 
-/// The whole report as text.
-pub fn render(report: &Report) -> String {
+/// The whole report as text, for lines of at most `width` characters if that is given.
+pub fn render(report: &Report, width: Option<usize>) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
     let _ = writeln!(
@@ -19,7 +19,7 @@ pub fn render(report: &Report) -> String {
         backend(report),
         host(&report.host)
     );
-    let _ = writeln!(out, "{}\n", phases(report).trim_fmt());
+    let _ = writeln!(out, "{}\n", phases(report, width));
     if !report.ratios.is_empty() {
         let _ = writeln!(out, "{}\n", ratios(report).trim_fmt());
     }
@@ -37,8 +37,8 @@ pub fn render(report: &Report) -> String {
         .map_or_else(|| "-".to_owned(), |us| format!("{:.1} ms", us as f64 / 1e3));
     let _ = writeln!(
         out,
-        "process start to first guest instruction {boot}, VMM memory beyond guest and GPU memory {:.1} MiB",
-        report.vmm_rss_bytes as f64 / f64::from(1 << 20)
+        "process start to first guest instruction {boot}, VMM memory beyond guest and GPU memory {:.1} MiB per VM",
+        report.vmm_rss_bytes_per_vm as f64 / f64::from(1 << 20)
     );
     out.push_str(&verdict(report));
     out
@@ -99,36 +99,62 @@ fn verdict(report: &Report) -> String {
     out
 }
 
-fn phases(report: &Report) -> Table {
+/// Columns of the phases. Where a terminal is too narrow for all, the first of [`SPARED`] goes first.
+const COLUMNS: [&str; 12] = [
+    "phase",
+    "path",
+    "operations",
+    "time",
+    "per op",
+    "mmio",
+    "io",
+    "emulated",
+    "VMM's count",
+    "doorbells",
+    "all exits",
+    "faults",
+];
+
+/// What a narrow table can do without.
+const SPARED: [&str; 6] = [
+    "time",
+    "all exits",
+    "VMM's count",
+    "faults",
+    "path",
+    "doorbells",
+];
+
+fn phases(report: &Report, width: Option<usize>) -> String {
+    let limit = width.unwrap_or(usize::MAX);
+    let widest = |text: &str| text.lines().map(|l| l.chars().count()).max().unwrap_or(0);
+    let mut text = phase_table(report, &[]).trim_fmt();
+    for spared in 1..=SPARED.len() {
+        if widest(&text) <= limit {
+            return text;
+        }
+        text = phase_table(report, &SPARED[..spared]).trim_fmt();
+        let _ = write!(text, "\n(a wider terminal or --json shows more)");
+    }
+    text
+}
+
+fn phase_table(report: &Report, hidden: &[&str]) -> Table {
     let many = report.vms.len() > 1;
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
-    let mut header = vec![
-        "phase",
-        "path",
-        "operations",
-        "time",
-        "per op",
-        "mmio",
-        "io",
-        "emulated",
-        "VMM's count",
-        "doorbells",
-        "all exits",
-        "faults",
-    ];
-    if many {
-        header.insert(0, "VM");
-    }
-    table.set_header(header);
+    let shown = |row: Vec<String>, vm: String| {
+        let cells = COLUMNS.iter().zip(row);
+        let cells = cells.filter(|(name, _)| !hidden.contains(name));
+        let vm = many.then_some(vm).into_iter();
+        vm.chain(cells.map(|(_, cell)| cell)).collect::<Vec<_>>()
+    };
+    table.set_header(shown(COLUMNS.map(str::to_owned).into(), "VM".to_owned()));
     for phase in &report.phases {
-        let mut row = phase_row(phase);
-        if many {
-            row.insert(0, phase.vm.to_string());
-        }
-        table.add_row(row);
+        table.add_row(shown(phase_row(phase), phase.vm.to_string()));
     }
-    for column in table.column_iter_mut().skip(2 + usize::from(many)) {
+    let texts = 1 + usize::from(many) + usize::from(!hidden.contains(&"path"));
+    for column in table.column_iter_mut().skip(texts) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::arguments::DoctorArguments;
 use crate::failure::{Code, Failure};
+use crate::terminal;
 
 /// How a thing stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -108,7 +109,7 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
     } else {
         table(&diagnosis)
     };
-    println!("{text}");
+    terminal::print_results(&format!("{text}\n"))?;
     let can_run = diagnosis
         .findings
         .iter()
@@ -125,9 +126,8 @@ fn table(diagnosis: &Diagnosis) -> String {
     table
         .load_preset(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Dynamic);
-    if table.width().is_none() {
-        table.set_width(110);
-    }
+    let width = terminal::output_width().unwrap_or(terminal::WIDTH_ELSEWHERE);
+    table.set_width(u16::try_from(width).unwrap_or(u16::MAX));
     table.set_header(["", "what", "found", "means"]);
     for finding in &diagnosis.findings {
         let mark = match finding.state {

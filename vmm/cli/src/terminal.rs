@@ -1,0 +1,128 @@
+//! Standard output and standard error: whole lines, none of which is cut by the progress line or ends the process
+//! because nobody reads it.
+
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use indicatif::ProgressBar;
+use log::Level;
+
+use crate::failure::{Code, Failure};
+
+/// Width in characters of what goes somewhere else than to a terminal of known width, where it matters.
+pub const WIDTH_ELSEWHERE: usize = 110;
+
+/// The progress line, while one is shown.
+static PROGRESS: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+fn progress() -> MutexGuard<'static, Option<ProgressBar>> {
+    PROGRESS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says which progress line other output has to go around from now on.
+pub fn set_progress(bar: Option<ProgressBar>) {
+    *progress() = bar;
+}
+
+/// Prints a line to standard error. A standard error that cannot be written to is nobody's to be told about.
+pub fn say(line: &str) {
+    let mut bytes = Vec::with_capacity(line.len() + 1);
+    bytes.extend_from_slice(line.as_bytes());
+    bytes.push(b'\n');
+    write_error(&bytes);
+}
+
+fn write_error(bytes: &[u8]) {
+    let write = || {
+        let _ = io::stderr().lock().write_all(bytes);
+    };
+    match &*progress() {
+        Some(bar) => bar.suspend(write),
+        None => write(),
+    }
+}
+
+/// Prints results to standard output. A reader that has read enough (`| head -1`) is no failure.
+pub fn print_results(text: &str) -> Result<(), Failure> {
+    finish_output(write_output(text))
+}
+
+fn write_output(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+fn finish_output(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Failure::new(
+            Code::Report,
+            "cannot write the results to standard output",
+            e,
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Width of standard output in characters, if it is a terminal that says.
+pub fn output_width() -> Option<usize> {
+    let out = io::stdout();
+    if !out.is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(&out).ok()?;
+    (size.ws_col != 0).then_some(size.ws_col.into())
+}
+
+/// Sends logs to standard error, one line each, in the form of all other messages.
+pub fn start_logging() {
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn"))
+        .format(|out, record| {
+            let level = level(record.level());
+            match std::thread::current().name() {
+                // Threads are named after their VM: the name says whom it is about.
+                Some(thread) if thread != "main" => {
+                    writeln!(out, "causeway: {level}: {thread}: {}", record.args())
+                }
+                _ => writeln!(out, "causeway: {level}: {}", record.args()),
+            }
+        })
+        .target(env_logger::Target::Pipe(Box::new(LogLines)))
+        .init();
+}
+
+const fn level(level: Level) -> &'static str {
+    match level {
+        Level::Error => "error",
+        Level::Warn => "warning",
+        Level::Info => "info",
+        Level::Debug => "debug",
+        Level::Trace => "trace",
+    }
+}
+
+/// Where log records go; each comes in one piece.
+struct LogLines;
+
+impl Write for LogLines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        write_error(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_has_enough_is_no_failure_and_a_full_disk_is_one() {
+        assert!(finish_output(Err(ErrorKind::BrokenPipe.into())).is_ok());
+        assert!(finish_output(Err(ErrorKind::StorageFull.into())).is_err());
+        assert!(finish_output(Ok(())).is_ok());
+    }
+}
