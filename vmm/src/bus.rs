@@ -5,6 +5,7 @@
 //! must not hold a lock of its own that its `read` or `write` takes while it calls into a bus's *access* functions.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -63,6 +64,22 @@ pub enum Refusal {
     WriteForbidden,
     /// Nothing listens to this doorbell.
     UnboundDoorbell,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unclaimed => "no device has this address",
+            Self::CrossesEdge => "it ends outside the device",
+            Self::NoRegister => "no register is there",
+            Self::BadSize => "the register cannot be accessed in this width",
+            Self::Misaligned => "the register cannot be accessed at this alignment",
+            Self::ReadOnly => "the register is read-only",
+            Self::Hole => "nothing is mapped there",
+            Self::WriteForbidden => "what is mapped there is read-only",
+            Self::UnboundDoorbell => "no command buffer listens to this doorbell",
+        })
+    }
 }
 
 /// What a device says to an access: which of its registers was meant, and whether it took the access.

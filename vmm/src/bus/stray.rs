@@ -95,14 +95,14 @@ impl StrayCounters {
             | Refusal::UnboundDoorbell => &self.registers,
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        let level = if self.total() <= WARNINGS_MAX {
-            log::Level::Warn
-        } else {
-            log::Level::Debug
+        let (level, more) = match self.total() {
+            ..WARNINGS_MAX => (log::Level::Warn, ""),
+            WARNINGS_MAX => (log::Level::Warn, " (further ones are logged as debug)"),
+            _ => (log::Level::Debug, ""),
         };
         log::log!(
             level,
-            "stray {bytes}-byte {what} at {address:#x} ({device}): {refusal:?}"
+            "stray {bytes}-byte {what} at {address:#x} ({device}): {refusal}{more}"
         );
     }
 }

@@ -25,6 +25,8 @@ use crate::statistics::{Sample, VmStatistics};
 
 /// Most phases that a guest can report.
 pub const PHASES_MAX: usize = 1024;
+/// Most samples taken for one mark, while other virtual CPUs keep exiting.
+const SAMPLE_TRIES: u32 = 16;
 /// Key under which stores to the record port are counted.
 pub const MARKER: ExitKey = ExitKey::device("io", "harness", "record");
 /// KVM's name for exits by port access. A KVM by software never counts any: it emulates the instruction.
@@ -155,13 +157,24 @@ impl PhaseRecorder {
         }
     }
 
+    /// Both counts at one moment: samples during which another virtual CPU's exit was counted are taken again,
+    /// a few times, so that what is left between the two is at most the one exit that each is in the middle of.
     fn sample(&self) -> (Sample, ExitCounts) {
-        let vmm = counters::total(self.counters.iter().map(|c| &**c));
-        let kvm = self.statistics.sample().unwrap_or_else(|e| {
-            log::error!("phase without KVM's figures: {e}");
-            Sample::default()
-        });
-        (kvm, vmm)
+        let count = || counters::total(self.counters.iter().map(|c| &**c));
+        let mut vmm = count();
+        let mut tries = 0;
+        loop {
+            let kvm = self.statistics.sample().unwrap_or_else(|e| {
+                log::error!("phase without KVM's figures: {e}");
+                Sample::default()
+            });
+            let after = count();
+            tries += 1;
+            if after == vmm || tries == SAMPLE_TRIES {
+                return (kvm, vmm);
+            }
+            vmm = after;
+        }
     }
 }
 
