@@ -41,8 +41,13 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
     let backend = software(&run);
     let attributes = backend.attributes().clone();
     let vms = create(&run, &kvm, &Mediator::new(backend))?;
-    let watch = Watch::start(format!("{} in {} VM", run.guest, run.vms))
-        .map_err(|e| Failure::new(Code::Crashed, "cannot start a thread", e))?;
+    let watch = Watch::start(format!(
+        "{} in {} VM{}",
+        run.guest,
+        run.vms,
+        if run.vms == 1 { "" } else { "s" }
+    ))
+    .map_err(|e| Failure::new(Code::Crashed, "cannot start a thread", e))?;
     let limits = Limits {
         timeout: Some(run.timeout),
     };
