@@ -167,9 +167,7 @@ pub trait Module: Send + Sync {
     fn kernels(&self) -> Vec<String>;
     /// Memory of the device that the module's variables take, in bytes. It counts against the session's
     /// quota until the module is unloaded and no launch of its kernels is under way.
-    fn memory_bytes(&self) -> u64 {
-        0
-    }
+    fn memory_bytes(&self) -> u64;
 }
 
 /// A kernel.

@@ -77,6 +77,12 @@ impl Software {
         self.device.counts.all()
     }
 
+    /// What all address spaces share.
+    #[cfg(test)]
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
     /// Bytes of the device's memory that are not allocated.
     pub fn free_bytes(&self) -> u64 {
         self.device.pool.free()

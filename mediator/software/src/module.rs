@@ -12,12 +12,13 @@ use crate::lower::{self, Refusal, Segment, Variables};
 use crate::memory::SoftwareMemory;
 use crate::program::Program;
 use crate::ptx;
-use crate::space::SpaceState;
+use crate::space::{SpaceState, VariableRange};
 use crate::table::Entry;
 
 /// A module, lowered.
 pub(crate) struct SoftwareModule {
     functions: HashMap<String, Arc<SoftwareFunction>>,
+    variables: Arc<VariableMappings>,
 }
 
 /// A kernel of a module.
@@ -38,6 +39,9 @@ impl SoftwareFunction {
 struct VariableMappings {
     state: Arc<SpaceState>,
     starts: Vec<u64>,
+    bytes: u64,
+    /// Given back after the mappings are gone.
+    _range: VariableRange,
 }
 
 impl Drop for VariableMappings {
@@ -59,13 +63,13 @@ pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModu
         line: e.line,
         reason: e.reason.clone(),
     })?;
-    let offset = state.reserve_variables().ok_or_else(|| ModuleError {
+    let range = state.reserve_variables().ok_or_else(|| ModuleError {
         line: 0,
         reason: String::from("the address space has no room for more modules"),
     })?;
-    let variables = Variables::new(&tree, offset).map_err(refused)?;
+    let variables = Variables::new(&tree, range.offset()).map_err(refused)?;
     let programs = lower::lower(&tree, &variables, state.device.isa).map_err(refused)?;
-    let mappings = Arc::new(map_variables(state, &variables)?);
+    let mappings = Arc::new(map_variables(state, &variables, range)?);
     let functions = programs.into_iter().map(|program| {
         let name = program.name.clone();
         let function = SoftwareFunction {
@@ -76,6 +80,7 @@ pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModu
     });
     Ok(SoftwareModule {
         functions: functions.collect(),
+        variables: mappings,
     })
 }
 
@@ -89,10 +94,13 @@ fn refused(refusal: Refusal) -> ModuleError {
 fn map_variables(
     state: &Arc<SpaceState>,
     variables: &Variables<'_>,
+    range: VariableRange,
 ) -> Result<VariableMappings, ModuleError> {
     let mut mappings = VariableMappings {
         state: Arc::clone(state),
         starts: Vec::new(),
+        bytes: 0,
+        _range: range,
     };
     let mut segments = Vec::new();
     for (segment, access) in [
@@ -125,6 +133,7 @@ fn map_variables(
             });
         }
         mappings.starts.push(segment.start);
+        mappings.bytes += bytes;
     }
     Ok(mappings)
 }
@@ -154,6 +163,10 @@ impl Module for SoftwareModule {
         let mut names: Vec<String> = self.functions.keys().cloned().collect();
         names.sort();
         names
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.variables.bytes
     }
 }
 

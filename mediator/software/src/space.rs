@@ -1,7 +1,8 @@
 //! Address spaces: mappings that change while kernels run, each of which sees the table that it began with.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use causeway_mediator::backend::{BackendError, Memory, Module, ModuleError, Queue, Space};
 use causeway_protocol::Access;
@@ -11,7 +12,7 @@ use crate::backend::Device;
 use crate::memory::MemoryHandle;
 use crate::module;
 use crate::queue::SoftwareQueue;
-use crate::table::{Entry, Table};
+use crate::table::{Account, Entry, Table};
 use crate::transfer;
 
 /// Distance of the variables of different modules.
@@ -29,7 +30,27 @@ pub(crate) struct SpaceState {
     table: RwLock<Arc<Table>>,
     /// Held while the table is changed, so that no change is lost.
     changing: Mutex<()>,
-    modules: AtomicU64,
+    /// Ranges for the variables of modules, by number: those in use.
+    variables: Mutex<BTreeSet<u64>>,
+}
+
+/// A range for the variables of one module, until dropped.
+pub(crate) struct VariableRange {
+    state: Arc<SpaceState>,
+    number: u64,
+}
+
+impl VariableRange {
+    /// Where the range begins, as an offset in the regions for variables.
+    pub(crate) fn offset(&self) -> u64 {
+        self.number * VARIABLES_STRIDE
+    }
+}
+
+impl Drop for VariableRange {
+    fn drop(&mut self) {
+        lock(&self.state.variables).remove(&self.number);
+    }
 }
 
 impl SpaceState {
@@ -40,7 +61,7 @@ impl SpaceState {
 
     /// Replaces the table by what `change` makes of it; false if it makes nothing.
     pub(crate) fn change(&self, change: impl FnOnce(&Table) -> Option<Table>) -> bool {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = lock(&self.changing);
         let Some(new) = change(&self.table()) else {
             return false;
         };
@@ -52,12 +73,20 @@ impl SpaceState {
         true
     }
 
-    /// Where the variables of the next module go, as an offset in the ranges for them.
-    pub(crate) fn reserve_variables(&self) -> Option<u64> {
-        let number = self.modules.fetch_add(1, Ordering::Relaxed);
-        let offset = number.checked_mul(VARIABLES_STRIDE)?;
-        (offset < VARIABLES_BYTES).then_some(offset)
+    /// A range for the variables of one more module, if there is one left.
+    pub(crate) fn reserve_variables(self: &Arc<Self>) -> Option<VariableRange> {
+        let mut taken = lock(&self.variables);
+        let number = (0..VARIABLES_BYTES / VARIABLES_STRIDE).find(|n| !taken.contains(n))?;
+        taken.insert(number);
+        Some(VariableRange {
+            state: Arc::clone(self),
+            number,
+        })
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An address space of a session.
@@ -73,7 +102,7 @@ impl SoftwareSpace {
             stop,
             table: RwLock::default(),
             changing: Mutex::default(),
-            modules: AtomicU64::new(0),
+            variables: Mutex::default(),
         };
         Self {
             state: Arc::new(state),
@@ -99,9 +128,10 @@ impl Space for SoftwareSpace {
         access: Access,
     ) -> Result<(), BackendError> {
         let what = || format!("map {bytes:#x} bytes from {offset:#x} at {va:#x}");
+        let account = Account(Arc::clone(memory));
         let memory = MemoryHandle::memory_of(memory).ok_or_else(|| failed(what()))?;
         let entry = Entry::new(va, memory, offset, bytes, access);
-        let entry = entry.ok_or_else(|| failed(what()))?;
+        let entry = entry.ok_or_else(|| failed(what()))?.on_account(account);
         if self.state.change(|table| table.with(entry)) {
             Ok(())
         } else {
@@ -135,5 +165,53 @@ impl Space for SoftwareSpace {
 
     fn load_u64(&self, va: u64) -> Option<u64> {
         transfer::load_acquire(&self.state.table(), va)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{Config, Software};
+    use causeway_mediator::backend::Backend;
+    use causeway_protocol::message::MemoryKind;
+
+    fn space() -> (Software, SoftwareSpace) {
+        let software = Software::new(Config {
+            memory_bytes: 16 << 20,
+            cores: Some(1),
+        });
+        let space = SoftwareSpace::new(Arc::clone(software.device()), Arc::default());
+        (software, space)
+    }
+
+    #[test]
+    fn work_under_way_keeps_what_the_mediator_accounts_for() {
+        let (software, space) = space();
+        let memory = software.allocate(MemoryKind::Device, 4096).unwrap();
+        let account = Arc::downgrade(&memory);
+        space
+            .map(0x1000_0000, &memory, 0, 4096, Access::ReadWrite)
+            .unwrap();
+        let under_way = space.state.table();
+        space.unmap(0x1000_0000).unwrap();
+        drop(memory);
+        assert!(
+            account.upgrade().is_some(),
+            "work that began before still has the memory"
+        );
+        drop(under_way);
+        assert!(account.upgrade().is_none());
+    }
+
+    #[test]
+    fn ranges_for_variables_are_used_again() {
+        const PTX: &[u8] = b".version 7.0\n.target sm_70\n.address_size 64\n\
+            .global .u32 counter;\n.visible .entry nothing() { ret; }\n";
+        let (_software, space) = space();
+        let ranges = VARIABLES_BYTES / VARIABLES_STRIDE;
+        for _ in 0..=ranges {
+            let module = space.load_module(PTX).expect("a range is free");
+            assert_eq!(module.memory_bytes(), 4096);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use causeway_mediator::backend::Memory;
 use causeway_protocol::Access;
 
 use crate::memory::SoftwareMemory;
@@ -19,6 +20,18 @@ pub(crate) struct Entry {
     pub(crate) access: Access,
     /// Keeps the memory alive.
     _memory: Arc<SoftwareMemory>,
+    /// Keeps what the mediator accounts for it alive as well, so that memory in use stays charged.
+    _account: Option<Account>,
+}
+
+/// What the mediator handed over for an allocation.
+#[derive(Clone)]
+pub(crate) struct Account(pub(crate) Arc<dyn Memory>);
+
+impl std::fmt::Debug for Account {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "account of {:#x} bytes", self.0.bytes())
+    }
 }
 
 impl Entry {
@@ -41,7 +54,16 @@ impl Entry {
             host,
             access,
             _memory: memory,
+            _account: None,
         })
+    }
+
+    /// The same, holding on to the mediator's account.
+    pub(crate) fn on_account(self, account: Account) -> Self {
+        Self {
+            _account: Some(account),
+            ..self
+        }
     }
 
     /// The same memory with other rights.
