@@ -2,13 +2,18 @@
 
 use std::str::FromStr;
 
+/// Allocations of a VM, unless told otherwise.
+const ALLOCATIONS_PER_VM: u32 = 1024;
+/// Allocations of all VMs together, unless told otherwise.
+const ALLOCATIONS_IN_ALL: u32 = 12_288;
+
 /// What `--gpu` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
     /// GPU memory of each VM in bytes.
     pub memory_bytes: u64,
-    /// Allocations of each VM.
-    pub allocations: u32,
+    /// Allocations of each VM, if given.
+    allocations: Option<u32>,
     /// Command buffers of each VM.
     pub queues: u32,
     /// CPU cores that execute kernels, or all.
@@ -19,10 +24,19 @@ impl Default for Gpu {
     fn default() -> Self {
         Self {
             memory_bytes: 1 << 30,
-            allocations: 1024,
+            allocations: None,
             queues: 16,
             cores: None,
         }
+    }
+}
+
+impl Gpu {
+    /// Allocations of each of `vms` VMs. Unless given, VMs share out what one process can map: each allocation takes
+    /// two of its 65,530 mappings (`vm.max_map_count`), and splits others.
+    pub fn allocations(&self, vms: u32) -> u32 {
+        self.allocations
+            .unwrap_or_else(|| (ALLOCATIONS_IN_ALL / vms.max(1)).min(ALLOCATIONS_PER_VM))
     }
 }
 
@@ -89,8 +103,8 @@ impl FromStr for Gpu {
                     gpu.memory_bytes = number("memory", value, mebibytes(value), 1, 1 << 20)? << 20
                 }
                 "allocations" => {
-                    gpu.allocations =
-                        number("allocations", value, value.parse().ok(), 1, 1 << 16)? as u32
+                    let allocations = number("allocations", value, value.parse().ok(), 1, 1 << 16)?;
+                    gpu.allocations = Some(allocations as u32);
                 }
                 "queues" => {
                     gpu.queues = number("queues", value, value.parse().ok(), 1, 256)? as u32
@@ -146,6 +160,15 @@ mod tests {
                 bytes
             );
         }
+    }
+
+    #[test]
+    fn many_vms_share_what_a_process_can_map() {
+        let gpu = Gpu::default();
+        assert_eq!(gpu.allocations(1), 1024);
+        assert_eq!(gpu.allocations(64), 192);
+        let given = "software,allocations=5000".parse::<Gpu>().unwrap();
+        assert_eq!(given.allocations(64), 5000);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use causeway_mediator::SessionReport;
+use causeway_software::LaunchCount;
 use causeway_vmm::bus::StrayCounts;
 use causeway_vmm::harness::{Figure, Phase};
 use causeway_vmm::host::Host;
@@ -38,6 +39,35 @@ pub struct Report {
     pub phases: Vec<PhaseReport>,
     /// Figures that the guests reported.
     pub ratios: Vec<RatioReport>,
+    /// Kernels that the back end executed for all VMs, by name.
+    pub kernels: Vec<KernelReport>,
+}
+
+/// What the launches of one kernel did.
+#[derive(Debug, Serialize)]
+pub struct KernelReport {
+    /// Name.
+    pub name: String,
+    /// Launches.
+    pub launches: u64,
+    /// Instructions executed, counted once for each thread that executed them.
+    pub thread_instructions: u64,
+    /// Time of cores spent, summed over the cores.
+    pub busy_ns: u64,
+    /// Thread-instructions per second and core.
+    pub per_core_per_s: f64,
+}
+
+impl From<LaunchCount> for KernelReport {
+    fn from(count: LaunchCount) -> Self {
+        Self {
+            name: count.kernel,
+            launches: count.launches,
+            thread_instructions: count.thread_instructions,
+            busy_ns: count.busy_ns,
+            per_core_per_s: count.thread_instructions as f64 * 1e9 / count.busy_ns.max(1) as f64,
+        }
+    }
 }
 
 /// The back end.

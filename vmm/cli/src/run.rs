@@ -17,6 +17,7 @@ use causeway_vmm::outcome::{VmOutcome, VmResult};
 use causeway_vmm::signals::Signals;
 use causeway_vmm::vm::{Vm, VmConfig, VmError};
 use kvm_ioctls::Kvm;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::arguments::RunArguments;
 use crate::configuration::Run;
@@ -38,9 +39,14 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
         Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot watch for signals", e))?;
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
     let kvm = kvm::open().map_err(|e| Failure::new(Code::Kvm, "guests need KVM", e))?;
+    raise_descriptor_limit();
     let backend = software(&run);
     let attributes = backend.attributes().clone();
-    let vms = create(&run, &kvm, &Mediator::new(backend))?;
+    let vms = create(
+        &run,
+        &kvm,
+        &Mediator::new(Arc::clone(&backend) as Arc<dyn Backend>),
+    )?;
     let watch = Watch::start(format!(
         "{} in {} VM{}",
         run.guest,
@@ -72,6 +78,11 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
         vms: Vec::new(),
         phases: Vec::new(),
         ratios: Vec::new(),
+        kernels: backend
+            .launch_counts()
+            .into_iter()
+            .map(Into::into)
+            .collect(),
     };
     for (vm, outcome) in (0..).zip(&outcomes) {
         report.add(vm, run.vcpus, outcome);
@@ -91,7 +102,23 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
     Ok(code.map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
-fn software(run: &Run) -> Arc<dyn Backend> {
+/// Each allocation is a memory object with a descriptor of its own. VMs share the process's descriptors: with the usual
+/// soft limit of 1024, one guest within its quota could leave none to the others.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(e) = setrlimit(Resource::Nofile, raised) {
+        log::warn!(
+            "the limit on file descriptors stays as it is, {:?}: {e}",
+            limit.current
+        );
+    }
+}
+
+fn software(run: &Run) -> Arc<Software> {
     let memory_bytes = run.gpu.memory_bytes.saturating_mul(u64::from(run.vms));
     Arc::new(Software::new(SoftwareConfig {
         memory_bytes,
@@ -103,7 +130,7 @@ fn create(run: &Run, kvm: &Kvm, mediator: &Arc<Mediator>) -> Result<Vec<Vm>, Fai
     let post = Arc::new(PostOffice::default());
     let quota = Quota {
         memory_bytes: run.gpu.memory_bytes,
-        allocations: run.gpu.allocations,
+        allocations: run.gpu.allocations(run.vms),
         command_buffers: run.gpu.queues,
         ..Quota::default()
     };
@@ -212,7 +239,7 @@ fn limits(run: &Run, outcome: &VmOutcome) -> String {
         outcome.session.failed_messages,
         gpu.memory_bytes >> 20,
         outcome.session.memory_peak_bytes >> 20,
-        gpu.allocations,
+        gpu.allocations(run.vms),
         gpu.queues
     )
 }

@@ -23,6 +23,9 @@ pub fn render(report: &Report, width: Option<usize>) -> String {
     if !report.ratios.is_empty() {
         let _ = writeln!(out, "{}\n", ratios(report).trim_fmt());
     }
+    if !report.kernels.is_empty() {
+        let _ = writeln!(out, "{}\n", kernels(report).trim_fmt());
+    }
     for vm in &report.vms {
         let _ = writeln!(
             out,
@@ -196,6 +199,30 @@ fn ratios(report: &Report) -> Table {
         table.add_row([name, figure(*value), unit.clone()]);
     }
     if let Some(column) = table.column_mut(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// What kernels did, and how fast: the software back end states it for each.
+fn kernels(report: &Report) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header([
+        "kernel",
+        "launches",
+        "thread-instructions",
+        "million/s per core",
+    ]);
+    for kernel in &report.kernels {
+        table.add_row([
+            kernel.name.clone(),
+            count(kernel.launches),
+            count(kernel.thread_instructions),
+            format!("{:.0}", kernel.per_core_per_s / 1e6),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table

@@ -78,8 +78,9 @@ fn locked_memory() -> Finding {
 fn descriptors() -> Finding {
     const NAME: &str = "file descriptors";
     const WANTED: u64 = 4096;
+    // `causeway run` raises its own limit to the maximum.
     let limit = rustix::process::getrlimit(Resource::Nofile)
-        .current
+        .maximum
         .unwrap_or(u64::MAX);
     let found = if limit == u64::MAX {
         "unlimited".to_owned()
@@ -94,5 +95,5 @@ fn descriptors() -> Finding {
         );
     }
     let means = "each allocation is a memory object of its own and takes one; many allocations would be refused";
-    Finding::partly(NAME, found, means, format!("ulimit -n {WANTED}"))
+    Finding::partly(NAME, found, means, format!("ulimit -Hn {WANTED}"))
 }
