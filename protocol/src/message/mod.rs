@@ -1,0 +1,75 @@
+//! Control messages.
+//!
+//! A batch is a sequence of messages in the control area. Each message is a [`Header`] and a body of
+//! the fixed size that belongs to its opcode: the request, overwritten by the reply (the body is as
+//! large as the larger of the two; the rest is zero). Messages are executed in order. The first that
+//! fails ends the batch; those behind it get [`Status::NotRun`].
+//!
+//! A handle of [`PREVIOUS`] stands for the handle that the most recent message in the same batch
+//! returned: allocate, map for the GPU and map for the CPU is one batch, hence one exit.
+
+mod body;
+mod opcode;
+mod status;
+
+pub use body::*;
+pub use opcode::{OPCODE_VALUES, OPCODES, Opcode, message_bytes};
+pub use status::{STATUS_VALUES, STATUSES, Status};
+
+/// Handle that stands for the one which the latest creating message of the same batch returned.
+pub const PREVIOUS: u32 = u32::MAX;
+/// Largest module image in bytes.
+pub const MODULE_BYTES_MAX: u64 = 16 << 20;
+/// Longest function name in bytes.
+pub const FUNCTION_NAME_MAX: usize = 512;
+/// Most parameters of a function that its layout lists.
+pub const PARAMETERS_MAX: usize = 128;
+/// Length of an export token in bytes.
+pub const TOKEN_BYTES: usize = 32;
+
+/// Kinds of memory a guest can allocate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum MemoryKind {
+    /// On the device; the guest CPU does not see it.
+    Device = 0,
+    /// On the device and visible to the guest CPU (write-combining on real hardware).
+    DeviceVisible = 1,
+    /// Host memory, cached, registered with the GPU: rings, fences, staging.
+    Host = 2,
+}
+
+impl MemoryKind {
+    /// Decodes the wire value.
+    pub const fn from_wire(value: u32) -> Option<Self> {
+        match value {
+            0 => Some(Self::Device),
+            1 => Some(Self::DeviceVisible),
+            2 => Some(Self::Host),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wire_values_are_distinct_and_survive_a_round_trip() {
+        for (i, opcode) in OPCODES.iter().enumerate() {
+            assert_eq!(Opcode::from_wire(*opcode as u16), Some(*opcode));
+            assert!(
+                OPCODES[i + 1..]
+                    .iter()
+                    .all(|other| other.name() != opcode.name())
+            );
+            assert!(message_bytes(*opcode).is_multiple_of(8));
+        }
+        for status in STATUSES {
+            assert_eq!(Status::from_wire(*status as u32), Some(*status));
+        }
+        assert_eq!(Opcode::from_wire(0), None);
+        assert_eq!(Status::from_wire(9999), None);
+    }
+}
