@@ -84,8 +84,11 @@ impl<'l> BlockRunner<'l> {
                     Pause::Blocked => running = true,
                     Pause::Expired => (running, expired) = (true, true),
                 }
+                if self.launch.is_stopped() {
+                    return Ok(());
+                }
             }
-            if !running || self.launch.is_stopped() {
+            if !running {
                 return Ok(());
             }
             if !expired && self.instructions() == before {

@@ -8,6 +8,9 @@ use crate::program::{Action, BarrierKind, FrameBytes, Op, Program, Step};
 
 /// Backward branches after which other groups, and other warps, get their turn.
 const SLICE_BRANCHES: u32 = 4096;
+/// Instructions, about, after which other warps get their turn, and it is seen whether the launch shall end. Loops
+/// may be long, and calls can multiply without a branch.
+const SLICE_INSTRUCTIONS: u32 = 1 << 16;
 
 /// Why a warp stopped running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +35,7 @@ pub(super) struct Warp {
     /// Thread-instructions executed so far.
     pub(super) instructions: u64,
     branches_left: u32,
+    instructions_left: u32,
 }
 
 /// What the running group does next.
@@ -51,6 +55,7 @@ impl Warp {
             groups: Vec::with_capacity(32),
             instructions: 0,
             branches_left: 0,
+            instructions_left: 0,
         }
     }
 
@@ -75,6 +80,7 @@ impl Warp {
     ) -> Result<Pause, (u32, Trouble)> {
         let program = &*context.launch.program;
         self.branches_left = SLICE_BRANCHES;
+        self.instructions_left = SLICE_INSTRUCTIONS;
         loop {
             let Some(mut group) = self.pick(context, barriers) else {
                 return Ok(if self.groups.is_empty() {
@@ -148,10 +154,15 @@ impl Warp {
             self.count(group.mask, from, op.ordinal + 1);
             match self.control(group, mask, op, program, context, barriers)? {
                 Turn::On => from = program.code[group.pc as usize].ordinal,
-                Turn::Over => return Ok(self.branches_left == 0),
+                Turn::Over => return Ok(self.branches_left == 0 || self.instructions_left == 0),
             }
             if self.branches_left == 0 {
                 group.slices += 1;
+                self.groups.push(*group);
+                return Ok(true);
+            }
+            // This is no sign of spinning: which group goes first stays as it is.
+            if self.instructions_left == 0 {
                 self.groups.push(*group);
                 return Ok(true);
             }
@@ -159,6 +170,7 @@ impl Warp {
     }
 
     fn count(&mut self, mask: u32, from: u32, to: u32) {
+        self.instructions_left = self.instructions_left.saturating_sub(to - from);
         self.instructions += u64::from(to - from) * u64::from(mask.count_ones());
     }
 
@@ -186,7 +198,10 @@ impl Warp {
             }
             Action::Call(site) => {
                 self.split(group, mask);
-                call::enter(group, &program.calls[site as usize], context).map(|()| Turn::On)
+                let site = &program.calls[site as usize];
+                let moves = site.arguments.len() + site.results.len();
+                self.instructions_left = self.instructions_left.saturating_sub(moves as u32);
+                call::enter(group, site, context).map(|()| Turn::On)
             }
             Action::Return if group.frame.registers != 0 => {
                 self.split(group, mask);
