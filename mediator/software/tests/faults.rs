@@ -301,6 +301,7 @@ fn forms_that_would_need_registers_of_another_size_are_refused() {
         "st.global.u64 [%out], %r1;",
         "ld.global.u32 %p1, [%in];",
         "cvt.u64.u32 %r1, %r2;",
+        "cvt.rzi.s32.f16x2 %r1, %r2;",
         "atom.global.add.u64 %r1, [%out], %d1;",
         "mul.wide.u32 %r1, %r2, %r3;",
     ] {

@@ -71,6 +71,9 @@ pub(super) fn to_integer(
     m: &Modifiers,
 ) -> Option<Vec<StepOf>> {
     let rounding = m.rounding?;
+    if matches!(from, T::F16x2 | T::BF16x2) {
+        return None;
+    }
     let mut steps = Vec::new();
     if m.ftz && from == T::F32 {
         steps.push(step(unary(isa, float32::flush), Class::Word));
