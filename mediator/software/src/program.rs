@@ -168,8 +168,8 @@ pub(crate) enum Place {
 pub(crate) struct CallSite {
     /// First operation of the callee.
     pub(crate) target: u32,
-    /// Sizes of the caller's frame: where the callee's begins.
-    pub(crate) caller: FrameBytes,
+    /// Distance from the caller's frame to the callee's.
+    pub(crate) distance: FrameBytes,
     /// Sizes of the callee's frame.
     pub(crate) callee: FrameBytes,
     /// From the caller's frame to the callee's.

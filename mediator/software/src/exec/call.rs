@@ -21,8 +21,8 @@ pub(super) fn enter(
 ) -> Result<(), Trouble> {
     let from = group.frame;
     let to = FrameBytes {
-        registers: from.registers + site.caller.registers,
-        local: from.local + site.caller.local,
+        registers: from.registers + site.distance.registers,
+        local: from.local + site.distance.local,
     };
     let stack = context.launch.stack();
     if to.registers + site.callee.registers > stack.registers
@@ -84,7 +84,7 @@ fn carry(context: &mut Context<'_>, item: &Move, from: FrameBytes, to: FrameByte
         let target = place(context, item.to, to, lane, item.bytes);
         match (source, target) {
             (At::Bytes(source), At::Bytes(target)) => {
-                // SAFETY: lowering made both places this large within their frames, and frames do not overlap.
+                // SAFETY: lowering made both places this large within their frames, whose places differ.
                 unsafe { std::ptr::copy(source, target, item.bytes as usize) };
             }
             (At::Bit(source), At::Bit(target)) => {

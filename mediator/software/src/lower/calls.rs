@@ -23,6 +23,7 @@ pub(super) fn call(cx: &mut Cx<'_, '_>, mut form: Form<'_>) -> Result<(), Refusa
     }
     let (number, signature) = cx.kernel.callee(cx.number, name, cx.line)?;
     check_counts(cx, name, &signature, results, arguments)?;
+    cx.kernel.take(arguments.len() + results.len(), cx.line)?;
     let mut inward = Vec::with_capacity(arguments.len());
     for (operand, item) in arguments.iter().zip(&signature.arguments) {
         let from = place_of(cx, operand, item, Cx::source)?;
@@ -45,7 +46,7 @@ pub(super) fn call(cx: &mut Cx<'_, '_>, mut form: Form<'_>) -> Result<(), Refusa
     cx.kernel.calls.push(CallSite {
         // The number of the function, until the program is linked.
         target: u32::try_from(number).unwrap_or(u32::MAX),
-        caller: FrameBytes::default(),
+        distance: FrameBytes::default(),
         callee: FrameBytes::default(),
         arguments: inward,
         results: outward,

@@ -23,6 +23,11 @@ pub(super) struct Constants {
 }
 
 impl Constants {
+    /// Rows so far.
+    pub(super) fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
     /// The slot of a constant.
     pub(super) fn value(&mut self, value: u64, class: Class, line: u32) -> Result<Slot, Refusal> {
         self.slot(Key::Value(value), value, class, line)

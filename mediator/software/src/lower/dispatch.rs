@@ -8,6 +8,9 @@ use super::{
 };
 use crate::ptx::ast::Instruction;
 
+/// Modifiers of an instruction, at most; the longest forms of PTX have about ten.
+const MODIFIERS_MAX: usize = 32;
+
 /// Lowers the instructions of one opcode.
 type Lower = fn(&mut Lowering<'_, '_>, Form<'_>) -> Result<(), Refusal>;
 
@@ -17,6 +20,9 @@ pub(super) fn instruction(
     instruction: &Instruction,
 ) -> Result<(), Refusal> {
     let form = Form::new(instruction);
+    if instruction.modifiers.len() > MODIFIERS_MAX {
+        return Err(form.refuse(format!("has more than {MODIFIERS_MAX} modifiers")));
+    }
     match find(&instruction.opcode) {
         Some(lower) => lower(cx, form),
         None => Err(form.unsupported()),

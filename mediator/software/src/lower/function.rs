@@ -46,7 +46,6 @@ pub(super) fn lower(
     function: &Function,
     homes: &[(String, Home)],
 ) -> Result<FrameBytes, Refusal> {
-    let first_site = kernel.calls.len();
     let mut lowering = Lowering {
         kernel,
         number,
@@ -71,14 +70,10 @@ pub(super) fn lower(
     lowering.guard = None;
     lowering.emit(Action::Return)?;
     lowering.resolve();
-    let frame = FrameBytes {
+    Ok(FrameBytes {
         registers: lowering.frame.registers(),
         local: lowering.frame.local(),
-    };
-    for site in &mut kernel.calls[first_site..] {
-        site.caller = frame;
-    }
-    Ok(frame)
+    })
 }
 
 impl Lowering<'_, '_> {
@@ -100,6 +95,7 @@ impl Lowering<'_, '_> {
     }
 
     fn statement(&mut self, statement: &Statement) -> Result<(), Refusal> {
+        self.kernel.take(1, self.line)?;
         match statement {
             Statement::Label { name, .. } => {
                 if let Some(label) = self.scopes.label(name) {
@@ -160,6 +156,7 @@ impl Lowering<'_, '_> {
     }
 
     fn table(&mut self, name: &str, labels: &[String], line: u32) -> Result<(), Refusal> {
+        self.kernel.take(labels.len(), line)?;
         let targets = labels.iter().map(|label| {
             let missing = || Refusal::new(line, format!("no label `{label}` in this function"));
             self.scopes.label(label).ok_or_else(missing)

@@ -1,6 +1,7 @@
 //! A kernel with the functions that it calls, put together into one program.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use causeway_protocol::message::{PARAMETERS_MAX, Parameter};
 
@@ -10,7 +11,7 @@ use super::frame::{place, scalar_bytes};
 use super::function;
 use super::scope::Home;
 use super::signature::Signature;
-use super::stack::{Edge, deepest};
+use super::stack::{Arrangement, Edge, arrange};
 use super::variables::{ModuleVariable, Variables, variable_bytes};
 use crate::isa::Isa;
 use crate::program::{BarrierSite, CallSite, FrameBytes, Op, Program};
@@ -28,6 +29,8 @@ struct Member<'a> {
     function: &'a ast::Function,
     start: Option<u32>,
     frame: FrameBytes,
+    /// Its call sites among those of the program.
+    sites: Range<usize>,
 }
 
 /// A program under construction.
@@ -58,13 +61,13 @@ pub(super) struct Kernel<'a> {
     dynamic_align: u32,
 }
 
-/// Lowers `entry` and what it calls, to `operations_left` operations at most.
+/// Lowers `entry` and what it calls, and takes what that costs from `operations_left`.
 pub(super) fn lower<'a>(
     entry: &'a ast::Function,
     functions: &'a HashMap<&'a str, &'a ast::Function>,
     variables: &'a Variables<'a>,
     isa: Isa,
-    operations_left: usize,
+    operations_left: &mut usize,
 ) -> Result<Program, Refusal> {
     let layout = ParameterLayout::new(entry)?;
     let mut kernel = Kernel {
@@ -75,7 +78,7 @@ pub(super) fn lower<'a>(
         calls: Vec::new(),
         barriers: Vec::new(),
         instructions: 0,
-        operations_left,
+        operations_left: *operations_left,
         parameter_bytes: layout.bytes,
         functions,
         variables,
@@ -83,6 +86,7 @@ pub(super) fn lower<'a>(
             function: entry,
             start: None,
             frame: FrameBytes::default(),
+            sites: 0..0,
         }],
         known: HashMap::new(),
         edges: Vec::new(),
@@ -95,6 +99,9 @@ pub(super) fn lower<'a>(
         kernel.lower_member(next, &layout)?;
         next += 1;
     }
+    let rows = kernel.constants.rows();
+    kernel.take(rows, entry.line)?;
+    *operations_left = kernel.operations_left;
     kernel.finish(entry, layout)
 }
 
@@ -108,8 +115,10 @@ impl<'a> Kernel<'a> {
         } else {
             &[]
         };
+        let first_site = self.calls.len();
         let frame = function::lower(self, index, function, homes)?;
         self.members[index].frame = frame;
+        self.members[index].sites = first_site..self.calls.len();
         Ok(())
     }
 
@@ -118,12 +127,21 @@ impl<'a> Kernel<'a> {
         self.parameter_bytes
     }
 
+    /// Takes `count` from what the module may have: operations, and whatever else takes time or memory. Functions
+    /// are lowered again for every kernel that calls them, so a short source can mean much work.
+    pub(super) fn take(&mut self, count: usize, line: u32) -> Result<(), Refusal> {
+        let left = self.operations_left.checked_sub(count).ok_or_else(|| {
+            let reason = "the module's kernels, with the functions that they call, have more \
+                          instructions and declarations than the software back end takes";
+            Refusal::new(line, reason)
+        })?;
+        self.operations_left = left;
+        Ok(())
+    }
+
     /// Adds an operation.
     pub(super) fn push(&mut self, op: Op) -> Result<(), Refusal> {
-        if self.code.len() >= self.operations_left {
-            let reason = "the module has more instructions than the software back end takes";
-            return Err(Refusal::new(op.line, reason));
-        }
+        self.take(1, op.line)?;
         self.code.push(op);
         Ok(())
     }
@@ -154,6 +172,7 @@ impl<'a> Kernel<'a> {
                 function,
                 start: None,
                 frame: FrameBytes::default(),
+                sites: 0..0,
             });
             self.members.len() - 1
         });
@@ -210,12 +229,12 @@ impl<'a> Kernel<'a> {
         entry: &ast::Function,
         layout: ParameterLayout,
     ) -> Result<Program, Refusal> {
-        self.link();
         let frames: Vec<FrameBytes> = self.members.iter().map(|m| m.frame).collect();
-        let stack = deepest(&frames, &self.edges).ok_or_else(|| {
+        let arrangement = arrange(&frames, &self.edges).ok_or_else(|| {
             let reason = "the kernel's functions need more memory than a block may have";
             Refusal::new(entry.line, reason)
         })?;
+        self.link(&arrangement);
         let dynamic_shared_offset = self.shared.next_multiple_of(self.dynamic_align);
         let threads = |dimensions: [u32; 3]| {
             dimensions
@@ -231,7 +250,7 @@ impl<'a> Kernel<'a> {
             tables: self.tables,
             calls: self.calls,
             barriers: self.barriers,
-            stack,
+            stack: arrangement.stack,
             shared_bytes: self.shared,
             dynamic_shared_offset,
             parameters: layout.parameters,
@@ -242,11 +261,17 @@ impl<'a> Kernel<'a> {
     }
 
     /// Call sites name functions by number until all functions have their place.
-    fn link(&mut self) {
-        for site in &mut self.calls {
-            let callee = &self.members[site.target as usize];
-            site.callee = callee.frame;
-            site.target = callee.start.unwrap_or(0);
+    fn link(&mut self, arrangement: &Arrangement) {
+        for (number, caller) in self.members.iter().enumerate() {
+            for site in &mut self.calls[caller.sites.clone()] {
+                let callee = &self.members[site.target as usize];
+                site.distance = FrameBytes {
+                    registers: arrangement.distance(number, site.target as usize),
+                    local: caller.frame.local,
+                };
+                site.callee = callee.frame;
+                site.target = callee.start.unwrap_or(0);
+            }
         }
     }
 }

@@ -70,7 +70,7 @@ impl Refusal {
     }
 }
 
-/// Operations and constants of all kernels of a module, at most.
+/// Operations, constants and statements of all kernels of a module, at most.
 const OPERATIONS_MAX: usize = 1 << 20;
 /// Kernels of a module, at most.
 const KERNELS_MAX: usize = 4096;
@@ -92,9 +92,7 @@ pub(crate) fn lower(
             let reason = format!("the module has more than {KERNELS_MAX} kernels");
             return Err(Refusal::new(function.line, reason));
         }
-        let program = kernel::lower(function, &functions, variables, isa, operations_left)?;
-        let taken = program.code.len() + program.constants.len();
-        operations_left = operations_left.saturating_sub(taken);
+        let program = kernel::lower(function, &functions, variables, isa, &mut operations_left)?;
         programs.push(program);
     }
     Ok(programs)

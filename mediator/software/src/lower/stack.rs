@@ -1,4 +1,8 @@
-//! How deep calls go, and what memory that takes.
+//! Where the frames of functions are, how deep calls go, and what memory that takes.
+//!
+//! Lanes of one warp may be in different functions at the same time. Lanes of a register are next to each other,
+//! and how far apart depends on its class; so the registers of two functions never share a place: one lane's
+//! could be another's, return positions included. Local memory is apart for each lane, and may be shared.
 
 use crate::program::FrameBytes;
 
@@ -14,8 +18,34 @@ pub(super) struct Edge {
     pub(super) to: usize,
 }
 
-/// What the deepest chain of calls from function 0 takes; `None` if it is too much.
-pub(super) fn deepest(frames: &[FrameBytes], edges: &[Edge]) -> Option<FrameBytes> {
+/// Where the frames of a kernel's functions are.
+#[derive(Debug)]
+pub(super) struct Arrangement {
+    /// What all of them take.
+    pub(super) stack: FrameBytes,
+    /// Where the registers of each function are, at its first level of recursion.
+    starts: Vec<u64>,
+    /// Registers of all functions that may be called again before they have returned: from one level of
+    /// recursion to the next.
+    level: u64,
+}
+
+impl Arrangement {
+    /// Distance from the registers of function `from` to those of `to`, which it calls.
+    pub(super) fn distance(&self, from: usize, to: usize) -> u32 {
+        let (from, to) = (self.starts[from], self.starts[to]);
+        let distance = if to > from {
+            to - from
+        } else {
+            self.level + to - from
+        };
+        // It fits: `arrange` has limited the whole.
+        distance as u32
+    }
+}
+
+/// Arranges the frames of function 0 and of those that it calls; `None` if that is too much memory.
+pub(super) fn arrange(frames: &[FrameBytes], edges: &[Edge]) -> Option<Arrangement> {
     let mut callers = vec![0_usize; frames.len()];
     let mut callees = vec![Vec::new(); frames.len()];
     for edge in edges {
@@ -23,54 +53,53 @@ pub(super) fn deepest(frames: &[FrameBytes], edges: &[Edge]) -> Option<FrameByte
         callees[edge.from].push(edge.to);
     }
     // Callers before callees: each function is taken once all of its callers are known.
-    let mut above = vec![(0_u64, 0_u64); frames.len()];
-    let mut deepest = (0, 0);
+    let mut above = vec![0_u64; frames.len()];
+    let mut local = 0;
     let mut order: Vec<usize> = (0..frames.len()).filter(|f| callers[*f] == 0).collect();
     let mut next = 0;
     while next < order.len() {
         let function = order[next];
         next += 1;
-        let with = add(above[function], frames[function]);
-        deepest = most(deepest, with);
+        let with = above[function] + u64::from(frames[function].local);
+        local = local.max(with);
         for callee in &callees[function] {
-            above[*callee] = most(above[*callee], with);
+            above[*callee] = above[*callee].max(with);
             callers[*callee] -= 1;
             if callers[*callee] == 0 {
                 order.push(*callee);
             }
         }
     }
-    if order.len() < frames.len() {
-        deepest = recursive(frames);
+    // Those that are left call themselves or each other, or are called by such.
+    let recursive = (0..frames.len()).filter(|f| callers[*f] != 0);
+    let level = recursive.clone().map(|f| u64::from(frames[f].registers));
+    let level = level.sum::<u64>();
+    if level != 0 {
+        local = recursive_local(frames);
+        order.extend(recursive);
     }
-    let fits = deepest.0 <= STACK_BYTES_MAX && deepest.1 <= STACK_BYTES_MAX;
-    fits.then_some(FrameBytes {
-        registers: deepest.0 as u32,
-        local: deepest.1 as u32,
+    let mut starts = vec![0; frames.len()];
+    let mut end = 0;
+    for function in order {
+        starts[function] = end;
+        end += u64::from(frames[function].registers);
+    }
+    let registers = end + RECURSION_DEPTH * level;
+    let fits = registers <= STACK_BYTES_MAX && local <= STACK_BYTES_MAX;
+    fits.then_some(Arrangement {
+        stack: FrameBytes {
+            registers: registers as u32,
+            local: local as u32,
+        },
+        starts,
+        level,
     })
 }
 
-/// Every function once, and the largest as often as recursion may go deep.
-fn recursive(frames: &[FrameBytes]) -> (u64, u64) {
-    let all = frames.iter().fold((0, 0), |sum, frame| add(sum, *frame));
-    let largest = frames
-        .iter()
-        .fold((0, 0), |max, frame| most(max, add((0, 0), *frame)));
-    (
-        all.0 + RECURSION_DEPTH * largest.0,
-        all.1 + RECURSION_DEPTH * largest.1,
-    )
-}
-
-fn add(sum: (u64, u64), frame: FrameBytes) -> (u64, u64) {
-    (
-        sum.0 + u64::from(frame.registers),
-        sum.1 + u64::from(frame.local),
-    )
-}
-
-fn most(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
-    (a.0.max(b.0), a.1.max(b.1))
+/// Local memory of every function once, and of the largest as often as recursion may go deep.
+fn recursive_local(frames: &[FrameBytes]) -> u64 {
+    let locals = frames.iter().map(|frame| u64::from(frame.local));
+    locals.clone().sum::<u64>() + RECURSION_DEPTH * locals.max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -85,15 +114,24 @@ mod tests {
     }
 
     #[test]
-    fn the_deepest_chain_counts_and_recursion_is_bounded() {
+    fn frames_have_places_of_their_own_and_recursion_is_bounded() {
         let frames = [frame(100), frame(10), frame(20), frame(5)];
         let edge = |from, to| Edge { from, to };
         let edges = [edge(0, 1), edge(0, 2), edge(1, 3), edge(2, 3), edge(0, 3)];
-        let stack = deepest(&frames, &edges).unwrap();
-        assert_eq!((stack.registers, stack.local), (125, 48));
-        let loops = [edge(0, 1), edge(1, 1)];
-        let stack = deepest(&frames[..2], &loops).unwrap();
-        assert_eq!(stack.registers, 110 + 6400);
-        assert!(deepest(&[frame(60 << 20), frame(5 << 20)], &[edge(0, 1)]).is_none());
+        let arranged = arrange(&frames, &edges).unwrap();
+        assert_eq!((arranged.stack.registers, arranged.stack.local), (135, 48));
+        let reached = [(0, 1), (0, 2), (0, 3)].map(|(f, t)| arranged.distance(f, t));
+        assert_eq!(reached, [100, 110, 130]);
+        assert_eq!(arranged.distance(1, 3), 30);
+        assert_eq!(arranged.distance(2, 3), 20);
+
+        // 1 and 2 call each other; the next level begins behind both.
+        let loops = [edge(0, 1), edge(1, 2), edge(2, 1), edge(2, 2)];
+        let arranged = arrange(&frames[..3], &loops).unwrap();
+        assert_eq!(arranged.stack.registers, 130 + 64 * 30);
+        assert_eq!(arranged.distance(1, 2), 10);
+        assert_eq!(arranged.distance(2, 1), 20);
+        assert_eq!(arranged.distance(2, 2), 30);
+        assert!(arrange(&[frame(60 << 20), frame(5 << 20)], &[edge(0, 1)]).is_none());
     }
 }

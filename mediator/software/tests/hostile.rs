@@ -1,0 +1,152 @@
+//! Modules made to harm: they get no memory that is not theirs, no time beyond `stop`, no more memory than is due.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use causeway_mediator::backend::Module;
+use causeway_protocol::message::Status;
+use support::{Device, kernel};
+
+/// Runs kernel `k` and asks it to stop after 50 ms; gives the time from there to its end.
+fn time_to_stop(device: &mut Device, module: &Arc<dyn Module>, threads: u32) -> Duration {
+    let stop = Arc::clone(&device.stop);
+    let stopper = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        stop.store(true, Ordering::Relaxed);
+        Instant::now()
+    });
+    device.run_module(module, (1, threads), &[], 32).unwrap();
+    stopper.join().unwrap().elapsed()
+}
+
+#[test]
+fn calls_that_multiply_can_be_stopped() {
+    let mut functions = String::from(".func f40() { ret; }\n");
+    for number in (0..40).rev() {
+        let next = number + 1;
+        functions += &format!(".func f{number}() {{ call f{next}; call f{next}; ret; }}\n");
+    }
+    let mut device = Device::new(1);
+    let module = device.load(&kernel(&functions, "call f0;")).unwrap();
+    let took = time_to_stop(&mut device, &module, 32);
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+#[test]
+fn long_loops_of_many_warps_can_be_stopped() {
+    let long = "sin.approx.f32 %f1, %f1;\n".repeat(20_000);
+    let body = format!("back: {long} bra back;");
+    let mut device = Device::new(1);
+    let module = device.load(&kernel("", &body)).unwrap();
+    let took = time_to_stop(&mut device, &module, 1024);
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+/// Lanes 0-15 wait in `inner`, called by `outer`, while lanes 16-31 write all registers of `wide`. The two callees
+/// of the kernel have frames of different sizes, and doubles have their lanes elsewhere than words.
+#[test]
+fn lanes_in_different_functions_do_not_reach_each_others_registers() {
+    let wide: String = (0..64)
+        .map(|n| format!("mov.u64 %x{n}, 0x4141414142424242;\n"))
+        .collect();
+    let functions = format!(
+        ".func wide() {{ .reg .b64 %x<64>; {wide} bar.warp.sync -1; ret; }}\n\
+         .func (.reg .b32 r) inner(.reg .b32 a) {{ bar.warp.sync -1; add.u32 r, a, 1; ret; }}\n\
+         .func (.reg .b32 r) outer(.reg .b32 a) {{ .reg .b32 %b; add.u32 %b, a, 1;\n\
+         call (r), inner, (%b); add.u32 r, r, %b; ret; }}\n"
+    );
+    let body = "mov.u32 %r1, 0; setp.ge.u32 %p1, %tid, 16; @%p1 bra high;\n\
+                call (%r1), outer, (%tid); bra done; high: call wide;\n\
+                done: st.global.u32 [%o], %r1;";
+    let mut device = Device::new(1);
+    let module = device.load(&kernel(&functions, body)).unwrap();
+    let found = device.run_module(&module, (1, 32), &[], 32).unwrap();
+    let wanted: Vec<u32> = (0..32)
+        .map(|t| if t < 16 { 2 * t + 3 } else { 0 })
+        .collect();
+    assert_eq!(found, wanted);
+}
+
+/// Lanes at different depths of a recursion, each with values of its own.
+#[test]
+fn recursion_keeps_the_registers_of_every_level() {
+    let functions = ".func (.reg .b32 r) sum(.reg .b32 n);\n\
+         .func (.reg .b32 r) twice(.reg .b32 n) { .reg .b64 %w<9>; .reg .b32 %x; mov.u64 %w1, -1;\n\
+         call (%x), sum, (n); add.u32 r, %x, %x; ret; }\n\
+         .func (.reg .b32 r) sum(.reg .b32 n) { .reg .b32 %m; .reg .pred %p; mov.u32 r, 0;\n\
+         setp.eq.u32 %p, n, 0; @%p bra end; sub.u32 %m, n, 1; call (r), twice, (%m); add.u32 r, r, n;\n\
+         end: bar.warp.sync -1; ret; }\n";
+    let body = "and.b32 %r2, %tid, 7; call (%r1), sum, (%r2); st.global.u32 [%o], %r1;";
+    let mut device = Device::new(1);
+    let module = device.load(&kernel(functions, body)).unwrap();
+    let found = device.run_module(&module, (1, 32), &[], 32).unwrap();
+    let sum = |n: u32| (1..=n).fold(0, |sum, n| 2 * sum + n);
+    let wanted: Vec<u32> = (0..32).map(|t| sum(t & 7)).collect();
+    assert_eq!(found, wanted);
+}
+
+#[test]
+fn short_sources_that_mean_much_work_are_refused() {
+    let labels = "a,".repeat(100_000);
+    let arguments = ".reg .b32 a,".repeat(10_000);
+    let given = "7,".repeat(10_000);
+    let device = Device::new(1);
+    for function in [
+        format!(".func f() {{ a: t: .branchtargets {labels}a; ret; }}"),
+        format!(".func f() {{ {} ret; }}", ".reg .b32 a;".repeat(100_000)),
+        format!(
+            ".func f() {{ {} ret; }}",
+            "prefetch.L1 [a];".repeat(100_000)
+        ),
+        format!(
+            ".func g({arguments}.reg .b32 a) {{ ret; }}\n.func f() {{ call g, ({given}7); ret; }}"
+        ),
+    ] {
+        let kernels: String = (0..200)
+            .map(|n| format!(".entry k{n}() {{ call f; ret; }}\n"))
+            .collect();
+        let text = format!(".version 8.0\n.target sm_90\n.address_size 64\n{function}\n{kernels}");
+        let error = device.load(&text).err().expect(&text[..100]);
+        assert!(error.reason.contains("more instructions"), "{error}");
+    }
+}
+
+#[test]
+fn vectors_at_the_end_of_memory_stay_within() {
+    let shared = ".shared .align 32 .b8 s[64]; mov.u64 %d9, s;";
+    let local = ".local .align 32 .b8 s[64]; mov.u64 %d9, s;";
+    let value = "{%d1,%d2,%d3,%d4}";
+    for (before, space, offset, allowed) in [
+        ("mov.u64 %d9, %out;", "global", "4064", true),
+        ("mov.u64 %d9, %out;", "global", "4096", false),
+        ("mov.u64 %d9, %out;", "global", "-32", false),
+        (shared, "shared", "32", true),
+        (shared, "shared", "64", false),
+        (shared, "shared", "-32", false),
+        (local, "local", "32", true),
+        (local, "local", "64", false),
+        (local, "local", "-32", false),
+        ("mov.u64 %d9, -32;", "global", "0", false),
+        ("mov.u64 %d9, -32;", "shared", "0", false),
+        ("mov.u64 %d9, 0x7f0000000000;", "global", "-32", false),
+        ("mov.u64 %d9, 0x7f0300000000;", "global", "0", false),
+    ] {
+        for access in [
+            format!("ld.{space}.v4.b64 {value}, [%d9+{offset}];"),
+            format!("st.{space}.v4.b64 [%d9+{offset}], {value};"),
+        ] {
+            let mut device = Device::new(1);
+            let result = device.run(&format!("{before} {access}"), (1, 32), &[], 32);
+            match result {
+                Ok(_) => assert!(allowed, "{before} {access}"),
+                Err(fault) => {
+                    assert!(!allowed, "{before} {access}: {fault}");
+                    assert_eq!(fault.status, Status::MemoryFault, "{fault}");
+                }
+            }
+        }
+    }
+}
