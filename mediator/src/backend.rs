@@ -165,7 +165,8 @@ pub trait Module: Send + Sync {
     fn function(&self, name: &str) -> Option<Arc<dyn Function>>;
     /// Names of the kernels, for messages.
     fn kernels(&self) -> Vec<String>;
-    /// Memory of the device that the module's variables take, in bytes. It counts against the session's
+    /// Memory that the module takes beyond its image, in bytes: its variables, and what its code was made into. It
+    /// counts against the session's
     /// quota until the module is unloaded and no launch of its kernels is under way.
     fn memory_bytes(&self) -> u64;
 }

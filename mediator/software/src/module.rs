@@ -9,7 +9,7 @@ use causeway_protocol::Access;
 use causeway_protocol::message::Parameter;
 
 use crate::lower::{self, Refusal, Segment, Variables};
-use crate::memory::SoftwareMemory;
+use crate::memory::{Charge, SoftwareMemory};
 use crate::program::Program;
 use crate::ptx;
 use crate::space::{SpaceState, VariableRange};
@@ -40,6 +40,8 @@ struct VariableMappings {
     state: Arc<SpaceState>,
     starts: Vec<u64>,
     bytes: u64,
+    /// The memory of the kernels, which is the device's as well.
+    _code: Charge,
     /// Given back after the mappings are gone.
     _range: VariableRange,
 }
@@ -69,7 +71,8 @@ pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModu
     })?;
     let variables = Variables::new(&tree, range.offset()).map_err(refused)?;
     let programs = lower::lower(&tree, &variables, state.device.isa).map_err(refused)?;
-    let mappings = Arc::new(map_variables(state, &variables, range)?);
+    let code = programs.iter().map(Program::memory_bytes).sum::<u64>();
+    let mappings = Arc::new(map_variables(state, &variables, range, code)?);
     let functions = programs.into_iter().map(|program| {
         let name = program.name.clone();
         let function = SoftwareFunction {
@@ -95,11 +98,19 @@ fn map_variables(
     state: &Arc<SpaceState>,
     variables: &Variables<'_>,
     range: VariableRange,
+    code_bytes: u64,
 ) -> Result<VariableMappings, ModuleError> {
+    let code_bytes = code_bytes.next_multiple_of(causeway_memory::PAGE_BYTES);
+    let charge = state.device.pool.charge(code_bytes);
+    let charge = charge.ok_or_else(|| ModuleError {
+        line: 0,
+        reason: format!("no memory for {code_bytes} bytes of code: the device has no more"),
+    })?;
     let mut mappings = VariableMappings {
         state: Arc::clone(state),
         starts: Vec::new(),
-        bytes: 0,
+        bytes: code_bytes,
+        _code: charge,
         _range: range,
     };
     let mut segments = Vec::new();

@@ -224,6 +224,28 @@ pub(crate) struct Program {
     pub(crate) required_threads: Option<[u32; 3]>,
 }
 
+impl Program {
+    /// Memory that the kernel takes, in bytes. A short source may become much of it.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let moves =
+            |site: &CallSite| size_of_val(&site.arguments[..]) + size_of_val(&site.results[..]);
+        let bytes = size_of::<Self>()
+            + size_of_val(&self.code[..])
+            + size_of_val(&self.constants[..])
+            + size_of_val(&self.tables[..])
+            + self
+                .tables
+                .iter()
+                .map(|t| size_of_val(&t[..]))
+                .sum::<usize>()
+            + size_of_val(&self.calls[..])
+            + self.calls.iter().map(moves).sum::<usize>()
+            + size_of_val(&self.barriers[..])
+            + size_of_val(&self.parameters[..]);
+        bytes as u64
+    }
+}
+
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Program")

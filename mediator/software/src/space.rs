@@ -211,7 +211,7 @@ mod tests {
         let ranges = VARIABLES_BYTES / VARIABLES_STRIDE;
         for _ in 0..=ranges {
             let module = space.load_module(PTX).expect("a range is free");
-            assert_eq!(module.memory_bytes(), 4096);
+            assert_eq!(module.memory_bytes(), 2 * 4096, "code and variables");
         }
     }
 }

@@ -115,6 +115,27 @@ fn short_sources_that_mean_much_work_are_refused() {
 }
 
 #[test]
+fn code_counts_as_memory_of_the_device() {
+    let before =
+        ".func f() { .reg .u32 %r;".to_owned() + &"add.u32 %r, %r, 1;".repeat(1000) + "ret; }";
+    let kernels: String = (0..100)
+        .map(|n| format!(".entry k{n}() {{ call f; ret; }}\n"))
+        .collect();
+    let text = format!(".version 8.0\n.target sm_90\n.address_size 64\n{before}\n{kernels}");
+    let device = Device::new(1);
+    let free = device.backend.free_bytes();
+    let module = device.load(&text).unwrap();
+    let taken = free - device.backend.free_bytes();
+    assert_eq!(module.memory_bytes(), taken);
+    assert!(
+        taken > 100 * 1000 * 32,
+        "{taken} bytes for 100,000 operations"
+    );
+    drop(module);
+    assert_eq!(device.backend.free_bytes(), free);
+}
+
+#[test]
 fn vectors_at_the_end_of_memory_stay_within() {
     let shared = ".shared .align 32 .b8 s[64]; mov.u64 %d9, s;";
     let local = ".local .align 32 .b8 s[64]; mov.u64 %d9, s;";
