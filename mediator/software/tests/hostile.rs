@@ -45,6 +45,27 @@ fn long_loops_of_many_warps_can_be_stopped() {
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
+/// Whoever gets the lock is ahead of those that spin for it, and must get its turn however long their loop is.
+#[test]
+fn lanes_that_spin_in_long_loops_let_others_run() {
+    let long = "add.u32 %r9, %r9, 1;\n".repeat(100);
+    let body = format!(
+        "back: {long} atom.global.cas.b32 %r1, [%out], 0, 1; setp.ne.u32 %p1, %r1, 0;\n\
+         @%p1 bra back; atom.global.add.u32 %r2, [%out+4], 1; atom.global.exch.b32 %r3, [%out], 0;"
+    );
+    let mut device = Device::new(1);
+    let stop = Arc::clone(&device.stop);
+    let (ended, end) = std::sync::mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        if end.recv_timeout(Duration::from_secs(20)).is_err() {
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    let found = device.run(&body, (1, 4), &[], 2).unwrap();
+    ended.send(()).expect("it ends before anyone stops it");
+    assert_eq!(found, [0, 4]);
+}
+
 /// Lanes 0-15 wait in `inner`, called by `outer`, while lanes 16-31 write all registers of `wide`. The two callees
 /// of the kernel have frames of different sizes, and doubles have their lanes elsewhere than words.
 #[test]

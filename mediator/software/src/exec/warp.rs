@@ -62,6 +62,7 @@ impl Warp {
     /// Puts the warp at the start of the kernel.
     pub(super) fn start(&mut self, lanes: u32) {
         self.running = lanes;
+        self.branches_left = SLICE_BRANCHES;
         self.groups.clear();
         self.groups.push(Group {
             mask: lanes,
@@ -79,7 +80,10 @@ impl Warp {
         barriers: &mut Barriers,
     ) -> Result<Pause, (u32, Trouble)> {
         let program = &*context.launch.program;
-        self.branches_left = SLICE_BRANCHES;
+        // What is left of them counts on: a loop spins however many instructions it has.
+        if self.branches_left == 0 {
+            self.branches_left = SLICE_BRANCHES;
+        }
         self.instructions_left = SLICE_INSTRUCTIONS;
         loop {
             let Some(mut group) = self.pick(context, barriers) else {
