@@ -84,7 +84,6 @@ impl SoftwareQueue {
     }
 
     fn execute(&self, work: &Work<'_>) -> Result<(), Fault> {
-        let table = self.state.table();
         let stop = &self.state.stop;
         match *work {
             Work::Launch {
@@ -96,20 +95,28 @@ impl SoftwareQueue {
                 destination,
                 source,
                 bytes,
-            } => transfer::copy(&table, destination, source, bytes, stop),
+            } => transfer::copy(&self.state.table(), destination, source, bytes, stop),
             Work::Fill {
                 destination,
                 bytes,
                 pattern,
                 width,
-            } => transfer::fill(&table, destination, bytes, (pattern, width), stop),
-            Work::Release { address, value } => {
-                transfer::store_release(&table, address, value, "fence release")
-            }
-            Work::Timestamp { address } => {
-                transfer::store_release(&table, address, clock::now_ns(), "timestamp")
-            }
+            } => transfer::fill(
+                &self.state.table(),
+                destination,
+                bytes,
+                (pattern, width),
+                stop,
+            ),
+            Work::Release { address, value } => self.store(address, value, "fence release"),
+            Work::Timestamp { address } => self.store(address, clock::now_ns(), "timestamp"),
         }
+    }
+
+    /// Stores a word that the guest may be waiting for. What it frees then must be free: no snapshot outlives the store.
+    fn store(&self, address: u64, value: u64, what: &'static str) -> Result<(), Fault> {
+        self.state
+            .with_table(|table| transfer::store_release(table, address, value, what))
     }
 
     fn launch(

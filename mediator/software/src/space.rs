@@ -59,6 +59,11 @@ impl SpaceState {
         Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Has `look` see the mappings as they are. They cannot change meanwhile, so it must be brief.
+    pub(crate) fn with_table<R>(&self, look: impl FnOnce(&Table) -> R) -> R {
+        look(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Replaces the table by what `change` makes of it; false if it makes nothing.
     pub(crate) fn change(&self, change: impl FnOnce(&Table) -> Option<Table>) -> bool {
         let _changing = lock(&self.changing);
@@ -164,7 +169,8 @@ impl Space for SoftwareSpace {
     }
 
     fn load_u64(&self, va: u64) -> Option<u64> {
-        transfer::load_acquire(&self.state.table(), va)
+        self.state
+            .with_table(|table| transfer::load_acquire(table, va))
     }
 }
 

@@ -28,12 +28,27 @@ pub(crate) struct Workers {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
+    /// There may be work.
     wake: Condvar,
+    /// A launch has lost its last helper.
+    alone: Condvar,
+}
+
+/// A launch that workers may help with.
+struct Entry {
+    launch: Arc<Launch>,
+    helpers: usize,
+}
+
+/// A worker's hold on a launch, and on the mappings that the launch sees.
+struct Helper<'s> {
+    shared: &'s Shared,
+    launch: Option<Arc<Launch>>,
 }
 
 #[derive(Default)]
 struct State {
-    launches: Vec<Arc<Launch>>,
+    launches: Vec<Entry>,
     turn: usize,
     ending: bool,
 }
@@ -54,12 +69,16 @@ impl Workers {
         Self { shared, threads }
     }
 
-    /// Runs a launch to its end, with the help of idle workers.
+    /// Runs a launch to its end, with the help of idle workers. When it returns, no worker holds the launch any more:
+    /// memory that is freed next is really free, and off its owner's account.
     pub(crate) fn run(&self, launch: &Arc<Launch>) -> Result<LaunchOutcome, Fault> {
         let helpers = usize::try_from(launch.blocks().saturating_sub(1)).unwrap_or(usize::MAX);
         let shared = helpers.min(self.threads.len()) != 0;
         if shared {
-            self.shared.lock().launches.push(Arc::clone(launch));
+            self.shared.lock().launches.push(Entry {
+                launch: Arc::clone(launch),
+                helpers: 0,
+            });
             if helpers < self.threads.len() {
                 (0..helpers).for_each(|_| self.shared.wake.notify_one());
             } else {
@@ -68,8 +87,7 @@ impl Workers {
         }
         ARENA.with_borrow_mut(|arena| launch.work(arena, None));
         if shared {
-            let mut state = self.shared.lock();
-            state.launches.retain(|other| !Arc::ptr_eq(other, launch));
+            self.shared.withdraw(launch);
         }
         launch.wait()
     }
@@ -92,8 +110,27 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes a launch without blocks off the list, once its last helper has let go of it.
+    fn withdraw(&self, launch: &Arc<Launch>) {
+        let mut state = self.lock();
+        while let Some(index) = state
+            .launches
+            .iter()
+            .position(|e| Arc::ptr_eq(&e.launch, launch))
+        {
+            if state.launches[index].helpers == 0 {
+                state.launches.remove(index);
+                return;
+            }
+            state = self
+                .alone
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     /// The next launch in turn that has blocks left; waits for one. `None` when the back end ends.
-    fn next(&self) -> Option<Arc<Launch>> {
+    fn next(&self) -> Option<Helper<'_>> {
         let mut state = self.lock();
         loop {
             if state.ending {
@@ -103,10 +140,15 @@ impl Shared {
             let start = state.turn;
             let found = (0..count)
                 .map(|step| (start + step) % count)
-                .find(|index| state.launches[*index].has_blocks());
+                .find(|index| state.launches[*index].launch.has_blocks());
             if let Some(index) = found {
                 state.turn = index + 1;
-                return Some(Arc::clone(&state.launches[index]));
+                let entry = &mut state.launches[index];
+                entry.helpers += 1;
+                return Some(Helper {
+                    shared: self,
+                    launch: Some(Arc::clone(&entry.launch)),
+                });
             }
             state = self
                 .wake
@@ -116,8 +158,29 @@ impl Shared {
     }
 }
 
+impl Drop for Helper<'_> {
+    fn drop(&mut self) {
+        let Some(launch) = self.launch.take() else {
+            return;
+        };
+        // Let go first, then say so. The entry keeps the launch, so that it is still known by its address.
+        let address = Arc::as_ptr(&launch);
+        drop(launch);
+        let mut state = self.shared.lock();
+        let mut entries = state.launches.iter_mut();
+        if let Some(entry) = entries.find(|e| Arc::as_ptr(&e.launch) == address) {
+            entry.helpers -= 1;
+            if entry.helpers == 0 {
+                self.shared.alone.notify_all();
+            }
+        }
+    }
+}
+
 fn work(shared: &Shared) {
-    while let Some(launch) = shared.next() {
-        ARENA.with_borrow_mut(|arena| launch.work(arena, Some(TURN)));
+    while let Some(helper) = shared.next() {
+        if let Some(launch) = &helper.launch {
+            ARENA.with_borrow_mut(|arena| launch.work(arena, Some(TURN)));
+        }
     }
 }
