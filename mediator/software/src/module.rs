@@ -70,7 +70,8 @@ pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModu
         reason: String::from("the address space has no room for more modules"),
     })?;
     let variables = Variables::new(&tree, range.offset()).map_err(refused)?;
-    let programs = lower::lower(&tree, &variables, state.device.isa).map_err(refused)?;
+    let programs =
+        lower::lower(&tree, &variables, state.device.isa, &state.stop).map_err(refused)?;
     let code = programs.iter().map(Program::memory_bytes).sum::<u64>();
     let mappings = Arc::new(map_variables(state, &variables, range, code)?);
     let functions = programs.into_iter().map(|program| {

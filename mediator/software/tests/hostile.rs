@@ -112,8 +112,8 @@ fn recursion_keeps_the_registers_of_every_level() {
 #[test]
 fn short_sources_that_mean_much_work_are_refused() {
     let labels = "a,".repeat(100_000);
-    let arguments = ".reg .b32 a,".repeat(10_000);
-    let given = "7,".repeat(10_000);
+    let arguments = ".reg .b32 a,".repeat(4000);
+    let given = "7,".repeat(4000);
     let device = Device::new(1);
     for function in [
         format!(".func f() {{ a: t: .branchtargets {labels}a; ret; }}"),
@@ -126,13 +126,21 @@ fn short_sources_that_mean_much_work_are_refused() {
             ".func g({arguments}.reg .b32 a) {{ ret; }}\n.func f() {{ call g, ({given}7); ret; }}"
         ),
     ] {
-        let kernels: String = (0..200)
+        let kernels: String = (0..300)
             .map(|n| format!(".entry k{n}() {{ call f; ret; }}\n"))
             .collect();
         let text = format!(".version 8.0\n.target sm_90\n.address_size 64\n{function}\n{kernels}");
         let error = device.load(&text).err().expect(&text[..100]);
         assert!(error.reason.contains("more instructions"), "{error}");
     }
+}
+
+#[test]
+fn loading_ends_with_the_session() {
+    let device = Device::new(1);
+    device.stop.store(true, Ordering::Relaxed);
+    let error = device.load(&kernel("", "")).err().expect("it is stopped");
+    assert!(error.reason.contains("the session ends"), "{error}");
 }
 
 #[test]

@@ -9,6 +9,9 @@ use super::signature::{Item, Signature};
 use crate::program::{Action, CallSite, FrameBytes, Move, Place, Slot};
 use crate::ptx::ast::{Operand, ScalarType};
 
+/// Arguments and results of a call, at most.
+const VALUES_MAX: usize = 4096;
+
 /// `call`
 pub(super) fn call(cx: &mut Cx<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     form.flag("uni");
@@ -23,6 +26,9 @@ pub(super) fn call(cx: &mut Cx<'_, '_>, mut form: Form<'_>) -> Result<(), Refusa
     }
     let (number, signature) = cx.kernel.callee(cx.number, name, cx.line)?;
     check_counts(cx, name, &signature, results, arguments)?;
+    if arguments.len() + results.len() > VALUES_MAX {
+        return Err(form.refuse(format!("passes more than {VALUES_MAX} values")));
+    }
     cx.kernel.take(arguments.len() + results.len(), cx.line)?;
     let mut inward = Vec::with_capacity(arguments.len());
     for (operand, item) in arguments.iter().zip(&signature.arguments) {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_protocol::message::{PARAMETERS_MAX, Parameter};
 
@@ -50,6 +51,7 @@ pub(super) struct Kernel<'a> {
     /// Source instructions so far.
     pub(super) instructions: u32,
     operations_left: usize,
+    stop: &'a AtomicBool,
     parameter_bytes: u32,
     functions: &'a HashMap<&'a str, &'a ast::Function>,
     variables: &'a Variables<'a>,
@@ -66,7 +68,7 @@ pub(super) fn lower<'a>(
     entry: &'a ast::Function,
     functions: &'a HashMap<&'a str, &'a ast::Function>,
     variables: &'a Variables<'a>,
-    isa: Isa,
+    (isa, stop): (Isa, &'a AtomicBool),
     operations_left: &mut usize,
 ) -> Result<Program, Refusal> {
     let layout = ParameterLayout::new(entry)?;
@@ -79,6 +81,7 @@ pub(super) fn lower<'a>(
         barriers: Vec::new(),
         instructions: 0,
         operations_left: *operations_left,
+        stop,
         parameter_bytes: layout.bytes,
         functions,
         variables,
@@ -130,6 +133,9 @@ impl<'a> Kernel<'a> {
     /// Takes `count` from what the module may have: operations, and whatever else takes time or memory. Functions
     /// are lowered again for every kernel that calls them, so a short source can mean much work.
     pub(super) fn take(&mut self, count: usize, line: u32) -> Result<(), Refusal> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Refusal::new(line, "the session ends"));
+        }
         let left = self.operations_left.checked_sub(count).ok_or_else(|| {
             let reason = "the module's kernels, with the functions that they call, have more \
                           instructions and declarations than the software back end takes";

@@ -42,6 +42,7 @@ mod variables;
 mod warp;
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 
 pub(crate) use kernel::{BLOCK_THREADS_MAX, SHARED_BYTES_MAX};
 pub(crate) use variables::{Segment, Variables};
@@ -75,11 +76,12 @@ const OPERATIONS_MAX: usize = 1 << 20;
 /// Kernels of a module, at most.
 const KERNELS_MAX: usize = 4096;
 
-/// Lowers every kernel of a module whose variables are placed already.
+/// Lowers every kernel of a module whose variables are placed already, or ends early when `stop` is set.
 pub(crate) fn lower(
     module: &ast::Module,
     variables: &Variables<'_>,
     isa: Isa,
+    stop: &AtomicBool,
 ) -> Result<Vec<Program>, Refusal> {
     let functions = definitions(module);
     let mut programs = Vec::new();
@@ -92,7 +94,13 @@ pub(crate) fn lower(
             let reason = format!("the module has more than {KERNELS_MAX} kernels");
             return Err(Refusal::new(function.line, reason));
         }
-        let program = kernel::lower(function, &functions, variables, isa, &mut operations_left)?;
+        let program = kernel::lower(
+            function,
+            &functions,
+            variables,
+            (isa, stop),
+            &mut operations_left,
+        )?;
         programs.push(program);
     }
     Ok(programs)
