@@ -29,7 +29,7 @@ impl Default for Quota {
             module_bytes: 64 << 20,
             allocations: 4096,
             command_buffers: 16,
-            objects: 16384,
+            objects: 8192,
         }
     }
 }
