@@ -146,14 +146,14 @@ impl MutEventSubscriber for &mut Supervisor<'_> {
             }
             TIMER => self.decide_all(&VmResult::Timeout),
             vm => {
-                let vm = self.vms.get((vm - FIRST_VM) as usize);
+                let vm = self.vms.get_mut((vm - FIRST_VM) as usize);
                 if let Some(vm) = vm {
-                    // It ends at once, whatever the others do; it is joined when all have ended.
-                    vm.stop();
                     if vm.life().verdict().is_some_and(|result| !result.passed()) {
                         // The others would wait in vain for the letters that it has not written.
                         vm.post().give_up();
                     }
+                    // At once, whatever the others do: what it left running on the GPU would take its share from them.
+                    vm.retire();
                 }
                 if let Err(e) = ops.remove(events) {
                     log::error!("cannot unwatch a VM that has ended: {e:?}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use causeway_mediator::Session;
+use causeway_mediator::{Session, SessionReport};
 
 use crate::bus::StrayCounters;
 use crate::console::Console;
@@ -57,6 +57,8 @@ pub struct Vm {
     console: Arc<Console>,
     post: Arc<PostOffice>,
     ram: Arc<GuestRam>,
+    /// The session's counters when it was closed.
+    report: Option<SessionReport>,
 }
 
 impl Vm {
@@ -108,9 +110,23 @@ impl Vm {
         self.threads.iter().for_each(kick::kick);
     }
 
-    /// Stops the VM if it has not ended, joins its threads, closes its session, and says how it ended.
-    pub fn finish(mut self) -> VmOutcome {
+    /// Stops the VM if it has not ended, joins its threads, and closes its session: what it had of the GPU is free, and
+    /// the work it has left there ends.
+    pub(crate) fn retire(&mut self) -> SessionReport {
         self.end_threads();
+        let session = &self.session;
+        self.report
+            .get_or_insert_with(|| {
+                let report = session.report();
+                session.close();
+                report
+            })
+            .clone()
+    }
+
+    /// Takes the VM down, unless that was done when it ended, and says how it ended.
+    pub fn finish(mut self) -> VmOutcome {
+        let session = self.retire();
         let never = VmResult::Error("the VM was taken down before it ended".to_owned());
         let result = self.life().verdict().unwrap_or(never);
         let kvm = self.statistics.sample().unwrap_or_else(|e| {
@@ -119,8 +135,6 @@ impl Vm {
         });
         let vmm = counters::total(self.counters.iter().map(|c| &**c));
         let harness = &self.machine.platform.harness;
-        let session = self.session.report();
-        self.session.close();
         VmOutcome {
             name: self.name.clone(),
             result,

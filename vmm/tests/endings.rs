@@ -5,12 +5,18 @@ mod support;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use causeway_mediator::fake::FakeBackend;
+use causeway_mediator::{Mediator, Quota};
 use causeway_protocol::boot::{BOOT_PAGE, MAGIC};
 use causeway_protocol::harness::{Letter, PORT_CONSOLE, Panic, RecordHeader, RecordKind};
+use causeway_protocol::message::{self, Opcode, message_bytes};
+use causeway_protocol::registers::Register;
+use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR};
+use causeway_vmm::console::LineSink;
 use causeway_vmm::harness::PostOffice;
 use causeway_vmm::loader::LoadError;
 use causeway_vmm::outcome::VmResult;
-use causeway_vmm::vm::{ConfigError, VmError};
+use causeway_vmm::vm::{ConfigError, Vm, VmError};
 use support::{
     Guest, config, header, kvm, run, run_for, run_guest, vm, vm_with_console, vm_with_post,
 };
@@ -124,6 +130,59 @@ fn a_vm_that_fails_ends_the_waiting_of_the_others_for_letters() {
     assert_eq!(outcomes[0].result, VmResult::Pass);
     assert!(outcomes[1].ended < outcomes[0].ended);
     assert!(begin.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_vm_that_ends_gives_back_what_it_had_of_the_gpu_while_others_run_on() {
+    let Some(kvm) = kvm() else { return };
+    let message = |opcode: Opcode, body: &[u8]| {
+        let head = message::Header {
+            opcode: opcode as u16,
+            length: message_bytes(opcode) as u32,
+            ..Default::default()
+        };
+        let mut bytes = [head.as_bytes(), body].concat();
+        bytes.resize(message_bytes(opcode), 0);
+        bytes
+    };
+    let hello = message::Hello {
+        major: VERSION_MAJOR,
+        minor: VERSION_MINOR,
+        reserved: 0,
+    };
+    let batch = [
+        message(Opcode::Hello, hello.as_bytes()),
+        message(Opcode::CreateSpace, &[]),
+    ]
+    .concat();
+    let register = |register: Register| 0xe000_0000 + register as u64;
+    let (ends, address) = Guest::new().data(&batch);
+    let ends = ends
+        .store32(register(Register::ControlBaseLow), address as u32)
+        .store32(register(Register::ControlDoorbell), batch.len() as u32)
+        .exit(0);
+
+    let backend = FakeBackend::new();
+    let mediator = Mediator::new(backend.clone());
+    let vm = |guest: &Guest| {
+        let (quiet, post): (LineSink, _) = (Arc::new(|_: &str| {}), Arc::default());
+        let config = config(guest.image());
+        Vm::new(&kvm, &config, &mediator, Quota::default(), &post, quiet).unwrap()
+    };
+    let vms = vec![vm(&ends), vm(&Guest::new().forever())];
+    let later = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(500));
+        backend.live().spaces
+    });
+    let outcomes = run_for(vms, Duration::from_secs(1));
+    assert_eq!(outcomes[0].result, VmResult::Pass);
+    assert!(outcomes[0].session.messages.contains(&("create_space", 1)));
+    assert_eq!(outcomes[1].result, VmResult::Timeout);
+    assert_eq!(
+        later.join().unwrap(),
+        0,
+        "address spaces left in the middle of the run"
+    );
 }
 
 #[test]

@@ -154,6 +154,7 @@ fn assemble(
         console: board.console,
         post: Arc::clone(post),
         ram: processors.ram,
+        report: None,
     })
 }
 
