@@ -15,6 +15,9 @@ use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
 /// RAM below the device gap ends here at the latest.
 pub const LOW_END_MAX: u64 = 3 << 30;
+/// Tables, boot page and the beginning of an image: touched sparsely before the first guest instruction, so small pages
+/// bring it sooner.
+const BOOT_BYTES: u64 = 4 << 20;
 /// RAM above the device gap begins here.
 pub const HIGH_BASE: u64 = 4 << 30;
 /// Least guest RAM in bytes.
@@ -58,6 +61,11 @@ impl RamRegion {
     fn new(name: &str, base: u64, bytes: u64, pages: PageSize) -> Result<Self, MemoryError> {
         let memory = Arc::new(SharedMemory::new(name, bytes, pages)?);
         let mapping = memory.map(0, bytes, Access::ReadWrite)?;
+        if base == 0
+            && let Err(e) = mapping.begin_with_small_pages(BOOT_BYTES)
+        {
+            log::debug!("{name}: boots from large pages: {e}");
+        }
         Ok(Self {
             base,
             memory,

@@ -94,6 +94,22 @@ impl Mapping {
         })
     }
 
+    /// Has the first `bytes` bytes (a multiple of 4 KiB; no more than the mapping has) get small pages when they are
+    /// touched through this mapping, whatever the object's page size. What is touched sparsely comes sooner that way:
+    /// a large page is zeroed as a whole, and on a host that is itself virtual may have to be fetched from the next.
+    ///
+    /// # Errors
+    /// [`MemoryError::Map`]; pages are then as large as they would have been.
+    pub fn begin_with_small_pages(&self, bytes: u64) -> Result<(), MemoryError> {
+        let length = usize::try_from(bytes).map_or(self.bytes, |bytes| bytes.min(self.bytes));
+        // SAFETY: the advice changes no content, and the range is ours.
+        unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), length, Advice::LinuxNoHugepage) }
+            .map_err(|e| MemoryError::Map {
+                bytes,
+                source: e.into(),
+            })
+    }
+
     /// Copies `into.len()` bytes out, starting at `offset`. What others write meanwhile may or may not be seen.
     ///
     /// # Errors

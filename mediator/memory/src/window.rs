@@ -229,4 +229,24 @@ mod tests {
         mapping.read(LARGE_PAGE_BYTES, &mut bytes).unwrap();
         assert!(bytes.iter().all(|b| *b == 0));
     }
+
+    #[test]
+    fn a_mapping_that_begins_with_small_pages_takes_no_large_one_for_a_byte() {
+        let memory = SharedMemory::new("test", 4 * LARGE_PAGE_BYTES, PageSize::Large).unwrap();
+        if memory.pages() == PageSize::Small {
+            eprintln!("skipped: no large pages here");
+            return;
+        }
+        let mapping = memory
+            .map(0, 4 * LARGE_PAGE_BYTES, Access::ReadWrite)
+            .unwrap();
+        mapping
+            .begin_with_small_pages(2 * LARGE_PAGE_BYTES)
+            .unwrap();
+        let used = || rustix::fs::fstat(memory.file()).unwrap().st_blocks as u64 * 512;
+        mapping.write(LARGE_PAGE_BYTES, &[1]).unwrap();
+        assert_eq!(used(), PAGE_BYTES);
+        mapping.write(2 * LARGE_PAGE_BYTES, &[1]).unwrap();
+        assert_eq!(used(), PAGE_BYTES + LARGE_PAGE_BYTES);
+    }
 }
