@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::collections::HashMap;
+
 use causeway_protocol::Access;
 use support::{Buffer, Device};
 
@@ -183,15 +185,161 @@ fn tinygrad_multiplies_and_sums() {
 }
 
 #[test]
-fn all_other_modules_load() {
-    let device = Device::new(1);
-    for ptx in [
-        module!("tinygrad_elementwise_4"),
-        module!("tinygrad_elementwise_64x32x2"),
-        module!("tinygrad_reduce_local"),
-        causeway_kernels::special::PTX,
-    ] {
-        let module = device.load(ptx).unwrap();
-        assert!(!module.kernels().is_empty());
+fn tinygrad_adds_four_numbers() {
+    let mut device = Device::new(1);
+    let module = device.load(module!("tinygrad_elementwise_4")).unwrap();
+    let (a, b) = (
+        upload(&mut device, &ramp(4)),
+        upload(&mut device, &[0.5, -7.0, 1e9, 2.0]),
+    );
+    let out = upload(&mut device, &[0.0; 4]);
+    let given = parameters(&[&out, &a, &b], None);
+    device
+        .launch(&module, "E_4", ([1, 1, 1], [1, 1, 1], 0), &given)
+        .unwrap();
+    let want: Vec<f32> = ramp(4)
+        .iter()
+        .zip([0.5, -7.0, 1e9, 2.0])
+        .map(|(a, b)| a + b)
+        .collect();
+    assert_eq!(floats(&out.words(4)), want);
+}
+
+#[test]
+fn tinygrad_reduces_through_shared_memory() {
+    let mut device = Device::new(1);
+    let module = device.load(module!("tinygrad_reduce_local")).unwrap();
+    // Small integers: products and sums are exact in half and single precision.
+    let rows: Vec<f32> = (0..16 * 4096).map(|i| (i % 7) as f32 - 3.0).collect();
+    let (a, out) = (upload(&mut device, &rows), upload(&mut device, &[0.0]));
+    let given = parameters(&[&out, &a], None);
+    device
+        .launch(
+            &module,
+            "r_16_512_8_128",
+            ([1, 1, 1], [16, 1, 1], 0),
+            &given,
+        )
+        .unwrap();
+    // Both factors come from the same buffer: a row of 512, and one of 128 rows of 512.
+    let mut want = 0.0;
+    for thread in 0..16 {
+        for row in 0..8 {
+            for column in 0..128 {
+                for k in 0..512 {
+                    want += rows[thread * 4096 + row * 512 + k] * rows[column * 512 + k];
+                }
+            }
+        }
     }
+    assert_eq!(floats(&out.words(1)), [want]);
+}
+
+/// One thread of a kernel without branches, executed from its text line by line: 32-bit operations only.
+struct Scalar {
+    registers: HashMap<String, u32>,
+    stored: Vec<u32>,
+}
+
+impl Scalar {
+    fn run(text: &str, block: u32, thread: u32, inputs: &[[u32; 2]]) -> Self {
+        let mut scalar = Self {
+            registers: HashMap::from([("%ctaid.x".into(), block), ("%tid.x".into(), thread)]),
+            stored: Vec::new(),
+        };
+        let mut inputs = inputs.iter();
+        for line in text.lines().map(str::trim) {
+            let (operation, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+            let rest = rest.trim_end_matches(';').replace(['{', '}'], "");
+            let operands: Vec<&str> = rest.split(',').map(str::trim).collect();
+            if operation == "ld.global.v2.u32" {
+                let pair = inputs.next().expect("an input for each load");
+                scalar.set(operands[0], pair[0]);
+                scalar.set(operands[1], pair[1]);
+            } else {
+                scalar.step(operation, &operands);
+            }
+        }
+        scalar
+    }
+
+    fn step(&mut self, operation: &str, operands: &[&str]) {
+        let of = |n: usize| self.value(operands[n]);
+        let result = match operation {
+            "mov.b32" | "mov.u32" | "cvt.u32.s32" => of(1),
+            "add.u32" | "add.s32" => of(1).wrapping_add(of(2)),
+            "mad.lo.u32" | "mad.lo.s32" => of(1).wrapping_mul(of(2)).wrapping_add(of(3)),
+            "shr.u32" => of(1).checked_shr(of(2)).unwrap_or(0),
+            "xor.b32" => of(1) ^ of(2),
+            "or.b32" => of(1) | of(2),
+            "setp.lt.u32" => u32::from(of(1) < of(2)),
+            "selp.b32" if of(3) != 0 => of(1),
+            "selp.b32" => of(2),
+            "add.f32" => (f32::from_bits(of(1)) + f32::from_bits(of(2))).to_bits(),
+            "st.global.f32" => {
+                let value = of(1);
+                self.stored.push(value);
+                return;
+            }
+            // Declarations, and 64-bit addresses.
+            _ => return,
+        };
+        self.set(operands[0], result);
+    }
+
+    fn set(&mut self, register: &str, value: u32) {
+        self.registers.insert(register.to_owned(), value);
+    }
+
+    fn value(&self, operand: &str) -> u32 {
+        if let Some(value) = self.registers.get(operand) {
+            return *value;
+        }
+        if let Some(bits) = operand.strip_prefix("0f") {
+            return u32::from_str_radix(bits, 16).expect("eight digits");
+        }
+        let number: i64 = operand
+            .trim_end_matches('U')
+            .parse()
+            .unwrap_or_else(|_| panic!("what is {operand}?"));
+        number as u32
+    }
+}
+
+#[test]
+fn tinygrad_makes_random_numbers() {
+    const TEXT: &str = module!("tinygrad_elementwise_64x32x2");
+    let mut device = Device::new(2);
+    let module = device.load(TEXT).unwrap();
+    let (seed, counter) = ([0x1234_5678, 0x9abc_def0], [4321, 17]);
+    let upload = |device: &mut Device, words: &[u32]| {
+        let buffer = device.buffer(8, Access::Read);
+        buffer.write_words(words);
+        buffer
+    };
+    let (first, second) = (upload(&mut device, &counter), upload(&mut device, &seed));
+    let out = device.buffer(4 * 4096, Access::ReadWrite);
+    let given = parameters(&[&out, &first, &second], None);
+    device
+        .launch(&module, "E_64_32_2", ([64, 1, 1], [32, 1, 1], 0), &given)
+        .unwrap();
+    let found = out.words(4096);
+    for block in 0..64 {
+        for thread in 0..32 {
+            let want = Scalar::run(TEXT, block, thread, &[counter, seed]).stored;
+            let index = (block * 32 + thread) as usize;
+            assert_eq!([found[2048 + index], found[index]], want[..], "{index}");
+        }
+    }
+    let mean = floats(&found).iter().map(|v| f64::from(*v)).sum::<f64>() / 4096.0;
+    assert!(
+        (mean - 0.5).abs() < 0.03,
+        "numbers between 0 and 1, not of mean {mean}"
+    );
+}
+
+#[test]
+fn the_special_kernels_load() {
+    let module = Device::new(1).load(causeway_kernels::special::PTX).unwrap();
+    assert!(!module.kernels().is_empty());
 }
