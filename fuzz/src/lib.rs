@@ -2,4 +2,5 @@
 
 pub mod control;
 pub mod packets;
+pub mod records;
 pub mod seeded;
