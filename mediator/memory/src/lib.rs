@@ -3,13 +3,16 @@
 //! * [`SharedMemory`] is a memory object behind a file descriptor, in 2 MiB pages where the host lets it.
 //! * [`Mapping`] is a range of it in this process. Guests write the same memory at any time, so it is
 //!   reached by volatile copies and atomics only, never by a Rust reference to its content.
+//! * [`Backing`] is what can be shown to a guest: such an object, or memory of a device ([`DeviceMemory`]).
 //! * [`Window`] is a reserved range of host addresses in which objects are placed and removed. A KVM
 //!   memory slot over a window keeps standing while its content changes.
 
+mod backing;
 mod mapping;
 mod object;
 mod window;
 
+pub use backing::{Backing, DeviceMapping, DeviceMemory};
 pub use mapping::{Mapping, RangeError};
 pub use object::{MemoryError, PageSize, SharedMemory, huge_pages_available};
 pub use window::Window;

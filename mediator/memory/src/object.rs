@@ -48,6 +48,14 @@ pub enum MemoryError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// A device's memory cannot be shown to CPUs.
+    #[error("cannot map {bytes} bytes of device memory: {reason}")]
+    Device {
+        /// Bytes to be mapped.
+        bytes: u64,
+        /// What the device's driver said.
+        reason: String,
+    },
     /// No pages behind the address range.
     #[error("cannot populate {bytes} bytes")]
     Populate {
