@@ -5,10 +5,11 @@
 
 use std::any::Any;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use causeway_memory::SharedMemory;
+use causeway_memory::{Backing, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Parameter, Status};
 
@@ -19,9 +20,10 @@ pub struct Attributes {
     pub name: String,
     /// Memory of the device in bytes.
     pub memory_bytes: u64,
-    /// Sizes of allocations are rounded up to this; a power of two, at least 4096.
+    /// Sizes of allocations are rounded up to this, and GPU addresses that a guest asks for are congruent to the
+    /// offset in the allocation modulo this; a power of two, at least 4096.
     pub granularity_bytes: u64,
-    /// GPU virtual addresses of every address space, in bytes.
+    /// Where GPU virtual addresses of all address spaces lie, in bytes. An address space may have less.
     pub va: std::ops::Range<u64>,
     /// Multiprocessors, or CPU cores.
     pub compute_units: u32,
@@ -81,7 +83,18 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// `NoMemory`, `Unsupported`, `BackEnd`.
-    fn allocate(&self, kind: MemoryKind, bytes: u64) -> Result<Arc<dyn Memory>, BackendError>;
+    fn allocate(
+        &self,
+        kind: MemoryKind,
+        bytes: u64,
+        options: AllocateOptions,
+    ) -> Result<Arc<dyn Memory>, BackendError>;
+
+    /// Makes memory that another process exported usable here, as it is.
+    ///
+    /// # Errors
+    /// `BadMemory` if it is not what it is said to be, `Unsupported`, `NoMemory`, `BackEnd`.
+    fn import(&self, exported: Exported) -> Result<Arc<dyn Memory>, BackendError>;
 
     /// Makes `bytes` bytes of guest RAM, at `offset` of `ram`, usable like an allocation of host kind.
     ///
@@ -109,27 +122,59 @@ pub trait Memory: Send + Sync + Any {
     /// Size in bytes.
     fn bytes(&self) -> u64;
 
-    /// The memory object and the offset at which this memory begins in it, if a CPU can map it.
-    fn shared(&self) -> Option<(&Arc<SharedMemory>, u64)>;
+    /// What can be placed in an aperture, if a CPU can reach this memory.
+    fn backing(&self) -> Option<Backing>;
+
+    /// What another process needs to use this memory, too.
+    ///
+    /// # Errors
+    /// `Unsupported`, `NoMemory` (no descriptor), `BackEnd`.
+    fn export(&self) -> Result<Exported, BackendError>;
 
     /// For the back end to find its own type again.
     fn as_any(&self) -> &dyn Any;
 }
 
+/// How memory is to be allocated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AllocateOptions {
+    /// In a form that the device may compress. Only where `features::COMPRESSION` is set.
+    pub compressible: bool,
+}
+
+/// Memory on its way to another process.
+#[derive(Debug)]
+pub struct Exported {
+    /// What it is made of.
+    pub kind: MemoryKind,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// A memory object for host kind; for the others, what the device's driver made.
+    pub file: OwnedFd,
+    /// Where the memory begins in a memory object, in bytes.
+    pub offset: u64,
+    /// Page size of a memory object.
+    pub pages: PageSize,
+}
+
 /// A GPU address space: mappings, modules, queues. All methods may be called at any time from any thread.
+///
+/// It hands out its own addresses: [`crate::va::VaAllocator`] does it for back ends that are free to choose.
 pub trait Space: Send + Sync {
-    /// Maps `bytes` bytes of `memory` from `offset` at `va`, which is free, aligned, and in range.
+    /// Maps `bytes` bytes of `memory` from `offset`, at `wanted` or where it likes. Gives the address, at which no
+    /// other mapping of this space begins. Everything is a multiple of 4 KiB and in range; `wanted` is congruent to
+    /// `offset` modulo the granularity.
     ///
     /// # Errors
-    /// `NoMemory`, `BackEnd`.
+    /// `AddressInUse` if it cannot be at `wanted`, `Unsupported` if it cannot have these rights, `NoMemory`, `BackEnd`.
     fn map(
         &self,
-        va: u64,
+        wanted: Option<u64>,
         memory: &Arc<dyn Memory>,
         offset: u64,
         bytes: u64,
         access: Access,
-    ) -> Result<(), BackendError>;
+    ) -> Result<u64, BackendError>;
 
     /// Ends the mapping at `va`. Work that began before may still reach the memory; work that begins later cannot.
     ///
@@ -140,7 +185,7 @@ pub trait Space: Send + Sync {
     /// Changes the rights of the mapping at `va`, with the same timing as [`Self::unmap`].
     ///
     /// # Errors
-    /// `BackEnd`.
+    /// `Unsupported` if this memory cannot have these rights; the mapping then has those it had. `BackEnd`.
     fn set_access(&self, va: u64, access: Access) -> Result<(), BackendError>;
 
     /// Loads a module image. `image` is a private copy of what the guest gave.
@@ -154,6 +199,12 @@ pub trait Space: Send + Sync {
     /// # Errors
     /// `NoMemory`, `BackEnd`.
     fn create_queue(&self) -> Result<Box<dyn Queue>, BackendError>;
+
+    /// Makes a sequence of work that can be submitted again and again as one ([`Work::Replay`]).
+    ///
+    /// # Errors
+    /// `BadLaunch`, `BadParameters`, `MemoryFault` (addresses that are not mapped now), `NoMemory`, `BackEnd`.
+    fn record(&self, work: &[Recorded]) -> Result<Arc<dyn Recording>, BackendError>;
 
     /// Loads the 64-bit word at `va`, for waiting on fences. `None` if it cannot be read.
     fn load_u64(&self, va: u64) -> Option<u64>;
@@ -194,6 +245,99 @@ pub struct LaunchShape {
     pub block: [u32; 3],
     /// Dynamic shared memory in bytes.
     pub shared_bytes: u32,
+}
+
+/// A sequence of work, ready to be submitted as one. It holds the kernels that it launches.
+pub trait Recording: Send + Sync + Any {
+    /// Memory that it takes beside its work, in bytes, like [`Module::memory_bytes`].
+    fn memory_bytes(&self) -> u64;
+    /// For the back end to find its own type again.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// One piece of work of a [`Recording`]: as [`Work`], but its own.
+#[derive(Clone)]
+pub enum Recorded {
+    /// See [`Work::Launch`].
+    Launch {
+        /// The kernel; belongs to a module of the space.
+        function: Arc<dyn Function>,
+        /// Dimensions.
+        shape: LaunchShape,
+        /// The parameter block.
+        parameters: Box<[u8]>,
+    },
+    /// See [`Work::Copy`].
+    Copy {
+        /// To.
+        destination: u64,
+        /// From.
+        source: u64,
+        /// Bytes, not zero.
+        bytes: u64,
+    },
+    /// See [`Work::Fill`].
+    Fill {
+        /// To.
+        destination: u64,
+        /// Bytes, not zero.
+        bytes: u64,
+        /// Pattern in the low `width` bytes.
+        pattern: u32,
+        /// 1, 2 or 4.
+        width: u32,
+    },
+    /// See [`Work::Release`].
+    Release {
+        /// Fence.
+        address: u64,
+        /// Value.
+        value: u64,
+    },
+    /// See [`Work::Timestamp`].
+    Timestamp {
+        /// Where.
+        address: u64,
+    },
+}
+
+impl Recorded {
+    /// The same, to be submitted by itself.
+    pub fn as_work(&self) -> Work<'_> {
+        match *self {
+            Self::Launch {
+                ref function,
+                shape,
+                ref parameters,
+            } => Work::Launch {
+                function,
+                shape,
+                parameters,
+            },
+            Self::Copy {
+                destination,
+                source,
+                bytes,
+            } => Work::Copy {
+                destination,
+                source,
+                bytes,
+            },
+            Self::Fill {
+                destination,
+                bytes,
+                pattern,
+                width,
+            } => Work::Fill {
+                destination,
+                bytes,
+                pattern,
+                width,
+            },
+            Self::Release { address, value } => Work::Release { address, value },
+            Self::Timestamp { address } => Work::Timestamp { address },
+        }
+    }
 }
 
 /// One piece of validated work. Addresses are GPU virtual addresses and not validated.
@@ -239,6 +383,20 @@ pub enum Work<'a> {
         /// Where.
         address: u64,
     },
+    /// Do all of a recording, in order.
+    Replay {
+        /// What [`Space::record`] of the queue's address space made.
+        recording: &'a Arc<dyn Recording>,
+    },
+}
+
+/// How far a queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Everything submitted is done.
+    Idle,
+    /// Work is under way.
+    Busy,
 }
 
 /// Executes work in order. One thread feeds it; it may return before the work is done.
@@ -249,7 +407,13 @@ pub trait Queue: Send {
     /// The fault of this or of an earlier piece. The queue is then dead.
     fn submit(&mut self, work: Work<'_>) -> Result<(), Fault>;
 
-    /// Returns once everything submitted is done.
+    /// Whether work is under way, or has gone wrong meanwhile. Asked now and then while there is nothing to submit.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    fn poll(&mut self) -> Result<Progress, Fault>;
+
+    /// Returns once everything submitted is done, or soon after the session's stop flag was set.
     ///
     /// # Errors
     /// As [`Self::submit`].

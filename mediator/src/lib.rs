@@ -31,7 +31,7 @@ mod refusal;
 mod session;
 mod share;
 mod state;
-mod va;
+pub mod va;
 
 pub use counters::SessionReport;
 pub use mediator::Mediator;

@@ -1,9 +1,12 @@
 //! One life of a session: from opening or reset to loss, reset or close.
 
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use causeway_protocol::message::Status;
+use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EventFd};
 
 use crate::backend::Fault;
@@ -13,13 +16,20 @@ use crate::fence::FenceSignal;
 #[derive(Debug)]
 pub(crate) struct Bell {
     event: EventFd,
+    /// Watches the event, for waits that end by themselves.
+    epoll: Epoll,
     stopped: AtomicBool,
 }
 
 impl Bell {
     pub fn new() -> std::io::Result<Self> {
+        let event = EventFd::new(EFD_CLOEXEC)?;
+        let epoll = Epoll::new()?;
+        let readable = EpollEvent::new(EventSet::IN, 0);
+        epoll.ctl(ControlOperation::Add, event.as_raw_fd(), readable)?;
         Ok(Self {
-            event: EventFd::new(EFD_CLOEXEC)?,
+            event,
+            epoll,
             stopped: AtomicBool::new(false),
         })
     }
@@ -44,6 +54,18 @@ impl Bell {
     pub fn sleep(&self) {
         // An interrupted read is a wake-up without a reason: the consumer looks, and sleeps again.
         let _ = self.event.read();
+    }
+
+    /// Sleeps until somebody rings, but no longer than `limit`. True if somebody rang.
+    pub fn sleep_for(&self, limit: Duration) -> bool {
+        let limit_ms = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
+        // An error is a wake-up without a reason, as above.
+        let mut events = [EpollEvent::default()];
+        let rung = self.epoll.wait(limit_ms, &mut events).is_ok_and(|n| n != 0);
+        if rung {
+            self.sleep();
+        }
+        rung
     }
 }
 

@@ -5,15 +5,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use causeway_memory::SharedMemory;
+use causeway_memory::Backing;
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status, TOKEN_BYTES};
 
-use crate::backend::{Function, Memory, Module, Space};
+use crate::backend::{BackendError, Exported, Function, Memory, Module, Space};
 use crate::command_buffer::CommandBuffer;
 use crate::quota::Charge;
 use crate::refusal::Refusal;
-use crate::va::VaAllocator;
 
 /// Unguessable name of an export.
 pub(crate) type TokenBytes = [u8; TOKEN_BYTES];
@@ -114,7 +113,6 @@ impl SharedSpace {
 /// An address space.
 pub(crate) struct SpaceEntry {
     pub shared: Arc<SharedSpace>,
-    pub va: VaAllocator,
     /// By first address.
     pub mappings: BTreeMap<u64, MappingEntry>,
     pub _charge: Charge,
@@ -124,7 +122,6 @@ pub(crate) struct SpaceEntry {
 pub(crate) struct MappingEntry {
     /// Handle of the memory.
     pub memory: u32,
-    pub bytes: u64,
     pub _charge: Charge,
 }
 
@@ -179,8 +176,8 @@ impl MemoryEntry {
         }
     }
 
-    /// The memory object and the offset in it, if the guest CPU may see this memory.
-    pub fn cpu_visible(&self) -> Result<(&Arc<SharedMemory>, u64), Refusal> {
+    /// What is to be placed, if the guest CPU may see this memory.
+    pub fn cpu_visible(&self) -> Result<Backing, Refusal> {
         match self.material {
             Material::Allocated(MemoryKind::DeviceVisible | MemoryKind::Host) => {}
             // Guest RAM is where the guest can see it already.
@@ -188,7 +185,9 @@ impl MemoryEntry {
                 return Err(Refusal::new(Status::BadMemory));
             }
         }
-        self.live()?.shared().ok_or(Refusal::new(Status::BadMemory))
+        self.live()?
+            .backing()
+            .ok_or(Refusal::new(Status::BadMemory))
     }
 }
 
@@ -233,8 +232,12 @@ impl Memory for ChargedMemory {
         self.inner.bytes()
     }
 
-    fn shared(&self) -> Option<(&Arc<SharedMemory>, u64)> {
-        self.inner.shared()
+    fn backing(&self) -> Option<Backing> {
+        self.inner.backing()
+    }
+
+    fn export(&self) -> Result<Exported, BackendError> {
+        self.inner.export()
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -61,7 +61,6 @@ impl State {
         let mapping = entry.mappings.remove(&address);
         let mapping = mapping.ok_or(Refusal::new(Status::BadRange))?;
         let ended = entry.shared.backend.unmap(address);
-        entry.va.give(address, mapping.bytes);
         let memory = self.get_mut::<MemoryEntry>(mapping.memory).ok();
         let memory = memory.and_then(|entry| {
             entry.gpu.remove(&(space, address));

@@ -4,15 +4,19 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use causeway_memory::{LARGE_PAGE_BYTES, PAGE_BYTES};
+use causeway_protocol::message::Status;
+
+use crate::backend::BackendError;
 
 /// Free addresses; first fit. Sizes and addresses are multiples of 4 KiB, and page zero is never given.
 #[derive(Debug)]
-pub(crate) struct VaAllocator {
+pub struct VaAllocator {
     /// Free ranges: start to end. No two touch.
     free: BTreeMap<u64, u64>,
 }
 
 impl VaAllocator {
+    /// All of `range` is free, but for page zero.
     pub fn new(range: Range<u64>) -> Self {
         let start = range.start.max(PAGE_BYTES).next_multiple_of(PAGE_BYTES);
         let end = range.end / PAGE_BYTES * PAGE_BYTES;
@@ -54,6 +58,29 @@ impl VaAllocator {
             self.free.insert(end, free_end);
         }
         true
+    }
+
+    /// Takes `bytes` bytes at `wanted`, or anywhere.
+    ///
+    /// # Errors
+    /// `AddressInUse` if `wanted` is not free, `NoMemory` if there is no room at all.
+    pub fn place(&mut self, wanted: Option<u64>, bytes: u64) -> Result<u64, BackendError> {
+        let refused = |status, context| BackendError {
+            status,
+            context,
+            source: None,
+        };
+        match wanted {
+            None => self.take(bytes).ok_or_else(|| {
+                let context = format!("no {bytes:#x} bytes of GPU addresses are free");
+                refused(Status::NoMemory, context)
+            }),
+            Some(address) if self.take_at(address, bytes) => Ok(address),
+            Some(address) => {
+                let context = format!("GPU addresses {address:#x}+{bytes:#x} are taken or outside");
+                Err(refused(Status::AddressInUse, context))
+            }
+        }
     }
 
     /// Gives back what [`Self::take`] or [`Self::take_at`] took.

@@ -10,6 +10,9 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use crate::{LARGE_PAGE_BYTES, Mapping};
 
+/// What a tmpfs calls itself (linux/magic.h); memory file descriptors lie on one.
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+
 /// The page size an object was asked to have, and has where the host can provide it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageSize {
@@ -27,6 +30,12 @@ pub enum MemoryError {
     Create {
         /// Size asked for.
         bytes: u64,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A descriptor from another process is not what it should be.
+    #[error("the descriptor is not a memory object (a file of a tmpfs, not empty)")]
+    Adopt {
         /// What the kernel said.
         source: io::Error,
     },
@@ -101,6 +110,26 @@ impl SharedMemory {
             &file,
             SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
         );
+        Ok(Self { file, bytes, pages })
+    }
+
+    /// An object that another process made, as large as it is now. `pages` is what that process says it has: a hint.
+    ///
+    /// The other process may cut it short at any time unless it is sealed; a touch beyond its end is then SIGBUS.
+    ///
+    /// # Errors
+    /// [`MemoryError::Adopt`], if the descriptor is no memory object.
+    pub fn adopt(file: OwnedFd, pages: PageSize) -> Result<Self, MemoryError> {
+        let fail = |source| MemoryError::Adopt { source };
+        let status = rustix::fs::fstat(&file).map_err(|e| fail(e.into()))?;
+        let magic = rustix::fs::fstatfs(&file)
+            .map_err(|e| fail(e.into()))?
+            .f_type;
+        let regular = rustix::fs::FileType::from_raw_mode(status.st_mode).is_file();
+        let bytes = u64::try_from(status.st_size).unwrap_or(0);
+        if !regular || magic != TMPFS_MAGIC || bytes == 0 {
+            return Err(fail(io::ErrorKind::InvalidInput.into()));
+        }
         Ok(Self { file, bytes, pages })
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use causeway_kernels::{CASES, Case, PARAMETER_BYTES_MAX};
-use causeway_mediator::backend::{Backend, LaunchShape, Work};
+use causeway_mediator::backend::{AllocateOptions, Backend, LaunchShape, Work};
 use causeway_protocol::Access;
 use causeway_protocol::message::MemoryKind;
 use causeway_software::{Config, Software, ptx};
@@ -45,13 +45,13 @@ fn kernel(c: &mut Criterion, name: &str) {
         .create_space(Arc::new(AtomicBool::new(false)))
         .expect("an address space");
     let mut addresses = Vec::new();
-    for (index, buffer) in case.buffers.iter().enumerate() {
+    for buffer in case.buffers {
         let bytes = (buffer.bytes as u64).next_multiple_of(4096);
-        let memory = backend.allocate(MemoryKind::Device, bytes).expect("memory");
-        let va = backend.attributes().va.start + ((index as u64) << 32);
-        let mapped = space.map(va, &memory, 0, bytes, Access::ReadWrite);
-        mapped.expect("a free range");
-        addresses.push(va);
+        let memory = backend
+            .allocate(MemoryKind::Device, bytes, AllocateOptions::default())
+            .expect("memory");
+        let mapped = space.map(None, &memory, 0, bytes, Access::ReadWrite);
+        addresses.push(mapped.expect("a free range"));
     }
     let module = space.load_module(case.ptx.as_bytes()).expect("a module");
     let function = module.function(case.name).expect("a kernel");
@@ -91,7 +91,10 @@ fn allocations(c: &mut Criterion) {
     let mut group = c.benchmark_group("allocate_and_free");
     for (name, bytes) in [("64KiB", 64 << 10), ("4MiB", 4 << 20)] {
         group.bench_function(name, |b| {
-            b.iter(|| backend.allocate(MemoryKind::Device, bytes).is_ok());
+            b.iter(|| {
+                let options = AllocateOptions::default();
+                backend.allocate(MemoryKind::Device, bytes, options).is_ok()
+            });
         });
     }
     group.finish();

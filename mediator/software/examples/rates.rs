@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use causeway_kernels::{CASES, Case, PARAMETER_BYTES_MAX};
-use causeway_mediator::backend::{Backend, LaunchShape, Work};
+use causeway_mediator::backend::{AllocateOptions, Backend, LaunchShape, Work};
 use causeway_memory::Mapping;
 use causeway_protocol::Access;
 use causeway_protocol::message::MemoryKind;
@@ -36,15 +36,13 @@ fn measure(case: &Case) -> Result<(), Failure> {
     let space = backend.create_space(Arc::new(AtomicBool::new(false)))?;
     let mut addresses = Vec::new();
     let mut views: Vec<Mapping> = Vec::new();
-    let mut va = backend.attributes().va.start;
     for buffer in case.buffers {
         let bytes = (buffer.bytes as u64).next_multiple_of(4096);
-        let memory = backend.allocate(MemoryKind::Device, bytes)?;
-        space.map(va, &memory, 0, bytes, Access::ReadWrite)?;
-        let (shared, offset) = memory.shared().ok_or("no CPU mapping")?;
+        let memory = backend.allocate(MemoryKind::Device, bytes, AllocateOptions::default())?;
+        addresses.push(space.map(None, &memory, 0, bytes, Access::ReadWrite)?);
+        let backing = memory.backing().ok_or("no CPU mapping")?;
+        let (shared, offset) = backing.host().ok_or("no CPU mapping")?;
         views.push(shared.map(offset, bytes, Access::ReadWrite)?);
-        addresses.push(va);
-        va += 1 << 32;
     }
     let module = space.load_module(case.ptx.as_bytes())?;
     let function = module.function(case.name).ok_or("no such kernel")?;

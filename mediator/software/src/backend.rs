@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use causeway_mediator::backend::{Attributes, Backend, BackendError, Memory, Space};
+use causeway_mediator::backend::{
+    AllocateOptions, Attributes, Backend, BackendError, Exported, Memory, Space,
+};
 use causeway_memory::{MemoryError, PAGE_BYTES, SharedMemory};
 use causeway_protocol::message::{MemoryKind, Status};
 use causeway_protocol::registers::features;
@@ -107,7 +109,12 @@ impl Backend for Software {
     }
 
     /// All kinds are the host's memory here.
-    fn allocate(&self, _kind: MemoryKind, bytes: u64) -> Result<Arc<dyn Memory>, BackendError> {
+    fn allocate(
+        &self,
+        _kind: MemoryKind,
+        bytes: u64,
+        _options: AllocateOptions,
+    ) -> Result<Arc<dyn Memory>, BackendError> {
         let free = self.device.pool.free();
         let charge = self.device.pool.charge(bytes).ok_or_else(|| BackendError {
             status: Status::NoMemory,
@@ -117,6 +124,19 @@ impl Backend for Software {
         let memory = SoftwareMemory::allocate(bytes)
             .map_err(|e| no_memory(format!("allocate {bytes} bytes"), e))?;
         Ok(MemoryHandle::share(memory.charged(charge)))
+    }
+
+    /// It is not counted against the device's memory: whoever allocated it is.
+    fn import(&self, exported: Exported) -> Result<Arc<dyn Memory>, BackendError> {
+        let Exported { bytes, offset, .. } = exported;
+        let refused = |e| BackendError {
+            status: Status::BadMemory,
+            context: format!("import {bytes} bytes from {offset:#x}"),
+            source: Some(Box::new(e) as Box<_>),
+        };
+        let shared = SharedMemory::adopt(exported.file, exported.pages).map_err(refused)?;
+        let memory = SoftwareMemory::register(Arc::new(shared), offset, bytes).map_err(refused)?;
+        Ok(MemoryHandle::share(memory))
     }
 
     fn register_ram(

@@ -4,9 +4,10 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use causeway_mediator::backend::Memory;
-use causeway_memory::{LARGE_PAGE_BYTES, Mapping, MemoryError, PageSize, SharedMemory};
+use causeway_mediator::backend::{BackendError, Exported, Memory};
+use causeway_memory::{Backing, LARGE_PAGE_BYTES, Mapping, MemoryError, PageSize, SharedMemory};
 use causeway_protocol::Access;
+use causeway_protocol::message::{MemoryKind, Status};
 
 /// An allocation, or registered guest RAM. Fresh memory is zero because the kernel gives it that way;
 /// freed memory goes back to the kernel, so nobody ever sees what another left behind.
@@ -90,8 +91,27 @@ impl Memory for MemoryHandle {
         self.0.mapping.bytes()
     }
 
-    fn shared(&self) -> Option<(&Arc<SharedMemory>, u64)> {
-        Some((&self.0.shared, self.0.offset))
+    fn backing(&self) -> Option<Backing> {
+        Some(Backing::Host {
+            memory: Arc::clone(&self.0.shared),
+            offset: self.0.offset,
+        })
+    }
+
+    /// All kinds are the host's memory here.
+    fn export(&self) -> Result<Exported, BackendError> {
+        let file = self.0.shared.file().try_clone_to_owned();
+        Ok(Exported {
+            kind: MemoryKind::Host,
+            bytes: self.bytes(),
+            file: file.map_err(|e| BackendError {
+                status: Status::NoMemory,
+                context: String::from("duplicate the descriptor of an allocation"),
+                source: Some(Box::new(e)),
+            })?,
+            offset: self.0.offset,
+            pages: self.0.shared.pages(),
+        })
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -3,7 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use causeway_mediator::backend::{Fault, Function, LaunchShape, Queue, Work};
+use std::any::Any;
+
+use causeway_mediator::backend::{
+    Fault, Function, LaunchShape, Progress, Queue, Recorded, Recording, Work,
+};
 use causeway_protocol::message::Status;
 
 use crate::clock;
@@ -71,6 +75,28 @@ impl Counts {
     }
 }
 
+/// Work to be done again and again: executed piece by piece each time.
+pub(crate) struct SoftwareRecording {
+    work: Box<[Recorded]>,
+}
+
+impl SoftwareRecording {
+    /// A copy of `work`.
+    pub(crate) fn new(work: &[Recorded]) -> Self {
+        Self { work: work.into() }
+    }
+}
+
+impl Recording for SoftwareRecording {
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
 /// A queue of an address space.
 pub(crate) struct SoftwareQueue {
     state: Arc<SpaceState>,
@@ -110,7 +136,19 @@ impl SoftwareQueue {
             ),
             Work::Release { address, value } => self.store(address, value, "fence release"),
             Work::Timestamp { address } => self.store(address, clock::now_ns(), "timestamp"),
+            Work::Replay { recording } => self.replay(recording),
         }
+    }
+
+    fn replay(&self, recording: &Arc<dyn Recording>) -> Result<(), Fault> {
+        let Some(recording) = recording.as_any().downcast_ref::<SoftwareRecording>() else {
+            return Err(Fault {
+                status: Status::BadHandle,
+                text: String::from("the recording belongs to another back end"),
+            });
+        };
+        let mut pieces = recording.work.iter();
+        pieces.try_for_each(|piece| self.execute(&piece.as_work()))
     }
 
     /// Stores a word that the guest may be waiting for. What it frees then must be free: no snapshot outlives the store.
@@ -153,6 +191,11 @@ impl Queue for SoftwareQueue {
         }
         self.execute(&work)
             .inspect_err(|fault| self.dead = Some(fault.clone()))
+    }
+
+    /// What was submitted is done.
+    fn poll(&mut self) -> Result<Progress, Fault> {
+        self.finish().map(|()| Progress::Idle)
     }
 
     fn finish(&mut self) -> Result<(), Fault> {

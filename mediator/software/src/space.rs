@@ -1,17 +1,21 @@
 //! Address spaces: mappings that change while kernels run, each of which sees the table that it began with.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use causeway_mediator::backend::{BackendError, Memory, Module, ModuleError, Queue, Space};
+use causeway_mediator::backend::{
+    BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Space,
+};
+use causeway_mediator::va::VaAllocator;
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 
+use crate::address;
 use crate::backend::Device;
 use crate::memory::MemoryHandle;
 use crate::module;
-use crate::queue::SoftwareQueue;
+use crate::queue::{SoftwareQueue, SoftwareRecording};
 use crate::table::{Account, Entry, Table};
 use crate::transfer;
 
@@ -97,6 +101,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// An address space of a session.
 pub(crate) struct SoftwareSpace {
     state: Arc<SpaceState>,
+    /// Bytes of each mapping, by its first address, and what is free beside them.
+    addresses: Mutex<(BTreeMap<u64, u64>, VaAllocator)>,
 }
 
 impl SoftwareSpace {
@@ -111,6 +117,7 @@ impl SoftwareSpace {
         };
         Self {
             state: Arc::new(state),
+            addresses: Mutex::new((BTreeMap::new(), VaAllocator::new(address::MAPPINGS))),
         }
     }
 }
@@ -123,8 +130,9 @@ fn failed(context: String) -> BackendError {
     }
 }
 
-impl Space for SoftwareSpace {
-    fn map(
+impl SoftwareSpace {
+    /// Maps at an address that is free.
+    fn map_at(
         &self,
         va: u64,
         memory: &Arc<dyn Memory>,
@@ -143,13 +151,42 @@ impl Space for SoftwareSpace {
             Err(failed(what()))
         }
     }
+}
+
+impl Space for SoftwareSpace {
+    fn map(
+        &self,
+        wanted: Option<u64>,
+        memory: &Arc<dyn Memory>,
+        offset: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<u64, BackendError> {
+        let mut addresses = lock(&self.addresses);
+        let (mappings, free) = &mut *addresses;
+        let va = free.place(wanted, bytes)?;
+        let mapped = self.map_at(va, memory, offset, bytes, access);
+        match mapped {
+            Ok(()) => {
+                mappings.insert(va, bytes);
+                Ok(va)
+            }
+            Err(error) => {
+                free.give(va, bytes);
+                Err(error)
+            }
+        }
+    }
 
     fn unmap(&self, va: u64) -> Result<(), BackendError> {
-        if self.state.change(|table| table.without(va)) {
-            Ok(())
-        } else {
-            Err(failed(format!("unmap {va:#x}")))
-        }
+        let mut addresses = lock(&self.addresses);
+        let (mappings, free) = &mut *addresses;
+        let bytes = mappings.get(&va).copied();
+        let bytes = bytes.filter(|_| self.state.change(|table| table.without(va)));
+        let bytes = bytes.ok_or_else(|| failed(format!("unmap {va:#x}")))?;
+        mappings.remove(&va);
+        free.give(va, bytes);
+        Ok(())
     }
 
     fn set_access(&self, va: u64, access: Access) -> Result<(), BackendError> {
@@ -168,6 +205,10 @@ impl Space for SoftwareSpace {
         Ok(Box::new(SoftwareQueue::new(Arc::clone(&self.state))))
     }
 
+    fn record(&self, work: &[Recorded]) -> Result<Arc<dyn Recording>, BackendError> {
+        Ok(Arc::new(SoftwareRecording::new(work)))
+    }
+
     fn load_u64(&self, va: u64) -> Option<u64> {
         self.state
             .with_table(|table| transfer::load_acquire(table, va))
@@ -178,7 +219,7 @@ impl Space for SoftwareSpace {
 mod tests {
     use super::*;
     use crate::backend::{Config, Software};
-    use causeway_mediator::backend::Backend;
+    use causeway_mediator::backend::{AllocateOptions, Backend};
     use causeway_protocol::message::MemoryKind;
 
     fn space() -> (Software, SoftwareSpace) {
@@ -193,10 +234,12 @@ mod tests {
     #[test]
     fn work_under_way_keeps_what_the_mediator_accounts_for() {
         let (software, space) = space();
-        let memory = software.allocate(MemoryKind::Device, 4096).unwrap();
+        let memory = software
+            .allocate(MemoryKind::Device, 4096, AllocateOptions::default())
+            .unwrap();
         let account = Arc::downgrade(&memory);
         space
-            .map(0x1000_0000, &memory, 0, 4096, Access::ReadWrite)
+            .map(Some(0x1000_0000), &memory, 0, 4096, Access::ReadWrite)
             .unwrap();
         let under_way = space.state.table();
         space.unmap(0x1000_0000).unwrap();

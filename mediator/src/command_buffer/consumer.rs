@@ -62,7 +62,12 @@ impl Consumer {
             let position = progress.position;
             let available = self.ring.producer().wrapping_sub(position);
             if available == 0 {
-                idle.wait(&self.ring, position, &self.bell, &self.counters);
+                let executor = &mut self.executor;
+                let progress = || executor.progress();
+                let waited = idle.wait(&self.ring, position, &self.bell, &self.counters, progress);
+                if let Err(fault) = waited {
+                    return Stop::Fault(fault);
+                }
             } else if available > self.ring.units() {
                 let text = format!("the producer claims {available} units past {position}");
                 return Stop::fault(Status::BadPosition, text);

@@ -7,7 +7,7 @@ use causeway_protocol::message::Status;
 use causeway_protocol::packet::{Fence, Launch};
 
 use super::packet::Packet;
-use crate::backend::{Attributes, Fault, Function, LaunchShape, Queue, Work};
+use crate::backend::{Attributes, Fault, Function, LaunchShape, Progress, Queue, Work};
 use crate::fence::FenceSignal;
 use crate::life::Bell;
 use crate::object::SharedSpace;
@@ -67,6 +67,15 @@ impl Executor {
             Packet::Acquire(fence) => self.acquire(&fence),
             Packet::Timestamp(Fence { address, .. }) => self.submit(Work::Timestamp { address }),
         }
+    }
+
+    /// How far submitted work is. Once it is done, sleepers look at their fences: a GPU tells nobody else.
+    pub fn progress(&mut self) -> Result<Progress, Fault> {
+        let progress = self.queue.poll()?;
+        if progress == Progress::Idle {
+            self.signal.notify();
+        }
+        Ok(progress)
     }
 
     fn submit(&mut self, work: Work<'_>) -> Result<(), Stop> {

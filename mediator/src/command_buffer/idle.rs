@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use causeway_protocol::ring::{Positions, prepare_sleep};
 
 use super::ring::Ring;
+use crate::backend::{Fault, Progress};
 use crate::counters::Counters;
 use crate::life::Bell;
 
@@ -15,6 +16,8 @@ const SPIN_MIN: Duration = Duration::from_micros(20);
 const SPIN_MAX: Duration = Duration::from_micros(2500);
 /// Longest spin on the clock on the wall.
 const SPIN_WALL_MAX: Duration = Duration::from_millis(50);
+/// Sleep between two looks at work under way.
+const BUSY_SLEEP: Duration = Duration::from_millis(1);
 /// Looks at the ring between two looks at the clock.
 const LOOKS: u32 = 64;
 
@@ -29,18 +32,29 @@ impl Idle {
         Self { budget: SPIN_MIN }
     }
 
-    /// Returns when there may be something to do at `position`, or a reason to stop.
-    pub fn wait(&mut self, ring: &Ring, position: u64, bell: &Bell, counters: &Counters) {
+    /// Returns when there may be something to do at `position`, or a reason to stop. `progress` says how far work
+    /// is that was submitted.
+    ///
+    /// # Errors
+    /// What `progress` said.
+    pub fn wait(
+        &mut self,
+        ring: &Ring,
+        position: u64,
+        bell: &Bell,
+        counters: &Counters,
+        mut progress: impl FnMut() -> Result<Progress, Fault>,
+    ) -> Result<(), Fault> {
         if self.spin(|| ring.producer() != position || bell.stopped()) {
             self.budget = (self.budget * 2).min(SPIN_MAX);
-            return;
+            return Ok(());
         }
         if !prepare_sleep(ring, position) || bell.stopped() {
-            return;
+            return Ok(());
         }
         Counters::add(&counters.sleeps);
         let begun = Instant::now();
-        bell.sleep();
+        sleep(bell, &mut progress)?;
         if !bell.stopped() {
             Counters::add(&counters.wakeups);
         }
@@ -50,6 +64,7 @@ impl Idle {
         } else {
             (self.budget / 2).max(SPIN_MIN)
         };
+        Ok(())
     }
 
     /// Looks until `found`, or the budget is spent.
@@ -73,6 +88,17 @@ impl Idle {
         }
         false
     }
+}
+
+/// Sleeps until somebody rings. Work under way may still go wrong, and nobody would ring for that.
+fn sleep(bell: &Bell, progress: &mut impl FnMut() -> Result<Progress, Fault>) -> Result<(), Fault> {
+    while progress()? == Progress::Busy {
+        if bell.sleep_for(BUSY_SLEEP) {
+            return Ok(());
+        }
+    }
+    bell.sleep();
+    Ok(())
 }
 
 /// Looks some times in a row.

@@ -24,7 +24,8 @@ impl Ring {
     pub fn new(memory: &dyn Memory, offset: u64, bytes: u64) -> Result<Self, Refusal> {
         let bad_memory = Refusal::new(Status::BadMemory);
         let units = capacity_units(bytes).ok_or(bad_memory)?;
-        let (shared, base) = memory.shared().ok_or(bad_memory)?;
+        let backing = memory.backing().ok_or(bad_memory)?;
+        let (shared, base) = backing.host().ok_or(bad_memory)?;
         let mapping = shared
             .map(base + offset, bytes, Access::ReadWrite)
             .map_err(|e| {

@@ -6,13 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use causeway_memory::{Mapping, PageSize, SharedMemory};
+use causeway_memory::{Backing, Mapping, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 use causeway_protocol::registers::features;
 
 use super::space::FakeSpace;
-use crate::backend::{Attributes, Backend, BackendError, Fault, LaunchShape, Memory, Space};
+use crate::backend::{
+    AllocateOptions, Attributes, Backend, BackendError, Exported, Fault, LaunchShape, Memory, Space,
+};
+use crate::va::VaAllocator;
 
 /// How many things of a back end are alive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -176,11 +179,30 @@ impl Backend for FakeBackend {
         &self.attributes
     }
 
-    fn allocate(&self, _: MemoryKind, bytes: u64) -> Result<Arc<dyn Memory>, BackendError> {
+    fn allocate(
+        &self,
+        _: MemoryKind,
+        bytes: u64,
+        _: AllocateOptions,
+    ) -> Result<Arc<dyn Memory>, BackendError> {
         check_failure(&self.failures, "allocate")?;
         let shared = SharedMemory::new("fake", bytes, PageSize::Small)
             .map_err(|e| error(Status::NoMemory, &e.to_string()))?;
         self.memory(Arc::new(shared), 0, bytes, bytes)
+    }
+
+    fn import(&self, exported: Exported) -> Result<Arc<dyn Memory>, BackendError> {
+        check_failure(&self.failures, "import")?;
+        let Exported {
+            file,
+            bytes,
+            offset,
+            pages,
+            ..
+        } = exported;
+        let shared = SharedMemory::adopt(file, pages)
+            .map_err(|e| error(Status::BadMemory, &e.to_string()))?;
+        self.memory(Arc::new(shared), offset, bytes, 0)
     }
 
     fn register_ram(
@@ -204,6 +226,7 @@ impl Backend for FakeBackend {
         Ok(Arc::new(FakeSpace {
             stop,
             mappings: Arc::default(),
+            va: Arc::new(Mutex::new(VaAllocator::new(self.attributes.va.clone()))),
             kernels: lock(&self.kernels).clone(),
             counts: Arc::clone(&self.counts),
             failures: Arc::clone(&self.failures),
@@ -239,8 +262,22 @@ impl Memory for FakeMemory {
         self.bytes
     }
 
-    fn shared(&self) -> Option<(&Arc<SharedMemory>, u64)> {
-        Some((&self.shared, self.offset))
+    fn backing(&self) -> Option<Backing> {
+        Some(Backing::Host {
+            memory: Arc::clone(&self.shared),
+            offset: self.offset,
+        })
+    }
+
+    fn export(&self) -> Result<Exported, BackendError> {
+        let file = self.shared.file().try_clone_to_owned();
+        Ok(Exported {
+            kind: MemoryKind::Host,
+            bytes: self.bytes,
+            file: file.map_err(|e| error(Status::NoMemory, &e.to_string()))?,
+            offset: self.offset,
+            pages: self.shared.pages(),
+        })
     }
 
     fn as_any(&self) -> &dyn Any {

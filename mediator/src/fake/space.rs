@@ -10,8 +10,11 @@ use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 
 use super::backend::{Alive, Counts, Failures, FakeKernel, FakeMemory, check_failure, error, lock};
-use super::work::{FakeFunction, FakeModule, FakeQueue};
-use crate::backend::{BackendError, Fault, Memory, Module, ModuleError, Queue, Space};
+use super::work::{FakeFunction, FakeModule, FakeQueue, FakeRecording};
+use crate::backend::{
+    BackendError, Fault, Memory, Module, ModuleError, Queue, Recorded, Recording, Space,
+};
+use crate::va::VaAllocator;
 
 pub(super) struct FakeMapping {
     memory: Arc<dyn Memory>,
@@ -24,6 +27,7 @@ pub(super) struct FakeMapping {
 pub(super) struct FakeSpace {
     pub stop: Arc<AtomicBool>,
     pub mappings: Arc<Mutex<BTreeMap<u64, FakeMapping>>>,
+    pub va: Arc<Mutex<VaAllocator>>,
     pub kernels: HashMap<String, FakeKernel>,
     pub counts: Counts,
     pub failures: Failures,
@@ -117,13 +121,14 @@ impl FakeSpace {
 impl Space for FakeSpace {
     fn map(
         &self,
-        va: u64,
+        wanted: Option<u64>,
         memory: &Arc<dyn Memory>,
         offset: u64,
         bytes: u64,
         access: Access,
-    ) -> Result<(), BackendError> {
+    ) -> Result<u64, BackendError> {
         check_failure(&self.failures, "map")?;
+        let va = lock(&self.va).place(wanted, bytes)?;
         let mapping = FakeMapping {
             memory: Arc::clone(memory),
             offset,
@@ -131,7 +136,7 @@ impl Space for FakeSpace {
             access,
         };
         match lock(&self.mappings).insert(va, mapping) {
-            None => Ok(()),
+            None => Ok(va),
             Some(_) => Err(error(Status::BackEnd, "mapped twice")),
         }
     }
@@ -139,9 +144,9 @@ impl Space for FakeSpace {
     fn unmap(&self, va: u64) -> Result<(), BackendError> {
         check_failure(&self.failures, "unmap")?;
         let removed = lock(&self.mappings).remove(&va);
-        removed
-            .map(drop)
-            .ok_or(error(Status::BackEnd, "not mapped"))
+        let mapping = removed.ok_or(error(Status::BackEnd, "not mapped"))?;
+        lock(&self.va).give(va, mapping.bytes);
+        Ok(())
     }
 
     fn set_access(&self, va: u64, access: Access) -> Result<(), BackendError> {
@@ -191,6 +196,11 @@ impl Space for FakeSpace {
                 gone: |live| live.queues -= 1,
             },
         }))
+    }
+
+    fn record(&self, work: &[Recorded]) -> Result<Arc<dyn Recording>, BackendError> {
+        check_failure(&self.failures, "record")?;
+        Ok(Arc::new(FakeRecording(work.to_vec())))
     }
 
     fn load_u64(&self, va: u64) -> Option<u64> {

@@ -8,7 +8,7 @@ use causeway_protocol::message::{Parameter, Status};
 
 use super::backend::{Alive, FakeKernel, FakeLaunch, lock};
 use super::space::FakeSpace;
-use crate::backend::{Fault, Function, Module, Queue, Work};
+use crate::backend::{Fault, Function, Module, Progress, Queue, Recorded, Recording, Work};
 
 pub(super) struct FakeModule {
     pub kernels: HashMap<String, Arc<dyn Function>>,
@@ -71,6 +71,18 @@ impl Function for FakeFunction {
     }
 }
 
+pub(super) struct FakeRecording(pub Vec<Recorded>);
+
+impl Recording for FakeRecording {
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
 pub(super) struct FakeQueue {
     pub space: FakeSpace,
     pub _alive: Alive,
@@ -115,7 +127,20 @@ impl Queue for FakeQueue {
                 let now = self.space.begun.elapsed().as_nanos() as u64;
                 self.space.write(address, &now.max(1).to_le_bytes())
             }
+            Work::Replay { recording } => {
+                let recording = recording.as_any().downcast_ref::<FakeRecording>();
+                let recording = recording.ok_or_else(|| Fault {
+                    status: Status::BackEnd,
+                    text: "a recording of another back end".to_owned(),
+                })?;
+                let mut pieces = recording.0.iter();
+                pieces.try_for_each(|piece| self.submit(piece.as_work()))
+            }
         }
+    }
+
+    fn poll(&mut self) -> Result<Progress, Fault> {
+        Ok(Progress::Idle)
     }
 
     fn finish(&mut self) -> Result<(), Fault> {

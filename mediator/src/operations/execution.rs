@@ -190,7 +190,7 @@ impl Inner {
         let own = matches!(entry.origin, Origin::Own { .. });
         let host = entry.material == Material::GuestRam
             || entry.material == Material::Allocated(MemoryKind::Host);
-        if !own || !host || memory.shared().is_none() {
+        if !own || !host {
             return Err(Refusal::new(Status::BadMemory));
         }
         check_aligned(PAGE_BYTES, &[request.offset])?;

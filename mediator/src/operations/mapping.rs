@@ -18,7 +18,6 @@ use crate::quota::Resource;
 use crate::refusal::Refusal;
 use crate::session::Inner;
 use crate::state::State;
-use crate::va::VaAllocator;
 
 impl Inner {
     pub(super) fn create_space(&self, _: Empty) -> Result<HandleReply, Refusal> {
@@ -29,7 +28,6 @@ impl Inner {
         let space = self.backend.create_space(Arc::clone(&stop))?;
         let entry = SpaceEntry {
             shared: SharedSpace::new(space, stop),
-            va: VaAllocator::new(self.backend.attributes().va.clone()),
             mappings: BTreeMap::new(),
             _charge: charge,
         };
@@ -82,20 +80,17 @@ impl Inner {
         memory.check_access(access)?;
         check_aligned(PAGE_BYTES, &[offset, bytes, request.address])?;
         memory.check_range(offset, bytes)?;
+        let wanted = (request.address != 0).then_some(request.address);
+        let granularity = self.backend.attributes().granularity_bytes;
+        if let Some(address) = wanted {
+            check_aligned(granularity, &[address.wrapping_sub(offset)])?;
+        }
         let charge = self.account.charge(Resource::Objects, 1)?;
         let space = state.get_mut::<SpaceEntry>(request.space)?;
-        let address = take_address(&mut space.va, request.address, bytes)?;
-        let mapped = space
-            .shared
-            .backend
-            .map(address, &backing, offset, bytes, access);
-        if let Err(error) = mapped {
-            space.va.give(address, bytes);
-            return Err(error.into());
-        }
+        let backend = &space.shared.backend;
+        let address = backend.map(wanted, &backing, offset, bytes, access)?;
         let mapping = MappingEntry {
             memory: request.allocation,
-            bytes,
             _charge: charge,
         };
         space.mappings.insert(address, mapping);
@@ -118,12 +113,12 @@ impl Inner {
         memory.check_access(access)?;
         check_aligned(PAGE_BYTES, &[offset, bytes])?;
         memory.check_range(offset, bytes)?;
-        let (shared, base) = memory.cpu_visible()?;
+        let backing = memory.cpu_visible()?;
+        let (shared, base) = backing.host().ok_or(Refusal::new(Status::BadMemory))?;
         let charge = self.account.charge(Resource::Objects, 1)?;
         let address = self.host.place(shared, base + offset, bytes, access)?;
         let mapping = MappingEntry {
             memory: request.allocation,
-            bytes,
             _charge: charge,
         };
         state.aperture.insert(address, mapping);
@@ -180,13 +175,4 @@ fn dependents(state: &State, space: u32) -> Vec<u32> {
         }
     }
     handles
-}
-
-/// The address wanted, or any if it is zero.
-fn take_address(va: &mut VaAllocator, wanted: u64, bytes: u64) -> Result<u64, Refusal> {
-    match wanted {
-        0 => va.take(bytes).ok_or(Refusal::new(Status::NoMemory)),
-        address if va.take_at(address, bytes) => Ok(address),
-        _ => Err(Refusal::new(Status::AddressInUse)),
-    }
 }

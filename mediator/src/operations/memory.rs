@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{check_aligned, nothing};
-use crate::backend::Memory;
+use crate::backend::{AllocateOptions, Memory};
 use crate::life::Life;
 use crate::object::{ChargedMemory, Material, MemoryEntry, Object, Origin};
 use crate::quota::{Charge, Resource};
@@ -30,7 +30,10 @@ impl Inner {
         let life = self.life();
         let slot = self.account.charge(Resource::Allocations, 1)?;
         let charge = self.account.charge(Resource::MemoryBytes, bytes)?;
-        let memory = ChargedMemory::attach(self.backend.allocate(kind, bytes)?, charge);
+        let memory = self
+            .backend
+            .allocate(kind, bytes, AllocateOptions::default())?;
+        let memory = ChargedMemory::attach(memory, charge);
         self.own(&life, memory, Material::Allocated(kind), slot)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use causeway_mediator::backend::{
-    Backend, Fault, LaunchShape, Memory, Module, ModuleError, Queue, Space, Work,
+    AllocateOptions, Backend, Fault, LaunchShape, Memory, Module, ModuleError, Queue, Space, Work,
 };
 use causeway_memory::Mapping;
 use causeway_protocol::Access;
@@ -89,11 +89,15 @@ impl Device {
 
     pub fn buffer(&mut self, bytes: u64, access: Access) -> Buffer {
         let bytes = bytes.next_multiple_of(4096);
-        let memory = self.backend.allocate(MemoryKind::Device, bytes).unwrap();
+        let memory = self
+            .backend
+            .allocate(MemoryKind::Device, bytes, AllocateOptions::default())
+            .unwrap();
         let va = self.next;
         self.next += DISTANCE;
-        self.space.map(va, &memory, 0, bytes, access).unwrap();
-        let (shared, offset) = memory.shared().unwrap();
+        self.space.map(Some(va), &memory, 0, bytes, access).unwrap();
+        let backing = memory.backing().unwrap();
+        let (shared, offset) = backing.host().unwrap();
         let view = shared.map(offset, bytes, Access::ReadWrite).unwrap();
         Buffer { va, memory, view }
     }
