@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causeway_memory::{MemoryError, SharedMemory};
+use causeway_memory::{Backing, MemoryError, SharedMemory};
 use causeway_protocol::Access;
 use vmm_sys_util::eventfd::EventFd;
 
@@ -15,7 +15,7 @@ pub enum PlaceError {
         /// Bytes asked for.
         bytes: u64,
     },
-    /// Host memory could not be mapped into the window.
+    /// The memory could not be mapped into the window.
     #[error("cannot place {bytes} bytes in the aperture")]
     Map {
         /// Bytes asked for.
@@ -51,15 +51,15 @@ pub struct RamError {
 
 /// The guest, as its session sees it. Called from vCPU threads and, on revocation, from threads of other sessions.
 pub trait Host: Send + Sync {
-    /// Makes `bytes` bytes of `memory`, from `memory_offset`, appear in the aperture. Gives the offset there.
+    /// Makes `bytes` bytes of `backing`, from `offset` of it, appear in the aperture. Gives the offset there.
     /// Everything is a multiple of 4 KiB. With access none, the range is reserved and stays a hole.
     ///
     /// # Errors
     /// [`PlaceError`]; then nothing changed.
     fn place(
         &self,
-        memory: &Arc<SharedMemory>,
-        memory_offset: u64,
+        backing: &Backing,
+        offset: u64,
         bytes: u64,
         access: Access,
     ) -> Result<u64, PlaceError>;

@@ -304,7 +304,7 @@ fn cpu_mappings_are_of_visible_memory_and_rights_can_change() {
     let second = guest.map_cpu(memory, 0, PAGE, READ).unwrap();
     assert_ne!(first, second);
     let placement = &guest.host.placements()[&first];
-    assert_eq!((placement.memory_offset, placement.bytes), (PAGE, 2 * PAGE));
+    assert_eq!((placement.offset, placement.bytes), (PAGE, 2 * PAGE));
     guest.set_access(0, first, READ).unwrap();
     assert_eq!(guest.host.placements()[&first].access.wire(), READ);
     assert_eq!(

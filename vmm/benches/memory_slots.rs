@@ -5,7 +5,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use causeway_memory::{PageSize, SharedMemory, Window};
+use causeway_memory::{Backing, PageSize, SharedMemory, Window};
 use causeway_protocol::Access;
 use causeway_vmm::aperture::Aperture;
 use causeway_vmm::bus::{BusDevice, GuestAddress, MmioBus, Response};
@@ -69,7 +69,7 @@ fn placements(c: &mut Criterion) {
         let memory = SharedMemory::new("bench", bytes, PageSize::Large).expect("memory");
         let mapping = memory.map(0, bytes, Access::ReadWrite).expect("addresses");
         mapping.populate().expect("memory");
-        let memory = Arc::new(memory);
+        let memory = Backing::from(Arc::new(memory));
         group.bench_function(BenchmarkId::from_parameter(format!("{kib} KiB")), |b| {
             b.iter(|| {
                 let at = aperture

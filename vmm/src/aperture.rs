@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use causeway_mediator::host::PlaceError;
-use causeway_memory::{LARGE_PAGE_BYTES, MemoryError, PAGE_BYTES, SharedMemory, Window};
+use causeway_memory::{Backing, LARGE_PAGE_BYTES, MemoryError, PAGE_BYTES, Window};
 use causeway_protocol::Access;
 
 use crate::hypervisor::MemorySlots;
@@ -44,8 +44,9 @@ const PLACEMENTS_OF_ALL_MAX: usize = 24_576;
 
 /// A placement, by its offset.
 struct Placement {
-    memory: Arc<SharedMemory>,
-    memory_offset: u64,
+    backing: Backing,
+    /// First byte in the backing.
+    from: u64,
     bytes: u64,
     access: Access,
     /// For those who use the memory by another mapping on the guest's behalf, with the rights it has now.
@@ -127,20 +128,20 @@ impl Aperture {
     /// [`PlaceError`]; then nothing changed.
     pub fn place(
         &self,
-        memory: &Arc<SharedMemory>,
-        memory_offset: u64,
+        backing: &Backing,
+        from: u64,
         bytes: u64,
         access: Access,
     ) -> Result<u64, PlaceError> {
-        check_pages(memory_offset, bytes, memory.bytes())?;
+        check_pages(from, bytes, backing.bytes())?;
         let mut state = self.state();
         if state.placements.len() >= self.placements_max {
             return Err(PlaceError::Full { bytes });
         }
-        let (taken, offset) = state.room(memory_offset, bytes)?;
+        let (taken, offset) = state.room(phase(backing, from, bytes), bytes)?;
         let placement = Placement {
-            memory: Arc::clone(memory),
-            memory_offset,
+            backing: backing.clone(),
+            from,
             bytes,
             access,
             lease: Lease::default(),
@@ -200,13 +201,15 @@ impl Aperture {
         Ok(())
     }
 
-    /// What is behind `[offset, offset + bytes)` of the aperture. `None` if that is not all within one placement.
+    /// What is behind `[offset, offset + bytes)` of the aperture. `None` if that is not all within one placement, or
+    /// memory of a device: only the placement itself reaches that.
     pub fn object(&self, offset: u64, bytes: u64) -> Option<Leased> {
         let state = self.state();
         let (start, placement) = state.find(offset, bytes)?;
+        let (memory, base) = placement.backing.host()?;
         Some(Leased {
-            memory: Arc::clone(&placement.memory),
-            offset: placement.memory_offset + (offset - start),
+            memory: Arc::clone(memory),
+            offset: base + placement.from + (offset - start),
             access: placement.access,
             lease: placement.lease.clone(),
         })
@@ -227,13 +230,7 @@ impl Aperture {
         let window = &self.window;
         let access = placement.access;
         window
-            .place(
-                offset,
-                &placement.memory,
-                placement.memory_offset,
-                bytes,
-                access,
-            )
+            .place(offset, &placement.backing, placement.from, bytes, access)
             .and_then(|()| window.populate(offset, bytes, access))
             .map_err(|e| {
                 if let Err(left) = window.clear(offset, bytes) {
@@ -250,12 +247,7 @@ impl Aperture {
 
 impl State {
     /// Takes room for a placement: the range taken, and the offset in it at which 2 MiB pages stay such.
-    fn room(&mut self, memory_offset: u64, bytes: u64) -> Result<(Range<u64>, u64), PlaceError> {
-        let phase = if bytes >= LARGE_PAGE_BYTES {
-            memory_offset % LARGE_PAGE_BYTES
-        } else {
-            0
-        };
+    fn room(&mut self, phase: u64, bytes: u64) -> Result<(Range<u64>, u64), PlaceError> {
         let total = bytes + phase;
         let start = self
             .extents
@@ -269,6 +261,16 @@ impl State {
         let (&start, placement) = self.placements.range(..=offset).next_back()?;
         let within = offset - start;
         (within.checked_add(bytes)? <= placement.bytes).then_some((start, placement))
+    }
+}
+
+/// How far behind a 2 MiB boundary a placement is to begin, so that the object's 2 MiB pages stay such.
+fn phase(backing: &Backing, from: u64, bytes: u64) -> u64 {
+    let start = backing.host().map_or(from, |(_, base)| base + from);
+    if bytes >= LARGE_PAGE_BYTES {
+        start % LARGE_PAGE_BYTES
+    } else {
+        0
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use causeway_mediator::fake::FakeHost;
 use causeway_mediator::host::{Host, PlaceError, RamError};
-use causeway_memory::{SharedMemory, Window};
+use causeway_memory::{Backing, SharedMemory, Window};
 use causeway_shim::Access;
 use vmm_sys_util::eventfd::EventFd;
 
@@ -21,7 +21,7 @@ pub struct ProcessHost {
 struct Placed {
     next: u64,
     /// Memory, its offset, and bytes, by aperture offset.
-    at: BTreeMap<u64, (Arc<SharedMemory>, u64, u64)>,
+    at: BTreeMap<u64, (Backing, u64, u64)>,
 }
 
 impl ProcessHost {
@@ -41,15 +41,13 @@ impl ProcessHost {
     fn map(
         &self,
         offset: u64,
-        placement: &(Arc<SharedMemory>, u64, u64),
+        placement: &(Backing, u64, u64),
         access: Access,
     ) -> Result<(), PlaceError> {
-        let (memory, memory_offset, bytes) = placement;
+        let (backing, from, bytes) = placement;
         let placed = match access {
             Access::None => self.aperture.clear(offset, *bytes),
-            _ => self
-                .aperture
-                .place(offset, memory, *memory_offset, *bytes, access),
+            _ => self.aperture.place(offset, backing, *from, *bytes, access),
         };
         placed.map_err(|source| PlaceError::Map {
             bytes: *bytes,
@@ -61,8 +59,8 @@ impl ProcessHost {
 impl Host for ProcessHost {
     fn place(
         &self,
-        memory: &Arc<SharedMemory>,
-        memory_offset: u64,
+        backing: &Backing,
+        from: u64,
         bytes: u64,
         access: Access,
     ) -> Result<u64, PlaceError> {
@@ -72,7 +70,7 @@ impl Host for ProcessHost {
         if offset + bytes > self.aperture.bytes() {
             return Err(PlaceError::Full { bytes });
         }
-        let placement = (Arc::clone(memory), memory_offset, bytes);
+        let placement = (backing.clone(), from, bytes);
         self.map(offset, &placement, access)?;
         placed.next = offset + bytes;
         placed.at.insert(offset, placement);

@@ -48,11 +48,26 @@ pub enum Backing {
 }
 
 impl Backing {
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Host { memory, offset } => memory.bytes().saturating_sub(*offset),
+            Self::Device(memory) => memory.bytes(),
+        }
+    }
+
     /// The shared object and the offset in it, if it is host memory.
     pub fn host(&self) -> Option<(&Arc<SharedMemory>, u64)> {
         match self {
             Self::Host { memory, offset } => Some((memory, *offset)),
             Self::Device(_) => None,
         }
+    }
+}
+
+impl From<Arc<SharedMemory>> for Backing {
+    /// A whole object.
+    fn from(memory: Arc<SharedMemory>) -> Self {
+        Self::Host { memory, offset: 0 }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use causeway_memory::{Mapping, MemoryError, PageSize, SharedMemory};
+use causeway_memory::{Backing, Mapping, MemoryError, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use vmm_sys_util::eventfd::EventFd;
 
@@ -13,10 +13,10 @@ use crate::host::{Host, PlaceError, RamError};
 /// Memory in the aperture.
 #[derive(Clone, Debug)]
 pub struct FakePlacement {
-    /// The object.
-    pub memory: Arc<SharedMemory>,
-    /// Where in the object.
-    pub memory_offset: u64,
+    /// The memory.
+    pub backing: Backing,
+    /// Where in it.
+    pub offset: u64,
     /// Size in bytes.
     pub bytes: u64,
     /// Rights of the guest.
@@ -81,16 +81,12 @@ impl FakeHost {
         event.is_some_and(|event| event.write(1).is_ok())
     }
 
-    /// The memory at an aperture offset, as the guest's CPU reaches it; nothing where nothing is placed.
+    /// The memory at an aperture offset, as the guest's CPU reaches it; nothing where no host memory is placed.
     pub fn map(&self, offset: u64) -> Option<Mapping> {
         let placement = self.lock().placements.get(&offset).cloned()?;
-        let FakePlacement {
-            memory,
-            memory_offset,
-            bytes,
-            access,
-        } = placement;
-        memory.map(memory_offset, bytes, access).ok()
+        let (memory, base) = placement.backing.host()?;
+        let start = base + placement.offset;
+        memory.map(start, placement.bytes, placement.access).ok()
     }
 
     /// The guest's RAM.
@@ -117,8 +113,8 @@ fn slot_error(offset: u64) -> PlaceError {
 impl Host for FakeHost {
     fn place(
         &self,
-        memory: &Arc<SharedMemory>,
-        memory_offset: u64,
+        backing: &Backing,
+        offset: u64,
         bytes: u64,
         access: Access,
     ) -> Result<u64, PlaceError> {
@@ -126,24 +122,24 @@ impl Host for FakeHost {
             return Err(slot_error(0));
         }
         let mut state = self.lock();
-        let mut offset = 0;
+        let mut free = 0;
         for (start, placement) in &state.placements {
-            if start - offset >= bytes {
+            if start - free >= bytes {
                 break;
             }
-            offset = start + placement.bytes;
+            free = start + placement.bytes;
         }
-        if offset + bytes > self.aperture_bytes {
+        if free + bytes > self.aperture_bytes {
             return Err(PlaceError::Full { bytes });
         }
         let placement = FakePlacement {
-            memory: Arc::clone(memory),
-            memory_offset,
+            backing: backing.clone(),
+            offset,
             bytes,
             access,
         };
-        state.placements.insert(offset, placement);
-        Ok(offset)
+        state.placements.insert(free, placement);
+        Ok(free)
     }
 
     fn set_access(&self, offset: u64, access: Access) -> Result<(), PlaceError> {

@@ -114,9 +114,8 @@ impl Inner {
         check_aligned(PAGE_BYTES, &[offset, bytes])?;
         memory.check_range(offset, bytes)?;
         let backing = memory.cpu_visible()?;
-        let (shared, base) = backing.host().ok_or(Refusal::new(Status::BadMemory))?;
         let charge = self.account.charge(Resource::Objects, 1)?;
-        let address = self.host.place(shared, base + offset, bytes, access)?;
+        let address = self.host.place(&backing, offset, bytes, access)?;
         let mapping = MappingEntry {
             memory: request.allocation,
             _charge: charge,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use causeway_memory::PageSize;
+use causeway_memory::{Mapping, PageSize, SharedMemory};
 use kvm_ioctls::VcpuExit;
 use vmm_sys_util::errno;
 
@@ -22,8 +22,13 @@ fn aperture(bytes: u64) -> (Aperture, Arc<Fake>) {
     (aperture, fake)
 }
 
-fn memory(bytes: u64) -> Arc<SharedMemory> {
-    Arc::new(SharedMemory::new("test", bytes, PageSize::Small).unwrap())
+fn memory(bytes: u64) -> Backing {
+    Arc::new(SharedMemory::new("test", bytes, PageSize::Small).unwrap()).into()
+}
+
+fn map(backing: &Backing) -> Mapping {
+    let (memory, _) = backing.host().unwrap();
+    memory.map(0, memory.bytes(), Access::ReadWrite).unwrap()
 }
 
 fn read(aperture: &Aperture, offset: u64) -> Result<u64, Refusal> {
@@ -36,7 +41,7 @@ fn read(aperture: &Aperture, offset: u64) -> Result<u64, Refusal> {
 fn what_is_placed_can_be_read_and_written_and_what_is_removed_cannot() {
     let (aperture, _) = aperture(GIB);
     let memory = memory(3 * PAGE_BYTES);
-    let own = memory.map(0, 3 * PAGE_BYTES, Access::ReadWrite).unwrap();
+    let own = map(&memory);
     let at = aperture
         .place(&memory, PAGE_BYTES, PAGE_BYTES, Access::ReadWrite)
         .unwrap();
@@ -203,7 +208,7 @@ fn the_object_behind_an_address_is_found() {
         .place(&memory, PAGE_BYTES, 2 * PAGE_BYTES, Access::Read)
         .unwrap();
     let found = aperture.object(at + 64, 128).unwrap();
-    assert!(Arc::ptr_eq(&found.memory, &memory));
+    assert!(Arc::ptr_eq(&found.memory, memory.host().unwrap().0));
     assert_eq!(
         (found.offset, found.access),
         (PAGE_BYTES + 64, Access::Read)

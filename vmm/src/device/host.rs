@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use causeway_mediator::host::{Host, PlaceError, RamError};
-use causeway_memory::SharedMemory;
+use causeway_memory::{Backing, SharedMemory};
 use causeway_protocol::Access;
 use vmm_sys_util::eventfd::EventFd;
 
@@ -48,12 +48,12 @@ impl GuestHost {
 impl Host for GuestHost {
     fn place(
         &self,
-        memory: &Arc<SharedMemory>,
-        memory_offset: u64,
+        backing: &Backing,
+        offset: u64,
         bytes: u64,
         access: Access,
     ) -> Result<u64, PlaceError> {
-        self.aperture.place(memory, memory_offset, bytes, access)
+        self.aperture.place(backing, offset, bytes, access)
     }
 
     fn set_access(&self, offset: u64, access: Access) -> Result<(), PlaceError> {

@@ -248,7 +248,12 @@ mod tests {
         let memory_object = memory(64 << 20, 0, Access::ReadWrite).memory;
         let aperture = Aperture::new(1 << 30, Arc::new(Fake::default())).unwrap();
         let at = aperture
-            .place(&memory_object, 0, 64 << 20, Access::ReadWrite)
+            .place(
+                &Arc::clone(&memory_object).into(),
+                0,
+                64 << 20,
+                Access::ReadWrite,
+            )
             .unwrap();
         let leased = aperture.object(at, 64 << 20).unwrap();
         let own = memory_object.map(0, 64 << 20, Access::ReadWrite).unwrap();

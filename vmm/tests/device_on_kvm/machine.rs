@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use causeway_memory::{Mapping, PageSize, SharedMemory};
+use causeway_memory::{Backing, Mapping, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::registers::doorbells::BAR4_BYTES;
 use causeway_vmm::aperture::{Aperture, EmulationRetry, FaultError, FaultOutcome};
@@ -197,8 +197,8 @@ fn dispatch(exit: VcpuExit<'_>, bus: &MmioBus, counts: &mut Counts) -> ControlFl
 }
 
 /// A memory object and a view of all of it.
-pub fn object(bytes: u64, pages: PageSize) -> (Arc<SharedMemory>, Mapping) {
+pub fn object(bytes: u64, pages: PageSize) -> (Backing, Mapping) {
     let memory = Arc::new(SharedMemory::new("test", bytes, pages).unwrap());
     let mapping = memory.map(0, bytes, Access::ReadWrite).unwrap();
-    (memory, mapping)
+    (memory.into(), mapping)
 }

@@ -60,7 +60,7 @@ fn machine() -> Machine {
     let page = Arc::new(SharedMemory::new("test", 4096, PageSize::Small).unwrap());
     let at = host
         .aperture()
-        .place(&page, 0, 4096, Access::ReadWrite)
+        .place(&page.into(), 0, 4096, Access::ReadWrite)
         .unwrap();
     assert_eq!(at, 4 * GIB - 4096);
     let event = EventFd::new(libc::EFD_NONBLOCK).unwrap();
@@ -162,7 +162,7 @@ fn without_memory_enable_nothing_is_decoded() {
     machine
         .host
         .aperture()
-        .place(&page, 0, 4096, Access::Read)
+        .place(&page.into(), 0, 4096, Access::Read)
         .unwrap();
     machine.write(4, COMMAND_MEMORY.into());
     assert_eq!(machine.slot_addresses(), [slot_at(APERTURE)]);
