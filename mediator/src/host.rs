@@ -49,6 +49,15 @@ pub struct RamError {
     pub bytes: u64,
 }
 
+/// A contiguous range of guest RAM.
+#[derive(Clone, Debug)]
+pub struct RamRegion {
+    /// First guest-physical address.
+    pub base: u64,
+    /// All of it.
+    pub memory: Arc<SharedMemory>,
+}
+
 /// The guest, as its session sees it. Called from vCPU threads and, on revocation, from threads of other sessions.
 pub trait Host: Send + Sync {
     /// Makes `bytes` bytes of `backing`, from `offset` of it, appear in the aperture. Gives the offset there.
@@ -75,6 +84,9 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// [`PlaceError`].
     fn remove(&self, offset: u64) -> Result<(), PlaceError>;
+
+    /// What guest RAM is made of, lowest address first; each region is all of its object.
+    fn ram_regions(&self) -> Vec<RamRegion>;
 
     /// The memory object behind a range of guest RAM, and the offset in it.
     ///

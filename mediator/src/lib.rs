@@ -7,10 +7,10 @@
 //!
 //! # Locks
 //!
-//! In this order, and never two of the same kind: a session's `State`, the `Exports` of the mediator,
+//! In this order, and never two of the same kind: a session's `State`, the exchange of exports,
 //! then leaves (doorbells, function tables, `Life`, the fence signal, whatever a back end or a host has
-//! inside). Revocation reaches into other sessions: it collects them under `Exports`, lets go, and then
-//! locks one `State` at a time. No lock is held while work executes, while a guest sleeps in `Wait`,
+//! inside). Revocation reaches into other sessions: the exchange collects them, lets its lock go, and then
+//! has them locked one `State` at a time. No lock is held while work executes, while a guest sleeps in `Wait`,
 //! or while a thread is joined. A host calls into a session with no lock held that its [`host::Host`]
 //! methods take.
 
@@ -20,6 +20,7 @@ mod counters;
 mod decode;
 pub mod fake;
 mod fence;
+mod guest_session;
 mod handles;
 pub mod host;
 mod life;
@@ -29,11 +30,12 @@ mod operations;
 mod quota;
 mod refusal;
 mod session;
-mod share;
+pub mod share;
 mod state;
 pub mod va;
 
 pub use counters::SessionReport;
+pub use guest_session::{GuestSession, OpenError, SessionSource};
 pub use mediator::Mediator;
 pub use quota::Quota;
 pub use session::Session;

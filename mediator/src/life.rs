@@ -2,10 +2,11 @@
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use causeway_protocol::message::Status;
+use causeway_protocol::registers::status;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EventFd};
 
@@ -69,12 +70,30 @@ impl Bell {
     }
 }
 
+/// Who wants to know what register `Status` holds, without asking.
+#[derive(Default)]
+pub(crate) struct StatusObserver(OnceLock<Box<dyn Fn(u32) + Send + Sync>>);
+
+impl StatusObserver {
+    /// Takes the observer, unless there is one.
+    pub fn observe(&self, tell: Box<dyn Fn(u32) + Send + Sync>) {
+        let _ = self.0.set(tell);
+    }
+
+    /// Tells the observer, if there is one. Called with a lock held that keeps what is told in order.
+    pub fn tell(&self, bits: u32) {
+        if let Some(tell) = self.0.get() {
+            tell(bits);
+        }
+    }
+}
+
 /// Whether the session lives, and how to stop everything that works for it. A leaf lock.
-#[derive(Debug)]
 pub(crate) struct Life {
     ended: AtomicBool,
     inner: Mutex<Inner>,
     signal: Arc<FenceSignal>,
+    status: Arc<StatusObserver>,
 }
 
 #[derive(Debug, Default)]
@@ -85,11 +104,12 @@ struct Inner {
 }
 
 impl Life {
-    pub fn new(signal: Arc<FenceSignal>) -> Arc<Self> {
+    pub fn new(signal: Arc<FenceSignal>, status: Arc<StatusObserver>) -> Arc<Self> {
         Arc::new(Self {
             ended: AtomicBool::new(false),
             inner: Mutex::default(),
             signal,
+            status,
         })
     }
 
@@ -110,6 +130,7 @@ impl Life {
             let first = !self.ended();
             if first {
                 inner.fault = Some(fault);
+                self.status.tell(status::LOST);
             }
             self.stop_all(&inner);
             first
@@ -224,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_first_fault_is_kept_and_everything_watched_stops_early_or_late() {
-        let life = Life::new(Arc::default());
+        let life = Life::new(Arc::default(), Arc::default());
         let (early, late) = (
             Arc::new(Bell::new().unwrap()),
             Arc::new(Bell::new().unwrap()),
@@ -243,7 +264,7 @@ mod tests {
 
     #[test]
     fn an_end_by_wish_is_no_fault() {
-        let life = Life::new(Arc::default());
+        let life = Life::new(Arc::default(), Arc::default());
         life.end();
         assert!(life.ended());
         assert!(!life.lose(fault("late")));

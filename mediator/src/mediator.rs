@@ -7,21 +7,26 @@ use crate::backend::Backend;
 use crate::host::Host;
 use crate::quota::Quota;
 use crate::session::Session;
-use crate::share::Exports;
+use crate::share::{Exchange, Exports};
 
 /// Opens sessions on one back end. Sessions of one mediator can share memory, and nothing else.
 pub struct Mediator {
     backend: Arc<dyn Backend>,
-    exports: Arc<Exports>,
+    exchange: Arc<dyn Exchange>,
     sessions: AtomicU64,
 }
 
 impl Mediator {
     /// A mediator that owns `backend`.
     pub fn new(backend: Arc<dyn Backend>) -> Arc<Self> {
+        Self::with_exchange(backend, Arc::<Exports>::default())
+    }
+
+    /// A mediator whose sessions export and import through `exchange`, which others may use too.
+    pub fn with_exchange(backend: Arc<dyn Backend>, exchange: Arc<dyn Exchange>) -> Arc<Self> {
         Arc::new(Self {
             backend,
-            exports: Arc::default(),
+            exchange,
             sessions: AtomicU64::new(0),
         })
     }
@@ -40,7 +45,7 @@ impl Mediator {
             name,
             Arc::clone(&self.backend),
             host,
-            Arc::clone(&self.exports),
+            Arc::clone(&self.exchange),
             quota,
         )
     }

@@ -7,15 +7,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use causeway_memory::Backing;
 use causeway_protocol::Access;
-use causeway_protocol::message::{MemoryKind, Status, TOKEN_BYTES};
+use causeway_protocol::message::{MemoryKind, Status};
 
 use crate::backend::{BackendError, Exported, Function, Memory, Module, Space};
 use crate::command_buffer::CommandBuffer;
 use crate::quota::Charge;
 use crate::refusal::Refusal;
-
-/// Unguessable name of an export.
-pub(crate) type TokenBytes = [u8; TOKEN_BYTES];
+use crate::share::TokenBytes;
 
 /// Anything a handle can stand for.
 pub(crate) enum Object {
@@ -134,8 +132,14 @@ pub(crate) enum Material {
 
 /// How the session came by memory.
 pub(crate) enum Origin {
-    Own { exports: Vec<TokenBytes> },
+    Own { exports: Vec<OwnExport> },
     Import { token: TokenBytes, import: u64 },
+}
+
+/// An export of memory that the session allocated.
+pub(crate) struct OwnExport {
+    pub token: TokenBytes,
+    pub _charge: Charge,
 }
 
 /// An allocation, an import, or registered guest RAM.

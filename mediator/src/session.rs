@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use causeway_protocol::message::{Opcode, Status, message_bytes};
 use causeway_protocol::registers::status;
 
-use crate::backend::{Backend, Fault};
+use crate::backend::{Attributes, Backend, Fault};
 use crate::command_buffer::Doorbells;
 use crate::counters::{Counters, SessionReport};
 use crate::decode::{self, HEADER_BYTES, Previous};
 use crate::fence::FenceSignal;
 use crate::host::Host;
-use crate::life::Life;
+use crate::life::{Life, StatusObserver};
 use crate::object::{CommandBufferEntry, MemoryEntry, Object, Origin, SpaceEntry};
 use crate::operations;
 use crate::quota::{Account, Quota, Resource};
 use crate::refusal::Refusal;
-use crate::share::Exports;
+use crate::share::{Exchange, Importing};
 use crate::state::State;
 
 /// One guest's session. All methods may be called from any thread at any time; two batches executed at
@@ -32,10 +32,12 @@ pub(crate) struct Inner {
     pub name: String,
     pub backend: Arc<dyn Backend>,
     pub host: Arc<dyn Host>,
-    pub exports: Arc<Exports>,
+    pub exchange: Arc<dyn Exchange>,
     pub account: Arc<Account>,
     pub counters: Arc<Counters>,
     pub signal: Arc<FenceSignal>,
+    /// Told of every change of register `Status`.
+    pub status: Arc<StatusObserver>,
     pub doorbells: Arc<Doorbells>,
     /// Set for good once the VMM wants its vCPU threads back.
     pub interrupted: AtomicBool,
@@ -51,15 +53,16 @@ impl Session {
         name: &str,
         backend: Arc<dyn Backend>,
         host: Arc<dyn Host>,
-        exports: Arc<Exports>,
+        exchange: Arc<dyn Exchange>,
         quota: Quota,
     ) -> Arc<Self> {
         let signal = Arc::<FenceSignal>::default();
+        let status = Arc::<StatusObserver>::default();
         let inner = Arc::new_cyclic(|weak| Inner {
             id,
             name: name.to_owned(),
             backend,
-            exports,
+            exchange,
             account: Account::new(quota),
             counters: Arc::default(),
             doorbells: Doorbells::new(Arc::clone(&host)),
@@ -67,8 +70,12 @@ impl Session {
             interrupted: AtomicBool::new(false),
             halted: AtomicBool::new(false),
             weak: Weak::clone(weak),
-            state: Mutex::new(State::new(Life::new(Arc::clone(&signal)))),
+            state: Mutex::new(State::new(Life::new(
+                Arc::clone(&signal),
+                Arc::clone(&status),
+            ))),
             signal,
+            status,
         });
         Arc::new(Self { inner })
     }
@@ -125,6 +132,22 @@ impl Session {
     /// Number of the session in its mediator, as logs name it.
     pub fn id(&self) -> u64 {
         self.inner.id
+    }
+
+    /// What its back end is.
+    pub fn attributes(&self) -> Attributes {
+        self.inner.backend.attributes().clone()
+    }
+
+    /// Has `tell` told what register `Status` holds, at every change from now on. Only the first caller is heard, who
+    /// comes before the session does anything. `tell` is called with locks held: it stores the number and returns.
+    pub fn observe_status(&self, tell: impl Fn(u32) + Send + Sync + 'static) {
+        self.inner.status.observe(Box::new(tell));
+    }
+
+    /// Takes an import away, as the exchange it came from wants it: see [`Importing`].
+    pub fn revoke_import(&self, handle: u32, import: u64) {
+        self.inner.revoke_import(handle, import);
     }
 
     /// What the session was lost to, if it was.
@@ -241,47 +264,24 @@ impl Inner {
         }
     }
 
-    /// Withdraws an export of this session and takes it from everyone who imported it. Called with no
-    /// lock held. False if this session has no such export.
-    pub fn withdraw(&self, token: &crate::object::TokenBytes) -> bool {
-        let Some(importers) = self.exports.withdraw(token, self.id) else {
-            return false;
-        };
-        for importer in importers {
-            // A session that cannot be upgraded has closed, and its mappings with it.
-            if let Some(session) = importer.session.upgrade() {
-                session.revoke_import(importer.handle, importer.import);
-            }
-        }
-        true
-    }
-
-    /// Takes an import away: its mappings end, its handle stays and says `Revoked`.
-    fn revoke_import(&self, handle: u32, import: u64) {
-        let mut state = self.lock();
-        let same = |entry: &MemoryEntry| matches!(entry.origin, Origin::Import { import: i, .. } if i == import);
-        if !state.get::<MemoryEntry>(handle).is_ok_and(same) {
-            return;
-        }
-        // A mapping that will not go has ended this session, and kept the memory back.
-        let _ = state.unmap_everywhere(&*self.host, handle);
-        if let Ok(entry) = state.get_mut::<MemoryEntry>(handle) {
-            entry.memory = None;
-        }
-    }
-
     /// Ends the present life with everything it owns, and begins the next.
     fn end_life(&self, closed: bool) {
         let (remains, life) = {
             let mut state = self.lock();
             state.life.end();
             self.unmap_all(&mut state);
-            let mut fresh = State::new(Life::new(Arc::clone(&self.signal)));
+            let mut fresh = State::new(Life::new(
+                Arc::clone(&self.signal),
+                Arc::clone(&self.status),
+            ));
             fresh.closed = closed || state.closed;
             if fresh.closed {
                 // An operation that another thread began before this finds no life to create anything in.
                 fresh.life.end();
             }
+            // The old life has ended, and will not say that it is lost any more.
+            self.status
+                .tell(if fresh.closed { 0 } else { status::READY });
             let old = std::mem::replace(&mut *state, fresh);
             (old.objects, old.life)
         };
@@ -302,11 +302,11 @@ impl Inner {
     pub fn let_go(&self, origin: &Origin) {
         match origin {
             Origin::Own { exports } => {
-                for token in exports {
-                    self.withdraw(token);
+                for export in exports {
+                    self.exchange.withdraw(&export.token, self.id);
                 }
             }
-            Origin::Import { token, import } => self.exports.forget(token, *import),
+            Origin::Import { token, import } => self.exchange.forget(token, *import),
         }
     }
 
@@ -323,6 +323,21 @@ impl Inner {
         }
         for (space, address) in gpu {
             let _ = state.unmap_gpu(space, address);
+        }
+    }
+}
+
+impl Importing for Inner {
+    fn revoke_import(&self, handle: u32, import: u64) {
+        let mut state = self.lock();
+        let same = |entry: &MemoryEntry| matches!(entry.origin, Origin::Import { import: i, .. } if i == import);
+        if !state.get::<MemoryEntry>(handle).is_ok_and(same) {
+            return;
+        }
+        // A mapping that will not go has ended this session, and kept the memory back.
+        let _ = state.unmap_everywhere(&*self.host, handle);
+        if let Ok(entry) = state.get_mut::<MemoryEntry>(handle) {
+            entry.memory = None;
         }
     }
 }

@@ -2,8 +2,8 @@
 
 mod rig;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use causeway_mediator::Quota;
@@ -214,6 +214,11 @@ fn impossible_producer_positions_are_faults() {
 fn a_fault_in_work_ends_the_session_and_no_other() {
     let (rig, space, function) = with_store();
     let guest = &rig.guest;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let teller = Arc::clone(&told);
+    guest
+        .session
+        .observe_status(move |bits| teller.lock().unwrap().push(bits));
     let neighbour = rig.another();
     let neighbour_space = neighbour.space();
     let (neighbour_va, _view) = neighbour.buffer(neighbour_space, PAGE);
@@ -244,6 +249,7 @@ fn a_fault_in_work_ends_the_session_and_no_other() {
         .unwrap();
 
     guest.session.reset();
+    assert_eq!(*told.lock().unwrap(), [status::LOST, status::READY]);
     assert_eq!(guest.session.status_bits(), status::READY);
     guest.hello();
     assert_eq!(guest.fault(), (Some(Status::Ok), String::new()));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use causeway_mediator::{Session, SessionReport};
+use causeway_mediator::{GuestSession, SessionReport};
 
 use crate::bus::StrayCounters;
 use crate::console::Console;
@@ -47,7 +47,7 @@ pub struct StartError {
 pub struct Vm {
     name: String,
     // Order of dropping: the session takes its placements out of the aperture first.
-    session: Arc<Session>,
+    session: Arc<dyn GuestSession>,
     machine: Arc<Machine>,
     waiting: Vec<Vcpu>,
     threads: Vec<JoinHandle<()>>,

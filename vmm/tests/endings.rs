@@ -167,7 +167,7 @@ fn a_vm_that_ends_gives_back_what_it_had_of_the_gpu_while_others_run_on() {
     let vm = |guest: &Guest| {
         let (quiet, post): (LineSink, _) = (Arc::new(|_: &str| {}), Arc::default());
         let config = config(guest.image());
-        Vm::new(&kvm, &config, &mediator, Quota::default(), &post, quiet).unwrap()
+        Vm::new(&kvm, &config, &*mediator, Quota::default(), &post, quiet).unwrap()
     };
     let vms = vec![vm(&ends), vm(&Guest::new().forever())];
     let later = std::thread::spawn(move || {

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use causeway_mediator::fake::FakeHost;
-use causeway_mediator::host::{Host, PlaceError, RamError};
+use causeway_mediator::host::{Host, PlaceError, RamError, RamRegion};
 use causeway_memory::{Backing, SharedMemory, Window};
 use causeway_shim::Access;
 use vmm_sys_util::eventfd::EventFd;
@@ -86,6 +86,10 @@ impl Host for ProcessHost {
         self.aperture
             .clear(offset, bytes)
             .map_err(|source| PlaceError::Map { bytes, source })
+    }
+
+    fn ram_regions(&self) -> Vec<RamRegion> {
+        self.fake.ram_regions()
     }
 
     fn ram(&self, address: u64, bytes: u64) -> Result<(Arc<SharedMemory>, u64), RamError> {

@@ -11,7 +11,7 @@ use causeway_protocol::ring::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::Session;
+use crate::GuestSession;
 
 /// A control batch under construction, and then with its replies.
 #[derive(Clone, Debug, Default)]
@@ -46,7 +46,7 @@ impl Batch {
     }
 
     /// Executes it.
-    pub fn run(&mut self, session: &Session) -> Status {
+    pub fn run(&mut self, session: &(impl GuestSession + ?Sized)) -> Status {
         session.execute(&mut self.bytes)
     }
 
@@ -79,7 +79,7 @@ impl Batch {
 /// # Errors
 /// Its status, if that is not `Ok`, and detail.
 pub fn ask<Q: IntoBytes + Immutable, P: FromBytes>(
-    session: &Session,
+    session: &(impl GuestSession + ?Sized),
     opcode: Opcode,
     request: &Q,
 ) -> Result<P, (Status, u32)> {

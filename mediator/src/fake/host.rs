@@ -8,7 +8,7 @@ use causeway_memory::{Backing, Mapping, MemoryError, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use vmm_sys_util::eventfd::EventFd;
 
-use crate::host::{Host, PlaceError, RamError};
+use crate::host::{Host, PlaceError, RamError, RamRegion};
 
 /// Memory in the aperture.
 #[derive(Clone, Debug)]
@@ -155,6 +155,13 @@ impl Host for FakeHost {
         }
         let removed = self.lock().placements.remove(&offset);
         removed.map(drop).ok_or_else(|| slot_error(offset))
+    }
+
+    fn ram_regions(&self) -> Vec<RamRegion> {
+        vec![RamRegion {
+            base: 0,
+            memory: Arc::clone(&self.ram),
+        }]
     }
 
     fn ram(&self, address: u64, bytes: u64) -> Result<(Arc<SharedMemory>, u64), RamError> {

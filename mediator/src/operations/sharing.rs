@@ -8,11 +8,11 @@ use causeway_protocol::message::{AllocateReply, Empty, Export, Import, Status, T
 use causeway_protocol::registers::features;
 
 use super::{access, nothing};
-use crate::object::{Material, MemoryEntry, Object, Origin};
+use crate::object::{Material, MemoryEntry, Object, Origin, OwnExport};
 use crate::quota::Resource;
 use crate::refusal::Refusal;
 use crate::session::Inner;
-use crate::share::{Importer, Offer};
+use crate::share::{Importer, Importing, Offer, import_number};
 
 impl Inner {
     /// Only memory that the session allocated can be exported: an import is another's to give, and guest
@@ -28,32 +28,36 @@ impl Inner {
         let Origin::Own { exports } = &mut entry.origin else {
             return Err(Refusal::new(Status::AccessDenied));
         };
-        if entry.material == Material::GuestRam {
+        let Material::Allocated(kind) = entry.material else {
             return Err(Refusal::new(Status::BadMemory));
-        }
+        };
         let charge = self.account.charge(Resource::Objects, 1)?;
         let offer = Offer {
             memory,
-            material: entry.material,
+            kind,
             bytes: entry.bytes,
             access,
         };
-        let token = self.exports.publish(self.id, offer, charge)?;
-        exports.push(token);
+        let token = self.exchange.publish(self.id, offer)?;
+        exports.push(OwnExport {
+            token,
+            _charge: charge,
+        });
         Ok(Token { token })
     }
 
     pub(super) fn import(&self, request: Import) -> Result<AllocateReply, Refusal> {
         let access = useful(access(request.access)?)?;
-        let mut state = self.lock_within(&self.life())?;
-        let offer = self.exports.offer(&request.token, access)?;
+        let life = self.life();
         let charge = self.account.charge(Resource::Allocations, 1)?;
+        // Without the lock: making memory of another process usable can take a driver a while.
+        let offer = self.exchange.fetch(&request.token, access)?;
         let bytes = offer.bytes;
-        let import = self.exports.import_number();
+        let import = import_number();
         let entry = MemoryEntry {
             memory: Some(offer.memory),
             bytes,
-            material: offer.material,
+            material: Material::Allocated(offer.kind),
             access,
             origin: Origin::Import {
                 token: request.token,
@@ -63,14 +67,15 @@ impl Inner {
             cpu: BTreeSet::new(),
             _charge: charge,
         };
+        let mut state = self.lock_within(&life)?;
         let handle = state.insert(Object::Memory(entry))?;
         let importer = Importer {
-            session: Weak::clone(&self.weak),
+            session: Weak::clone(&self.weak) as Weak<dyn Importing>,
             handle,
             import,
         };
         // Withdrawn since the look above? Then nobody would ever take the import back.
-        if !self.exports.register(&request.token, importer) {
+        if !self.exchange.register(&request.token, importer) {
             state.objects.remove(handle);
             return Err(Refusal::new(Status::BadToken));
         }
@@ -83,7 +88,7 @@ impl Inner {
 
     /// A token of somebody else's export is as good as none: it must not tell that the export exists.
     pub(super) fn revoke(&self, request: Token) -> Result<Empty, Refusal> {
-        if !self.withdraw(&request.token) {
+        if !self.exchange.withdraw(&request.token, self.id) {
             return Err(Refusal::new(Status::BadToken));
         }
         let mut state = self.lock();
@@ -93,7 +98,7 @@ impl Inner {
                 ..
             }) = object
             {
-                exports.retain(|token| *token != request.token);
+                exports.retain(|export| export.token != request.token);
             }
         }
         nothing()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_mediator::backend::Backend;
-use causeway_mediator::{Mediator, Quota};
+use causeway_mediator::{Mediator, Quota, SessionSource};
 use causeway_software::{Config as SoftwareConfig, Software};
 use causeway_vmm::console::LineSink;
 use causeway_vmm::event_loop::{self, Limits};
@@ -45,7 +45,7 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
     let vms = create(
         &run,
         &kvm,
-        &Mediator::new(Arc::clone(&backend) as Arc<dyn Backend>),
+        &*Mediator::new(Arc::clone(&backend) as Arc<dyn Backend>),
     )?;
     let watch = Watch::start(format!(
         "{} in {} VM{}",
@@ -126,7 +126,7 @@ fn software(run: &Run) -> Arc<Software> {
     }))
 }
 
-fn create(run: &Run, kvm: &Kvm, mediator: &Arc<Mediator>) -> Result<Vec<Vm>, Failure> {
+fn create(run: &Run, kvm: &Kvm, sessions: &dyn SessionSource) -> Result<Vec<Vm>, Failure> {
     let post = Arc::new(PostOffice::default());
     let quota = Quota {
         memory_bytes: run.gpu.memory_bytes,
@@ -146,7 +146,7 @@ fn create(run: &Run, kvm: &Kvm, mediator: &Arc<Mediator>) -> Result<Vec<Vm>, Fai
             aperture_bytes: APERTURE_BYTES,
             large_pages: run.large_pages,
         };
-        Vm::new(kvm, &config, mediator, quota, &post, console(&config.name))
+        Vm::new(kvm, &config, sessions, quota, &post, console(&config.name))
             .map_err(|e| refused(run, e))
     };
     (0..run.vms).map(create).collect()

@@ -1,6 +1,8 @@
 //! What the registers need of a session.
 
-use causeway_mediator::Session;
+use std::sync::Arc;
+
+use causeway_mediator::GuestSession;
 use causeway_protocol::message::Status;
 
 /// A session, as the control registers see it. Methods come from several vCPU threads at once.
@@ -13,16 +15,16 @@ pub trait Control: Send + Sync {
     fn status_bits(&self) -> u32;
 }
 
-impl Control for Session {
+impl<S: GuestSession + ?Sized> Control for Arc<S> {
     fn execute(&self, batch: &mut [u8]) -> Status {
-        Self::execute(self, batch)
+        GuestSession::execute(&**self, batch)
     }
 
     fn reset(&self) {
-        Self::reset(self);
+        GuestSession::reset(&**self);
     }
 
     fn status_bits(&self) -> u32 {
-        Self::status_bits(self)
+        GuestSession::status_bits(&**self)
     }
 }

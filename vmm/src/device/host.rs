@@ -3,14 +3,14 @@
 use std::io;
 use std::sync::Arc;
 
-use causeway_mediator::host::{Host, PlaceError, RamError};
+use causeway_mediator::host::{Host, PlaceError, RamError, RamRegion};
 use causeway_memory::{Backing, SharedMemory};
 use causeway_protocol::Access;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::Doorbells;
 use crate::aperture::Aperture;
-use crate::memory::GuestRam;
+use crate::memory::{self, GuestRam};
 
 /// Aperture, doorbells and RAM of one guest.
 pub struct GuestHost {
@@ -62,6 +62,15 @@ impl Host for GuestHost {
 
     fn remove(&self, offset: u64) -> Result<(), PlaceError> {
         self.aperture.remove(offset)
+    }
+
+    fn ram_regions(&self) -> Vec<RamRegion> {
+        let regions = self.ram.regions();
+        let region = |r: &memory::RamRegion| RamRegion {
+            base: r.base(),
+            memory: Arc::clone(r.memory()),
+        };
+        regions.map(region).collect()
     }
 
     fn ram(&self, address: u64, bytes: u64) -> Result<(Arc<SharedMemory>, u64), RamError> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causeway_mediator::{Mediator, Quota, Session};
+use causeway_mediator::{GuestSession, Quota, SessionSource};
 use causeway_protocol::harness::{PORT_CONSOLE, PORT_EXIT};
 
 use super::processors::Processors;
@@ -26,7 +26,7 @@ pub(super) struct Board {
     pub ports: Arc<PortBus>,
     pub mmio: Arc<MmioBus>,
     pub aperture: Arc<Aperture>,
-    pub session: Arc<Session>,
+    pub session: Arc<dyn GuestSession>,
     pub strays: Arc<StrayCounters>,
     pub console: Arc<Console>,
 }
@@ -35,7 +35,7 @@ impl Board {
     pub fn new(
         processors: &Processors,
         config: &VmConfig,
-        mediator: &Mediator,
+        sessions: &dyn SessionSource,
         quota: Quota,
         console: LineSink,
     ) -> Result<Self, VmError> {
@@ -46,12 +46,12 @@ impl Board {
         let strays = Arc::new(StrayCounters::default());
         let mmio = Arc::new(mmio_bus(ram, &strays)?);
         let host = guest_host(processors, &layout, config.vms)?;
-        let session = mediator.open(host.clone(), quota, &config.name);
+        let session = sessions.open(host.clone(), quota, &config.name)?;
         let function = Function::new(
             &layout,
             Arc::clone(&host),
-            session.clone(),
-            mediator.backend().attributes().features,
+            Arc::new(Arc::clone(&session)),
+            session.attributes().features,
             Arc::clone(&mmio),
             Arc::clone(&strays),
         )?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use causeway_mediator::host::RamError;
-use causeway_mediator::{Mediator, Quota};
+use causeway_mediator::{OpenError, Quota, SessionSource};
 use causeway_memory::MemoryError;
 use kvm_ioctls::Kvm;
 
@@ -67,6 +67,9 @@ pub enum VmError {
     /// Two devices want the same addresses.
     #[error("the devices of the VM are in each other's way")]
     Bus(#[from] BusError),
+    /// No session.
+    #[error("the guest has no GPU")]
+    Session(#[from] OpenError),
     /// The Causeway function.
     #[error("cannot put the device into the guest's address space")]
     Function(#[from] FunctionError),
@@ -76,14 +79,14 @@ pub enum VmError {
 }
 
 impl Vm {
-    /// Makes a VM with a session of `mediator`. Letters go through `post`; console lines go to `console`.
+    /// Makes a VM with a session of `sessions`. Letters go through `post`; console lines go to `console`.
     ///
     /// # Errors
     /// [`VmError`].
     pub fn new(
         kvm: &Kvm,
         config: &VmConfig,
-        mediator: &Mediator,
+        sessions: &dyn SessionSource,
         quota: Quota,
         post: &Arc<PostOffice>,
         console: LineSink,
@@ -92,7 +95,7 @@ impl Vm {
         let processors = Processors::new(kvm, config)?;
         processors.boot(config)?;
         let statistics = Arc::new(statistics(kvm, &processors)?);
-        let board = Board::new(&processors, config, mediator, quota, console)?;
+        let board = Board::new(&processors, config, sessions, quota, console)?;
         assemble(config, processors, board, statistics, post)
     }
 }

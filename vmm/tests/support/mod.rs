@@ -242,14 +242,14 @@ pub fn vm(kvm: &Kvm, config: &VmConfig) -> Result<Vm, VmError> {
 pub fn vm_with_console(kvm: &Kvm, config: &VmConfig, console: LineSink) -> Result<Vm, VmError> {
     let mediator = Mediator::new(FakeBackend::new());
     let post = Arc::new(PostOffice::default());
-    Vm::new(kvm, config, &mediator, Quota::default(), &post, console)
+    Vm::new(kvm, config, &*mediator, Quota::default(), &post, console)
 }
 
 /// As [`vm`], with letters that go to other VMs too.
 pub fn vm_with_post(kvm: &Kvm, config: &VmConfig, post: &Arc<PostOffice>) -> Result<Vm, VmError> {
     let mediator = Mediator::new(FakeBackend::new());
     let quiet: LineSink = Arc::new(|_: &str| {});
-    Vm::new(kvm, config, &mediator, Quota::default(), post, quiet)
+    Vm::new(kvm, config, &*mediator, Quota::default(), post, quiet)
 }
 
 /// Runs VMs for at most ten seconds.
