@@ -34,6 +34,8 @@ pub enum RecordKind {
     Panic = 7,
     /// [`RecordHeader`] alone: this virtual CPU has nothing more to do.
     Park = 8,
+    /// [`Comparison`]: do natively on the host what the guest has just done and timed.
+    Comparison = 9,
 }
 
 impl RecordKind {
@@ -48,6 +50,7 @@ impl RecordKind {
             6 => Some(Self::Baseline),
             7 => Some(Self::Panic),
             8 => Some(Self::Park),
+            9 => Some(Self::Comparison),
             _ => None,
         }
     }
@@ -130,6 +133,22 @@ structures! {
         pub ticks: u64,
     } = 40
 
+    /// A sample of the guest, and the same thing done natively right after it.
+    pub struct Comparison {
+        /// Head.
+        pub header: RecordHeader,
+        /// [`Line`].
+        pub line: u32,
+        /// Operations in the sample, not zero.
+        pub operations: u32,
+        /// Bytes of each operation, where it has any.
+        pub bytes: u64,
+        /// Nanoseconds that the guest took for all operations.
+        pub guest_ns: u64,
+        /// Reply: nanoseconds that the host took natively, or zero if it cannot do this.
+        pub native_ns: u64,
+    } = 40
+
     /// The guest's last words.
     pub struct Panic {
         /// Head.
@@ -169,4 +188,67 @@ pub enum Loop {
     Store = 1,
     /// 8-byte loads.
     Load = 2,
+}
+
+macro_rules! lines {
+    ($($(#[doc = $doc:literal])* $name:ident = $value:literal, $text:literal;)*) => {
+        /// What the guest `bench` times, and the host does natively beside it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u32)]
+        pub enum Line { $($(#[doc = $doc])* $name = $value,)* }
+
+        /// Every line, in the order of the table.
+        pub const LINES: &[Line] = &[$(Line::$name,)*];
+
+        impl Line {
+            /// Decodes the wire value.
+            pub const fn from_wire(value: u32) -> Option<Self> {
+                match value { $($value => Some(Self::$name),)* _ => None }
+            }
+
+            /// Short name, as phases, tables and JSON have it.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// What is timed, and what natively: for the documentation.
+            pub const fn doc(self) -> &'static str {
+                match self { $(Self::$name => concat!($($doc,)*),)* }
+            }
+        }
+    };
+}
+
+lines! {
+    /// Handing over one launch of an empty kernel: packet and publication. Natively: `cuLaunchKernel`, not waited for.
+    Submit = 1, "submit a launch";
+    /// A launch and a fence, waited for by spinning. Natively: `cuLaunchKernel`, `cuStreamSynchronize` (spinning).
+    LaunchAndWait = 2, "launch and wait";
+    /// Launches one behind the other, waited for once. Natively: the same with `cuLaunchKernel`.
+    Pipelined = 3, "launches, pipelined";
+    /// Kernels of a recorded sequence of 100, replayed. Natively: as many single launches, waited for once.
+    Recorded = 4, "recorded launches against single ones";
+    /// The same. Natively: a CUDA graph of 100 kernels.
+    RecordedGraph = 5, "recorded launches against a graph";
+    /// A copy from guest RAM to device memory. Natively: from pinned memory (`cuMemHostAlloc`).
+    CopyToDevice = 6, "copy to the device";
+    /// A copy from device memory to guest RAM. Natively: to pinned memory.
+    CopyFromDevice = 7, "copy from the device";
+    /// Memory from a pool of the shim, and back. Natively: `cuMemAlloc`, `cuMemFree`.
+    AllocatePooled = 8, "allocate and free, pooled";
+    /// An allocation mapped for the GPU in one batch, and freed in another. Natively: `cuMemAlloc`, `cuMemFree`.
+    Allocate = 9, "allocate and free, by the mediator";
+    /// The same. Natively: `cuMemCreate`, reserve, map, set access, and all of it undone.
+    AllocateVmm = 10, "allocate and free, against the native VMM calls";
+    /// Guest RAM registered, mapped for the GPU, and given back. Natively: `cuMemHostRegister`, `cuMemHostUnregister`.
+    Register = 11, "register memory";
+    /// The first stores to every word of fresh host memory. Natively: to fresh anonymous memory.
+    FirstWrite = 12, "first write to fresh host memory";
+    /// Host memory allocated, mapped and written. Natively: `cuMemHostAlloc`, written.
+    AllocateAndWrite = 13, "allocate host memory and write it";
+    /// A word to a running kernel and its answer, through CPU-visible device memory. Natively: through pinned host
+    /// memory, for device memory has no native pointer.
+    EchoDevice = 14, "round trip to a running kernel, device memory";
+    /// The same through host memory on both sides.
+    EchoHost = 15, "round trip to a running kernel, host memory";
 }

@@ -19,9 +19,11 @@ use crate::aperture::{Lease, Leased};
 use crate::memory::GuestRam;
 
 mod baseline;
+mod comparison;
 mod phases;
 mod post;
 
+pub use comparison::{Counterpart, SAMPLES_MAX, Sample};
 pub use phases::{MARKER, Phase, PhaseRecorder};
 pub use post::{BOXES, PostOffice};
 
@@ -125,6 +127,8 @@ pub struct Harness {
     post: Arc<PostOffice>,
     phases: PhaseRecorder,
     figures: Mutex<Vec<Figure>>,
+    samples: Mutex<Vec<Sample>>,
+    counterpart: Option<Arc<dyn Counterpart>>,
     panic: Mutex<Option<PanicInfo>>,
     tsc_khz: u32,
     stop: Arc<AtomicBool>,
@@ -147,10 +151,19 @@ impl Harness {
             post,
             phases,
             figures: Mutex::default(),
+            samples: Mutex::default(),
+            counterpart: None,
             panic: Mutex::default(),
             tsc_khz,
             stop,
         }
+    }
+
+    /// Has the guest's samples compared with `counterpart`. Without one they are only kept.
+    #[must_use]
+    pub fn compared_with(mut self, counterpart: Option<Arc<dyn Counterpart>>) -> Self {
+        self.counterpart = counterpart;
+        self
     }
 
     /// Acts on the record at guest-physical `address`.
@@ -169,6 +182,11 @@ impl Harness {
     /// Figures reported.
     pub fn figures(&self) -> Vec<Figure> {
         lock(&self.figures).clone()
+    }
+
+    /// Samples compared with the host, in order.
+    pub fn samples(&self) -> Vec<Sample> {
+        lock(&self.samples).clone()
     }
 
     /// Last words, if there were any.
@@ -190,6 +208,7 @@ impl Harness {
             RecordKind::Post => self.post_letter(&self.whole(address, kind)?)?,
             RecordKind::Fetch => self.fetch_letter(address, self.whole(address, kind)?)?,
             RecordKind::Baseline => self.measure(address, self.whole(address, kind)?)?,
+            RecordKind::Comparison => self.compare(address, self.whole(address, kind)?)?,
             RecordKind::Panic => self.last_words(&self.whole(address, kind)?),
             RecordKind::Park => {
                 let _: RecordHeader = self.whole(address, kind)?;
@@ -283,6 +302,19 @@ impl Harness {
         let memory = self.find(request.address, request.bytes);
         let elapsed = memory.and_then(|memory| work.run(&memory, &self.stop));
         request.ticks = elapsed.map_or(0, |time| ticks(time, self.tsc_khz));
+        Ok(self.ram.write(address, request.as_bytes())?)
+    }
+
+    fn compare(&self, address: u64, mut request: wire::Comparison) -> Result<(), RecordError> {
+        if lock(&self.samples).len() >= SAMPLES_MAX {
+            return Err(RecordError::TooMany {
+                kind: RecordKind::Comparison,
+                max: SAMPLES_MAX,
+            });
+        }
+        let sample = Sample::take(&request, self.counterpart.as_deref())?;
+        request.native_ns = sample.native_ns.unwrap_or(0);
+        lock(&self.samples).push(sample);
         Ok(self.ram.write(address, request.as_bytes())?)
     }
 

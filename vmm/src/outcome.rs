@@ -7,7 +7,7 @@ use std::time::Instant;
 use causeway_mediator::SessionReport;
 
 use crate::bus::StrayCounts;
-use crate::harness::{Figure, PanicInfo, Phase};
+use crate::harness::{Figure, PanicInfo, Phase, Sample};
 use crate::registers::Registers;
 
 /// How a VM ended.
@@ -97,6 +97,8 @@ pub struct VmOutcome {
     pub phases: Vec<Phase>,
     /// Figures that the guest reported.
     pub figures: Vec<Figure>,
+    /// Samples that were compared with the host.
+    pub samples: Vec<Sample>,
     /// KVM's statistics over the life of the VM; empty if KVM has none.
     pub kvm_exits: BTreeMap<String, u64>,
     /// The VMM's own count over the life of the VM.

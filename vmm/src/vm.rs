@@ -140,6 +140,7 @@ impl Vm {
             result,
             phases: harness.phases(),
             figures: harness.figures(),
+            samples: harness.samples(),
             kvm_exits: self.statistics.difference(&self.statistics.zero(), &kvm),
             vmm_exits: counters::named(&vmm),
             first_instruction: self.life().first_entry(),

@@ -12,14 +12,15 @@
 //!
 //! The references were compared with an NVIDIA H200 (driver 580): every case agrees, within its rules.
 //!
-//! [`special`] has the kernels that misbehave or only take time, [`loops`] the loops of loads and stores whose
-//! speed in a guest is compared with the host's.
+//! [`bench`] has the kernels for measuring, [`special`] those that misbehave or only take time, [`loops`] the loops of
+//! loads and stores whose speed in a guest is compared with the host's.
 #![no_std]
 
 #[cfg(test)]
 extern crate std;
 
 mod arithmetic;
+pub mod bench;
 mod case;
 mod cases;
 mod functions;

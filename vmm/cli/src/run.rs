@@ -145,6 +145,7 @@ fn create(run: &Run, kvm: &Kvm, sessions: &dyn SessionSource) -> Result<Vec<Vm>,
             arguments: run.arguments.clone(),
             aperture_bytes: APERTURE_BYTES,
             large_pages: run.large_pages,
+            counterpart: None,
         };
         Vm::new(kvm, &config, sessions, quota, &post, console(&config.name))
             .map_err(|e| refused(run, e))

@@ -24,7 +24,7 @@ use crate::counters::{self, ExitCounters, ExitCounts, ExitKey};
 use crate::statistics::{Sample, VmStatistics};
 
 /// Most phases that a guest can report.
-pub const PHASES_MAX: usize = 1024;
+pub const PHASES_MAX: usize = 4096;
 /// Most samples taken for one mark, while other virtual CPUs keep exiting.
 const SAMPLE_TRIES: u32 = 16;
 /// Key under which stores to the record port are counted.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::counters::ExitCounters;
 use crate::statistics::VmStatistics;
+use causeway_protocol::harness::{LINES, Line};
 use proptest::prelude::*;
 
 struct Nothing;
@@ -224,5 +225,60 @@ proptest! {
         harness.ram.write(AT, head.as_bytes()).unwrap();
         harness.ram.write(AT + 8, &body).unwrap();
         let _ = harness.record(address);
+    }
+}
+
+#[derive(Debug)]
+struct TwiceAsFast;
+
+impl Counterpart for TwiceAsFast {
+    fn measure(&self, line: Line, operations: u32, _: u64) -> Option<Duration> {
+        (line != Line::EchoDevice).then(|| Duration::from_nanos(u64::from(operations) * 50))
+    }
+}
+
+#[test]
+fn samples_are_compared_at_once_and_kept_with_what_the_host_took() {
+    let harness = harness().compared_with(Some(Arc::new(TwiceAsFast)));
+    let sample = |line: u32, operations| wire::Comparison {
+        header: header::<wire::Comparison>(RecordKind::Comparison),
+        line,
+        operations,
+        bytes: 4096,
+        guest_ns: 1000,
+        native_ns: 0,
+    };
+    let native = |line, operations| {
+        harness
+            .ram
+            .write(AT, sample(line, operations).as_bytes())
+            .unwrap();
+        let recorded = harness.record(AT as u32);
+        let reply: wire::Comparison = harness.copy(AT).unwrap();
+        (recorded, reply.native_ns)
+    };
+    assert_eq!(native(Line::Submit as u32, 10), (Recorded::Done, 500));
+    assert_eq!(native(Line::EchoDevice as u32, 10), (Recorded::Done, 0));
+    for (line, operations) in [(0, 1), (999, 1), (Line::Submit as u32, 0)] {
+        assert!(matches!(native(line, operations).0, Recorded::Refused(_)));
+    }
+    let samples = harness.samples();
+    assert_eq!(samples.len(), 2);
+    assert_eq!(
+        (samples[0].native_ns, samples[0].guest_ns),
+        (Some(500), 1000)
+    );
+    assert_eq!(samples[1].native_ns, None);
+}
+
+#[test]
+fn lines_have_names_and_numbers_of_their_own() {
+    for (index, line) in LINES.iter().enumerate() {
+        assert_eq!(Line::from_wire(*line as u32), Some(*line));
+        assert!(
+            LINES[..index]
+                .iter()
+                .all(|other| other.name() != line.name())
+        );
     }
 }

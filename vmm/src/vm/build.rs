@@ -128,7 +128,8 @@ fn assemble(
         PhaseRecorder::new(Arc::clone(&statistics), counters.clone()),
         processors.tsc_khz,
         Arc::clone(&stop),
-    );
+    )
+    .compared_with(config.counterpart.clone());
     let machine = Arc::new(Machine {
         platform: Platform {
             ports: board.ports,

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::harness::Counterpart;
+
 /// Most virtual CPUs of a VM.
 pub const VCPUS_MAX: u32 = 64;
 /// Most VMs of a run.
@@ -30,6 +32,8 @@ pub struct VmConfig {
     pub aperture_bytes: u64,
     /// Whether RAM is to be of 2 MiB pages where the host can provide them.
     pub large_pages: bool,
+    /// What a guest that compares itself with the host is compared with.
+    pub counterpart: Option<Arc<dyn Counterpart>>,
 }
 
 /// Why a VM cannot be like that.
@@ -101,6 +105,7 @@ mod tests {
             arguments: String::new(),
             aperture_bytes: 1 << 30,
             large_pages: false,
+            counterpart: None,
         }
     }
 

@@ -231,6 +231,7 @@ pub fn config(image: Arc<[u8]>) -> VmConfig {
         arguments: String::new(),
         aperture_bytes: 1 << 30,
         large_pages: false,
+        counterpart: None,
     }
 }
 
