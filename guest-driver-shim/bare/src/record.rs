@@ -1,8 +1,8 @@
 //! Records for the test bench (see [`causeway_protocol::harness`]). Each is one exit.
 
 use causeway_protocol::harness::{
-    Baseline, Letter, Loop, PORT_EXIT, PORT_RECORD, PhaseBegin, PhaseEnd, PhasePath, Ratio,
-    RecordHeader, RecordKind,
+    Baseline, Comparison, Letter, Line, Loop, PORT_EXIT, PORT_RECORD, PhaseBegin, PhaseEnd,
+    PhasePath, Ratio, RecordHeader, RecordKind,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -143,6 +143,21 @@ pub fn baseline(kind: Loop, address: u64, bytes: u64, passes: u32) -> Option<u64
     };
     send(&mut record);
     (record.ticks != 0).then_some(record.ticks)
+}
+
+/// Hands over a sample: `operations` operations (not zero) of `bytes` bytes each took `guest_ns` nanoseconds. The host
+/// does the same natively and gives the nanoseconds that it took; `None` if it cannot do this.
+pub fn compare(line: Line, operations: u32, bytes: u64, guest_ns: u64) -> Option<u64> {
+    let mut record = Comparison {
+        header: header::<Comparison>(RecordKind::Comparison),
+        line: line as u32,
+        operations,
+        bytes,
+        guest_ns,
+        native_ns: 0,
+    };
+    send(&mut record);
+    (record.native_ns != 0).then_some(record.native_ns)
 }
 
 /// Ends the guest: zero is pass, anything else is fail.

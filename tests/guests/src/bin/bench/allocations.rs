@@ -1,0 +1,69 @@
+//! Allocations: by the mediator, one batch to allocate and map, one to free.
+
+use causeway_guests::Required;
+use causeway_protocol::harness::{Line, PhasePath};
+use causeway_shim::protocol::message::{self, PREVIOUS};
+use causeway_shim::{Access, MemoryKind, operation};
+
+use crate::Bench;
+use crate::line::{Repeat, Sample};
+
+const SIZES: [u64; 2] = [1 << 20, 64 << 20];
+
+pub fn measure(bench: &mut Bench<'_>) {
+    for bytes in SIZES {
+        for line in [Line::Allocate, Line::AllocateVmm] {
+            let sample = Sample {
+                line,
+                path: PhasePath::Control,
+                operations: 10,
+                bytes,
+            };
+            bench.measure(sample, &mut ByMediator { bytes });
+        }
+    }
+}
+
+struct ByMediator {
+    bytes: u64,
+}
+
+impl<'d> Repeat<'d> for ByMediator {
+    fn prepare(&mut self, _: &mut Bench<'d>) {}
+
+    fn run(&mut self, bench: &mut Bench<'d>) {
+        for _ in 0..10 {
+            let handle = allocate_mapped(bench, self.bytes);
+            let request = message::HandleRequest {
+                handle,
+                reserved: 0,
+            };
+            let freed = bench.device.call::<operation::Free>(&request);
+            freed.required("freeing");
+        }
+    }
+
+    fn finish(&mut self, _: &mut Bench<'d>) {}
+}
+
+/// Device memory, mapped for the GPU: one exit.
+fn allocate_mapped(bench: &Bench<'_>, bytes: u64) -> u32 {
+    let mut batch = bench.device.batch();
+    let allocated = batch.push::<operation::Allocate>(&message::Allocate {
+        size: bytes,
+        kind: MemoryKind::Device as u32,
+        reserved: 0,
+    });
+    let mapped = batch.push::<operation::MapGpu>(&message::MapGpu {
+        space: bench.space.handle(),
+        allocation: PREVIOUS,
+        offset: 0,
+        length: bytes,
+        address: 0,
+        access: Access::ReadWrite.wire(),
+        reserved: 0,
+    });
+    let replies = batch.execute();
+    replies.require(mapped).required("mapping");
+    replies.require(allocated).required("allocating").handle
+}

@@ -1,0 +1,122 @@
+//! Launches: handed over, waited for one by one, one behind the other.
+
+use causeway_guests::Required;
+use causeway_kernels::bench::NOTHING;
+use causeway_protocol::harness::{Line, PhasePath};
+use causeway_shim::{LaunchShape, Parameters, Patience};
+
+use crate::Bench;
+use crate::line::{Repeat, Sample};
+
+/// One thread: what is measured is the way there and back.
+const SHAPE: LaunchShape = LaunchShape {
+    grid: [1, 1, 1],
+    block: [1, 1, 1],
+    shared_bytes: 0,
+};
+
+pub fn measure(bench: &mut Bench<'_>) {
+    let module = bench.module;
+    let function = module.function(NOTHING).required(NOTHING);
+    let parameters = function.parameters().required("no parameters");
+    let sample = |line, operations| Sample {
+        line,
+        path: PhasePath::Data,
+        operations,
+        bytes: 0,
+    };
+    let parameters = &parameters;
+    bench.measure(sample(Line::Submit, 1000), &mut Submit { parameters });
+    let mut waiting = OneByOne {
+        parameters,
+        launches: 50,
+    };
+    bench.measure(sample(Line::LaunchAndWait, 50), &mut waiting);
+    let mut pipelined = Pipelined {
+        parameters,
+        launches: 1000,
+    };
+    bench.measure(sample(Line::Pipelined, 1000), &mut pipelined);
+}
+
+impl Bench<'_> {
+    /// One launch, waited for: afterwards the device is awake.
+    pub fn wake(&mut self, parameters: &Parameters<'_, 4>) {
+        self.launch(parameters);
+        self.wait();
+    }
+
+    fn launch(&mut self, parameters: &Parameters<'_, 4>) {
+        let commands = &mut self.pipeline.commands;
+        commands.launch(SHAPE, parameters).required("launching");
+    }
+
+    /// Waits for everything, by spinning.
+    pub fn wait(&mut self) {
+        let value = self.pipeline.finish();
+        let waited = self.pipeline.wait(value, Patience::SPIN);
+        waited.required("waiting for the device");
+    }
+}
+
+/// Hands launches over: each is written and published by itself.
+struct Submit<'p> {
+    parameters: &'p Parameters<'p, 4>,
+}
+
+impl<'d> Repeat<'d> for Submit<'_> {
+    fn prepare(&mut self, bench: &mut Bench<'d>) {
+        bench.wake(self.parameters);
+    }
+
+    fn run(&mut self, bench: &mut Bench<'d>) {
+        for _ in 0..1000 {
+            bench.launch(self.parameters);
+            bench.pipeline.commands.submit();
+        }
+    }
+
+    fn finish(&mut self, bench: &mut Bench<'d>) {
+        bench.wait();
+    }
+}
+
+struct OneByOne<'p> {
+    parameters: &'p Parameters<'p, 4>,
+    launches: u32,
+}
+
+impl<'d> Repeat<'d> for OneByOne<'_> {
+    fn prepare(&mut self, bench: &mut Bench<'d>) {
+        bench.wake(self.parameters);
+    }
+
+    fn run(&mut self, bench: &mut Bench<'d>) {
+        for _ in 0..self.launches {
+            bench.wake(self.parameters);
+        }
+    }
+
+    fn finish(&mut self, _: &mut Bench<'d>) {}
+}
+
+struct Pipelined<'p> {
+    parameters: &'p Parameters<'p, 4>,
+    launches: u32,
+}
+
+impl<'d> Repeat<'d> for Pipelined<'_> {
+    fn prepare(&mut self, bench: &mut Bench<'d>) {
+        bench.wake(self.parameters);
+    }
+
+    fn run(&mut self, bench: &mut Bench<'d>) {
+        for _ in 0..self.launches {
+            bench.launch(self.parameters);
+            bench.pipeline.commands.submit();
+        }
+        bench.wait();
+    }
+
+    fn finish(&mut self, _: &mut Bench<'d>) {}
+}

@@ -1,0 +1,58 @@
+//! Times what a guest does with the GPU, each sample beside the same done natively by the host.
+//!
+//! Arguments: `repetitions=N` (default 101), and `only=TEXT` to take only the lines whose name contains the text.
+//! Lines that the device cannot do (no CPU-visible device memory) are left out, and say so on the console.
+#![no_std]
+#![no_main]
+
+mod allocations;
+mod copies;
+mod echo;
+mod launches;
+mod line;
+mod multiprocessors;
+mod ram;
+
+use causeway_bare::{Machine, println};
+use causeway_guests::{CaseMemory, Pipeline, Required, open};
+use causeway_kernels::bench;
+use causeway_shim::{AddressSpace, Device, Module};
+
+use line::Selection;
+
+causeway_bare::main!(run);
+
+/// What every line needs.
+struct Bench<'d> {
+    machine: Machine,
+    device: &'d Device<'d>,
+    space: &'d AddressSpace<'d>,
+    selection: Selection,
+    pipeline: Pipeline<'d>,
+    module: &'d Module<'d>,
+}
+
+fn run(machine: &Machine) {
+    if machine.cpu() != 0 {
+        return;
+    }
+    let (_, device) = open(machine);
+    let space = device.create_space().required("an address space");
+    let mut memory = CaseMemory::new(machine);
+    let module = memory.load_module(&space, bench::PTX);
+    let mut bench = Bench {
+        machine: *machine,
+        device,
+        space: &space,
+        selection: Selection::parse(machine.arguments()).required("the arguments"),
+        pipeline: Pipeline::new(device, &space, 4096),
+        module: &module,
+    };
+    launches::measure(&mut bench);
+    copies::measure(&mut bench);
+    allocations::measure(&mut bench);
+    ram::measure(&mut bench);
+    echo::measure(&mut bench);
+    multiprocessors::count(&mut bench);
+    println!("all lines are measured");
+}

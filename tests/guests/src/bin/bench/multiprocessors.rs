@@ -1,0 +1,49 @@
+//! Multiprocessors that a kernel finds when there are more blocks than they can hold.
+
+use causeway_bare::{figure, println};
+use causeway_guests::Required;
+use causeway_kernels::bench::{MAP_WORDS, MULTIPROCESSORS};
+use causeway_shim::{Buffer, LaunchShape, MemoryKind};
+
+use crate::Bench;
+
+/// Several blocks for each multiprocessor of the largest cards, each of the largest size.
+const SHAPE: LaunchShape = LaunchShape {
+    grid: [2048, 1, 1],
+    block: [1024, 1, 1],
+    shared_bytes: 0,
+};
+/// Steps of each thread: some 100 microseconds on a GPU.
+const STEPS: u32 = 20_000;
+/// Steps where cores of a CPU stand in for multiprocessors.
+const STEPS_ON_CPU: u32 = 8;
+
+/// Counts and reports them, beside what the device says that it has.
+pub fn count(bench: &mut Bench<'_>) {
+    let attributes = bench.device.attributes().required("the attributes");
+    let on_cpu = attributes.name.starts_with(b"software");
+    let map = Buffer::new(bench.device, bench.space, 4096, MemoryKind::Host);
+    let map = map.required("the map of multiprocessors");
+    let module = bench.module;
+    let function = module.function(MULTIPROCESSORS).required(MULTIPROCESSORS);
+    let steps = if on_cpu { STEPS_ON_CPU } else { STEPS };
+    let parameters = function
+        .parameters()
+        .and_then(|p| p.with(0, &map.gpu.address()))
+        .and_then(|p| p.with(1, &steps))
+        .required("map and steps");
+    let commands = &mut bench.pipeline.commands;
+    commands.launch(SHAPE, &parameters).required("launching");
+    bench.wait();
+    let words = (0..MAP_WORDS).map(|word| map.cpu.load_u32(word * 4).required("the map"));
+    let seen: u32 = words.map(u32::count_ones).sum();
+    let given = attributes.compute_units;
+    assert!(
+        seen <= given,
+        "{seen} multiprocessors were seen, {given} are the device's"
+    );
+    figure("multiprocessors seen", f64::from(seen), "");
+    figure("multiprocessors of the device", f64::from(given), "");
+    println!("multiprocessors: {seen} seen of {given}");
+    map.free().required("freeing");
+}

@@ -1,0 +1,88 @@
+//! Guest RAM and host memory: registering it, and writing it for the first time.
+
+use causeway_guests::{Required, touch};
+use causeway_protocol::harness::{Line, PhasePath};
+use causeway_shim::{Access, Allocation, Buffer, MemoryKind, Window};
+
+use crate::Bench;
+use crate::copies::address;
+use crate::line::{Repeat, Sample};
+
+const BYTES: u64 = 64 << 20;
+
+pub fn measure(bench: &mut Bench<'_>) {
+    let sample = |line, path| Sample {
+        line,
+        path,
+        operations: 1,
+        bytes: BYTES,
+    };
+    if bench.selection.wants(Line::Register) {
+        let ram = bench.machine.ram().window(BYTES as usize);
+        let ram = ram.required("64 MiB of guest RAM (--memory 1024 gives enough)");
+        let mut register = Register { ram };
+        bench.measure(sample(Line::Register, PhasePath::Control), &mut register);
+    }
+    let mut fresh = FirstWrite { buffer: None };
+    bench.measure(sample(Line::FirstWrite, PhasePath::Data), &mut fresh);
+    let mut all = AllocateAndWrite;
+    bench.measure(sample(Line::AllocateAndWrite, PhasePath::Control), &mut all);
+}
+
+/// Registers RAM, maps it for the GPU, and gives it back.
+struct Register {
+    ram: Window,
+}
+
+impl<'d> Repeat<'d> for Register {
+    fn prepare(&mut self, _: &mut Bench<'d>) {}
+
+    fn run(&mut self, bench: &mut Bench<'d>) {
+        let registered = bench.device.register_ram(address(&self.ram), BYTES);
+        let registered: Allocation<'_> = registered.required("registering guest RAM");
+        let mapping = registered.map_gpu(bench.space, 0, BYTES, Access::ReadWrite);
+        mapping.required("mapping guest RAM for the GPU");
+        registered.free().required("giving guest RAM back");
+    }
+
+    fn finish(&mut self, _: &mut Bench<'d>) {}
+}
+
+/// Writes every word of memory that nobody has touched from here.
+struct FirstWrite<'d> {
+    buffer: Option<Buffer<'d>>,
+}
+
+impl<'d> Repeat<'d> for FirstWrite<'d> {
+    fn prepare(&mut self, bench: &mut Bench<'d>) {
+        let buffer = Buffer::new(bench.device, bench.space, BYTES, MemoryKind::Host);
+        self.buffer = Some(buffer.required("64 MiB of host memory"));
+    }
+
+    fn run(&mut self, _: &mut Bench<'d>) {
+        if let Some(buffer) = &self.buffer {
+            touch::store(buffer.cpu.window(), 1);
+        }
+    }
+
+    fn finish(&mut self, _: &mut Bench<'d>) {
+        if let Some(buffer) = self.buffer.take() {
+            buffer.free().required("freeing");
+        }
+    }
+}
+
+struct AllocateAndWrite;
+
+impl<'d> Repeat<'d> for AllocateAndWrite {
+    fn prepare(&mut self, _: &mut Bench<'d>) {}
+
+    fn run(&mut self, bench: &mut Bench<'d>) {
+        let buffer = Buffer::new(bench.device, bench.space, BYTES, MemoryKind::Host);
+        let buffer = buffer.required("64 MiB of host memory");
+        touch::store(buffer.cpu.window(), 1);
+        buffer.free().required("freeing");
+    }
+
+    fn finish(&mut self, _: &mut Bench<'d>) {}
+}

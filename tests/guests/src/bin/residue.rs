@@ -1,0 +1,151 @@
+//! Two guests take turns with the same memory of the device: one fills it and gives it back, the other takes as much
+//! and looks for what was left. With one guest it is both.
+//!
+//! Arguments: `rounds=N` (default 100) and `mib=N` (default 64), separated by a comma.
+#![no_std]
+#![no_main]
+
+use causeway_bare::{Machine, fetch, figure, post, println};
+use causeway_guests::{CaseMemory, Pipeline, Required, open};
+use causeway_kernels::bench::{PTX, RESIDUE};
+use causeway_shim::{
+    Access, AddressSpace, Allocation, Buffer, Device, Function, LaunchShape, MemoryKind,
+};
+
+causeway_bare::main!(run);
+
+/// What the memory is filled with.
+const PATTERN: u32 = 0xdead_beef;
+/// Longest that one guest takes for its turn, in milliseconds.
+const TURN_MS: u32 = 60_000;
+const SHAPE: LaunchShape = LaunchShape {
+    grid: [256, 1, 1],
+    block: [256, 1, 1],
+    shared_bytes: 0,
+};
+
+fn run(machine: &Machine) {
+    if machine.cpu() != 0 || machine.vm() > 1 {
+        return;
+    }
+    let (rounds, mib) = arguments(machine.arguments()).required("the arguments");
+    let bytes = u64::from(mib) << 20;
+    let (_, device) = open(machine);
+    let space = device.create_space().required("an address space");
+    let module = CaseMemory::new(machine).load_module(&space, PTX);
+    let function = module.function(RESIDUE).required(RESIDUE);
+    let pipeline = Pipeline::new(device, &space, 256);
+    let count = Buffer::new(device, &space, 4096, MemoryKind::Host).required("a counter");
+    let mut guest = Guest {
+        device,
+        space: &space,
+        function: &function,
+        pipeline,
+        count,
+        bytes,
+    };
+    let alone = machine.vms() == 1;
+    for round in 0..rounds {
+        // Each takes over what the other has just let go, and leaves something in turn.
+        if !alone {
+            wait_until(machine, 1 - machine.vm(), round + machine.vm());
+        }
+        guest.turn(round, machine.vm());
+        if !alone {
+            tell(machine.vm(), round + 1);
+        }
+    }
+    figure(
+        "owners that found nothing of the one before",
+        f64::from(rounds),
+        "",
+    );
+    println!("{rounds} turns of {mib} MiB: nothing was left by the owner before");
+}
+
+struct Guest<'d> {
+    device: &'d Device<'d>,
+    space: &'d AddressSpace<'d>,
+    function: &'d Function<'d>,
+    pipeline: Pipeline<'d>,
+    count: Buffer<'d>,
+    bytes: u64,
+}
+
+impl Guest<'_> {
+    /// Takes memory of the device, finds it empty, fills it, and gives it back.
+    fn turn(&mut self, round: u32, vm: u32) {
+        let memory = self.device.allocate(self.bytes, MemoryKind::Device);
+        let memory: Allocation<'_> = memory.required("memory of the device");
+        let mapping = memory.map_gpu(self.space, 0, self.bytes, Access::ReadWrite);
+        let address = mapping.required("mapping it").address();
+        let left = self.count_words(address);
+        assert_eq!(
+            left, 0,
+            "words left by the owner before, in turn {round} of guest {vm}"
+        );
+        let filled = self.pipeline.commands.fill(address, self.bytes, PATTERN);
+        filled.required("filling it");
+        self.pipeline.drain();
+        let full = self.count_words(address);
+        assert_eq!(full, self.bytes / 8, "words that the fill reached");
+        memory.free().required("giving it back");
+    }
+
+    /// Words of the memory that are not zero.
+    fn count_words(&mut self, address: u64) -> u64 {
+        self.count.cpu.store_u64(0, 0).required("the counter");
+        let parameters = self
+            .function
+            .parameters()
+            .and_then(|p| p.with(0, &address))
+            .and_then(|p| p.with(1, &(self.bytes / 8)))
+            .and_then(|p| p.with(2, &self.count.gpu.address()))
+            .required("memory and counter");
+        let launched = self.pipeline.commands.launch(SHAPE, &parameters);
+        launched.required("launching");
+        self.pipeline.drain();
+        self.count.cpu.load_u64(0).required("the counter")
+    }
+}
+
+/// Waits until the other guest has had so many turns.
+fn wait_until(machine: &Machine, other: u32, turns: u32) {
+    let clock = machine.clock();
+    let deadline = clock.now_ns() + u64::from(TURN_MS) * 1_000_000;
+    let mut seen = 0;
+    while seen < turns {
+        // A letter stays in its box until the next is left there.
+        let letter = fetch(other, TURN_MS).required("word of the other guest's turn");
+        seen = u32::from_le_bytes([letter[0], letter[1], letter[2], letter[3]]);
+        assert!(
+            clock.now_ns() < deadline,
+            "the other guest has had {seen} turns, not {turns}"
+        );
+        if seen < turns {
+            clock.spin(20_000);
+        }
+    }
+}
+
+/// Tells the other guest how many turns this one has had.
+fn tell(own: u32, turns: u32) {
+    let mut letter = [0; 64];
+    letter[..4].copy_from_slice(&turns.to_le_bytes());
+    post(own, &letter);
+}
+
+/// Rounds and MiB.
+fn arguments(text: &str) -> Option<(u32, u32)> {
+    let (mut rounds, mut mib) = (100, 64);
+    for word in text.split(',').filter(|word| !word.is_empty()) {
+        let (key, value) = word.split_once('=')?;
+        let value = value.parse().ok().filter(|n| *n != 0)?;
+        match key {
+            "rounds" => rounds = value,
+            "mib" => mib = value,
+            _ => return None,
+        }
+    }
+    Some((rounds, mib))
+}
