@@ -5,7 +5,9 @@ use std::sync::Arc;
 use causeway_mediator::fake::{FakeBackend, FakeHost, Live};
 use causeway_mediator::{Mediator, Quota, Session};
 use causeway_protocol::message::{Header, OPCODES, Opcode, Status, message_bytes};
+use causeway_protocol::packet::{self, Fence, UNIT_BYTES};
 use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR};
+use zerocopy::IntoBytes;
 
 /// What the session may have: little, so that the limits are met.
 pub const QUOTA: Quota = Quota {
@@ -16,6 +18,10 @@ pub const QUOTA: Quota = Quota {
     objects: 64,
 };
 const RAM_BYTES: u64 = 1 << 20;
+/// Guest-physical address of [`PACKETS_BYTES`] bytes of packets that can be recorded.
+pub const PACKETS: u64 = 64 << 10;
+/// Bytes there.
+pub const PACKETS_BYTES: u64 = 64 << 10;
 const APERTURE_BYTES: u64 = 16 << 20;
 const HEADER_BYTES: usize = size_of::<Header>();
 
@@ -40,6 +46,10 @@ impl Control {
         host.ram_mapping()
             .write(0, b"kernel k")
             .expect("RAM for a module");
+        for at in (0..PACKETS_BYTES).step_by(UNIT_BYTES) {
+            let written = host.ram_mapping().write(PACKETS + at, release().as_bytes());
+            written.expect("RAM for packets");
+        }
         let mediator = Mediator::new(Arc::clone(&backend) as _);
         let session = mediator.open(host, QUOTA, "fuzz");
         session.interrupt();
@@ -66,6 +76,19 @@ impl Control {
         self.session.close();
         assert!(self.backend.peak_bytes() <= QUOTA.memory_bytes);
         assert_eq!(self.backend.live(), Live::default());
+    }
+}
+
+/// A packet that is right whatever the session has.
+fn release() -> Fence {
+    let header = packet::Header {
+        opcode: packet::Opcode::FenceRelease as u16,
+        reserved: 0,
+        units: 1,
+    };
+    Fence {
+        header,
+        ..Fence::default()
     }
 }
 

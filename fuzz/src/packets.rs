@@ -8,11 +8,11 @@ use causeway_mediator::fake::{FakeBackend, FakeHost, Live, ask};
 use causeway_mediator::{Mediator, Quota, Session};
 use causeway_memory::Mapping;
 use causeway_protocol::message::{
-    AddressReply, Allocate, AllocateReply, CommandBufferReply, CreateCommandBuffer, Empty,
-    FunctionReply, GetFunction, HandleReply, HandleRequest, Hello, LoadModule, LoadModuleReply,
-    MapCpu, MapGpu, MemoryKind, Opcode,
+    AddressReply, Allocate, AllocateReply, CommandBufferReply, CreateCommandBuffer,
+    CreateRecording, Empty, FunctionReply, GetFunction, HandleReply, HandleRequest, Hello,
+    LoadModule, LoadModuleReply, MapCpu, MapGpu, MemoryKind, Opcode,
 };
-use causeway_protocol::packet::UNIT_BYTES;
+use causeway_protocol::packet::{self, UNIT_BYTES};
 use causeway_protocol::ring::{
     CONSUMER, FAULT_STATUS, HEADER_BYTES, PRODUCER, UNITS_MIN, ring_bytes,
 };
@@ -20,6 +20,8 @@ use causeway_protocol::{Access, VERSION_MAJOR, VERSION_MINOR};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 const RAM_BYTES: u64 = 64 << 10;
+/// Guest-physical address of packets to record.
+const PACKETS: u64 = 4096;
 const APERTURE_BYTES: u64 = 1 << 20;
 const RING_BYTES: u64 = ring_bytes(UNITS_MIN);
 const BUFFER_BYTES: u64 = 64 << 10;
@@ -38,6 +40,8 @@ pub struct Packets {
     pub buffer: u64,
     /// Handle of a function with 16 bytes of parameters.
     pub function: u32,
+    /// Handle of a recording that launches that function and releases a fence in the buffer.
+    pub recording: u32,
 }
 
 struct Queue {
@@ -72,6 +76,7 @@ impl Packets {
         let _: causeway_protocol::message::HelloReply = get(&session, Opcode::Hello, &hello);
         let space: HandleReply = get(&session, Opcode::CreateSpace, &Empty {});
         let (buffer, function) = prepare(&session, space.handle);
+        let recording = record(&session, &host, space.handle, (buffer, function));
         let ring = allocate(&session, RING_BYTES);
         let queue = Queue::new(&session, &host, space.handle, ring);
         Self {
@@ -83,6 +88,7 @@ impl Packets {
             queue,
             buffer,
             function,
+            recording,
         }
     }
 
@@ -264,4 +270,41 @@ fn prepare(session: &Session, space: u32) -> (u64, u32) {
     request.name[0] = b'k';
     let function: FunctionReply = get(session, Opcode::GetFunction, &request);
     (buffer.address, function.handle)
+}
+
+/// A launch and a release, recorded.
+fn record(session: &Session, host: &FakeHost, space: u32, names: (u64, u32)) -> u32 {
+    let (address, function) = names;
+    let head = |opcode: packet::Opcode, units| packet::Header {
+        opcode: opcode as u16,
+        reserved: 0,
+        units,
+    };
+    let launch = packet::Launch {
+        header: head(packet::Opcode::Launch, 2),
+        function,
+        grid: [1; 3],
+        block: [1; 3],
+        parameter_bytes: 16,
+        ..packet::Launch::default()
+    };
+    let release = packet::Fence {
+        header: head(packet::Opcode::FenceRelease, 1),
+        address,
+        value: 1,
+        ..packet::Fence::default()
+    };
+    let ram = host.ram_mapping();
+    let written = ram.write(PACKETS, launch.as_bytes());
+    let written =
+        written.and_then(|()| ram.write(PACKETS + 2 * UNIT_BYTES as u64, release.as_bytes()));
+    written.expect("RAM for packets");
+    let request = CreateRecording {
+        space,
+        reserved: 0,
+        address: PACKETS,
+        bytes: 3 * UNIT_BYTES as u64,
+    };
+    let reply: HandleReply = get(session, Opcode::CreateRecording, &request);
+    reply.handle
 }

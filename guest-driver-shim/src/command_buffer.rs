@@ -348,7 +348,7 @@ fn request(
     let allocate = batch.push::<operation::Allocate>(&message::Allocate {
         size: length,
         kind: MemoryKind::Host as u32,
-        reserved: 0,
+        flags: 0,
     });
     let map = batch.push::<operation::MapCpu>(&message::MapCpu {
         allocation: PREVIOUS,

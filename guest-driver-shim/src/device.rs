@@ -159,7 +159,7 @@ impl<'t> Device<'t> {
         let request = message::Allocate {
             size: bytes,
             kind: kind as u32,
-            reserved: 0,
+            flags: 0,
         };
         let reply = self
             .call::<operation::Allocate>(&request)

@@ -322,7 +322,7 @@ impl<'d> Buffer<'d> {
         let allocate = batch.push::<operation::Allocate>(&message::Allocate {
             size: bytes,
             kind: kind as u32,
-            reserved: 0,
+            flags: 0,
         });
         let gpu = batch.push::<operation::MapGpu>(&message::MapGpu {
             space: space.handle(),

@@ -200,7 +200,8 @@ pub trait Space: Send + Sync {
     /// `NoMemory`, `BackEnd`.
     fn create_queue(&self) -> Result<Box<dyn Queue>, BackendError>;
 
-    /// Makes a sequence of work that can be submitted again and again as one ([`Work::Replay`]).
+    /// Makes a sequence of work that can be submitted again and again as one ([`Work::Replay`]). `work` may be empty;
+    /// the recording holds the `Arc`s of the functions in it. Only where `features::RECORDING` is set.
     ///
     /// # Errors
     /// `BadLaunch`, `BadParameters`, `MemoryFault` (addresses that are not mapped now), `NoMemory`, `BackEnd`.
@@ -222,7 +223,8 @@ pub trait Module: Send + Sync {
     fn memory_bytes(&self) -> u64;
 }
 
-/// A kernel.
+/// A kernel. Work that launches it holds the `Arc` that it was given until it is done, like [`Memory`]: the account of
+/// the kernel's module travels with that.
 pub trait Function: Send + Sync + Any {
     /// Offset and size of each parameter.
     fn parameters(&self) -> &[Parameter];
@@ -247,7 +249,8 @@ pub struct LaunchShape {
     pub shared_bytes: u32,
 }
 
-/// A sequence of work, ready to be submitted as one. It holds the kernels that it launches.
+/// A sequence of work, ready to be submitted as one. It holds the kernels that it launches. A replay holds the `Arc`
+/// that it was given until it is done: as with [`Memory`], the mediator's account travels with it.
 pub trait Recording: Send + Sync + Any {
     /// Memory that it takes beside its work, in bytes, like [`Module::memory_bytes`].
     fn memory_bytes(&self) -> u64;

@@ -7,7 +7,7 @@ use causeway_protocol::{message, packet};
 /// One more than the largest message opcode.
 const MESSAGE_SLOTS: usize = 32;
 /// One more than the largest packet opcode.
-pub(crate) const PACKET_SLOTS: usize = 8;
+pub(crate) const PACKET_SLOTS: usize = 9;
 
 /// Counters, written by vCPU and consumer threads.
 #[derive(Debug, Default)]
@@ -22,8 +22,8 @@ pub(crate) struct Counters {
 }
 
 const _: () = {
-    assert!((message::Opcode::Wait as usize) < MESSAGE_SLOTS);
-    assert!((packet::Opcode::Timestamp as usize) < PACKET_SLOTS);
+    assert!((message::Opcode::DestroyRecording as usize) < MESSAGE_SLOTS);
+    assert!((packet::Opcode::Replay as usize) < PACKET_SLOTS);
 };
 
 impl Counters {
@@ -60,7 +60,7 @@ pub struct SessionReport {
     pub failed_messages: u64,
     /// Packets executed, by operation; those that never came are left out.
     pub packets: Vec<(&'static str, u64)>,
-    /// Kernels launched.
+    /// Kernels launched by packets of their own; those of a replay are not in it.
     pub launches: u64,
     /// Times that a consumer went to sleep.
     pub sleeps: u64,

@@ -7,9 +7,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use causeway_memory::Backing;
 use causeway_protocol::Access;
-use causeway_protocol::message::{MemoryKind, Status};
+use causeway_protocol::message::{MemoryKind, Parameter, Status};
 
-use crate::backend::{BackendError, Exported, Function, Memory, Module, Space};
+use crate::backend::{BackendError, Exported, Function, Memory, Module, Recording, Space};
 use crate::command_buffer::CommandBuffer;
 use crate::quota::Charge;
 use crate::refusal::Refusal;
@@ -22,6 +22,7 @@ pub(crate) enum Object {
     Module(ModuleEntry),
     Function(FunctionEntry),
     CommandBuffer(CommandBufferEntry),
+    Recording(RecordingEntry),
 }
 
 /// One kind of [`Object`], for lookups that refuse every other.
@@ -48,7 +49,8 @@ kinds!(
     Memory(MemoryEntry),
     Module(ModuleEntry),
     Function(FunctionEntry),
-    CommandBuffer(CommandBufferEntry)
+    CommandBuffer(CommandBufferEntry),
+    Recording(RecordingEntry)
 );
 
 /// The part of an address space that consumers use without the session's lock.
@@ -56,51 +58,50 @@ pub(crate) struct SharedSpace {
     pub backend: Arc<dyn Space>,
     /// Set when work in this space must return soon.
     pub stop: Arc<AtomicBool>,
-    functions: RwLock<HashMap<u32, Kernel>>,
+    /// What launch packets can name.
+    pub functions: HandleMap<dyn Function>,
+    /// What replay packets can name.
+    pub recordings: HandleMap<dyn Recording>,
 }
 
-/// A kernel that can be launched, with the charges of its module: whoever launches it holds them.
-#[derive(Clone)]
-pub(crate) struct Kernel {
-    pub function: Arc<dyn Function>,
-    pub _charges: Arc<ModuleCharges>,
+/// What consumers look up by handle. A leaf lock.
+pub(crate) struct HandleMap<T: ?Sized>(RwLock<HashMap<u32, Arc<T>>>);
+
+impl<T: ?Sized> HandleMap<T> {
+    fn new() -> Self {
+        Self(RwLock::default())
+    }
+
+    pub fn get(&self, handle: u32) -> Option<Arc<T>> {
+        let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        map.get(&handle).cloned()
+    }
+
+    pub fn add(&self, handle: u32, object: Arc<T>) {
+        let mut map = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        map.insert(handle, object);
+    }
+
+    /// Gives back what the handle stood for, to be dropped when no lock is held.
+    pub fn remove(&self, handle: u32) -> Option<Arc<T>> {
+        let mut map = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        map.remove(&handle)
+    }
 }
 
 /// What a module costs: its image, its handle, the memory of its variables.
 pub(crate) type ModuleCharges = [Charge; 3];
+/// What a recording costs: its packets, its handle, the memory that the back end needs for it.
+pub(crate) type RecordingCharges = [Charge; 3];
 
 impl SharedSpace {
     pub fn new(backend: Arc<dyn Space>, stop: Arc<AtomicBool>) -> Arc<Self> {
         Arc::new(Self {
             backend,
             stop,
-            functions: RwLock::default(),
+            functions: HandleMap::new(),
+            recordings: HandleMap::new(),
         })
-    }
-
-    /// The kernel behind a function handle of this space.
-    pub fn function(&self, handle: u32) -> Option<Kernel> {
-        let functions = self
-            .functions
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        functions.get(&handle).cloned()
-    }
-
-    pub fn add_function(&self, handle: u32, function: Kernel) {
-        let mut functions = self
-            .functions
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        functions.insert(handle, function);
-    }
-
-    pub fn remove_function(&self, handle: u32) {
-        let mut functions = self
-            .functions
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        functions.remove(&handle);
     }
 
     pub fn stop(&self) {
@@ -213,6 +214,73 @@ pub(crate) struct FunctionEntry {
 pub(crate) struct CommandBufferEntry {
     pub space: u32,
     pub buffer: Arc<CommandBuffer>,
+}
+
+/// A recording; its charges are with what replay packets look up.
+pub(crate) struct RecordingEntry {
+    pub space: u32,
+}
+
+/// A kernel with the charges of its module: work under way and recordings hold both.
+pub(crate) struct ChargedFunction {
+    inner: Arc<dyn Function>,
+    _charges: Arc<ModuleCharges>,
+}
+
+impl ChargedFunction {
+    pub fn attach(inner: Arc<dyn Function>, charges: Arc<ModuleCharges>) -> Arc<dyn Function> {
+        Arc::new(Self {
+            inner,
+            _charges: charges,
+        })
+    }
+}
+
+impl Function for ChargedFunction {
+    fn parameters(&self) -> &[Parameter] {
+        self.inner.parameters()
+    }
+
+    fn parameter_bytes(&self) -> u32 {
+        self.inner.parameter_bytes()
+    }
+
+    fn block_threads_max(&self) -> u32 {
+        self.inner.block_threads_max()
+    }
+
+    fn shared_bytes(&self) -> u32 {
+        self.inner.shared_bytes()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self.inner.as_any()
+    }
+}
+
+/// A recording with its charges: a replay under way holds both.
+pub(crate) struct ChargedRecording {
+    inner: Arc<dyn Recording>,
+    _charges: RecordingCharges,
+}
+
+impl ChargedRecording {
+    pub fn attach(inner: Arc<dyn Recording>, charges: RecordingCharges) -> Arc<dyn Recording> {
+        Arc::new(Self {
+            inner,
+            _charges: charges,
+        })
+    }
+}
+
+impl Recording for ChargedRecording {
+    fn memory_bytes(&self) -> u64 {
+        self.inner.memory_bytes()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self.inner.as_any()
+    }
 }
 
 /// Memory with its charge: it counts for the session that allocated it until the last user lets go,

@@ -21,9 +21,9 @@ fn nothing_but_hello_comes_first_and_another_major_version_is_refused() {
         ..Hello::default()
     };
     let refused = ask::<_, HelloReply>(&guest.session, Opcode::Hello, &hello);
-    assert_eq!(refused.unwrap_err(), (Status::BadVersion, 1 << 16));
+    assert_eq!(refused.unwrap_err(), (Status::BadVersion, 1 << 16 | 1));
     let reply = guest.hello();
-    assert_eq!((reply.major, reply.minor), (1, 0));
+    assert_eq!((reply.major, reply.minor), (1, 1));
     assert_eq!(reply.session, guest.session.id());
     assert!(guest.try_space().is_ok());
 }
@@ -38,7 +38,7 @@ fn allocate_and_map_is_one_batch_and_the_first_failure_ends_it() {
         &Allocate {
             size: 5000,
             kind: 2,
-            reserved: 0,
+            flags: 0,
         },
     );
     batch.push(

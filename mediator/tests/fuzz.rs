@@ -15,6 +15,8 @@ use rig::*;
 use zerocopy::IntoBytes;
 
 const MEMORY_BYTES: u64 = 1 << 20;
+/// Guest-physical address of packets to record.
+const PACKETS: u64 = 0x2000;
 
 fn inputs() -> u64 {
     let set = std::env::var("CAUSEWAY_FUZZ_INPUTS").ok();
@@ -66,6 +68,11 @@ fn hostile_rig() -> Rig {
         .ram_mapping()
         .write(0, b"kernel add")
         .unwrap();
+    // A page of packets that can be recorded, and what cannot behind it.
+    for at in (PACKETS..PACKETS + 4096).step_by(UNIT_BYTES) {
+        let ram = rig.guest.host.ram_mapping();
+        ram.write(at, release(0, 1).as_bytes()).unwrap();
+    }
     rig
 }
 
@@ -88,6 +95,7 @@ struct Known {
     memories: Vec<u32>,
     modules: Vec<u32>,
     buffers: Vec<u32>,
+    recordings: Vec<u32>,
     addresses: Vec<u64>,
     token: Token,
 }
@@ -109,7 +117,13 @@ impl Known {
     }
 
     fn any(&self, random: &mut Random) -> u32 {
-        let lists = [&self.spaces, &self.memories, &self.modules, &self.buffers];
+        let lists = [
+            &self.spaces,
+            &self.memories,
+            &self.modules,
+            &self.buffers,
+            &self.recordings,
+        ];
         Self::of(random, random_list(random, &lists), 7)
     }
 
@@ -123,6 +137,7 @@ impl Known {
             Opcode::Allocate | Opcode::Import | Opcode::RegisterRam => self.memories.extend(handle),
             Opcode::LoadModule => self.modules.extend(handle),
             Opcode::CreateCommandBuffer => self.buffers.extend(handle),
+            Opcode::CreateRecording => self.recordings.extend(handle),
             Opcode::MapGpu | Opcode::MapCpu => {
                 let reply = batch.reply::<AddressReply>(message);
                 self.addresses.extend(reply.map(|reply| reply.address));
@@ -135,6 +150,7 @@ impl Known {
             &mut self.memories,
             &mut self.modules,
             &mut self.buffers,
+            &mut self.recordings,
         ] {
             list.drain(..list.len().saturating_sub(6));
         }
@@ -158,7 +174,7 @@ fn plausible(opcode: Opcode, random: &mut Random, known: &Known) -> Vec<u8> {
     match opcode {
         Opcode::Hello => Hello {
             major: 1,
-            minor: 0,
+            minor: random.pick(&[0, 1]),
             reserved,
         }
         .as_bytes()
@@ -167,7 +183,8 @@ fn plausible(opcode: Opcode, random: &mut Random, known: &Known) -> Vec<u8> {
         Opcode::DestroySpace
         | Opcode::Free
         | Opcode::UnloadModule
-        | Opcode::DestroyCommandBuffer => {
+        | Opcode::DestroyCommandBuffer
+        | Opcode::DestroyRecording => {
             let handle = known.any(random);
             HandleRequest { handle, reserved }.as_bytes().to_vec()
         }
@@ -176,7 +193,7 @@ fn plausible(opcode: Opcode, random: &mut Random, known: &Known) -> Vec<u8> {
             Allocate {
                 size,
                 kind,
-                reserved,
+                flags: random.pick(&[0, 0, 0, 0, 1]),
             }
             .as_bytes()
             .to_vec()
@@ -273,6 +290,17 @@ fn plausible(opcode: Opcode, random: &mut Random, known: &Known) -> Vec<u8> {
             .as_bytes()
             .to_vec()
         }
+        Opcode::CreateRecording => {
+            let (address, bytes) = (PACKETS, random.pick(&[64, 640, 4096, 4160, 1 << 20]));
+            CreateRecording {
+                space,
+                reserved,
+                address,
+                bytes,
+            }
+            .as_bytes()
+            .to_vec()
+        }
         Opcode::RegisterRam => {
             let address = random.pick(&[0, 4096, 1 << 20]);
             RegisterRam { address, length }.as_bytes().to_vec()
@@ -361,10 +389,11 @@ fn no_batch_panics_or_passes_the_quota() {
 }
 
 /// A packet that will be executed.
-fn good_packet(random: &mut Random, function: u32, va: u64) -> Vec<u8> {
+fn good_packet(random: &mut Random, work: &Workplace) -> Vec<u8> {
+    let (va, function, recording) = (work.va, work.function, work.recording);
     let address = va + 8 * (random.next() % 512);
     let number = random.next();
-    match random.below(6) {
+    match random.below(7) {
         0 => launch(function, [address, number].as_bytes()),
         1 => packet::Fill {
             header: header(packet::Opcode::Fill, 1),
@@ -387,6 +416,7 @@ fn good_packet(random: &mut Random, function: u32, va: u64) -> Vec<u8> {
         .to_vec(),
         3 => fence(packet::Opcode::Timestamp, va, 0).as_bytes().to_vec(),
         4 => header(packet::Opcode::Nop, 1).as_bytes().to_vec(),
+        5 => replay(recording).as_bytes().to_vec(),
         _ => release(address, number).as_bytes().to_vec(),
     }
 }
@@ -396,6 +426,7 @@ struct Workplace {
     space: u32,
     va: u64,
     function: u32,
+    recording: u32,
     queue: Queue,
 }
 
@@ -405,10 +436,13 @@ impl Workplace {
         let (va, _view) = guest.buffer(space, 8192);
         let module = guest.load_module(space, "kernel add", 0).unwrap();
         let function = guest.function(module, "add").unwrap().handle;
+        let work = launch(function, [va, 3].as_bytes());
+        let recording = guest.record(space, &[&work, release(va, 1).as_bytes()]);
         Self {
             space,
             va,
             function,
+            recording: recording.unwrap(),
             queue: guest.command_buffer(space),
         }
     }
@@ -455,12 +489,11 @@ fn no_ring_content_panics_or_harms_another_session() {
     let mut done = 0;
     while done < inputs() {
         for _ in 0..random.below(12) {
-            work.queue
-                .producer
-                .push(&good_packet(&mut random, work.function, work.va));
+            let packet = good_packet(&mut random, &work);
+            work.queue.producer.push(&packet);
             done += 1;
         }
-        let mut last = good_packet(&mut random, work.function, work.va);
+        let mut last = good_packet(&mut random, &work);
         if random.one_in(2) {
             let whole = last.len();
             mutate(&mut last, &mut random);

@@ -20,7 +20,7 @@ mod seeded;
 use std::collections::BTreeMap;
 
 use causeway_protocol::message::{Header, OPCODES, Opcode, PREVIOUS};
-use causeway_protocol::packet::{self, CopyRange, Fence, Fill, Launch, UNIT_BYTES};
+use causeway_protocol::packet::{self, CopyRange, Fence, Fill, Launch, Replay, UNIT_BYTES};
 use control::{Control, message};
 use packets::Packets;
 use seeded::Random;
@@ -60,13 +60,17 @@ enum Field {
     Zero,
     /// 64 bits: where something is mapped.
     Address,
+    /// 64 bits: where packets lie.
+    Packets,
+    /// 64 bits: a size of packets.
+    Units,
     /// 32 bytes that an export gave.
     Token,
 }
 
 /// The fields of an opcode's request, in order.
 fn fields(opcode: Opcode) -> &'static [Field] {
-    use Field::{Access, Address, Of, Reserved, Size, Small, Token, Zero};
+    use Field::{Access, Address, Of, Packets, Reserved, Size, Small, Token, Units, Zero};
     const SPACE: Field = Of(Opcode::CreateSpace);
     const MEMORY: Field = Of(Opcode::Allocate);
     const MODULE: Field = Of(Opcode::LoadModule);
@@ -74,7 +78,7 @@ fn fields(opcode: Opcode) -> &'static [Field] {
         Opcode::Hello => &[Small],
         Opcode::QueryAttributes | Opcode::QueryFault | Opcode::CreateSpace => &[],
         Opcode::DestroySpace => &[SPACE],
-        Opcode::Allocate => &[Size, Small],
+        Opcode::Allocate => &[Size, Small, Reserved],
         Opcode::Free => &[MEMORY],
         Opcode::MapGpu => &[SPACE, MEMORY, Zero, Size, Zero, Access],
         Opcode::UnmapGpu => &[SPACE, Reserved, Address],
@@ -91,6 +95,8 @@ fn fields(opcode: Opcode) -> &'static [Field] {
         Opcode::DestroyCommandBuffer => &[Of(Opcode::CreateCommandBuffer)],
         Opcode::RegisterRam => &[Zero, Size],
         Opcode::Wait => &[SPACE, Reserved, Address, Zero, Size],
+        Opcode::CreateRecording => &[SPACE, Reserved, Packets, Units],
+        Opcode::DestroyRecording => &[Of(Opcode::CreateRecording)],
     }
 }
 
@@ -180,6 +186,8 @@ fn random_field(random: &mut Random, names: &Names, field: Field) -> Vec<u8> {
         Field::Zero => wide(0),
         Field::Address if names.addresses.is_empty() => wide(0),
         Field::Address => wide(*random.pick(&names.addresses)),
+        Field::Packets => wide(control::PACKETS + 32 * (random.word() % 4)),
+        Field::Units => wide(*random.pick(&[64, 128, 4096, 1 << 20, 2 << 20])),
         Field::Token if names.tokens.is_empty() => vec![0; 32],
         Field::Token => random.pick(&names.tokens).to_vec(),
     }
@@ -272,6 +280,13 @@ fn random_packet(random: &mut Random, packets: &Packets) -> Vec<u8> {
             pattern: random.word() as u32 & 0xff,
             width: *random.pick(&[1, 2, 4]),
             ..Fill::default()
+        }
+        .as_bytes()
+        .to_vec(),
+        packet::Opcode::Replay => Replay {
+            header,
+            recording: packets.recording,
+            ..Replay::default()
         }
         .as_bytes()
         .to_vec(),

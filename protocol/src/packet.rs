@@ -2,6 +2,8 @@
 //!
 //! A packet is a whole number of [`UNIT_BYTES`]-byte units, and begins with a [`Header`]. It never
 //! straddles the end of the ring: the producer fills what is left there with one [`Opcode::Nop`].
+//! A recording ([`crate::message::CreateRecording`]) holds packets one after the other: all but
+//! [`Opcode::FenceAcquire`] and [`Opcode::Replay`].
 //! Packets of one command buffer are executed in order; between command buffers, order is made with fences.
 
 use crate::wire::structures;
@@ -31,10 +33,12 @@ pub enum Opcode {
     FenceAcquire = 6,
     /// Store the device's time in nanoseconds once everything before is done.
     Timestamp = 7,
+    /// Do everything in a recording, in order (since 1.1).
+    Replay = 8,
 }
 
 /// Every packet opcode, for tables and tests.
-pub const OPCODES: [Opcode; 7] = [
+pub const OPCODES: [Opcode; 8] = [
     Opcode::Nop,
     Opcode::Launch,
     Opcode::Copy,
@@ -42,6 +46,7 @@ pub const OPCODES: [Opcode; 7] = [
     Opcode::FenceRelease,
     Opcode::FenceAcquire,
     Opcode::Timestamp,
+    Opcode::Replay,
 ];
 
 impl Opcode {
@@ -55,6 +60,7 @@ impl Opcode {
             5 => Some(Self::FenceRelease),
             6 => Some(Self::FenceAcquire),
             7 => Some(Self::Timestamp),
+            8 => Some(Self::Replay),
             _ => None,
         }
     }
@@ -69,6 +75,7 @@ impl Opcode {
             Self::FenceRelease => "fence_release",
             Self::FenceAcquire => "fence_acquire",
             Self::Timestamp => "timestamp",
+            Self::Replay => "replay",
         }
     }
 }
@@ -143,6 +150,16 @@ structures! {
         /// Zero.
         pub reserved: [u64; 5],
     } = 64
+
+    /// Replays a recording of the command buffer's address space.
+    pub struct Replay {
+        /// Head.
+        pub header: Header,
+        /// Recording handle.
+        pub recording: u32,
+        /// Zero.
+        pub reserved: [u32; 13],
+    } = 64
 }
 
 /// Units of a launch packet with `parameter_bytes` bytes of parameters.
@@ -160,7 +177,7 @@ mod tests {
             assert_eq!(Opcode::from_wire(opcode as u16), Some(opcode));
         }
         assert_eq!(Opcode::from_wire(0), None);
-        assert_eq!(Opcode::from_wire(8), None);
+        assert_eq!(Opcode::from_wire(9), None);
     }
 
     #[test]

@@ -102,6 +102,12 @@ pub mod features {
     pub const GUEST_RAM: u64 = 1 << 1;
     /// Allocations can be exported to and imported from other sessions.
     pub const SHARING: u64 = 1 << 2;
+    /// Packets can be recorded, and replayed as one (since 1.1).
+    pub const RECORDING: u64 = 1 << 3;
+    /// Device memory can be allocated in compressible form (since 1.1).
+    pub const COMPRESSION: u64 = 1 << 4;
+    /// There is device memory that the guest's CPU can see (since 1.1).
+    pub const DEVICE_VISIBLE: u64 = 1 << 5;
 }
 
 /// Bits of [`Register::Status`].

@@ -200,7 +200,7 @@ const INTRODUCTION: &str = "\
 # Protocol
 
 Generated from the crate `causeway-protocol`, and compared with it by a test. Little-endian, naturally
-aligned, no padding. Reserved fields are zero; a receiver refuses anything else. Version 1.0.
+aligned, no padding. Reserved fields are zero; a receiver refuses anything else. Version 1.1.
 
 ";
 
@@ -233,6 +233,10 @@ and rings the doorbell only if the wake position lies in (old, new]. A busy queu
 A malformed packet, or an impossible producer position, ends its command buffer: the fault status and the
 position of the packet appear in the header page. A fault of the GPU ends the session: all its command
 buffers show `DeviceLost`.
+
+A recording is made of packets in guest RAM, one after the other as in a ring, without a header page and without
+an end to wrap at. They are copied once, when it is created, and may be no-ops, launches, copies, fills, fence
+releases and timestamps. A recording keeps the kernels that it launches, even if their module is unloaded.
 
 | offset | word (u64) | written by |
 |---|---|---|

@@ -30,7 +30,7 @@ fn batch() -> Vec<u8> {
     let memory = Allocate {
         size: BYTES,
         kind: MemoryKind::Host as u32,
-        reserved: 0,
+        flags: 0,
     };
     let map = |access, offset, length| MapCpu {
         allocation: PREVIOUS,

@@ -60,7 +60,11 @@ impl Software {
             warp_threads: WARP as u32,
             block_threads_max: BLOCK_THREADS_MAX,
             shared_bytes_max: SHARED_BYTES_MAX,
-            features: features::KERNELS | features::GUEST_RAM | features::SHARING,
+            features: features::KERNELS
+                | features::GUEST_RAM
+                | features::SHARING
+                | features::RECORDING
+                | features::DEVICE_VISIBLE,
         };
         let device = Device {
             pool: Pool::new(config.memory_bytes),

@@ -157,7 +157,11 @@ impl Consumer {
 /// Whether the producer should hear of earlier packets before this one is executed.
 fn may_take_long(packet: &Packet<'_>) -> bool {
     match packet {
-        Packet::Launch(..) | Packet::Copy(_) | Packet::Fill(_) | Packet::Acquire(_) => true,
+        Packet::Launch(..)
+        | Packet::Copy(_)
+        | Packet::Fill(_)
+        | Packet::Acquire(_)
+        | Packet::Replay(_) => true,
         Packet::Nop | Packet::Release(_) | Packet::Timestamp(_) => false,
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_protocol::message::Status;
-use causeway_protocol::packet::{Fence, Launch};
+use causeway_protocol::packet::{Fence, Launch, Replay};
 
 use super::packet::Packet;
 use crate::backend::{Attributes, Fault, Function, LaunchShape, Progress, Queue, Work};
@@ -31,6 +31,14 @@ pub(super) enum Stop {
 impl Stop {
     pub fn fault(status: Status, text: String) -> Self {
         Self::Fault(Fault { status, text })
+    }
+
+    /// What the guest is told.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Asked => Status::DeviceLost,
+            Self::Fault(fault) => fault.status,
+        }
     }
 }
 
@@ -66,6 +74,7 @@ impl Executor {
             }
             Packet::Acquire(fence) => self.acquire(&fence),
             Packet::Timestamp(Fence { address, .. }) => self.submit(Work::Timestamp { address }),
+            Packet::Replay(replay) => self.replay(&replay),
         }
     }
 
@@ -83,26 +92,32 @@ impl Executor {
     }
 
     fn launch(&mut self, launch: &Launch, parameters: &[u8]) -> Result<(), Stop> {
-        let kernel = self.space.function(launch.function).ok_or_else(|| {
-            let text = format!("function handle {:#x} means nothing here", launch.function);
-            Stop::fault(Status::BadHandle, text)
-        })?;
+        let function = self.space.launchable(launch.function)?;
         let shape = LaunchShape {
             grid: launch.grid,
             block: launch.block,
             shared_bytes: launch.shared_bytes,
         };
-        check_launch(
-            &self.attributes,
-            &*kernel.function,
-            &shape,
-            parameters.len(),
-        )?;
+        check_launch(&self.attributes, &*function, &shape, parameters.len())?;
         self.submit(Work::Launch {
-            function: &kernel.function,
+            function: &function,
             shape,
             parameters,
         })
+    }
+
+    fn replay(&mut self, replay: &Replay) -> Result<(), Stop> {
+        let recording = self
+            .space
+            .recordings
+            .get(replay.recording)
+            .ok_or_else(|| stale("recording", replay.recording))?;
+        self.submit(Work::Replay {
+            recording: &recording,
+        })?;
+        // It may have released fences.
+        self.signal.notify();
+        Ok(())
     }
 
     /// Waits until a fence has reached a value. Others may store to it without telling anyone.
@@ -137,8 +152,22 @@ impl Executor {
     }
 }
 
+impl SharedSpace {
+    /// The kernel behind the function handle of a packet.
+    pub(super) fn launchable(&self, handle: u32) -> Result<Arc<dyn Function>, Stop> {
+        let function = self.functions.get(handle);
+        function.ok_or_else(|| stale("function", handle))
+    }
+}
+
+/// A handle in a packet that is not, or no longer, one of its space.
+fn stale(what: &str, handle: u32) -> Stop {
+    let text = format!("{what} handle {handle:#x} means nothing here");
+    Stop::fault(Status::BadHandle, text)
+}
+
 /// Refuses a launch beyond what the device or the kernel can do, and parameters of another size.
-fn check_launch(
+pub(super) fn check_launch(
     device: &Attributes,
     function: &dyn Function,
     shape: &LaunchShape,

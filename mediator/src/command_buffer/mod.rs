@@ -4,6 +4,7 @@ mod consumer;
 mod execute;
 mod idle;
 mod packet;
+mod recording;
 mod ring;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,6 +26,8 @@ use crate::session::Inner;
 use consumer::Consumer;
 use execute::Executor;
 use ring::Ring;
+
+pub(crate) use recording::compile;
 
 /// A command buffer whose consumer runs. Dropping it stops and joins the consumer.
 pub(crate) struct CommandBuffer {

@@ -2,7 +2,8 @@
 
 use causeway_protocol::message::Status;
 use causeway_protocol::packet::{
-    CopyRange, Fence, Fill, Header, Launch, Opcode, PARAMETER_BYTES_MAX, UNIT_BYTES, launch_units,
+    CopyRange, Fence, Fill, Header, Launch, Opcode, PARAMETER_BYTES_MAX, Replay, UNIT_BYTES,
+    launch_units,
 };
 use zerocopy::FromBytes;
 
@@ -16,6 +17,7 @@ pub(super) enum Packet<'a> {
     Release(Fence),
     Acquire(Fence),
     Timestamp(Fence),
+    Replay(Replay),
 }
 
 impl Packet<'_> {
@@ -28,6 +30,7 @@ impl Packet<'_> {
             Self::Release(_) => Opcode::FenceRelease,
             Self::Acquire(_) => Opcode::FenceAcquire,
             Self::Timestamp(_) => Opcode::Timestamp,
+            Self::Replay(_) => Opcode::Replay,
         }
     }
 }
@@ -57,6 +60,7 @@ pub(super) fn decode(bytes: &[u8], limit: u64) -> Result<Option<(Packet<'_>, u64
             check(timestamp.value == 0)?;
             Packet::Timestamp(timestamp)
         }
+        Opcode::Replay => Packet::Replay(replay(read(bytes)?)?),
     };
     Ok(Some((packet, units)))
 }
@@ -100,6 +104,11 @@ fn fence(fence: Fence) -> Result<Fence, Status> {
     } else {
         Err(Status::BadAlignment)
     }
+}
+
+fn replay(replay: Replay) -> Result<Replay, Status> {
+    check(replay.header.units == 1 && replay.reserved == [0; 13])?;
+    Ok(replay)
 }
 
 /// The end of a range that is not empty and does not wrap.
@@ -220,13 +229,21 @@ mod tests {
         fence.header = header(Opcode::Timestamp, 1);
         fence.value = 1;
         assert_eq!(refused(fence), Status::BadPacket);
+        let mut replay = Replay {
+            header: header(Opcode::Replay, 1),
+            recording: 7,
+            ..Replay::default()
+        };
+        assert!(decode(replay.as_bytes(), 1).is_ok());
+        replay.reserved[12] = 1;
+        assert_eq!(refused(replay), Status::BadPacket);
     }
 
     proptest! {
         /// Whatever the bytes, a decoded packet stays within what it may be read from.
         #[test]
         fn arbitrary_units_never_reach_beyond_their_limit(
-            opcode in 0u16..10,
+            opcode in 0u16..11,
             units in 0u32..70,
             mut bytes in prop::collection::vec(any::<u8>(), UNIT_BYTES..8 * UNIT_BYTES),
             limit in 1u64..80,
@@ -294,6 +311,14 @@ mod tests {
                     ..Fence::default()
                 };
                 unit.copy_from_slice(fence.as_bytes());
+            }
+            Opcode::Replay => {
+                let replay = Replay {
+                    header,
+                    recording: 1,
+                    ..Replay::default()
+                };
+                unit.copy_from_slice(replay.as_bytes());
             }
         }
         bytes

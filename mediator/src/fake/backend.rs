@@ -11,6 +11,7 @@ use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 use causeway_protocol::registers::features;
 
+use super::behind::Behind;
 use super::space::FakeSpace;
 use crate::backend::{
     AllocateOptions, Attributes, Backend, BackendError, Exported, Fault, LaunchShape, Memory, Space,
@@ -30,6 +31,8 @@ pub struct Live {
     pub modules: u64,
     /// Queues.
     pub queues: u64,
+    /// Recordings.
+    pub recordings: u64,
 }
 
 pub(super) type Counts = Arc<Mutex<Live>>;
@@ -92,11 +95,22 @@ pub struct FakeBackend {
     peak_bytes: AtomicU64,
     kernels: Mutex<HashMap<String, FakeKernel>>,
     failures: Failures,
+    behind: Arc<Behind>,
 }
 
 impl FakeBackend {
-    /// A back end with 1 GiB of memory and no kernels.
+    /// A back end with 1 GiB of memory and no kernels, that can do everything but compress.
     pub fn new() -> Arc<Self> {
+        let all = features::KERNELS
+            | features::GUEST_RAM
+            | features::SHARING
+            | features::RECORDING
+            | features::DEVICE_VISIBLE;
+        Self::with_features(all)
+    }
+
+    /// The same with other [`features`].
+    pub fn with_features(features: u64) -> Arc<Self> {
         Arc::new(Self {
             attributes: Attributes {
                 name: "fake".into(),
@@ -107,12 +121,13 @@ impl FakeBackend {
                 warp_threads: 32,
                 block_threads_max: 1024,
                 shared_bytes_max: 48 << 10,
-                features: features::KERNELS | features::GUEST_RAM | features::SHARING,
+                features,
             },
             counts: Counts::default(),
             peak_bytes: AtomicU64::new(0),
             kernels: Mutex::default(),
             failures: Arc::default(),
+            behind: Arc::default(),
         })
     }
 
@@ -131,12 +146,22 @@ impl FakeBackend {
     }
 
     /// Makes every `operation` ("allocate", "register_ram", "create_space", "map", "unmap", "create_queue",
-    /// "submit") fail with `status`, until told otherwise.
+    /// "record", "submit") fail with `status`, until told otherwise.
     pub fn fail(&self, operation: &'static str, status: Option<Status>) {
         match status {
             Some(status) => lock(&self.failures).insert(operation, status),
             None => lock(&self.failures).remove(operation),
         };
+    }
+
+    /// From now on, queues only take note of what they are given, until [`Self::catch_up`]. Or no longer.
+    pub fn run_behind(&self, behind: bool) {
+        self.behind.set(behind);
+    }
+
+    /// Does what queues have left undone, in order for each queue, on the calling thread. A fault is the queue's.
+    pub fn catch_up(&self) {
+        self.behind.catch_up();
     }
 
     /// What is alive now.
@@ -231,6 +256,7 @@ impl Backend for FakeBackend {
             counts: Arc::clone(&self.counts),
             failures: Arc::clone(&self.failures),
             begun,
+            behind: Arc::clone(&self.behind),
             _alive: Arc::new(alive),
         }))
     }

@@ -5,6 +5,7 @@
 //! doorbells that a test rings. [`Batch`] and [`Producer`] play the guest. Nothing here is fast.
 
 mod backend;
+mod behind;
 mod guest;
 mod host;
 mod space;

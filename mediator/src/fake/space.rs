@@ -10,6 +10,7 @@ use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 
 use super::backend::{Alive, Counts, Failures, FakeKernel, FakeMemory, check_failure, error, lock};
+use super::behind::Behind;
 use super::work::{FakeFunction, FakeModule, FakeQueue, FakeRecording};
 use crate::backend::{
     BackendError, Fault, Memory, Module, ModuleError, Queue, Recorded, Recording, Space,
@@ -32,6 +33,7 @@ pub(super) struct FakeSpace {
     pub counts: Counts,
     pub failures: Failures,
     pub begun: Instant,
+    pub behind: Arc<Behind>,
     pub _alive: Arc<Alive>,
 }
 
@@ -190,7 +192,8 @@ impl Space for FakeSpace {
         check_failure(&self.failures, "create_queue")?;
         lock(&self.counts).queues += 1;
         Ok(Box::new(FakeQueue {
-            space: self.clone(),
+            backlog: self.behind.backlog(self.clone()),
+            failures: Arc::clone(&self.failures),
             _alive: Alive {
                 counts: Arc::clone(&self.counts),
                 gone: |live| live.queues -= 1,
@@ -200,7 +203,14 @@ impl Space for FakeSpace {
 
     fn record(&self, work: &[Recorded]) -> Result<Arc<dyn Recording>, BackendError> {
         check_failure(&self.failures, "record")?;
-        Ok(Arc::new(FakeRecording(work.to_vec())))
+        lock(&self.counts).recordings += 1;
+        Ok(Arc::new(FakeRecording {
+            work: work.to_vec(),
+            _alive: Alive {
+                counts: Arc::clone(&self.counts),
+                gone: |live| live.recordings -= 1,
+            },
+        }))
     }
 
     fn load_u64(&self, va: u64) -> Option<u64> {

@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use causeway_protocol::message::{Parameter, Status};
+use causeway_protocol::packet::UNIT_BYTES;
 
-use super::backend::{Alive, FakeKernel, FakeLaunch, lock};
+use super::backend::{Alive, Failures, FakeKernel, FakeLaunch, lock};
+use super::behind::Backlog;
 use super::space::FakeSpace;
 use crate::backend::{Fault, Function, Module, Progress, Queue, Recorded, Recording, Work};
 
@@ -71,11 +73,15 @@ impl Function for FakeFunction {
     }
 }
 
-pub(super) struct FakeRecording(pub Vec<Recorded>);
+pub(super) struct FakeRecording {
+    pub work: Vec<Recorded>,
+    pub _alive: Alive,
+}
 
 impl Recording for FakeRecording {
+    /// As if each piece took a unit of the device's memory.
     fn memory_bytes(&self) -> u64 {
-        0
+        (self.work.len() * UNIT_BYTES) as u64
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -84,66 +90,117 @@ impl Recording for FakeRecording {
 }
 
 pub(super) struct FakeQueue {
-    pub space: FakeSpace,
+    pub backlog: Arc<Backlog>,
+    pub failures: Failures,
     pub _alive: Alive,
 }
 
 impl Queue for FakeQueue {
     fn submit(&mut self, work: Work<'_>) -> Result<(), Fault> {
-        if let Some(status) = lock(&self.space.failures).get("submit").copied() {
+        if let Some(status) = lock(&self.failures).get("submit").copied() {
             let text = "the test wants it".to_owned();
             return Err(Fault { status, text });
         }
-        match work {
-            Work::Launch {
-                function,
-                shape,
-                parameters,
-            } => {
-                let function = function.as_any().downcast_ref::<FakeFunction>();
-                let function = function.ok_or_else(|| Fault {
-                    status: Status::BackEnd,
-                    text: "a function of another back end".to_owned(),
-                })?;
-                (function.kernel.run)(&FakeLaunch {
-                    shape,
-                    parameters,
-                    space: &self.space,
-                })
-            }
-            Work::Copy {
-                destination,
-                source,
-                bytes,
-            } => self.space.copy(destination, source, bytes),
-            Work::Fill {
-                destination,
-                bytes,
-                pattern,
-                width,
-            } => self.space.fill(destination, bytes, pattern, width),
-            Work::Release { address, value } => self.space.write(address, &value.to_le_bytes()),
-            Work::Timestamp { address } => {
-                let now = self.space.begun.elapsed().as_nanos() as u64;
-                self.space.write(address, &now.max(1).to_le_bytes())
-            }
-            Work::Replay { recording } => {
-                let recording = recording.as_any().downcast_ref::<FakeRecording>();
-                let recording = recording.ok_or_else(|| Fault {
-                    status: Status::BackEnd,
-                    text: "a recording of another back end".to_owned(),
-                })?;
-                let mut pieces = recording.0.iter();
-                pieces.try_for_each(|piece| self.submit(piece.as_work()))
-            }
-        }
+        self.backlog.submit(&work)
     }
 
     fn poll(&mut self) -> Result<Progress, Fault> {
-        Ok(Progress::Idle)
+        self.backlog.progress()
     }
 
     fn finish(&mut self) -> Result<(), Fault> {
-        Ok(())
+        self.backlog.finish()
+    }
+}
+
+/// Does a piece of work at once.
+pub(super) fn execute(space: &FakeSpace, work: &Work<'_>) -> Result<(), Fault> {
+    match *work {
+        Work::Launch {
+            function,
+            shape,
+            parameters,
+        } => {
+            let function = function.as_any().downcast_ref::<FakeFunction>();
+            let function = function.ok_or_else(|| foreign("function"))?;
+            (function.kernel.run)(&FakeLaunch {
+                shape,
+                parameters,
+                space,
+            })
+        }
+        Work::Copy {
+            destination,
+            source,
+            bytes,
+        } => space.copy(destination, source, bytes),
+        Work::Fill {
+            destination,
+            bytes,
+            pattern,
+            width,
+        } => space.fill(destination, bytes, pattern, width),
+        Work::Release { address, value } => space.write(address, &value.to_le_bytes()),
+        Work::Timestamp { address } => {
+            let now = space.begun.elapsed().as_nanos() as u64;
+            space.write(address, &now.max(1).to_le_bytes())
+        }
+        Work::Replay { .. } => {
+            let pieces = recorded(work)?;
+            let mut pieces = pieces.iter();
+            pieces.try_for_each(|piece| execute(space, &piece.as_work()))
+        }
+    }
+}
+
+/// The same work, to be kept.
+pub(super) fn recorded(work: &Work<'_>) -> Result<Vec<Recorded>, Fault> {
+    let piece = match *work {
+        Work::Launch {
+            function,
+            shape,
+            parameters,
+        } => Recorded::Launch {
+            function: Arc::clone(function),
+            shape,
+            parameters: parameters.into(),
+        },
+        Work::Copy {
+            destination,
+            source,
+            bytes,
+        } => Recorded::Copy {
+            destination,
+            source,
+            bytes,
+        },
+        Work::Fill {
+            destination,
+            bytes,
+            pattern,
+            width,
+        } => Recorded::Fill {
+            destination,
+            bytes,
+            pattern,
+            width,
+        },
+        Work::Release { address, value } => Recorded::Release { address, value },
+        Work::Timestamp { address } => Recorded::Timestamp { address },
+        Work::Replay { recording } => {
+            let recording = recording.as_any().downcast_ref::<FakeRecording>();
+            return match recording {
+                Some(recording) => Ok(recording.work.clone()),
+                None => Err(foreign("recording")),
+            };
+        }
+    };
+    Ok(vec![piece])
+}
+
+fn foreign(what: &str) -> Fault {
+    Fault {
+        status: Status::BackEnd,
+        text: format!("a {what} of another back end"),
     }
 }

@@ -17,8 +17,8 @@ use crate::command_buffer::{CommandBuffer, Placement};
 use crate::decode::HEADER_BYTES;
 use crate::host::RamError;
 use crate::object::{
-    CommandBufferEntry, FunctionEntry, Kernel, Material, MemoryEntry, ModuleEntry, Object, Origin,
-    SharedSpace, SpaceEntry,
+    ChargedFunction, CommandBufferEntry, FunctionEntry, Material, MemoryEntry, ModuleEntry, Object,
+    Origin, SharedSpace, SpaceEntry,
 };
 use crate::quota::Resource;
 use crate::refusal::Refusal;
@@ -108,11 +108,15 @@ impl Inner {
         let entry = state.get::<ModuleEntry>(request.handle)?;
         let functions: Vec<u32> = entry.functions.values().copied().collect();
         let space = Arc::clone(&state.get::<SpaceEntry>(entry.space)?.shared);
+        let mut kernels = Vec::with_capacity(functions.len());
         for function in functions {
-            space.remove_function(function);
+            kernels.extend(space.functions.remove(function));
             state.objects.remove(function);
         }
-        state.objects.remove(request.handle);
+        let module = state.objects.remove(request.handle);
+        drop(state);
+        // These may be the last holders, and what a back end does then may take long.
+        drop((kernels, module));
         nothing()
     }
 
@@ -130,14 +134,11 @@ impl Inner {
             return function_reply(*handle, &*function);
         }
         let space = Arc::clone(&state.get::<SpaceEntry>(entry.space)?.shared);
-        let kernel = Kernel {
-            function: Arc::clone(&function),
-            _charges: Arc::clone(&entry.charges),
-        };
+        let kernel = ChargedFunction::attach(Arc::clone(&function), Arc::clone(&entry.charges));
         let charge = self.account.charge(Resource::Objects, 1)?;
         let reply = function_reply(0, &*function)?;
         let handle = state.insert(Object::Function(FunctionEntry { _charge: charge }))?;
-        space.add_function(handle, kernel);
+        space.functions.add(handle, kernel);
         let entry = state.get_mut::<ModuleEntry>(request.module)?;
         entry.functions.insert(name.to_owned(), handle);
         Ok(FunctionReply { handle, ..reply })

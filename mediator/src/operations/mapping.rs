@@ -12,7 +12,8 @@ use causeway_protocol::message::{
 
 use super::{access, check_aligned, nothing};
 use crate::object::{
-    CommandBufferEntry, MappingEntry, MemoryEntry, ModuleEntry, Object, SharedSpace, SpaceEntry,
+    CommandBufferEntry, MappingEntry, MemoryEntry, ModuleEntry, Object, RecordingEntry,
+    SharedSpace, SpaceEntry,
 };
 use crate::quota::Resource;
 use crate::refusal::Refusal;
@@ -154,7 +155,7 @@ impl Inner {
     }
 }
 
-/// Modules, functions and command buffers of a space.
+/// Modules, functions, command buffers and recordings of a space.
 fn dependents(state: &State, space: u32) -> Vec<u32> {
     let mut handles = Vec::new();
     for (handle, object) in state.objects.iter() {
@@ -167,7 +168,10 @@ fn dependents(state: &State, space: u32) -> Vec<u32> {
                 handles.push(handle);
                 handles.extend(functions.values());
             }
-            Object::CommandBuffer(CommandBufferEntry { space: s, .. }) if *s == space => {
+            Object::CommandBuffer(CommandBufferEntry { space: s, .. })
+            | Object::Recording(RecordingEntry { space: s })
+                if *s == space =>
+            {
                 handles.push(handle);
             }
             _ => {}

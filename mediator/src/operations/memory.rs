@@ -2,7 +2,7 @@
 
 use causeway_memory::PAGE_BYTES;
 use causeway_protocol::message::{
-    Allocate, AllocateReply, Empty, HandleRequest, MemoryKind, RegisterRam, Status,
+    Allocate, AllocateReply, Empty, HandleRequest, MemoryKind, RegisterRam, Status, allocate_flags,
 };
 use causeway_protocol::{Access, registers::features};
 
@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::{check_aligned, nothing};
 use crate::backend::{AllocateOptions, Memory};
+use crate::decode::HEADER_BYTES;
 use crate::life::Life;
 use crate::object::{ChargedMemory, Material, MemoryEntry, Object, Origin};
 use crate::quota::{Charge, Resource};
@@ -20,6 +21,7 @@ use crate::session::Inner;
 impl Inner {
     pub(super) fn allocate(&self, request: Allocate) -> Result<AllocateReply, Refusal> {
         let kind = MemoryKind::from_wire(request.kind).ok_or(Refusal::new(Status::BadMemory))?;
+        let options = self.options(request.flags)?;
         if request.size == 0 {
             return Err(Refusal::new(Status::BadRange));
         }
@@ -30,11 +32,24 @@ impl Inner {
         let life = self.life();
         let slot = self.account.charge(Resource::Allocations, 1)?;
         let charge = self.account.charge(Resource::MemoryBytes, bytes)?;
-        let memory = self
-            .backend
-            .allocate(kind, bytes, AllocateOptions::default())?;
+        let memory = self.backend.allocate(kind, bytes, options)?;
         let memory = ChargedMemory::attach(memory, charge);
         self.own(&life, memory, Material::Allocated(kind), slot)
+    }
+
+    /// What the flags of a request ask for, if the device can do it.
+    fn options(&self, flags: u32) -> Result<AllocateOptions, Refusal> {
+        let unknown = flags & !allocate_flags::COMPRESSIBLE;
+        if unknown != 0 {
+            let field = HEADER_BYTES + std::mem::offset_of!(Allocate, flags);
+            let offset = field as u32 + unknown.trailing_zeros() / 8;
+            return Err(Refusal::with(Status::ReservedNotZero, offset));
+        }
+        let compressible = flags & allocate_flags::COMPRESSIBLE != 0;
+        if compressible && self.backend.attributes().features & features::COMPRESSION == 0 {
+            return Err(Refusal::new(Status::Unsupported));
+        }
+        Ok(AllocateOptions { compressible })
     }
 
     pub(super) fn register_ram(&self, request: RegisterRam) -> Result<AllocateReply, Refusal> {

@@ -5,14 +5,15 @@ mod execution;
 mod mapping;
 mod memory;
 mod query;
+mod recording;
 mod sharing;
 
 use causeway_protocol::Access;
 use causeway_protocol::message::{
     AddressReply, Allocate, AllocateReply, Attributes, CommandBufferReply, CreateCommandBuffer,
-    Empty, Export, FaultReport, FunctionReply, GetFunction, HandleReply, HandleRequest, Hello,
-    HelloReply, Import, LoadModule, LoadModuleReply, MapCpu, MapGpu, Opcode, RegisterRam,
-    SetAccess, SpaceAddress, Status, Token, Wait,
+    CreateRecording, Empty, Export, FaultReport, FunctionReply, GetFunction, HandleReply,
+    HandleRequest, Hello, HelloReply, Import, LoadModule, LoadModuleReply, MapCpu, MapGpu, Opcode,
+    RegisterRam, SetAccess, SpaceAddress, Status, Token, Wait,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -69,6 +70,7 @@ requests! {
     CreateCommandBuffer: space allocation;
     RegisterRam: ;
     Wait: space;
+    CreateRecording: space;
 }
 
 replies! {
@@ -115,6 +117,8 @@ pub(crate) fn dispatch(
         Opcode::DestroyCommandBuffer => call(body, previous, |r| session.destroy_command_buffer(r)),
         Opcode::RegisterRam => call(body, previous, |r| session.register_ram(r)),
         Opcode::Wait => call(body, previous, |r| session.wait(r)),
+        Opcode::CreateRecording => call(body, previous, |r| session.create_recording(r)),
+        Opcode::DestroyRecording => call(body, previous, |r| session.destroy_recording(r)),
     }
 }
 

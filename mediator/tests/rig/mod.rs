@@ -14,6 +14,8 @@ pub const READ: u32 = 1;
 pub const READ_WRITE: u32 = 3;
 pub const PAGE: u64 = 4096;
 pub const RAM_BYTES: u64 = 1 << 20;
+/// Where packets to record are put in guest RAM.
+pub const RECORDING_ADDRESS: u64 = 0x4_0000;
 pub const RING_BYTES: u64 = ring::ring_bytes(256);
 
 pub type Refused = (Status, u32);
@@ -36,7 +38,10 @@ impl Rig {
     }
 
     pub fn with_quota(quota: Quota) -> Self {
-        let backend = FakeBackend::new();
+        Self::on(FakeBackend::new(), quota)
+    }
+
+    pub fn on(backend: Arc<FakeBackend>, quota: Quota) -> Self {
         let mediator = Mediator::new(Arc::clone(&backend) as _);
         let guest = Guest::open(&mediator, quota);
         Self {
@@ -223,6 +228,26 @@ impl Guest {
         ask(&self.session, Opcode::GetFunction, &request)
     }
 
+    /// Records packets, which are put into guest RAM at [`RECORDING_ADDRESS`].
+    pub fn record(&self, space: u32, packets: &[&[u8]]) -> Result<u32, Refused> {
+        let bytes = packets.concat();
+        let ram = self.host.ram_mapping();
+        ram.write(RECORDING_ADDRESS, &bytes).unwrap();
+        self.record_at(space, RECORDING_ADDRESS, bytes.len() as u64)
+    }
+
+    /// Records what lies in guest RAM at `address`.
+    pub fn record_at(&self, space: u32, address: u64, bytes: u64) -> Result<u32, Refused> {
+        let request = CreateRecording {
+            space,
+            address,
+            bytes,
+            ..CreateRecording::default()
+        };
+        let reply: HandleReply = ask(&self.session, Opcode::CreateRecording, &request)?;
+        Ok(reply.handle)
+    }
+
     pub fn attributes(&self) -> Attributes {
         ask(&self.session, Opcode::QueryAttributes, &Empty {}).unwrap()
     }
@@ -307,6 +332,14 @@ pub fn fence(opcode: packet::Opcode, address: u64, value: u64) -> packet::Fence 
     }
 }
 
+pub fn replay(recording: u32) -> packet::Replay {
+    packet::Replay {
+        header: header(packet::Opcode::Replay, 1),
+        recording,
+        ..packet::Replay::default()
+    }
+}
+
 pub fn header(opcode: packet::Opcode, units: u32) -> packet::Header {
     packet::Header {
         opcode: opcode as u16,
@@ -349,4 +382,5 @@ pub const NOTHING: Live = Live {
     spaces: 0,
     modules: 0,
     queues: 0,
+    recordings: 0,
 };

@@ -106,8 +106,8 @@ structures! {
         pub size: u64,
         /// [`crate::message::MemoryKind`].
         pub kind: u32,
-        /// Zero.
-        pub reserved: u32,
+        /// Bit set of [`crate::message::allocate_flags`]; bits without a meaning are zero.
+        pub flags: u32,
     } = 16
 
     /// A new handle to memory.
@@ -286,6 +286,19 @@ structures! {
         /// Length in bytes; page-aligned, not zero.
         pub length: u64,
     } = 16
+
+    /// Packets in guest RAM that become a recording.
+    pub struct CreateRecording {
+        /// Address space they work in.
+        pub space: u32,
+        /// Zero.
+        pub reserved: u32,
+        /// Guest-physical address of the first packet.
+        pub address: u64,
+        /// Bytes of all packets: a multiple of the unit, not zero, at most
+        /// [`crate::message::RECORDING_BYTES_MAX`].
+        pub bytes: u64,
+    } = 24
 
     /// A fence and the value to wait for.
     pub struct Wait {

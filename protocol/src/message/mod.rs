@@ -27,6 +27,15 @@ pub const PARAMETERS_MAX: usize = 128;
 /// Length of an export token in bytes.
 pub const TOKEN_BYTES: usize = 32;
 
+/// Largest recording in bytes. It has one packet a unit at most, hence 16,384.
+pub const RECORDING_BYTES_MAX: u64 = 1 << 20;
+
+/// Bits of [`Allocate::flags`].
+pub mod allocate_flags {
+    /// In a form that the device may compress; wants [`crate::registers::features::COMPRESSION`].
+    pub const COMPRESSIBLE: u32 = 1 << 0;
+}
+
 /// Kinds of memory a guest can allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]

@@ -2,9 +2,9 @@
 
 use super::body::{
     AddressReply, Allocate, AllocateReply, Attributes, CommandBufferReply, CreateCommandBuffer,
-    Empty, Export, FaultReport, FunctionReply, GetFunction, HandleReply, HandleRequest, Header,
-    Hello, HelloReply, Import, LoadModule, LoadModuleReply, MapCpu, MapGpu, RegisterRam, SetAccess,
-    SpaceAddress, Token, Wait,
+    CreateRecording, Empty, Export, FaultReport, FunctionReply, GetFunction, HandleReply,
+    HandleRequest, Header, Hello, HelloReply, Import, LoadModule, LoadModuleReply, MapCpu, MapGpu,
+    RegisterRam, SetAccess, SpaceAddress, Token, Wait,
 };
 use crate::wire::Value;
 
@@ -101,6 +101,11 @@ opcodes! {
     RegisterRam = 21, "register_ram", RegisterRam => AllocateReply;
     /// Sleep until a fence reaches a value.
     Wait = 22, "wait", Wait => Empty;
+    /// Copy packets out of guest RAM, so that they can be replayed as one (since 1.1). If a packet is refused, the detail
+    /// is its offset in bytes.
+    CreateRecording = 23, "create_recording", CreateRecording => HandleReply;
+    /// End a recording; replays under way are finished (since 1.1).
+    DestroyRecording = 24, "destroy_recording", HandleRequest => Empty;
 }
 
 /// Bytes of a whole message of this opcode: head and body.

@@ -52,7 +52,7 @@ fn allocate_mapped(bench: &Bench<'_>, bytes: u64) -> u32 {
     let allocated = batch.push::<operation::Allocate>(&message::Allocate {
         size: bytes,
         kind: MemoryKind::Device as u32,
-        reserved: 0,
+        flags: 0,
     });
     let mapped = batch.push::<operation::MapGpu>(&message::MapGpu {
         space: bench.space.handle(),

@@ -49,7 +49,7 @@ fn allocations(target: &mut Target, device: &Device<'_>) {
     let request = |size, kind| message::Allocate {
         size,
         kind,
-        reserved: 0,
+        flags: 0,
     };
     refuse::<operation::Allocate>(target, device, &request(0, 2), Status::BadRange);
     for kind in [3, 77, u32::MAX] {

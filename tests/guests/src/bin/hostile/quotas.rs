@@ -74,7 +74,7 @@ fn bytes(target: &mut Target, device: &Device<'_>) {
         let request = message::Allocate {
             size: piece,
             kind: MemoryKind::Device as u32,
-            reserved: 0,
+            flags: 0,
         };
         match device.call::<operation::Allocate>(&request) {
             Ok(reply) => taken += reply.size,
@@ -101,7 +101,7 @@ fn allocations(target: &mut Target, device: &Device<'_>) {
     let request = message::Allocate {
         size: 1,
         kind: MemoryKind::Host as u32,
-        reserved: 0,
+        flags: 0,
     };
     let statuses = [
         Status::QuotaAllocations,

@@ -1,0 +1,76 @@
+//! Recordings: packets that are validated once, and replayed by one packet each time.
+
+use std::sync::Arc;
+
+use causeway_protocol::message::{
+    CreateRecording, Empty, HandleReply, HandleRequest, RECORDING_BYTES_MAX, Status,
+};
+use causeway_protocol::packet::UNIT_BYTES;
+use causeway_protocol::registers::features;
+
+use super::{check_aligned, nothing};
+use crate::command_buffer::compile;
+use crate::object::{ChargedRecording, Object, RecordingEntry, SpaceEntry};
+use crate::quota::Resource;
+use crate::refusal::Refusal;
+use crate::session::Inner;
+
+impl Inner {
+    /// Validates and records without the session's lock: a long recording must not hold up the guest's other CPUs.
+    pub(super) fn create_recording(
+        &self,
+        request: CreateRecording,
+    ) -> Result<HandleReply, Refusal> {
+        if self.backend.attributes().features & features::RECORDING == 0 {
+            return Err(Refusal::new(Status::Unsupported));
+        }
+        let life = self.life();
+        let space = Arc::clone(&self.lock().get::<SpaceEntry>(request.space)?.shared);
+        let bytes = request.bytes;
+        if bytes == 0 || bytes > RECORDING_BYTES_MAX {
+            return Err(Refusal::new(Status::BadRange));
+        }
+        check_aligned(UNIT_BYTES as u64, &[bytes])?;
+        let packets_charge = self.account.charge(Resource::ModuleBytes, bytes)?;
+        let object_charge = self.account.charge(Resource::Objects, 1)?;
+        let mut packets = vec![0; bytes as usize];
+        self.host.read_ram(request.address, &mut packets)?;
+        let work = compile(&packets, &space, self.backend.attributes())?;
+        let recording = space.backend.record(&work)?;
+        // Known only now; a recording beyond the quota is dropped again.
+        let memory_charge = self
+            .account
+            .charge(Resource::MemoryBytes, recording.memory_bytes())?;
+        let charges = [packets_charge, object_charge, memory_charge];
+        let recording = ChargedRecording::attach(recording, charges);
+        let mut state = self.lock_within(&life)?;
+        // The space may have ended, and its handle may stand for another, since the look above.
+        let now = &state.get::<SpaceEntry>(request.space)?.shared;
+        if !Arc::ptr_eq(now, &space) {
+            return Err(Refusal::bad_handle(request.space));
+        }
+        let entry = RecordingEntry {
+            space: request.space,
+        };
+        let handle = state.insert(Object::Recording(entry))?;
+        space.recordings.add(handle, recording);
+        Ok(HandleReply {
+            handle,
+            reserved: 0,
+        })
+    }
+
+    /// A replay under way holds the recording, and what it is charged, until it is done.
+    pub(super) fn destroy_recording(&self, request: HandleRequest) -> Result<Empty, Refusal> {
+        let recording = {
+            let mut state = self.lock();
+            let entry = state.get::<RecordingEntry>(request.handle)?;
+            let space = Arc::clone(&state.get::<SpaceEntry>(entry.space)?.shared);
+            state.objects.remove(request.handle);
+            space.recordings.remove(request.handle)
+        };
+        // It may be the last holder, and what a back end does then may take long.
+        drop(recording);
+        nothing()
+    }
+}
