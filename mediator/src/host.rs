@@ -24,7 +24,7 @@ pub enum PlaceError {
         source: MemoryError,
     },
     /// The hypervisor refused a memory slot.
-    #[error("cannot add a memory slot at aperture offset {offset:#x}")]
+    #[error("cannot change the memory slot at aperture offset {offset:#x}")]
     Slot {
         /// Offset into the aperture.
         offset: u64,

@@ -9,26 +9,31 @@
 //! Meanwhile legal accesses of other vCPUs are exits too, and are carried out through the window; a locked
 //! read-modify-write is then not atomic to other vCPUs, which a guest that makes stray accesses has to bear.
 //!
+//! Memory of a device is not in the window: it is where its driver mapped it, with a memory slot of its own
+//! (`docs/decisions/0006-device-memory-slots.md`).
+//!
 //! Lock order: the state's lock is taken for one operation and never while a vCPU runs, so it is a leaf: whoever
-//! holds it calls nothing but the hypervisor seam and `mmap`.
+//! holds it calls nothing but the hypervisor seam, `mmap`, and the drivers of device memory.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use causeway_mediator::host::PlaceError;
-use causeway_memory::{Backing, LARGE_PAGE_BYTES, MemoryError, PAGE_BYTES, Window};
+use causeway_memory::{Backing, LARGE_PAGE_BYTES, MemoryError, PAGE_BYTES, SharedMemory, Window};
 use causeway_protocol::Access;
 
 use crate::hypervisor::MemorySlots;
 
 mod access;
+mod devices;
 mod extents;
 mod fault;
 mod lease;
 mod prefault;
 mod slots;
 
+pub use devices::DEVICE_PLACEMENTS_MAX;
 pub use fault::{EmulationRetry, FaultError, FaultOutcome, Processor};
 pub use lease::{Lease, Leased};
 pub use slots::{CHUNK_BYTES, chunk_bytes};
@@ -57,6 +62,8 @@ struct Placement {
 
 struct State {
     extents: Extents,
+    /// Free parts of the chunks that are for memory of devices.
+    device_extents: Extents,
     placements: BTreeMap<u64, Placement>,
     slots: ChunkSlots,
     /// Number of suspensions so far.
@@ -84,6 +91,7 @@ impl Aperture {
         Ok(Self {
             state: Mutex::new(State {
                 extents: Extents::new(bytes),
+                device_extents: Extents::default(),
                 placements: BTreeMap::new(),
                 slots: ChunkSlots::new(slots, Arc::clone(&window)),
                 epoch: 0,
@@ -138,7 +146,7 @@ impl Aperture {
         if state.placements.len() >= self.placements_max {
             return Err(PlaceError::Full { bytes });
         }
-        let (taken, offset) = state.room(phase(backing, from, bytes), bytes)?;
+        let (taken, offset) = state.room(backing, from, bytes)?;
         let placement = Placement {
             backing: backing.clone(),
             from,
@@ -147,16 +155,11 @@ impl Aperture {
             lease: Lease::default(),
             taken: taken.clone(),
         };
-        // The slot comes first: it disturbs nobody, and an empty one is only a hole.
-        let covered = state
-            .slots
-            .cover(offset..offset + bytes)
-            .map_err(|source| PlaceError::Slot { offset, source });
-        if let Err(e) = covered.and_then(|()| self.show(offset, &placement)) {
-            state.extents.free(taken.start, taken.end - taken.start);
+        if let Err(e) = self.show(&mut state.slots, offset, &placement) {
+            state.give_back(&placement);
             return Err(e);
         }
-        if access != Access::None {
+        if access != Access::None && backing.host().is_some() {
             self.prefault.want(&mut state.fresh, offset..offset + bytes);
         }
         state.placements.insert(offset, placement);
@@ -169,13 +172,15 @@ impl Aperture {
     /// [`PlaceError`]; the placement is then a hole, and can still be removed.
     pub fn set_access(&self, offset: u64, access: Access) -> Result<(), PlaceError> {
         let mut state = self.state();
-        let placement = state
-            .placements
+        let State {
+            placements, slots, ..
+        } = &mut *state;
+        let placement = placements
             .get_mut(&offset)
             .ok_or(PlaceError::Absent { offset })?;
         std::mem::take(&mut placement.lease).end();
         placement.access = access;
-        self.show(offset, placement)
+        self.show(slots, offset, placement)
             .inspect_err(|_| placement.access = Access::None)
     }
 
@@ -185,19 +190,18 @@ impl Aperture {
     /// [`PlaceError`]; then nothing changed.
     pub fn remove(&self, offset: u64) -> Result<(), PlaceError> {
         let mut state = self.state();
-        let placement = state
-            .placements
+        let State {
+            placements, slots, ..
+        } = &mut *state;
+        let placement = placements
             .get(&offset)
             .ok_or(PlaceError::Absent { offset })?;
-        let (bytes, taken) = (placement.bytes, placement.taken.clone());
         placement.lease.end();
-        // KVM drops its mappings of the range (MMU notifier) before the call returns.
-        self.window
-            .clear(offset, bytes)
-            .map_err(|source| PlaceError::Map { bytes, source })?;
-        state.placements.remove(&offset);
+        self.hide(slots, offset, placement)?;
+        if let Some(placement) = state.placements.remove(&offset) {
+            state.give_back(&placement);
+        }
         state.fresh.retain(|range| range.start != offset);
-        state.extents.free(taken.start, taken.end - taken.start);
         Ok(())
     }
 
@@ -220,17 +224,61 @@ impl Aperture {
         self.state().placements.len()
     }
 
-    /// Makes the window show a placement as its access rights say, with pages behind it. On failure it is a hole.
-    fn show(&self, offset: u64, placement: &Placement) -> Result<(), PlaceError> {
-        let bytes = placement.bytes;
-        let fail = |source| PlaceError::Map { bytes, source };
-        if placement.access == Access::None {
-            return self.window.clear(offset, bytes).map_err(fail);
+    /// Makes the guest see a placement as its access rights say. On failure it is a hole.
+    fn show(
+        &self,
+        slots: &mut ChunkSlots,
+        offset: u64,
+        placement: &Placement,
+    ) -> Result<(), PlaceError> {
+        match &placement.backing {
+            Backing::Host {
+                memory,
+                offset: base,
+            } => {
+                // The slot comes first: it disturbs nobody, and an empty one is only a hole.
+                slots
+                    .cover(offset..offset + placement.bytes)
+                    .map_err(|source| PlaceError::Slot { offset, source })?;
+                self.show_object(offset, memory, base + placement.from, placement)
+            }
+            Backing::Device(memory) => devices::show(slots, offset, memory, placement),
         }
-        let window = &self.window;
-        let access = placement.access;
+    }
+
+    /// Makes the guest see a hole in place of a placement.
+    fn hide(
+        &self,
+        slots: &mut ChunkSlots,
+        offset: u64,
+        placement: &Placement,
+    ) -> Result<(), PlaceError> {
+        let bytes = placement.bytes;
+        match placement.backing {
+            // KVM drops its mappings of the range (MMU notifier) before the call returns.
+            Backing::Host { .. } => self
+                .window
+                .clear(offset, bytes)
+                .map_err(|source| PlaceError::Map { bytes, source }),
+            Backing::Device(_) => devices::hide(slots, offset),
+        }
+    }
+
+    /// Makes the window show a part of an object, from `start` of it, with pages behind it.
+    fn show_object(
+        &self,
+        offset: u64,
+        memory: &SharedMemory,
+        start: u64,
+        placement: &Placement,
+    ) -> Result<(), PlaceError> {
+        let (window, bytes, access) = (&self.window, placement.bytes, placement.access);
+        let fail = |source| PlaceError::Map { bytes, source };
+        if access == Access::None {
+            return window.clear(offset, bytes).map_err(fail);
+        }
         window
-            .place(offset, &placement.backing, placement.from, bytes, access)
+            .place(offset, memory, start, bytes, access)
             .and_then(|()| window.populate(offset, bytes, access))
             .map_err(|e| {
                 if let Err(left) = window.clear(offset, bytes) {
@@ -247,13 +295,55 @@ impl Aperture {
 
 impl State {
     /// Takes room for a placement: the range taken, and the offset in it at which 2 MiB pages stay such.
-    fn room(&mut self, phase: u64, bytes: u64) -> Result<(Range<u64>, u64), PlaceError> {
+    fn room(
+        &mut self,
+        backing: &Backing,
+        from: u64,
+        bytes: u64,
+    ) -> Result<(Range<u64>, u64), PlaceError> {
+        let full = PlaceError::Full { bytes };
+        let Some((_, base)) = backing.host() else {
+            let start = self.device_room(bytes).ok_or(full)?;
+            return Ok((start..start + bytes, start));
+        };
+        let phase = if bytes >= LARGE_PAGE_BYTES {
+            (base + from) % LARGE_PAGE_BYTES
+        } else {
+            0
+        };
         let total = bytes + phase;
+        let start = self.extents.allocate(total).ok_or(full)?;
+        Ok((start..start + total, start + phase))
+    }
+
+    /// Room where no slot of the window stands, nor will.
+    fn device_room(&mut self, bytes: u64) -> Option<u64> {
+        if !self.slots.devices().has_room() {
+            return None;
+        }
+        if let Some(start) = self.device_extents.allocate(bytes) {
+            return Some(start);
+        }
+        let chunk = self.slots.chunk_bytes();
+        if bytes > chunk {
+            return None;
+        }
+        let slots = &self.slots;
         let start = self
             .extents
-            .allocate(total)
-            .ok_or(PlaceError::Full { bytes })?;
-        Ok((start..start + total, start + phase))
+            .allocate_highest(chunk, |start| slots.is_unused(start))?;
+        self.device_extents.free(start, chunk);
+        self.device_extents.allocate(bytes)
+    }
+
+    /// Gives back the room of a placement.
+    fn give_back(&mut self, placement: &Placement) {
+        let Range { start, end } = placement.taken;
+        let extents = match placement.backing {
+            Backing::Host { .. } => &mut self.extents,
+            Backing::Device(_) => &mut self.device_extents,
+        };
+        extents.free(start, end - start);
     }
 
     /// The placement that has all of `[offset, offset + bytes)`, and its offset.
@@ -261,16 +351,6 @@ impl State {
         let (&start, placement) = self.placements.range(..=offset).next_back()?;
         let within = offset - start;
         (within.checked_add(bytes)? <= placement.bytes).then_some((start, placement))
-    }
-}
-
-/// How far behind a 2 MiB boundary a placement is to begin, so that the object's 2 MiB pages stay such.
-fn phase(backing: &Backing, from: u64, bytes: u64) -> u64 {
-    let start = backing.host().map_or(from, |(_, base)| base + from);
-    if bytes >= LARGE_PAGE_BYTES {
-        start % LARGE_PAGE_BYTES
-    } else {
-        0
     }
 }
 

@@ -45,9 +45,12 @@ impl ProcessHost {
         access: Access,
     ) -> Result<(), PlaceError> {
         let (backing, from, bytes) = placement;
+        let (memory, base) = backing.host().expect("no device here");
         let placed = match access {
             Access::None => self.aperture.clear(offset, *bytes),
-            _ => self.aperture.place(offset, backing, *from, *bytes, access),
+            _ => self
+                .aperture
+                .place(offset, memory, base + from, *bytes, access),
         };
         placed.map_err(|source| PlaceError::Map {
             bytes: *bytes,

@@ -28,8 +28,8 @@ pub trait DeviceMemory: Send + Sync + Debug {
 
 /// Device memory in this process, until dropped. Guests and the device write it at any time.
 pub trait DeviceMapping: Send + Sync + Debug {
-    /// First byte; page-aligned. It may be moved elsewhere (`mremap`) as long as it is back when this is dropped;
-    /// whoever dereferences it uses volatile or atomic accesses, within the range that was asked for.
+    /// First byte; page-aligned. Stays where it is. Whoever dereferences it uses volatile or atomic accesses, within the
+    /// range that was asked for.
     fn as_ptr(&self) -> NonNull<u8>;
 }
 

@@ -6,7 +6,7 @@ use causeway_protocol::Access;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 use crate::mapping::{protection, reserve_aligned};
-use crate::{Backing, MemoryError, PageSize, SharedMemory};
+use crate::{MemoryError, PageSize, SharedMemory};
 
 /// A range of host addresses, reserved until dropped. What is not placed in it cannot be accessed.
 ///
@@ -52,39 +52,12 @@ impl Window {
         self.base
     }
 
-    /// Places `[from, from + bytes)` of `backing` at `offset`, in place of what is there.
+    /// Places `[memory_offset, memory_offset + bytes)` of `memory` at `offset`, in place of what is there.
     /// Everything is a multiple of 4 KiB; for 2 MiB pages to stay so, offsets are congruent modulo 2 MiB.
     ///
     /// # Errors
     /// [`MemoryError::Range`] and [`MemoryError::Map`].
     pub fn place(
-        &self,
-        offset: u64,
-        backing: &Backing,
-        from: u64,
-        bytes: u64,
-        access: Access,
-    ) -> Result<(), MemoryError> {
-        match backing {
-            Backing::Host {
-                memory,
-                offset: base,
-            } => {
-                let start = base.checked_add(from).ok_or(MemoryError::Range {
-                    offset: from,
-                    bytes,
-                    size: backing.bytes(),
-                })?;
-                self.place_object(offset, memory, start, bytes, access)
-            }
-            Backing::Device(_) => Err(MemoryError::Device {
-                bytes,
-                reason: "windows take host memory only".to_owned(),
-            }),
-        }
-    }
-
-    fn place_object(
         &self,
         offset: u64,
         memory: &SharedMemory,
@@ -194,21 +167,19 @@ impl Drop for Window {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::{LARGE_PAGE_BYTES, PAGE_BYTES};
 
     #[test]
     fn what_is_placed_is_the_objects_memory_and_what_is_cleared_is_gone() {
-        let memory = Arc::new(SharedMemory::new("test", 4 * PAGE_BYTES, PageSize::Small).unwrap());
+        let memory = SharedMemory::new("test", 4 * PAGE_BYTES, PageSize::Small).unwrap();
         let own = memory.map(0, 4 * PAGE_BYTES, Access::ReadWrite).unwrap();
         own.write(PAGE_BYTES, b"causeway").unwrap();
         let window = Window::reserve(LARGE_PAGE_BYTES).unwrap();
         window
             .place(
                 8 * PAGE_BYTES,
-                &memory.into(),
+                &memory,
                 PAGE_BYTES,
                 PAGE_BYTES,
                 Access::Read,
@@ -225,8 +196,7 @@ mod tests {
 
     #[test]
     fn ranges_outside_are_refused_with_their_numbers() {
-        let memory = Arc::new(SharedMemory::new("test", PAGE_BYTES, PageSize::Small).unwrap());
-        let memory = Backing::from(memory);
+        let memory = SharedMemory::new("test", PAGE_BYTES, PageSize::Small).unwrap();
         let window = Window::reserve(LARGE_PAGE_BYTES).unwrap();
         for (offset, from, bytes) in [
             (LARGE_PAGE_BYTES, 0, PAGE_BYTES),

@@ -2,8 +2,6 @@
 //! A test alone in its process, which it fills up.
 #![allow(unsafe_code)] // Maps pages to get to the limit.
 
-use std::sync::Arc;
-
 use causeway_memory::{LARGE_PAGE_BYTES, PAGE_BYTES, PageSize, SharedMemory, Window};
 use causeway_protocol::Access;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -33,16 +31,10 @@ fn fill_up() {
 
 #[test]
 fn what_cannot_be_removed_can_at_least_not_be_accessed() {
-    let memory = Arc::new(SharedMemory::new("test", PAGE_BYTES, PageSize::Small).unwrap());
+    let memory = SharedMemory::new("test", PAGE_BYTES, PageSize::Small).unwrap();
     let window = Window::reserve(LARGE_PAGE_BYTES).unwrap();
     window
-        .place(
-            8 * PAGE_BYTES,
-            &memory.into(),
-            0,
-            PAGE_BYTES,
-            Access::ReadWrite,
-        )
+        .place(8 * PAGE_BYTES, &memory, 0, PAGE_BYTES, Access::ReadWrite)
         .unwrap();
     fill_up();
     let populated = window.populate(8 * PAGE_BYTES, PAGE_BYTES, Access::Read);

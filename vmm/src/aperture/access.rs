@@ -1,8 +1,9 @@
 //! Accesses to the aperture that arrive as exits: holes, forbidden stores, and anything while the slots are down.
 
+use causeway_memory::Backing;
 use causeway_protocol::Access;
 
-use super::Aperture;
+use super::{Aperture, Placement, State};
 use crate::bus::{BusDevice, Refusal, Response};
 
 /// Register name under which accesses to placed memory are counted.
@@ -16,85 +17,97 @@ impl BusDevice for Aperture {
     fn read(&self, offset: u64, into: &mut [u8]) -> Response {
         let state = self.state();
         match state.find(offset, into.len() as u64) {
-            Some((_, placement)) if placement.access.allows(Access::Read) => {}
+            Some((start, placement)) if placement.access.allows(Access::Read) => {
+                let Some(from) = self.address(&state, start, placement, offset) else {
+                    return Response::refused(Refusal::Hole);
+                };
+                load(from, into);
+            }
             _ => return Response::refused(Refusal::Hole),
         }
-        self.load(offset, into);
         drop(state);
         Response::ok(MAPPED)
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> Response {
         let state = self.state();
-        let access = state
-            .find(offset, from.len() as u64)
-            .map(|(_, placement)| placement.access);
-        match access {
-            None | Some(Access::None) => return Response::refused(Refusal::Hole),
-            Some(Access::Read) => return Response::refused(Refusal::WriteForbidden),
-            Some(Access::ReadWrite) => {}
+        let Some((start, placement)) = state.find(offset, from.len() as u64) else {
+            return Response::refused(Refusal::Hole);
+        };
+        match placement.access {
+            Access::None => return Response::refused(Refusal::Hole),
+            Access::Read => return Response::refused(Refusal::WriteForbidden),
+            Access::ReadWrite => {}
         }
-        self.store(offset, from);
+        let Some(to) = self.address(&state, start, placement, offset) else {
+            return Response::refused(Refusal::Hole);
+        };
+        store(to, from);
         drop(state);
         Response::ok(MAPPED)
     }
 }
 
-#[allow(unsafe_code)] // Reaches guest memory through the window, by volatile accesses.
 impl Aperture {
-    /// Loads from a placement that the guest may read. The state's lock is held, so that it stays placed.
-    fn load(&self, offset: u64, into: &mut [u8]) {
-        let from = self.address(offset);
-        let aligned = (from as usize).is_multiple_of(into.len().max(1));
-        // SAFETY: the range is a live, readable placement with pages behind it, kept so by the lock; accesses are
-        // volatile and of the width the guest used, so that it sees no torn words.
-        unsafe {
-            match into.len() {
-                8 if aligned => {
-                    into.copy_from_slice(&from.cast::<u64>().read_volatile().to_le_bytes())
-                }
-                4 if aligned => {
-                    into.copy_from_slice(&from.cast::<u32>().read_volatile().to_le_bytes())
-                }
-                2 if aligned => {
-                    into.copy_from_slice(&from.cast::<u16>().read_volatile().to_le_bytes())
-                }
-                _ => {
-                    for (i, byte) in into.iter_mut().enumerate() {
-                        *byte = from.add(i).read_volatile();
-                    }
+    /// Where this process has the byte at `offset` of the aperture, which lies in the placement at `start`.
+    fn address(
+        &self,
+        state: &State,
+        start: u64,
+        placement: &Placement,
+        offset: u64,
+    ) -> Option<*mut u8> {
+        match placement.backing {
+            Backing::Host { .. } => {
+                let base = self.window.as_ptr().as_ptr();
+                Some(base.wrapping_add(offset as usize))
+            }
+            Backing::Device(_) => state.slots.devices().address(start, offset - start),
+        }
+    }
+}
+
+/// Loads from a placement that the guest may read. The state's lock is held, so that it stays placed.
+#[allow(unsafe_code)] // Reaches guest memory, by volatile accesses.
+fn load(from: *const u8, into: &mut [u8]) {
+    let aligned = (from as usize).is_multiple_of(into.len().max(1));
+    // SAFETY: the range is a live, readable placement with pages behind it, kept so by the lock; accesses are
+    // volatile and of the width the guest used, so that it sees no torn words.
+    unsafe {
+        match into.len() {
+            8 if aligned => into.copy_from_slice(&from.cast::<u64>().read_volatile().to_le_bytes()),
+            4 if aligned => into.copy_from_slice(&from.cast::<u32>().read_volatile().to_le_bytes()),
+            2 if aligned => into.copy_from_slice(&from.cast::<u16>().read_volatile().to_le_bytes()),
+            _ => {
+                for (i, byte) in into.iter_mut().enumerate() {
+                    *byte = from.add(i).read_volatile();
                 }
             }
         }
     }
+}
 
-    /// Stores to a placement that the guest may write. The state's lock is held, so that it stays placed.
-    fn store(&self, offset: u64, from: &[u8]) {
-        let to = self.address(offset);
-        let aligned = (to as usize).is_multiple_of(from.len().max(1));
-        // SAFETY: as in `load`; the placement is writable.
-        unsafe {
-            match *from {
-                [a, b, c, d, e, f, g, h] if aligned => {
-                    to.cast::<u64>()
-                        .write_volatile(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
-                }
-                [a, b, c, d] if aligned => {
-                    to.cast::<u32>()
-                        .write_volatile(u32::from_le_bytes([a, b, c, d]));
-                }
-                [a, b] if aligned => to.cast::<u16>().write_volatile(u16::from_le_bytes([a, b])),
-                _ => {
-                    for (i, byte) in from.iter().enumerate() {
-                        to.add(i).write_volatile(*byte);
-                    }
+/// Stores to a placement that the guest may write. The state's lock is held, so that it stays placed.
+#[allow(unsafe_code)] // As above.
+fn store(to: *mut u8, from: &[u8]) {
+    let aligned = (to as usize).is_multiple_of(from.len().max(1));
+    // SAFETY: as in `load`; the placement is writable.
+    unsafe {
+        match *from {
+            [a, b, c, d, e, f, g, h] if aligned => {
+                to.cast::<u64>()
+                    .write_volatile(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
+            }
+            [a, b, c, d] if aligned => {
+                to.cast::<u32>()
+                    .write_volatile(u32::from_le_bytes([a, b, c, d]));
+            }
+            [a, b] if aligned => to.cast::<u16>().write_volatile(u16::from_le_bytes([a, b])),
+            _ => {
+                for (i, byte) in from.iter().enumerate() {
+                    to.add(i).write_volatile(*byte);
                 }
             }
         }
-    }
-
-    fn address(&self, offset: u64) -> *mut u8 {
-        // SAFETY: callers found a placement at the offset, so it lies within the window.
-        unsafe { self.window.as_ptr().as_ptr().add(offset as usize) }
     }
 }

@@ -8,7 +8,7 @@ use causeway_memory::{LARGE_PAGE_BYTES, PAGE_BYTES};
 ///
 /// What could use 2 MiB pages is taken from the bottom, at 2 MiB boundaries; what is smaller is packed from the top.
 /// So small placements neither break up the room of large ones nor stand in slots that those share.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Extents {
     free: BTreeMap<u64, u64>,
 }
@@ -19,6 +19,20 @@ impl Extents {
         Self {
             free: BTreeMap::from([(0, bytes)]),
         }
+    }
+
+    /// The highest range of `bytes` bytes at a multiple of `bytes` that is free and that `usable` likes.
+    pub fn allocate_highest(&mut self, bytes: u64, usable: impl Fn(u64) -> bool) -> Option<u64> {
+        let (hole, start) = self.free.iter().rev().find_map(|(&base, &length)| {
+            let last = (base + length).checked_sub(bytes)? / bytes;
+            let first = base.div_ceil(bytes);
+            let mut starts = (first..=last).rev().map(|index| index * bytes);
+            starts
+                .find(|start| usable(*start))
+                .map(|start| (base, start))
+        })?;
+        self.take(hole, start, bytes);
+        Some(start)
     }
 
     /// First fit for `bytes` bytes, a multiple of 4 KiB and not zero. `None` if there is no room.
@@ -106,6 +120,19 @@ mod tests {
         extents.free(a, 4 * MIB);
         assert_eq!(extents.allocate(6 * MIB), Some(8 * MIB));
         assert_eq!(extents.allocate(4 * MIB), Some(0));
+    }
+
+    #[test]
+    fn the_highest_usable_range_is_aligned_to_its_size() {
+        let mut extents = Extents::new(64 * MIB);
+        assert_eq!(extents.allocate(4096), Some(64 * MIB - 4096));
+        assert_eq!(extents.allocate_highest(16 * MIB, |_| true), Some(32 * MIB));
+        let usable = |start| start < 16 * MIB;
+        assert_eq!(extents.allocate_highest(16 * MIB, usable), Some(0));
+        assert_eq!(extents.allocate_highest(32 * MIB, |_| true), None);
+        assert_eq!(extents.allocate_highest(16 * MIB, |_| true), Some(16 * MIB));
+        extents.free(32 * MIB, 16 * MIB);
+        assert_eq!(extents.allocate(30 * MIB), Some(32 * MIB));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use causeway_memory::Window;
 
+use super::devices::DeviceSlots;
 use crate::hypervisor::{APERTURE_SLOT_FIRST, MemorySlots, Slot};
 
 /// Size of a slot, unless the aperture is so large that there would be more than [`SLOTS_MAX`].
@@ -16,11 +17,12 @@ pub const CHUNK_BYTES: u64 = 256 << 20;
 pub const SLOTS_MAX: u64 = 256;
 
 /// Slots of one size over a window of host addresses: one per chunk of the aperture, added when the chunk is first
-/// used, and kept.
+/// used, and kept. Beside them those of device memory, which is not in the window.
 ///
 /// Slots *stand* (exist in the hypervisor) while the aperture has an address and nobody suspends them.
 pub struct ChunkSlots {
     slots: Arc<dyn MemorySlots>,
+    devices: DeviceSlots,
     window: Arc<Window>,
     chunk_bytes: u64,
     /// Chunks that were used.
@@ -36,6 +38,7 @@ impl ChunkSlots {
     /// Slots over a window, which becomes the guest's to access. Nothing stands yet.
     pub fn new(slots: Arc<dyn MemorySlots>, window: Arc<Window>) -> Self {
         Self {
+            devices: DeviceSlots::new(Arc::clone(&slots)),
             slots,
             chunk_bytes: chunk_bytes(window.bytes()),
             window,
@@ -61,6 +64,27 @@ impl ChunkSlots {
             }
         }
         Ok(())
+    }
+
+    /// Whether nothing stands, nor will, under the chunk at `start`.
+    pub fn is_unused(&self, start: u64) -> bool {
+        !self.used.contains(&((start / self.chunk_bytes) as u32))
+    }
+
+    /// Size of a chunk in bytes.
+    pub fn chunk_bytes(&self) -> u64 {
+        self.chunk_bytes
+    }
+
+    /// Slots of device memory.
+    pub fn devices(&self) -> &DeviceSlots {
+        &self.devices
+    }
+
+    /// Slots of device memory, and the address of the aperture if they may stand now.
+    pub fn devices_mut(&mut self) -> (&mut DeviceSlots, Option<u64>) {
+        let base = self.base.filter(|_| self.suspensions == 0);
+        (&mut self.devices, base)
     }
 
     /// Moves the aperture to another guest-physical address, or takes it away.
@@ -119,6 +143,8 @@ impl ChunkSlots {
             for chunk in self.used.clone() {
                 self.add(chunk)?;
             }
+            let (devices, base) = self.devices_mut();
+            base.map_or(Ok(()), |base| devices.put_up(base))?;
         }
         Ok(())
     }
@@ -128,7 +154,7 @@ impl ChunkSlots {
             self.slots.delete(APERTURE_SLOT_FIRST + chunk)?;
             self.standing.remove(&chunk);
         }
-        Ok(())
+        self.devices.take_down()
     }
 
     #[allow(unsafe_code)] // Gives the guest memory.

@@ -1,0 +1,90 @@
+//! A device without a device: its memory is an object of the host, mapped and unmapped as a driver would.
+
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use causeway_protocol::Access;
+
+use crate::{DeviceMapping, DeviceMemory, Mapping, MemoryError, PageSize, SharedMemory};
+
+/// Memory of a device, for tests.
+#[derive(Debug)]
+pub struct FakeDeviceMemory {
+    memory: SharedMemory,
+    live: Arc<AtomicUsize>,
+    mappings_max: AtomicUsize,
+}
+
+impl FakeDeviceMemory {
+    /// `bytes` bytes of it.
+    ///
+    /// # Errors
+    /// [`MemoryError::Create`].
+    pub fn new(bytes: u64) -> Result<Arc<Self>, MemoryError> {
+        Ok(Arc::new(Self {
+            memory: SharedMemory::new("fake device memory", bytes, PageSize::Small)?,
+            live: Arc::default(),
+            mappings_max: AtomicUsize::new(usize::MAX),
+        }))
+    }
+
+    /// The memory, as the device sees it.
+    pub fn object(&self) -> &SharedMemory {
+        &self.memory
+    }
+
+    /// Mappings that its driver has not unmapped yet.
+    pub fn mappings(&self) -> usize {
+        self.live.load(Ordering::Acquire)
+    }
+
+    /// Has the driver refuse to have more than `mappings` mappings.
+    pub fn limit_mappings(&self, mappings: usize) {
+        self.mappings_max.store(mappings, Ordering::Release);
+    }
+}
+
+impl DeviceMemory for FakeDeviceMemory {
+    fn bytes(&self) -> u64 {
+        self.memory.bytes()
+    }
+
+    fn file(&self) -> BorrowedFd<'_> {
+        self.memory.file()
+    }
+
+    fn map(&self, offset: u64, bytes: u64) -> Result<Box<dyn DeviceMapping>, MemoryError> {
+        if self.mappings() >= self.mappings_max.load(Ordering::Acquire) {
+            return Err(MemoryError::Device {
+                bytes,
+                reason: "the test wants it".to_owned(),
+            });
+        }
+        let mapping = self.memory.map(offset, bytes, Access::ReadWrite)?;
+        self.live.fetch_add(1, Ordering::AcqRel);
+        Ok(Box::new(FakeMapping {
+            mapping,
+            live: Arc::clone(&self.live),
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct FakeMapping {
+    mapping: Mapping,
+    live: Arc<AtomicUsize>,
+}
+
+impl DeviceMapping for FakeMapping {
+    fn as_ptr(&self) -> NonNull<u8> {
+        self.mapping.as_ptr()
+    }
+}
+
+impl Drop for FakeMapping {
+    fn drop(&mut self) {
+        self.live.fetch_sub(1, Ordering::AcqRel);
+    }
+}
