@@ -2,9 +2,8 @@
 
 use causeway_protocol::Access;
 use causeway_protocol::message::{self, MemoryKind, PREVIOUS, Status};
-use causeway_protocol::packet::{self, Opcode, UNIT_BYTES};
+use causeway_protocol::packet::{Opcode, UNIT_BYTES};
 use causeway_protocol::ring;
-use zerocopy::transmute;
 
 use crate::control::operation;
 use crate::device::Device;
@@ -13,7 +12,9 @@ use crate::fence::{Fence, Patience};
 use crate::memory::{Allocation, CpuMapping, PAGE_BYTES};
 use crate::module::Parameters;
 use crate::producer::{Producer, Unit};
+use crate::recording::Recording;
 use crate::space::AddressSpace;
+use crate::unit;
 use crate::window::RingWindow;
 
 /// Dimensions of a launch.
@@ -136,23 +137,9 @@ impl<'d> CommandBuffer<'d> {
         shape: LaunchShape,
         parameters: &Parameters<'_, UNITS>,
     ) -> Result<(), SubmitError> {
-        if let Some(index) = parameters.missing() {
-            return Err(SubmitError::ParameterMissing { index });
-        }
-        let function = parameters.function();
-        let parameter_bytes = function.parameter_bytes();
-        let units = packet::launch_units(parameter_bytes as usize);
-        let head: Unit = transmute!(packet::Launch {
-            header: header(Opcode::Launch, units),
-            function: function.handle(),
-            shared_bytes: shape.shared_bytes,
-            grid: shape.grid,
-            block: shape.block,
-            parameter_bytes,
-            reserved: [0; 5],
-        });
+        let (head, tail_units) = unit::launch(shape, parameters)
+            .map_err(|index| SubmitError::ParameterMissing { index })?;
         let (device, doorbell, rung) = (self.device, self.doorbell, &mut self.rung);
-        let tail_units = u64::from(units - 1);
         let ring = || ring_doorbell(device, doorbell, rung);
         self.producer
             .push_long(&head, tail_units, |i| parameters.unit(i), ring)
@@ -164,13 +151,7 @@ impl<'d> CommandBuffer<'d> {
     /// [`SubmitError`].
     #[inline]
     pub fn copy(&mut self, destination: u64, source: u64, length: u64) -> Result<(), SubmitError> {
-        self.push(transmute!(packet::CopyRange {
-            header: header(Opcode::Copy, 1),
-            destination,
-            source,
-            length,
-            reserved: [0; 4],
-        }))
+        self.push(unit::copy(destination, source, length))
     }
 
     /// Fills `length` bytes with 32-bit words; address and length are multiples of 4.
@@ -194,14 +175,7 @@ impl<'d> CommandBuffer<'d> {
         pattern: u32,
         width: u32,
     ) -> Result<(), SubmitError> {
-        self.push(transmute!(packet::Fill {
-            header: header(Opcode::Fill, 1),
-            destination,
-            length,
-            pattern,
-            width,
-            reserved: [0; 4],
-        }))
+        self.push(unit::fill(destination, length, pattern, width))
     }
 
     /// Releases a fence once everything before is done.
@@ -210,7 +184,7 @@ impl<'d> CommandBuffer<'d> {
     /// [`SubmitError`].
     #[inline]
     pub fn release(&mut self, fence: &Fence<'d>, value: u64) -> Result<(), SubmitError> {
-        self.push(fence_unit(Opcode::FenceRelease, fence.address(), value))
+        self.push(unit::fence(Opcode::FenceRelease, fence.address(), value))
     }
 
     /// Goes on when a fence has reached `value`.
@@ -219,7 +193,7 @@ impl<'d> CommandBuffer<'d> {
     /// [`SubmitError`].
     #[inline]
     pub fn acquire(&mut self, fence: &Fence<'d>, value: u64) -> Result<(), SubmitError> {
-        self.push(fence_unit(Opcode::FenceAcquire, fence.address(), value))
+        self.push(unit::fence(Opcode::FenceAcquire, fence.address(), value))
     }
 
     /// Stores the device's time in nanoseconds at a GPU virtual address (8-byte aligned) once everything before is done.
@@ -228,7 +202,16 @@ impl<'d> CommandBuffer<'d> {
     /// [`SubmitError`].
     #[inline]
     pub fn timestamp(&mut self, address: u64) -> Result<(), SubmitError> {
-        self.push(fence_unit(Opcode::Timestamp, address, 0))
+        self.push(unit::fence(Opcode::Timestamp, address, 0))
+    }
+
+    /// Does everything in a recording of this command buffer's address space, in order.
+    ///
+    /// # Errors
+    /// [`SubmitError`].
+    #[inline]
+    pub fn replay(&mut self, recording: &Recording<'_>) -> Result<(), SubmitError> {
+        self.push(unit::replay(recording.handle()))
     }
 
     /// Does nothing.
@@ -237,9 +220,7 @@ impl<'d> CommandBuffer<'d> {
     /// [`SubmitError`].
     #[inline]
     pub fn nop(&mut self) -> Result<(), SubmitError> {
-        let mut unit = Unit::default();
-        unit[0] = crate::producer::head(Opcode::Nop, 1);
-        self.push(unit)
+        self.push(unit::nop())
     }
 
     /// Writes one unit as it is: for packets that this type has no method for.
@@ -304,25 +285,6 @@ impl Drop for CommandBuffer<'_> {
 fn ring_doorbell(device: &Device<'_>, doorbell: u32, rung: &mut u64) {
     *rung += 1;
     device.transport().ring_doorbell(doorbell);
-}
-
-#[inline]
-const fn header(opcode: Opcode, units: u32) -> packet::Header {
-    packet::Header {
-        opcode: opcode as u16,
-        reserved: 0,
-        units,
-    }
-}
-
-#[inline]
-fn fence_unit(opcode: Opcode, address: u64, value: u64) -> Unit {
-    transmute!(packet::Fence {
-        header: header(opcode, 1),
-        address,
-        value,
-        reserved: [0; 5]
-    })
 }
 
 /// Touches every page of a fresh ring, so that submission meets no first-touch faults. It holds zeroes already.

@@ -65,6 +65,8 @@ pub mod operation {
         DestroyCommandBuffer: HandleRequest => Empty;
         RegisterRam: RegisterRam => AllocateReply;
         Wait: Wait => Empty;
+        CreateRecording: CreateRecording => HandleReply;
+        DestroyRecording: HandleRequest => Empty;
     }
 }
 

@@ -217,6 +217,11 @@ operation_errors! {
         /// Handle of the module.
         module: u32,
     } "no such kernel in module {module:#x}";
+    /// A recording could not be made or ended. If a packet is at fault, its offset in bytes is the refusal's detail.
+    RecordingError {
+        /// Bytes of its packets.
+        bytes: u64,
+    } "cannot create or destroy a recording of {bytes} bytes";
     /// No command buffer could be made, or one not ended.
     CommandBufferError {
         /// Units of the ring.

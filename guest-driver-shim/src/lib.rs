@@ -1,8 +1,11 @@
 //! The guest half of Causeway: a small typed API over the device's registers, messages and rings.
 //!
 //! ```text
-//! Transport ── Device ── AddressSpace ── CommandBuffer, Module ── Function
-//!                 └──── Allocation ──── GpuMapping, CpuMapping ── Fence
+//! Transport ── Device ─┬─ AddressSpace ─┬─ CommandBuffer
+//!                      │                ├─ Module ── Function
+//!                      │                ├─ Recorder ── Recording
+//!                      │                └─ Pool ── Piece
+//!                      └─ Allocation ── GpuMapping, CpuMapping ── Fence
 //! ```
 //!
 //! Setting things up ([`Device::call`], [`Batch`]) costs one exit per batch. Using them — loads and stores
@@ -26,11 +29,14 @@ mod memory;
 mod model;
 mod module;
 pub mod pci;
+mod pool;
 mod producer;
+mod recording;
 #[cfg(test)]
 mod scenarios;
 mod space;
 mod transport;
+mod unit;
 mod window;
 
 pub use causeway_protocol as protocol;
@@ -42,12 +48,14 @@ pub use device::{Attributes, Device, ExportToken};
 pub use error::{
     AllocateError, BatchFull, CommandBufferError, ExportError, FencePlaceError, FreeError,
     FunctionError, ImportError, MapError, ModuleError, OpenError, ParameterError, QueryError,
-    Refusal, RegisterError, RemapError, SpaceError, SubmitError, WaitError,
+    RecordingError, Refusal, RegisterError, RemapError, SpaceError, SubmitError, WaitError,
 };
 pub use fence::{Fence, Patience};
 pub use memory::{Allocation, Buffer, CpuMapping, GpuMapping, PAGE_BYTES};
 pub use module::{Function, Module, Parameters, RamRange};
+pub use pool::{GRANULE_BYTES, Piece, Pool, PoolError, PoolFreeError, PoolStorage};
 pub use producer::{Producer, RingMemory, Unit};
+pub use recording::{RecordError, Recorder, Recording};
 pub use space::AddressSpace;
 pub use transport::{ControlArea, Transport};
 pub use window::{AccessError, RingWindow, Window};

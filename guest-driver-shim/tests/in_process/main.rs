@@ -1,6 +1,8 @@
 //! Both halves in one process, without a VM: the driver in front of a real session on the software back end.
 
 mod host;
+mod pool;
+mod recordings;
 mod transport;
 
 use std::sync::Arc;

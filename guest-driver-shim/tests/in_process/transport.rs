@@ -56,6 +56,13 @@ impl Machine {
         }
     }
 
+    /// Guest RAM to record packets in, and its guest-physical address.
+    pub fn recording_ram(&self, bytes: usize) -> (Window, u64) {
+        let address = 2 << 20;
+        assert!(bytes <= 1 << 20);
+        (self.ram_window(address, bytes), address as u64)
+    }
+
     /// What is in guest RAM behind what was put there last.
     pub fn log(&self) -> RamRange {
         RamRange {
@@ -68,6 +75,12 @@ impl Machine {
         let mut text = vec![0; bytes as usize];
         self.ram().read(range.address, &mut text).unwrap();
         String::from_utf8(text).unwrap()
+    }
+
+    fn ram_window(&self, address: usize, bytes: usize) -> Window {
+        assert!(address + bytes <= RAM_BYTES as usize);
+        // SAFETY: within the mapping of the RAM, which lives as long as the machine; volatile access only.
+        unsafe { Window::new(self.ram().as_ptr().add(address), bytes) }
     }
 
     fn execute(&self, bytes: u32) -> Status {
@@ -108,15 +121,8 @@ impl Transport for Machine {
     }
 
     fn control_area(&self) -> ControlArea {
-        // SAFETY: within the mapping of the RAM, which lives as long as the machine; volatile access only.
-        let window = unsafe {
-            Window::new(
-                self.ram().as_ptr().add(CONTROL_ADDRESS as usize),
-                CONTROL_BYTES,
-            )
-        };
         ControlArea {
-            window,
+            window: self.ram_window(CONTROL_ADDRESS as usize, CONTROL_BYTES),
             address: CONTROL_ADDRESS,
         }
     }

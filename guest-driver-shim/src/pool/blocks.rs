@@ -1,0 +1,485 @@
+//! Ranges of addresses, cut into blocks and merged again. Knows nothing of memory: all it has is in [`Block`]s.
+
+use super::classes::{Class, Classes, GRANULE_BYTES};
+
+/// Number that stands for no block.
+const NONE: u32 = u32::MAX;
+/// Blocks looked at in lists whose blocks need not fit.
+const LOOKS: usize = 16;
+
+/// What a pool notes of a piece or of a free range. Storage for a number of them comes from the pool's user.
+#[derive(Clone, Copy, Debug)]
+pub struct Block {
+    address: u64,
+    bytes: u64,
+    chunk: u32,
+    /// Neighbours in the chunk.
+    before: u32,
+    after: u32,
+    /// Neighbours in the list of free blocks of its class, or of spare blocks.
+    previous: u32,
+    next: u32,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Stands for no range.
+    Spare,
+    Free,
+    Used,
+}
+
+impl Block {
+    /// Not in use.
+    pub const SPARE: Self = Self {
+        address: 0,
+        bytes: 0,
+        chunk: NONE,
+        before: NONE,
+        after: NONE,
+        previous: NONE,
+        next: NONE,
+        state: State::Spare,
+    };
+}
+
+/// A block that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Its number.
+    pub block: u32,
+    /// Its first address.
+    pub address: u64,
+    /// The chunk it lies in, as given to [`Blocks::add_chunk`].
+    pub chunk: u32,
+}
+
+/// Why nothing was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeError {
+    /// No free block is large enough.
+    NoRoom,
+    /// There is one, but no spare [`Block`]s for the rest of it.
+    NoBlocks,
+}
+
+/// All blocks of a pool.
+#[derive(Debug)]
+pub struct Blocks<'s> {
+    blocks: &'s mut [Block],
+    spare: u32,
+    spares: usize,
+    classes: Classes,
+}
+
+impl<'s> Blocks<'s> {
+    /// No chunks. Whatever `blocks` holds is forgotten; what is beyond 2^31 of them is not used.
+    pub fn new(blocks: &'s mut [Block]) -> Self {
+        let count = blocks.len().min(1 << 31);
+        let blocks = &mut blocks[..count];
+        for (index, block) in blocks.iter_mut().enumerate() {
+            *block = Block::SPARE;
+            block.next = if index + 1 < count {
+                index as u32 + 1
+            } else {
+                NONE
+            };
+        }
+        Self {
+            spare: if count == 0 { NONE } else { 0 },
+            spares: count,
+            blocks,
+            classes: Classes::new(NONE),
+        }
+    }
+
+    /// Blocks there are, in use or not.
+    pub const fn capacity(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Blocks that stand for no range.
+    pub const fn spares(&self) -> usize {
+        self.spares
+    }
+
+    /// Makes `bytes` bytes from `address` free (multiples of the granule, not zero). Gives the number of the chunk's
+    /// first block, which stays the first as long as the chunk is there. `None` if no block is spare.
+    pub fn add_chunk(&mut self, chunk: u32, address: u64, bytes: u64) -> Option<u32> {
+        let index = self.take_spare()?;
+        let block = &mut self.blocks[index as usize];
+        (block.address, block.bytes, block.chunk) = (address, bytes, chunk);
+        self.insert(index);
+        Some(index)
+    }
+
+    /// Forgets a chunk by its first block. False, and nothing happens, if a piece of it is in use.
+    pub fn remove_chunk(&mut self, first: u32) -> bool {
+        let block = self.blocks[first as usize];
+        if block.state != State::Free || block.after != NONE {
+            return false;
+        }
+        self.remove(first);
+        self.give_spare(first);
+        true
+    }
+
+    /// Takes `bytes` bytes at a multiple of `alignment` (a power of two); `bytes` is a multiple of the granule, not zero.
+    pub fn take(&mut self, bytes: u64, alignment: u64) -> Result<Taken, TakeError> {
+        let found = self.find(bytes, alignment).ok_or(TakeError::NoRoom)?;
+        self.carve(found, bytes, alignment)
+    }
+
+    /// As [`Self::take`], out of the free block `found`.
+    pub fn take_from(
+        &mut self,
+        found: u32,
+        bytes: u64,
+        alignment: u64,
+    ) -> Result<Taken, TakeError> {
+        if self.is_free(found) && self.has_room(found, bytes, alignment) {
+            self.carve(found, bytes, alignment)
+        } else {
+            Err(TakeError::NoRoom)
+        }
+    }
+
+    /// Takes a part of a free block that has room for it.
+    fn carve(&mut self, found: u32, bytes: u64, alignment: u64) -> Result<Taken, TakeError> {
+        let block = self.blocks[found as usize];
+        let begin = block.address.next_multiple_of(alignment);
+        let front = begin - block.address;
+        let rest = block.bytes - front - bytes;
+        if usize::from(front != 0) + usize::from(rest != 0) > self.spares {
+            return Err(TakeError::NoBlocks);
+        }
+        self.remove(found);
+        let mut taken = found;
+        if front != 0 {
+            // The free part in front keeps the block's number: it may be the first of its chunk.
+            taken = self.split(found, front);
+            self.insert(found);
+        }
+        if rest != 0 {
+            let behind = self.split(taken, bytes);
+            self.insert(behind);
+        }
+        self.blocks[taken as usize].state = State::Used;
+        Ok(Taken {
+            block: taken,
+            address: begin,
+            chunk: block.chunk,
+        })
+    }
+
+    /// Whether `block` is taken and begins at `address`.
+    pub fn is_taken(&self, block: u32, address: u64) -> bool {
+        let block = self.blocks.get(block as usize);
+        block.is_some_and(|block| block.state == State::Used && block.address == address)
+    }
+
+    /// Frees a block that is taken, and merges it with free neighbours.
+    pub fn give(&mut self, index: u32) {
+        debug_assert_eq!(self.blocks[index as usize].state, State::Used);
+        let Block { before, after, .. } = self.blocks[index as usize];
+        let mut merged = index;
+        if self.is_free(after) {
+            self.remove(after);
+            self.join(index, after);
+        }
+        if self.is_free(before) {
+            self.remove(before);
+            self.join(before, index);
+            merged = before;
+        }
+        self.insert(merged);
+    }
+
+    /// A free block that has room: one that certainly has, or else one of the first few that may.
+    fn find(&self, bytes: u64, alignment: u64) -> Option<u32> {
+        // The worst address for it wants so much more.
+        let slack = alignment.saturating_sub(GRANULE_BYTES);
+        let certain = bytes.checked_add(slack).and_then(Class::that_fits)?;
+        if let Some(class) = self.classes.first_from(certain) {
+            return Some(self.classes.head(class));
+        }
+        let mut looks = LOOKS;
+        let mut class = self.classes.first_from(Class::of(bytes))?;
+        loop {
+            let mut index = self.classes.head(class);
+            while index != NONE {
+                if self.has_room(index, bytes, alignment) {
+                    return Some(index);
+                }
+                looks = looks.checked_sub(1)?;
+                index = self.blocks[index as usize].next;
+            }
+            class = self.classes.first_from(Classes::above(class)?)?;
+        }
+    }
+
+    fn has_room(&self, index: u32, bytes: u64, alignment: u64) -> bool {
+        let block = self.blocks[index as usize];
+        let begin = block.address.checked_next_multiple_of(alignment);
+        let end = begin.and_then(|begin| begin.checked_add(bytes));
+        end.is_some_and(|end| end <= block.address + block.bytes)
+    }
+
+    /// Cuts `bytes` bytes off the front of a block, which keeps its number. Gives what is behind them. A block is spare.
+    fn split(&mut self, index: u32, bytes: u64) -> u32 {
+        let Some(behind) = self.take_spare() else {
+            unreachable!("the caller has counted the spare blocks")
+        };
+        let whole = self.blocks[index as usize];
+        self.blocks[index as usize].bytes = bytes;
+        self.blocks[index as usize].after = behind;
+        self.blocks[behind as usize] = Block {
+            address: whole.address + bytes,
+            bytes: whole.bytes - bytes,
+            chunk: whole.chunk,
+            before: index,
+            after: whole.after,
+            ..Block::SPARE
+        };
+        if whole.after != NONE {
+            self.blocks[whole.after as usize].before = behind;
+        }
+        behind
+    }
+
+    /// Undoes a split.
+    fn join(&mut self, front: u32, behind: u32) {
+        let Block { bytes, after, .. } = self.blocks[behind as usize];
+        self.blocks[front as usize].bytes += bytes;
+        self.blocks[front as usize].after = after;
+        if after != NONE {
+            self.blocks[after as usize].before = front;
+        }
+        self.give_spare(behind);
+    }
+
+    fn is_free(&self, index: u32) -> bool {
+        index != NONE && self.blocks[index as usize].state == State::Free
+    }
+
+    /// Puts a block into the list of its class.
+    fn insert(&mut self, index: u32) {
+        let class = Class::of(self.blocks[index as usize].bytes);
+        let head = self.classes.head(class);
+        let block = &mut self.blocks[index as usize];
+        (block.state, block.previous, block.next) = (State::Free, NONE, head);
+        if head != NONE {
+            self.blocks[head as usize].previous = index;
+        }
+        self.classes.set_head(class, index, false);
+    }
+
+    /// Takes a block out of the list of its class.
+    fn remove(&mut self, index: u32) {
+        let Block {
+            bytes,
+            previous,
+            next,
+            ..
+        } = self.blocks[index as usize];
+        if next != NONE {
+            self.blocks[next as usize].previous = previous;
+        }
+        if previous == NONE {
+            let class = Class::of(bytes);
+            self.classes.set_head(class, next, next == NONE);
+        } else {
+            self.blocks[previous as usize].next = next;
+        }
+    }
+
+    fn take_spare(&mut self) -> Option<u32> {
+        let index = self.spare;
+        let block = self.blocks.get_mut(index as usize)?;
+        self.spare = block.next;
+        self.spares -= 1;
+        *block = Block::SPARE;
+        Some(index)
+    }
+
+    fn give_spare(&mut self, index: u32) {
+        self.blocks[index as usize] = Block {
+            next: self.spare,
+            ..Block::SPARE
+        };
+        self.spare = index;
+        self.spares += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::vec;
+    use std::vec::Vec;
+
+    const CHUNK_BYTES: u64 = 2 << 20;
+
+    /// A pool of ranges, and what is known to be taken: address to (bytes, block, chunk).
+    struct Checked<'s> {
+        blocks: Blocks<'s>,
+        firsts: Vec<u32>,
+        taken: BTreeMap<u64, (u64, u32, u32)>,
+    }
+
+    fn base(chunk: u32) -> u64 {
+        // Aligned to a page only, so that larger alignments have to be made.
+        0x7000_1000 + u64::from(chunk) * 4 * CHUNK_BYTES
+    }
+
+    impl<'s> Checked<'s> {
+        fn new(storage: &'s mut [Block], chunks: u32) -> Self {
+            let mut blocks = Blocks::new(storage);
+            let firsts = (0..chunks)
+                .map(|chunk| blocks.add_chunk(chunk, base(chunk), CHUNK_BYTES).unwrap())
+                .collect();
+            Self {
+                blocks,
+                firsts,
+                taken: BTreeMap::new(),
+            }
+        }
+
+        fn take(&mut self, bytes: u64, alignment: u64) -> Result<(), TakeError> {
+            let Taken {
+                block,
+                address,
+                chunk,
+            } = self.blocks.take(bytes, alignment)?;
+            assert!(address.is_multiple_of(alignment));
+            assert!(address >= base(chunk) && address + bytes <= base(chunk) + CHUNK_BYTES);
+            let before = self.taken.range(..address + bytes).next_back();
+            assert!(before.is_none_or(|(other, (bytes, ..))| other + bytes <= address));
+            assert!(self.blocks.is_taken(block, address));
+            self.taken.insert(address, (bytes, block, chunk));
+            Ok(())
+        }
+
+        fn give(&mut self, number: usize) {
+            let address = *self.taken.keys().nth(number).unwrap();
+            let (_, block, _) = self.taken.remove(&address).unwrap();
+            self.blocks.give(block);
+            assert!(!self.blocks.is_taken(block, address));
+        }
+
+        /// No two free blocks touch, every byte is in one block, and each list holds what its class says.
+        fn check(&self) {
+            for (chunk, first) in self.firsts.iter().enumerate() {
+                let (mut at, mut index, mut free) = (base(chunk as u32), *first, false);
+                while index != NONE {
+                    let block = self.blocks.blocks[index as usize];
+                    assert_eq!(block.address, at);
+                    let is_free = block.state == State::Free;
+                    assert!(!(free && is_free), "two free blocks side by side");
+                    assert_eq!(is_free, !self.taken.contains_key(&at));
+                    (at, index, free) = (at + block.bytes, block.after, is_free);
+                }
+                assert_eq!(at, base(chunk as u32) + CHUNK_BYTES);
+            }
+        }
+
+        /// Frees everything: every chunk must be whole again, and every block spare.
+        fn finish(mut self) {
+            while !self.taken.is_empty() {
+                self.give(0);
+            }
+            self.check();
+            for first in self.firsts {
+                assert_eq!(self.blocks.blocks[first as usize].bytes, CHUNK_BYTES);
+                assert!(self.blocks.remove_chunk(first));
+            }
+            assert_eq!(self.blocks.spares, self.blocks.capacity());
+            assert_eq!(self.blocks.take(256, 256), Err(TakeError::NoRoom));
+        }
+    }
+
+    #[test]
+    fn pieces_never_overlap_and_all_comes_back_whole() {
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        // Xorshift64 (Marsaglia: "Xorshift RNGs", 2003).
+        let mut next = move || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random
+        };
+        for _ in 0..60 {
+            let mut storage = vec![Block::SPARE; 200];
+            let mut pool = Checked::new(&mut storage, 1 + (next() % 3) as u32);
+            let (mut taken, mut refused) = (0, 0);
+            for step in 0..600 {
+                if next() % 5 < 2 && !pool.taken.is_empty() {
+                    pool.give(next() as usize % pool.taken.len());
+                } else {
+                    let bytes = (1 + next() % (1 << (next() % 14))) * 256;
+                    let alignment = 256 << (next() % 12);
+                    match pool.take(bytes, alignment) {
+                        Ok(()) => taken += 1,
+                        Err(_) => refused += 1,
+                    }
+                }
+                if step % 37 == 0 {
+                    pool.check();
+                }
+            }
+            assert!(taken > 100 && refused < 500, "{taken} {refused}");
+            pool.finish();
+        }
+    }
+
+    #[test]
+    fn a_chunk_can_be_used_to_the_last_byte() {
+        let mut storage = vec![Block::SPARE; 8];
+        let mut pool = Checked::new(&mut storage, 1);
+        // Sizes that no list guarantees.
+        pool.take(CHUNK_BYTES - 3 * 256, 256).unwrap();
+        pool.take(3 * 256, 256).unwrap();
+        assert_eq!(pool.take(256, 256), Err(TakeError::NoRoom));
+        pool.finish();
+        let mut storage = vec![Block::SPARE; 8];
+        let mut pool = Checked::new(&mut storage, 1);
+        pool.take(CHUNK_BYTES - 4096 + 256, 4096).unwrap();
+        pool.give(0);
+        pool.take(CHUNK_BYTES, 4096).unwrap();
+        pool.finish();
+    }
+
+    #[test]
+    fn without_spare_blocks_nothing_is_taken_that_would_need_one() {
+        let mut storage = vec![Block::SPARE; 3];
+        let mut pool = Checked::new(&mut storage, 1);
+        pool.take(256, 256).unwrap();
+        // It would want a block in front of it, and one behind.
+        assert_eq!(pool.take(256, 1 << 20), Err(TakeError::NoBlocks));
+        pool.check();
+        pool.take(256, 256).unwrap();
+        assert_eq!(pool.take(256, 256), Err(TakeError::NoBlocks));
+        pool.take(CHUNK_BYTES - 512, 256).expect("all that is left");
+        assert!(!pool.blocks.remove_chunk(pool.firsts[0]));
+        pool.finish();
+        let mut blocks = Blocks::new(&mut []);
+        assert_eq!(blocks.add_chunk(0, 0, 4096), None);
+    }
+
+    #[test]
+    fn absurd_sizes_and_alignments_find_no_room() {
+        let mut storage = vec![Block::SPARE; 8];
+        let mut pool = Checked::new(&mut storage, 1);
+        for (bytes, alignment) in [
+            (u64::MAX / 256 * 256, 256),
+            (1 << 63, 1 << 63),
+            (256, 1 << 63),
+            (u64::MAX / 256 * 256, 1 << 63),
+        ] {
+            assert_eq!(pool.take(bytes, alignment), Err(TakeError::NoRoom));
+        }
+        pool.finish();
+    }
+}

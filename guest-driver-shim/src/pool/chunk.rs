@@ -1,0 +1,125 @@
+//! Memory that a pool gives out in pieces, or as one.
+
+use causeway_protocol::Access;
+use causeway_protocol::message::{self, MemoryKind, PREVIOUS};
+
+use super::{Origin, Piece};
+use crate::control::operation;
+use crate::device::Device;
+use crate::error::{AllocateError, FreeError};
+use crate::memory::{Allocation, CpuMapping};
+use crate::window::Window;
+
+/// An allocation that is mapped for the GPU and, unless it is of device kind, for the CPU.
+pub(super) struct Chunk<'d> {
+    allocation: Allocation<'d>,
+    /// GPU virtual address; a multiple of the page size.
+    pub address: u64,
+    /// Size of the mappings in bytes.
+    pub bytes: u64,
+    cpu: Option<CpuMapping<'d>>,
+    pub role: Role,
+}
+
+/// How a chunk is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Cut into pieces; the number of its first block.
+    Divided { first: u32 },
+    /// One piece.
+    Whole,
+    /// Was one piece, and waits to be one again; when it was given back, in gifts.
+    Kept { since: u64 },
+}
+
+impl<'d> Chunk<'d> {
+    /// Allocates and maps `bytes` bytes, a multiple of the device's granularity, in one batch.
+    pub fn new(
+        device: &'d Device<'d>,
+        space: u32,
+        kind: MemoryKind,
+        bytes: u64,
+    ) -> Result<Self, AllocateError> {
+        let access = Access::ReadWrite.wire();
+        let mut batch = device.batch();
+        let allocate = batch.push::<operation::Allocate>(&message::Allocate {
+            size: bytes,
+            kind: kind as u32,
+            flags: 0,
+        });
+        let gpu = batch.push::<operation::MapGpu>(&message::MapGpu {
+            space,
+            allocation: PREVIOUS,
+            offset: 0,
+            length: bytes,
+            address: 0,
+            access,
+            reserved: 0,
+        });
+        let cpu = (kind != MemoryKind::Device).then(|| {
+            batch.push::<operation::MapCpu>(&message::MapCpu {
+                allocation: PREVIOUS,
+                access,
+                offset: 0,
+                length: bytes,
+            })
+        });
+        let replies = batch.execute();
+        let allocated = replies.require(allocate);
+        let gpu = replies.require(gpu);
+        let cpu = cpu.map(|cpu| replies.require(cpu)).transpose();
+        drop(replies); // Other CPUs, and a drop of the allocation, need the control area.
+        let failed = |refusal| AllocateError {
+            bytes,
+            kind,
+            refusal,
+        };
+        let allocation = Allocation::from_reply(device, &allocated.map_err(failed)?);
+        let address = gpu.map_err(failed)?.address;
+        let cpu = cpu
+            .and_then(|cpu| {
+                cpu.map(|cpu| CpuMapping::at(device, cpu.address, bytes))
+                    .transpose()
+            })
+            .map_err(failed)?;
+        Ok(Self {
+            allocation,
+            address,
+            bytes,
+            cpu,
+            role: Role::Whole,
+        })
+    }
+
+    /// All of it or a part, as a piece.
+    pub fn piece(&self, address: u64, bytes: u64, origin: Origin) -> Piece {
+        let offset = (address - self.address) as usize;
+        let part = |cpu: &CpuMapping<'_>| cpu.window().part(offset, bytes as usize).ok();
+        let window: Option<Window> = self.cpu.as_ref().and_then(part);
+        Piece {
+            address,
+            bytes,
+            window,
+            origin,
+        }
+    }
+
+    /// Where `bytes` bytes at a multiple of `alignment` fit as the only piece.
+    pub fn place(&self, bytes: u64, alignment: u64) -> Option<u64> {
+        let begin = self.address.checked_next_multiple_of(alignment)?;
+        let end = begin.checked_add(bytes)?;
+        (end <= self.address.checked_add(self.bytes)?).then_some(begin)
+    }
+
+    /// Whether the piece at `address` is all that this chunk was given out as.
+    pub fn is_whole_piece(&self, address: u64) -> bool {
+        let inside = address.checked_sub(self.address);
+        self.role == Role::Whole && inside.is_some_and(|inside| inside < self.bytes)
+    }
+
+    /// Gives the memory back to the device. One exit.
+    pub fn free(self) -> Result<u64, FreeError> {
+        let bytes = self.bytes;
+        self.allocation.free().map(|()| bytes)
+    }
+}

@@ -1,0 +1,408 @@
+//! Pieces of memory without an exit for each.
+//!
+//! A [`Pool`] allocates and maps memory by the chunk, one exit each, and gives it out in pieces: two-level segregated
+//! free lists, so that neither allocating nor freeing depends on how many pieces there are. What it knows of them lies in a
+//! [`PoolStorage`] of the guest's own, never in memory that the device sees.
+//!
+//! A piece that a chunk has no room for is a chunk by itself. When it is freed, the pool keeps it for the next of about
+//! that size, up to a number of bytes.
+
+mod blocks;
+mod chunk;
+mod classes;
+mod error;
+
+use causeway_protocol::message::{MemoryKind, Status};
+
+use crate::command_buffer::CommandBuffer;
+use crate::device::Device;
+use crate::error::{AllocateError, FreeError, QueryError};
+use crate::memory::PAGE_BYTES;
+use crate::space::AddressSpace;
+use crate::window::Window;
+use blocks::{Block, Blocks, TakeError, Taken};
+use chunk::{Chunk, Role};
+pub use classes::GRANULE_BYTES;
+pub use error::{PoolError, PoolFreeError};
+
+/// Bytes of freed large pieces that a pool keeps, unless told otherwise.
+const KEPT_BYTES: u64 = 256 << 20;
+
+/// What a pool needs to remember its pieces and chunks: each piece, and each gap between pieces, takes a block.
+pub struct PoolStorage<'d, const BLOCKS: usize, const CHUNKS: usize> {
+    blocks: [Block; BLOCKS],
+    chunks: [Option<Chunk<'d>>; CHUNKS],
+}
+
+impl<const BLOCKS: usize, const CHUNKS: usize> PoolStorage<'_, BLOCKS, CHUNKS> {
+    /// Unused storage.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            blocks: [Block::SPARE; BLOCKS],
+            chunks: [const { None }; CHUNKS],
+        }
+    }
+}
+
+impl<const BLOCKS: usize, const CHUNKS: usize> Default for PoolStorage<'_, BLOCKS, CHUNKS> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A piece of a pool's memory. It is not copied, so that it is freed once; dropping it keeps it allocated until its pool
+/// is dropped.
+#[derive(Debug)]
+#[must_use = "a piece that is dropped stays allocated: free it"]
+pub struct Piece {
+    address: u64,
+    bytes: u64,
+    window: Option<Window>,
+    origin: Origin,
+}
+
+/// Where a piece is from: number of the chunk and, if the chunk has others, of the block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Origin {
+    chunk: u32,
+    block: Option<u32>,
+}
+
+impl Piece {
+    /// GPU virtual address.
+    #[must_use]
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Size in bytes: what was asked for, rounded up to [`GRANULE_BYTES`].
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The memory as the CPU sees it; none in a pool of device kind.
+    #[must_use]
+    pub const fn window(&self) -> Option<&Window> {
+        self.window.as_ref()
+    }
+}
+
+/// Memory by the piece. Used by one CPU at a time. Dropping it frees all its memory, pieces in use included.
+pub struct Pool<'s, 'd> {
+    device: &'d Device<'d>,
+    space: u32,
+    kind: MemoryKind,
+    /// Sizes of chunks are multiples of it.
+    granularity_bytes: u64,
+    chunk_bytes: u64,
+    kept_bytes: u64,
+    kept_bytes_max: u64,
+    /// Large pieces freed so far.
+    gifts: u64,
+    blocks: Blocks<'s>,
+    chunks: &'s mut [Option<Chunk<'d>>],
+}
+
+impl<'s, 'd> Pool<'s, 'd> {
+    /// An empty pool whose chunks have `chunk_bytes` bytes, rounded up to the device's granularity. One exit.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    pub fn new<const BLOCKS: usize, const CHUNKS: usize>(
+        space: &AddressSpace<'d>,
+        kind: MemoryKind,
+        chunk_bytes: u64,
+        storage: &'s mut PoolStorage<'d, BLOCKS, CHUNKS>,
+    ) -> Result<Self, QueryError> {
+        let device = space.device();
+        let granularity_bytes = device.attributes()?.granularity_bytes.max(PAGE_BYTES);
+        let chunk_bytes = chunk_bytes
+            .max(1)
+            .checked_next_multiple_of(granularity_bytes)
+            .unwrap_or(granularity_bytes);
+        storage.chunks.fill_with(|| None);
+        Ok(Self {
+            device,
+            space: space.handle(),
+            kind,
+            granularity_bytes,
+            chunk_bytes,
+            kept_bytes: 0,
+            kept_bytes_max: KEPT_BYTES,
+            gifts: 0,
+            blocks: Blocks::new(&mut storage.blocks),
+            chunks: &mut storage.chunks,
+        })
+    }
+
+    /// The same pool, that keeps at most `bytes` bytes of freed large pieces instead of 256 MiB.
+    #[must_use]
+    pub const fn keeping(mut self, bytes: u64) -> Self {
+        self.kept_bytes_max = bytes;
+        self
+    }
+
+    /// A piece of `bytes` bytes whose GPU address is a multiple of `alignment` (and of [`GRANULE_BYTES`]). No exit, unless
+    /// the pool has to grow. What a piece holds is undefined: it may be what an earlier piece held.
+    ///
+    /// # Errors
+    /// [`PoolError`].
+    pub fn allocate(&mut self, bytes: u64, alignment: u64) -> Result<Piece, PoolError> {
+        let wrong = PoolError::Layout { bytes, alignment };
+        if bytes == 0 || !alignment.is_power_of_two() {
+            return Err(wrong);
+        }
+        let rounded = bytes.checked_next_multiple_of(GRANULE_BYTES).ok_or(wrong)?;
+        // Chunks begin on a page: so much a piece may have to be moved to be aligned.
+        let slack = alignment.saturating_sub(PAGE_BYTES);
+        let most = rounded.checked_add(slack).ok_or(wrong)?;
+        if most > self.chunk_bytes {
+            return self.allocate_whole(rounded, alignment, most);
+        }
+        let alignment = alignment.max(GRANULE_BYTES);
+        let taken = match self.blocks.take(rounded, alignment) {
+            Err(TakeError::NoRoom) => {
+                let first = self.grow()?;
+                self.blocks.take_from(first, rounded, alignment)
+            }
+            taken => taken,
+        };
+        match taken {
+            Ok(taken) => Ok(self.piece(taken, rounded)),
+            Err(_) => Err(self.out_of_blocks()),
+        }
+    }
+
+    /// As [`Self::allocate`], with a packet in `commands` that clears the piece: what comes behind it in that command buffer
+    /// finds zeroes; others have to wait for it. The command buffer is one of the pool's address space.
+    ///
+    /// # Errors
+    /// [`PoolError`].
+    pub fn allocate_zeroed(
+        &mut self,
+        bytes: u64,
+        alignment: u64,
+        commands: &mut CommandBuffer<'d>,
+    ) -> Result<Piece, PoolError> {
+        let piece = self.allocate(bytes, alignment)?;
+        match commands.fill(piece.address, piece.bytes, 0) {
+            Ok(()) => Ok(piece),
+            Err(error) => {
+                // Should it fail, the device has been lost: what the command buffer said is the better reason.
+                let _ = self.free(piece);
+                Err(PoolError::NotCleared(error))
+            }
+        }
+    }
+
+    /// Takes a piece back. Work that uses it must be done. No exit, unless more large pieces are free than the pool keeps.
+    ///
+    /// # Errors
+    /// [`PoolFreeError`].
+    pub fn free(&mut self, piece: Piece) -> Result<(), PoolFreeError> {
+        let Origin { chunk, block } = piece.origin;
+        let Some(block) = block else {
+            return self.free_whole(piece, chunk);
+        };
+        let found = self.chunks.get(chunk as usize).and_then(Option::as_ref);
+        let divided = found.is_some_and(|chunk| matches!(chunk.role, Role::Divided { .. }));
+        if !divided || !self.blocks.is_taken(block, piece.address) {
+            return Err(PoolFreeError::Foreign(piece));
+        }
+        self.blocks.give(block);
+        Ok(())
+    }
+
+    /// Gives chunks without pieces back to the device, an exit each. Gives their bytes.
+    ///
+    /// # Errors
+    /// [`FreeError`], at the first that the device did not take; it is lost to the pool.
+    pub fn trim(&mut self) -> Result<u64, FreeError> {
+        let mut bytes = 0;
+        for index in 0..self.chunks.len() {
+            let idle = match self.chunks[index].as_ref().map(|chunk| chunk.role) {
+                Some(Role::Divided { first }) => self.blocks.remove_chunk(first),
+                Some(Role::Kept { .. }) => true,
+                Some(Role::Whole) | None => false,
+            };
+            if idle {
+                bytes += self.give_back(index)?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Bytes that the pool has of the device, given out or not.
+    #[must_use]
+    pub fn reserved_bytes(&self) -> u64 {
+        self.chunks.iter().flatten().map(|chunk| chunk.bytes).sum()
+    }
+
+    /// Size of a chunk in bytes: larger pieces are chunks by themselves.
+    #[must_use]
+    pub const fn chunk_bytes(&self) -> u64 {
+        self.chunk_bytes
+    }
+
+    fn piece(&self, taken: Taken, bytes: u64) -> Piece {
+        let origin = Origin {
+            chunk: taken.chunk,
+            block: Some(taken.block),
+        };
+        match self.chunks.get(taken.chunk as usize) {
+            Some(Some(chunk)) => chunk.piece(taken.address, bytes, origin),
+            _ => unreachable!("a block lies in a chunk of the pool"),
+        }
+    }
+
+    /// Adds a chunk, to be divided. Gives its first block.
+    fn grow(&mut self) -> Result<u32, PoolError> {
+        if self.blocks.spares() == 0 {
+            return Err(self.out_of_blocks());
+        }
+        let index = self.obtain(self.chunk_bytes)?;
+        let Some(chunk) = &mut self.chunks[index] else {
+            unreachable!("it has just been put there")
+        };
+        let first = self
+            .blocks
+            .add_chunk(index as u32, chunk.address, chunk.bytes);
+        let Some(first) = first else {
+            unreachable!("a block is spare: trimming makes more of them")
+        };
+        chunk.role = Role::Divided { first };
+        Ok(first)
+    }
+
+    /// A piece of a chunk of its own: one that was kept, or a new one of `most` bytes.
+    fn allocate_whole(
+        &mut self,
+        bytes: u64,
+        alignment: u64,
+        most: u64,
+    ) -> Result<Piece, PoolError> {
+        let layout = PoolError::Layout { bytes, alignment };
+        let index = match self.best_kept(bytes, alignment, most) {
+            Some(index) => index,
+            None => {
+                let most = most.checked_next_multiple_of(self.granularity_bytes);
+                self.obtain(most.ok_or(layout)?)?
+            }
+        };
+        let Some(chunk) = &mut self.chunks[index] else {
+            unreachable!("it was found, or has just been put there")
+        };
+        if matches!(chunk.role, Role::Kept { .. }) {
+            self.kept_bytes -= chunk.bytes;
+            chunk.role = Role::Whole;
+        }
+        let origin = Origin {
+            chunk: index as u32,
+            block: None,
+        };
+        // It has room: that is how it was found, or how much was asked for.
+        let address = chunk.place(bytes, alignment).ok_or(layout)?;
+        Ok(chunk.piece(address, bytes, origin))
+    }
+
+    /// The smallest kept chunk with room for a piece, if it does not waste more than a quarter.
+    fn best_kept(&self, bytes: u64, alignment: u64, most: u64) -> Option<usize> {
+        let limit = most
+            .saturating_add(most / 4)
+            .saturating_add(self.granularity_bytes);
+        let kept = self.chunks.iter().enumerate().filter_map(|(index, chunk)| {
+            let chunk = chunk.as_ref()?;
+            let kept = matches!(chunk.role, Role::Kept { .. });
+            let fits = kept && chunk.bytes <= limit && chunk.place(bytes, alignment).is_some();
+            fits.then_some((chunk.bytes, index))
+        });
+        kept.min().map(|(_, index)| index)
+    }
+
+    fn free_whole(&mut self, piece: Piece, index: u32) -> Result<(), PoolFreeError> {
+        let chunk = self.chunks.get_mut(index as usize).and_then(Option::as_mut);
+        let Some(chunk) = chunk.filter(|chunk| chunk.is_whole_piece(piece.address)) else {
+            return Err(PoolFreeError::Foreign(piece));
+        };
+        if chunk.bytes > self.kept_bytes_max {
+            let freed = self.give_back(index as usize);
+            return freed.map(drop).map_err(PoolFreeError::Refused);
+        }
+        self.gifts += 1;
+        let since = self.gifts;
+        chunk.role = Role::Kept { since };
+        self.kept_bytes += chunk.bytes;
+        while self.kept_bytes > self.kept_bytes_max {
+            let Some(oldest) = self.oldest_kept() else {
+                break;
+            };
+            self.give_back(oldest).map_err(PoolFreeError::Refused)?;
+        }
+        Ok(())
+    }
+
+    fn oldest_kept(&self) -> Option<usize> {
+        let kept = self.chunks.iter().enumerate().filter_map(|(index, chunk)| {
+            match chunk.as_ref()?.role {
+                Role::Kept { since } => Some((since, index)),
+                Role::Divided { .. } | Role::Whole => None,
+            }
+        });
+        kept.min().map(|(_, index)| index)
+    }
+
+    /// A new chunk in the table: gives its number. If table or quota have no room, idle chunks make some.
+    fn obtain(&mut self, bytes: u64) -> Result<usize, PoolError> {
+        let vacant = |pool: &Self| pool.chunks.iter().position(Option::is_none);
+        let index = match vacant(self) {
+            Some(index) => index,
+            None => {
+                // A chunk that the device does not take back is lost, but its place is free.
+                let _ = self.trim();
+                let capacity = self.chunks.len();
+                vacant(self).ok_or(PoolError::Chunks { capacity })?
+            }
+        };
+        let new = || Chunk::new(self.device, self.space, self.kind, bytes);
+        let chunk = match new() {
+            Err(error) if is_shortage(&error) && self.trim().is_ok_and(|bytes| bytes != 0) => {
+                Chunk::new(self.device, self.space, self.kind, bytes)
+            }
+            chunk => chunk,
+        };
+        self.chunks[index] = Some(chunk.map_err(PoolError::Refused)?);
+        Ok(index)
+    }
+
+    /// Gives a chunk, of which no piece is in use, back to the device. Gives its bytes.
+    fn give_back(&mut self, index: usize) -> Result<u64, FreeError> {
+        let Some(chunk) = self.chunks[index].take() else {
+            return Ok(0);
+        };
+        if matches!(chunk.role, Role::Kept { .. }) {
+            self.kept_bytes -= chunk.bytes;
+        }
+        chunk.free()
+    }
+
+    fn out_of_blocks(&self) -> PoolError {
+        let capacity = self.blocks.capacity();
+        PoolError::Blocks { capacity }
+    }
+}
+
+impl Drop for Pool<'_, '_> {
+    fn drop(&mut self) {
+        self.chunks.fill_with(|| None);
+    }
+}
+
+/// Whether there would be room if the session had less.
+const fn is_shortage(error: &AllocateError) -> bool {
+    matches!(
+        error.status(),
+        Status::QuotaBytes | Status::QuotaAllocations | Status::QuotaObjects | Status::NoMemory
+    )
+}

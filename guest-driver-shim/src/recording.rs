@@ -1,0 +1,267 @@
+//! Recordings: packets that the device validates once, and replays by one packet each time.
+
+use core::fmt;
+use core::mem::ManuallyDrop;
+
+use causeway_protocol::message;
+use causeway_protocol::packet::{Opcode, UNIT_BYTES};
+use zerocopy::IntoBytes;
+
+use crate::command_buffer::LaunchShape;
+use crate::control::operation;
+use crate::device::Device;
+use crate::error::RecordingError;
+use crate::fence::Fence;
+use crate::module::Parameters;
+use crate::producer::Unit;
+use crate::space::AddressSpace;
+use crate::unit;
+use crate::window::Window;
+
+/// Why a packet was not added to a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordError {
+    /// There is no room for it.
+    Full {
+        /// Bytes that the recording would have with it.
+        wanted_bytes: usize,
+        /// Bytes there are.
+        room_bytes: usize,
+    },
+    /// A launch whose parameters are not all set.
+    ParameterMissing {
+        /// Number of the first that is missing.
+        index: usize,
+    },
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full {
+                wanted_bytes,
+                room_bytes,
+            } => write!(
+                f,
+                "a recording of {wanted_bytes} bytes does not fit {room_bytes}: give it more RAM or record it in parts"
+            ),
+            Self::ParameterMissing { index } => {
+                write!(f, "kernel parameter {index} has not been set")
+            }
+        }
+    }
+}
+
+impl core::error::Error for RecordError {}
+
+/// Packets being written into guest RAM, to be recorded.
+///
+/// The methods are those of [`crate::CommandBuffer`], but for waiting (acquire) and replay, which a recording cannot hold.
+#[derive(Debug)]
+pub struct Recorder {
+    memory: Window,
+    address: u64,
+    used_bytes: usize,
+}
+
+impl Recorder {
+    /// An empty recording in guest RAM: `memory`, which lies contiguously from guest-physical `address`. What is
+    /// beyond [`message::RECORDING_BYTES_MAX`] is not used. The RAM is free again after [`Self::record`].
+    #[must_use]
+    pub const fn new(memory: Window, address: u64) -> Self {
+        Self {
+            memory,
+            address,
+            used_bytes: 0,
+        }
+    }
+
+    /// Bytes of the packets so far.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.used_bytes
+    }
+
+    /// Begins anew with no packets.
+    pub const fn clear(&mut self) {
+        self.used_bytes = 0;
+    }
+
+    /// Runs a kernel.
+    ///
+    /// # Errors
+    /// [`RecordError`].
+    pub fn launch<const UNITS: usize>(
+        &mut self,
+        shape: LaunchShape,
+        parameters: &Parameters<'_, UNITS>,
+    ) -> Result<(), RecordError> {
+        let (head, tail_units) = unit::launch(shape, parameters)
+            .map_err(|index| RecordError::ParameterMissing { index })?;
+        let wanted_bytes = self.used_bytes + (1 + tail_units as usize) * UNIT_BYTES;
+        self.check_room(wanted_bytes)?;
+        self.push(head)?;
+        (0..tail_units as usize).try_for_each(|index| self.push(parameters.unit(index)))
+    }
+
+    /// Copies `length` bytes between GPU virtual addresses whose ranges do not overlap.
+    ///
+    /// # Errors
+    /// [`RecordError`].
+    pub fn copy(&mut self, destination: u64, source: u64, length: u64) -> Result<(), RecordError> {
+        self.push(unit::copy(destination, source, length))
+    }
+
+    /// Fills `length` bytes with 32-bit words; address and length are multiples of 4.
+    ///
+    /// # Errors
+    /// [`RecordError`].
+    pub fn fill(&mut self, destination: u64, length: u64, word: u32) -> Result<(), RecordError> {
+        self.fill_pattern(destination, length, word, 4)
+    }
+
+    /// Fills `length` bytes with a pattern of `width` (1, 2 or 4) bytes, of which address and length are multiples.
+    ///
+    /// # Errors
+    /// [`RecordError`].
+    pub fn fill_pattern(
+        &mut self,
+        destination: u64,
+        length: u64,
+        pattern: u32,
+        width: u32,
+    ) -> Result<(), RecordError> {
+        self.push(unit::fill(destination, length, pattern, width))
+    }
+
+    /// Releases a fence once everything before is done. Every replay releases it with the same value.
+    ///
+    /// # Errors
+    /// [`RecordError`].
+    pub fn release(&mut self, fence: &Fence<'_>, value: u64) -> Result<(), RecordError> {
+        self.push(unit::fence(Opcode::FenceRelease, fence.address(), value))
+    }
+
+    /// Stores the device's time in nanoseconds at a GPU virtual address (8-byte aligned) once everything before is done.
+    ///
+    /// # Errors
+    /// [`RecordError`].
+    pub fn timestamp(&mut self, address: u64) -> Result<(), RecordError> {
+        self.push(unit::fence(Opcode::Timestamp, address, 0))
+    }
+
+    /// Does nothing.
+    ///
+    /// # Errors
+    /// [`RecordError`].
+    pub fn nop(&mut self) -> Result<(), RecordError> {
+        self.push(unit::nop())
+    }
+
+    /// Writes one unit as it is: for packets that this type has no method for.
+    ///
+    /// # Errors
+    /// [`RecordError::Full`].
+    pub fn push(&mut self, unit: Unit) -> Result<(), RecordError> {
+        let wanted_bytes = self.used_bytes + UNIT_BYTES;
+        self.check_room(wanted_bytes)?;
+        let written = self.memory.write(self.used_bytes, unit.as_bytes());
+        written.map_err(|_| self.full(wanted_bytes))?;
+        self.used_bytes = wanted_bytes;
+        Ok(())
+    }
+
+    /// Has the device copy and validate the packets. One exit. The recorder may be cleared and used again.
+    ///
+    /// # Errors
+    /// [`RecordingError`]. If a packet is at fault, its offset in bytes is the refusal's detail.
+    pub fn record<'d>(&self, space: &AddressSpace<'d>) -> Result<Recording<'d>, RecordingError> {
+        let device = space.device();
+        let bytes = self.used_bytes as u64;
+        let request = message::CreateRecording {
+            space: space.handle(),
+            reserved: 0,
+            address: self.address,
+            bytes,
+        };
+        match device.call::<operation::CreateRecording>(&request) {
+            Ok(reply) => Ok(Recording {
+                device,
+                handle: reply.handle,
+                bytes,
+            }),
+            Err(refusal) => Err(RecordingError { bytes, refusal }),
+        }
+    }
+
+    fn check_room(&self, wanted_bytes: usize) -> Result<(), RecordError> {
+        if wanted_bytes <= self.room_bytes() {
+            Ok(())
+        } else {
+            Err(self.full(wanted_bytes))
+        }
+    }
+
+    fn room_bytes(&self) -> usize {
+        let most = message::RECORDING_BYTES_MAX as usize;
+        self.memory.bytes().min(most)
+    }
+
+    fn full(&self, wanted_bytes: usize) -> RecordError {
+        RecordError::Full {
+            wanted_bytes,
+            room_bytes: self.room_bytes(),
+        }
+    }
+}
+
+/// Packets that the device has validated: [`crate::CommandBuffer::replay`] does them again and again. Ended on drop;
+/// replays that were submitted before are finished. It keeps the kernels that it launches, and so their module.
+pub struct Recording<'d> {
+    device: &'d Device<'d>,
+    handle: u32,
+    bytes: u64,
+}
+
+impl Recording<'_> {
+    /// Handle, as replay packets carry it.
+    #[must_use]
+    pub const fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// Bytes of its packets.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Ends the recording. Packets that replay it and have not been taken yet are then at fault.
+    ///
+    /// # Errors
+    /// [`RecordingError`].
+    pub fn destroy(self) -> Result<(), RecordingError> {
+        ManuallyDrop::new(self).release()
+    }
+
+    fn release(&self) -> Result<(), RecordingError> {
+        let request = message::HandleRequest {
+            handle: self.handle,
+            reserved: 0,
+        };
+        self.device
+            .call::<operation::DestroyRecording>(&request)
+            .map(drop)
+            .map_err(|refusal| RecordingError {
+                bytes: self.bytes,
+                refusal,
+            })
+    }
+}
+
+impl Drop for Recording<'_> {
+    fn drop(&mut self) {
+        // The session or the address space may be gone, and the recording with it.
+        let _ = self.release();
+    }
+}
