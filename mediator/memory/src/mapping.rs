@@ -24,6 +24,8 @@ pub struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
     writable: bool,
+    /// Whether the addresses go away with this.
+    owned: bool,
 }
 
 // SAFETY: a mapping is an address range; every access is volatile or atomic, and bounds-checked.
@@ -59,9 +61,24 @@ impl Mapping {
             base,
             bytes: length,
             writable: access == Access::ReadWrite,
+            owned: true,
         };
         mapped.map_err(fail)?;
         Ok(mapping)
+    }
+
+    /// A view of `bytes` bytes that somebody else has mapped at `base`, page-aligned, and unmaps.
+    ///
+    /// # Safety
+    /// Until this is dropped, nobody may unmap the range, or take the rights of `access` from it, and nobody may make
+    /// a Rust reference to what is in it: this mapping's users read and write it at any time. Others may do so too.
+    pub unsafe fn borrow(base: NonNull<u8>, bytes: usize, access: Access) -> Self {
+        Self {
+            base,
+            bytes,
+            writable: access == Access::ReadWrite,
+            owned: false,
+        }
     }
 
     /// Bytes of the mapping.
@@ -191,6 +208,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if !self.owned {
+            return;
+        }
         // SAFETY: the range is ours; pointers from `as_ptr` must not outlive the mapping.
         if let Err(e) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) } {
             log::error!("cannot unmap {} bytes at {:p}: {e}", self.bytes, self.base);

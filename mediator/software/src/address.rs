@@ -1,6 +1,7 @@
 //! Where things are in the 64-bit generic address space of a kernel.
 //!
-//! Mappings that the mediator makes are at the bottom; variables of modules come next; shared memory, local
+//! Mappings that the mediator makes are at the bottom. All else is above the 2^47 bytes that a process has for itself,
+//! so that host memory can be mapped at its own addresses too: variables of modules come first; shared memory, local
 //! memory and parameters, which each block or thread has for itself, appear in windows at the top.
 
 use std::ops::Range;
@@ -8,15 +9,15 @@ use std::ops::Range;
 /// Where the mediator may map allocations. Below it nothing is mapped, so that null pointers fault.
 pub(crate) const MAPPINGS: Range<u64> = 0x1000_0000..0x7000_0000_0000;
 /// Where `.global` variables are mapped.
-pub(crate) const GLOBAL_VARIABLES: Range<u64> = 0x7000_0000_0000..0x7800_0000_0000;
+pub(crate) const GLOBAL_VARIABLES: Range<u64> = 0x8000_0000_0000..0x8800_0000_0000;
 /// Where `.const` variables are mapped.
-pub(crate) const CONST_VARIABLES: Range<u64> = 0x7800_0000_0000..0x7f00_0000_0000;
+pub(crate) const CONST_VARIABLES: Range<u64> = 0x8800_0000_0000..0x8f00_0000_0000;
 /// Shared memory of the block.
-pub(crate) const SHARED: Range<u64> = 0x7f00_0000_0000..0x7f01_0000_0000;
+pub(crate) const SHARED: Range<u64> = 0x8f00_0000_0000..0x8f01_0000_0000;
 /// Local memory of the thread.
-pub(crate) const LOCAL: Range<u64> = 0x7f01_0000_0000..0x7f02_0000_0000;
+pub(crate) const LOCAL: Range<u64> = 0x8f01_0000_0000..0x8f02_0000_0000;
 /// Parameters of the kernel.
-pub(crate) const PARAMETERS: Range<u64> = 0x7f02_0000_0000..0x7f03_0000_0000;
+pub(crate) const PARAMETERS: Range<u64> = 0x8f02_0000_0000..0x8f03_0000_0000;
 
 /// Whether a generic address is in global memory (mapped or not): in none of the windows.
 pub(crate) const fn is_global(address: u64) -> bool {

@@ -1,12 +1,13 @@
 //! The back end: memory to give out, cores to run kernels, address spaces.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use causeway_mediator::backend::{
     AllocateOptions, Attributes, Backend, BackendError, Exported, Memory, Space,
 };
-use causeway_memory::{MemoryError, PAGE_BYTES, SharedMemory};
+use causeway_memory::{Mapping, MemoryError, PAGE_BYTES, SharedMemory};
 use causeway_protocol::message::{MemoryKind, Status};
 use causeway_protocol::registers::features;
 
@@ -81,6 +82,16 @@ impl Software {
     /// What each kernel has done so far, by name.
     pub fn launch_counts(&self) -> Vec<LaunchCount> {
         self.device.counts.all()
+    }
+
+    /// An address space, for programs that drive the engine without a mediator.
+    pub fn space(&self, stop: Arc<AtomicBool>) -> SoftwareSpace {
+        SoftwareSpace::new(Arc::clone(&self.device), stop)
+    }
+
+    /// Memory to map that is somebody else's, and stays mapped as long as `owner` lives. It counts against nothing.
+    pub fn wrap(mapping: Mapping, owner: Box<dyn Any + Send + Sync>) -> Arc<dyn Memory> {
+        MemoryHandle::share(SoftwareMemory::over(mapping, owner))
     }
 
     /// What all address spaces share.

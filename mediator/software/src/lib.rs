@@ -25,4 +25,6 @@ mod transfer;
 mod workers;
 
 pub use backend::{Config, Software};
-pub use queue::LaunchCount;
+pub use module::SoftwareModule;
+pub use queue::{LaunchCount, Multiprocessors, check_launch};
+pub use space::SoftwareSpace;

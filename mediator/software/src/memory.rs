@@ -9,14 +9,24 @@ use causeway_memory::{Backing, LARGE_PAGE_BYTES, Mapping, MemoryError, PageSize,
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 
-/// An allocation, or registered guest RAM. Fresh memory is zero because the kernel gives it that way;
-/// freed memory goes back to the kernel, so nobody ever sees what another left behind.
+/// An allocation, registered guest RAM, or a range that somebody else has mapped. Fresh memory is zero because the kernel
+/// gives it that way; freed memory goes back to the kernel, so nobody ever sees what another left behind.
 #[derive(Debug)]
 pub(crate) struct SoftwareMemory {
-    shared: Arc<SharedMemory>,
-    offset: u64,
+    shared: Option<(Arc<SharedMemory>, u64)>,
     mapping: Mapping,
     _charge: Option<Charge>,
+    /// Dropped after the mapping.
+    _owner: Option<Owner>,
+}
+
+/// Whatever keeps a borrowed mapping valid.
+struct Owner(#[allow(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>);
+
+impl std::fmt::Debug for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Owner")
+    }
 }
 
 impl SoftwareMemory {
@@ -33,12 +43,26 @@ impl SoftwareMemory {
         if large && shared.pages() == PageSize::Large {
             mapping.populate()?;
         }
-        Ok(Self {
-            shared,
-            offset: 0,
+        Ok(Self::of(shared, 0, mapping))
+    }
+
+    fn of(shared: Arc<SharedMemory>, offset: u64, mapping: Mapping) -> Self {
+        Self {
+            shared: Some((shared, offset)),
             mapping,
             _charge: None,
-        })
+            _owner: None,
+        }
+    }
+
+    /// Memory that is mapped already, and stays so as long as `owner` lives.
+    pub(crate) fn over(mapping: Mapping, owner: Box<dyn Any + Send + Sync>) -> Self {
+        Self {
+            shared: None,
+            mapping,
+            _charge: None,
+            _owner: Some(Owner(owner)),
+        }
     }
 
     /// Memory that exists already.
@@ -48,12 +72,7 @@ impl SoftwareMemory {
         bytes: u64,
     ) -> Result<Self, MemoryError> {
         let mapping = shared.map(offset, bytes, Access::ReadWrite)?;
-        Ok(Self {
-            shared,
-            offset,
-            mapping,
-            _charge: None,
-        })
+        Ok(Self::of(shared, offset, mapping))
     }
 
     /// The same, accounted for as long as it lives.
@@ -92,25 +111,39 @@ impl Memory for MemoryHandle {
     }
 
     fn backing(&self) -> Option<Backing> {
+        let (memory, offset) = self.0.shared.as_ref()?;
         Some(Backing::Host {
-            memory: Arc::clone(&self.0.shared),
-            offset: self.0.offset,
+            memory: Arc::clone(memory),
+            offset: *offset,
         })
     }
 
     /// All kinds are the host's memory here.
     fn export(&self) -> Result<Exported, BackendError> {
-        let file = self.0.shared.file().try_clone_to_owned();
+        let failed = |status, context: &str| BackendError {
+            status,
+            context: context.to_owned(),
+            source: None,
+        };
+        let (shared, offset) = self.0.shared.as_ref().ok_or_else(|| {
+            failed(
+                Status::Unsupported,
+                "export memory that somebody else has mapped",
+            )
+        })?;
+        let file = shared.file().try_clone_to_owned();
         Ok(Exported {
             kind: MemoryKind::Host,
             bytes: self.bytes(),
             file: file.map_err(|e| BackendError {
-                status: Status::NoMemory,
-                context: String::from("duplicate the descriptor of an allocation"),
                 source: Some(Box::new(e)),
+                ..failed(
+                    Status::NoMemory,
+                    "duplicate the descriptor of an allocation",
+                )
             })?,
-            offset: self.0.offset,
-            pages: self.0.shared.pages(),
+            offset: *offset,
+            pages: shared.pages(),
         })
     }
 
@@ -181,7 +214,8 @@ mod tests {
     #[test]
     fn fresh_memory_is_zero_and_shared() {
         let memory = SoftwareMemory::allocate(65536).unwrap();
-        let other = memory.shared.map(0, 65536, Access::ReadWrite);
+        let (shared, _) = memory.shared.as_ref().unwrap();
+        let other = shared.map(0, 65536, Access::ReadWrite);
         other.unwrap().write(4096, b"seen").unwrap();
         let mut bytes = [1; 8];
         memory.mapping().read(4096, &mut bytes).unwrap();

@@ -16,9 +16,25 @@ use crate::space::{SpaceState, VariableRange};
 use crate::table::Entry;
 
 /// A module, lowered.
-pub(crate) struct SoftwareModule {
+pub struct SoftwareModule {
     functions: HashMap<String, Arc<SoftwareFunction>>,
+    /// Address and size of each variable in global or constant memory.
+    placed: HashMap<String, (u64, u64)>,
+    /// Bytes of variables in global and in constant memory.
+    segments: (u64, u64),
     variables: Arc<VariableMappings>,
+}
+
+impl SoftwareModule {
+    /// GPU virtual address and size in bytes of a `.global` or `.const` variable.
+    pub fn variable(&self, name: &str) -> Option<(u64, u64)> {
+        self.placed.get(name).copied()
+    }
+
+    /// Bytes of all variables in global memory, and in constant memory.
+    pub fn variables_bytes(&self) -> (u64, u64) {
+        self.segments
+    }
 }
 
 /// A kernel of a module.
@@ -84,6 +100,11 @@ pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModu
     });
     Ok(SoftwareModule {
         functions: functions.collect(),
+        placed: variables.placed(),
+        segments: (
+            u64::from(variables.global.bytes),
+            u64::from(variables.constant.bytes),
+        ),
         variables: mappings,
     })
 }

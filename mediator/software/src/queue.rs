@@ -97,16 +97,42 @@ impl Recording for SoftwareRecording {
     }
 }
 
+/// Where the kernels of a queue find themselves. The engine has no multiprocessors: this is what they read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Multiprocessors {
+    /// First of those that blocks are dealt to, one by one: `%smid`.
+    pub first: u32,
+    /// How many blocks are dealt to; at least 1.
+    pub count: u32,
+    /// How many the device has: `%nsmid`.
+    pub of: u32,
+}
+
+impl Default for Multiprocessors {
+    fn default() -> Self {
+        Self {
+            first: 0,
+            count: 1,
+            of: 1,
+        }
+    }
+}
+
 /// A queue of an address space.
 pub(crate) struct SoftwareQueue {
     state: Arc<SpaceState>,
+    multiprocessors: Multiprocessors,
     dead: Option<Fault>,
 }
 
 impl SoftwareQueue {
     /// A queue whose work sees the mappings of `state`.
-    pub(crate) fn new(state: Arc<SpaceState>) -> Self {
-        Self { state, dead: None }
+    pub(crate) fn new(state: Arc<SpaceState>, multiprocessors: Multiprocessors) -> Self {
+        Self {
+            state,
+            multiprocessors,
+            dead: None,
+        }
     }
 
     fn execute(&self, work: &Work<'_>) -> Result<(), Fault> {
@@ -163,13 +189,7 @@ impl SoftwareQueue {
         shape: LaunchShape,
         parameters: &[u8],
     ) -> Result<(), Fault> {
-        let Some(function) = function.as_any().downcast_ref::<SoftwareFunction>() else {
-            return Err(Fault {
-                status: Status::BadLaunch,
-                text: String::from("the kernel belongs to another back end"),
-            });
-        };
-        let program = function.program();
+        let program = program_of(function)?;
         check(program, &shape, parameters)?;
         let launch = Arc::new(Launch::new(
             Arc::clone(program),
@@ -177,6 +197,7 @@ impl SoftwareQueue {
             shape,
             parameters,
             Arc::clone(&self.state.stop),
+            self.multiprocessors,
         ));
         let outcome = self.state.device.workers.run(&launch)?;
         self.state.device.counts.add(&program.name, &outcome);
@@ -201,6 +222,28 @@ impl Queue for SoftwareQueue {
     fn finish(&mut self) -> Result<(), Fault> {
         self.dead.clone().map_or(Ok(()), Err)
     }
+}
+
+fn program_of(function: &Arc<dyn Function>) -> Result<&Arc<Program>, Fault> {
+    match function.as_any().downcast_ref::<SoftwareFunction>() {
+        Some(function) => Ok(function.program()),
+        None => Err(Fault {
+            status: Status::BadLaunch,
+            text: String::from("the kernel belongs to another back end"),
+        }),
+    }
+}
+
+/// What [`Queue::submit`] would say to a launch before it executes it.
+///
+/// # Errors
+/// `BadParameters` and `BadLaunch`.
+pub fn check_launch(
+    function: &Arc<dyn Function>,
+    shape: LaunchShape,
+    parameters: &[u8],
+) -> Result<(), Fault> {
+    check(program_of(function)?, &shape, parameters)
 }
 
 /// Refuses a launch that the device, or the kernel, cannot have.

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use causeway_mediator::backend::{
-    BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Space,
+    BackendError, Fault, Memory, Module, ModuleError, Queue, Recorded, Recording, Space,
 };
 use causeway_mediator::va::VaAllocator;
 use causeway_protocol::Access;
@@ -14,8 +14,8 @@ use causeway_protocol::message::Status;
 use crate::address;
 use crate::backend::Device;
 use crate::memory::MemoryHandle;
-use crate::module;
-use crate::queue::{SoftwareQueue, SoftwareRecording};
+use crate::module::{self, SoftwareModule};
+use crate::queue::{Multiprocessors, SoftwareQueue, SoftwareRecording};
 use crate::table::{Account, Entry, Table};
 use crate::transfer;
 
@@ -99,7 +99,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// An address space of a session.
-pub(crate) struct SoftwareSpace {
+pub struct SoftwareSpace {
     state: Arc<SpaceState>,
     /// Bytes of each mapping, by its first address, and what is free beside them.
     addresses: Mutex<(BTreeMap<u64, u64>, VaAllocator)>,
@@ -120,6 +120,35 @@ impl SoftwareSpace {
             addresses: Mutex::new((BTreeMap::new(), VaAllocator::new(address::MAPPINGS))),
         }
     }
+
+    /// Loads a module, as [`Space::load_module`] does, and gives it as what it is.
+    ///
+    /// # Errors
+    /// [`ModuleError`].
+    pub fn load(&self, image: &[u8]) -> Result<Arc<SoftwareModule>, ModuleError> {
+        Ok(Arc::new(module::load(&self.state, image)?))
+    }
+
+    /// Stores the 32-bit word at `va`, with release ordering.
+    ///
+    /// # Errors
+    /// A fault, if it cannot be written.
+    pub fn store_u32(&self, va: u64, value: u32) -> Result<(), Fault> {
+        self.state
+            .with_table(|table| transfer::store_release_u32(table, va, value))
+    }
+
+    /// Loads the 32-bit word at `va`. `None` if it cannot be read.
+    pub fn load_u32(&self, va: u64) -> Option<u32> {
+        self.state
+            .with_table(|table| transfer::load_acquire_u32(table, va))
+    }
+
+    /// An execution queue whose kernels find themselves on these multiprocessors (`%smid`).
+    pub fn queue_on(&self, multiprocessors: Multiprocessors) -> Box<dyn Queue> {
+        let state = Arc::clone(&self.state);
+        Box::new(SoftwareQueue::new(state, multiprocessors))
+    }
 }
 
 fn failed(context: String) -> BackendError {
@@ -131,8 +160,12 @@ fn failed(context: String) -> BackendError {
 }
 
 impl SoftwareSpace {
-    /// Maps at an address that is free.
-    fn map_at(
+    /// Maps at an address that is free, for those who choose all addresses themselves: it may be any below 2^47, and
+    /// only [`Self::unmap_at`] ends such a mapping. An address space is used in this way or through [`Space::map`].
+    ///
+    /// # Errors
+    /// `BackEnd`, if something is mapped there, or the memory has no such range.
+    pub fn map_at(
         &self,
         va: u64,
         memory: &Arc<dyn Memory>,
@@ -149,6 +182,18 @@ impl SoftwareSpace {
             Ok(())
         } else {
             Err(failed(what()))
+        }
+    }
+
+    /// Ends a mapping that [`Self::map_at`] has made.
+    ///
+    /// # Errors
+    /// `BackEnd`, if there is none that begins at `va`.
+    pub fn unmap_at(&self, va: u64) -> Result<(), BackendError> {
+        if self.state.change(|table| table.without(va)) {
+            Ok(())
+        } else {
+            Err(failed(format!("unmap {va:#x}")))
         }
     }
 }
@@ -198,11 +243,11 @@ impl Space for SoftwareSpace {
     }
 
     fn load_module(&self, image: &[u8]) -> Result<Arc<dyn Module>, ModuleError> {
-        Ok(Arc::new(module::load(&self.state, image)?))
+        Ok(self.load(image)?)
     }
 
     fn create_queue(&self) -> Result<Box<dyn Queue>, BackendError> {
-        Ok(Box::new(SoftwareQueue::new(Arc::clone(&self.state))))
+        Ok(self.queue_on(Multiprocessors::default()))
     }
 
     fn record(&self, work: &[Recorded]) -> Result<Arc<dyn Recording>, BackendError> {

@@ -4,7 +4,7 @@
     reason = "reaches mapped memory through raw pointers, in blocks that the compiler cannot look into"
 )]
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use causeway_mediator::backend::Fault;
 use causeway_protocol::Access;
@@ -87,6 +87,27 @@ pub(crate) fn load_acquire(table: &Table, address: u64) -> Option<u64> {
     }
     // SAFETY: as in `store_release`; the mapping is readable.
     Some(unsafe { AtomicU64::from_ptr(from as *mut u64) }.load(Ordering::Acquire))
+}
+
+/// Stores a 32-bit word with release ordering.
+pub(crate) fn store_release_u32(table: &Table, address: u64, value: u32) -> Result<(), Fault> {
+    let (to, writable) = reach(table, address, 0, Access::ReadWrite, "write", 4)?;
+    if writable < 4 || !address.is_multiple_of(4) {
+        return Err(outside("write", Access::ReadWrite, address, 4));
+    }
+    // SAFETY: as in `store_release`.
+    unsafe { AtomicU32::from_ptr(to.cast()) }.store(value, Ordering::Release);
+    Ok(())
+}
+
+/// Loads a 32-bit word with acquire ordering.
+pub(crate) fn load_acquire_u32(table: &Table, address: u64) -> Option<u32> {
+    let (from, readable) = table.host(address, Access::Read)?;
+    if readable < 4 || !address.is_multiple_of(4) {
+        return None;
+    }
+    // SAFETY: as in `load_acquire`.
+    Some(unsafe { AtomicU32::from_ptr(from as *mut u32) }.load(Ordering::Acquire))
 }
 
 /// Host address of `start + done`, and the bytes that can be accessed from there on.

@@ -82,11 +82,11 @@ fn rights_alignment_and_ends_are_checked() {
             ["load", "local memory"],
         ),
         (
-            "mov.u64 %d1, 0x7f0200000000; ld.u32 %r1, [%d1+64];",
+            "mov.u64 %d1, 0x8f0200000000; ld.u32 %r1, [%d1+64];",
             ["load", "parameters"],
         ),
         (
-            "mov.u64 %d1, 0x7f0200000000; st.u32 [%d1], 1;",
+            "mov.u64 %d1, 0x8f0200000000; st.u32 [%d1], 1;",
             ["store", "cannot be written"],
         ),
         (

@@ -181,8 +181,8 @@ fn vectors_at_the_end_of_memory_stay_within() {
         (local, "local", "-32", false),
         ("mov.u64 %d9, -32;", "global", "0", false),
         ("mov.u64 %d9, -32;", "shared", "0", false),
-        ("mov.u64 %d9, 0x7f0000000000;", "global", "-32", false),
-        ("mov.u64 %d9, 0x7f0300000000;", "global", "0", false),
+        ("mov.u64 %d9, 0x8f0000000000;", "global", "-32", false),
+        ("mov.u64 %d9, 0x8f0300000000;", "global", "0", false),
     ] {
         for access in [
             format!("ld.{space}.v4.b64 {value}, [%d9+{offset}];"),

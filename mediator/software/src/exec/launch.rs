@@ -12,6 +12,7 @@ use super::block::{BlockFault, BlockRunner, need};
 use super::context::{Area, Trouble};
 use crate::clock;
 use crate::program::{FrameBytes, Program, WARP};
+use crate::queue::Multiprocessors;
 use crate::table::Table;
 
 /// A kernel with its grid, its parameters, and the mappings that it sees.
@@ -22,6 +23,8 @@ pub(crate) struct Launch {
     pub(super) table: Arc<Table>,
     /// Dimensions.
     pub(super) shape: LaunchShape,
+    /// Where the blocks find themselves.
+    pub(super) multiprocessors: Multiprocessors,
     /// Thread indices in x, y, z for each warp.
     pub(super) threads: Vec<[[u32; WARP]; 3]>,
     parameters: Vec<u64>,
@@ -57,6 +60,7 @@ impl Launch {
         shape: LaunchShape,
         parameters: &[u8],
         stop: Arc<AtomicBool>,
+        multiprocessors: Multiprocessors,
     ) -> Self {
         let mut words = vec![0; parameters.len().div_ceil(8).max(1)];
         for (word, bytes) in words.iter_mut().zip(parameters.chunks(8)) {
@@ -67,6 +71,7 @@ impl Launch {
         Self {
             program,
             table,
+            multiprocessors,
             threads: thread_indices(shape.block),
             parameters: words,
             stop,
@@ -102,6 +107,16 @@ impl Launch {
     /// Static and dynamic shared memory of a block.
     pub(super) fn shared_bytes(&self) -> u32 {
         shared_bytes(&self.program, &self.shape)
+    }
+
+    /// The multiprocessor that a block is dealt to.
+    pub(super) fn multiprocessor(&self, block: [u32; 3]) -> u32 {
+        let [x, y, _] = self.shape.grid.map(u64::from);
+        let [bx, by, bz] = block.map(u64::from);
+        let place = (bz * y + by) * x + bx;
+        let Multiprocessors { first, count, .. } = self.multiprocessors;
+        // The remainder is less than a 32-bit count.
+        first + (place % u64::from(count.max(1))) as u32
     }
 
     /// Registers and local memory for the deepest chain of calls.

@@ -37,6 +37,8 @@ pub(crate) enum Special {
     ClockLow,
     ClockHigh,
     LocalBase,
+    Multiprocessor,
+    Multiprocessors,
 }
 
 /// Reads the special register `imm` into the word `dst`.
@@ -74,6 +76,8 @@ fn values(context: &Context<'_>, register: u64) -> [u32; WARP] {
         r if is(r, S::TotalShared) => all(context.shared.bytes),
         r if is(r, S::ClockLow) => all(ticks() as u32),
         r if is(r, S::ClockHigh) => all((ticks() >> 32) as u32),
+        r if is(r, S::Multiprocessor) => all(launch.multiprocessor(context.block)),
+        r if is(r, S::Multiprocessors) => all(launch.multiprocessors.of),
         r if is(r, S::LocalBase) => all(context.frame.local),
         _ => all(0),
     }

@@ -22,7 +22,6 @@ pub(super) fn read(
         "%globaltimer" => (special::timer as _, Special::Zero, Class::Double),
         "%gridid" => return constant(cx, 1, wanted).map(Some),
         "WARP_SZ" => return constant(cx, 32, wanted).map(Some),
-        "%nsmid" => return constant(cx, 1, wanted).map(Some),
         _ => match word(name) {
             Some(register) => (special::word as _, register, Class::Word),
             None => return Ok(None),
@@ -69,9 +68,12 @@ fn word(name: &str) -> Option<Special> {
         "%laneid" => S::Lane,
         "%warpid" => S::Warp,
         "%nwarpid" => S::Warps,
-        // A block is a cluster of its own, on the one multiprocessor there is.
-        "%smid" | "%cluster_ctaid.x" | "%cluster_ctaid.y" | "%cluster_ctaid.z"
-        | "%cluster_ctarank" => S::Zero,
+        "%smid" => S::Multiprocessor,
+        "%nsmid" => S::Multiprocessors,
+        // A block is a cluster of its own.
+        "%cluster_ctaid.x" | "%cluster_ctaid.y" | "%cluster_ctaid.z" | "%cluster_ctarank" => {
+            S::Zero
+        }
         "%cluster_nctaid.x" | "%cluster_nctaid.y" | "%cluster_nctaid.z" | "%cluster_nctarank" => {
             S::One
         }

@@ -98,6 +98,25 @@ impl<'a> Variables<'a> {
         self.names.get(name).copied()
     }
 
+    /// Address and size of each variable in global or constant memory, by name.
+    pub(crate) fn placed(&self) -> HashMap<String, (u64, u64)> {
+        let lists = [
+            (self.global, &self.globals),
+            (self.constant, &self.constants),
+        ];
+        let all = lists.into_iter().flat_map(|(segment, list)| {
+            list.iter().map(move |(variable, offset)| {
+                // Placed variables have a size that fits.
+                let bytes = variable_bytes(variable).unwrap_or(0);
+                (
+                    variable.name.clone(),
+                    (segment.start + u64::from(*offset), bytes),
+                )
+            })
+        });
+        all.collect()
+    }
+
     /// Calls `write(address, bytes)` for every initial value.
     pub(crate) fn initialize(&self, mut write: impl FnMut(u64, &[u8])) -> Result<(), Refusal> {
         for (segment, list) in [
