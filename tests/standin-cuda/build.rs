@@ -1,0 +1,6 @@
+//! Names the library as NVIDIA's is named, so that a process that has loaded it finds it under that name again.
+
+fn main() {
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
+    println!("cargo::rerun-if-changed=build.rs");
+}

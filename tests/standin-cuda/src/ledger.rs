@@ -1,0 +1,127 @@
+//! Who has how much memory of the devices: a file per process, and the sum of those whose processes live.
+//!
+//! A process keeps its file locked. A file that can be locked is left from a process that has ended.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use crate::driver::lock;
+
+/// The accounts of all processes that share a folder.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    folder: PathBuf,
+    own: Mutex<Own>,
+}
+
+#[derive(Debug)]
+struct Own {
+    file: File,
+    used: Vec<u64>,
+}
+
+impl Ledger {
+    /// Opens an account for this process, with nothing in it.
+    pub(crate) fn open(folder: &Path, devices: usize) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        let _all = lock_all(folder)?;
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .read(true)
+            .open(folder.join(format!("process-{}", std::process::id())))?;
+        try_lock(&file)?;
+        let used = vec![0; devices];
+        write(&file, &used)?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            own: Mutex::new(Own { file, used }),
+        })
+    }
+
+    /// Bytes of a device that all processes have.
+    pub(crate) fn used(&self, device: usize) -> io::Result<u64> {
+        let own = lock(&self.own);
+        Ok(own.used[device] + others(&self.folder, device)?)
+    }
+
+    /// Takes bytes of a device that has `total`; false if they are not there.
+    pub(crate) fn take(&self, device: usize, bytes: u64, total: u64) -> io::Result<bool> {
+        let mut own = lock(&self.own);
+        let _all = lock_all(&self.folder)?;
+        let used = own.used[device] + others(&self.folder, device)?;
+        if used.checked_add(bytes).is_none_or(|sum| sum > total) {
+            return Ok(false);
+        }
+        own.used[device] += bytes;
+        write(&own.file, &own.used)?;
+        Ok(true)
+    }
+
+    /// Gives bytes back.
+    pub(crate) fn give(&self, device: usize, bytes: u64) {
+        let mut own = lock(&self.own);
+        own.used[device] = own.used[device].saturating_sub(bytes);
+        if let Err(e) = write(&own.file, &own.used) {
+            eprintln!("stand-in driver: cannot account for memory given back: {e}");
+        }
+    }
+}
+
+/// Keeps others from opening or changing accounts until dropped.
+fn lock_all(folder: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(folder.join("lock"))?;
+    // SAFETY: locks a descriptor that is open.
+    match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) } {
+        0 => Ok(file),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn try_lock(file: &File) -> io::Result<()> {
+    // SAFETY: locks a descriptor that is open.
+    match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// What other living processes have; files of those that have ended are removed.
+fn others(folder: &Path, device: usize) -> io::Result<u64> {
+    let own = format!("process-{}", std::process::id());
+    let mut sum = 0_u64;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if !name.starts_with("process-") || name == own {
+            continue;
+        }
+        let Ok(file) = File::open(entry.path()) else {
+            continue;
+        };
+        if try_lock(&file).is_ok() {
+            let _ = fs::remove_file(entry.path());
+            continue;
+        }
+        let mut bytes = [0; 8];
+        if file.read_exact_at(&mut bytes, 8 * device as u64).is_ok() {
+            sum = sum.saturating_add(u64::from_le_bytes(bytes));
+        }
+    }
+    Ok(sum)
+}
+
+fn write(file: &File, used: &[u64]) -> io::Result<()> {
+    let bytes: Vec<u8> = used.iter().flat_map(|used| used.to_le_bytes()).collect();
+    file.write_all_at(&bytes, 0)
+}

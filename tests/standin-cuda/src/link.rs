@@ -1,0 +1,116 @@
+//! The linker (CUDA driver API, "Module Management": `cuLink…`): PTX in, a cubin of the stand-in out.
+
+use std::sync::{Arc, Mutex};
+
+use crate::boundary::{In, Out, Text};
+use crate::driver::{Driver, call_in_context, lock};
+use crate::error::{Answer, Code};
+use crate::image::{cubin, inspect};
+use crate::module::{Logs, explain, load_text, text_of};
+
+/// What has been given to a linker so far.
+pub(crate) struct Linker {
+    device: usize,
+    text: Option<String>,
+    logs: Logs,
+    /// The result stays where it is until the linker is destroyed.
+    image: Option<Box<[u8]>>,
+}
+
+fn find(driver: &Driver, linker: usize) -> Answer<Arc<Mutex<Linker>>> {
+    driver
+        .state()
+        .linkers
+        .get(linker)
+        .ok_or(Code::INVALID_HANDLE)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuLinkCreate_v2(
+    count: u32,
+    options: In<u32>,
+    values: Out<usize>,
+    linker: Out<usize>,
+) -> u32 {
+    call_in_context(|driver, context| {
+        if linker.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        let made = Linker {
+            device: context.device,
+            text: None,
+            logs: Logs::of(count, options, values)?,
+            image: None,
+        };
+        linker.set(driver.state().linkers.insert(Arc::new(Mutex::new(made))))
+    })
+}
+
+/// One input of PTX, or of a cubin or fat binary with PTX in it.
+#[unsafe(no_mangle)]
+extern "C" fn cuLinkAddData_v2(
+    linker: usize,
+    kind: u32,
+    data: In<u8>,
+    bytes: usize,
+    _name: Text,
+    _count: u32,
+    _options: In<u32>,
+    _values: Out<usize>,
+) -> u32 {
+    call_in_context(|driver, _| {
+        let linker = find(driver, linker)?;
+        let mut linker = lock(&linker);
+        if bytes == 0 || kind > 4 {
+            return Err(Code::INVALID_VALUE);
+        }
+        if linker.text.is_some() {
+            // One module at a time is what the engine can take.
+            return Err(Code::NOT_SUPPORTED);
+        }
+        let mut given = data.list(bytes)?;
+        let text = match inspect(&&given[..], driver.capability().cast_unsigned()) {
+            Some(image) => text_of(driver, image)?,
+            None if kind == 1 => {
+                let end = given.iter().position(|byte| *byte == 0);
+                given.truncate(end.unwrap_or(bytes));
+                String::from_utf8(given).map_err(|_| Code::INVALID_IMAGE)?
+            }
+            None => return Err(Code::INVALID_IMAGE),
+        };
+        // The driver compiles what it is given here, and says what is wrong with it.
+        if let Err(error) = load_text(driver, linker.device, &text)? {
+            linker.logs.write(&explain(&error))?;
+            return Err(Code::INVALID_PTX);
+        }
+        linker.text = Some(text);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuLinkComplete(linker: usize, image: Out<usize>, bytes: Out<usize>) -> u32 {
+    call_in_context(|driver, _| {
+        let linker = find(driver, linker)?;
+        let mut linker = lock(&linker);
+        let text = linker.text.as_deref().ok_or(Code::INVALID_VALUE)?;
+        let loaded = load_text(driver, linker.device, text)?;
+        let loaded = loaded.map_err(|_| Code::INVALID_PTX)?;
+        let (global, constant) = loaded.variables_bytes();
+        let capability = driver.capability().cast_unsigned();
+        let made = cubin(text, capability, global, constant);
+        linker.logs.write("")?;
+        let made = linker.image.insert(made.into());
+        image.set(made.as_ptr() as usize)?;
+        bytes.set_if_wanted(made.len());
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuLinkDestroy(linker: usize) -> u32 {
+    call_in_context(|driver, _| {
+        let removed = driver.state().linkers.remove(linker);
+        removed.map(drop).ok_or(Code::INVALID_HANDLE)
+    })
+}

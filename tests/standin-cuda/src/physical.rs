@@ -1,0 +1,247 @@
+//! Physical memory: what `cuMemCreate` and `cuMemAlloc` get. A memory file, so that other processes can have it too.
+//!
+//! Memory comes with garbage in it, and what was freed comes back as it was: clients must scrub.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use causeway_memory::Mapping;
+use causeway_protocol::Access;
+
+use crate::driver::{Charge, lock};
+
+/// Bytes of freed memory that are kept to be handed out again.
+const KEPT_BYTES_MAX: u64 = 64 << 20;
+/// How the files are named, which is how importers know them.
+const NAME: &str = "causeway-standin-memory";
+
+/// Where memory was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A device.
+    Device(usize),
+    /// The host, at a NUMA node.
+    HostNuma(i32),
+}
+
+/// What was asked for, and is told again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Properties {
+    pub(crate) place: Place,
+    /// Bit set of handle types; 1 is the POSIX file descriptor.
+    pub(crate) handle_types: u32,
+    /// `allocFlags`, as the caller gave them.
+    pub(crate) flags: u64,
+}
+
+/// Physical memory, mapped in this process where only the engine looks.
+#[derive(Debug)]
+pub(crate) struct Physical {
+    memory: Option<Memory>,
+    pub(crate) bytes: u64,
+    pub(crate) properties: Properties,
+    /// Handles to it that have not been released; it may live on in mappings and in work.
+    pub(crate) references: AtomicUsize,
+    shared: AtomicBool,
+    _charge: Option<Charge>,
+}
+
+/// A file and the view of it.
+#[derive(Debug)]
+struct Memory {
+    file: File,
+    base: NonNull<u8>,
+    bytes: u64,
+}
+
+// SAFETY: an address range; accesses through it are volatile or atomic, by whoever has a `Mapping` of it.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+static KEPT: Mutex<Vec<Memory>> = Mutex::new(Vec::new());
+
+impl Physical {
+    /// Memory with garbage in it.
+    pub(crate) fn create(
+        bytes: u64,
+        properties: Properties,
+        charge: Option<Charge>,
+    ) -> io::Result<Self> {
+        let memory = match kept(bytes) {
+            Some(memory) => memory,
+            None => Memory::fresh(bytes, properties)?,
+        };
+        Ok(Self::of(memory, properties, charge))
+    }
+
+    /// Memory that another process, or this one, has exported; `None` if the file is none of ours.
+    pub(crate) fn import(descriptor: i32) -> Option<Self> {
+        // SAFETY: duplicates whatever descriptor this is, or fails.
+        let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) };
+        if copy < 0 {
+            return None;
+        }
+        // SAFETY: fresh from the kernel, owned by nobody else.
+        let file = File::from(unsafe { OwnedFd::from_raw_fd(copy) });
+        let properties = properties_of(&file)?;
+        let bytes = file.metadata().ok()?.len();
+        let memory = Memory::map(file, bytes).ok()?;
+        let physical = Self::of(memory, properties, None);
+        physical.shared.store(true, Ordering::Relaxed);
+        Some(physical)
+    }
+
+    fn of(memory: Memory, properties: Properties, charge: Option<Charge>) -> Self {
+        Self {
+            bytes: memory.bytes,
+            memory: Some(memory),
+            properties,
+            references: AtomicUsize::new(1),
+            shared: AtomicBool::new(false),
+            _charge: charge,
+        }
+    }
+
+    /// A descriptor for others. From now on the content may be theirs, so it is never handed out again.
+    pub(crate) fn export(&self) -> io::Result<OwnedFd> {
+        self.shared.store(true, Ordering::Relaxed);
+        Ok(OwnedFd::from(self.memory().file.try_clone()?))
+    }
+
+    /// A view for the engine of the first `bytes` bytes, to be dropped before this memory.
+    pub(crate) fn view(&self, bytes: u64) -> Mapping {
+        debug_assert!(bytes <= self.bytes);
+        let base = self.memory().base;
+        // SAFETY: the file stays mapped as long as `self` lives, which the caller keeps; nothing makes references to it.
+        unsafe { Mapping::borrow(base, bytes as usize, Access::ReadWrite) }
+    }
+
+    /// Makes the first `bytes` bytes accessible to the host at an address of a reservation.
+    pub(crate) fn place(&self, address: u64, bytes: u64, access: Access) -> io::Result<()> {
+        let rights = match access {
+            Access::None => libc::PROT_NONE,
+            Access::Read => libc::PROT_READ,
+            Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        let file = self.memory().file.as_raw_fd();
+        // SAFETY: replaces a part of a reservation, which nobody reaches otherwise.
+        let at = unsafe { libc::mmap(address as *mut _, bytes as usize, rights, flags, file, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    fn memory(&self) -> &Memory {
+        self.memory.as_ref().expect("memory is taken out by drop")
+    }
+}
+
+impl Drop for Physical {
+    fn drop(&mut self) {
+        let Some(memory) = self.memory.take() else {
+            return;
+        };
+        let mut kept = lock(&KEPT);
+        let sum = kept.iter().map(|memory| memory.bytes).sum::<u64>();
+        if !self.shared.load(Ordering::Relaxed) && sum + memory.bytes <= KEPT_BYTES_MAX {
+            kept.push(memory);
+        }
+    }
+}
+
+/// Freed memory of the same size, with what its last owner left.
+fn kept(bytes: u64) -> Option<Memory> {
+    let mut kept = lock(&KEPT);
+    let index = kept.iter().position(|memory| memory.bytes == bytes)?;
+    Some(kept.swap_remove(index))
+}
+
+impl Memory {
+    fn fresh(bytes: u64, properties: Properties) -> io::Result<Self> {
+        let place = match properties.place {
+            Place::Device(device) => format!("d{device}"),
+            Place::HostNuma(node) => format!("n{node}"),
+        };
+        let (types, flags) = (properties.handle_types, properties.flags);
+        let name = format!("{NAME}:{place}:{types}:{flags}\0");
+        // SAFETY: the name ends in NUL.
+        let descriptor = unsafe { libc::memfd_create(name.as_ptr().cast(), libc::MFD_CLOEXEC) };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: fresh from the kernel, owned by nobody else.
+        let file = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        file.set_len(bytes)?;
+        let memory = Self::map(file, bytes)?;
+        memory.spoil();
+        Ok(memory)
+    }
+
+    fn map(file: File, bytes: u64) -> io::Result<Self> {
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+        let (none, length) = (std::ptr::null_mut(), bytes as usize);
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let base = unsafe { libc::mmap(none, length, rights, flags, file.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { file, base, bytes })
+    }
+
+    /// Fills fresh memory with what no client can take for its own, another pattern each time.
+    fn spoil(&self) {
+        static SEED: AtomicU64 = AtomicU64::new(0x9e37_79b9_7f4a_7c15);
+        let mut word = SEED.fetch_add(0x1234_5678_9abc_def1, Ordering::Relaxed) | 1;
+        for index in 0..self.bytes / 8 {
+            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            // SAFETY: within the mapping, which is fresh and nobody else's; 8-byte aligned.
+            unsafe {
+                self.base
+                    .cast::<u64>()
+                    .add(index as usize)
+                    .write_volatile(word | 0x80)
+            };
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: mapped by us; views of it have ended with the last `Physical`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes as usize) };
+    }
+}
+
+/// What the name of a file tells.
+fn properties_of(file: &File) -> Option<Properties> {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    let name = link.to_str()?.strip_prefix("/memfd:")?;
+    let mut parts = name.trim_end_matches(" (deleted)").split(':');
+    if parts.next()? != NAME {
+        return None;
+    }
+    let place = parts.next()?;
+    let place = match place.split_at_checked(1)? {
+        ("d", device) => Place::Device(device.parse().ok()?),
+        (_, node) => Place::HostNuma(node.parse().ok()?),
+    };
+    Some(Properties {
+        place,
+        handle_types: parts.next()?.parse().ok()?,
+        flags: parts.next()?.parse().ok()?,
+    })
+}
+
+/// Keeps physical memory as long as the engine may use a view of it.
+pub(crate) struct Holder(
+    #[allow(dead_code, reason = "held for its drop")] pub(crate) Arc<Physical>,
+);

@@ -1,0 +1,104 @@
+//! What kind of driver and device this shall be: environment variables, as the crate's description lists them.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use crate::attributes;
+
+/// What the environment asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// Devices, 0 to 16.
+    pub(crate) devices: usize,
+    /// Version as `cuDriverGetVersion` tells it.
+    pub(crate) driver_version: i32,
+    /// Memory of each device in bytes.
+    pub(crate) memory_bytes: u64,
+    /// Multiprocessors of each device.
+    pub(crate) multiprocessors: u32,
+    /// UUID of device 0; others differ in their last byte.
+    pub(crate) uuid: [u8; 16],
+    /// Attributes that are not as usual.
+    pub(crate) attributes: HashMap<i32, i32>,
+    /// Host memory that may be registered at a time, in bytes.
+    pub(crate) locked_bytes: u64,
+    /// Abort at the first copy of pageable memory.
+    pub(crate) strict: bool,
+    /// Where processes account for the memory that they have.
+    pub(crate) state: PathBuf,
+}
+
+impl Settings {
+    /// Reads the environment. What cannot be understood ends the process: a test would test something else.
+    pub(crate) fn read() -> Self {
+        let mut overrides = HashMap::new();
+        for pair in text("ATTRIBUTES")
+            .split(',')
+            .filter(|pair| !pair.is_empty())
+        {
+            let numbers = pair.split_once('=').and_then(|(name, value)| {
+                Some((name.trim().parse().ok()?, value.trim().parse().ok()?))
+            });
+            let (name, value) = numbers.unwrap_or_else(|| refuse("ATTRIBUTES", pair));
+            overrides.insert(name, value);
+        }
+        let multiprocessors = overrides
+            .get(&attributes::MULTIPROCESSOR_COUNT)
+            .and_then(|count| u32::try_from(*count).ok())
+            .unwrap_or_else(|| number("SMS", 132) as u32);
+        Self {
+            devices: number("DEVICES", 1).min(16) as usize,
+            driver_version: number("DRIVER_VERSION", 13000) as i32,
+            memory_bytes: number("MEMORY", 4 << 30),
+            multiprocessors: multiprocessors.max(1),
+            uuid: uuid(),
+            attributes: overrides,
+            locked_bytes: number("LOCKED_BYTES", u64::MAX),
+            strict: number("STRICT", 0) != 0,
+            state: state_folder(),
+        }
+    }
+}
+
+fn name_of(setting: &str) -> String {
+    format!("CAUSEWAY_STANDIN_{setting}")
+}
+
+fn text(setting: &str) -> String {
+    std::env::var(name_of(setting)).unwrap_or_default()
+}
+
+fn number(setting: &str, usual: u64) -> u64 {
+    match text(setting).trim() {
+        "" => usual,
+        given => given.parse().unwrap_or_else(|_| refuse(setting, given)),
+    }
+}
+
+fn uuid() -> [u8; 16] {
+    let given = text("UUID").replace('-', "");
+    if given.is_empty() {
+        return *b"causeway-standin";
+    }
+    let byte = |index: usize| u8::from_str_radix(given.get(2 * index..2 * index + 2)?, 16).ok();
+    let bytes: Option<Vec<u8>> = (0..16).map(byte).collect();
+    let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+    bytes.unwrap_or_else(|| refuse("UUID", &given))
+}
+
+fn state_folder() -> PathBuf {
+    if let Some(given) = std::env::var_os(name_of("STATE")) {
+        return PathBuf::from(given);
+    }
+    // SAFETY: takes nothing and cannot fail.
+    let user = unsafe { libc::getuid() };
+    std::env::temp_dir().join(format!("causeway-standin-{user}"))
+}
+
+fn refuse(setting: &str, given: &str) -> ! {
+    eprintln!(
+        "stand-in driver: {} is `{given}`, which makes no sense",
+        name_of(setting)
+    );
+    std::process::abort();
+}

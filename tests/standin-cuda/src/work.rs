@@ -1,0 +1,231 @@
+//! Work of streams, as it was when it was submitted, and its execution.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use causeway_mediator::backend::{self, Fault, Function, LaunchShape};
+use causeway_protocol::message::Status;
+
+use crate::copy::Staging;
+use crate::driver::Driver;
+use crate::error::Code;
+
+/// One piece of work. Addresses are those of the device.
+#[derive(Clone)]
+pub(crate) enum Work {
+    /// Nothing: marks a position.
+    Nothing,
+    Launch {
+        function: Arc<dyn Function>,
+        shape: LaunchShape,
+        parameters: Vec<u8>,
+    },
+    Copy {
+        destination: u64,
+        source: u64,
+        bytes: u64,
+        /// Staging memory that one of the two addresses may be in.
+        staging: Option<Arc<Staging>>,
+    },
+    Fill {
+        destination: u64,
+        bytes: u64,
+        pattern: u32,
+        /// 1, 2 or 4.
+        width: u32,
+    },
+    Write {
+        address: u64,
+        value: u64,
+        /// 4 or 8.
+        width: u32,
+    },
+    Wait {
+        address: u64,
+        value: u64,
+        /// 4 or 8.
+        width: u32,
+        condition: Condition,
+    },
+    /// Notes the time, in nanoseconds since the driver was first asked.
+    Stamp(Arc<AtomicU64>),
+    Host(HostCall),
+    Sequence(Vec<Work>),
+}
+
+/// How the word at an address is compared with a value (`CUstreamWaitValue_flags`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    GreaterOrEqual,
+    Equal,
+    And,
+    Nor,
+}
+
+/// A function of the client.
+#[derive(Clone, Copy)]
+pub(crate) struct HostCall {
+    pub(crate) function: extern "C" fn(usize),
+    pub(crate) argument: usize,
+}
+
+/// What a queue executes with.
+pub(crate) struct Executor {
+    pub(crate) driver: &'static Driver,
+    pub(crate) device: usize,
+    pub(crate) engine: Box<dyn backend::Queue>,
+}
+
+impl Executor {
+    /// Executes work to its end. A fault ends everything.
+    pub(crate) fn execute(&mut self, work: &Work) {
+        if self.driver.check_sticky().is_err() {
+            return;
+        }
+        if let Err(fault) = self.attempt(work) {
+            self.driver.fail(code_of(&fault), &fault.to_string());
+        }
+    }
+
+    fn attempt(&mut self, work: &Work) -> Result<(), Fault> {
+        match work {
+            Work::Nothing => Ok(()),
+            Work::Launch {
+                function,
+                shape,
+                parameters,
+            } => self.engine.submit(backend::Work::Launch {
+                function,
+                shape: *shape,
+                parameters,
+            }),
+            Work::Copy {
+                destination,
+                source,
+                bytes,
+                ..
+            } => self.engine.submit(backend::Work::Copy {
+                destination: *destination,
+                source: *source,
+                bytes: *bytes,
+            }),
+            Work::Fill {
+                destination,
+                bytes,
+                pattern,
+                width,
+            } => self.engine.submit(backend::Work::Fill {
+                destination: *destination,
+                bytes: *bytes,
+                pattern: *pattern,
+                width: *width,
+            }),
+            Work::Write {
+                address,
+                value,
+                width,
+            } => self.write(*address, *value, *width),
+            Work::Wait {
+                address,
+                value,
+                width,
+                condition,
+            } => self.wait((*address, *width), *condition, *value),
+            Work::Stamp(time) => {
+                time.store(now_ns(), Ordering::Release);
+                Ok(())
+            }
+            Work::Host(call) => {
+                (call.function)(call.argument);
+                Ok(())
+            }
+            Work::Sequence(parts) => parts.iter().try_for_each(|part| self.attempt(part)),
+        }
+    }
+
+    fn write(&mut self, address: u64, value: u64, width: u32) -> Result<(), Fault> {
+        if width == 8 {
+            return self
+                .engine
+                .submit(backend::Work::Release { address, value });
+        }
+        let space = &self.driver.devices[self.device].space;
+        space.store_u32(address, value as u32)
+    }
+
+    /// Waits as long as it takes; ends early only when a fault ends everything.
+    fn wait(
+        &mut self,
+        (address, width): (u64, u32),
+        condition: Condition,
+        value: u64,
+    ) -> Result<(), Fault> {
+        let space = &self.driver.devices[self.device].space;
+        while self.driver.check_sticky().is_ok() {
+            let word = match width {
+                8 => backend::Space::load_u64(space, address),
+                _ => space.load_u32(address).map(u64::from),
+            };
+            let word = word.ok_or_else(|| Fault {
+                status: Status::MemoryFault,
+                text: format!("wait for a value at {address:#x}: not mapped"),
+            })?;
+            if holds(condition, word, value, width) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        Ok(())
+    }
+}
+
+/// CUDA driver API, "Stream Memory Operations": the first comparison is cyclic.
+fn holds(condition: Condition, word: u64, value: u64, width: u32) -> bool {
+    let mask = if width == 8 {
+        u64::MAX
+    } else {
+        u64::from(u32::MAX)
+    };
+    match condition {
+        Condition::GreaterOrEqual if width == 8 => word.wrapping_sub(value).cast_signed() >= 0,
+        Condition::GreaterOrEqual => (word as u32).wrapping_sub(value as u32).cast_signed() >= 0,
+        Condition::Equal => word == value & mask,
+        Condition::And => word & value != 0,
+        Condition::Nor => !(word | value) & mask != 0,
+    }
+}
+
+/// What a fault of the engine is in the terms of the driver API.
+fn code_of(fault: &Fault) -> Code {
+    match fault.status {
+        Status::MemoryFault if fault.text.contains("not aligned") => Code::MISALIGNED_ADDRESS,
+        Status::MemoryFault => Code::ILLEGAL_ADDRESS,
+        _ => Code::LAUNCH_FAILED,
+    }
+}
+
+/// Nanoseconds since this was first asked for.
+fn now_ns() -> u64 {
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    let start = START.get_or_init(Instant::now);
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_compared_as_documented() {
+        assert!(holds(Condition::GreaterOrEqual, 5, 5, 8));
+        assert!(!holds(Condition::GreaterOrEqual, 4, 5, 8));
+        assert!(holds(Condition::GreaterOrEqual, 1, u64::MAX, 8), "cyclic");
+        assert!(holds(Condition::GreaterOrEqual, 1, 0xffff_ffff, 4));
+        assert!(holds(Condition::Equal, 7, 0x1_0000_0007, 4));
+        assert!(holds(Condition::And, 6, 2, 4));
+        assert!(!holds(Condition::And, 4, 2, 4));
+        assert!(!holds(Condition::Nor, 0xffff_0000, 0xffff, 4));
+        assert!(holds(Condition::Nor, 0xffff_0000, 0x7fff, 4));
+    }
+}
