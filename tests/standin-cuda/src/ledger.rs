@@ -47,6 +47,8 @@ impl Ledger {
     /// Bytes of a device that all processes have.
     pub(crate) fn used(&self, device: usize) -> io::Result<u64> {
         let own = lock(&self.own);
+        // An account that is just being opened must not be taken for one that was left behind.
+        let _all = lock_all(&self.folder)?;
         Ok(own.used[device] + others(&self.folder, device)?)
     }
 
