@@ -112,6 +112,12 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// `NoMemory`, `BackEnd`.
     fn create_space(&self, stop: Arc<AtomicBool>) -> Result<Arc<dyn Space>, BackendError>;
+
+    /// Whether a fault has left this process unable to use the device ever again, so that a session's reset cannot
+    /// help and only another process can.
+    fn is_spent(&self) -> bool {
+        false
+    }
 }
 
 /// Memory of an allocation. It lives as long as anyone holds it: mappings, work under way, other sessions.

@@ -46,7 +46,7 @@ impl Counters {
 }
 
 /// A session so far: what was asked, what was done, and how often its consumers slept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionReport {
     /// Number of the session in its mediator.
     pub session: u64,
@@ -74,6 +74,30 @@ pub struct SessionReport {
     pub memory_peak_bytes: u64,
     /// What the session was lost to, if it was.
     pub fault: Option<String>,
+    /// The process that held the session, if it was one of its own.
+    pub worker: Option<WorkerReport>,
+}
+
+impl SessionReport {
+    /// A report of nothing.
+    pub fn of(session: u64, name: &str) -> Self {
+        Self {
+            session,
+            name: name.to_owned(),
+            ..Self::default()
+        }
+    }
+}
+
+/// A worker process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkerReport {
+    /// Memory that it had beyond guest RAM and GPU memory when it was asked last, in bytes.
+    pub rss_bytes: u64,
+    /// Times that it was replaced by another, after the guest had lost it.
+    pub restarts: u64,
+    /// What the workers of this session added to their reports.
+    pub supplements: Vec<Vec<u8>>,
 }
 
 impl Counters {

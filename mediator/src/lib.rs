@@ -34,7 +34,7 @@ pub mod share;
 mod state;
 pub mod va;
 
-pub use counters::SessionReport;
+pub use counters::{SessionReport, WorkerReport};
 pub use guest_session::{GuestSession, OpenError, SessionSource};
 pub use mediator::Mediator;
 pub use quota::Quota;

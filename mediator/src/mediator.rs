@@ -40,6 +40,11 @@ impl Mediator {
     /// it is closed or dropped.
     pub fn open(&self, host: Arc<dyn Host>, quota: Quota, name: &str) -> Arc<Session> {
         let id = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
+        self.open_as(id, host, quota, name)
+    }
+
+    /// As [`Self::open`], with a number that the caller gives.
+    pub fn open_as(&self, id: u64, host: Arc<dyn Host>, quota: Quota, name: &str) -> Arc<Session> {
         Session::open(
             id,
             name,

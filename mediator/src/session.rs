@@ -155,6 +155,12 @@ impl Session {
         self.inner.lock().life.fault()
     }
 
+    /// Ends it as a fault in its work does, for a reason that its owner knows.
+    pub fn lose(&self, fault: Fault) {
+        Counters::add(&self.inner.counters.faults);
+        self.inner.life().lose(fault);
+    }
+
     /// What it has done so far.
     pub fn report(&self) -> SessionReport {
         let inner = &self.inner;
@@ -174,6 +180,7 @@ impl Session {
             memory_used_bytes: inner.account.used(Resource::MemoryBytes),
             memory_peak_bytes: inner.account.peak_memory_bytes(),
             fault: self.fault().map(|fault| fault.to_string()),
+            worker: None,
         }
     }
 }
@@ -243,7 +250,7 @@ impl Inner {
         if state.closed || (state.life.ended() && !after_loss) {
             return Err(Refusal::new(Status::DeviceLost));
         }
-        if !state.greeted && opcode != Opcode::Hello {
+        if !state.greeted && opcode != Opcode::Hello && !state.life.ended() {
             return Err(Refusal::new(Status::NoHello));
         }
         Ok(())

@@ -1,0 +1,228 @@
+//! What a worker asks of the VMM for its guest: checked, done, and noted, so that it can be taken away again.
+//!
+//! Lock order: what is noted is locked before what a [`Host`] has inside.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use causeway_mediator::host::{Host, PlaceError};
+use causeway_memory::{Backing, MemoryError, SharedMemory};
+use causeway_protocol::Access;
+use causeway_protocol::registers::doorbells::COUNT;
+use rustix::io::Errno;
+use vmm_sys_util::eventfd::EventFd;
+
+use super::workers::ImportDevice;
+use crate::event;
+use crate::wire::{
+    Answer, BindDoorbell, Outcome, Place, Placed, Remove, SetAccess, UnbindDoorbell,
+    page_size_from_wire,
+};
+
+/// Objects that are remembered before those that are gone are looked for.
+const OBJECTS_SWEEP: usize = 64;
+
+/// The guest of one worker, as long as that worker lives.
+pub(super) struct Guest {
+    host: Arc<dyn Host>,
+    import_device: Option<Arc<ImportDevice>>,
+    noted: Mutex<Noted>,
+}
+
+#[derive(Default)]
+struct Noted {
+    /// Nothing may be placed or bound any more.
+    ended: bool,
+    placed: BTreeSet<u64>,
+    bound: HashMap<u32, EventFd>,
+    /// Memory objects in use, by device and inode: each takes one descriptor, however often it is placed.
+    objects: HashMap<(u64, u64), Weak<SharedMemory>>,
+}
+
+impl Guest {
+    pub fn new(host: Arc<dyn Host>, import_device: Option<Arc<ImportDevice>>) -> Self {
+        Self {
+            host,
+            import_device,
+            noted: Mutex::default(),
+        }
+    }
+
+    pub fn place(&self, request: &Place, file: OwnedFd) -> Answer {
+        let Some(access) = Access::from_wire(request.access.into()) else {
+            return refused(Errno::INVAL);
+        };
+        let mut noted = self.lock();
+        if noted.ended {
+            return refused(Errno::CANCELED);
+        }
+        let placed = self
+            .backing(&mut noted, request, file)
+            .map_err(|source| PlaceError::Map {
+                bytes: request.bytes,
+                source,
+            })
+            .and_then(|backing| {
+                self.host
+                    .place(&backing, request.offset, request.bytes, access)
+            });
+        match placed {
+            Ok(offset) => {
+                noted.placed.insert(offset);
+                let mut answer = Answer::new(Outcome::Done as u32);
+                answer.value = offset;
+                answer
+            }
+            Err(error) => failed(&error),
+        }
+    }
+
+    pub fn set_access(&self, request: &SetAccess) -> Answer {
+        let Some(access) = Access::from_wire(request.access) else {
+            return refused(Errno::INVAL);
+        };
+        let noted = self.lock();
+        if !noted.placed.contains(&request.offset) {
+            return Answer::new(Outcome::Absent as u32);
+        }
+        outcome(self.host.set_access(request.offset, access))
+    }
+
+    pub fn remove(&self, request: &Remove) -> Answer {
+        let mut noted = self.lock();
+        if !noted.placed.contains(&request.offset) {
+            return Answer::new(Outcome::Absent as u32);
+        }
+        let removed = self.host.remove(request.offset);
+        if removed.is_ok() {
+            noted.placed.remove(&request.offset);
+        }
+        outcome(removed)
+    }
+
+    pub fn bind_doorbell(&self, request: &BindDoorbell, file: OwnedFd) -> Answer {
+        let index = request.index;
+        let event = match event::adopt(file) {
+            Some(event) if index < COUNT => event,
+            _ => return refused(Errno::INVAL),
+        };
+        let mut noted = self.lock();
+        if noted.ended || noted.bound.contains_key(&index) {
+            return refused(Errno::BUSY);
+        }
+        if let Err(error) = self.host.bind_doorbell(index, &event) {
+            log::debug!("cannot bind doorbell {index}: {error}");
+            return refused_with(error.raw_os_error());
+        }
+        noted.bound.insert(index, event);
+        Answer::new(Outcome::Done as u32)
+    }
+
+    pub fn unbind_doorbell(&self, request: &UnbindDoorbell) -> Answer {
+        let mut noted = self.lock();
+        if let Some(event) = noted.bound.remove(&request.index) {
+            self.host.unbind_doorbell(request.index, &event);
+        }
+        Answer::new(Outcome::Done as u32)
+    }
+
+    /// Takes everything away that the worker has placed and bound, for good.
+    pub fn end(&self) {
+        let mut noted = self.lock();
+        noted.ended = true;
+        for offset in std::mem::take(&mut noted.placed) {
+            if let Err(error) = self.host.remove(offset) {
+                log::error!("memory of a worker that is gone stays in the aperture: {error}");
+            }
+        }
+        for (index, event) in std::mem::take(&mut noted.bound) {
+            self.host.unbind_doorbell(index, &event);
+        }
+    }
+
+    /// What is behind the descriptor that came with a request.
+    fn backing(
+        &self,
+        noted: &mut Noted,
+        request: &Place,
+        file: OwnedFd,
+    ) -> Result<Backing, MemoryError> {
+        if request.kind == Placed::Host as u16 {
+            return Ok(noted.object(file, request)?.into());
+        }
+        let reason = |reason: &str| MemoryError::Device {
+            bytes: request.bytes,
+            reason: reason.to_owned(),
+        };
+        let import = self
+            .import_device
+            .as_ref()
+            .filter(|_| request.kind == Placed::Device as u16)
+            .ok_or_else(|| reason("this VMM cannot map memory of devices"))?;
+        // A driver may believe what it is told about a size.
+        import(file, request.memory_bytes).map(Backing::Device)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Noted {
+    /// The memory object behind a descriptor; the one in use, if it is known already.
+    fn object(&mut self, file: OwnedFd, request: &Place) -> Result<Arc<SharedMemory>, MemoryError> {
+        let memory = SharedMemory::adopt(file, page_size_from_wire(request.pages))?;
+        let status = rustix::fs::fstat(memory.file())
+            .map_err(|e| MemoryError::Adopt { source: e.into() })?;
+        let key = (status.st_dev, status.st_ino);
+        if let Some(known) = self.objects.get(&key).and_then(Weak::upgrade)
+            && known.bytes() == memory.bytes()
+        {
+            return Ok(known);
+        }
+        if self.objects.len() >= OBJECTS_SWEEP && self.objects.len().is_power_of_two() {
+            self.objects.retain(|_, memory| memory.strong_count() != 0);
+        }
+        let memory = Arc::new(memory);
+        self.objects.insert(key, Arc::downgrade(&memory));
+        Ok(memory)
+    }
+}
+
+fn outcome(result: Result<(), PlaceError>) -> Answer {
+    match result {
+        Ok(()) => Answer::new(Outcome::Done as u32),
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &PlaceError) -> Answer {
+    log::debug!("aperture: {error}");
+    let (outcome, source) = match error {
+        PlaceError::Full { .. } => (Outcome::Full, None),
+        PlaceError::Map { source, .. } => (Outcome::Map, errno_of(source)),
+        PlaceError::Slot { source, .. } => (Outcome::Slot, source.raw_os_error()),
+        PlaceError::Absent { .. } => (Outcome::Absent, None),
+    };
+    let mut answer = refused_with(source);
+    answer.outcome = outcome as u32;
+    answer
+}
+
+fn errno_of(error: &MemoryError) -> Option<i32> {
+    let source = std::error::Error::source(error)?;
+    source.downcast_ref::<io::Error>()?.raw_os_error()
+}
+
+fn refused(error: Errno) -> Answer {
+    refused_with(Some(error.raw_os_error()))
+}
+
+fn refused_with(errno: Option<i32>) -> Answer {
+    let mut answer = Answer::new(Outcome::Slot as u32);
+    let errno = errno.unwrap_or(Errno::IO.raw_os_error());
+    answer.errno = errno.unsigned_abs();
+    answer
+}

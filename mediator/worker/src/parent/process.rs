@@ -1,0 +1,238 @@
+//! Starting worker processes, and seeing them end.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// Longest that a killed process is waited for: the kernel may have a context of a GPU to take down first.
+const KILL_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Variables of the environment that a worker inherits; and all that begin with `CAUSEWAY_`.
+const VARIABLES: [&str; 6] = [
+    "RUST_LOG",
+    "RUST_BACKTRACE",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_MPS_PIPE_DIRECTORY",
+];
+
+/// What is started as a worker: it calls [`crate::serve`].
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// File.
+    pub path: PathBuf,
+    /// Arguments. The number of the parent process is appended.
+    pub arguments: Vec<OsString>,
+}
+
+impl Program {
+    /// The command, with the worker's socket as its standard input.
+    fn command(&self, socket: OwnedFd) -> Command {
+        let mut command = Command::new(&self.path);
+        let kept = std::env::vars_os().filter(|(name, _)| {
+            let name = name.to_string_lossy();
+            VARIABLES.contains(&&*name) || name.starts_with("CAUSEWAY_")
+        });
+        command
+            .args(&self.arguments)
+            .arg(std::process::id().to_string())
+            .env_clear()
+            .envs(kept.collect::<Vec<_>>())
+            // What one guest compiles is not to be found on disk by the next.
+            .env("CUDA_CACHE_DISABLE", "1")
+            .stdin(Stdio::from(socket))
+            .stdout(Stdio::null());
+        command
+    }
+}
+
+type Request = (Command, Sender<io::Result<Child>>);
+
+/// The thread that starts all workers. The kernel kills them when it ends, so it lives as long as they do.
+#[derive(Debug)]
+pub(super) struct Spawner {
+    requests: Mutex<Sender<Request>>,
+}
+
+impl Spawner {
+    pub fn new() -> io::Result<Arc<Self>> {
+        let (requests, queue) = channel::<Request>();
+        std::thread::Builder::new()
+            .name("workers".to_owned())
+            .spawn(move || {
+                for (mut command, reply) in queue {
+                    // Whoever asked waits for the reply.
+                    let _ = reply.send(command.spawn());
+                }
+            })?;
+        Ok(Arc::new(Self {
+            requests: Mutex::new(requests),
+        }))
+    }
+
+    fn spawn(&self, command: Command) -> io::Result<Child> {
+        let gone = || io::Error::other("the thread that starts workers is gone");
+        let (reply, answer) = channel();
+        let sent = {
+            let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+            requests.send((command, reply))
+        };
+        sent.map_err(|_| gone())?;
+        answer.recv().map_err(|_| gone())?
+    }
+}
+
+/// A worker process. Dropping it kills it.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Mutex<Child>,
+    id: u32,
+    descriptor: OwnedFd,
+    ended: OnceLock<ExitStatus>,
+    _spawner: Arc<Spawner>,
+}
+
+impl Process {
+    /// Starts `program` with `socket` as its standard input.
+    pub fn start(spawner: &Arc<Spawner>, program: &Program, socket: OwnedFd) -> io::Result<Self> {
+        let mut child = spawner.spawn(program.command(socket))?;
+        let descriptor = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+        let descriptor = descriptor.inspect_err(|_| {
+            // It cannot be watched, so there must be none.
+            let _ = child.kill().and_then(|()| child.wait());
+        })?;
+        Ok(Self {
+            id: child.id(),
+            child: Mutex::new(child),
+            descriptor,
+            ended: OnceLock::new(),
+            _spawner: Arc::clone(spawner),
+        })
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Kills it, if it still runs.
+    pub fn kill(&self) {
+        // It may have ended: then there is nothing to kill.
+        let _ = pidfd_send_signal(&self.descriptor, Signal::KILL);
+    }
+
+    /// Kills it and waits until it is gone.
+    pub fn finish(&self) {
+        self.kill();
+        if !self.wait(KILL_PATIENCE) {
+            log::error!(
+                "worker process {} is killed and does not end: a driver keeps it",
+                self.id
+            );
+        }
+    }
+
+    /// Waits until it has ended, but no longer than `limit`, and leaves no zombie. True if it has.
+    pub fn wait(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        loop {
+            if self.ended.get().is_some() {
+                return true;
+            }
+            let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Ok(Some(status)) = child.try_wait() {
+                return self.ended.get_or_init(|| status) == &status;
+            }
+            drop(child);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let left = Timespec {
+                tv_sec: left.as_secs().cast_signed(),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            // A signal, or an error: looked at once more.
+            let _ = poll(
+                &mut [PollFd::new(&self.descriptor, PollFlags::IN)],
+                Some(&left),
+            );
+        }
+    }
+
+    /// How it has ended, as the end of a sentence about it.
+    pub fn how(&self) -> Option<String> {
+        let status = self.ended.get()?;
+        Some(match (status.signal(), status.code()) {
+            (Some(signal), _) => format!("was killed by signal {signal}"),
+            (None, Some(code)) => format!("ended with code {code}"),
+            (None, None) => "ended".to_owned(),
+        })
+    }
+
+    /// Memory that it has beyond shared memory, in bytes.
+    pub fn rss_bytes(&self) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id)).ok()?;
+        let kib = |field: &str| -> Option<u64> {
+            let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+            line.trim().strip_suffix("kB")?.trim().parse().ok()
+        };
+        Some((kib("RssAnon:")? + kib("RssFile:")?) << 10)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.ended.get().is_none() {
+            self.finish();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(script: &str) -> Process {
+        let program = Program {
+            path: "/bin/sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+        };
+        let input = std::fs::File::open("/dev/null").unwrap();
+        Process::start(&Spawner::new().unwrap(), &program, input.into()).unwrap()
+    }
+
+    #[test]
+    fn how_a_process_ended_is_known() {
+        let process = run("exit 3");
+        assert!(process.wait(Duration::from_secs(20)));
+        assert_eq!(process.how().unwrap(), "ended with code 3");
+        let process = run("sleep 60");
+        assert!(!process.wait(Duration::from_millis(1)));
+        assert!(process.rss_bytes().is_some());
+        process.finish();
+        assert_eq!(process.how().unwrap(), "was killed by signal 9");
+        assert!(process.rss_bytes().is_none(), "it is no zombie");
+    }
+
+    #[test]
+    fn the_environment_is_not_inherited() {
+        let process = run("test -z \"$PATH$HOME$CARGO\" && test \"$CUDA_CACHE_DISABLE\" = 1");
+        assert!(process.wait(Duration::from_secs(20)));
+        let how = process.how().unwrap();
+        assert!(
+            how == "ended with code 0" || how == "ended with code 1",
+            "{how}"
+        );
+    }
+}

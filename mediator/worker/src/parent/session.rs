@@ -1,0 +1,290 @@
+//! A session that lives in a worker process, and survives it.
+//!
+//! Lock order: `turn`, then `present`. Nothing is asked of a worker with `present` locked.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use causeway_mediator::backend::{Attributes, Fault};
+use causeway_mediator::{GuestSession, OpenError, Session, SessionReport, WorkerReport};
+use causeway_protocol::message::Status;
+use causeway_protocol::registers::status;
+
+use super::lost;
+use super::worker::{Order, Worker};
+use super::workers::Shared;
+use crate::report;
+
+/// The session of one guest, in a worker process of its own.
+///
+/// When the worker ends, the guest has lost its device; what was placed in the aperture stays readable until the guest
+/// resets, and then a new worker takes over.
+pub struct WorkerSession {
+    shared: Arc<Shared>,
+    order: Order,
+    attributes: Attributes,
+    present: Mutex<Present>,
+    /// Held by who replaces the worker.
+    turn: Mutex<()>,
+    interrupted: AtomicBool,
+    halted: AtomicBool,
+}
+
+/// Who stands for the session.
+struct Present {
+    worker: Option<Arc<Worker>>,
+    /// What answers the guest once the worker is gone, until it resets.
+    lost: Option<Arc<Session>>,
+    closed: bool,
+    /// What earlier workers have counted, and their supplements.
+    earlier: SessionReport,
+    account: WorkerReport,
+}
+
+impl WorkerSession {
+    pub(super) fn open(shared: Arc<Shared>, order: Order) -> Result<Self, OpenError> {
+        let worker = Worker::start(&shared, &order)?;
+        let attributes = worker.attributes().clone();
+        let earlier = SessionReport::of(order.session, &order.name);
+        Ok(Self {
+            shared,
+            attributes,
+            present: Mutex::new(Present {
+                worker: Some(worker),
+                lost: None,
+                closed: false,
+                earlier,
+                account: WorkerReport::default(),
+            }),
+            order,
+            turn: Mutex::default(),
+            interrupted: AtomicBool::new(false),
+            halted: AtomicBool::new(false),
+        })
+    }
+
+    /// The number of the worker process, while there is one.
+    pub fn process_id(&self) -> Option<u32> {
+        self.worker().map(|worker| worker.process_id())
+    }
+
+    fn present(&self) -> MutexGuard<'_, Present> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn worker(&self) -> Option<Arc<Worker>> {
+        self.present().worker.clone()
+    }
+
+    /// What answers the guest while there is no worker that can.
+    fn stand_in(&self) -> Arc<Session> {
+        let mut present = self.present();
+        let fault = present.worker.as_ref().and_then(|worker| worker.fault());
+        let fault = fault.unwrap_or_else(|| Fault {
+            status: Status::DeviceLost,
+            text: "there is no worker process".to_owned(),
+        });
+        let lost = present.lost.get_or_insert_with(|| self.lost(fault));
+        Arc::clone(lost)
+    }
+
+    fn lost(&self, fault: Fault) -> Arc<Session> {
+        lost::session(
+            self.order.session,
+            self.attributes.clone(),
+            Arc::clone(&self.order.host),
+            self.order.quota,
+            &self.order.name,
+            fault,
+        )
+    }
+
+    /// Takes what a worker and its stand-in have counted into account.
+    fn settle(&self, worker: Option<&Worker>) {
+        let told = worker.and_then(|worker| worker.report(self.order.session).ok());
+        let rss_bytes = worker.and_then(|worker| worker.rss_bytes());
+        let mut present = self.present();
+        if let Some((told, _, supplement)) = told {
+            report::add(&mut present.earlier, &told);
+            present.earlier.memory_used_bytes = told.memory_used_bytes;
+            present.earlier.fault = told.fault;
+            present.account.supplements.push(supplement);
+        }
+        if let Some(fault) = worker.and_then(|worker| worker.fault()) {
+            present.earlier.fault = Some(fault.to_string());
+        }
+        if let Some(rss_bytes) = rss_bytes {
+            present.account.rss_bytes = rss_bytes;
+        }
+        if let Some(lost) = present.lost.take() {
+            let lost = lost.report();
+            report::add(&mut present.earlier, &lost);
+            present.earlier.fault = lost.fault;
+        }
+    }
+
+    /// Has another process take over from a worker that is of no use any more.
+    fn replace(&self, old: Option<Arc<Worker>>) {
+        self.settle(old.as_deref());
+        if let Some(old) = &old {
+            old.end("was replaced");
+        }
+        let started = Worker::start(&self.shared, &self.order);
+        let mut present = self.present();
+        present.account.restarts += 1;
+        present.earlier.fault = None;
+        present.earlier.memory_used_bytes = 0;
+        match started {
+            Ok(worker) => {
+                present.lost = None;
+                present.worker = Some(worker);
+            }
+            Err(error) => {
+                log::error!("{}: {error}", self.order.name);
+                let fault = Fault {
+                    status: Status::DeviceLost,
+                    text: error.to_string(),
+                };
+                present.worker = None;
+                present.lost = Some(self.lost(fault));
+            }
+        }
+        let worker = present.worker.clone();
+        drop(present);
+        // What was wished of the old one meanwhile holds for the new.
+        if let Some(worker) = worker {
+            if self.halted.load(Ordering::SeqCst) {
+                worker.halt();
+            } else if self.interrupted.load(Ordering::SeqCst) {
+                worker.interrupt();
+            }
+        }
+    }
+}
+
+impl GuestSession for WorkerSession {
+    fn execute(&self, batch: &mut [u8]) -> Status {
+        if let Some(worker) = self.worker()
+            && let Ok(taken) = worker.execute(batch)
+        {
+            return taken;
+        }
+        self.stand_in().execute(batch)
+    }
+
+    fn reset(&self) {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let worker = {
+            let present = self.present();
+            if present.closed {
+                return;
+            }
+            present.worker.clone()
+        };
+        let fresh = worker.as_ref().is_some_and(|w| w.reset().unwrap_or(false));
+        if !fresh {
+            self.replace(worker);
+        }
+    }
+
+    fn status_bits(&self) -> u32 {
+        let present = self.present();
+        match &present.worker {
+            _ if present.closed => 0,
+            Some(worker) => worker.status_bits(),
+            None => status::LOST,
+        }
+    }
+
+    fn interrupt(&self) {
+        self.interrupted.store(true, Ordering::SeqCst);
+        if let Some(worker) = self.worker() {
+            worker.interrupt();
+        }
+    }
+
+    fn halt(&self) {
+        self.halted.store(true, Ordering::SeqCst);
+        if let Some(worker) = self.worker() {
+            worker.halt();
+        }
+    }
+
+    fn close(&self) {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let worker = {
+            let mut present = self.present();
+            if std::mem::replace(&mut present.closed, true) {
+                return;
+            }
+            present.worker.take()
+        };
+        if let Some(worker) = &worker {
+            self.settle(Some(worker));
+            worker.close();
+        } else {
+            self.settle(None);
+        }
+        let mut present = self.present();
+        let fault = Fault {
+            status: Status::DeviceLost,
+            text: "the session is closed".to_owned(),
+        };
+        present.lost = Some(self.lost(fault));
+    }
+
+    fn id(&self) -> u64 {
+        self.order.session
+    }
+
+    fn attributes(&self) -> Attributes {
+        self.attributes.clone()
+    }
+
+    fn fault(&self) -> Option<Fault> {
+        let worker = self.worker()?;
+        if let Some(fault) = worker.fault() {
+            return Some(fault);
+        }
+        match worker.report(self.order.session) {
+            Ok((_, fault, _)) => fault,
+            Err(_) => worker.fault(),
+        }
+    }
+
+    fn report(&self) -> SessionReport {
+        let (worker, lost, closed) = {
+            let present = self.present();
+            (present.worker.clone(), present.lost.clone(), present.closed)
+        };
+        let told = worker
+            .as_ref()
+            .and_then(|w| w.report(self.order.session).ok());
+        let rss_bytes = worker.as_ref().and_then(|w| w.rss_bytes());
+        let present = self.present();
+        let mut total = present.earlier.clone();
+        let mut account = present.account.clone();
+        drop(present);
+        if let Some((told, _, supplement)) = told {
+            report::add(&mut total, &told);
+            total.memory_used_bytes = told.memory_used_bytes;
+            total.fault = told.fault;
+            account.supplements.push(supplement);
+        }
+        if let Some(lost) = lost.filter(|_| !closed) {
+            report::add(&mut total, &lost.report());
+        }
+        if let Some(fault) = worker.and_then(|worker| worker.fault()) {
+            total.fault = Some(fault.to_string());
+        }
+        account.rss_bytes = rss_bytes.unwrap_or(account.rss_bytes);
+        total.worker = Some(account);
+        total
+    }
+}
+
+impl Drop for WorkerSession {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

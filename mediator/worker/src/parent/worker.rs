@@ -1,0 +1,587 @@
+//! One worker process with its sockets, from its start to its end.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use causeway_mediator::backend::{Attributes, Fault};
+use causeway_mediator::host::Host;
+use causeway_mediator::{OpenError, Quota, SessionReport};
+use causeway_memory::{Mapping, PAGE_BYTES, PageSize, SharedMemory};
+use causeway_protocol::Access;
+use causeway_protocol::message::Status;
+use causeway_protocol::registers::status;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::broker::{Broker, Import};
+use super::guest::Guest;
+use super::process::Process;
+use super::workers::Shared;
+use crate::report;
+use crate::socket::{Buffer, Datagram, Socket, SocketError, buffer};
+use crate::wire::{
+    Answer, Executed, Fetch, Kind, RAM_REGIONS_MAX, Region, Registration, Reported, ResetDone,
+    RevokeImport, Start, Started, Withdraw, page_size,
+};
+
+/// How often a caller that waits looks whether it has waited too long.
+const LOOK_PERIOD: Duration = Duration::from_millis(100);
+/// Longest that a worker may take to open its session: a driver starts up, and may compile.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+/// Longest that a worker may take for what it does at once when it works as it should.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest that a worker whose sockets are closed is waited for, to learn how it ended.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The worker is of no use any more; [`Worker::fault`] says why.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lost;
+
+/// What a session in a worker is to be.
+pub(super) struct Order {
+    pub session: u64,
+    pub name: String,
+    pub host: Arc<dyn Host>,
+    pub quota: Quota,
+}
+
+/// A lane: a socket to a thread of the worker, for one caller at a time.
+struct Lane {
+    socket: Socket,
+    room: Buffer,
+}
+
+/// A worker process. Dropping it ends it.
+pub(super) struct Worker {
+    number: u64,
+    name: String,
+    weak: Weak<Self>,
+    process: Process,
+    control: Socket,
+    lanes: Mutex<Vec<Lane>>,
+    guest: Guest,
+    broker: Arc<Broker>,
+    status: Mapping,
+    attributes: Attributes,
+    /// Why it is of no use any more.
+    broken: OnceLock<String>,
+    /// When its VM wanted its virtual CPUs back.
+    halted: OnceLock<Instant>,
+}
+
+impl Worker {
+    /// Starts a process, and has it open a session.
+    pub fn start(shared: &Shared, order: &Order) -> Result<Arc<Self>, OpenError> {
+        let failed = |source: io::Error| OpenError::Start {
+            name: order.name.clone(),
+            source,
+        };
+        let (control, control_end) = Socket::pair().map_err(|e| failed(e.into()))?;
+        let (spare, spare_end) = Socket::pair().map_err(|e| failed(e.into()))?;
+        control
+            .set_patience(LOOK_PERIOD)
+            .map_err(|e| failed(e.into()))?;
+        let page = SharedMemory::new("worker status", PAGE_BYTES, PageSize::Small)
+            .map_err(|e| failed(io::Error::other(e)))?;
+        let status = page
+            .map(0, PAGE_BYTES, Access::Read)
+            .map_err(|e| failed(io::Error::other(e)))?;
+        let socket = control_end.into_descriptor();
+        let process = Process::start(&shared.spawner, &shared.program, socket).map_err(failed)?;
+        let sent = send_start(&control, order, &[spare_end.as_fd(), page.file()]);
+        // With this end open here, the other would never see the worker's end.
+        drop(spare_end);
+        let attributes = sent
+            .map_err(StartError::from)
+            .and_then(|()| await_start(&control))
+            .map_err(|e| not_started(e, &process, &order.name))?;
+        let worker = Arc::new_cyclic(|weak| Self {
+            number: shared.broker.worker_number(),
+            name: order.name.clone(),
+            weak: Weak::clone(weak),
+            process,
+            control,
+            lanes: Mutex::default(),
+            guest: Guest::new(Arc::clone(&order.host), shared.import_device.clone()),
+            broker: Arc::clone(&shared.broker),
+            status,
+            attributes,
+            broken: OnceLock::new(),
+            halted: OnceLock::new(),
+        });
+        serve_spare(&worker, spare).map_err(failed)?;
+        Ok(worker)
+    }
+
+    /// What its back end is.
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// Content of register `Status`.
+    pub fn status_bits(&self) -> u32 {
+        if self.broken.get().is_some() {
+            return status::LOST;
+        }
+        // In range and aligned; only two bits are believed.
+        let bits = self.status.load_u64(0, Ordering::Acquire).unwrap_or(0);
+        bits as u32 & (status::READY | status::LOST)
+    }
+
+    /// Why it is of no use any more, if it is not.
+    pub fn fault(&self) -> Option<Fault> {
+        let how = self.broken.get()?;
+        Some(Fault {
+            status: Status::DeviceLost,
+            text: format!("the worker process of {} {how}", self.name),
+        })
+    }
+
+    /// See `GuestSession::execute`.
+    pub fn execute(&self, batch: &mut [u8]) -> Result<Status, Lost> {
+        let sent: Box<[u8]> = Box::from(&*batch);
+        self.ask(Kind::Execute, &[&sent], None, |reply| {
+            expect(reply, Kind::Executed)?;
+            let (executed, bytes) = reply.body_and_rest::<Executed>()?;
+            let taken = Status::from_wire(executed.status)
+                .ok_or(SocketError::Malformed("it gave a status that is none"))?;
+            if bytes.len() != batch.len() {
+                return Err(SocketError::Malformed(
+                    "it returned a batch of another length",
+                ));
+            }
+            batch.copy_from_slice(bytes);
+            Ok(taken)
+        })
+    }
+
+    /// See `GuestSession::reset`. False if another process has to take over.
+    pub fn reset(&self) -> Result<bool, Lost> {
+        self.ask(Kind::Reset, &[], Some(PATIENCE), |reply| {
+            expect(reply, Kind::ResetDone)?;
+            Ok(reply.body::<ResetDone>()?.spent == 0)
+        })
+    }
+
+    /// The session's report, what it was lost to, and what the binary added.
+    pub fn report(&self, session: u64) -> Result<(SessionReport, Option<Fault>, Vec<u8>), Lost> {
+        self.ask(Kind::Report, &[], Some(PATIENCE), |reply| {
+            expect(reply, Kind::Reported)?;
+            let (reported, rest) = reply.body_and_rest::<Reported>()?;
+            report::from_wire(&reported, rest, session, &self.name)
+                .ok_or(SocketError::Malformed("its report makes no sense"))
+        })
+    }
+
+    /// Number of the process.
+    pub fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Memory of its own, in bytes.
+    pub fn rss_bytes(&self) -> Option<u64> {
+        self.process.rss_bytes()
+    }
+
+    /// Has waits end; nothing if it is gone.
+    pub fn interrupt(&self) {
+        self.notify(Kind::Interrupt);
+    }
+
+    /// Has batches end, and gives those under way a limit.
+    pub fn halt(&self) {
+        self.halted.get_or_init(Instant::now);
+        self.notify(Kind::Halt);
+    }
+
+    /// Takes an import away. When this returns, nothing of it can be reached: a worker that does not do it in time is
+    /// killed.
+    pub fn revoke(&self, handle: u32, import: u64) {
+        let request = RevokeImport {
+            handle,
+            reserved: 0,
+            import,
+        };
+        let parts = [request.as_bytes()];
+        let revoked = self.ask(Kind::RevokeImport, &parts, Some(PATIENCE), |reply| {
+            expect(reply, Kind::ImportRevoked)
+        });
+        if revoked.is_err() {
+            // What of the guest's mappings was made from that import is not known here.
+            self.process.finish();
+            self.guest.end();
+        }
+    }
+
+    /// Closes the session and ends the process, in order if it goes along.
+    pub fn close(&self) {
+        let closed = self.ask(Kind::Close, &[], Some(PATIENCE), |reply| {
+            expect(reply, Kind::Closed)
+        });
+        if closed.is_ok() {
+            self.process.wait(PATIENCE);
+        }
+        self.end("was closed");
+    }
+
+    /// Ends the process and takes away all that it had of its guest and of others.
+    pub fn end(&self, how: &str) {
+        let _ = self.broken.set(how.to_owned());
+        self.process.finish();
+        self.lanes().clear();
+        self.broker.withdraw_all(self.number);
+        self.guest.end();
+    }
+
+    /// Asks for something over a lane, serves the calls that this leads to, and takes the reply. A worker that breaks
+    /// the protocol or takes longer than `limit` is killed.
+    fn ask<R>(
+        &self,
+        request: Kind,
+        parts: &[&[u8]],
+        limit: Option<Duration>,
+        take: impl FnOnce(&mut Datagram<'_>) -> Result<R, SocketError>,
+    ) -> Result<R, Lost> {
+        let mut lane = self.lane().map_err(|e| self.give_up(&e))?;
+        let deadline = limit.map(|limit| Instant::now() + limit);
+        let outcome = lane
+            .socket
+            .send(request, parts, &[])
+            .and_then(|()| self.converse(&mut lane, deadline, take));
+        match outcome {
+            Ok(reply) => {
+                self.lanes().push(lane);
+                Ok(reply)
+            }
+            Err(error) => Err(self.give_up(&error)),
+        }
+    }
+
+    /// Serves calls until a reply comes.
+    fn converse<R>(
+        &self,
+        lane: &mut Lane,
+        deadline: Option<Instant>,
+        take: impl FnOnce(&mut Datagram<'_>) -> Result<R, SocketError>,
+    ) -> Result<R, SocketError> {
+        loop {
+            let halted = self.halted.get().map(|halted| *halted + PATIENCE);
+            let deadline = [deadline, halted].into_iter().flatten().min();
+            // Looked at whatever comes: a worker must not keep its caller by asking and asking.
+            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                return Err(SocketError::Nothing);
+            }
+            match lane.socket.receive(&mut lane.room) {
+                Ok(mut datagram) if is_call(datagram.kind) => {
+                    let (answer, file) = self.answer(&mut datagram, Caller::Lane)?;
+                    send_answer(&lane.socket, &answer, file.as_deref())?;
+                }
+                Ok(mut reply) => return take(&mut reply),
+                Err(SocketError::Nothing) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Does what the worker asks for.
+    fn answer(
+        &self,
+        call: &mut Datagram<'_>,
+        caller: Caller,
+    ) -> Result<(Answer, Option<Arc<OwnedFd>>), SocketError> {
+        let guest = &self.guest;
+        let answer = match call.kind {
+            Kind::Place => {
+                let file = call.descriptor()?;
+                guest.place(&call.body()?, file)
+            }
+            Kind::SetAccess => guest.set_access(&call.body()?),
+            Kind::Remove => guest.remove(&call.body()?),
+            Kind::BindDoorbell => {
+                let file = call.descriptor()?;
+                guest.bind_doorbell(&call.body()?, file)
+            }
+            Kind::UnbindDoorbell => guest.unbind_doorbell(&call.body()?),
+            _ => return self.share(call, caller),
+        };
+        Ok((answer, None))
+    }
+
+    /// Does what the worker asks for of the exchange.
+    fn share(
+        &self,
+        call: &mut Datagram<'_>,
+        caller: Caller,
+    ) -> Result<(Answer, Option<Arc<OwnedFd>>), SocketError> {
+        let said =
+            |done: bool| Answer::new(if done { Status::Ok } else { Status::BadToken } as u32);
+        let answer = match call.kind {
+            Kind::Publish => {
+                let file = call.descriptor()?;
+                match self.broker.publish(self.number, &call.body()?, file) {
+                    Ok(token) => Answer {
+                        token,
+                        ..said(true)
+                    },
+                    Err(status) => Answer::new(status as u32),
+                }
+            }
+            Kind::Fetch => return Ok(self.fetch(&call.body()?)),
+            Kind::Register => {
+                let request: Registration = call.body()?;
+                let import = Import {
+                    worker: Weak::clone(&self.weak),
+                    owner: self.number,
+                    handle: request.handle,
+                    import: request.import,
+                };
+                said(self.broker.register(&request.token, import))
+            }
+            Kind::Forget => {
+                let request: Registration = call.body()?;
+                self.broker
+                    .forget(&request.token, self.number, request.import);
+                said(true)
+            }
+            Kind::Withdraw => {
+                let request: Withdraw = call.body()?;
+                // It calls into other workers. The spare socket must stay free for what they may be waiting for.
+                said(caller == Caller::Lane && self.broker.withdraw(&request.token, self.number))
+            }
+            _ => return Err(SocketError::Malformed("it asked for what nobody does")),
+        };
+        Ok((answer, None))
+    }
+
+    fn fetch(&self, request: &Fetch) -> (Answer, Option<Arc<OwnedFd>>) {
+        let access = Access::from_wire(request.access).ok_or(Status::BadAccess);
+        match access.and_then(|access| self.broker.fetch(&request.token, access)) {
+            Ok(offer) => {
+                let mut answer = Answer::new(Status::Ok as u32);
+                answer.value = offer.bytes;
+                answer.memory = offer.memory;
+                (answer, Some(offer.file))
+            }
+            Err(status) => (Answer::new(status as u32), None),
+        }
+    }
+
+    /// A lane that nobody uses, or a new one.
+    fn lane(&self) -> Result<Lane, SocketError> {
+        if self.broken.get().is_some() {
+            return Err(SocketError::Gone);
+        }
+        if let Some(lane) = self.lanes().pop() {
+            return Ok(lane);
+        }
+        let (socket, end) = Socket::pair()?;
+        socket.set_patience(LOOK_PERIOD)?;
+        self.control.send(Kind::NewLane, &[], &[end.as_fd()])?;
+        Ok(Lane {
+            socket,
+            room: buffer(),
+        })
+    }
+
+    /// Notes that the worker is of no use any more, and why, and sees to it that it ends.
+    fn give_up(&self, error: &SocketError) -> Lost {
+        let how = match error {
+            SocketError::Gone => {
+                self.process.wait(END_PATIENCE);
+                let how = self.process.how();
+                how.unwrap_or_else(|| "closed its sockets".to_owned())
+            }
+            SocketError::Nothing => format!("did not answer within {} s", PATIENCE.as_secs()),
+            SocketError::Malformed(what) => format!("broke the protocol: {what}"),
+            SocketError::Failed(error) => format!("cannot be reached: {error}"),
+        };
+        if self.broken.set(how).is_ok()
+            && let Some(fault) = self.fault()
+        {
+            log::warn!("{}: {}", self.name, fault.text);
+        }
+        self.process.kill();
+        Lost
+    }
+
+    fn notify(&self, kind: Kind) {
+        match self.control.send(kind, &[], &[]) {
+            Ok(()) => {}
+            // It reads nothing: its deadline will find it.
+            Err(SocketError::Nothing) => {}
+            Err(error) => drop(self.give_up(&error)),
+        }
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, Vec<Lane>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.end("was dropped");
+    }
+}
+
+/// Over what a worker has called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Caller {
+    Lane,
+    Spare,
+}
+
+fn is_call(kind: Kind) -> bool {
+    (Kind::Place as u16..Kind::Answer as u16).contains(&(kind as u16))
+}
+
+fn expect(reply: &Datagram<'_>, kind: Kind) -> Result<(), SocketError> {
+    if reply.kind == kind {
+        Ok(())
+    } else {
+        Err(SocketError::Malformed("it answered something else"))
+    }
+}
+
+fn send_answer(
+    socket: &Socket,
+    answer: &Answer,
+    file: Option<&OwnedFd>,
+) -> Result<(), SocketError> {
+    let file = file.map(AsFd::as_fd);
+    socket.send(Kind::Answer, &[answer.as_bytes()], file.as_slice())
+}
+
+/// Serves calls of threads of the worker that have no lane, and notices the worker's end.
+fn serve_spare(worker: &Arc<Worker>, spare: Socket) -> io::Result<()> {
+    let weak = Arc::downgrade(worker);
+    let name = format!("{:.9}/calls", worker.name);
+    let thread = std::thread::Builder::new().name(name);
+    thread
+        .spawn(move || {
+            let mut room = buffer();
+            loop {
+                let received = spare.receive(&mut room);
+                let Some(worker) = weak.upgrade() else { return };
+                let served = match received {
+                    Ok(mut call) => worker
+                        .answer(&mut call, Caller::Spare)
+                        .and_then(|(answer, file)| send_answer(&spare, &answer, file.as_deref())),
+                    Err(SocketError::Nothing) => Ok(()),
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = served {
+                    worker.give_up(&error);
+                    return;
+                }
+            }
+        })
+        .map(drop)
+}
+
+fn send_start(
+    control: &Socket,
+    order: &Order,
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(), SocketError> {
+    let quota = &order.quota;
+    let regions = order.host.ram_regions();
+    let mut start = Start::new_zeroed();
+    start.memory_bytes = quota.memory_bytes;
+    start.module_bytes = quota.module_bytes;
+    start.allocations = quota.allocations;
+    start.command_buffers = quota.command_buffers;
+    start.objects = quota.objects;
+    start.session = order.session;
+    if regions.len() > RAM_REGIONS_MAX {
+        return Err(SocketError::Malformed("there is RAM in too many pieces"));
+    }
+    start.regions = regions.len() as u32;
+    let mut descriptors = descriptors.to_vec();
+    for (wire, region) in start.ram.iter_mut().zip(&regions) {
+        *wire = Region {
+            base: region.base,
+            pages: page_size(region.memory.pages()),
+            reserved: 0,
+        };
+        descriptors.push(region.memory.file());
+    }
+    let parts = [start.as_bytes(), order.name.as_bytes()];
+    control.send(Kind::Start, &parts, &descriptors)
+}
+
+/// Why a worker did not start.
+enum StartError {
+    /// It has no back end, as it says.
+    Refused(String),
+    Socket(SocketError),
+}
+
+impl From<SocketError> for StartError {
+    fn from(error: SocketError) -> Self {
+        Self::Socket(error)
+    }
+}
+
+/// Waits until the worker says what its back end is.
+fn await_start(control: &Socket) -> Result<Attributes, StartError> {
+    let deadline = Instant::now() + START_PATIENCE;
+    let mut room = buffer();
+    loop {
+        match control.receive(&mut room) {
+            Ok(reply) if reply.kind == Kind::Started => return Ok(attributes(&reply)?),
+            Ok(reply) if reply.kind == Kind::Refused => {
+                return Err(StartError::Refused(report::printable(reply.bytes)));
+            }
+            Ok(_) => return Err(SocketError::Malformed("it answered something else").into()),
+            Err(SocketError::Nothing) if Instant::now() < deadline => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn attributes(reply: &Datagram<'_>) -> Result<Attributes, SocketError> {
+    let (started, name) = reply.body_and_rest::<Started>()?;
+    if name.len() > 64 || !started.granularity_bytes.is_power_of_two() {
+        return Err(SocketError::Malformed("its back end makes no sense"));
+    }
+    Ok(Attributes {
+        name: report::printable(name),
+        memory_bytes: started.memory_bytes,
+        granularity_bytes: started.granularity_bytes,
+        va: started.va_start..started.va_end,
+        compute_units: started.compute_units,
+        warp_threads: started.warp_threads,
+        block_threads_max: started.block_threads_max,
+        shared_bytes_max: started.shared_bytes_max,
+        features: started.features,
+    })
+}
+
+fn not_started(error: StartError, process: &Process, name: &str) -> OpenError {
+    let error = match error {
+        StartError::Refused(reason) => return OpenError::Unavailable { reason },
+        StartError::Socket(error) => error,
+    };
+    let how = match error {
+        SocketError::Gone => {
+            process.wait(END_PATIENCE);
+            let how = process.how();
+            how.unwrap_or_else(|| "closed its sockets".to_owned())
+        }
+        SocketError::Nothing => {
+            format!(
+                "did not open its session within {} s",
+                START_PATIENCE.as_secs()
+            )
+        }
+        SocketError::Malformed(what) => format!("broke the protocol: {what}"),
+        SocketError::Failed(error) => format!("cannot be reached: {error}"),
+    };
+    OpenError::Ended {
+        name: name.to_owned(),
+        how,
+    }
+}

@@ -1,0 +1,114 @@
+//! Exports and imports of a session in a worker: descriptors that the VMM's process hands on.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use causeway_mediator::backend::{Backend, BackendError, Exported};
+use causeway_mediator::share::{Exchange, Importer, Offer, TokenBytes};
+use causeway_protocol::Access;
+use causeway_protocol::message::Status;
+use zerocopy::IntoBytes;
+
+use super::calls::Calls;
+use crate::wire::{
+    Fetch, Kind, Memory, Publish, Registration, Withdraw, page_size, page_size_from_wire,
+};
+
+/// The exchange that all workers of a VMM share, from this worker.
+pub(super) struct RemoteExchange {
+    calls: Arc<Calls>,
+    backend: Arc<dyn Backend>,
+}
+
+impl RemoteExchange {
+    pub fn new(calls: Arc<Calls>, backend: Arc<dyn Backend>) -> Self {
+        Self { calls, backend }
+    }
+}
+
+fn failed(error: &BackendError) -> Status {
+    log::debug!("back end: {}", super::chain(error));
+    error.status
+}
+
+/// `Ok`, or the status that an answer has.
+fn status(wire: u32) -> Result<(), Status> {
+    match Status::from_wire(wire) {
+        Some(Status::Ok) => Ok(()),
+        Some(status) => Err(status),
+        None => Err(Status::BackEnd),
+    }
+}
+
+impl Exchange for RemoteExchange {
+    fn publish(&self, _owner: u64, offer: Offer) -> Result<TokenBytes, Status> {
+        let exported = offer.memory.export().map_err(|e| failed(&e))?;
+        let request = Publish {
+            bytes: offer.bytes,
+            memory: Memory {
+                offset: exported.offset,
+                made_of: exported.kind as u32,
+                kind: offer.kind as u32,
+                pages: page_size(exported.pages),
+                access: offer.access.wire(),
+            },
+        };
+        let file = exported.file.as_fd();
+        let (answer, _) = self.calls.call(Kind::Publish, request.as_bytes(), &[file]);
+        status(answer.outcome)?;
+        Ok(answer.token)
+    }
+
+    fn fetch(&self, token: &TokenBytes, access: Access) -> Result<Offer, Status> {
+        let request = Fetch {
+            token: *token,
+            access: access.wire(),
+            reserved: 0,
+        };
+        let (answer, file) = self.calls.call(Kind::Fetch, request.as_bytes(), &[]);
+        status(answer.outcome)?;
+        let memory = answer.memory;
+        let (made_of, kind, access) = memory.checked().ok_or(Status::BackEnd)?;
+        let exported = Exported {
+            kind: made_of,
+            bytes: answer.value,
+            file: file.ok_or(Status::NoMemory)?,
+            offset: memory.offset,
+            pages: page_size_from_wire(memory.pages),
+        };
+        let memory = self.backend.import(exported).map_err(|e| failed(&e))?;
+        Ok(Offer {
+            memory,
+            kind,
+            bytes: answer.value,
+            access,
+        })
+    }
+
+    fn register(&self, token: &TokenBytes, importer: Importer) -> bool {
+        let request = Registration {
+            token: *token,
+            handle: importer.handle,
+            reserved: 0,
+            import: importer.import,
+        };
+        let (answer, _) = self.calls.call(Kind::Register, request.as_bytes(), &[]);
+        status(answer.outcome).is_ok()
+    }
+
+    fn forget(&self, token: &TokenBytes, import: u64) {
+        let request = Registration {
+            token: *token,
+            handle: 0,
+            reserved: 0,
+            import,
+        };
+        self.calls.call(Kind::Forget, request.as_bytes(), &[]);
+    }
+
+    fn withdraw(&self, token: &TokenBytes, _owner: u64) -> bool {
+        let request = Withdraw { token: *token };
+        let (answer, _) = self.calls.call(Kind::Withdraw, request.as_bytes(), &[]);
+        status(answer.outcome).is_ok()
+    }
+}

@@ -1,0 +1,191 @@
+//! The guest, as a session in a worker reaches it: RAM by mappings of its own, the rest by calls.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use causeway_mediator::host::{Host, PlaceError, RamError, RamRegion};
+use causeway_memory::{Backing, Mapping, MemoryError, SharedMemory};
+use causeway_protocol::Access;
+use vmm_sys_util::eventfd::EventFd;
+use zerocopy::IntoBytes;
+
+use super::calls::Calls;
+use crate::wire::{
+    Answer, BindDoorbell, Kind, Outcome, Place, Placed, Region, Remove, SetAccess, UnbindDoorbell,
+    page_size, page_size_from_wire,
+};
+
+/// Guest RAM in this process.
+struct Ram {
+    region: RamRegion,
+    mapping: Mapping,
+}
+
+/// Aperture, doorbells and RAM of the guest.
+pub(super) struct RemoteHost {
+    calls: Arc<Calls>,
+    ram: Vec<Ram>,
+}
+
+impl RemoteHost {
+    /// The guest behind `calls`, with RAM made of these objects.
+    pub fn new(
+        calls: Arc<Calls>,
+        regions: impl Iterator<Item = (Region, OwnedFd)>,
+    ) -> Result<Self, MemoryError> {
+        let ram = regions.map(|(region, file)| {
+            let memory = SharedMemory::adopt(file, page_size_from_wire(region.pages))?;
+            let mapping = memory.map(0, memory.bytes(), Access::ReadWrite)?;
+            let memory = Arc::new(memory);
+            let region = RamRegion {
+                base: region.base,
+                memory,
+            };
+            Ok(Ram { region, mapping })
+        });
+        Ok(Self {
+            calls,
+            ram: ram.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The region that has all of a range, and the offset in it.
+    fn find(&self, address: u64, bytes: u64) -> Result<(&Ram, u64), RamError> {
+        let within = |ram: &Ram| {
+            let offset = address.checked_sub(ram.region.base)?;
+            (offset.checked_add(bytes)? <= ram.mapping.bytes()).then_some(offset)
+        };
+        self.ram
+            .iter()
+            .find_map(|ram| Some((ram, within(ram)?)))
+            .ok_or(RamError { address, bytes })
+    }
+
+    fn place_file(
+        &self,
+        request: &Place,
+        file: std::os::fd::BorrowedFd<'_>,
+    ) -> Result<u64, PlaceError> {
+        let (answer, _) = self.calls.call(Kind::Place, request.as_bytes(), &[file]);
+        checked(&answer, 0, request.bytes).map(|()| answer.value)
+    }
+}
+
+impl Host for RemoteHost {
+    fn place(
+        &self,
+        backing: &Backing,
+        offset: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<u64, PlaceError> {
+        let request = Place {
+            offset,
+            bytes,
+            memory_bytes: backing.bytes(),
+            access: access.wire() as u16,
+            kind: Placed::Host as u16,
+            pages: 0,
+        };
+        match backing {
+            Backing::Host {
+                memory,
+                offset: base,
+            } => {
+                let request = Place {
+                    offset: base.saturating_add(offset),
+                    pages: page_size(memory.pages()),
+                    ..request
+                };
+                self.place_file(&request, memory.file())
+            }
+            Backing::Device(memory) => {
+                let request = Place {
+                    kind: Placed::Device as u16,
+                    ..request
+                };
+                self.place_file(&request, memory.file())
+            }
+        }
+    }
+
+    fn set_access(&self, offset: u64, access: Access) -> Result<(), PlaceError> {
+        let request = SetAccess {
+            offset,
+            access: access.wire(),
+            reserved: 0,
+        };
+        let (answer, _) = self.calls.call(Kind::SetAccess, request.as_bytes(), &[]);
+        checked(&answer, offset, 0)
+    }
+
+    fn remove(&self, offset: u64) -> Result<(), PlaceError> {
+        let (answer, _) = self
+            .calls
+            .call(Kind::Remove, Remove { offset }.as_bytes(), &[]);
+        checked(&answer, offset, 0)
+    }
+
+    fn ram_regions(&self) -> Vec<RamRegion> {
+        self.ram.iter().map(|ram| ram.region.clone()).collect()
+    }
+
+    fn ram(&self, address: u64, bytes: u64) -> Result<(Arc<SharedMemory>, u64), RamError> {
+        let (ram, offset) = self.find(address, bytes)?;
+        Ok((Arc::clone(&ram.region.memory), offset))
+    }
+
+    fn read_ram(&self, address: u64, into: &mut [u8]) -> Result<(), RamError> {
+        let bytes = into.len() as u64;
+        let (ram, offset) = self.find(address, bytes)?;
+        let copied = ram.mapping.read(offset, into);
+        copied.map_err(|_| RamError { address, bytes })
+    }
+
+    fn write_ram(&self, address: u64, from: &[u8]) -> Result<(), RamError> {
+        let bytes = from.len() as u64;
+        let (ram, offset) = self.find(address, bytes)?;
+        let copied = ram.mapping.write(offset, from);
+        copied.map_err(|_| RamError { address, bytes })
+    }
+
+    fn bind_doorbell(&self, index: u32, event: &EventFd) -> io::Result<()> {
+        let request = BindDoorbell { index, reserved: 0 };
+        let event = crate::event::descriptor(event);
+        let (answer, _) = self
+            .calls
+            .call(Kind::BindDoorbell, request.as_bytes(), &[event]);
+        match answer.errno {
+            0 => Ok(()),
+            errno => Err(io::Error::from_raw_os_error(errno.cast_signed())),
+        }
+    }
+
+    fn unbind_doorbell(&self, index: u32, _: &EventFd) {
+        let request = UnbindDoorbell { index, reserved: 0 };
+        self.calls
+            .call(Kind::UnbindDoorbell, request.as_bytes(), &[]);
+    }
+}
+
+/// What an answer says about a call at aperture offset `offset`.
+fn checked(answer: &Answer, offset: u64, bytes: u64) -> Result<(), PlaceError> {
+    let source = || io::Error::from_raw_os_error(answer.errno.cast_signed());
+    match answer.outcome {
+        outcome if outcome == Outcome::Done as u32 => Ok(()),
+        outcome if outcome == Outcome::Full as u32 => Err(PlaceError::Full { bytes }),
+        outcome if outcome == Outcome::Absent as u32 => Err(PlaceError::Absent { offset }),
+        outcome if outcome == Outcome::Map as u32 => Err(PlaceError::Map {
+            bytes,
+            source: MemoryError::Map {
+                bytes,
+                source: source(),
+            },
+        }),
+        _ => Err(PlaceError::Slot {
+            offset,
+            source: source(),
+        }),
+    }
+}

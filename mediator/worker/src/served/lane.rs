@@ -1,0 +1,88 @@
+//! A lane: one caller of the VMM at a time, served by a thread of its own.
+
+use std::sync::Arc;
+
+use super::calls::{self, Line};
+use super::end_now;
+use super::session::Served;
+use crate::report;
+use crate::socket::{Datagram, Socket, SocketError, buffer};
+use crate::wire::{Executed, Kind, ResetDone, RevokeImport};
+use zerocopy::IntoBytes;
+
+/// Starts serving a lane.
+pub(super) fn start(served: &Arc<Served>, socket: Socket) {
+    let served = Arc::clone(served);
+    let thread = std::thread::Builder::new()
+        .name("lane".to_owned())
+        .spawn(move || serve(&served, socket));
+    if let Err(e) = thread {
+        // The caller sees the lane end.
+        log::error!("cannot start a thread for a caller: {e}");
+    }
+}
+
+fn serve(served: &Served, socket: Socket) {
+    let lane = Line::new(socket);
+    calls::serve_lane(&lane);
+    let mut room = buffer();
+    loop {
+        let served = match lane.socket.receive(&mut room) {
+            Ok(request) => answer(served, &lane, request),
+            Err(SocketError::Nothing) => continue,
+            Err(SocketError::Gone) => return,
+            Err(_) => end_now(),
+        };
+        if served.is_err() {
+            end_now();
+        }
+    }
+}
+
+/// Does what is asked, and says so.
+fn answer(served: &Served, lane: &Line, request: Datagram<'_>) -> Result<(), SocketError> {
+    let socket = &lane.socket;
+    match request.kind {
+        Kind::Execute => {
+            let status = served.session.execute(request.bytes);
+            let executed = Executed {
+                status: status as u32,
+                reserved: 0,
+            };
+            let parts = [executed.as_bytes(), &*request.bytes];
+            socket.send(Kind::Executed, &parts, &[])
+        }
+        Kind::Reset => {
+            let spent = served.backend.is_spent();
+            if !spent {
+                served.session.reset();
+            }
+            let done = ResetDone {
+                spent: (spent || served.backend.is_spent()).into(),
+                reserved: 0,
+            };
+            socket.send(Kind::ResetDone, &[done.as_bytes()], &[])
+        }
+        Kind::Close => {
+            served.session.close();
+            socket.send(Kind::Closed, &[], &[])?;
+            std::process::exit(0)
+        }
+        Kind::Report => {
+            let fault = served.session.fault();
+            let report = served.session.report();
+            let (reported, text) = report::to_wire(&report, fault.as_ref());
+            let supplement = (served.supplement)();
+            let parts = [reported.as_bytes(), text.as_bytes(), &supplement];
+            socket.send(Kind::Reported, &parts, &[])
+        }
+        Kind::RevokeImport => {
+            let request: RevokeImport = request.body()?;
+            served.session.revoke_import(request.handle, request.import);
+            socket.send(Kind::ImportRevoked, &[], &[])
+        }
+        _ => Err(SocketError::Malformed(
+            "a request is of a kind that is none",
+        )),
+    }
+}

@@ -1,0 +1,98 @@
+//! The worker's one session.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use causeway_mediator::backend::Backend;
+use causeway_mediator::{Mediator, Quota, Session};
+use causeway_memory::{PAGE_BYTES, PageSize, SharedMemory};
+use causeway_protocol::Access;
+use causeway_protocol::registers::status;
+use zerocopy::IntoBytes;
+
+use super::calls::Calls;
+use super::exchange::RemoteExchange;
+use super::host::RemoteHost;
+use super::{Equipment, ServeError, begin, chain};
+use crate::socket::{Datagram, Socket, SocketError};
+use crate::wire::{Kind, RAM_REGIONS_MAX, Start, Started};
+
+/// Longest supplement to a report: with the report itself it fits a datagram.
+const SUPPLEMENT_BYTES_MAX: usize = 56 << 10;
+
+/// What lanes serve.
+pub(super) struct Served {
+    pub backend: Arc<dyn Backend>,
+    pub session: Arc<Session>,
+    pub supplement: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
+}
+
+impl Served {
+    /// Opens the session that `start` describes, and says so.
+    pub fn begin(
+        start: &mut Datagram<'_>,
+        equipment: Equipment,
+        control: &Socket,
+    ) -> Result<Arc<Self>, ServeError> {
+        let descriptors = std::mem::take(&mut start.descriptors);
+        let (request, name) = start.body_and_rest::<Start>().map_err(begin)?;
+        let name = String::from_utf8_lossy(name).into_owned();
+        let regions = (request.regions as usize).min(RAM_REGIONS_MAX);
+        let mut descriptors = descriptors.into_iter();
+        let (Some(spare), Some(page)) = (descriptors.next(), descriptors.next()) else {
+            return Err(begin(SocketError::Malformed("descriptors are missing")));
+        };
+        let calls = Calls::new(Socket::from_descriptor(spare));
+        let regions = request.ram.into_iter().take(regions).zip(descriptors);
+        let failed = |e: causeway_memory::MemoryError| ServeError::Begin { reason: chain(&e) };
+        let host = RemoteHost::new(Arc::clone(&calls), regions).map_err(failed)?;
+        let page = SharedMemory::adopt(page, PageSize::Small).map_err(failed)?;
+        let page = page.map(0, PAGE_BYTES, Access::ReadWrite).map_err(failed)?;
+        let backend = equipment.backend;
+        let exchange = Arc::new(RemoteExchange::new(calls, Arc::clone(&backend)));
+        let mediator = Mediator::with_exchange(Arc::clone(&backend), exchange);
+        let session = mediator.open_as(request.session, Arc::new(host), quota(&request), &name);
+        let tell = move |bits: u32| {
+            // The page is as long as the offset is small.
+            let _ = page.store_u64(0, bits.into(), Ordering::Release);
+        };
+        tell(status::READY);
+        session.observe_status(tell);
+        let attributes = backend.attributes();
+        let started = Started {
+            memory_bytes: attributes.memory_bytes,
+            granularity_bytes: attributes.granularity_bytes,
+            va_start: attributes.va.start,
+            va_end: attributes.va.end,
+            features: attributes.features,
+            compute_units: attributes.compute_units,
+            warp_threads: attributes.warp_threads,
+            block_threads_max: attributes.block_threads_max,
+            shared_bytes_max: attributes.shared_bytes_max,
+        };
+        let parts = [started.as_bytes(), attributes.name.as_bytes()];
+        control.send(Kind::Started, &parts, &[]).map_err(begin)?;
+        let supplement = equipment.supplement;
+        Ok(Arc::new(Self {
+            backend,
+            session,
+            supplement: Box::new(move || {
+                let mut bytes = supplement();
+                if bytes.len() > SUPPLEMENT_BYTES_MAX {
+                    bytes.clear();
+                }
+                bytes
+            }),
+        }))
+    }
+}
+
+fn quota(start: &Start) -> Quota {
+    Quota {
+        memory_bytes: start.memory_bytes,
+        module_bytes: start.module_bytes,
+        allocations: start.allocations,
+        command_buffers: start.command_buffers,
+        objects: start.objects,
+    }
+}

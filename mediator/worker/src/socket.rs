@@ -1,0 +1,248 @@
+//! Sockets that carry datagrams with descriptors, in order, and end with the other side's process.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::cmsg_space;
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
+    sendmsg, socketpair,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::wire::{DATAGRAM_BYTES_MAX, DESCRIPTORS_MAX, Head, Kind, MAGIC, VERSION, Wire};
+
+/// Why nothing was sent or received.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SocketError {
+    /// Nothing came within the socket's patience, or a signal did.
+    #[error("nothing has come yet")]
+    Nothing,
+    /// The other process has ended, or closed its end.
+    #[error("the other side is gone")]
+    Gone,
+    /// What came is not of this protocol.
+    #[error("{0}")]
+    Malformed(&'static str),
+    /// The kernel refused.
+    #[error("the socket failed: {0}")]
+    Failed(Errno),
+}
+
+impl From<Errno> for SocketError {
+    fn from(error: Errno) -> Self {
+        match error {
+            Errno::AGAIN | Errno::INTR => Self::Nothing,
+            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => Self::Gone,
+            error => Self::Failed(error),
+        }
+    }
+}
+
+/// One end of a socket pair (`SOCK_SEQPACKET`).
+#[derive(Debug)]
+pub(crate) struct Socket(OwnedFd);
+
+/// Room for a datagram.
+pub(crate) type Buffer = Box<[u8]>;
+
+/// Room for the largest datagram.
+pub(crate) fn buffer() -> Buffer {
+    vec![0; DATAGRAM_BYTES_MAX].into_boxed_slice()
+}
+
+/// A datagram that came.
+#[derive(Debug)]
+pub(crate) struct Datagram<'a> {
+    pub kind: Kind,
+    /// Everything after the head.
+    pub bytes: &'a mut [u8],
+    pub descriptors: Vec<OwnedFd>,
+}
+
+impl<'a> Datagram<'a> {
+    /// The body, which is all there is.
+    pub fn body<T: Wire>(&self) -> Result<T, SocketError> {
+        T::read_from_bytes(self.bytes)
+            .map_err(|_| SocketError::Malformed("a message does not have the size of its kind"))
+    }
+
+    /// The body, and what follows it.
+    pub fn body_and_rest<T: Wire>(&self) -> Result<(T, &[u8]), SocketError> {
+        T::read_from_prefix(&*self.bytes)
+            .map_err(|_| SocketError::Malformed("a message is shorter than its kind"))
+    }
+
+    /// The one descriptor that there must be.
+    pub fn descriptor(&mut self) -> Result<OwnedFd, SocketError> {
+        match (self.descriptors.pop(), self.descriptors.is_empty()) {
+            (Some(descriptor), true) => Ok(descriptor),
+            _ => Err(SocketError::Malformed(
+                "a message does not have one descriptor",
+            )),
+        }
+    }
+}
+
+impl Socket {
+    /// Two ends. Neither is inherited by other processes unless it is handed to them.
+    pub fn pair() -> Result<(Self, Self), Errno> {
+        let (one, other) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        Ok((Self(one), Self(other)))
+    }
+
+    /// Takes a descriptor for one end. If it is none, the first use fails.
+    pub fn from_descriptor(descriptor: OwnedFd) -> Self {
+        Self(descriptor)
+    }
+
+    /// The descriptor, to be handed to another process.
+    pub fn into_descriptor(self) -> OwnedFd {
+        self.0
+    }
+
+    /// Has [`Self::receive`] and [`Self::send`] say [`SocketError::Nothing`] after this time.
+    pub fn set_patience(&self, patience: Duration) -> Result<(), Errno> {
+        set_socket_timeout(&self.0, Timeout::Recv, Some(patience))?;
+        set_socket_timeout(&self.0, Timeout::Send, Some(patience))
+    }
+
+    /// Sends a datagram of `parts`, one after the other, with copies of `descriptors`.
+    pub fn send(
+        &self,
+        kind: Kind,
+        parts: &[&[u8]],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), SocketError> {
+        let head = Head {
+            magic: MAGIC,
+            version: VERSION,
+            kind: kind as u16,
+        };
+        let mut slices = vec![IoSlice::new(head.as_bytes())];
+        slices.extend(parts.iter().map(|part| IoSlice::new(part)));
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors))
+        {
+            return Err(SocketError::Malformed("too many descriptors to send"));
+        }
+        sendmsg(&self.0, &slices, &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Receives a datagram into `buffer`. One that is too long, of another version or of no known kind is malformed;
+    /// its descriptors are closed.
+    pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Datagram<'a>, SocketError> {
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut slices = [IoSliceMut::new(buffer)];
+        let received = recvmsg(
+            &self.0,
+            &mut slices,
+            &mut ancillary,
+            RecvFlags::CMSG_CLOEXEC,
+        )?;
+        let mut descriptors = Vec::new();
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                descriptors.extend(rights);
+            }
+        }
+        if received.bytes == 0 {
+            return Err(SocketError::Gone);
+        }
+        if received
+            .flags
+            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
+        {
+            return Err(SocketError::Malformed("a message is too long"));
+        }
+        let (head, bytes) = buffer[..received.bytes]
+            .split_at_mut_checked(size_of::<Head>())
+            .ok_or(SocketError::Malformed("a message has no head"))?;
+        let head = Head::read_from_bytes(head)
+            .map_err(|_| SocketError::Malformed("a message has no head"))?;
+        if (head.magic, head.version) != (MAGIC, VERSION) {
+            return Err(SocketError::Malformed("a message is of another version"));
+        }
+        let kind = Kind::from_wire(head.kind)
+            .ok_or(SocketError::Malformed("a message is of no known kind"))?;
+        Ok(Datagram {
+            kind,
+            bytes,
+            descriptors,
+        })
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Remove;
+
+    #[test]
+    fn datagrams_arrive_whole_and_in_order_with_their_descriptors() {
+        let (one, other) = Socket::pair().unwrap();
+        let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let body = Remove { offset: 0x1000 };
+        one.send(Kind::Remove, &[body.as_bytes(), b"rest"], &[file.as_fd()])
+            .unwrap();
+        one.send(Kind::Interrupt, &[], &[]).unwrap();
+        let mut buffer = buffer();
+        let mut first = other.receive(&mut buffer).unwrap();
+        assert_eq!(first.kind, Kind::Remove);
+        let (got, rest) = first.body_and_rest::<Remove>().unwrap();
+        assert_eq!((got.offset, rest), (0x1000, &b"rest"[..]));
+        let got = first.descriptor().unwrap();
+        let inode = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).unwrap().st_ino;
+        assert_eq!(inode(got.as_fd()), inode(file.as_fd()));
+        assert_eq!(other.receive(&mut buffer).unwrap().kind, Kind::Interrupt);
+        drop(one);
+        assert!(matches!(other.receive(&mut buffer), Err(SocketError::Gone)));
+    }
+
+    #[test]
+    fn what_is_not_of_the_protocol_is_told_from_silence() {
+        let (one, other) = Socket::pair().unwrap();
+        other.set_patience(Duration::from_millis(1)).unwrap();
+        let mut buffer = buffer();
+        assert!(matches!(
+            other.receive(&mut buffer),
+            Err(SocketError::Nothing)
+        ));
+        let large = vec![0; DATAGRAM_BYTES_MAX + 1];
+        let magic = MAGIC.to_le_bytes();
+        for bytes in [
+            &b"x"[..],
+            &[0; 8],
+            &[magic[0], magic[1], magic[2], magic[3], 9, 9, 1, 0],
+            &[magic[0], magic[1], magic[2], magic[3], 1, 0, 0xff, 0xff],
+            &large,
+        ] {
+            rustix::net::send(&one, bytes, SendFlags::empty()).unwrap();
+            let outcome = other.receive(&mut buffer);
+            assert!(
+                matches!(outcome, Err(SocketError::Malformed(_))),
+                "{} bytes: {outcome:?}",
+                bytes.len()
+            );
+        }
+    }
+}

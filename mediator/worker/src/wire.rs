@@ -1,0 +1,358 @@
+//! What crosses the sockets between a VMM and a worker.
+//!
+//! Each datagram is a [`Head`], a body of the size of its kind, and sometimes bytes after it; descriptors travel beside
+//! it. Both ends are the same program, started as one: the version is there to notice when they are not.
+
+use causeway_memory::PageSize;
+use causeway_protocol::Access;
+use causeway_protocol::message::{MemoryKind, TOKEN_BYTES};
+use causeway_protocol::registers::CONTROL_BYTES_MAX;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// First word of every datagram.
+pub(crate) const MAGIC: u32 = 0x4b57_5743;
+/// Changes with every change of what follows.
+pub(crate) const VERSION: u16 = 1;
+/// Longest text of a fault, a refusal or a name, in bytes.
+pub(crate) const TEXT_BYTES_MAX: usize = 4096;
+/// Largest datagram in bytes: a control batch with what goes before it, or a report.
+pub(crate) const DATAGRAM_BYTES_MAX: usize = CONTROL_BYTES_MAX as usize + 1024;
+/// Most descriptors beside a datagram: regions of RAM, the status page, a socket.
+pub(crate) const DESCRIPTORS_MAX: usize = 4;
+/// Most regions of guest RAM.
+pub(crate) const RAM_REGIONS_MAX: usize = 2;
+/// Counters of operations in a report: room for every opcode.
+pub(crate) const OPCODES_MAX: usize = 64;
+
+macro_rules! kinds {
+    ($($(#[$attribute:meta])* $name:ident = $number:literal,)*) => {
+        /// What a datagram is.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u16)]
+        pub(crate) enum Kind {
+            $($(#[$attribute])* $name = $number,)*
+        }
+
+        impl Kind {
+            pub fn from_wire(number: u16) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    // The control socket, from the VMM.
+    /// [`Start`], the VM's name; the spare socket, the status page, regions of RAM.
+    Start = 1,
+    /// A lane: its socket.
+    NewLane = 2,
+    /// See `GuestSession::interrupt`.
+    Interrupt = 3,
+    /// See `GuestSession::halt`.
+    Halt = 4,
+    // The control socket, from the worker.
+    /// [`Started`], the name of the back end.
+    Started = 5,
+    /// Why there is no back end, as text.
+    Refused = 6,
+
+    // Lanes, from the VMM; each is answered by the kind that follows.
+    /// A batch.
+    Execute = 16,
+    /// [`Executed`], the batch with its replies.
+    Executed = 17,
+    /// Nothing.
+    Reset = 18,
+    /// [`ResetDone`].
+    ResetDone = 19,
+    /// Nothing.
+    Close = 20,
+    /// Nothing.
+    Closed = 21,
+    /// Nothing.
+    Report = 22,
+    /// [`Reported`], text of the fault, what the binary adds.
+    Reported = 23,
+    /// [`RevokeImport`].
+    RevokeImport = 24,
+    /// Nothing.
+    ImportRevoked = 25,
+
+    // Lanes and the spare socket, from the worker; each is answered by `Answer`.
+    /// [`Place`]; descriptor of the memory.
+    Place = 32,
+    /// [`SetAccess`].
+    SetAccess = 33,
+    /// [`Remove`].
+    Remove = 34,
+    /// [`BindDoorbell`]; the event.
+    BindDoorbell = 35,
+    /// [`UnbindDoorbell`].
+    UnbindDoorbell = 36,
+    /// [`Publish`]; descriptor of the memory.
+    Publish = 37,
+    /// [`Fetch`].
+    Fetch = 38,
+    /// [`Registration`].
+    Register = 39,
+    /// [`Registration`].
+    Forget = 40,
+    /// [`Withdraw`].
+    Withdraw = 41,
+    /// [`Answer`]; for `Fetch`, the descriptor of the memory.
+    Answer = 48,
+}
+
+/// A body, or the head.
+pub(crate) trait Wire: FromBytes + IntoBytes + Immutable + KnownLayout {}
+impl<T: FromBytes + IntoBytes + Immutable + KnownLayout> Wire for T {}
+
+macro_rules! bodies {
+    ($($(#[$attribute:meta])* $name:ident ($bytes:literal) { $($(#[$field_attribute:meta])* $field:ident: $type:ty,)* })*) => {$(
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+        #[repr(C)]
+        pub(crate) struct $name {
+            $($(#[$field_attribute])* pub $field: $type,)*
+        }
+        const _: () = assert!(size_of::<$name>() == $bytes);
+    )*};
+}
+
+bodies! {
+    /// Begins every datagram.
+    Head(8) {
+        magic: u32,
+        version: u16,
+        kind: u16,
+    }
+
+    /// The session that a worker is for.
+    Start(72) {
+        memory_bytes: u64,
+        module_bytes: u64,
+        allocations: u32,
+        command_buffers: u32,
+        objects: u32,
+        /// Regions that are there.
+        regions: u32,
+        ram: [Region; RAM_REGIONS_MAX],
+        /// Number of the session.
+        session: u64,
+    }
+
+    /// A region of guest RAM; its object is a descriptor beside the datagram.
+    Region(16) {
+        base: u64,
+        /// [`page_size`].
+        pages: u32,
+        reserved: u32,
+    }
+
+    /// What the back end is; its name follows.
+    Started(56) {
+        memory_bytes: u64,
+        granularity_bytes: u64,
+        va_start: u64,
+        va_end: u64,
+        features: u64,
+        compute_units: u32,
+        warp_threads: u32,
+        block_threads_max: u32,
+        shared_bytes_max: u32,
+    }
+
+    /// How a batch was taken; the batch follows.
+    Executed(8) {
+        status: u32,
+        reserved: u32,
+    }
+
+    /// How a reset went.
+    ResetDone(8) {
+        /// 1 if this process can serve no further life: its back end is lost for good.
+        spent: u32,
+        reserved: u32,
+    }
+
+    /// A session's counters. The fault's text and what the binary adds follow.
+    Reported(1096) {
+        batches: u64,
+        failed_messages: u64,
+        launches: u64,
+        sleeps: u64,
+        doorbell_wakeups: u64,
+        faults: u64,
+        memory_used_bytes: u64,
+        memory_peak_bytes: u64,
+        /// By opcode.
+        messages: [u64; OPCODES_MAX],
+        /// By opcode.
+        packets: [u64; OPCODES_MAX],
+        /// Zero if there is no fault.
+        fault_status: u32,
+        /// Bytes of its text.
+        fault_bytes: u32,
+    }
+
+    /// Which import to take away.
+    RevokeImport(16) {
+        handle: u32,
+        reserved: u32,
+        import: u64,
+    }
+
+    /// See `Host::place`.
+    Place(32) {
+        /// In the memory behind the descriptor.
+        offset: u64,
+        bytes: u64,
+        /// Size of the memory: of a device's; host memory says its own.
+        memory_bytes: u64,
+        /// Of the protocol.
+        access: u16,
+        /// [`Placed`].
+        kind: u16,
+        /// [`page_size`] of host memory.
+        pages: u32,
+    }
+
+    /// See `Host::set_access`.
+    SetAccess(16) {
+        offset: u64,
+        access: u32,
+        reserved: u32,
+    }
+
+    /// See `Host::remove`.
+    Remove(8) {
+        offset: u64,
+    }
+
+    /// See `Host::bind_doorbell`.
+    BindDoorbell(8) {
+        index: u32,
+        reserved: u32,
+    }
+
+    /// See `Host::unbind_doorbell`.
+    UnbindDoorbell(8) {
+        index: u32,
+        reserved: u32,
+    }
+
+    /// An export; its descriptor is beside the datagram.
+    Publish(32) {
+        bytes: u64,
+        memory: Memory,
+    }
+
+    /// What exported memory is.
+    Memory(24) {
+        /// In a memory object.
+        offset: u64,
+        /// Kind of the descriptor, of the protocol.
+        made_of: u32,
+        /// Kind that it was allocated as, of the protocol.
+        kind: u32,
+        /// [`page_size`] of a memory object.
+        pages: u32,
+        /// Rights at most, of the protocol.
+        access: u32,
+    }
+
+    /// Which offer is wanted.
+    Fetch(40) {
+        token: [u8; TOKEN_BYTES],
+        access: u32,
+        reserved: u32,
+    }
+
+    /// An import.
+    Registration(48) {
+        token: [u8; TOKEN_BYTES],
+        handle: u32,
+        reserved: u32,
+        import: u64,
+    }
+
+    /// Which export to withdraw.
+    Withdraw(32) {
+        token: [u8; TOKEN_BYTES],
+    }
+
+    /// How a call went.
+    Answer(72) {
+        /// [`Outcome`], or a status of the protocol for sharing calls.
+        outcome: u32,
+        /// Number of the operating system's error, where there is one.
+        errno: u32,
+        /// Offset in the aperture; size of memory that was fetched.
+        value: u64,
+        token: [u8; TOKEN_BYTES],
+        memory: Memory,
+    }
+}
+
+impl Answer {
+    pub fn new(outcome: u32) -> Self {
+        Self {
+            outcome,
+            ..Self::new_zeroed()
+        }
+    }
+}
+
+/// How a call of the host went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Outcome {
+    Done = 0,
+    /// The aperture is full.
+    Full = 1,
+    /// The memory cannot be mapped.
+    Map = 2,
+    /// The hypervisor refused.
+    Slot = 3,
+    /// Nothing is placed there.
+    Absent = 4,
+}
+
+/// What is behind the descriptor of a [`Place`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub(crate) enum Placed {
+    Host = 1,
+    Device = 2,
+}
+
+/// Page size on the wire.
+pub(crate) fn page_size(pages: PageSize) -> u32 {
+    match pages {
+        PageSize::Small => 0,
+        PageSize::Large => 1,
+    }
+}
+
+/// Page size from the wire: a hint, for which nothing is wrong.
+pub(crate) fn page_size_from_wire(pages: u32) -> PageSize {
+    match pages {
+        0 => PageSize::Small,
+        _ => PageSize::Large,
+    }
+}
+
+impl Memory {
+    /// Kind and rights, if they mean something.
+    pub fn checked(&self) -> Option<(MemoryKind, MemoryKind, Access)> {
+        Some((
+            MemoryKind::from_wire(self.made_of)?,
+            MemoryKind::from_wire(self.kind)?,
+            Access::from_wire(self.access)?,
+        ))
+    }
+}
