@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use causeway_mediator::backend::Attributes;
 use causeway_mediator::{GuestSession, SessionReport};
 
 use crate::bus::StrayCounters;
@@ -65,6 +66,11 @@ impl Vm {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The GPU that it has.
+    pub fn gpu(&self) -> Attributes {
+        self.session.attributes()
     }
 
     /// How it goes on and ends.

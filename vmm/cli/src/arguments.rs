@@ -20,6 +20,9 @@ pub enum Command {
     Run(RunArguments),
     /// Find out what this host can do, by trying, and how to get what is missing.
     Doctor(DoctorArguments),
+    /// Hold the session of one VM. The program starts itself as this; it is of no use by hand.
+    #[command(hide = true)]
+    Worker(WorkerArguments),
 }
 
 /// Arguments of `run`.
@@ -42,7 +45,8 @@ pub struct RunArguments {
     /// RAM of each VM in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     pub memory: u64,
-    /// Back end and the limits of each VM on it: software[,memory=MIB][,allocations=N][,queues=N][,cores=N].
+    /// Back end and the limits of each VM on it: software[,memory=MIB][,allocations=N][,queues=N][,cores=N][,worker=inside|process].
+    /// With worker=process, each VM has a process of its own that holds its session.
     #[arg(long, value_name = "GPU", default_value = "software")]
     pub gpu: String,
     /// Number of VMs; they share one mediator.
@@ -70,12 +74,22 @@ pub struct DoctorArguments {
     pub json: bool,
 }
 
+/// Arguments of `worker`.
+#[derive(Debug, Args)]
+pub struct WorkerArguments {
+    /// As given to `run`.
+    #[arg(long)]
+    pub gpu: String,
+    /// Number of the process that started this one.
+    pub parent: u32,
+}
+
 const EXIT_CODES: &str = "\
 Exit codes:
   0  every guest passed            5  a guest crashed or could not go on
   1  a guest reported a failure    6  the time given by --timeout was over
   2  bad argument                  7  the report cannot be written
-  3  KVM is missing or forbidden   130, 143  ended by SIGINT, SIGTERM
-  4  not an image that can boot
+  3  KVM is missing or forbidden   8  the GPU is not available
+  4  not an image that can boot    130, 143  ended by SIGINT, SIGTERM
 
 Logs go to standard error; RUST_LOG=info (or debug) shows more of them.";

@@ -33,6 +33,8 @@ pub struct Run {
     pub timeout: Duration,
     /// Back end and limits.
     pub gpu: Gpu,
+    /// The same as it was typed, for worker processes.
+    pub gpu_text: String,
     /// Text for the guest.
     pub arguments: String,
 }
@@ -72,6 +74,7 @@ impl Run {
             vms: arguments.vms,
             timeout: Duration::from_secs(arguments.timeout),
             gpu,
+            gpu_text: arguments.gpu.clone(),
             arguments: arguments.arguments.clone(),
         })
     }

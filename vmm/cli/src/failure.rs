@@ -21,6 +21,8 @@ pub enum Code {
     Timeout = 6,
     /// The report cannot be written.
     Report = 7,
+    /// The GPU that was asked for is not available.
+    Gpu = 8,
     /// SIGINT.
     Interrupted = 130,
     /// SIGTERM.

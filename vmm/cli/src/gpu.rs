@@ -18,6 +18,27 @@ pub struct Gpu {
     pub queues: u32,
     /// CPU cores that execute kernels, or all.
     pub cores: Option<usize>,
+    /// Where the session of each VM lives.
+    pub place: Place,
+}
+
+/// Where the session of a VM lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the process of the VM.
+    Inside,
+    /// In a worker process of its own.
+    Process,
+}
+
+impl Place {
+    /// As reports name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Inside => "inside",
+            Self::Process => "process",
+        }
+    }
 }
 
 impl Default for Gpu {
@@ -27,6 +48,7 @@ impl Default for Gpu {
             allocations: None,
             queues: 16,
             cores: None,
+            place: Place::Inside,
         }
     }
 }
@@ -51,9 +73,12 @@ pub enum GpuError {
     Form(String),
     /// Not a key.
     #[error(
-        "`{0}` is not a key of the software back end: it knows memory, allocations, queues and cores"
+        "`{0}` is not a key of the software back end: it knows memory, allocations, queues, cores and worker"
     )]
     Key(String),
+    /// Not a place for a session.
+    #[error("worker={0} cannot be: it must be inside or process")]
+    Worker(String),
     /// Given more than once.
     #[error("`{0}` is given twice")]
     Twice(String),
@@ -112,11 +137,19 @@ impl FromStr for Gpu {
                 "cores" => {
                     gpu.cores = Some(number("cores", value, value.parse().ok(), 1, 1024)? as usize)
                 }
+                "worker" => gpu.place = place(value)?,
                 _ => return Err(GpuError::Key(key.to_owned())),
             }
         }
         Ok(gpu)
     }
+}
+
+fn place(value: &str) -> Result<Place, GpuError> {
+    [Place::Inside, Place::Process]
+        .into_iter()
+        .find(|place| place.name() == value)
+        .ok_or_else(|| GpuError::Worker(value.to_owned()))
 }
 
 fn number(
@@ -183,6 +216,7 @@ mod tests {
             ("software,memory=99999999999999999999", "memory=9999"),
             ("software,memory=20000000GiB", "memory=20000000GiB"),
             ("software,queues=257", "queues=257"),
+            ("software,worker=elsewhere", "worker=elsewhere"),
             ("software,queues=1,queues=2", "`queues` is given twice"),
         ] {
             let message = text.parse::<Gpu>().unwrap_err().to_string();

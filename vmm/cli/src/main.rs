@@ -1,6 +1,7 @@
 //! The `causeway` command: parses, checks, runs, reports. Everything it does is done by the libraries.
 
 mod arguments;
+mod back_end;
 mod configuration;
 mod doctor;
 mod failure;
@@ -11,6 +12,7 @@ mod report_file;
 mod run;
 mod table;
 mod terminal;
+mod worker;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments, started),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Worker(arguments) => worker::run(&arguments),
     };
     match result {
         Ok(code) => code,

@@ -7,7 +7,7 @@ use causeway_software::LaunchCount;
 use causeway_vmm::bus::StrayCounts;
 use causeway_vmm::harness::{Figure, Phase};
 use causeway_vmm::host::Host;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Name and version of the report's schema. Fields may be added; a changed meaning changes the number.
 pub const SCHEMA: &str = "causeway.report/1";
@@ -58,10 +58,34 @@ pub struct KernelReport {
     pub per_core_per_s: f64,
 }
 
-impl From<LaunchCount> for KernelReport {
+/// The same as it is counted, and told by workers.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct KernelCount {
+    /// Name.
+    pub name: String,
+    /// Launches.
+    pub launches: u64,
+    /// See [`KernelReport`].
+    pub thread_instructions: u64,
+    /// See [`KernelReport`].
+    pub busy_ns: u64,
+}
+
+impl From<LaunchCount> for KernelCount {
     fn from(count: LaunchCount) -> Self {
         Self {
             name: count.kernel,
+            launches: count.launches,
+            thread_instructions: count.thread_instructions,
+            busy_ns: count.busy_ns,
+        }
+    }
+}
+
+impl From<KernelCount> for KernelReport {
+    fn from(count: KernelCount) -> Self {
+        Self {
+            name: count.name,
             launches: count.launches,
             thread_instructions: count.thread_instructions,
             busy_ns: count.busy_ns,
@@ -102,6 +126,15 @@ pub struct VmReport {
     pub vmm_exits: BTreeMap<String, u64>,
     /// What the session counted.
     pub session: SessionCounts,
+    /// Where the session was: `inside` the process of the VM, or in a worker `process` of its own.
+    pub worker: &'static str,
+    /// Memory that the worker process had beyond guest RAM and GPU memory when the session was closed, in bytes;
+    /// absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker_rss_bytes: Option<u64>,
+    /// Times that the guest lost its worker process and went on with another; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker_restarts: Option<u64>,
 }
 
 /// What a session counted.

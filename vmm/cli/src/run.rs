@@ -4,9 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use causeway_mediator::backend::Backend;
-use causeway_mediator::{Mediator, Quota, SessionSource};
-use causeway_software::{Config as SoftwareConfig, Software};
+use causeway_mediator::{OpenError, Quota, SessionSource};
 use causeway_vmm::console::LineSink;
 use causeway_vmm::event_loop::{self, Limits};
 use causeway_vmm::harness::PostOffice;
@@ -20,8 +18,10 @@ use kvm_ioctls::Kvm;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::arguments::RunArguments;
+use crate::back_end::BackEnd;
 use crate::configuration::Run;
 use crate::failure::{Code, Failure};
+use crate::gpu::Place;
 use crate::progress::Watch;
 use crate::report::{BackendReport, Report, SCHEMA, VmReport};
 use crate::report_file::ReportFile;
@@ -40,13 +40,9 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
     let kvm = kvm::open().map_err(|e| Failure::new(Code::Kvm, "guests need KVM", e))?;
     raise_descriptor_limit();
-    let backend = software(&run);
-    let attributes = backend.attributes().clone();
-    let vms = create(
-        &run,
-        &kvm,
-        &*Mediator::new(Arc::clone(&backend) as Arc<dyn Backend>),
-    )?;
+    let back_end = BackEnd::new(&run)?;
+    let vms = create(&run, &kvm, back_end.sessions())?;
+    let attributes = vms.first().map(Vm::gpu);
     let watch = Watch::start(format!(
         "{} in {} VM{}",
         run.guest,
@@ -66,8 +62,10 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
         causeway: env!("CARGO_PKG_VERSION"),
         host: Host::probe(),
         backend: BackendReport {
-            name: attributes.name,
-            compute_units: attributes.compute_units,
+            name: attributes
+                .as_ref()
+                .map_or_else(String::new, |a| a.name.clone()),
+            compute_units: attributes.map_or(0, |a| a.compute_units),
             memory_bytes_per_vm: run.gpu.memory_bytes,
         },
         guest: run.guest.clone(),
@@ -78,11 +76,7 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
         vms: Vec::new(),
         phases: Vec::new(),
         ratios: Vec::new(),
-        kernels: backend
-            .launch_counts()
-            .into_iter()
-            .map(Into::into)
-            .collect(),
+        kernels: back_end.kernels(&outcomes),
     };
     for (vm, outcome) in (0..).zip(&outcomes) {
         report.add(vm, run.vcpus, outcome);
@@ -118,14 +112,6 @@ fn raise_descriptor_limit() {
     }
 }
 
-fn software(run: &Run) -> Arc<Software> {
-    let memory_bytes = run.gpu.memory_bytes.saturating_mul(u64::from(run.vms));
-    Arc::new(Software::new(SoftwareConfig {
-        memory_bytes,
-        cores: run.gpu.cores,
-    }))
-}
-
 fn create(run: &Run, kvm: &Kvm, sessions: &dyn SessionSource) -> Result<Vec<Vm>, Failure> {
     let post = Arc::new(PostOffice::default());
     let quota = Quota {
@@ -157,6 +143,10 @@ fn create(run: &Run, kvm: &Kvm, sessions: &dyn SessionSource) -> Result<Vec<Vm>,
 fn refused(run: &Run, error: VmError) -> Failure {
     match error {
         VmError::Image(error) => not_an_image(run, error),
+        VmError::Session(error @ OpenError::Unavailable { .. }) => {
+            let asked = format!("--gpu {} is not available", run.gpu_text);
+            Failure::new(Code::Gpu, asked, error)
+        }
         VmError::Config(error) => Failure::new(Code::Usage, "such a VM cannot be", error),
         error => Failure::new(Code::Crashed, "cannot create the VM", error),
     }
@@ -247,6 +237,7 @@ fn limits(run: &Run, outcome: &VmOutcome) -> String {
 
 impl Report {
     fn add(&mut self, vm: u32, vcpus: u32, outcome: &VmOutcome) {
+        let worker = outcome.session.worker.as_ref();
         self.vms.push(VmReport {
             vm,
             vcpus,
@@ -257,6 +248,9 @@ impl Report {
             kvm_exits: outcome.kvm_exits.clone(),
             vmm_exits: outcome.vmm_exits.clone(),
             session: (&outcome.session).into(),
+            worker: worker.map_or(Place::Inside, |_| Place::Process).name(),
+            worker_rss_bytes: worker.map(|worker| worker.rss_bytes),
+            worker_restarts: worker.map(|worker| worker.restarts),
         });
         self.phases.extend(
             outcome

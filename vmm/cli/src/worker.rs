@@ -1,0 +1,27 @@
+//! `causeway worker`: what this program starts itself as, one process for each VM.
+
+use std::convert::Infallible;
+use std::process::ExitCode;
+
+use causeway_vmm::signals::Signals;
+
+use crate::arguments::WorkerArguments;
+use crate::back_end;
+use crate::failure::{Code, Failure};
+use crate::gpu::Gpu;
+
+/// Serves the VM of the process that started this one.
+pub fn run(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
+    // A terminal sends them to the whole group; the VMM ends its workers itself.
+    let _signals =
+        Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot block signals", e))?;
+    let gpu: Gpu = arguments
+        .gpu
+        .parse()
+        .map_err(|e| Failure::usage_from("--gpu", &arguments.gpu, e))?;
+    causeway_worker::serve(arguments.parent, || {
+        Ok::<_, Infallible>(back_end::equipment(&gpu))
+    })
+    .map_err(|e| Failure::new(Code::Crashed, "this worker process cannot serve a VM", e))?;
+    Ok(Code::Gpu.into())
+}
