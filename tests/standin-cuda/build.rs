@@ -2,5 +2,7 @@
 
 fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
+    // Threads of streams go on when a program lets go of the library.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo::rerun-if-changed=build.rs");
 }

@@ -1,4 +1,4 @@
-//! Contexts (CUDA driver API, "Context Management" and "Primary Context Management").
+//! Contexts (CUDA driver API, "Context Management").
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -8,14 +8,14 @@ use causeway_software::Multiprocessors;
 
 use crate::abi::ContextParameters;
 use crate::boundary::{In, Out};
-use crate::driver::{Driver, answer, call, call_in_context, call_unless_faulted, lock};
+use crate::driver::{Driver, call, call_in_context, call_unless_faulted, lock};
 use crate::error::{Answer, Code};
 use crate::handles;
 use crate::queue::Queue;
 use crate::stream::{PRIORITY_MIN, Stream};
 
 /// Scheduling (bits 0 to 2), host mapping, resizing of local memory, dumps and synchronous copies.
-const FLAGS: u32 = 0xff;
+pub(crate) const FLAGS: u32 = 0xff;
 
 /// A context.
 pub(crate) struct Context {
@@ -35,15 +35,6 @@ pub(crate) enum Kind {
     Primary,
     Created,
     Green,
-}
-
-/// The primary context of a device.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Primary {
-    /// 0 until it is first retained; the same ever after.
-    handle: usize,
-    retained: u32,
-    flags: u32,
 }
 
 thread_local! {
@@ -164,7 +155,7 @@ pub(crate) fn destroy(driver: &Driver, handle: usize, kind: Kind) -> Answer {
 }
 
 /// Waits for the work of a context, and takes away what it has.
-fn tear_down(driver: &Driver, handle: usize) {
+pub(crate) fn tear_down(driver: &Driver, handle: usize) {
     let queues = driver.queues(Some(handle));
     for queue in &queues {
         queue.end().wait();
@@ -325,103 +316,5 @@ extern "C" fn cuCtxGetLimit(value: Out<usize>, limit: u32) -> u32 {
         let usual = usual_limit(limit)?;
         let set = lock(&context.limits).get(&limit).copied();
         value.set(set.unwrap_or(usual))
-    })
-}
-
-/// Makes the primary context of a device if there is none, and keeps it once more. Its handle.
-pub(crate) fn retain_primary(driver: &'static Driver, device: usize) -> Answer<usize> {
-    let mut state = driver.state();
-    let Primary {
-        mut handle,
-        retained,
-        flags,
-    } = state.primary[device];
-    if retained == 0 {
-        if handle == 0 {
-            handle = handles::fresh();
-        }
-        let whole = whole_device(driver);
-        let made = create(driver, (handle, Kind::Primary), device, flags, whole)?;
-        state.contexts.put(handle, made);
-    }
-    state.primary[device] = Primary {
-        handle,
-        retained: retained + 1,
-        flags,
-    };
-    Ok(handle)
-}
-
-/// Keeps the primary context of a device once less; the last to do so ends it.
-pub(crate) fn release_primary(driver: &Driver, device: usize) -> Answer {
-    let (handle, left) = {
-        let mut state = driver.state();
-        let primary = &mut state.primary[device];
-        primary.retained = match primary.retained {
-            0 => return Err(Code::INVALID_CONTEXT),
-            count => count - 1,
-        };
-        (primary.handle, primary.retained)
-    };
-    if left == 0 {
-        tear_down(driver, handle);
-    }
-    Ok(())
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuDevicePrimaryCtxRetain(context: Out<usize>, device: i32) -> u32 {
-    call_unless_faulted(|driver| {
-        let device = driver.device(device)?;
-        if context.is_null() {
-            return Err(Code::INVALID_VALUE);
-        }
-        context.set(retain_primary(driver, device)?)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuDevicePrimaryCtxRelease_v2(device: i32) -> u32 {
-    call(|driver| {
-        release_primary(driver, driver.device(device)?)?;
-        driver.check_sticky()
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuDevicePrimaryCtxReset_v2(device: i32) -> u32 {
-    call(|driver| {
-        let device = driver.device(device)?;
-        let (handle, retained) = {
-            let mut state = driver.state();
-            let primary = &mut state.primary[device];
-            (primary.handle, std::mem::take(&mut primary.retained))
-        };
-        if retained != 0 {
-            tear_down(driver, handle);
-        }
-        driver.check_sticky()
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuDevicePrimaryCtxSetFlags_v2(device: i32, flags: u32) -> u32 {
-    call(|driver| {
-        let device = driver.device(device)?;
-        if flags & !FLAGS != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
-        driver.state().primary[device].flags = flags;
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuDevicePrimaryCtxGetState(device: i32, flags: Out<u32>, active: Out<i32>) -> u32 {
-    answer(|| {
-        let driver = Driver::get()?;
-        let primary = driver.state().primary[driver.device(device)?];
-        flags.set(primary.flags)?;
-        active.set(i32::from(primary.retained != 0))
     })
 }

@@ -10,14 +10,16 @@ use crate::addresses::Addresses;
 use crate::context::{self, Context};
 use crate::error::{Answer, Code};
 use crate::event::Event;
+use crate::function::Kernel;
 use crate::graph::{Executable, Graph};
 use crate::green::Description;
 use crate::handles::Handles;
 use crate::host_ranges::HostRanges;
 use crate::ledger::Ledger;
 use crate::link::Linker;
-use crate::module::{Kernel, Module};
+use crate::module::Module;
 use crate::physical::Physical;
+use crate::primary::Primary;
 use crate::queue::Queue;
 use crate::settings::Settings;
 use crate::stream::Stream;
@@ -44,7 +46,7 @@ pub(crate) struct Device {
 pub(crate) struct State {
     pub(crate) contexts: Handles<Context>,
     /// Primary context of each device: its handle and how often it is retained.
-    pub(crate) primary: Vec<context::Primary>,
+    pub(crate) primary: Vec<Primary>,
     pub(crate) streams: Handles<Stream>,
     pub(crate) events: Handles<Event>,
     pub(crate) modules: Handles<Module>,
@@ -146,7 +148,7 @@ impl Driver {
             Code::OPERATING_SYSTEM
         })?;
         let state = State {
-            primary: vec![context::Primary::default(); settings.devices],
+            primary: vec![Primary::default(); settings.devices],
             ..State::default()
         };
         Ok(Self {

@@ -12,9 +12,9 @@ use crate::boundary::{In, Out};
 use crate::copy::{copy_work, fill_work};
 use crate::driver::{Driver, call_in_context, lock};
 use crate::error::{Answer, Code};
+use crate::function;
 use crate::handles;
 use crate::launch::launch_work;
-use crate::module::find_kernel;
 use crate::queue::Position;
 use crate::stream::{self, batch};
 use crate::work::Work;
@@ -159,7 +159,7 @@ extern "C" fn cuGraphAddEmptyNode(
 }
 
 fn kernel_work(driver: &Driver, _device: usize, given: KernelNode) -> Answer<Work> {
-    let kernel = find_kernel(driver, given.function)?;
+    let kernel = function::find(driver, given.function)?;
     let shape = LaunchShape {
         grid: given.grid,
         block: given.block,

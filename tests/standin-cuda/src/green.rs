@@ -10,6 +10,7 @@ use crate::context::{self, Context, Kind};
 use crate::driver::{Driver, State, call, call_in_context, call_unless_faulted};
 use crate::error::{Answer, Code};
 use crate::handles;
+use crate::primary;
 use crate::stream;
 
 /// `CU_DEV_RESOURCE_TYPE_SM`
@@ -174,7 +175,7 @@ extern "C" fn cuGreenCtxCreate(
         if green.is_null() || flags != 1 || found.device != device {
             return Err(Code::INVALID_VALUE);
         }
-        context::retain_primary(driver, device)?;
+        primary::retain(driver, device)?;
         let handle = handles::fresh();
         let kind = (handle, Kind::Green);
         let made = context::create(driver, kind, device, 0, found.multiprocessors)?;
@@ -195,7 +196,7 @@ extern "C" fn cuGreenCtxDestroy(green: usize) -> u32 {
         let device = find(&driver.state(), green)?.device;
         context::destroy(driver, green, Kind::Green)?;
         // The primary context may have been reset meanwhile.
-        let _ = context::release_primary(driver, device);
+        let _ = primary::release(driver, device);
         driver.check_sticky()
     })
 }

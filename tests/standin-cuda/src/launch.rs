@@ -9,7 +9,7 @@ use crate::abi::LaunchConfiguration;
 use crate::boundary::In;
 use crate::driver::{Driver, call_in_context};
 use crate::error::{Answer, Code};
-use crate::module::{Kernel, find_kernel};
+use crate::function::{self, Kernel};
 use crate::stream;
 use crate::work::Work;
 
@@ -37,7 +37,7 @@ pub(crate) fn launch_work(
         _ => return Err(Code::INVALID_VALUE),
     };
     if let Err(fault) = check_launch(&kernel.function, shape, &parameters) {
-        let name = kernel.name();
+        let name = &kernel.name;
         eprintln!("stand-in driver: launch of `{name}` refused: {fault}");
         return Err(Code::LAUNCH_OUT_OF_RESOURCES);
     }
@@ -111,7 +111,7 @@ fn launch(
     (parameters, extra): (In<usize>, In<usize>),
 ) -> u32 {
     call_in_context(|driver: &'static Driver, context| {
-        let kernel = find_kernel(driver, function)?;
+        let kernel = function::find(driver, function)?;
         let stream = stream::find(driver, context, stream)?;
         if kernel.context != stream.context && !shares(driver, &kernel, stream.context) {
             return Err(Code::INVALID_HANDLE);

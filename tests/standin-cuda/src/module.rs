@@ -1,21 +1,22 @@
-//! Modules and their functions (CUDA driver API, "Module Management", "Execution Control": `cuFunc…`).
+//! Modules and their functions (CUDA driver API, "Module Management").
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
-use causeway_mediator::backend::{Function, Module as _, ModuleError};
+use causeway_mediator::backend::{Module as _, ModuleError};
 use causeway_software::SoftwareModule;
 
-use crate::attributes::{SHARED_BYTES, value};
+use crate::attributes::SHARED_BYTES;
 use crate::boundary::{In, Out, Text};
 use crate::context::Context;
 use crate::driver::{Charge, Driver, call_in_context, lock};
 use crate::error::{Answer, Code};
+use crate::function::Kernel;
 use crate::image::{Bytes, Image, inspect, wrapped};
 
 /// The highest PTX ISA that the driver takes: that of CUDA 13.0.
-const PTX_VERSION_MAX: (u32, u32) = (9, 0);
+pub(crate) const PTX_VERSION_MAX: (u32, u32) = (9, 0);
 
 /// A module of a context.
 pub(crate) struct Module {
@@ -23,19 +24,6 @@ pub(crate) struct Module {
     module: Arc<SoftwareModule>,
     kernels: Mutex<HashMap<String, usize>>,
     _charge: Charge,
-}
-
-/// A function of a module.
-pub(crate) struct Kernel {
-    pub(crate) context: usize,
-    pub(crate) device: usize,
-    pub(crate) function: Arc<dyn Function>,
-    /// Dynamic shared memory that a launch may ask for, in bytes.
-    pub(crate) dynamic_shared_max: AtomicU32,
-    module: usize,
-    name: String,
-    /// The name with a NUL, at an address that stays.
-    c_name: Box<[u8]>,
 }
 
 /// Where a client wants to read what the compiler says (`CU_JIT_…_LOG_BUFFER` and its size).
@@ -316,88 +304,4 @@ extern "C" fn cuModuleGetGlobal_v2(
         bytes.set_if_wanted(size as usize);
         Ok(())
     })
-}
-
-/// The function of a handle.
-pub(crate) fn find_kernel(driver: &Driver, handle: usize) -> Answer<Arc<Kernel>> {
-    let found = driver.state().kernels.get(handle);
-    found.ok_or(Code::INVALID_HANDLE)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuFuncGetAttribute(into: Out<i32>, attribute: u32, function: usize) -> u32 {
-    call_in_context(|driver, _| {
-        let kernel = find_kernel(driver, function)?;
-        into.set(match attribute {
-            0 => kernel.function.block_threads_max() as i32,
-            1 => kernel.function.shared_bytes() as i32,
-            2 | 3 | 7 | 10..=15 => 0,
-            4 => 32,
-            5 => (10 * PTX_VERSION_MAX.0 + PTX_VERSION_MAX.1) as i32,
-            6 => driver.capability(),
-            8 => kernel.dynamic_shared_max.load(Ordering::Relaxed) as i32,
-            9 => -1,
-            _ => return Err(Code::INVALID_VALUE),
-        })
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuFuncSetAttribute(function: usize, attribute: u32, given: i32) -> u32 {
-    call_in_context(|driver, _| {
-        let kernel = find_kernel(driver, function)?;
-        let most = value(&driver.settings, 97, kernel.device).unwrap_or(0);
-        let given = u32::try_from(given).map_err(|_| Code::INVALID_VALUE);
-        match attribute {
-            8 => {
-                let sum = given?.checked_add(kernel.function.shared_bytes());
-                if sum.is_none_or(|sum| sum > most.cast_unsigned()) {
-                    return Err(Code::INVALID_VALUE);
-                }
-                kernel.dynamic_shared_max.store(given?, Ordering::Relaxed);
-                Ok(())
-            }
-            9 => Ok(()),
-            _ => Err(Code::INVALID_VALUE),
-        }
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuFuncGetName(name: Out<usize>, function: usize) -> u32 {
-    call_in_context(|driver, _| {
-        let kernel = find_kernel(driver, function)?;
-        // Valid as long as the module is loaded, as documented.
-        name.set(kernel.c_name.as_ptr() as usize)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn cuFuncGetModule(module: Out<usize>, function: usize) -> u32 {
-    call_in_context(|driver, _| module.set(find_kernel(driver, function)?.module))
-}
-
-/// Offset and size of a parameter; one past the last is an invalid value.
-#[unsafe(no_mangle)]
-extern "C" fn cuFuncGetParamInfo(
-    function: usize,
-    index: usize,
-    offset: Out<usize>,
-    bytes: Out<usize>,
-) -> u32 {
-    call_in_context(|driver, _| {
-        let kernel = find_kernel(driver, function)?;
-        let parameters = kernel.function.parameters();
-        let parameter = parameters.get(index).ok_or(Code::INVALID_VALUE)?;
-        offset.set(usize::from(parameter.offset))?;
-        bytes.set_if_wanted(usize::from(parameter.size));
-        Ok(())
-    })
-}
-
-impl Kernel {
-    /// Its name, for messages.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
 }
