@@ -74,6 +74,11 @@ fn stream_loads_stores_and_submits_without_an_exit() {
         "{}",
         report.0
     );
+    assert!(
+        of(100_000).any(|phase| phase.name().contains("pieces")),
+        "10^5 pieces of a pool: {}",
+        report.0
+    );
     assert!(!report.0["ratios"].as_array().unwrap().is_empty());
 }
 

@@ -4,14 +4,16 @@ use causeway_bare::{Machine, Phase, Totals};
 use causeway_kernels::{Argument, CASE_BYTES_MAX, Case};
 use causeway_protocol::harness::PhasePath;
 use causeway_shim::{
-    AddressSpace, Buffer, Device, Function, LaunchShape, MemoryKind, Module, Parameters, Patience,
-    RamRange,
+    AddressSpace, Buffer, CommandBuffer, Device, Function, LaunchShape, MemoryKind, Module,
+    Parameters, Patience, RamRange, Recorder, SubmitError,
 };
 
 use crate::{Pipeline, Required, touch};
 
 /// Most buffers of a case.
 const BUFFERS_MAX: usize = 8;
+/// Replays of a recorded case.
+const REPLAYS: u32 = 3;
 /// Bytes of room for the log of a refused module.
 const LOG_BYTES: usize = 4096;
 
@@ -86,6 +88,33 @@ pub fn run_case<'d>(
     case: &Case,
     marked: bool,
 ) -> u64 {
+    let phase = marked.then_some(case.name);
+    run_by(device, space, pipeline, memory, case, (phase, None))
+}
+
+/// Records `case` with `recorder`, replays it, in a phase called `name`, and verifies every buffer. The kernel must give
+/// the same however often it runs. Gives the nanoseconds that the device took for one replay of several.
+pub fn replay_case<'d>(
+    device: &'d Device<'d>,
+    space: &AddressSpace<'d>,
+    pipeline: &mut Pipeline<'d>,
+    memory: &mut CaseMemory,
+    case: &Case,
+    (name, recorder): (&str, Recorder),
+) -> u64 {
+    let by = (Some(name), Some(recorder));
+    run_by(device, space, pipeline, memory, case, by) / u64::from(REPLAYS)
+}
+
+/// Runs a case, in a phase if it has a name, launched or, if there is a recorder, replayed.
+fn run_by<'d>(
+    device: &'d Device<'d>,
+    space: &AddressSpace<'d>,
+    pipeline: &mut Pipeline<'d>,
+    memory: &mut CaseMemory,
+    case: &Case,
+    (phase, recorder): (Option<&str>, Option<Recorder>),
+) -> u64 {
     let module = memory.load_module(space, case.ptx);
     let function = module.function(case.name).required(case.name);
     let buffers: [Option<Buffer<'d>>; BUFFERS_MAX] = core::array::from_fn(|i| {
@@ -100,9 +129,18 @@ pub fn run_case<'d>(
     for (index, part) in got.iter_mut().enumerate().take(case.buffers.len()) {
         case.fill(index, part);
     }
+    let recording = recorder.map(|mut recorder| {
+        let recorded = recorder.launch(shape(case), &parameters);
+        recorded.required(case.name);
+        recorder.record(space).required(case.name)
+    });
     pipeline.arm();
-    let phase = marked.then(|| Phase::begin(PhasePath::Data, case.name));
-    let moved = data_path(case, pipeline, &parameters, &buffers, &mut got);
+    let phase = phase.map(|name| Phase::begin(PhasePath::Data, name));
+    let submit = |commands: &mut CommandBuffer<'d>| match &recording {
+        None => commands.launch(shape(case), &parameters),
+        Some(recording) => (0..REPLAYS).try_for_each(|_| commands.replay(recording)),
+    };
+    let moved = data_path(case, pipeline, submit, &buffers, &mut got);
     if let Some(phase) = phase {
         phase.end(moved);
     }
@@ -111,6 +149,14 @@ pub fn run_case<'d>(
         buffer.free().required(case.name);
     }
     elapsed_ns(pipeline)
+}
+
+fn shape(case: &Case) -> LaunchShape {
+    LaunchShape {
+        grid: case.grid,
+        block: case.block,
+        shared_bytes: case.dynamic_shared,
+    }
 }
 
 fn parameters<'f>(
@@ -133,11 +179,11 @@ fn parameters<'f>(
     parameters
 }
 
-/// Uploads, launches, waits, and downloads: plain loads and stores, all of it. `content` goes up and comes back.
-fn data_path(
+/// Uploads, has `submit` write the work, waits, and downloads: plain loads and stores, all of it. `content` goes up and comes back.
+fn data_path<'d>(
     case: &Case,
-    pipeline: &mut Pipeline<'_>,
-    parameters: &Parameters<'_, 4>,
+    pipeline: &mut Pipeline<'d>,
+    submit: impl FnOnce(&mut CommandBuffer<'d>) -> Result<(), SubmitError>,
     buffers: &[Option<Buffer<'_>>; BUFFERS_MAX],
     content: &mut [&mut [u8]; BUFFERS_MAX],
 ) -> Totals {
@@ -149,16 +195,11 @@ fn data_path(
             bytes += content.len() as u64;
         }
     }
-    let shape = LaunchShape {
-        grid: case.grid,
-        block: case.block,
-        shared_bytes: case.dynamic_shared,
-    };
     let stamps = pipeline.memory.gpu.address() + Pipeline::SCRATCH;
     let commands = &mut pipeline.commands;
     commands
         .timestamp(stamps)
-        .and_then(|()| commands.launch(shape, parameters))
+        .and_then(|()| submit(commands))
         .and_then(|()| commands.timestamp(stamps + 8))
         .required(case.name);
     let value = pipeline.finish();

@@ -9,7 +9,7 @@ mod pipeline;
 mod refused;
 pub mod touch;
 
-pub use cases::{CaseMemory, run_case};
+pub use cases::{CaseMemory, replay_case, run_case};
 pub use expect::Required;
 pub use numbers::{median, per};
 pub use pipeline::Pipeline;

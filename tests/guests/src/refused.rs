@@ -22,7 +22,7 @@ macro_rules! refused {
 
 refused! {
     AllocateError CommandBufferError ExportError FreeError FunctionError ImportError MapError
-    ModuleError QueryError RegisterError RemapError SpaceError
+    ModuleError QueryError RecordingError RegisterError RemapError SpaceError
 }
 
 impl Refused for Refusal {

@@ -4,10 +4,11 @@
 #![no_main]
 
 use causeway_bare::{Barrier, Machine, Phase, Totals, figure, println};
-use causeway_guests::{CaseMemory, Pipeline, device, open, run_case};
+use causeway_guests::{CaseMemory, Pipeline, device, open, replay_case, run_case};
 use causeway_kernels::{CASES, case};
 use causeway_protocol::harness::PhasePath;
-use causeway_shim::Device;
+use causeway_protocol::registers::features;
+use causeway_shim::{AddressSpace, Device, Recorder};
 
 use causeway_guests::Required;
 
@@ -19,6 +20,10 @@ const PARALLEL_CASE: &str = "saxpy";
 const PARALLEL_RUNS: u32 = 4;
 /// Time that the other CPUs get to park, in nanoseconds.
 const PARKING_NS: u64 = 20_000_000;
+/// Kernel that is recorded and replayed; it gives the same however often it runs.
+const REPLAYED_CASE: &str = "vector_add";
+/// Guest RAM for its packets.
+const RECORDING_BYTES: usize = 4096;
 /// Units of a command buffer.
 const RING_UNITS: u64 = 256;
 
@@ -57,8 +62,32 @@ fn every_case(machine: &Machine, device: &'static Device<'static>) {
         device_ns += ns;
         println!("{}: verified, {} us", case.name, ns / 1000);
     }
+    if device.features() & features::RECORDING != 0 {
+        replayed(machine, device, &mut pipeline, &mut memory, &space);
+    }
     figure("kernels verified", CASES.len() as f64, "kernels");
     figure("device time of all kernels", device_ns as f64 / 1e6, "ms");
+}
+
+/// One case by replays of a recording.
+fn replayed(
+    machine: &Machine,
+    device: &'static Device<'static>,
+    pipeline: &mut Pipeline<'static>,
+    memory: &mut CaseMemory,
+    space: &AddressSpace<'static>,
+) {
+    let case = case(REPLAYED_CASE).required("the kernel to replay");
+    let ram = machine.ram().window(RECORDING_BYTES);
+    let ram = ram.required("guest RAM for packets");
+    // Identity-mapped.
+    let recorder = Recorder::new(ram, ram.as_ptr().as_ptr() as u64);
+    let by = ("vector_add, replayed", recorder);
+    let ns = replay_case(device, space, pipeline, memory, case, by);
+    println!(
+        "{REPLAYED_CASE}, recorded and replayed: verified, {} us",
+        ns / 1000
+    );
 }
 
 /// Every CPU with an address space, a command buffer and buffers of its own.

@@ -1,7 +1,7 @@
 //! Control batches: lengths, addresses, framing.
 
 use causeway_guests::Required;
-use causeway_protocol::message::{Header, Opcode, PREVIOUS, Status, message_bytes};
+use causeway_protocol::message::{Header, OPCODES, Opcode, PREVIOUS, Status, message_bytes};
 use causeway_protocol::registers::{CONTROL_BYTES_MAX, Register};
 use causeway_shim::{Transport, Window, operation, protocol};
 use zerocopy::IntoBytes;
@@ -118,7 +118,9 @@ fn addresses(target: &mut Target) {
 
 fn heads(target: &mut Target) {
     let good = header(Opcode::QueryAttributes);
-    for opcode in [0, 23, 99, 0x7fff, 0xffff] {
+    // Opcodes count from one without a gap.
+    let unused = OPCODES.len() as u16 + 1;
+    for opcode in [0, unused, 99, 0x7fff, 0xffff] {
         let head = Header {
             opcode,
             length: 16,

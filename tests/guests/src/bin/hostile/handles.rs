@@ -45,6 +45,7 @@ pub fn attack(target: &mut Target) {
             Opcode::DestroySpace,
             Opcode::UnloadModule,
             Opcode::DestroyCommandBuffer,
+            Opcode::DestroyRecording,
         ] {
             no_such(target, opcode, handle);
         }
@@ -53,6 +54,7 @@ pub fn attack(target: &mut Target) {
         Opcode::Free,
         Opcode::UnloadModule,
         Opcode::DestroyCommandBuffer,
+        Opcode::DestroyRecording,
     ] {
         no_such(target, opcode, space);
     }
@@ -60,6 +62,7 @@ pub fn attack(target: &mut Target) {
         Opcode::DestroySpace,
         Opcode::UnloadModule,
         Opcode::DestroyCommandBuffer,
+        Opcode::DestroyRecording,
     ] {
         no_such(target, opcode, memory);
     }

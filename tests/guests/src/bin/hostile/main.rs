@@ -16,6 +16,7 @@ mod pci;
 mod positions;
 mod quotas;
 mod random;
+mod recordings;
 mod registers;
 mod target;
 mod witness;
@@ -49,6 +50,7 @@ fn run(machine: &Machine) {
     target.attack("holes", holes::attack);
     target.attack("packets", packets::attack);
     target.attack("packets: launches", kernels::attack);
+    target.attack("recordings", recordings::attack);
     target.attack("packets: random", random::packets);
     target.attack("ring positions", positions::attack);
     target.attack("faults", faults::attack);

@@ -1,7 +1,8 @@
 //! Operations on memory, with every argument that they must not have.
 
 use causeway_guests::{Required, refused};
-use causeway_protocol::message::{self, Status};
+use causeway_protocol::message::{self, Status, allocate_flags};
+use causeway_protocol::registers::features;
 use causeway_shim::{Access, Device, ExportToken, MemoryKind, Operation, operation};
 
 use crate::target::Target;
@@ -52,6 +53,23 @@ fn allocations(target: &mut Target, device: &Device<'_>) {
         flags: 0,
     };
     refuse::<operation::Allocate>(target, device, &request(0, 2), Status::BadRange);
+    // Flags without a meaning, by the offset of the byte in the message; then one that the device may not have.
+    for (flags, offset) in [(2, 28), (0x100, 29), (1 << 31, 31), (u32::MAX, 28)] {
+        let flagged = message::Allocate {
+            flags,
+            ..request(4096, 2)
+        };
+        let status = Status::ReservedNotZero;
+        let detail = refuse::<operation::Allocate>(target, device, &flagged, status);
+        assert_eq!(detail, offset);
+    }
+    if device.features() & features::COMPRESSION == 0 {
+        let flagged = message::Allocate {
+            flags: allocate_flags::COMPRESSIBLE,
+            ..request(4096, 0)
+        };
+        refuse::<operation::Allocate>(target, device, &flagged, Status::Unsupported);
+    }
     for kind in [3, 77, u32::MAX] {
         refuse::<operation::Allocate>(target, device, &request(4096, kind), Status::BadMemory);
     }

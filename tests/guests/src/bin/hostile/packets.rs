@@ -2,7 +2,7 @@
 
 use causeway_guests::{Required, refused};
 use causeway_protocol::message::Status;
-use causeway_protocol::packet::{CopyRange, Fence, Fill, Header, Launch, Opcode};
+use causeway_protocol::packet::{CopyRange, Fence, Fill, Header, Launch, OPCODES, Opcode};
 use causeway_shim::{
     AddressSpace, Buffer, CommandBuffer, Device, MemoryKind, Patience, Unit, WaitError,
 };
@@ -89,7 +89,8 @@ fn heads(refuse: &mut impl FnMut(&str, Unit, Status)) {
     };
     refuse("zeroes", [0; 8], bad);
     refuse("ones", [u64::MAX; 8], bad);
-    for opcode in [0, 8, 100, 0xffff] {
+    let unused = OPCODES.len() as u16 + 1;
+    for opcode in [0, unused, 100, 0xffff] {
         refuse("an opcode that is none", unit(opcode, 0, 1), bad);
     }
     refuse("a reserved field", unit(1, 1, 1), bad);

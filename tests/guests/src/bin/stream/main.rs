@@ -8,6 +8,7 @@ mod control;
 mod launches;
 mod memory;
 mod packets;
+mod pool;
 
 use causeway_bare::{Machine, Phase, Totals};
 use causeway_guests::{Required, device, open};
@@ -40,4 +41,5 @@ fn measure(machine: &Machine) {
     packets::measure(machine, device, &space);
     launches::measure(machine, device, &space);
     control::measure(machine, device, &space);
+    pool::measure(machine, &space);
 }
