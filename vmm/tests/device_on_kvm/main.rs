@@ -1,6 +1,9 @@
 //! Aperture and doorbells on a real KVM, with guests of a few instructions at CPL 3.
 #![allow(unsafe_code)] // Gives guests memory, and contains their code.
 
+mod devices;
+#[path = "../../../mediator/vulkan/tests/lavapipe/exporter.rs"]
+mod exporter;
 mod guest;
 mod machine;
 

@@ -1,0 +1,103 @@
+//! The loader, and the physical devices that it knows.
+
+use ash::{Entry, Instance, vk};
+
+use crate::{Uuid, VulkanError};
+
+/// The loaded library and an instance.
+pub(crate) struct Vulkan {
+    pub instance: Instance,
+    // Behind the instance, whose functions are in it.
+    _entry: Entry,
+}
+
+/// A physical device and what it is called.
+#[derive(Clone)]
+pub(crate) struct Physical {
+    pub handle: vk::PhysicalDevice,
+    pub name: String,
+    pub uuid: Uuid,
+}
+
+/// Gives a failed call its name.
+pub(crate) fn failed(call: &'static str) -> impl Fn(vk::Result) -> VulkanError {
+    move |source| VulkanError::Call { call, source }
+}
+
+impl Vulkan {
+    /// Loads the library and makes an instance of Vulkan 1.1.
+    ///
+    /// # Errors
+    /// [`VulkanError::Loader`], [`VulkanError::Version`], [`VulkanError::Call`].
+    pub fn load() -> Result<Self, VulkanError> {
+        // SAFETY: loads the system's Vulkan loader, which whoever set the library path is trusted with. The entry is
+        // kept as long as anything of it is used.
+        let entry = unsafe { Entry::load() }.map_err(|e| VulkanError::Loader(e.into()))?;
+        // SAFETY: a query without preconditions.
+        let version = unsafe { entry.try_enumerate_instance_version() }
+            .map_err(failed("vkEnumerateInstanceVersion"))?
+            .unwrap_or(vk::API_VERSION_1_0);
+        if version < vk::API_VERSION_1_1 {
+            return Err(VulkanError::Version {
+                major: vk::api_version_major(version),
+                minor: vk::api_version_minor(version),
+            });
+        }
+        let application = vk::ApplicationInfo::default()
+            .application_name(c"causeway")
+            .api_version(vk::API_VERSION_1_1);
+        let create = vk::InstanceCreateInfo::default().application_info(&application);
+        // SAFETY: the structures live until the call returns; no layer or extension is asked for.
+        let instance =
+            unsafe { entry.create_instance(&create, None) }.map_err(failed("vkCreateInstance"))?;
+        Ok(Self {
+            instance,
+            _entry: entry,
+        })
+    }
+
+    /// All physical devices of Vulkan 1.1.
+    ///
+    /// # Errors
+    /// [`VulkanError::Call`].
+    pub fn devices(&self) -> Result<Vec<Physical>, VulkanError> {
+        // SAFETY: the instance is live.
+        let handles = unsafe { self.instance.enumerate_physical_devices() }
+            .map_err(failed("vkEnumeratePhysicalDevices"))?;
+        Ok(handles
+            .into_iter()
+            .filter_map(|handle| self.identify(handle))
+            .collect())
+    }
+
+    /// What a device is called; nothing for one of Vulkan 1.0, which has no UUID.
+    fn identify(&self, handle: vk::PhysicalDevice) -> Option<Physical> {
+        // SAFETY: the handle is one of this instance.
+        let version = unsafe { self.instance.get_physical_device_properties(handle) }.api_version;
+        if version < vk::API_VERSION_1_1 {
+            return None;
+        }
+        let mut identity = vk::PhysicalDeviceIDProperties::default();
+        let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut identity);
+        // SAFETY: both structures are live, and chained as the call wants them; the device is of Vulkan 1.1.
+        unsafe {
+            self.instance
+                .get_physical_device_properties2(handle, &mut properties)
+        };
+        let name = properties.properties.device_name_as_c_str();
+        let name = name.map_or_else(|_| "unnamed".into(), |name| name.to_string_lossy());
+        let name = name.into_owned();
+        Some(Physical {
+            handle,
+            name,
+            uuid: identity.device_uuid,
+        })
+    }
+}
+
+impl Drop for Vulkan {
+    fn drop(&mut self) {
+        // SAFETY: what was made of the instance holds it, and is gone.
+        unsafe { self.instance.destroy_instance(None) };
+    }
+}
