@@ -78,7 +78,7 @@ fn identity_reads_as_the_protocol_says() {
     let registers = registers(Arc::default());
     for (register, value) in [
         (Register::Magic, u32::from_le_bytes(*b"CWAY")),
-        (Register::Version, 1 << 16),
+        (Register::Version, (1 << 16) | 1),
         (Register::FeaturesLow, 3),
         (Register::FeaturesHigh, 5),
         (Register::Status, status::READY),
