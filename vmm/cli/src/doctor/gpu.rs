@@ -1,10 +1,12 @@
 //! CUDA and Vulkan: asked by loading them. Neither is needed by the software back end.
 
-use super::Finding;
+use super::{Finding, cuda};
 
 /// Everything about GPUs.
 pub fn findings() -> Vec<Finding> {
-    vec![cuda(), vulkan(), software()]
+    let mut findings = cuda::findings();
+    findings.extend([vulkan(), software()]);
+    findings
 }
 
 fn software() -> Finding {
@@ -13,44 +15,6 @@ fn software() -> Finding {
         "software back end",
         format!("{cores} cores"),
         "kernels run on the CPU: the same protocol, the same modules",
-    )
-}
-
-fn cuda() -> Finding {
-    const NAME: &str = "CUDA";
-    const MEANS: &str = "this build computes with the software back end in any case";
-    const HOW: &str = "install the NVIDIA driver with its CUDA library (libcuda.so.1)";
-    // SAFETY: asks whether the library can be loaded; whoever put it on the library path is trusted to have put NVIDIA's there.
-    #[allow(unsafe_code)]
-    let present = unsafe { cudarc::driver::sys::is_culib_present() };
-    if !present {
-        return Finding::no(NAME, "libcuda.so.1 is not installed", MEANS, HOW);
-    }
-    if let Err(e) = cudarc::driver::result::init() {
-        return Finding::no(
-            NAME,
-            format!("cuInit failed: {e}"),
-            MEANS,
-            "nvidia-smi says more; load the kernel module (modprobe nvidia)",
-        );
-    }
-    let count = cudarc::driver::result::device::get_count().unwrap_or(0);
-    let names: Vec<String> = (0..count)
-        .filter_map(|i| cudarc::driver::result::device::get(i).ok())
-        .filter_map(|d| cudarc::driver::result::device::get_name(d).ok())
-        .collect();
-    if names.is_empty() {
-        return Finding::no(
-            NAME,
-            "driver without a GPU",
-            MEANS,
-            "check that the GPU is there: lspci -d 10de:",
-        );
-    }
-    Finding::yes(
-        NAME,
-        format!("{count}: {}", names.join(", ")),
-        "GPUs that a CUDA back end could lend out",
     )
 }
 

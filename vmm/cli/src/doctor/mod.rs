@@ -1,5 +1,6 @@
 //! `causeway doctor`: what this host can do, found out by trying; what that means; how to get the rest.
 
+mod cuda;
 mod gpu;
 mod kvm;
 mod memory;

@@ -1,0 +1,243 @@
+//! Memory of the GPU: created, scrubbed, given out, and kept for reuse.
+//!
+//! The driver promises nothing about the content of fresh memory, so all memory is filled with zeros before a guest
+//! has it. For that, each allocation is mapped once more, at an alias that belongs to the back end. Keeping that
+//! mapping makes reuse cost one fill instead of a map and an unmap.
+
+use std::any::Any;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use causeway_mediator::backend::{AllocateOptions, BackendError, Exported, Memory};
+use causeway_memory::{Backing, DeviceMemory, PageSize};
+use causeway_protocol::Access;
+use causeway_protocol::message::{MemoryKind, Status};
+
+use crate::addresses::Placed;
+use crate::driver::{CudaError, Event, HandleKind, OUT_OF_MEMORY, Physical, PhysicalOptions};
+use crate::error::{failed, refused};
+use crate::gpu::Gpu;
+use crate::support::Attribute;
+
+/// Physical memory with what belongs to it.
+pub(crate) struct Chunk {
+    /// The alias through which it is scrubbed. Unmapped before the memory is released.
+    alias: Placed,
+    physical: Arc<Physical>,
+    /// Happens when it has been scrubbed.
+    scrubbed: Event,
+    compressible: bool,
+    /// What CPUs see of it, if they do.
+    visible: Option<Arc<dyn DeviceMemory>>,
+}
+
+impl Chunk {
+    /// Fresh memory; its scrubbing has begun.
+    fn create(
+        gpu: &Gpu,
+        kind: MemoryKind,
+        bytes: u64,
+        compressible: bool,
+    ) -> Result<Self, BackendError> {
+        let what = || format!("allocate {bytes} bytes on the GPU");
+        let options = PhysicalOptions {
+            handle: HandleKind::Descriptor,
+            compressible,
+        };
+        let create = || Physical::create(&gpu.home, bytes, options);
+        let physical = match create() {
+            // What the pool keeps must not make a request fail that would fit.
+            Err(error) if error.code == OUT_OF_MEMORY && gpu.chunks.purge() => create(),
+            outcome => outcome,
+        };
+        let physical = Arc::new(physical.map_err(|e| failed(what(), e))?);
+        let visible = match kind {
+            MemoryKind::DeviceVisible => Some(gpu.show(&physical)?),
+            MemoryKind::Device | MemoryKind::Host => None,
+        };
+        let chunk = Self {
+            alias: gpu.aliases.place(None, &physical, Access::ReadWrite)?,
+            scrubbed: Event::new(&gpu.home).map_err(|e| failed(what(), e))?,
+            physical,
+            compressible,
+            visible,
+        };
+        chunk.scrub(gpu).map_err(|e| failed(what(), e))?;
+        Ok(chunk)
+    }
+
+    /// Begins to fill it with zeros.
+    fn scrub(&self, gpu: &Gpu) -> Result<(), CudaError> {
+        gpu.scrubber
+            .fill(self.alias.address(), self.physical.bytes(), 0, 4)?;
+        gpu.scrubber.record(&self.scrubbed)
+    }
+}
+
+/// What an allocation consists of.
+enum Body {
+    Own(Chunk),
+    /// Physical memory of another process, and what CPUs see of it.
+    Imported(Arc<Physical>, Option<Arc<dyn DeviceMemory>>),
+}
+
+/// An allocation of device memory.
+pub(crate) struct GpuMemory {
+    gpu: Weak<Gpu>,
+    kind: MemoryKind,
+    /// Taken out only by `drop`.
+    body: Option<Body>,
+    bytes: u64,
+    exported: AtomicBool,
+}
+
+impl GpuMemory {
+    /// `bytes` bytes of zeros.
+    pub(crate) fn allocate(
+        gpu: &Arc<Gpu>,
+        kind: MemoryKind,
+        bytes: u64,
+        options: AllocateOptions,
+    ) -> Result<Self, BackendError> {
+        let compressible = options.compressible;
+        if compressible && !gpu.support.has(Attribute::Compression) {
+            return Err(lacks(Attribute::Compression));
+        }
+        let visible = kind == MemoryKind::DeviceVisible;
+        let suits = |chunk: &Chunk| {
+            chunk.compressible == compressible && chunk.visible.is_some() == visible
+        };
+        let chunk = match gpu.chunks.take(bytes, suits) {
+            Some(chunk) => chunk,
+            None => Chunk::create(gpu, kind, bytes, compressible)?,
+        };
+        let waited = chunk.scrubbed.wait();
+        waited.map_err(|e| failed(format!("scrub {bytes} bytes of the GPU"), e))?;
+        Ok(Self {
+            gpu: Arc::downgrade(gpu),
+            kind,
+            body: Some(Body::Own(chunk)),
+            bytes,
+            exported: AtomicBool::new(false),
+        })
+    }
+
+    /// Memory that another process exported.
+    pub(crate) fn import(gpu: &Arc<Gpu>, exported: &Exported) -> Result<Self, BackendError> {
+        let bytes = exported.bytes;
+        let what = || format!("import {bytes} bytes of GPU memory");
+        let whole = bytes != 0 && bytes.is_multiple_of(gpu.granularity_bytes);
+        if exported.offset != 0 || !whole {
+            return Err(refused(Status::BadMemory, what()));
+        }
+        let not_memory = |source: CudaError| BackendError {
+            status: Status::BadMemory,
+            context: what(),
+            source: Some(Box::new(source)),
+        };
+        let physical = Physical::import(&gpu.home, &exported.file, bytes).map_err(not_memory)?;
+        let physical = Arc::new(physical);
+        // Whether it is as large as it is said to be shows only when it is mapped.
+        let mapped = gpu.aliases.place(None, &physical, Access::None);
+        drop(mapped.map_err(|error| match error.status {
+            Status::NoMemory => error,
+            _ => BackendError {
+                status: Status::BadMemory,
+                ..error
+            },
+        })?);
+        let visible = match exported.kind {
+            MemoryKind::DeviceVisible => Some(gpu.show(&physical)?),
+            MemoryKind::Device | MemoryKind::Host => None,
+        };
+        Ok(Self {
+            gpu: Arc::downgrade(gpu),
+            kind: exported.kind,
+            body: Some(Body::Imported(physical, visible)),
+            bytes,
+            // Its owner's, so nothing to reuse.
+            exported: AtomicBool::new(true),
+        })
+    }
+
+    /// The memory without an address; none only while it is dropped.
+    pub(crate) fn physical(&self) -> Option<&Arc<Physical>> {
+        match self.body.as_ref()? {
+            Body::Own(chunk) => Some(&chunk.physical),
+            Body::Imported(physical, _) => Some(physical),
+        }
+    }
+
+    /// What CPUs see of it.
+    pub(crate) fn visible(&self) -> Option<&Arc<dyn DeviceMemory>> {
+        match self.body.as_ref()? {
+            Body::Own(chunk) => chunk.visible.as_ref(),
+            Body::Imported(_, visible) => visible.as_ref(),
+        }
+    }
+
+    /// Whether it belongs to this GPU.
+    pub(crate) fn is_of(&self, gpu: &Arc<Gpu>) -> bool {
+        std::ptr::eq(self.gpu.as_ptr(), Arc::as_ptr(gpu))
+    }
+
+    fn descriptor(&self) -> Result<OwnedFd, BackendError> {
+        let gone = || refused(Status::BackEnd, "export memory that is being dropped");
+        let physical = self.physical().ok_or_else(gone)?;
+        let what = || format!("export {} bytes of GPU memory", self.bytes);
+        physical.export().map_err(|e| failed(what(), e))
+    }
+}
+
+/// A refusal because the GPU lacks something.
+pub(crate) fn lacks(attribute: Attribute) -> BackendError {
+    refused(
+        Status::Unsupported,
+        format!("the GPU lacks {}", attribute.name()),
+    )
+}
+
+impl Memory for GpuMemory {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn backing(&self) -> Option<Backing> {
+        self.visible().cloned().map(Backing::Device)
+    }
+
+    fn export(&self) -> Result<Exported, BackendError> {
+        let file = self.descriptor()?;
+        // From now on, others may write it after its owner has let go.
+        self.exported.store(true, Ordering::SeqCst);
+        Ok(Exported {
+            kind: self.kind,
+            bytes: self.bytes,
+            file,
+            offset: 0,
+            pages: PageSize::Large,
+        })
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for GpuMemory {
+    fn drop(&mut self) {
+        let (Some(Body::Own(chunk)), Some(gpu)) = (self.body.take(), self.gpu.upgrade()) else {
+            return;
+        };
+        let exported = self.exported.load(Ordering::SeqCst);
+        if exported || gpu.home.is_lost() || !gpu.chunks.has_room(self.bytes) {
+            return;
+        }
+        // No work uses it any more: whoever used it held this. What is enqueued now is done before the next has it.
+        match chunk.scrub(&gpu) {
+            Ok(()) => drop(gpu.chunks.put(self.bytes, chunk)),
+            Err(e) => log::debug!("freed GPU memory is not kept: {e}"),
+        }
+    }
+}

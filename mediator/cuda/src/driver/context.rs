@@ -1,0 +1,141 @@
+//! Contexts, and which of them a thread works in.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use cudarc::driver::sys::CUcontext;
+
+use super::{CudaError, Device, Driver};
+
+/// `CU_CTX_SCHED_SPIN | CU_CTX_MAP_HOST`: waits inside the driver are rare and short here.
+const FLAGS: u32 = 1 | 8;
+/// `CU_LIMIT_PRINTF_FIFO_SIZE` and `CU_LIMIT_MALLOC_HEAP_SIZE`, which by default take 1 and 8 MiB of the GPU.
+const LIMITS: [(u32, usize); 2] = [(1, 64 << 10), (2, 64 << 10)];
+
+thread_local! {
+    /// Number of the context that this thread made current last. Only this module makes contexts current.
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A context. Numbers are never used again, unlike the driver's pointers.
+pub(crate) struct Context {
+    device: Device,
+    raw: CUcontext,
+    number: u64,
+    primary: bool,
+    /// Work that never ends is under way: destruction would wait for it.
+    abandoned: AtomicBool,
+}
+
+// SAFETY: contexts may be used from any thread; each makes it current for itself.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// The device's primary context.
+    pub(crate) fn primary(device: Device) -> Result<Arc<Self>, CudaError> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: stores a context, which `drop` releases.
+        unsafe { device.driver.primary_ctx_retain(&mut raw, device.raw) }?;
+        Ok(Self::adopt(device, raw, true))
+    }
+
+    /// A context of its own.
+    pub(crate) fn create(device: Device) -> Result<Arc<Self>, CudaError> {
+        let mut raw = std::ptr::null_mut();
+        // The call makes the new context current for this thread: what was current before is no longer.
+        CURRENT.set(0);
+        // SAFETY: stores a context, which `drop` destroys.
+        unsafe { device.driver.ctx_create(&mut raw, FLAGS, device.raw) }?;
+        Ok(Self::adopt(device, raw, false))
+    }
+
+    fn adopt(device: Device, raw: CUcontext, primary: bool) -> Arc<Self> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        let context = Self {
+            device,
+            raw,
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            primary,
+            abandoned: AtomicBool::new(false),
+        };
+        context.limit_memory();
+        Arc::new(context)
+    }
+
+    /// Has the context take little memory for `printf` and `malloc` of kernels: nobody's quota counts it.
+    fn limit_memory(&self) {
+        if self.enter().is_err() {
+            return;
+        }
+        for (limit, bytes) in LIMITS {
+            // SAFETY: only numbers.
+            if let Err(e) = unsafe { self.driver().ctx_set_limit(limit, bytes) } {
+                log::debug!("limit {limit} stays as it is: {e}");
+            }
+        }
+    }
+
+    /// Makes it current for this thread. Every wrapper that needs a context does so.
+    pub(crate) fn enter(&self) -> Result<(), CudaError> {
+        if CURRENT.get() == self.number {
+            return Ok(());
+        }
+        // SAFETY: the context is live: `self` owns it.
+        unsafe { self.driver().ctx_set_current(self.raw) }?;
+        CURRENT.set(self.number);
+        Ok(())
+    }
+
+    /// The driver.
+    pub(crate) fn driver(&self) -> &'static Driver {
+        self.device.driver
+    }
+
+    /// Its GPU.
+    pub(crate) fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Says that work is under way that does not end. What belongs to the context is then left to the end of the process.
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it was abandoned, or spoiled by an error.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.abandoned.load(Ordering::SeqCst) || self.driver().poison().is_some()
+    }
+
+    /// Free memory of the GPU in bytes, over all processes.
+    pub(crate) fn free_bytes(&self) -> Result<u64, CudaError> {
+        self.enter()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: stores two sizes.
+        unsafe { self.driver().mem_get_info(&mut free, &mut total) }?;
+        Ok(free as u64)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if self.is_lost() {
+            return;
+        }
+        // The thread must not believe that it still works in what is gone.
+        CURRENT.set(0);
+        // SAFETY: streams, events and modules hold the context, so none is left that could be used afterwards.
+        let ended = unsafe {
+            if self.primary {
+                self.driver().primary_ctx_release(self.device.raw)
+            } else {
+                self.driver().ctx_destroy(self.raw)
+            }
+        };
+        if let Err(e) = ended {
+            log::debug!("a context was not ended: {e}");
+        }
+    }
+}

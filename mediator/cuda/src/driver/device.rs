@@ -1,0 +1,75 @@
+//! GPUs and what they say of themselves.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use cudarc::driver::sys::{CUdevice, CUuuid};
+
+use super::{CudaError, Driver};
+
+/// A GPU of this machine.
+#[derive(Clone, Copy)]
+pub(crate) struct Device {
+    pub(super) driver: &'static Driver,
+    pub(super) raw: CUdevice,
+}
+
+impl Device {
+    /// How many GPUs there are.
+    pub(crate) fn count(driver: &Driver) -> Result<u32, CudaError> {
+        let mut count = 0;
+        // SAFETY: stores an integer.
+        unsafe { driver.device_get_count(&mut count) }?;
+        Ok(u32::try_from(count).unwrap_or(0))
+    }
+
+    /// GPU number `index`.
+    pub(crate) fn get(driver: &'static Driver, index: u32) -> Result<Self, CudaError> {
+        let mut raw = 0;
+        // A number that no `int` can have is one that no GPU has.
+        let ordinal = c_int::try_from(index).unwrap_or(c_int::MAX);
+        // SAFETY: stores a device.
+        unsafe { driver.device_get(&mut raw, ordinal) }?;
+        Ok(Self { driver, raw })
+    }
+
+    /// The product's name.
+    pub(crate) fn name(self) -> Result<String, CudaError> {
+        const ROOM: c_int = 255;
+        let mut name: [c_char; 256] = [0; 256];
+        // SAFETY: there is room for as many bytes as is said, and one more that stays zero.
+        unsafe {
+            self.driver
+                .device_get_name(name.as_mut_ptr(), ROOM, self.raw)
+        }?;
+        // SAFETY: ends with a zero.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+        Ok(name.to_string_lossy().into_owned())
+    }
+
+    /// What identifies it to other interfaces, such as Vulkan.
+    pub(crate) fn uuid(self) -> Result<[u8; 16], CudaError> {
+        let mut uuid = CUuuid { bytes: [0; 16] };
+        // SAFETY: stores 16 bytes.
+        unsafe { self.driver.device_get_uuid(&mut uuid, self.raw) }?;
+        Ok(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
+    }
+
+    /// Memory in bytes.
+    pub(crate) fn memory_bytes(self) -> Result<u64, CudaError> {
+        let mut bytes = 0;
+        // SAFETY: stores a size.
+        unsafe { self.driver.device_total_mem(&mut bytes, self.raw) }?;
+        Ok(bytes as u64)
+    }
+
+    /// An attribute by its number (`CUdevice_attribute`).
+    pub(crate) fn attribute(self, number: u32) -> Result<i32, CudaError> {
+        let mut value = 0;
+        // SAFETY: stores an integer; a number that the driver does not know is an error.
+        unsafe {
+            self.driver
+                .device_get_attribute(&mut value, number, self.raw)
+        }?;
+        Ok(value)
+    }
+}

@@ -1,0 +1,68 @@
+//! Events: a place in a stream that one can ask about.
+
+use std::sync::Arc;
+
+use cudarc::driver::sys::CUevent;
+
+use super::error::NOT_READY;
+use super::{Context, CudaError};
+
+/// `CU_EVENT_DISABLE_TIMING`: such events cost least.
+const NO_TIMING: u32 = 2;
+
+/// An event.
+pub(crate) struct Event {
+    context: Arc<Context>,
+    pub(super) raw: CUevent,
+}
+
+// SAFETY: events may be used from any thread.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// An event that has happened.
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, CudaError> {
+        context.enter()?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: stores an event, which `drop` destroys.
+        unsafe { context.driver().event_create(&mut raw, NO_TIMING) }?;
+        Ok(Self {
+            context: Arc::clone(context),
+            raw,
+        })
+    }
+
+    /// Whether what it was recorded behind is done.
+    pub(crate) fn has_happened(&self) -> Result<bool, CudaError> {
+        self.context.enter()?;
+        let driver = self.context.driver();
+        // SAFETY: the event is live.
+        let code = unsafe { (driver.table()?.event_query)(self.raw) };
+        match code {
+            0 => Ok(true),
+            NOT_READY => Ok(false),
+            code => Err(driver.error("cuEventQuery", code)),
+        }
+    }
+
+    /// Waits for it.
+    pub(crate) fn wait(&self) -> Result<(), CudaError> {
+        self.context.enter()?;
+        // SAFETY: the event is live.
+        unsafe { self.context.driver().event_synchronize(self.raw) }
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if self.context.is_lost() || self.context.enter().is_err() {
+            return;
+        }
+        // SAFETY: an event that has not happened yet is destroyed when it has (cuEventDestroy).
+        if let Err(e) = unsafe { self.context.driver().event_destroy(self.raw) } {
+            log::debug!("an event was not destroyed: {e}");
+        }
+    }
+}

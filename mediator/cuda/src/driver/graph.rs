@@ -1,0 +1,80 @@
+//! Graphs: work that was captured from a stream, to be launched again and again as one.
+
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUgraph, CUgraphExec};
+
+use super::{Context, CudaError, Stream};
+
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: other calls of this and other threads are none of the capture's business.
+const RELAXED: u32 = 2;
+
+/// A graph that can be launched, until dropped.
+pub(crate) struct ExecutableGraph {
+    context: Arc<Context>,
+    pub(super) raw: CUgraphExec,
+}
+
+// SAFETY: the driver does not lock graphs; whoever launches one from several threads does.
+unsafe impl Send for ExecutableGraph {}
+
+/// A graph as it was captured.
+struct Graph<'a> {
+    context: &'a Context,
+    raw: CUgraph,
+}
+
+impl Drop for Graph<'_> {
+    fn drop(&mut self) {
+        if self.context.is_lost() || self.raw.is_null() {
+            return;
+        }
+        // SAFETY: not used again.
+        if let Err(e) = unsafe { self.context.driver().graph_destroy(self.raw) } {
+            log::debug!("a graph was not destroyed: {e}");
+        }
+    }
+}
+
+impl ExecutableGraph {
+    /// Captures what `enqueue` puts into `stream`, which nothing else uses meanwhile.
+    ///
+    /// # Errors
+    /// What `enqueue` gave, or made of the driver's error.
+    pub(crate) fn capture<E: From<CudaError>>(
+        stream: &Stream,
+        enqueue: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let context = stream.context();
+        context.enter()?;
+        let driver = context.driver();
+        // SAFETY: the stream is live.
+        unsafe { driver.stream_begin_capture(stream.raw, RELAXED) }?;
+        let enqueued = enqueue();
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: stores a graph, or null if the capture failed.
+        let ended = unsafe { driver.stream_end_capture(stream.raw, &mut raw) };
+        let graph = Graph { context, raw };
+        enqueued?;
+        ended?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: stores an executable graph, which `drop` destroys; it does not need the graph any more.
+        unsafe { driver.graph_instantiate(&mut raw, graph.raw, 0) }?;
+        Ok(Self {
+            context: Arc::clone(context),
+            raw,
+        })
+    }
+}
+
+impl Drop for ExecutableGraph {
+    fn drop(&mut self) {
+        if self.context.is_lost() || self.context.enter().is_err() {
+            return;
+        }
+        // SAFETY: whoever has a launch of it under way holds it.
+        if let Err(e) = unsafe { self.context.driver().graph_exec_destroy(self.raw) } {
+            log::debug!("an executable graph was not destroyed: {e}");
+        }
+    }
+}

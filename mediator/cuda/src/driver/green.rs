@@ -1,0 +1,143 @@
+//! Green contexts: a part of the GPU's multiprocessors.
+//!
+//! A green context can be current to one thread at a time (cuGreenCtxCreate), so none ever is: it only makes
+//! streams, which work in the primary context like any others.
+
+use std::mem::MaybeUninit;
+use std::sync::{Arc, Mutex};
+
+use cudarc::driver::sys::{CUdevResource, CUgreenCtx};
+
+use super::{Context, CudaError, Device};
+
+/// `CU_DEV_RESOURCE_TYPE_SM`.
+const MULTIPROCESSORS: u32 = 1;
+/// `CU_GREEN_CTX_DEFAULT_STREAM`, which CUDA 12 requires.
+const DEFAULT_STREAM: u32 = 1;
+
+/// The GPU's multiprocessors, split into groups of equal size.
+pub(crate) struct Groups {
+    device: Device,
+    groups: Vec<MaybeUninit<CUdevResource>>,
+    /// Multiprocessors of the GPU.
+    pub(crate) total: u32,
+    /// Multiprocessors of a group: what was asked for, rounded up as the hardware requires.
+    pub(crate) each: u32,
+}
+
+impl Groups {
+    /// As many groups of at least `least` multiprocessors as there are.
+    pub(crate) fn split(device: Device, least: u32) -> Result<Self, CudaError> {
+        let driver = device.driver;
+        let mut all = MaybeUninit::<CUdevResource>::zeroed();
+        // SAFETY: stores a resource.
+        unsafe { driver.device_get_dev_resource(device.raw, all.as_mut_ptr(), MULTIPROCESSORS) }?;
+        let total = count(&all);
+        let mut fit = 0;
+        // SAFETY: without room for groups, it only says how many there would be.
+        unsafe {
+            driver.sm_resource_split(
+                std::ptr::null_mut(),
+                &mut fit,
+                all.as_ptr(),
+                std::ptr::null_mut(),
+                0,
+                least,
+            )
+        }?;
+        let fit = fit.min(total);
+        let mut groups = vec![MaybeUninit::<CUdevResource>::zeroed(); fit as usize];
+        let mut made = fit;
+        let mut rest = MaybeUninit::<CUdevResource>::zeroed();
+        if fit != 0 {
+            // SAFETY: there is room for as many groups as `made` says.
+            unsafe {
+                driver.sm_resource_split(
+                    groups.as_mut_ptr().cast(),
+                    &mut made,
+                    all.as_ptr(),
+                    rest.as_mut_ptr(),
+                    0,
+                    least,
+                )
+            }?;
+        }
+        groups.truncate(made as usize);
+        let each = groups.first().map_or(0, count);
+        Ok(Self {
+            device,
+            groups,
+            total,
+            each,
+        })
+    }
+
+    /// How many groups there are.
+    pub(crate) fn count(&self) -> u32 {
+        u32::try_from(self.groups.len()).unwrap_or(u32::MAX)
+    }
+
+    /// A green context of group `index`, if there is one.
+    pub(crate) fn create(
+        &mut self,
+        primary: &Arc<Context>,
+        index: u32,
+    ) -> Option<Result<GreenContext, CudaError>> {
+        let group = self.groups.get_mut(index as usize)?;
+        Some(GreenContext::new(primary, self.device, group))
+    }
+}
+
+/// Multiprocessors of a resource.
+fn count(resource: &MaybeUninit<CUdevResource>) -> u32 {
+    // SAFETY: it began as zeros and the driver stored a resource of multiprocessors; only that number is read, not the
+    // type, which is an enumeration.
+    unsafe { (*resource.as_ptr()).__bindgen_anon_1.sm.smCount }
+}
+
+/// A part of the GPU.
+pub(crate) struct GreenContext {
+    primary: Arc<Context>,
+    pub(super) raw: CUgreenCtx,
+    /// Held while a stream is made: the driver does not lock green contexts.
+    pub(super) making: Mutex<()>,
+}
+
+// SAFETY: it is used only to make streams, under its lock, and to be destroyed, once.
+unsafe impl Send for GreenContext {}
+// SAFETY: as above.
+unsafe impl Sync for GreenContext {}
+
+impl GreenContext {
+    fn new(
+        primary: &Arc<Context>,
+        device: Device,
+        group: &mut MaybeUninit<CUdevResource>,
+    ) -> Result<Self, CudaError> {
+        let driver = device.driver;
+        primary.enter()?;
+        let mut description = std::ptr::null_mut();
+        // SAFETY: one resource, as the driver made it.
+        unsafe { driver.resource_generate_desc(&mut description, group.as_mut_ptr(), 1) }?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: stores a green context, which `drop` destroys.
+        unsafe { driver.green_ctx_create(&mut raw, description, device.raw, DEFAULT_STREAM) }?;
+        Ok(Self {
+            primary: Arc::clone(primary),
+            raw,
+            making: Mutex::new(()),
+        })
+    }
+}
+
+impl Drop for GreenContext {
+    fn drop(&mut self) {
+        if self.primary.is_lost() {
+            return;
+        }
+        // SAFETY: streams hold the green context, so none is left.
+        if let Err(e) = unsafe { self.primary.driver().green_ctx_destroy(self.raw) } {
+            log::debug!("a green context was not destroyed: {e}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Host memory registered with the GPU.
+
+use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use causeway_memory::Mapping;
+
+use super::{Context, CudaError};
+
+/// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`: for all contexts, and at a GPU address.
+const PORTABLE_AND_MAPPED: u32 = 1 | 2;
+/// `CU_MEMHOSTREGISTER_READ_ONLY`.
+const READ_ONLY: u32 = 8;
+
+/// Why host memory cannot be reached by the GPU.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot register {bytes} bytes of host memory with the GPU")]
+pub(crate) struct RegistrationError {
+    bytes: u64,
+    source: CudaError,
+}
+
+/// A mapping of host memory that the GPU reaches, too, until dropped.
+pub(crate) struct Registration {
+    context: Arc<Context>,
+    /// Dropped only once the GPU cannot reach it any more.
+    mapping: ManuallyDrop<Mapping>,
+    address: u64,
+}
+
+impl Registration {
+    /// Registers a mapping. `read_only` if the GPU shall not write it; the mapping may then be read-only, too.
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        mapping: Mapping,
+        read_only: bool,
+    ) -> Result<Self, RegistrationError> {
+        let bytes = mapping.bytes();
+        let fail = |source| RegistrationError { bytes, source };
+        context.enter().map_err(fail)?;
+        let driver = context.driver();
+        let host: *mut c_void = mapping.as_ptr().as_ptr().cast();
+        let flags = PORTABLE_AND_MAPPED | if read_only { READ_ONLY } else { 0 };
+        // SAFETY: the mapping is live until `drop` has unregistered it, and nothing in this process refers to it by
+        // Rust references, so the GPU may write it at any time.
+        unsafe { driver.mem_host_register(host, bytes as usize, flags) }.map_err(fail)?;
+        let mut registration = Self {
+            context: Arc::clone(context),
+            mapping: ManuallyDrop::new(mapping),
+            address: 0,
+        };
+        // SAFETY: stores an address; the memory was just registered.
+        unsafe { driver.mem_host_get_device_pointer(&mut registration.address, host, 0) }
+            .map_err(fail)?;
+        Ok(registration)
+    }
+
+    /// Its first address for the GPU.
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// The same memory for this process.
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+}
+
+impl Drop for Registration {
+    /// Memory that could not be unregistered stays mapped until the process ends: the GPU may still write it.
+    fn drop(&mut self) {
+        if self.context.is_lost() {
+            return;
+        }
+        let host: *mut c_void = self.mapping.as_ptr().as_ptr().cast();
+        let ended = self
+            .context
+            .enter()
+            // SAFETY: registered by `new` at this address; whoever holds work under way on it holds this, too.
+            .and_then(|()| unsafe { self.context.driver().mem_host_unregister(host) });
+        match ended {
+            // SAFETY: not used again.
+            Ok(()) => unsafe { ManuallyDrop::drop(&mut self.mapping) },
+            Err(e) => log::debug!("host memory was not unregistered: {e}"),
+        }
+    }
+}

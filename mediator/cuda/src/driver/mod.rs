@@ -1,0 +1,37 @@
+//! The CUDA driver library, in three levels: [`table`] has the entry points as they are, [`Driver`] checks what they
+//! return, and the other modules own what they create and wrap each call so that no argument can be wrong in a way
+//! that matters for memory safety.
+#![allow(unsafe_code)]
+
+mod context;
+mod device;
+mod error;
+mod event;
+mod graph;
+mod green;
+mod host;
+mod library;
+mod link;
+mod module;
+mod physical;
+mod range;
+mod stream;
+mod table;
+mod view;
+
+pub(crate) use context::Context;
+pub(crate) use device::Device;
+pub use error::CudaError;
+pub(crate) use error::{INVALID_VALUE, NOT_FOUND, OUT_OF_MEMORY};
+pub(crate) use event::Event;
+pub(crate) use graph::ExecutableGraph;
+pub(crate) use green::{GreenContext, Groups};
+pub(crate) use host::{Registration, RegistrationError};
+pub(crate) use library::Driver;
+pub use library::LoadError;
+pub(crate) use link::link_ptx;
+pub(crate) use module::{FunctionHandle, JitFailure, LoadedModule};
+pub(crate) use physical::{HandleKind, Physical, PhysicalOptions};
+pub(crate) use range::{DriverAccess, MappedRange, Reservation};
+pub(crate) use stream::{Launch, Stream, StreamMaker};
+pub(crate) use view::DeviceView;

@@ -1,0 +1,221 @@
+//! Loaded modules and their kernels.
+
+use std::ffi::{CStr, CString, c_int, c_uint, c_void};
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUfunction, CUmodule};
+
+use super::{Context, CudaError};
+
+/// Room for what the driver's compiler has to say, in bytes.
+const LOG_BYTES: usize = 8 << 10;
+/// `CU_JIT_ERROR_LOG_BUFFER` and `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
+const LOG_OPTIONS: [c_uint; 2] = [5, 6];
+
+/// Why an image was not loaded.
+#[derive(Debug)]
+pub(crate) struct JitFailure {
+    pub(crate) error: CudaError,
+    /// What the compiler said; may be empty.
+    pub(crate) log: String,
+}
+
+/// Room for the compiler's errors.
+pub(super) struct JitLog {
+    text: Box<[u8; LOG_BYTES]>,
+}
+
+impl JitLog {
+    pub(super) fn new() -> Self {
+        Self {
+            text: Box::new([0; LOG_BYTES]),
+        }
+    }
+
+    /// Options that have the driver write here. The log must live as long as the driver works with them.
+    pub(super) fn options(&mut self) -> ([c_uint; 2], [*mut c_void; 2]) {
+        // One byte stays zero, whatever the driver does at the end.
+        let room = LOG_BYTES - 1;
+        let values = [
+            self.text.as_mut_ptr().cast(),
+            std::ptr::without_provenance_mut(room),
+        ];
+        (LOG_OPTIONS, values)
+    }
+
+    pub(super) fn failure(self, error: CudaError) -> JitFailure {
+        let text = CStr::from_bytes_until_nul(&self.text[..]).unwrap_or_default();
+        JitFailure {
+            error,
+            log: text.to_string_lossy().trim().to_owned(),
+        }
+    }
+}
+
+/// A module in a context, until dropped.
+pub(crate) struct LoadedModule {
+    context: Arc<Context>,
+    raw: CUmodule,
+}
+
+// SAFETY: modules may be used from any thread.
+unsafe impl Send for LoadedModule {}
+// SAFETY: as above.
+unsafe impl Sync for LoadedModule {}
+
+/// A kernel. Usable as long as its module is loaded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FunctionHandle(pub(super) CUfunction);
+
+// SAFETY: kernels may be used from any thread.
+unsafe impl Send for FunctionHandle {}
+// SAFETY: as above.
+unsafe impl Sync for FunctionHandle {}
+
+impl LoadedModule {
+    /// Loads an image whose headers were checked against its length: the driver does not ask how long it is.
+    pub(crate) fn load(context: &Arc<Context>, image: &[u8]) -> Result<Self, JitFailure> {
+        let mut log = JitLog::new();
+        if let Err(error) = context.enter() {
+            return Err(log.failure(error));
+        }
+        // A copy that ends with zeros, for readers that look a little further, and for PTX without one.
+        let mut padded = Vec::with_capacity(image.len() + 64);
+        padded.extend_from_slice(image);
+        padded.resize(image.len() + 64, 0);
+        let (mut keys, mut values) = log.options();
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the image lies in memory of our own as far as its headers say; stores a module, which `drop` unloads.
+        let loaded = unsafe {
+            context.driver().module_load_data_ex(
+                &mut raw,
+                padded.as_ptr().cast(),
+                2,
+                keys.as_mut_ptr(),
+                values.as_mut_ptr(),
+            )
+        };
+        match loaded {
+            Ok(()) => Ok(Self {
+                context: Arc::clone(context),
+                raw,
+            }),
+            Err(error) => Err(log.failure(error)),
+        }
+    }
+
+    /// All kernels.
+    pub(crate) fn functions(&self) -> Result<Vec<FunctionHandle>, CudaError> {
+        self.context.enter()?;
+        let driver = self.context.driver();
+        let mut count = 0;
+        // SAFETY: stores a count.
+        unsafe { driver.module_get_function_count(&mut count, self.raw) }?;
+        let mut raw: Vec<CUfunction> = vec![std::ptr::null_mut(); count as usize];
+        // SAFETY: there is room for as many as is said.
+        unsafe { driver.module_enumerate_functions(raw.as_mut_ptr(), count, self.raw) }?;
+        let functions = raw.into_iter().filter(|raw| !raw.is_null());
+        Ok(functions.map(FunctionHandle).collect())
+    }
+
+    /// A kernel by its name, if there is one.
+    pub(crate) fn function(&self, name: &str) -> Result<FunctionHandle, CudaError> {
+        self.context.enter()?;
+        let name = CString::new(name).map_err(|_| CudaError {
+            call: "cuModuleGetFunction",
+            code: super::NOT_FOUND,
+            text: String::from("a name with a zero byte"),
+        })?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: stores a kernel.
+        unsafe {
+            self.context
+                .driver()
+                .module_get_function(&mut raw, self.raw, name.as_ptr())
+        }?;
+        Ok(FunctionHandle(raw))
+    }
+
+    /// The name of a kernel of this module.
+    pub(crate) fn name(&self, function: FunctionHandle) -> Result<String, CudaError> {
+        self.context.enter()?;
+        let mut name = std::ptr::null();
+        // SAFETY: stores a string of the module's own.
+        unsafe { self.context.driver().func_get_name(&mut name, function.0) }?;
+        if name.is_null() {
+            return Ok(String::new());
+        }
+        // SAFETY: it lives as long as the module.
+        Ok(unsafe { CStr::from_ptr(name) }
+            .to_string_lossy()
+            .into_owned())
+    }
+
+    /// An attribute (`CUfunction_attribute`) of a kernel of this module; 0 where the driver says less.
+    pub(crate) fn attribute(
+        &self,
+        function: FunctionHandle,
+        attribute: u32,
+    ) -> Result<u32, CudaError> {
+        self.context.enter()?;
+        let mut value: c_int = 0;
+        // SAFETY: stores an integer.
+        unsafe {
+            self.context
+                .driver()
+                .func_get_attribute(&mut value, attribute, function.0)
+        }?;
+        Ok(u32::try_from(value).unwrap_or(0))
+    }
+
+    /// Sets an attribute of a kernel of this module.
+    pub(crate) fn set_attribute(
+        &self,
+        function: FunctionHandle,
+        attribute: u32,
+        value: u32,
+    ) -> Result<(), CudaError> {
+        self.context.enter()?;
+        let value = c_int::try_from(value).unwrap_or(c_int::MAX);
+        // SAFETY: an integer.
+        unsafe {
+            self.context
+                .driver()
+                .func_set_attribute(function.0, attribute, value)
+        }
+    }
+
+    /// Offset and size in bytes of parameter `index` of a kernel of this module, if it has as many.
+    pub(crate) fn parameter(
+        &self,
+        function: FunctionHandle,
+        index: usize,
+    ) -> Result<Option<(usize, usize)>, CudaError> {
+        self.context.enter()?;
+        let (mut offset, mut bytes) = (0, 0);
+        // SAFETY: stores two sizes.
+        let found = unsafe {
+            self.context
+                .driver()
+                .func_get_param_info(function.0, index, &mut offset, &mut bytes)
+        };
+        match found {
+            Ok(()) => Ok(Some((offset, bytes))),
+            // What is documented for an index beyond the last.
+            Err(error) if error.code == super::INVALID_VALUE => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for LoadedModule {
+    fn drop(&mut self) {
+        if self.context.is_lost() || self.context.enter().is_err() {
+            return;
+        }
+        // SAFETY: whoever has work of it under way holds the module.
+        if let Err(e) = unsafe { self.context.driver().module_unload(self.raw) } {
+            log::debug!("a module was not unloaded: {e}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! GPU virtual addresses: reserved ranges, and physical memory mapped in them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUmemAccess_flags, CUmemAccessDesc, CUmemLocation, CUmemLocationType};
+
+use super::{Context, CudaError, Physical};
+
+/// Rights of the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DriverAccess {
+    None,
+    Read,
+    ReadWrite,
+}
+
+/// A range of addresses at which nothing but what is mapped through it can be.
+pub(crate) struct Reservation {
+    context: Arc<Context>,
+    base: u64,
+    bytes: u64,
+}
+
+impl Reservation {
+    /// `bytes` bytes of addresses, aligned to `alignment`.
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        bytes: u64,
+        alignment: u64,
+    ) -> Result<Self, CudaError> {
+        context.enter()?;
+        let mut base = 0;
+        // SAFETY: stores an address; a reservation touches nothing that exists.
+        unsafe {
+            context.driver().mem_address_reserve(
+                &mut base,
+                bytes as usize,
+                alignment as usize,
+                0,
+                0,
+            )
+        }?;
+        Ok(Self {
+            context: Arc::clone(context),
+            base,
+            bytes,
+        })
+    }
+
+    /// As many addresses as can be had: `most` bytes, or half as many, and so on down to `least`.
+    pub(crate) fn largest(
+        context: &Arc<Context>,
+        most: u64,
+        least: u64,
+        alignment: u64,
+    ) -> Result<Self, CudaError> {
+        let mut bytes = most;
+        loop {
+            match Self::new(context, bytes, alignment) {
+                Err(_) if bytes / 2 >= least => bytes /= 2,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// The addresses.
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.base..self.base + self.bytes
+    }
+
+    /// Maps all of `physical` at `address`, without rights: nobody can reach it before [`MappedRange::set_access`].
+    /// `None` if it would not lie within the reservation.
+    pub(crate) fn map(
+        self: &Arc<Self>,
+        address: u64,
+        physical: &Arc<Physical>,
+    ) -> Option<Result<MappedRange, CudaError>> {
+        let end = address.checked_add(physical.bytes())?;
+        if address < self.base || end > self.base + self.bytes {
+            return None;
+        }
+        Some(MappedRange::new(self, address, physical))
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.context.is_lost() || self.context.enter().is_err() {
+            return;
+        }
+        // SAFETY: mapped ranges hold the reservation, so it is empty.
+        let freed = unsafe {
+            self.context
+                .driver()
+                .mem_address_free(self.base, self.bytes as usize)
+        };
+        if let Err(e) = freed {
+            log::debug!("GPU addresses were not freed: {e}");
+        }
+    }
+}
+
+/// Physical memory at an address, until dropped.
+pub(crate) struct MappedRange {
+    physical: Arc<Physical>,
+    _reservation: Arc<Reservation>,
+    address: u64,
+}
+
+impl MappedRange {
+    fn new(
+        reservation: &Arc<Reservation>,
+        address: u64,
+        physical: &Arc<Physical>,
+    ) -> Result<Self, CudaError> {
+        physical.context().enter()?;
+        // SAFETY: the range lies within the reservation. That nothing is mapped there the driver checks. The offset
+        // must be zero (cuMemMap), so the memory is mapped as a whole.
+        unsafe {
+            physical.context().driver().mem_map(
+                address,
+                physical.bytes() as usize,
+                0,
+                physical.raw(),
+                0,
+            )
+        }?;
+        Ok(Self {
+            physical: Arc::clone(physical),
+            _reservation: Arc::clone(reservation),
+            address,
+        })
+    }
+
+    /// First address.
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Gives the GPU rights, or takes them.
+    pub(crate) fn set_access(&self, access: DriverAccess) -> Result<(), CudaError> {
+        let context = self.physical.context();
+        context.enter()?;
+        let access = CUmemAccessDesc {
+            location: CUmemLocation {
+                type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+                id: context.device().raw,
+            },
+            flags: match access {
+                DriverAccess::None => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
+                DriverAccess::Read => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ,
+                DriverAccess::ReadWrite => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+            },
+        };
+        let bytes = self.physical.bytes() as usize;
+        // SAFETY: a mapping as a whole; work under way that loses its rights faults, and nothing else.
+        unsafe {
+            context
+                .driver()
+                .mem_set_access(self.address, bytes, &access, 1)
+        }
+    }
+}
+
+impl Drop for MappedRange {
+    fn drop(&mut self) {
+        let context = self.physical.context();
+        if context.is_lost() || context.enter().is_err() {
+            return;
+        }
+        // SAFETY: exactly what was mapped. Work under way that still uses it faults.
+        let unmapped = unsafe {
+            context
+                .driver()
+                .mem_unmap(self.address, self.physical.bytes() as usize)
+        };
+        if let Err(e) = unmapped {
+            log::error!("GPU memory at {:#x} was not unmapped: {e}", self.address);
+        }
+    }
+}

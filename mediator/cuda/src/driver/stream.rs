@@ -1,0 +1,193 @@
+//! Streams, and the work that is put into them.
+//!
+//! Addresses are given as numbers: that they may be used is for the caller to know. The driver takes an address that
+//! it does not know for memory of this process, so [`crate::space`] lets none through that is not mapped.
+
+use std::ffi::c_void;
+use std::sync::{Arc, PoisonError};
+
+use cudarc::driver::sys::CUstream;
+
+use super::error::NOT_READY;
+use super::{Context, CudaError, Event, ExecutableGraph, FunctionHandle, GreenContext};
+
+/// `CU_STREAM_NON_BLOCKING`: no order with the default stream.
+const NON_BLOCKING: u32 = 1;
+
+/// What streams are made in: a context, or a green context of it.
+#[derive(Clone)]
+pub(crate) struct StreamMaker {
+    pub(crate) context: Arc<Context>,
+    /// The multiprocessors that streams have, if not all.
+    pub(crate) green: Option<Arc<GreenContext>>,
+}
+
+/// A stream: work in order.
+pub(crate) struct Stream {
+    maker: StreamMaker,
+    pub(super) raw: CUstream,
+}
+
+// SAFETY: streams may be used from any thread.
+unsafe impl Send for Stream {}
+// SAFETY: the driver orders concurrent calls on one stream.
+unsafe impl Sync for Stream {}
+
+/// How a kernel is to be launched.
+pub(crate) struct Launch<'a> {
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared_bytes: u32,
+    pub(crate) parameters: &'a [u8],
+}
+
+impl StreamMaker {
+    /// A stream without order to any other.
+    pub(crate) fn stream(&self) -> Result<Stream, CudaError> {
+        self.context.enter()?;
+        let driver = self.context.driver();
+        let mut raw = std::ptr::null_mut();
+        match &self.green {
+            Some(green) => {
+                let _making = green.making.lock().unwrap_or_else(PoisonError::into_inner);
+                // SAFETY: stores a stream, which `drop` destroys; the green context is live.
+                unsafe { driver.green_ctx_stream_create(&mut raw, green.raw, NON_BLOCKING, 0) }
+            }
+            // SAFETY: stores a stream, which `drop` destroys, in the context that is current.
+            None => unsafe { driver.stream_create(&mut raw, NON_BLOCKING) },
+        }?;
+        Ok(Stream {
+            maker: self.clone(),
+            raw,
+        })
+    }
+}
+
+impl Stream {
+    /// The context.
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.maker.context
+    }
+
+    fn driver(&self) -> Result<&'static super::Driver, CudaError> {
+        self.context().enter()?;
+        Ok(self.context().driver())
+    }
+
+    /// Runs a kernel. The parameters are copied before this returns.
+    pub(crate) fn launch(
+        &self,
+        function: FunctionHandle,
+        launch: &Launch<'_>,
+    ) -> Result<(), CudaError> {
+        let mut bytes = launch.parameters.len();
+        // CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END.
+        let mut extra: [*mut c_void; 5] = [
+            std::ptr::without_provenance_mut(1),
+            launch.parameters.as_ptr().cast_mut().cast(),
+            std::ptr::without_provenance_mut(2),
+            (&raw mut bytes).cast(),
+            std::ptr::null_mut(),
+        ];
+        let extra = if bytes == 0 {
+            std::ptr::null_mut()
+        } else {
+            extra.as_mut_ptr()
+        };
+        let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
+        // SAFETY: the function is of a module that the caller keeps loaded; the driver only reads the parameters,
+        // as many bytes as is said.
+        unsafe {
+            self.driver()?.launch_kernel(
+                function.0,
+                gx,
+                gy,
+                gz,
+                bx,
+                by,
+                bz,
+                launch.shared_bytes,
+                self.raw,
+                std::ptr::null_mut(),
+                extra,
+            )
+        }
+    }
+
+    /// Copies between addresses that the caller knows to be mapped.
+    pub(crate) fn copy(&self, destination: u64, source: u64, bytes: u64) -> Result<(), CudaError> {
+        // SAFETY: the caller has looked the addresses up; the driver returns before the copy is done.
+        unsafe {
+            self.driver()?
+                .memcpy_async(destination, source, bytes as usize, self.raw)
+        }
+    }
+
+    /// Fills `bytes` bytes with the low `width` bytes (1, 2 or 4) of `pattern`, at an address that the caller knows to be mapped.
+    pub(crate) fn fill(
+        &self,
+        destination: u64,
+        bytes: u64,
+        pattern: u32,
+        width: u32,
+    ) -> Result<(), CudaError> {
+        let driver = self.driver()?;
+        let count = (bytes / u64::from(width)) as usize;
+        // SAFETY: as for `copy`.
+        unsafe {
+            match width {
+                1 => driver.memset_d8_async(destination, pattern as u8, count, self.raw),
+                2 => driver.memset_d16_async(destination, pattern as u16, count, self.raw),
+                _ => driver.memset_d32_async(destination, pattern, count, self.raw),
+            }
+        }
+    }
+
+    /// Has the GPU store `value` at an address that the caller knows to be mapped, after a fence over all work before it.
+    pub(crate) fn write_value(&self, address: u64, value: u64) -> Result<(), CudaError> {
+        // SAFETY: as for `copy`. Flags 0: with a memory barrier.
+        unsafe {
+            self.driver()?
+                .stream_write_value64(self.raw, address, value, 0)
+        }
+    }
+
+    /// Launches a graph.
+    pub(crate) fn launch_graph(&self, graph: &ExecutableGraph) -> Result<(), CudaError> {
+        // SAFETY: the graph is live, and the caller keeps it until the work is done.
+        unsafe { self.driver()?.graph_launch(graph.raw, self.raw) }
+    }
+
+    /// Whether all work is done.
+    pub(crate) fn is_idle(&self) -> Result<bool, CudaError> {
+        let driver = self.driver()?;
+        // SAFETY: the stream is live.
+        let code = unsafe { (driver.table()?.stream_query)(self.raw) };
+        match code {
+            0 => Ok(true),
+            NOT_READY => Ok(false),
+            code => Err(driver.error("cuStreamQuery", code)),
+        }
+    }
+
+    /// Has `event` happen once all work so far is done.
+    pub(crate) fn record(&self, event: &Event) -> Result<(), CudaError> {
+        // SAFETY: both are live, and of one context.
+        unsafe { self.driver()?.event_record(event.raw, self.raw) }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.context().is_lost() {
+            return;
+        }
+        // SAFETY: the driver keeps what work under way needs.
+        let ended = self
+            .driver()
+            .and_then(|driver| unsafe { driver.stream_destroy(self.raw) });
+        if let Err(e) = ended {
+            log::debug!("a stream was not destroyed: {e}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Module images, looked at before the driver does: it is not told how long they are.
+//!
+//! The driver is trusted to survive code that it does not like. It is not trusted to stay within an image whose
+//! headers point outside, and it must never be given the wrapper that compilers put around a fat binary, which holds
+//! pointers.
+
+mod elf;
+mod fatbin;
+
+use causeway_mediator::backend::ModuleError;
+
+pub(crate) use elf::Cubin;
+use fatbin::Fatbin;
+
+/// What a guest gave.
+#[derive(Debug)]
+pub(crate) enum Image<'a> {
+    /// Text, which ends with a zero.
+    Ptx(Vec<u8>),
+    /// Code for one architecture.
+    Cubin(Cubin<'a>),
+    /// A fat binary of which the driver must choose, because what would do is compressed.
+    Compressed(&'a [u8]),
+}
+
+pub(crate) fn refused(reason: impl Into<String>) -> ModuleError {
+    ModuleError {
+        line: 0,
+        reason: reason.into(),
+    }
+}
+
+/// Finds out what an image is, and what of it suits a GPU of `architecture` (90 for sm_90).
+pub(crate) fn classify(image: &[u8], architecture: u32) -> Result<Image<'_>, ModuleError> {
+    if image.starts_with(elf::MAGIC) {
+        let cubin = Cubin::parse(image)?;
+        cubin.check_architecture(architecture)?;
+        Ok(Image::Cubin(cubin))
+    } else if image.starts_with(fatbin::MAGIC) {
+        Fatbin::parse(image)?.choose(architecture)
+    } else {
+        ptx(image).map(Image::Ptx)
+    }
+}
+
+/// A copy of a text that ends with a zero.
+fn ptx(image: &[u8]) -> Result<Vec<u8>, ModuleError> {
+    let end = image.iter().position(|byte| *byte == 0);
+    let text = &image[..end.unwrap_or(image.len())];
+    let is_text = std::str::from_utf8(text).is_ok_and(|text| text.contains(".version"));
+    if !is_text {
+        return Err(refused(
+            "the image is neither PTX (text with a .version), nor a cubin (ELF), nor a fat binary",
+        ));
+    }
+    let mut copy = Vec::with_capacity(text.len() + 1);
+    copy.extend_from_slice(text);
+    copy.push(0);
+    Ok(copy)
+}
+
+/// Little-endian integers at an offset.
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    let field = bytes.get(at..at.checked_add(2)?)?;
+    Some(u16::from_le_bytes(field.try_into().ok()?))
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let field = bytes.get(at..at.checked_add(4)?)?;
+    Some(u32::from_le_bytes(field.try_into().ok()?))
+}
+
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    let field = bytes.get(at..at.checked_add(8)?)?;
+    Some(u64::from_le_bytes(field.try_into().ok()?))
+}
+
+/// The part of `bytes` from `at`, if it lies inside.
+pub(crate) fn part(bytes: &[u8], at: u64, length: u64) -> Option<&[u8]> {
+    let end = usize::try_from(at.checked_add(length)?).ok()?;
+    bytes.get(usize::try_from(at).ok()?..end)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn text_gets_a_zero_at_its_end_and_nothing_behind_it() {
+        let Ok(Image::Ptx(text)) = classify(b"// c\n.version 7.0\0garbage", 90) else {
+            panic!("this is PTX");
+        };
+        assert_eq!(text, b"// c\n.version 7.0\0");
+        let Ok(Image::Ptx(text)) = classify(b".version 7.0", 90) else {
+            panic!("this is PTX");
+        };
+        assert_eq!(text.last(), Some(&0));
+    }
+
+    #[test]
+    fn the_wrapper_with_pointers_and_other_binaries_are_refused() {
+        let mut wrapper = 0x4662_43b1_u32.to_le_bytes().to_vec();
+        wrapper.extend_from_slice(&[1, 0, 0, 0, 0xef, 0xbe, 0xad, 0xde, 0, 0, 0, 0]);
+        for image in [&wrapper[..], b"", b"\0.version", b"BC\xc0\xde", b"hello"] {
+            let refused = classify(image, 90).unwrap_err();
+            assert!(refused.reason.contains("neither PTX"), "{refused}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_it_panic(
+            magic in 0usize..3,
+            bytes in prop::collection::vec(any::<u8>(), 0..400)
+        ) {
+            let mut image = match magic {
+                0 => elf::MAGIC.to_vec(),
+                1 => fatbin::MAGIC.to_vec(),
+                _ => Vec::new(),
+            };
+            image.extend_from_slice(&bytes);
+            let _ = classify(&image, 90);
+        }
+    }
+}

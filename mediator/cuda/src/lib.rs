@@ -1,0 +1,38 @@
+//! The CUDA back end: a mediator's GPU that is an NVIDIA GPU.
+//!
+//! The driver library is loaded at run time, so that one binary runs with and without it. What the driver is trusted with,
+//! and which addresses it never sees, is in `docs/cuda.md`; why things are as they are, in
+//! `docs/decisions/0007-cuda-back-end.md`.
+//!
+//! An error of a kernel, such as a wild pointer, spoils the process for good ([`Cuda::spoiled`]). That is why each VM
+//! has a process of its own for this.
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!("the CUDA back end is for x86-64 Linux");
+
+mod addresses;
+mod config;
+mod cuda;
+mod device_memory;
+mod driver;
+mod error;
+mod gpu;
+mod guest_ram;
+mod host_memory;
+mod image;
+mod module;
+mod open;
+mod pool;
+mod queue;
+mod recording;
+mod space;
+mod support;
+mod survey;
+mod words;
+mod work;
+
+pub use config::{Config, ENVIRONMENT, OpenError, Sms, Visible};
+pub use cuda::Cuda;
+pub use driver::{CudaError, LoadError};
+pub use support::{Attribute, Support};
+pub use survey::{GpuSurvey, Survey, SurveyError, Trials, survey};

@@ -1,0 +1,350 @@
+//! Modules and kernels of a guest.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use causeway_mediator::backend::{Fault, Function, LaunchShape, Module, ModuleError};
+use causeway_protocol::message::{Parameter, Status};
+
+use crate::driver::{CudaError, FunctionHandle, JitFailure, LoadedModule, link_ptx};
+use crate::image::{Cubin, Image, classify, refused};
+use crate::space::SpaceState;
+use crate::support::Attribute;
+
+/// Most bytes of local memory that the threads of the GPU may have together: the driver takes it when a kernel is
+/// launched, and nobody's quota counts it.
+const LOCAL_BYTES_MAX: u64 = 1 << 30;
+/// Things that may wait for work under way, when more modules are loaded.
+const RETIRED_MAX: usize = 4096;
+/// Parameters of a kernel, at most; far beyond what fits a parameter block.
+const PARAMETERS_MAX: usize = 4096;
+
+/// Numbers of `CUfunction_attribute`.
+mod attribute {
+    pub(super) const THREADS_MAX: u32 = 0;
+    pub(super) const SHARED_BYTES: u32 = 1;
+    pub(super) const LOCAL_BYTES: u32 = 3;
+    pub(super) const DYNAMIC_SHARED_BYTES_MAX: u32 = 8;
+}
+
+/// A loaded module. It stays loaded while work under way may need it.
+struct Body {
+    /// Taken out only by `drop`.
+    loaded: Option<LoadedModule>,
+    state: Arc<SpaceState>,
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        if let Some(loaded) = self.loaded.take() {
+            self.state.retired.retire(Box::new(loaded));
+        }
+    }
+}
+
+/// A module.
+pub(crate) struct CudaModule {
+    functions: BTreeMap<String, Arc<CudaFunction>>,
+    bytes: u64,
+}
+
+/// A kernel.
+pub(crate) struct CudaFunction {
+    pub(crate) handle: FunctionHandle,
+    /// Its name.
+    pub(crate) name: Arc<str>,
+    parameters: Vec<Parameter>,
+    parameter_bytes: u32,
+    threads_max: u32,
+    shared_bytes: u32,
+    /// Dynamic shared memory that launches may have now, and that the device would allow, in bytes.
+    dynamic_bytes: AtomicU32,
+    dynamic_bytes_max: u32,
+    body: Arc<Body>,
+}
+
+/// Loads an image.
+pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<CudaModule, ModuleError> {
+    let alive = state.check_alive();
+    alive.map_err(|error| refused(error.to_string()))?;
+    state.retired.collect();
+    if state.retired.count() > RETIRED_MAX {
+        let text = "too many modules and mappings wait for work under way: let it end first";
+        return Err(refused(text));
+    }
+    let (loaded, bytes) = load_image(state, classify(image, state.gpu.support.architecture())?)?;
+    let body = Arc::new(Body {
+        loaded: Some(loaded),
+        state: Arc::clone(state),
+    });
+    let functions = functions(&body)?;
+    Ok(CudaModule { functions, bytes })
+}
+
+/// Gives the module, and the memory that it takes.
+fn load_image(state: &SpaceState, image: Image<'_>) -> Result<(LoadedModule, u64), ModuleError> {
+    let context = &state.maker.context;
+    match image {
+        Image::Cubin(cubin) => load_cubin(state, &cubin),
+        Image::Ptx(text) => {
+            let linked = link_ptx(context, &text).map_err(|f| jit_error(&f, state))?;
+            match Cubin::parse(&linked) {
+                Ok(cubin) => load_cubin(state, &cubin),
+                Err(error) => {
+                    log::warn!("the driver's linker made something unknown: {error}");
+                    load_measured(state, &text)
+                }
+            }
+        }
+        Image::Compressed(bytes) => load_measured(state, bytes),
+    }
+}
+
+fn load_cubin(state: &SpaceState, cubin: &Cubin<'_>) -> Result<(LoadedModule, u64), ModuleError> {
+    let bytes = cubin.loaded_bytes();
+    let limit = state.gpu.memory_bytes;
+    if bytes > limit {
+        let text = format!("the module takes {bytes} bytes of GPU memory, and there are {limit}");
+        return Err(refused(text));
+    }
+    let loaded = LoadedModule::load(&state.maker.context, cubin.bytes);
+    Ok((loaded.map_err(|f| jit_error(&f, state))?, bytes))
+}
+
+/// Loads an image that does not say what it takes, and measures it. What other processes take meanwhile is measured, too.
+fn load_measured(state: &SpaceState, image: &[u8]) -> Result<(LoadedModule, u64), ModuleError> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let context = &state.maker.context;
+    let before = context.free_bytes().map_err(|e| driver_error(&e))?;
+    let loaded = LoadedModule::load(context, image).map_err(|f| jit_error(&f, state))?;
+    let after = context.free_bytes().map_err(|e| driver_error(&e))?;
+    let bytes = before.saturating_sub(after).max(image.len() as u64);
+    Ok((loaded, bytes))
+}
+
+fn driver_error(error: &CudaError) -> ModuleError {
+    refused(error.to_string())
+}
+
+/// What the driver's compiler said, with the line if it names one.
+fn jit_error(failure: &JitFailure, state: &SpaceState) -> ModuleError {
+    let architecture = state.gpu.support.architecture();
+    let way_out = match failure.error.code {
+        // NO_BINARY_FOR_GPU.
+        209 => format!("; this GPU is sm_{architecture}: give PTX or a cubin for it"),
+        // UNSUPPORTED_PTX_VERSION.
+        222 => String::from("; compile for an older version of PTX, or install a newer driver"),
+        // JIT_COMPILER_NOT_FOUND.
+        221 => String::from("; install the driver's PTX compiler (libnvidia-ptxjitcompiler.so.1)"),
+        _ => String::new(),
+    };
+    let log = match failure.log.as_str() {
+        "" => String::new(),
+        log => format!(": {log}"),
+    };
+    ModuleError {
+        line: line(&failure.log),
+        reason: format!("{}{way_out}{log}", failure.error),
+    }
+}
+
+/// The number behind the first "line" of the compiler's log; 0 if there is none.
+fn line(log: &str) -> u32 {
+    let mut words = log.split(|c: char| !c.is_ascii_alphanumeric());
+    words
+        .find(|word| *word == "line")
+        .and_then(|_| words.find(|word| !word.is_empty())?.parse().ok())
+        .unwrap_or(0)
+}
+
+fn functions(body: &Arc<Body>) -> Result<BTreeMap<String, Arc<CudaFunction>>, ModuleError> {
+    let Some(loaded) = &body.loaded else {
+        return Ok(BTreeMap::new());
+    };
+    let mut functions = BTreeMap::new();
+    for handle in loaded.functions().map_err(|e| driver_error(&e))? {
+        let name = loaded.name(handle).map_err(|e| driver_error(&e))?;
+        // By its name once more: a name that cannot be asked for is one that cannot be launched.
+        let Ok(handle) = loaded.function(&name) else {
+            continue;
+        };
+        let function = CudaFunction::new(body, loaded, handle, &name)?;
+        functions.insert(name, Arc::new(function));
+    }
+    Ok(functions)
+}
+
+impl CudaFunction {
+    fn new(
+        body: &Arc<Body>,
+        loaded: &LoadedModule,
+        handle: FunctionHandle,
+        name: &str,
+    ) -> Result<Self, ModuleError> {
+        let ask = |number| {
+            loaded
+                .attribute(handle, number)
+                .map_err(|e| driver_error(&e))
+        };
+        check_local(body, name, ask(attribute::LOCAL_BYTES)?)?;
+        let (parameters, parameter_bytes) = parameters(loaded, handle, name)?;
+        let shared_bytes = ask(attribute::SHARED_BYTES)?;
+        let support = &body.state.gpu.support;
+        Ok(Self {
+            handle,
+            name: Arc::from(name),
+            parameters,
+            parameter_bytes,
+            threads_max: ask(attribute::THREADS_MAX)?,
+            shared_bytes,
+            dynamic_bytes: AtomicU32::new(ask(attribute::DYNAMIC_SHARED_BYTES_MAX)?),
+            dynamic_bytes_max: support
+                .count(Attribute::SharedOptIn)
+                .saturating_sub(shared_bytes),
+            body: Arc::clone(body),
+        })
+    }
+
+    /// Refuses launches that the driver would, and lets the kernel have the shared memory that it asks for.
+    pub(crate) fn check(&self, shape: &LaunchShape, parameters: &[u8]) -> Result<(), Fault> {
+        let name = &self.name;
+        if parameters.len() != self.parameter_bytes as usize {
+            return Err(Fault {
+                status: Status::BadParameters,
+                text: format!(
+                    "kernel `{name}` wants {} bytes of parameters, not {}",
+                    self.parameter_bytes,
+                    parameters.len()
+                ),
+            });
+        }
+        if shape.shared_bytes <= self.dynamic_bytes.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.allow_dynamic(shape.shared_bytes).map_err(|why| Fault {
+            status: Status::BadLaunch,
+            text: format!(
+                "kernel `{name}` with {} bytes of dynamic shared memory: {why}",
+                shape.shared_bytes
+            ),
+        })
+    }
+
+    /// Asks once for all that the device allows.
+    #[cold]
+    fn allow_dynamic(&self, bytes: u32) -> Result<(), String> {
+        let most = self.dynamic_bytes_max;
+        if bytes > most {
+            return Err(format!("at most {most} are possible"));
+        }
+        let loaded = self.body.loaded.as_ref().ok_or("the module has ended")?;
+        loaded
+            .set_attribute(self.handle, attribute::DYNAMIC_SHARED_BYTES_MAX, most)
+            .map_err(|e| e.to_string())?;
+        self.dynamic_bytes.store(most, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Refuses kernels whose local memory would take too much of the GPU when they are launched.
+fn check_local(body: &Body, name: &str, bytes: u32) -> Result<(), ModuleError> {
+    let support = &body.state.gpu.support;
+    let threads = u64::from(support.count(Attribute::Multiprocessors))
+        * u64::from(support.count(Attribute::ThreadsPerMultiprocessor));
+    let all = u64::from(bytes) * threads;
+    if all <= LOCAL_BYTES_MAX {
+        return Ok(());
+    }
+    Err(refused(format!(
+        "kernel `{name}` has {bytes} bytes of local memory for each thread, which is {all} for the {threads} threads that \
+         the GPU runs at once; {LOCAL_BYTES_MAX} are possible"
+    )))
+}
+
+/// The layout of the parameter block, and its size.
+fn parameters(
+    loaded: &LoadedModule,
+    handle: FunctionHandle,
+    name: &str,
+) -> Result<(Vec<Parameter>, u32), ModuleError> {
+    let mut parameters = Vec::new();
+    let mut end = 0;
+    while parameters.len() < PARAMETERS_MAX {
+        let found = loaded.parameter(handle, parameters.len());
+        let Some((offset, size)) = found.map_err(|e| driver_error(&e))? else {
+            break;
+        };
+        let (Ok(offset), Ok(size)) = (u16::try_from(offset), u16::try_from(size)) else {
+            return Err(refused(format!(
+                "kernel `{name}` has {size} bytes of parameters at {offset}: more than 64 KiB"
+            )));
+        };
+        end = end.max(u32::from(offset) + u32::from(size));
+        parameters.push(Parameter { offset, size });
+    }
+    Ok((parameters, end))
+}
+
+impl Module for CudaModule {
+    fn function(&self, name: &str) -> Option<Arc<dyn Function>> {
+        let function = self.functions.get(name)?;
+        Some(Arc::clone(function) as _)
+    }
+
+    fn kernels(&self) -> Vec<String> {
+        self.functions.keys().cloned().collect()
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Function for CudaFunction {
+    fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    fn parameter_bytes(&self) -> u32 {
+        self.parameter_bytes
+    }
+
+    fn block_threads_max(&self) -> u32 {
+        self.threads_max
+    }
+
+    fn shared_bytes(&self) -> u32 {
+        self.shared_bytes
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_is_found_in_the_compilers_log() {
+        for (log, number) in [
+            (
+                "ptxas application ptx input, line 12; error   : Unknown symbol 'x'",
+                12,
+            ),
+            ("ptxas fatal   : Ptx assembly aborted due to errors", 0),
+            ("line", 0),
+            ("line x", 0),
+            ("", 0),
+            ("line 3: unknown opcode", 3),
+        ] {
+            assert_eq!(line(log), number, "{log}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Opening the device: every input is checked, and every refusal says what would do.
+
+use std::sync::Arc;
+
+use causeway_mediator::backend::Attributes;
+use causeway_protocol::registers::features;
+
+use crate::addresses::Addresses;
+use crate::config::{Config, OpenError, Sms};
+use crate::driver::{
+    Context, CudaError, Device, Driver, GreenContext, Groups, HandleKind, Physical,
+    PhysicalOptions, StreamMaker,
+};
+use crate::gpu::Gpu;
+use crate::guest_ram::GuestRams;
+use crate::pool::Pool;
+use crate::support::{Attribute, Support};
+
+/// Addresses for mappings of guests, if there are as many.
+const ADDRESSES_BYTES: u64 = 512 << 30;
+/// Of the memory that is given out, the part that may be kept for reuse after it was freed; and at least so many bytes.
+const POOL_SHARE: u64 = 8;
+const POOL_BYTES_MIN: u64 = 256 << 20;
+/// Host memory that may be kept.
+const HOST_POOL_BYTES: u64 = 64 << 20;
+/// A name is at most as long.
+const NAME_BYTES_MAX: usize = 64;
+
+const OPTIONS: PhysicalOptions = PhysicalOptions {
+    handle: HandleKind::Descriptor,
+    compressible: false,
+};
+
+/// A GPU that was found and looked at.
+struct Found {
+    device: Device,
+    name: String,
+    support: Support,
+}
+
+impl Found {
+    fn failed(&self, doing: &'static str) -> impl Fn(CudaError) -> OpenError + '_ {
+        move |source| OpenError::Driver {
+            gpu: self.name.clone(),
+            doing,
+            source,
+        }
+    }
+}
+
+/// Opens the device that `config` describes.
+pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError> {
+    let driver = Driver::get()?;
+    let found = find(driver, config.device)?;
+    let memory_bytes = memory(&found, config.memory_bytes)?;
+    let home = Context::primary(found.device).map_err(found.failed("creating a context"))?;
+    let (green, multiprocessors) = match config.sms {
+        None => (None, found.support.count(Attribute::Multiprocessors)),
+        Some(sms) => {
+            let (green, count) = limit(&found, &home, sms)?;
+            (Some(Arc::new(green)), count)
+        }
+    };
+    let granularity_bytes = Physical::granularity_bytes(&home, OPTIONS)
+        .map_err(found.failed("asking for the granularity of memory"))?;
+    let reserve = |bytes| {
+        let reserved = Addresses::reserve(&home, bytes, granularity_bytes);
+        reserved.map_err(found.failed("reserving GPU addresses"))
+    };
+    let maker = StreamMaker {
+        context: Arc::clone(&home),
+        green: None,
+    };
+    let gpu = Gpu {
+        chunks: Pool::new((memory_bytes / POOL_SHARE).max(POOL_BYTES_MIN.min(memory_bytes))),
+        host_chunks: Pool::new(HOST_POOL_BYTES),
+        rams: GuestRams::default(),
+        scrubber: maker.stream().map_err(found.failed("creating a stream"))?,
+        // Pieces of any size come and go there: twice as much as there is memory leaves room between them.
+        aliases: reserve((memory_bytes * 2).next_power_of_two().max(8 << 30))?,
+        addresses: reserve(ADDRESSES_BYTES)?,
+        green,
+        home,
+        device: found.device,
+        support: found.support.clone(),
+        visible: config.visible.clone(),
+        granularity_bytes,
+        memory_bytes,
+        multiprocessors,
+        context_per_space: config.context_per_space,
+    };
+    let attributes = attributes(&gpu, &found.name);
+    Ok((Arc::new(gpu), attributes))
+}
+
+fn find(driver: &'static Driver, index: u32) -> Result<Found, OpenError> {
+    let unnamed = |doing| {
+        move |source| OpenError::Driver {
+            gpu: format!("GPU {index}"),
+            doing,
+            source,
+        }
+    };
+    let count = Device::count(driver).map_err(unnamed("counting GPUs"))?;
+    if index >= count {
+        let name = |i| Device::get(driver, i).and_then(Device::name);
+        return Err(OpenError::Index {
+            wanted: index,
+            names: (0..count).filter_map(|i| name(i).ok()).collect(),
+        });
+    }
+    let device = Device::get(driver, index).map_err(unnamed("finding it"))?;
+    let name = device.name().map_err(unnamed("asking for its name"))?;
+    let support = Support::query(device);
+    if let Some(attribute) = support.missing() {
+        return Err(OpenError::Attribute {
+            gpu: name,
+            attribute: attribute.name(),
+            value: support.value(attribute).unwrap_or(0),
+        });
+    }
+    if support.has(Attribute::Pageable) {
+        log::warn!(
+            "{name}: kernels reach all memory of the process that runs them ({} is 1); only that process confines a \
+             guest. Load nvidia_uvm with uvm_disable_hmm=1 to change it",
+            Attribute::Pageable.name()
+        );
+    }
+    Ok(Found {
+        device,
+        name,
+        support,
+    })
+}
+
+/// The memory to give out, in bytes.
+fn memory(found: &Found, wanted: Option<u64>) -> Result<u64, OpenError> {
+    let has = found.device.memory_bytes();
+    let has = has.map_err(found.failed("asking for its memory"))?;
+    let wanted = wanted.unwrap_or(has);
+    if wanted > has {
+        return Err(OpenError::Memory {
+            gpu: found.name.clone(),
+            has_mib: has >> 20,
+            wanted_mib: wanted >> 20,
+        });
+    }
+    Ok(wanted)
+}
+
+/// A part of the multiprocessors, and how many those are.
+fn limit(found: &Found, home: &Arc<Context>, sms: Sms) -> Result<(GreenContext, u32), OpenError> {
+    let has = found.support.count(Attribute::Multiprocessors);
+    if sms.count == 0 || sms.count > has {
+        return Err(OpenError::Multiprocessors {
+            gpu: found.name.clone(),
+            has,
+            wanted: sms.count,
+        });
+    }
+    let split = Groups::split(found.device, sms.count);
+    let mut groups = split.map_err(found.failed("splitting its multiprocessors"))?;
+    match groups.create(home, sms.group) {
+        Some(green) => {
+            let green = green.map_err(found.failed("creating a green context"))?;
+            Ok((green, groups.each))
+        }
+        None => Err(OpenError::Group {
+            gpu: found.name.clone(),
+            total: groups.total,
+            wanted: sms.count,
+            each: groups.each,
+            groups: groups.count(),
+            group: sms.group,
+        }),
+    }
+}
+
+fn attributes(gpu: &Gpu, name: &str) -> Attributes {
+    let support = &gpu.support;
+    let all = support.count(Attribute::Multiprocessors);
+    let part = match gpu.multiprocessors {
+        some if some == all => format!("{all} SMs"),
+        some => format!("{some} of {all} SMs"),
+    };
+    let mut name = format!("cuda, {name}, {part}");
+    while name.len() > NAME_BYTES_MAX {
+        name.pop();
+    }
+    let shared = support.count(Attribute::SharedOptIn);
+    Attributes {
+        name,
+        memory_bytes: gpu.memory_bytes,
+        granularity_bytes: gpu.granularity_bytes,
+        va: gpu.addresses.range(),
+        compute_units: gpu.multiprocessors,
+        warp_threads: support.count(Attribute::Warp),
+        block_threads_max: support.count(Attribute::ThreadsPerBlock),
+        shared_bytes_max: shared.max(support.count(Attribute::Shared)),
+        features: features::KERNELS | features::GUEST_RAM | features::SHARING,
+    }
+}

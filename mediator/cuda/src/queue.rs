@@ -1,0 +1,207 @@
+//! Queues: a stream each. What is submitted is under way when `submit` returns.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use causeway_mediator::backend::{BackendError, Fault, Progress as HowFar, Queue, Work};
+
+use crate::driver::{CudaError, Event};
+use crate::error::failed;
+use crate::space::{Progress, SpaceState};
+use crate::work::Enqueuer;
+
+/// How long a wait spins before it sleeps.
+const SPIN: Duration = Duration::from_micros(100);
+/// Shortest and longest sleep of a wait.
+const SLEEP_MIN: Duration = Duration::from_micros(50);
+const SLEEP_MAX: Duration = Duration::from_millis(1);
+/// How long work may go on after the session has ended, before it is taken for work that does not end.
+const STOP_PATIENCE: Duration = Duration::from_millis(250);
+/// Submissions between two looks at the marker.
+const MARKER_PERIOD: u32 = 16;
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waited {
+    Done,
+    Abandoned,
+}
+
+/// A queue of an address space.
+pub(crate) struct CudaQueue {
+    enqueuer: Enqueuer,
+    progress: Arc<Progress>,
+    dead: Option<Fault>,
+    marker: Marker,
+    abandoned: bool,
+}
+
+/// A place in the stream, set when something waits for work under way. A queue that is never idle tells by it how far it is.
+#[derive(Default)]
+struct Marker {
+    event: Option<Event>,
+    /// The submission it was set behind.
+    behind: Option<u64>,
+    /// Submissions since the last look.
+    since: u32,
+}
+
+impl CudaQueue {
+    /// A queue of `state`.
+    pub(crate) fn new(state: &Arc<SpaceState>) -> Result<Self, BackendError> {
+        let enqueuer = Enqueuer::new(state).map_err(|e| failed("create a stream", e))?;
+        Ok(Self {
+            enqueuer,
+            progress: state.retired.register(),
+            dead: None,
+            marker: Marker::default(),
+            abandoned: false,
+        })
+    }
+
+    fn state(&self) -> &Arc<SpaceState> {
+        &self.enqueuer.state
+    }
+
+    /// Ends the queue.
+    fn die(&mut self, fault: Fault) -> Fault {
+        self.dead = Some(fault.clone());
+        fault
+    }
+
+    fn die_of(&mut self, error: &CudaError) -> Fault {
+        let fault = self.enqueuer.fault(error);
+        self.die(fault)
+    }
+
+    /// Refuses to go on after a fault, of this queue or of another that has spoiled the process.
+    fn check(&mut self) -> Result<(), Fault> {
+        if let Some(fault) = &self.dead {
+            return Err(fault.clone());
+        }
+        match self.state().maker.context.driver().poison() {
+            None => Ok(()),
+            Some(error) => Err(self.die_of(error)),
+        }
+    }
+
+    /// Notes that everything is done.
+    fn idle(&mut self) {
+        self.marker.behind = None;
+        self.progress.complete(self.progress.submitted());
+        self.state().retired.collect();
+    }
+
+    /// Finds out how far the GPU is, if somebody waits for that.
+    fn advance(&mut self) -> Result<(), CudaError> {
+        let marker = &mut self.marker;
+        if let (Some(behind), Some(event)) = (marker.behind, &marker.event) {
+            marker.since += 1;
+            if marker.since < MARKER_PERIOD {
+                return Ok(());
+            }
+            marker.since = 0;
+            if event.has_happened()? {
+                marker.behind = None;
+                self.progress.complete(behind);
+                self.state().retired.collect();
+            }
+            return Ok(());
+        }
+        let event = match marker.event.take() {
+            Some(event) => event,
+            None => Event::new(self.enqueuer.stream.context())?,
+        };
+        self.enqueuer.stream.record(&event)?;
+        self.marker = Marker {
+            event: Some(event),
+            behind: Some(self.progress.submitted()),
+            since: 0,
+        };
+        Ok(())
+    }
+
+    /// Waits until all is done, or until it is clear after the end of the session that it never will be.
+    fn wait(&mut self) -> Result<Waited, CudaError> {
+        let begun = Instant::now();
+        let mut stopped: Option<Instant> = None;
+        let mut sleep = SLEEP_MIN;
+        while !self.enqueuer.stream.is_idle()? {
+            if self.state().stop.load(Ordering::SeqCst) {
+                let stopped = *stopped.get_or_insert_with(Instant::now);
+                if stopped.elapsed() > STOP_PATIENCE {
+                    self.abandoned = true;
+                    self.state().abandon();
+                    return Ok(Waited::Abandoned);
+                }
+            }
+            if begun.elapsed() < SPIN {
+                std::hint::spin_loop();
+            } else {
+                std::thread::sleep(sleep);
+                sleep = (sleep * 2).min(SLEEP_MAX);
+            }
+        }
+        self.idle();
+        Ok(Waited::Done)
+    }
+}
+
+impl Queue for CudaQueue {
+    fn submit(&mut self, work: Work<'_>) -> Result<(), Fault> {
+        self.check()?;
+        self.progress.begin();
+        self.enqueuer.refresh();
+        let enqueued = self.enqueuer.enqueue(&work);
+        self.progress.end();
+        if let Err(fault) = enqueued {
+            return Err(self.die(fault));
+        }
+        if self.state().retired.count() != 0 {
+            self.advance().map_err(|e| self.die_of(&e))?;
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<HowFar, Fault> {
+        self.check()?;
+        if self.progress.is_done() {
+            return Ok(HowFar::Idle);
+        }
+        match self.enqueuer.stream.is_idle() {
+            Ok(true) => {
+                self.idle();
+                Ok(HowFar::Idle)
+            }
+            Ok(false) => Ok(HowFar::Busy),
+            Err(error) => Err(self.die_of(&error)),
+        }
+    }
+
+    /// Work that goes on for a quarter of a second after the session's stop flag was set is abandoned: the process can
+    /// then no longer be used for another session, as [`crate::Cuda::spoiled`] tells.
+    fn finish(&mut self) -> Result<(), Fault> {
+        self.check()?;
+        if self.progress.is_done() || self.abandoned {
+            return Ok(());
+        }
+        match self.wait() {
+            Ok(Waited::Done | Waited::Abandoned) => Ok(()),
+            Err(error) => Err(self.die_of(&error)),
+        }
+    }
+}
+
+impl Drop for CudaQueue {
+    fn drop(&mut self) {
+        if !self.abandoned && !self.progress.is_done() {
+            // An error ends all work, too.
+            let _ = self.wait();
+        }
+        if !self.abandoned {
+            let progress = Arc::clone(&self.progress);
+            self.state().retired.unregister(&progress);
+        }
+    }
+}

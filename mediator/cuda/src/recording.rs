@@ -1,0 +1,194 @@
+//! Recordings: graphs that were captured from a stream of their own.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use causeway_mediator::backend::{BackendError, Fault, Function, Recorded, Recording};
+use causeway_protocol::Access;
+use causeway_protocol::message::Status;
+
+use crate::driver::{CudaError, ExecutableGraph};
+use crate::error::{self, failed, refused};
+use crate::space::{SpaceState, Use};
+use crate::work::Enqueuer;
+
+/// What a graph and each of its nodes is taken to need of the GPU in bytes: what the driver needs it does not say.
+const GRAPH_BYTES: u64 = 64 << 10;
+const NODE_BYTES: u64 = 2 << 10;
+
+/// A sequence of work, ready to be launched.
+pub(crate) struct CudaRecording {
+    state: Arc<SpaceState>,
+    /// Taken out only by `drop`. Launched under the lock: the driver does not lock graphs.
+    graph: Mutex<Option<(ExecutableGraph, Kept)>>,
+    /// The addresses in it, and what is done there.
+    uses: Vec<Use>,
+    /// Generation of the mappings that they were checked against.
+    generation: AtomicU64,
+    bytes: u64,
+}
+
+/// The kernels that a graph launches.
+type Kept = Vec<Arc<dyn Function>>;
+
+/// What went wrong while work was captured.
+enum CaptureError {
+    Driver(CudaError),
+    Work(Fault),
+}
+
+impl From<CudaError> for CaptureError {
+    fn from(error: CudaError) -> Self {
+        Self::Driver(error)
+    }
+}
+
+impl From<CaptureError> for BackendError {
+    fn from(error: CaptureError) -> Self {
+        match error {
+            CaptureError::Driver(error) => failed("record a command buffer", error),
+            CaptureError::Work(fault) => refused(fault.status, fault.text),
+        }
+    }
+}
+
+/// Makes a recording of `work`.
+pub(crate) fn record(
+    state: &Arc<SpaceState>,
+    work: &[Recorded],
+) -> Result<CudaRecording, BackendError> {
+    let mut enqueuer = Enqueuer::new(state).map_err(|e| failed("create a stream", e))?;
+    let stamps = work.iter().any(|w| matches!(w, Recorded::Timestamp { .. }));
+    let releases = work.iter().any(|w| matches!(w, Recorded::Release { .. }));
+    if stamps || releases {
+        // Now, because a module may not be loadable within a capture.
+        state.words()?;
+    }
+    // Before the addresses are checked: what changes afterwards has them checked again.
+    let generation = state.table.generation();
+    enqueuer.refresh();
+    let graph = match capture(&mut enqueuer, work) {
+        // Not every driver captures stores of a stream; a kernel does the same. What is at fault in the work itself is
+        // so again.
+        Err(_) if releases && state.maker.context.driver().poison().is_none() => {
+            enqueuer = Enqueuer::new(state).map_err(|e| failed("create a stream", e))?;
+            enqueuer.refresh();
+            enqueuer.store_by_kernels();
+            capture(&mut enqueuer, work)
+        }
+        outcome => outcome,
+    }?;
+    let kept = work.iter().filter_map(|work| match work {
+        Recorded::Launch { function, .. } => Some(Arc::clone(function)),
+        _ => None,
+    });
+    Ok(CudaRecording {
+        state: Arc::clone(state),
+        graph: Mutex::new(Some((graph, kept.collect()))),
+        uses: work.iter().flat_map(uses).collect(),
+        generation: AtomicU64::new(generation),
+        bytes: GRAPH_BYTES + NODE_BYTES * work.len() as u64,
+    })
+}
+
+fn capture(enqueuer: &mut Enqueuer, work: &[Recorded]) -> Result<ExecutableGraph, CaptureError> {
+    let stream = Arc::clone(&enqueuer.stream);
+    ExecutableGraph::capture(&stream, || {
+        work.iter()
+            .try_for_each(|work| enqueuer.enqueue(&work.as_work()))
+            .map_err(CaptureError::Work)
+    })
+}
+
+/// The addresses that a piece of work uses.
+fn uses(work: &Recorded) -> Vec<Use> {
+    let one = |address, bytes, access, what| Use {
+        address,
+        bytes,
+        access,
+        what,
+    };
+    match *work {
+        Recorded::Launch { .. } => Vec::new(),
+        Recorded::Copy {
+            destination,
+            source,
+            bytes,
+        } => vec![
+            one(source, bytes, Access::Read, "a recorded copy"),
+            one(destination, bytes, Access::ReadWrite, "a recorded copy"),
+        ],
+        Recorded::Fill {
+            destination, bytes, ..
+        } => vec![one(
+            destination,
+            bytes,
+            Access::ReadWrite,
+            "a recorded fill",
+        )],
+        Recorded::Release { address, .. } => {
+            vec![one(
+                address,
+                8,
+                Access::ReadWrite,
+                "a recorded fence release",
+            )]
+        }
+        Recorded::Timestamp { address } => {
+            vec![one(address, 8, Access::ReadWrite, "a recorded timestamp")]
+        }
+    }
+}
+
+impl CudaRecording {
+    /// Launches it, after all that was enqueued before.
+    pub(crate) fn replay(&self, enqueuer: &mut Enqueuer) -> Result<(), Fault> {
+        if !Arc::ptr_eq(&self.state, &enqueuer.state) {
+            return Err(Fault {
+                status: Status::BadHandle,
+                text: String::from("the recording belongs to another address space"),
+            });
+        }
+        self.check(enqueuer)?;
+        let graph = self.graph.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((graph, _)) = &*graph else {
+            return Ok(());
+        };
+        let launched = enqueuer.stream.launch_graph(graph);
+        launched.map_err(|e| error::fault(&e, Some("those of a recording")))
+    }
+
+    /// Refuses addresses that are no longer mapped; a look at a number unless somebody lost rights.
+    fn check(&self, enqueuer: &mut Enqueuer) -> Result<(), Fault> {
+        let generation = self.state.table.generation();
+        if self.generation.load(Ordering::SeqCst) == generation {
+            return Ok(());
+        }
+        for wanted in &self.uses {
+            enqueuer.check(wanted)?;
+        }
+        self.generation.store(generation, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+impl Recording for CudaRecording {
+    /// An estimate: 64 KiB, and 2 KiB for each piece of work.
+    fn memory_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for CudaRecording {
+    fn drop(&mut self) {
+        let graph = self.graph.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(graph) = graph.take() {
+            self.state.retired.retire(Box::new(Mutex::new(graph)));
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Looking addresses of work up, mostly without a lock.
+//!
+//! The driver takes an address that it does not know for memory of this process, and would copy that. So everything
+//! that a guest gives as an address is looked up here first, but what kernels make of their parameters: those the
+//! GPU's own page tables confine.
+
+use causeway_mediator::backend::Fault;
+use causeway_protocol::Access;
+use causeway_protocol::message::Status;
+
+use super::table::{Span, Table};
+
+/// Spans that are remembered.
+const REMEMBERED: usize = 4;
+
+/// What work does at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Use {
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    pub(crate) access: Access,
+    /// Such as "a copy", for messages.
+    pub(crate) what: &'static str,
+}
+
+/// What one queue has looked up. Mappings that are added do not spoil it; it is forgotten when somebody lost rights.
+#[derive(Default)]
+pub(crate) struct Lookup {
+    generation: u64,
+    spans: [Option<Span>; REMEMBERED],
+    next: usize,
+}
+
+impl Lookup {
+    /// To be called after a submission has been announced, and before anything is looked up for it.
+    pub(crate) fn refresh(&mut self, table: &Table) {
+        let generation = table.generation();
+        if generation != self.generation {
+            self.spans = [None; REMEMBERED];
+            self.generation = generation;
+        }
+    }
+
+    /// The addresses around `address`, if it is mapped.
+    fn span(&mut self, table: &Table, address: u64) -> Option<Span> {
+        let known = self.spans.iter().flatten();
+        if let Some(span) = known.copied().find(|span| span.contains(address)) {
+            return Some(span);
+        }
+        let span = table.span(address)?;
+        self.spans[self.next] = Some(span);
+        self.next = (self.next + 1) % REMEMBERED;
+        Some(span)
+    }
+
+    /// Refuses what is not mapped, or not with these rights. Gives how many bytes lie in the first mapping.
+    pub(crate) fn check(&mut self, table: &Table, wanted: &Use) -> Result<u64, Fault> {
+        let end = wanted.address.checked_add(wanted.bytes);
+        let end = end.ok_or_else(|| unmapped(wanted, wanted.address))?;
+        let (mut at, mut first) = (wanted.address, None);
+        while at < end {
+            let span = self.span(table, at).ok_or_else(|| unmapped(wanted, at))?;
+            if !span.access.allows(wanted.access) {
+                return Err(forbidden(wanted, at));
+            }
+            first = first.or(Some(span.end.min(end) - wanted.address));
+            at = span.end;
+        }
+        Ok(first.unwrap_or(0))
+    }
+
+    /// How many bytes from `address`, which was checked, lie in its mapping.
+    pub(crate) fn run(&mut self, table: &Table, address: u64) -> u64 {
+        self.span(table, address)
+            .map_or(0, |span| span.end - address)
+    }
+}
+
+fn unmapped(wanted: &Use, at: u64) -> Fault {
+    memory_fault(wanted, at, "is not mapped")
+}
+
+fn forbidden(wanted: &Use, at: u64) -> Fault {
+    memory_fault(wanted, at, "is not mapped with that right")
+}
+
+fn memory_fault(wanted: &Use, at: u64, why: &str) -> Fault {
+    let does = match wanted.access {
+        Access::ReadWrite => "writes",
+        Access::Read | Access::None => "reads",
+    };
+    Fault {
+        status: Status::MemoryFault,
+        text: format!(
+            "{} {does} {:#x}+{:#x}, and {at:#x} {why}",
+            wanted.what, wanted.address, wanted.bytes
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::space::mapping::Mapped;
+
+    fn wanted(address: u64, bytes: u64, access: Access) -> Use {
+        Use {
+            address,
+            bytes,
+            access,
+            what: "a copy",
+        }
+    }
+
+    fn table() -> Table {
+        let table = Table::default();
+        for (start, access) in [
+            (0x1000, Access::ReadWrite),
+            (0x2000, Access::Read),
+            (0x4000, Access::ReadWrite),
+        ] {
+            let nothing = Arc::new(Mapped::nothing());
+            table.insert(start, 0x1000, access, nothing).unwrap();
+        }
+        table
+    }
+
+    #[test]
+    fn ranges_may_go_over_neighbours_but_not_over_holes() {
+        let (table, mut lookup) = (table(), Lookup::default());
+        let mut check = |address, bytes, access| {
+            let checked = lookup.check(&table, &wanted(address, bytes, access));
+            checked.map_err(|fault| fault.text)
+        };
+        assert_eq!(check(0x1800, 0x1000, Access::Read), Ok(0x800));
+        assert_eq!(check(0x1fff, 1, Access::ReadWrite), Ok(1));
+        for (address, bytes, access, culprit) in [
+            (
+                0x1800,
+                0x1000,
+                Access::ReadWrite,
+                "0x2000 is not mapped with",
+            ),
+            (0x2800, 0x1000, Access::Read, "0x3000 is not mapped"),
+            (0x800, 0x1000, Access::Read, "0x800 is not mapped"),
+            (0x4000, 0x1001, Access::Read, "0x5000 is not mapped"),
+            (
+                u64::MAX - 1,
+                0x10,
+                Access::Read,
+                "0xfffffffffffffffe is not",
+            ),
+            (0, 1, Access::Read, "0x0 is not mapped"),
+        ] {
+            let text = check(address, bytes, access).unwrap_err();
+            assert!(text.contains(culprit), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_is_forgotten_when_rights_are_lost() {
+        let (table, mut lookup) = (table(), Lookup::default());
+        let write = wanted(0x1000, 8, Access::ReadWrite);
+        lookup.refresh(&table);
+        lookup.check(&table, &write).unwrap();
+        table.remove(0x1000);
+        lookup.refresh(&table);
+        lookup.check(&table, &write).unwrap_err();
+        table.set_access(0x4000, Access::Read);
+        lookup.refresh(&table);
+        let write = wanted(0x4000, 8, Access::ReadWrite);
+        lookup.check(&table, &write).unwrap_err();
+    }
+}

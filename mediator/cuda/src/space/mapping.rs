@@ -1,0 +1,219 @@
+//! One mapping: memory at an address of an address space.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use causeway_mediator::backend::{BackendError, Memory};
+use causeway_protocol::Access;
+use causeway_protocol::message::Status;
+
+use super::SpaceState;
+use crate::addresses::Placed;
+use crate::device_memory::{GpuMemory, lacks};
+use crate::driver::DeviceView;
+use crate::error::{failed, refused};
+use crate::host_memory::{HostMemory, View};
+use crate::support::Attribute;
+
+/// What is mapped, and how.
+pub(crate) struct Mapped {
+    // Dropped before the memory, and so before the memory can be reused.
+    kind: Kind,
+    /// The memory as the mediator gave it: its account goes with it.
+    memory: Option<Arc<dyn Memory>>,
+}
+
+enum Kind {
+    /// The whole of an allocation. A mapping of a part is one of the whole: what a guest sees beyond the part is the
+    /// same allocation, with the same rights.
+    Device {
+        placed: Mutex<Option<Placed>>,
+        /// Where in the allocation the guest's mapping begins.
+        offset: u64,
+        bytes: u64,
+        /// For loads by this process, made at the first.
+        view: OnceLock<Option<DeviceView>>,
+    },
+    Host {
+        view: View,
+        /// The rights that kernels have.
+        granted: Access,
+    },
+    #[cfg(test)]
+    Nothing,
+}
+
+impl Mapped {
+    /// Maps a range (offset and bytes) of `memory`. Gives the address.
+    pub(super) fn new(
+        state: &SpaceState,
+        wanted: Option<u64>,
+        memory: &Arc<dyn Memory>,
+        range: (u64, u64),
+        access: Access,
+    ) -> Result<(u64, Arc<Self>), BackendError> {
+        let any = memory.as_any();
+        let (va, kind) = if let Some(device) = any.downcast_ref::<GpuMemory>() {
+            device_kind(state, wanted, device, range, access)?
+        } else if let Some(host) = any.downcast_ref::<HostMemory>() {
+            host_kind(state, wanted, host, range, access)?
+        } else {
+            return Err(foreign());
+        };
+        let mapped = Self {
+            kind,
+            memory: Some(Arc::clone(memory)),
+        };
+        Ok((va, Arc::new(mapped)))
+    }
+
+    /// Takes device memory from the GPU's page tables now. Other memory stays until this is dropped.
+    pub(super) fn unmap_device(&self) {
+        if let Kind::Device { placed, .. } = &self.kind {
+            let placed = placed.lock().unwrap_or_else(PoisonError::into_inner).take();
+            drop(placed);
+        }
+    }
+
+    /// Changes what kernels may do.
+    ///
+    /// # Errors
+    /// `Unsupported` if they cannot have these rights here, `BackEnd`.
+    pub(super) fn set_access(&self, access: Access) -> Result<(), BackendError> {
+        match &self.kind {
+            Kind::Device { placed, .. } => {
+                let placed = placed.lock().unwrap_or_else(PoisonError::into_inner);
+                let what = || format!("give the GPU the right {access:?}");
+                match &*placed {
+                    Some(placed) => placed.set_access(access).map_err(|e| failed(what(), e)),
+                    None => Err(refused(Status::BackEnd, what())),
+                }
+            }
+            // Registered memory has the rights that it was registered with. Fewer are enforced for all but kernels,
+            // which can do nothing that the session may not: it could map the memory again.
+            Kind::Host { granted, .. } if granted.allows(access) => Ok(()),
+            Kind::Host { .. } => Err(refused(
+                Status::Unsupported,
+                "host memory that was mapped read-only stays so: map it again",
+            )),
+            #[cfg(test)]
+            Kind::Nothing => Ok(()),
+        }
+    }
+
+    /// Loads an aligned word, if this process can see the memory.
+    pub(super) fn load_u64(&self, offset: u64) -> Option<u64> {
+        match &self.kind {
+            Kind::Host { view, .. } => {
+                let at = view.offset + offset;
+                let mapping = view.registration.mapping();
+                mapping
+                    .load_u64(at, std::sync::atomic::Ordering::Acquire)
+                    .ok()
+            }
+            Kind::Device {
+                offset: begin,
+                bytes,
+                view,
+                ..
+            } => {
+                let view = view.get_or_init(|| self.device_view(*begin, *bytes));
+                view.as_ref()?.load_u64(offset)
+            }
+            #[cfg(test)]
+            Kind::Nothing => None,
+        }
+    }
+
+    fn device_view(&self, offset: u64, bytes: u64) -> Option<DeviceView> {
+        let memory = self.memory.as_ref()?.as_any();
+        let visible = memory.downcast_ref::<GpuMemory>()?.visible()?;
+        DeviceView::new(&**visible, offset, bytes)
+            .inspect_err(|e| log::debug!("device memory cannot be waited on: {e}"))
+            .ok()
+    }
+
+    /// A mapping for tests of the table.
+    #[cfg(test)]
+    pub(super) fn nothing() -> Self {
+        Self {
+            kind: Kind::Nothing,
+            memory: None,
+        }
+    }
+}
+
+fn foreign() -> BackendError {
+    refused(Status::BadMemory, "memory of another back end")
+}
+
+fn device_kind(
+    state: &SpaceState,
+    wanted: Option<u64>,
+    memory: &GpuMemory,
+    (offset, bytes): (u64, u64),
+    access: Access,
+) -> Result<(u64, Kind), BackendError> {
+    let gpu = &state.gpu;
+    let physical = memory.physical().filter(|_| memory.is_of(gpu));
+    let physical = physical.ok_or_else(foreign)?;
+    let base = match wanted {
+        None => None,
+        Some(address) => Some(address.checked_sub(offset).ok_or_else(|| {
+            let text = format!("{address:#x} is less than the offset {offset:#x}");
+            refused(Status::AddressInUse, text)
+        })?),
+    };
+    let placed = gpu.addresses.place(base, physical, access)?;
+    let va = placed.address() + offset;
+    let kind = Kind::Device {
+        placed: Mutex::new(Some(placed)),
+        offset,
+        bytes,
+        view: OnceLock::new(),
+    };
+    Ok((va, kind))
+}
+
+/// Host memory is where the driver puts it, and each registration has its rights. So a mapping with all rights is a part
+/// of the registration that the memory has anyway; any other, and a second of the same part, has one of its own.
+fn host_kind(
+    state: &SpaceState,
+    wanted: Option<u64>,
+    memory: &HostMemory,
+    (offset, bytes): (u64, u64),
+    access: Access,
+) -> Result<(u64, Kind), BackendError> {
+    let gpu = &state.gpu;
+    if !memory.is_of(gpu) {
+        return Err(foreign());
+    }
+    if access == Access::ReadWrite {
+        let main = memory.main(&gpu.home)?;
+        let view = View {
+            offset: main.offset + offset,
+            ..main
+        };
+        let va = view.address();
+        if state.table.is_free(va, bytes) && wanted.is_none_or(|wanted| wanted == va) {
+            let granted = Access::ReadWrite;
+            return Ok((va, Kind::Host { view, granted }));
+        }
+    }
+    if let Some(wanted) = wanted {
+        let text = format!("host memory cannot be mapped at {wanted:#x}: its driver chooses");
+        return Err(refused(Status::AddressInUse, text));
+    }
+    let granted = match access {
+        Access::ReadWrite => Access::ReadWrite,
+        Access::Read | Access::None => Access::Read,
+    };
+    if granted == Access::Read && !gpu.support.has(Attribute::HostRegisterReadOnly) {
+        return Err(lacks(Attribute::HostRegisterReadOnly));
+    }
+    let registration = memory.register(&gpu.home, offset, bytes, granted)?;
+    let view = View {
+        registration: Arc::new(registration),
+        offset: 0,
+    };
+    Ok((view.address(), Kind::Host { view, granted }))
+}

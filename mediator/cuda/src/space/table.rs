@@ -1,0 +1,193 @@
+//! The mappings of an address space, by address.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use causeway_mediator::backend::BackendError;
+use causeway_protocol::Access;
+use causeway_protocol::message::Status;
+
+use super::mapping::Mapped;
+use crate::error::refused;
+
+/// Addresses that have the same rights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) access: Access,
+}
+
+impl Span {
+    pub(crate) fn contains(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+}
+
+struct Entry {
+    span: Span,
+    mapped: Arc<Mapped>,
+}
+
+/// The mappings. No two overlap.
+///
+/// `generation` changes whenever somebody loses rights, after the table has changed. Whoever looks at it after saying
+/// that a submission has begun, and finds it as it was, may use what was looked up before (see [`super::retire`]).
+#[derive(Default)]
+pub(crate) struct Table {
+    entries: Mutex<BTreeMap<u64, Entry>>,
+    generation: AtomicU64,
+}
+
+impl Table {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often somebody lost rights.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
+    }
+
+    /// Adds a mapping.
+    pub(crate) fn insert(
+        &self,
+        start: u64,
+        bytes: u64,
+        access: Access,
+        mapped: Arc<Mapped>,
+    ) -> Result<(), BackendError> {
+        let taken = || {
+            let text = format!("addresses {start:#x}+{bytes:#x} are taken or outside");
+            refused(Status::AddressInUse, text)
+        };
+        let end = start.checked_add(bytes).ok_or_else(taken)?;
+        let mut entries = self.lock();
+        if overlaps(&entries, start, end) {
+            return Err(taken());
+        }
+        let span = Span { start, end, access };
+        entries.insert(start, Entry { span, mapped });
+        Ok(())
+    }
+
+    /// Whether nothing is mapped in a range.
+    pub(crate) fn is_free(&self, start: u64, bytes: u64) -> bool {
+        match start.checked_add(bytes) {
+            Some(end) => !overlaps(&self.lock(), start, end),
+            None => false,
+        }
+    }
+
+    /// Removes the mapping that begins at `va`.
+    pub(crate) fn remove(&self, va: u64) -> Option<Arc<Mapped>> {
+        let removed = self.lock().remove(&va)?;
+        self.generation.fetch_add(1, Ordering::SeqCst);
+        Some(removed.mapped)
+    }
+
+    /// Changes the rights of the mapping that begins at `va`.
+    pub(crate) fn set_access(&self, va: u64, access: Access) {
+        if let Some(entry) = self.lock().get_mut(&va) {
+            entry.span.access = access;
+        }
+        self.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The mapping that begins at `va`.
+    pub(crate) fn mapped(&self, va: u64) -> Option<Arc<Mapped>> {
+        Some(Arc::clone(&self.lock().get(&va)?.mapped))
+    }
+
+    /// The addresses around `address` with its rights, if it is mapped.
+    pub(crate) fn span(&self, address: u64) -> Option<Span> {
+        let entries = self.lock();
+        let (_, entry) = entries.range(..=address).next_back()?;
+        entry.span.contains(address).then_some(entry.span)
+    }
+
+    /// The mapping in which `bytes` bytes from `address` lie and can be read, and the offset there.
+    pub(crate) fn find_readable(&self, address: u64, bytes: u64) -> Option<(Arc<Mapped>, u64)> {
+        let end = address.checked_add(bytes)?;
+        let entries = self.lock();
+        let (start, entry) = entries.range(..=address).next_back()?;
+        let readable = end <= entry.span.end && entry.span.access.allows(Access::Read);
+        readable.then(|| (Arc::clone(&entry.mapped), address - start))
+    }
+
+    /// Leaves everything mapped until the process ends.
+    pub(crate) fn leak(&self) {
+        for (_, entry) in std::mem::take(&mut *self.lock()) {
+            std::mem::forget(entry.mapped);
+        }
+    }
+}
+
+fn overlaps(entries: &BTreeMap<u64, Entry>, start: u64, end: u64) -> bool {
+    let before = entries.range(..end).next_back();
+    before.is_some_and(|(_, entry)| entry.span.end > start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(spans: &[(u64, u64, Access)]) -> Table {
+        let table = Table::default();
+        for (start, bytes, access) in spans.iter().copied() {
+            let mapped = Arc::new(Mapped::nothing());
+            table.insert(start, bytes, access, mapped).unwrap();
+        }
+        table
+    }
+
+    #[test]
+    fn addresses_are_found_up_to_the_last_byte() {
+        let table = table(&[
+            (0x1000, 0x1000, Access::Read),
+            (0x2000, 0x1000, Access::ReadWrite),
+        ]);
+        assert_eq!(table.span(0xfff), None);
+        assert_eq!(table.span(0x1000).unwrap().access, Access::Read);
+        assert_eq!(table.span(0x1fff).unwrap().end, 0x2000);
+        assert_eq!(table.span(0x2000).unwrap().access, Access::ReadWrite);
+        assert_eq!(table.span(0x3000), None);
+        assert_eq!(table.span(u64::MAX), None);
+    }
+
+    #[test]
+    fn overlaps_are_refused() {
+        let table = table(&[(0x2000, 0x2000, Access::Read)]);
+        for (start, bytes) in [
+            (0x1000, 0x1001),
+            (0x2000, 1),
+            (0x3fff, 1),
+            (0, 0x10000),
+            (u64::MAX, 2),
+        ] {
+            assert!(!table.is_free(start, bytes), "{start:#x}");
+            let nothing = Arc::new(Mapped::nothing());
+            let refused = table.insert(start, bytes, Access::Read, nothing);
+            assert_eq!(refused.unwrap_err().status, Status::AddressInUse);
+        }
+        assert!(table.is_free(0x1000, 0x1000) && table.is_free(0x4000, 1));
+    }
+
+    #[test]
+    fn losing_rights_shows() {
+        let table = table(&[(0x1000, 0x1000, Access::ReadWrite)]);
+        let before = table.generation();
+        table.set_access(0x1000, Access::None);
+        assert_ne!(table.generation(), before);
+        assert!(table.find_readable(0x1000, 8).is_none());
+        table.set_access(0x1000, Access::Read);
+        assert!(table.find_readable(0x1ff8, 8).is_some());
+        assert!(table.find_readable(0x1ff9, 8).is_none());
+        assert!(table.find_readable(u64::MAX - 3, 8).is_none());
+        let before = table.generation();
+        assert!(table.remove(0x1000).is_some());
+        assert!(table.remove(0x1000).is_none());
+        assert_ne!(table.generation(), before);
+    }
+}

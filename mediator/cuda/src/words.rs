@@ -1,0 +1,96 @@
+//! Small kernels of the back end's own: they store one word.
+
+use std::sync::Arc;
+
+use causeway_mediator::backend::{BackendError, ModuleError};
+use causeway_protocol::message::Status;
+
+use crate::driver::{Context, CudaError, FunctionHandle, JitFailure, Launch, LoadedModule, Stream};
+use crate::error::failed;
+
+/// Stores the time, and stores a value behind a fence for the whole system.
+const PTX: &str = "\
+.version 7.0
+.target sm_70
+.address_size 64
+
+.visible .entry causeway_timestamp(.param .u64 address)
+{
+    .reg .u64 %time, %to;
+    ld.param.u64 %to, [address];
+    mov.u64 %time, %globaltimer;
+    st.volatile.global.u64 [%to], %time;
+    ret;
+}
+
+.visible .entry causeway_release(.param .u64 address, .param .u64 value)
+{
+    .reg .u64 %value, %to;
+    ld.param.u64 %to, [address];
+    ld.param.u64 %value, [value];
+    membar.sys;
+    st.volatile.global.u64 [%to], %value;
+    ret;
+}
+";
+
+/// The kernels, in one context.
+pub(crate) struct Words {
+    timestamp: FunctionHandle,
+    release: FunctionHandle,
+    _module: LoadedModule,
+}
+
+impl Words {
+    /// Compiles and loads them.
+    pub(crate) fn load(context: &Arc<Context>) -> Result<Self, BackendError> {
+        let what = "load the back end's own kernels";
+        let module = LoadedModule::load(context, PTX.as_bytes()).map_err(|failure| {
+            let JitFailure { error, log } = failure;
+            BackendError {
+                status: Status::BackEnd,
+                context: String::from(what),
+                source: Some(Box::new(ModuleError {
+                    line: 0,
+                    reason: format!("{error} {log}"),
+                })),
+            }
+        })?;
+        let function = |name| module.function(name).map_err(|e| failed(what, e));
+        Ok(Self {
+            timestamp: function("causeway_timestamp")?,
+            release: function("causeway_release")?,
+            _module: module,
+        })
+    }
+
+    /// Has the GPU store its time, in nanoseconds, at an address that is mapped.
+    pub(crate) fn timestamp(&self, stream: &Stream, address: u64) -> Result<(), CudaError> {
+        launch(stream, self.timestamp, &address.to_ne_bytes())
+    }
+
+    /// Has the GPU store `value` at an address that is mapped, after all that earlier work stored.
+    pub(crate) fn release(
+        &self,
+        stream: &Stream,
+        address: u64,
+        value: u64,
+    ) -> Result<(), CudaError> {
+        let mut parameters = [0; 16];
+        parameters[..8].copy_from_slice(&address.to_ne_bytes());
+        parameters[8..].copy_from_slice(&value.to_ne_bytes());
+        launch(stream, self.release, &parameters)
+    }
+}
+
+fn launch(stream: &Stream, function: FunctionHandle, parameters: &[u8]) -> Result<(), CudaError> {
+    stream.launch(
+        function,
+        &Launch {
+            grid: [1; 3],
+            block: [1; 3],
+            shared_bytes: 0,
+            parameters,
+        },
+    )
+}

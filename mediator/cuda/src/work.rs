@@ -1,0 +1,241 @@
+//! From validated work to calls of the driver.
+
+use std::sync::Arc;
+
+use causeway_mediator::backend::{BackendError, Fault, Function, LaunchShape, Work};
+use causeway_protocol::Access;
+use causeway_protocol::message::Status;
+
+use crate::driver::{CudaError, Launch, Stream};
+use crate::error;
+use crate::module::CudaFunction;
+use crate::recording::CudaRecording;
+use crate::space::{Lookup, SpaceState, Use};
+use crate::support::Attribute;
+
+/// Puts work into a stream. Used by one thread at a time.
+pub(crate) struct Enqueuer {
+    pub(crate) state: Arc<SpaceState>,
+    pub(crate) stream: Arc<Stream>,
+    lookup: Lookup,
+    /// The kernel launched last, for messages.
+    last: Option<Arc<str>>,
+    /// Whether the GPU stores fences without a kernel.
+    stream_stores: bool,
+}
+
+impl Enqueuer {
+    /// For a stream of its own.
+    pub(crate) fn new(state: &Arc<SpaceState>) -> Result<Self, CudaError> {
+        Ok(Self {
+            stream: Arc::new(state.maker.stream()?),
+            state: Arc::clone(state),
+            lookup: Lookup::default(),
+            last: None,
+            stream_stores: state.gpu.support.has(Attribute::StreamStores64),
+        })
+    }
+
+    /// Has fences stored by a kernel from now on.
+    pub(crate) fn store_by_kernels(&mut self) {
+        self.stream_stores = false;
+    }
+
+    /// To be called once a submission has been announced.
+    pub(crate) fn refresh(&mut self) {
+        self.lookup.refresh(&self.state.table);
+    }
+
+    /// Enqueues one piece of work.
+    pub(crate) fn enqueue(&mut self, work: &Work<'_>) -> Result<(), Fault> {
+        match *work {
+            Work::Launch {
+                function,
+                shape,
+                parameters,
+            } => self.launch(function, shape, parameters),
+            Work::Copy {
+                destination,
+                source,
+                bytes,
+            } => self.copy(destination, source, bytes),
+            Work::Fill {
+                destination,
+                bytes,
+                pattern,
+                width,
+            } => self.fill(destination, bytes, pattern, width),
+            Work::Release { address, value } => self.release(address, value),
+            Work::Timestamp { address } => self.timestamp(address),
+            Work::Replay { recording } => {
+                let recording = recording.as_any().downcast_ref::<CudaRecording>();
+                recording.ok_or_else(foreign)?.replay(self)
+            }
+        }
+    }
+
+    /// What an error of the driver means here.
+    pub(crate) fn fault(&self, error: &CudaError) -> Fault {
+        error::fault(error, self.last.as_deref())
+    }
+
+    /// Refuses addresses that are not mapped with the rights that work needs. Gives how much of it the first mapping has.
+    pub(crate) fn check(&mut self, wanted: &Use) -> Result<u64, Fault> {
+        self.lookup.check(&self.state.table, wanted)
+    }
+
+    fn launch(
+        &mut self,
+        function: &Arc<dyn Function>,
+        shape: LaunchShape,
+        parameters: &[u8],
+    ) -> Result<(), Fault> {
+        let function = function.as_any().downcast_ref::<CudaFunction>();
+        let function = function.ok_or_else(foreign)?;
+        function.check(&shape, parameters)?;
+        if !self
+            .last
+            .as_ref()
+            .is_some_and(|last| Arc::ptr_eq(last, &function.name))
+        {
+            self.last = Some(Arc::clone(&function.name));
+        }
+        let launch = Launch {
+            grid: shape.grid,
+            block: shape.block,
+            shared_bytes: shape.shared_bytes,
+            parameters,
+        };
+        self.stream
+            .launch(function.handle, &launch)
+            .map_err(|e| self.fault(&e))
+    }
+
+    fn copy(&mut self, destination: u64, source: u64, bytes: u64) -> Result<(), Fault> {
+        let what = "a copy";
+        let readable = self.check(&Use {
+            address: source,
+            bytes,
+            access: Access::Read,
+            what,
+        })?;
+        let writable = self.check(&Use {
+            address: destination,
+            bytes,
+            access: Access::ReadWrite,
+            what,
+        })?;
+        let mut piece = readable.min(writable);
+        let mut done = 0;
+        // One call for each pair of mappings: nothing says that a call may go over the end of one.
+        while done < bytes {
+            let (to, from) = (destination + done, source + done);
+            let copied = self.stream.copy(to, from, piece);
+            copied.map_err(|e| self.address_fault(&e))?;
+            done += piece;
+            let table = &self.state.table;
+            let runs = [
+                bytes - done,
+                self.lookup.run(table, source + done),
+                self.lookup.run(table, destination + done),
+            ];
+            piece = runs.into_iter().min().unwrap_or(0);
+            if piece == 0 {
+                break;
+            }
+        }
+        self.complete(done, bytes, what)
+    }
+
+    fn fill(
+        &mut self,
+        destination: u64,
+        bytes: u64,
+        pattern: u32,
+        width: u32,
+    ) -> Result<(), Fault> {
+        let what = "a fill";
+        let mut piece = self.check(&Use {
+            address: destination,
+            bytes,
+            access: Access::ReadWrite,
+            what,
+        })?;
+        let mut done = 0;
+        while done < bytes && piece != 0 {
+            let filled = self.stream.fill(destination + done, piece, pattern, width);
+            filled.map_err(|e| self.address_fault(&e))?;
+            done += piece;
+            let run = self.lookup.run(&self.state.table, destination + done);
+            piece = run.min(bytes - done);
+        }
+        self.complete(done, bytes, what)
+    }
+
+    /// A part that was mapped when it was checked may have been unmapped since.
+    fn complete(&self, done: u64, bytes: u64, what: &str) -> Result<(), Fault> {
+        if done == bytes {
+            return Ok(());
+        }
+        Err(Fault {
+            status: Status::MemoryFault,
+            text: format!("{what} lost its memory after {done:#x} of {bytes:#x} bytes"),
+        })
+    }
+
+    fn release(&mut self, address: u64, value: u64) -> Result<(), Fault> {
+        self.check_word(address, "a fence release")?;
+        let released = if self.stream_stores {
+            self.stream.write_value(address, value)
+        } else {
+            let words = self.state.words().map_err(back_end)?;
+            words.release(&self.stream, address, value)
+        };
+        released.map_err(|e| self.address_fault(&e))
+    }
+
+    fn timestamp(&mut self, address: u64) -> Result<(), Fault> {
+        self.check_word(address, "a timestamp")?;
+        let words = self.state.words().map_err(back_end)?;
+        let stamped = words.timestamp(&self.stream, address);
+        stamped.map_err(|e| self.address_fault(&e))
+    }
+
+    fn check_word(&mut self, address: u64, what: &'static str) -> Result<(), Fault> {
+        let wanted = Use {
+            address,
+            bytes: 8,
+            access: Access::ReadWrite,
+            what,
+        };
+        self.check(&wanted).map(drop)
+    }
+
+    /// As [`Self::fault`], for calls with addresses: an invalid value is one that was unmapped meanwhile.
+    fn address_fault(&self, error: &CudaError) -> Fault {
+        let fault = self.fault(error);
+        let status = match fault.status {
+            Status::BadLaunch => Status::MemoryFault,
+            status => status,
+        };
+        Fault { status, ..fault }
+    }
+}
+
+fn foreign() -> Fault {
+    Fault {
+        status: Status::BadHandle,
+        text: String::from("the kernel or recording belongs to another back end"),
+    }
+}
+
+fn back_end(error: BackendError) -> Fault {
+    let mut text = error.context;
+    if let Some(source) = error.source {
+        text = format!("{text}: {source}");
+    }
+    Fault {
+        status: error.status,
+        text,
+    }
+}

@@ -1,0 +1,256 @@
+//! CUDA: the driver, its GPUs, and what each attribute of theirs means for Causeway.
+
+use causeway_cuda::{
+    Attribute, CudaError, GpuSurvey, LoadError, Survey, SurveyError, Trials, survey,
+};
+
+use super::Finding;
+
+const NAME: &str = "CUDA";
+const MEANS_NO: &str = "--gpu cuda cannot be used; --gpu software can";
+
+/// What matters about one attribute: what it means where the GPU has it, and where not, with the way out.
+struct Row {
+    attribute: Attribute,
+    yes: &'static str,
+    no: &'static str,
+    how: &'static str,
+}
+
+const NEWER_GPU: &str = "a GPU of the Volta generation or later, and a current driver, have it";
+
+const ROWS: &[Row] = &[
+    Row {
+        attribute: Attribute::VirtualMemory,
+        yes: "allocations can be mapped where guests want them",
+        no: "this GPU cannot be lent out",
+        how: NEWER_GPU,
+    },
+    Row {
+        attribute: Attribute::PosixDescriptor,
+        yes: "device memory can be shared with other VMs, and shown to guests through Vulkan",
+        no: "this GPU cannot be lent out",
+        how: NEWER_GPU,
+    },
+    Row {
+        attribute: Attribute::UnifiedAddressing,
+        yes: "copies work between all kinds of memory",
+        no: "this GPU cannot be lent out",
+        how: NEWER_GPU,
+    },
+    Row {
+        attribute: Attribute::StreamStores64,
+        yes: "fences are stored by the GPU itself, without a kernel",
+        no: "fences are stored by a small kernel, which takes longer",
+        how: NEWER_GPU,
+    },
+    Row {
+        attribute: Attribute::HostRegister,
+        yes: "host memory and guest RAM can be used by the GPU in place",
+        no: "memory of the host and of guests cannot be used by the GPU",
+        how: NEWER_GPU,
+    },
+    Row {
+        attribute: Attribute::HostRegisterReadOnly,
+        yes: "host memory can be mapped for the GPU without the right to write",
+        no: "read-only mappings of host memory for the GPU are refused",
+        how: "share memory of the device instead: its mappings can be read-only",
+    },
+    Row {
+        attribute: Attribute::SameAddresses,
+        yes: "registered memory has the same address on both sides",
+        no: "registered memory has another address for the GPU, which Causeway asks for",
+        how: "nothing needs to be done",
+    },
+    Row {
+        attribute: Attribute::Rdma,
+        yes: "other PCI devices could reach device memory",
+        no: "other PCI devices cannot reach device memory; Causeway does not use it",
+        how: "nothing needs to be done",
+    },
+    Row {
+        attribute: Attribute::Multicast,
+        yes: "objects over several GPUs would be possible; Causeway does not create them",
+        no: "no objects over several GPUs; Causeway does not create them",
+        how: "nothing needs to be done",
+    },
+    Row {
+        attribute: Attribute::HostNumaVirtualMemory,
+        yes: "host memory could be had from the driver; Causeway registers its own",
+        no: "host memory cannot be had from the driver; Causeway registers its own",
+        how: "nothing needs to be done",
+    },
+];
+
+/// The driver, the GPUs, their attributes, and what was tried.
+pub fn findings() -> Vec<Finding> {
+    let survey = match survey() {
+        Ok(survey) => survey,
+        Err(error) => return vec![absent(&error)],
+    };
+    let mut findings = vec![present(&survey), pageable(&survey)];
+    findings.extend(ROWS.iter().map(|row| attribute(&survey, row)));
+    findings.push(node(&survey));
+    findings.extend([fabric(&survey), compressible(&survey), export(&survey)]);
+    findings
+}
+
+fn absent(error: &SurveyError) -> Finding {
+    let how = match error {
+        SurveyError::Load(LoadError::Missing) => {
+            "install the NVIDIA driver with its CUDA library (libcuda.so.1)"
+        }
+        SurveyError::Load(LoadError::NoGpu) => "check that the GPU is there: lspci -d 10de:",
+        SurveyError::Load(LoadError::Symbol { .. } | LoadError::Old { .. }) => {
+            "install a driver for CUDA 12.4 or later"
+        }
+        SurveyError::Load(LoadError::Init { .. }) | SurveyError::Driver(_) => {
+            "nvidia-smi says more; load the kernel module (modprobe nvidia)"
+        }
+    };
+    let found = match error {
+        SurveyError::Load(LoadError::Missing) => String::from("libcuda.so.1 is not installed"),
+        SurveyError::Load(LoadError::Init { source }) => source.to_string(),
+        error => error.to_string(),
+    };
+    Finding::no(NAME, found, MEANS_NO, how)
+}
+
+fn present(survey: &Survey) -> Finding {
+    let (major, minor) = (survey.version / 1000, survey.version % 1000 / 10);
+    let gpu = |(index, gpu): (usize, &GpuSurvey)| {
+        format!(
+            "GPU {index}: {}, sm_{}, {} GiB, {} SMs",
+            gpu.name,
+            gpu.support.architecture(),
+            gpu.memory_bytes >> 30,
+            gpu.support.count(Attribute::Multiprocessors)
+        )
+    };
+    let gpus: Vec<String> = survey.gpus.iter().enumerate().map(gpu).collect();
+    Finding::yes(
+        NAME,
+        format!("driver for CUDA {major}.{minor}; {}", gpus.join("; ")),
+        "GPUs that --gpu cuda lends to guests",
+    )
+}
+
+/// Something of each GPU, in order.
+fn each(survey: &Survey, of: impl Fn(&GpuSurvey) -> String) -> String {
+    let all: Vec<String> = survey.gpus.iter().map(of).collect();
+    all.join(", ")
+}
+
+fn value(survey: &Survey, attribute: Attribute) -> String {
+    each(survey, |gpu| match gpu.support.value(attribute) {
+        Ok(value) => value.to_string(),
+        Err(error) => format!("unknown to the driver ({})", error.code),
+    })
+}
+
+fn attribute(survey: &Survey, row: &Row) -> Finding {
+    let found = value(survey, row.attribute);
+    let all = |gpu: &GpuSurvey| gpu.support.has(row.attribute);
+    if survey.gpus.iter().all(all) {
+        Finding::yes(row.attribute.name(), found, row.yes)
+    } else {
+        Finding::no(row.attribute.name(), found, row.no, row.how)
+    }
+}
+
+/// A number that any value is right for.
+fn node(survey: &Survey) -> Finding {
+    let name = Attribute::HostNuma.name();
+    let found = value(survey, Attribute::HostNuma);
+    Finding::yes(
+        name,
+        found,
+        "NUMA node of the host next to the GPU (-1: none)",
+    )
+}
+
+/// The one attribute that is bad to have.
+fn pageable(survey: &Survey) -> Finding {
+    let name = Attribute::Pageable.name();
+    let found = value(survey, Attribute::Pageable);
+    let any = |gpu: &GpuSurvey| gpu.support.has(Attribute::Pageable);
+    if survey.gpus.iter().any(any) {
+        return Finding::partly(
+            name,
+            found,
+            "kernels of a guest can read and write all memory of the worker process that runs them; \
+             only that process confines the guest",
+            "load the kernel module nvidia_uvm with uvm_disable_hmm=1",
+        );
+    }
+    Finding::yes(
+        name,
+        found,
+        "kernels reach nothing but what is mapped for the GPU",
+    )
+}
+
+fn trial(
+    survey: &Survey,
+    name: &'static str,
+    of: impl Fn(&Trials) -> &Result<(), CudaError>,
+    yes: &str,
+    no: (&str, &str),
+) -> Finding {
+    let found = each(survey, |gpu| match of(&gpu.trials) {
+        Ok(()) => String::from("works"),
+        Err(error) => error.to_string(),
+    });
+    if survey.gpus.iter().all(|gpu| of(&gpu.trials).is_ok()) {
+        Finding::yes(name, found, yes)
+    } else {
+        Finding::no(name, found, no.0, no.1)
+    }
+}
+
+fn fabric(survey: &Survey) -> Finding {
+    let said = value(survey, Attribute::Fabric);
+    let mut finding = trial(
+        survey,
+        "CUDA fabric handle, 2 MiB",
+        |trials| &trials.fabric,
+        "memory could be shared with other machines; Causeway does not do so",
+        (
+            "memory cannot be shared with other machines; nothing else needs it",
+            "on machines with an NVLink fabric: start nvidia-imex and create an IMEX channel \
+             (nvidia-modprobe -c 0), which NOT_PERMITTED says is missing",
+        ),
+    );
+    finding.found = format!(
+        "{} is {said}; allocating: {}",
+        Attribute::Fabric.name(),
+        finding.found
+    );
+    finding
+}
+
+fn compressible(survey: &Survey) -> Finding {
+    trial(
+        survey,
+        "CUDA compressible memory, 2 MiB",
+        |trials| &trials.compressible,
+        "guests may ask for compressible memory",
+        (
+            "compressible memory is refused; other memory is not",
+            "data-centre GPUs of the Ampere generation and later have it",
+        ),
+    )
+}
+
+fn export(survey: &Survey) -> Finding {
+    trial(
+        survey,
+        "CUDA export as a file, 2 MiB",
+        |trials| &trials.export,
+        "device memory can be handed to other processes",
+        (
+            "device memory cannot be shared, nor shown to guests",
+            "run where the driver may create descriptors: outside of containers that filter its ioctls",
+        ),
+    )
+}
