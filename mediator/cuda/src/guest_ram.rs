@@ -8,7 +8,7 @@ use causeway_protocol::Access;
 
 use crate::driver::Registration;
 use crate::gpu::Gpu;
-use crate::host_memory::{View, register};
+use crate::host_memory::{View, check_support, register};
 
 /// The registrations of RAM.
 #[derive(Default)]
@@ -32,6 +32,7 @@ impl GuestRams {
         offset: u64,
         bytes: u64,
     ) -> Result<View, BackendError> {
+        check_support(gpu)?;
         if let Some(registration) = self.whole(gpu, ram) {
             return Ok(View {
                 registration,

@@ -9,8 +9,10 @@ use causeway_memory::{Backing, MemoryError, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 
+use crate::device_memory::lacks;
 use crate::driver::{Context, Registration, RegistrationError};
 use crate::gpu::Gpu;
+use crate::support::Attribute;
 
 /// Largest allocation that is kept for reuse, in bytes: a larger one is scrubbed faster by the kernel's giving fresh pages.
 const KEPT_BYTES_MAX: u64 = 16 << 20;
@@ -83,6 +85,15 @@ pub(crate) fn unregistered(context: String, source: RegistrationError) -> Backen
     }
 }
 
+/// Refuses host memory where it cannot be registered.
+pub(crate) fn check_support(gpu: &Gpu) -> Result<(), BackendError> {
+    if gpu.support.has(Attribute::HostRegister) {
+        Ok(())
+    } else {
+        Err(lacks(Attribute::HostRegister))
+    }
+}
+
 /// `RLIMIT_MEMLOCK` in words.
 fn locked_limit() -> String {
     match rustix::process::getrlimit(rustix::process::Resource::Memlock).current {
@@ -94,6 +105,7 @@ fn locked_limit() -> String {
 impl HostMemory {
     /// `bytes` bytes of zeros, populated and registered.
     pub(crate) fn allocate(gpu: &Arc<Gpu>, bytes: u64) -> Result<Self, BackendError> {
+        check_support(gpu)?;
         let chunk = match gpu.host_chunks.take(bytes, |_| true) {
             Some(chunk) => chunk,
             None => HostChunk::create(gpu, bytes)?,
@@ -110,6 +122,7 @@ impl HostMemory {
 
     /// An object of another process.
     pub(crate) fn import(gpu: &Arc<Gpu>, exported: Exported) -> Result<Self, BackendError> {
+        check_support(gpu)?;
         let Exported { bytes, offset, .. } = exported;
         let refused = |e| BackendError {
             status: Status::BadMemory,

@@ -197,6 +197,20 @@ fn attributes(gpu: &Gpu, name: &str) -> Attributes {
         warp_threads: support.count(Attribute::Warp),
         block_threads_max: support.count(Attribute::ThreadsPerBlock),
         shared_bytes_max: shared.max(support.count(Attribute::Shared)),
-        features: features::KERNELS | features::GUEST_RAM | features::SHARING,
+        features: features(gpu),
     }
+}
+
+/// What guests may use (bits of [`features`]).
+fn features(gpu: &Gpu) -> u64 {
+    let when = |there: bool, bit: u64| if there { bit } else { 0 };
+    features::KERNELS
+        | features::SHARING
+        | features::RECORDING
+        | when(gpu.support.has(Attribute::HostRegister), features::GUEST_RAM)
+        | when(
+            gpu.support.has(Attribute::Compression),
+            features::COMPRESSION,
+        )
+        | when(gpu.visible.is_some(), features::DEVICE_VISIBLE)
 }
