@@ -18,6 +18,7 @@ mod driver;
 mod error;
 mod gpu;
 mod guest_ram;
+mod held;
 mod host_memory;
 mod image;
 mod module;

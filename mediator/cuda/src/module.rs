@@ -16,8 +16,6 @@ use crate::support::Attribute;
 /// Most bytes of local memory that the threads of the GPU may have together: the driver takes it when a kernel is
 /// launched, and nobody's quota counts it.
 const LOCAL_BYTES_MAX: u64 = 1 << 30;
-/// Things that may wait for work under way, when more modules are loaded.
-const RETIRED_MAX: usize = 4096;
 /// Parameters of a kernel, at most; far beyond what fits a parameter block.
 const PARAMETERS_MAX: usize = 4096;
 
@@ -29,19 +27,10 @@ mod attribute {
     pub(super) const DYNAMIC_SHARED_BYTES_MAX: u32 = 8;
 }
 
-/// A loaded module. It stays loaded while work under way may need it.
+/// A loaded module. Queues hold the kernels whose launches are under way, and kernels hold this.
 struct Body {
-    /// Taken out only by `drop`.
-    loaded: Option<LoadedModule>,
+    loaded: LoadedModule,
     state: Arc<SpaceState>,
-}
-
-impl Drop for Body {
-    fn drop(&mut self) {
-        if let Some(loaded) = self.loaded.take() {
-            self.state.retired.retire(Box::new(loaded));
-        }
-    }
 }
 
 /// A module.
@@ -69,14 +58,9 @@ pub(crate) struct CudaFunction {
 pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<CudaModule, ModuleError> {
     let alive = state.check_alive();
     alive.map_err(|error| refused(error.to_string()))?;
-    state.retired.collect();
-    if state.retired.count() > RETIRED_MAX {
-        let text = "too many modules and mappings wait for work under way: let it end first";
-        return Err(refused(text));
-    }
     let (loaded, bytes) = load_image(state, classify(image, state.gpu.support.architecture())?)?;
     let body = Arc::new(Body {
-        loaded: Some(loaded),
+        loaded,
         state: Arc::clone(state),
     });
     let functions = functions(&body)?;
@@ -163,9 +147,7 @@ fn line(log: &str) -> u32 {
 }
 
 fn functions(body: &Arc<Body>) -> Result<BTreeMap<String, Arc<CudaFunction>>, ModuleError> {
-    let Some(loaded) = &body.loaded else {
-        return Ok(BTreeMap::new());
-    };
+    let loaded = &body.loaded;
     let mut functions = BTreeMap::new();
     for handle in loaded.functions().map_err(|e| driver_error(&e))? {
         let name = loaded.name(handle).map_err(|e| driver_error(&e))?;
@@ -173,19 +155,15 @@ fn functions(body: &Arc<Body>) -> Result<BTreeMap<String, Arc<CudaFunction>>, Mo
         let Ok(handle) = loaded.function(&name) else {
             continue;
         };
-        let function = CudaFunction::new(body, loaded, handle, &name)?;
+        let function = CudaFunction::new(body, handle, &name)?;
         functions.insert(name, Arc::new(function));
     }
     Ok(functions)
 }
 
 impl CudaFunction {
-    fn new(
-        body: &Arc<Body>,
-        loaded: &LoadedModule,
-        handle: FunctionHandle,
-        name: &str,
-    ) -> Result<Self, ModuleError> {
+    fn new(body: &Arc<Body>, handle: FunctionHandle, name: &str) -> Result<Self, ModuleError> {
+        let loaded = &body.loaded;
         let ask = |number| {
             loaded
                 .attribute(handle, number)
@@ -242,8 +220,8 @@ impl CudaFunction {
         if bytes > most {
             return Err(format!("at most {most} are possible"));
         }
-        let loaded = self.body.loaded.as_ref().ok_or("the module has ended")?;
-        loaded
+        self.body
+            .loaded
             .set_attribute(self.handle, attribute::DYNAMIC_SHARED_BYTES_MAX, most)
             .map_err(|e| e.to_string())?;
         self.dynamic_bytes.store(most, Ordering::Relaxed);

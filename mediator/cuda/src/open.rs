@@ -207,7 +207,10 @@ fn features(gpu: &Gpu) -> u64 {
     features::KERNELS
         | features::SHARING
         | features::RECORDING
-        | when(gpu.support.has(Attribute::HostRegister), features::GUEST_RAM)
+        | when(
+            gpu.support.has(Attribute::HostRegister),
+            features::GUEST_RAM,
+        )
         | when(
             gpu.support.has(Attribute::Compression),
             features::COMPRESSION,

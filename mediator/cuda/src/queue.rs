@@ -8,6 +8,7 @@ use causeway_mediator::backend::{BackendError, Fault, Progress as HowFar, Queue,
 
 use crate::driver::{CudaError, Event};
 use crate::error::failed;
+use crate::held::Held;
 use crate::space::{Progress, SpaceState};
 use crate::work::Enqueuer;
 
@@ -34,6 +35,7 @@ pub(crate) struct CudaQueue {
     progress: Arc<Progress>,
     dead: Option<Fault>,
     marker: Marker,
+    held: Held,
     abandoned: bool,
 }
 
@@ -56,6 +58,7 @@ impl CudaQueue {
             progress: state.retired.register(),
             dead: None,
             marker: Marker::default(),
+            held: Held::default(),
             abandoned: false,
         })
     }
@@ -89,7 +92,13 @@ impl CudaQueue {
     /// Notes that everything is done.
     fn idle(&mut self) {
         self.marker.behind = None;
-        self.progress.complete(self.progress.submitted());
+        self.complete(self.progress.submitted());
+    }
+
+    /// Notes that everything up to a submission is done.
+    fn complete(&mut self, number: u64) {
+        self.progress.complete(number);
+        self.held.release(number);
         self.state().retired.collect();
     }
 
@@ -104,8 +113,7 @@ impl CudaQueue {
             marker.since = 0;
             if event.has_happened()? {
                 marker.behind = None;
-                self.progress.complete(behind);
-                self.state().retired.collect();
+                self.complete(behind);
             }
             return Ok(());
         }
@@ -155,10 +163,11 @@ impl Queue for CudaQueue {
         self.enqueuer.refresh();
         let enqueued = self.enqueuer.enqueue(&work);
         self.progress.end();
+        self.held.hold(&work, self.progress.submitted());
         if let Err(fault) = enqueued {
             return Err(self.die(fault));
         }
-        if self.state().retired.count() != 0 {
+        if self.state().retired.count() != 0 || self.held.is_long() {
             self.advance().map_err(|e| self.die_of(&e))?;
         }
         Ok(())
@@ -199,9 +208,10 @@ impl Drop for CudaQueue {
             // An error ends all work, too.
             let _ = self.wait();
         }
-        if !self.abandoned {
-            let progress = Arc::clone(&self.progress);
-            self.state().retired.unregister(&progress);
+        if self.abandoned {
+            self.held.leak();
+        } else {
+            self.state().retired.unregister(&self.progress);
         }
     }
 }

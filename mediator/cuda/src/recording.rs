@@ -20,17 +20,16 @@ const NODE_BYTES: u64 = 2 << 10;
 /// A sequence of work, ready to be launched.
 pub(crate) struct CudaRecording {
     state: Arc<SpaceState>,
-    /// Taken out only by `drop`. Launched under the lock: the driver does not lock graphs.
-    graph: Mutex<Option<(ExecutableGraph, Kept)>>,
+    /// Launched under the lock: the driver does not lock graphs. Dropped before its kernels.
+    graph: Mutex<ExecutableGraph>,
+    /// The kernels that it launches.
+    _functions: Vec<Arc<dyn Function>>,
     /// The addresses in it, and what is done there.
     uses: Vec<Use>,
     /// Generation of the mappings that they were checked against.
     generation: AtomicU64,
     bytes: u64,
 }
-
-/// The kernels that a graph launches.
-type Kept = Vec<Arc<dyn Function>>;
 
 /// What went wrong while work was captured.
 enum CaptureError {
@@ -79,13 +78,14 @@ pub(crate) fn record(
         }
         outcome => outcome,
     }?;
-    let kept = work.iter().filter_map(|work| match work {
+    let functions = work.iter().filter_map(|work| match work {
         Recorded::Launch { function, .. } => Some(Arc::clone(function)),
         _ => None,
     });
     Ok(CudaRecording {
         state: Arc::clone(state),
-        graph: Mutex::new(Some((graph, kept.collect()))),
+        graph: Mutex::new(graph),
+        _functions: functions.collect(),
         uses: work.iter().flat_map(uses).collect(),
         generation: AtomicU64::new(generation),
         bytes: GRAPH_BYTES + NODE_BYTES * work.len() as u64,
@@ -152,10 +152,7 @@ impl CudaRecording {
         }
         self.check(enqueuer)?;
         let graph = self.graph.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((graph, _)) = &*graph else {
-            return Ok(());
-        };
-        let launched = enqueuer.stream.launch_graph(graph);
+        let launched = enqueuer.stream.launch_graph(&graph);
         launched.map_err(|e| error::fault(&e, Some("those of a recording")))
     }
 
@@ -181,14 +178,5 @@ impl Recording for CudaRecording {
 
     fn as_any(&self) -> &dyn Any {
         self
-    }
-}
-
-impl Drop for CudaRecording {
-    fn drop(&mut self) {
-        let graph = self.graph.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(graph) = graph.take() {
-            self.state.retired.retire(Box::new(Mutex::new(graph)));
-        }
     }
 }

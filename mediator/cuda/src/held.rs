@@ -1,0 +1,71 @@
+//! What the work of a queue was given, held until that work is done: the mediator's accounts travel with it.
+
+use std::sync::Arc;
+
+use causeway_mediator::backend::{Function, Recording, Work};
+
+/// Kernels and recordings with the last submission that used each.
+#[derive(Default)]
+pub(crate) struct Held {
+    items: Vec<(Item, u64)>,
+}
+
+/// Held, not looked at.
+enum Item {
+    Function(Arc<dyn Function>),
+    Recording(Arc<dyn Recording>),
+}
+
+impl Item {
+    fn of(work: &Work<'_>) -> Option<Self> {
+        match work {
+            Work::Launch { function, .. } => Some(Self::Function(Arc::clone(function))),
+            Work::Replay { recording } => Some(Self::Recording(Arc::clone(recording))),
+            Work::Copy { .. }
+            | Work::Fill { .. }
+            | Work::Release { .. }
+            | Work::Timestamp { .. } => None,
+        }
+    }
+
+    fn is_of(&self, work: &Work<'_>) -> bool {
+        match (self, work) {
+            (Self::Function(held), Work::Launch { function, .. }) => Arc::ptr_eq(held, function),
+            (Self::Recording(held), Work::Replay { recording }) => Arc::ptr_eq(held, recording),
+            _ => false,
+        }
+    }
+}
+
+/// More than this many, and it is worth finding out which are done.
+const MANY: usize = 64;
+
+impl Held {
+    /// Holds what submission `number` needs. Costs little if one of the last few needed the same.
+    pub(crate) fn hold(&mut self, work: &Work<'_>, number: u64) {
+        // Most queues launch few kernels, and those again and again.
+        let known = self.items.iter_mut().rev().take(MANY);
+        for (item, last) in known {
+            if item.is_of(work) {
+                *last = number;
+                return;
+            }
+        }
+        self.items.extend(Item::of(work).map(|item| (item, number)));
+    }
+
+    /// Whether there are many.
+    pub(crate) fn is_long(&self) -> bool {
+        self.items.len() > MANY
+    }
+
+    /// Lets go of what only submissions up to `number` needed.
+    pub(crate) fn release(&mut self, number: u64) {
+        self.items.retain(|(_, last)| *last > number);
+    }
+
+    /// Holds everything until the process ends.
+    pub(crate) fn leak(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.items));
+    }
+}
