@@ -75,6 +75,18 @@ impl Chunk {
     }
 }
 
+impl Drop for Chunk {
+    /// Memory that is unmapped while it is scrubbed would be a fault, and one that spoils the process.
+    fn drop(&mut self) {
+        if self.scrubbed.context().is_lost() {
+            return;
+        }
+        if let Err(e) = self.scrubbed.wait() {
+            log::debug!("GPU memory was released without having been scrubbed: {e}");
+        }
+    }
+}
+
 /// What an allocation consists of.
 enum Body {
     Own(Chunk),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use causeway_mediator::backend::{BackendError, Exported, Memory};
-use causeway_memory::{Backing, MemoryError, PageSize, SharedMemory};
+use causeway_memory::{Backing, MemoryError, PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 
@@ -132,7 +132,7 @@ impl HostMemory {
         let shared = SharedMemory::adopt(exported.file, exported.pages).map_err(refused)?;
         let size = shared.bytes();
         match offset.checked_add(bytes) {
-            Some(end) if end <= size && bytes != 0 => {}
+            Some(end) if end <= size && bytes != 0 && (offset | bytes) % PAGE_BYTES == 0 => {}
             _ => {
                 return Err(refused(MemoryError::Range {
                     offset,

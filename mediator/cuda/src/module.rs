@@ -11,7 +11,7 @@ use causeway_protocol::message::{Parameter, Status};
 use crate::driver::{CudaError, FunctionHandle, JitFailure, LoadedModule, link_ptx};
 use crate::image::{Cubin, Image, classify, refused};
 use crate::space::SpaceState;
-use crate::support::Attribute;
+use crate::support::{Attribute, Support};
 
 /// Most bytes of local memory that the threads of the GPU may have together: the driver takes it when a kernel is
 /// launched, and nobody's quota counts it.
@@ -169,10 +169,11 @@ impl CudaFunction {
                 .attribute(handle, number)
                 .map_err(|e| driver_error(&e))
         };
-        check_local(body, name, ask(attribute::LOCAL_BYTES)?)?;
+        let support = &body.state.gpu.support;
+        let local_bytes = ask(attribute::LOCAL_BYTES)?;
+        check_local(name, local_bytes, resident_threads(support))?;
         let (parameters, parameter_bytes) = parameters(loaded, handle, name)?;
         let shared_bytes = ask(attribute::SHARED_BYTES)?;
-        let support = &body.state.gpu.support;
         Ok(Self {
             handle,
             name: Arc::from(name),
@@ -230,11 +231,8 @@ impl CudaFunction {
 }
 
 /// Refuses kernels whose local memory would take too much of the GPU when they are launched.
-fn check_local(body: &Body, name: &str, bytes: u32) -> Result<(), ModuleError> {
-    let support = &body.state.gpu.support;
-    let threads = u64::from(support.count(Attribute::Multiprocessors))
-        * u64::from(support.count(Attribute::ThreadsPerMultiprocessor));
-    let all = u64::from(bytes) * threads;
+fn check_local(name: &str, bytes: u32, threads: u64) -> Result<(), ModuleError> {
+    let all = u64::from(bytes).saturating_mul(threads);
     if all <= LOCAL_BYTES_MAX {
         return Ok(());
     }
@@ -242,6 +240,12 @@ fn check_local(body: &Body, name: &str, bytes: u32) -> Result<(), ModuleError> {
         "kernel `{name}` has {bytes} bytes of local memory for each thread, which is {all} for the {threads} threads that \
          the GPU runs at once; {LOCAL_BYTES_MAX} are possible"
     )))
+}
+
+/// Threads that a GPU runs at once.
+fn resident_threads(support: &Support) -> u64 {
+    u64::from(support.count(Attribute::Multiprocessors))
+        * u64::from(support.count(Attribute::ThreadsPerMultiprocessor))
 }
 
 /// The layout of the parameter block, and its size.
@@ -308,6 +312,17 @@ impl Function for CudaFunction {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn local_memory_of_all_threads_is_bounded() {
+        let h200 = 132 * 2048;
+        assert!(check_local("deep", 3968, h200).is_ok());
+        let refused = check_local("deep", 8192, h200).unwrap_err();
+        for part in ["`deep`", "8192", "2214592512", "270336", "1073741824"] {
+            assert!(refused.reason.contains(part), "{refused}");
+        }
+        assert!(check_local("absurd", u32::MAX, u64::MAX).is_err());
+    }
 
     #[test]
     fn the_line_is_found_in_the_compilers_log() {

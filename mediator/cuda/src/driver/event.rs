@@ -47,6 +47,11 @@ impl Event {
         }
     }
 
+    /// The context.
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
     /// Waits for it.
     pub(crate) fn wait(&self) -> Result<(), CudaError> {
         self.context.enter()?;

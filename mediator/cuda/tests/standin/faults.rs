@@ -1,0 +1,134 @@
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use causeway_kernels::special;
+use causeway_mediator::backend::{Backend, Progress, Work};
+use causeway_protocol::message::{MemoryKind, Status};
+
+use crate::support::{Buffer, GRANULE, Rig, host, is_child};
+
+const SHAPE: ([u32; 3], [u32; 3]) = ([2, 1, 1], [64, 1, 1]);
+
+#[test]
+fn a_wild_pointer_spoils_the_process_and_everything_says_so() {
+    if !is_child(
+        "faults::a_wild_pointer_spoils_the_process_and_everything_says_so",
+        &[],
+    ) {
+        return;
+    }
+    let mut rig = Rig::new();
+    let module = rig.load(special::PTX.as_bytes()).unwrap();
+    let mut parameters = 0x7777_0000_0000_u64.to_le_bytes().to_vec();
+    parameters.extend_from_slice(&1_u32.to_le_bytes());
+    rig.launch(&module, special::WILD_STORE, SHAPE, &parameters)
+        .unwrap();
+    let fault = rig.wait().unwrap_err();
+    assert_eq!(fault.status, Status::MemoryFault);
+    for part in ["CUDA_ERROR_ILLEGAL_ADDRESS", "700", "`wild_store`"] {
+        assert!(fault.text.contains(part), "{part}: {fault}");
+    }
+    assert_eq!(rig.queue.finish().unwrap_err(), fault);
+    assert!(rig.cuda.spoiled().unwrap().contains("ILLEGAL_ADDRESS"));
+    let lost = |error: causeway_mediator::backend::BackendError| error.status;
+    let space = rig.cuda.create_space(std::sync::Arc::default());
+    assert_eq!(space.err().map(lost), Some(Status::DeviceLost));
+    let queue = rig.space.create_queue();
+    assert_eq!(queue.err().map(lost), Some(Status::DeviceLost));
+    rig.load(special::PTX.as_bytes()).err().unwrap();
+    rig.allocate(MemoryKind::Device, GRANULE).err().unwrap();
+}
+
+#[test]
+fn a_trap_is_a_fault_of_the_kernel() {
+    if !is_child("faults::a_trap_is_a_fault_of_the_kernel", &[]) {
+        return;
+    }
+    let mut rig = Rig::new();
+    let ptx = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry t() { trap; }\n";
+    let module = rig.load(ptx.as_bytes()).unwrap();
+    rig.launch(&module, "t", SHAPE, &[]).unwrap();
+    let fault = rig.queue.finish().unwrap_err();
+    assert_eq!(fault.status, Status::KernelFault, "{fault}");
+}
+
+/// Starts a kernel that ends only when told to.
+fn endless(rig: &mut Rig) -> Buffer {
+    let flag = rig.buffer(MemoryKind::Host, GRANULE);
+    // The module may go: what is under way keeps what it needs.
+    let module = rig.load(special::PTX.as_bytes()).unwrap();
+    rig.queue
+        .submit(Work::Release {
+            address: flag.va + 8,
+            value: 1,
+        })
+        .unwrap();
+    rig.launch(&module, special::FOREVER, SHAPE, &flag.va.to_le_bytes())
+        .unwrap();
+    while rig.space.load_u64(flag.va + 8) != Some(1) {}
+    flag
+}
+
+#[test]
+fn memory_that_is_unmapped_under_work_waits_for_it() {
+    if !is_child(
+        "faults::memory_that_is_unmapped_under_work_waits_for_it",
+        &[],
+    ) {
+        return;
+    }
+    let mut rig = Rig::new();
+    let flag = endless(&mut rig);
+    assert_eq!(rig.queue.poll(), Ok(Progress::Busy));
+    let view = host(&flag.memory);
+    let account = std::sync::Arc::downgrade(&flag.memory);
+    rig.space.unmap(flag.va).unwrap();
+    drop(flag);
+    assert!(account.upgrade().is_some(), "the kernel still reads it");
+    // A queue that is never idle finds out by other means how far it is.
+    let other = rig.buffer(MemoryKind::Device, GRANULE);
+    view.0.store_u64(0, 1, Ordering::Release).unwrap();
+    let begun = Instant::now();
+    while account.upgrade().is_some() {
+        rig.fill(other.va, 64, 1).unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(60), "never let go");
+    }
+    rig.wait().unwrap();
+    assert_eq!(rig.cuda.spoiled(), None);
+}
+
+#[test]
+fn the_end_of_a_session_does_not_wait_for_an_endless_kernel() {
+    if !is_child(
+        "faults::the_end_of_a_session_does_not_wait_for_an_endless_kernel",
+        &[],
+    ) {
+        return;
+    }
+    let mut rig = Rig::new();
+    let flag = endless(&mut rig);
+    rig.stop.store(true, Ordering::SeqCst);
+    rig.queue.finish().unwrap();
+    let spoiled = rig.cuda.spoiled().expect("work is left behind");
+    assert!(spoiled.contains("did not end"), "{spoiled}");
+    let view = host(&flag.memory);
+    // All of this returns although the kernel goes on, and leaves it what it uses.
+    drop(flag);
+    drop(rig);
+    assert_eq!(view.word(0), 0);
+    view.0.store_u64(0, 1, Ordering::Release).unwrap();
+}
+
+#[test]
+fn a_queue_may_be_dropped_with_work_under_way() {
+    if !is_child("faults::a_queue_may_be_dropped_with_work_under_way", &[]) {
+        return;
+    }
+    let mut rig = Rig::new();
+    let memory = rig.buffer(MemoryKind::Host, GRANULE);
+    for pattern in 0..200 {
+        rig.fill(memory.va, GRANULE, pattern).unwrap();
+    }
+    rig.renew_queue();
+    assert_eq!(host(&memory.memory).word(0), 199 << 32 | 199);
+}

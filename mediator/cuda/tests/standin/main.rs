@@ -1,0 +1,14 @@
+//! The back end on the stand-in driver: each test in a process of its own, because a fault spoils a process, and because
+//! the stand-in is told by the environment what it shall be.
+
+mod faults;
+mod hostile;
+mod kernels;
+mod limits;
+mod mapping;
+mod modules;
+mod opening;
+mod recording;
+mod reuse;
+mod sharing;
+mod support;

@@ -1,0 +1,269 @@
+//! Child processes, and a small session over the back end.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use causeway_cuda::{Config, Cuda, Visible};
+use causeway_mediator::backend::{
+    AllocateOptions, Backend, BackendError, Fault, LaunchShape, Memory, Module, ModuleError,
+    Progress, Queue, Space, Work,
+};
+use causeway_memory::{
+    Backing, DeviceMapping, DeviceMemory, Mapping, MemoryError, PageSize, SharedMemory,
+};
+use causeway_protocol::Access;
+use causeway_protocol::message::MemoryKind;
+
+/// Granularity of the stand-in.
+pub const GRANULE: u64 = 2 << 20;
+/// Set in the child that is to run a test's body.
+const CHILD: &str = "CAUSEWAY_CUDA_TEST_CHILD";
+
+/// Whether this is the child. The parent runs the test of that name in a process with these settings.
+pub fn is_child(name: &str, settings: &[(&str, &str)]) -> bool {
+    if std::env::var_os(CHILD).is_some() {
+        return true;
+    }
+    let output = run_child(name, settings);
+    assert!(
+        output.status.success(),
+        "{}\n{}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    false
+}
+
+fn run_child(name: &str, settings: &[(&str, &str)]) -> Output {
+    let folder = state_folder(name);
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env("LD_LIBRARY_PATH", causeway_standin_cuda::directory())
+        .env("CAUSEWAY_STANDIN_STATE", &folder)
+        .env("CAUSEWAY_STANDIN_STRICT", "1")
+        .env(CHILD, "1")
+        .envs(settings.iter().copied())
+        .output()
+        .unwrap();
+    let _ = std::fs::remove_dir_all(folder);
+    output
+}
+
+fn state_folder(name: &str) -> PathBuf {
+    let folder = format!("cuda-{}-{}", std::process::id(), name.replace(':', "-"));
+    std::env::temp_dir().join(folder)
+}
+
+/// What opening says.
+pub fn refusal(config: &Config) -> String {
+    Cuda::open(config)
+        .err()
+        .expect("must be refused")
+        .to_string()
+}
+
+/// One address space with one queue.
+pub struct Rig {
+    pub cuda: Arc<Cuda>,
+    pub space: Arc<dyn Space>,
+    pub queue: Box<dyn Queue>,
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Memory with a mapping.
+pub struct Buffer {
+    pub va: u64,
+    pub memory: Arc<dyn Memory>,
+}
+
+impl Rig {
+    pub fn new() -> Self {
+        Self::with(&Config {
+            visible: Some(visible()),
+            ..Config::default()
+        })
+    }
+
+    pub fn with(config: &Config) -> Self {
+        let cuda = Cuda::open(config).unwrap_or_else(|e| panic!("{e}: {e:?}"));
+        let stop = Arc::<AtomicBool>::default();
+        let space = cuda.create_space(Arc::clone(&stop)).unwrap();
+        let queue = space.create_queue().unwrap();
+        Self {
+            cuda,
+            space,
+            queue,
+            stop,
+        }
+    }
+
+    pub fn allocate(&self, kind: MemoryKind, bytes: u64) -> Result<Arc<dyn Memory>, BackendError> {
+        let bytes = bytes.next_multiple_of(GRANULE);
+        self.cuda.allocate(kind, bytes, AllocateOptions::default())
+    }
+
+    /// Fresh memory, mapped with all rights.
+    pub fn buffer(&self, kind: MemoryKind, bytes: u64) -> Buffer {
+        let memory = self.allocate(kind, bytes).unwrap();
+        self.map(memory, Access::ReadWrite)
+    }
+
+    pub fn map(&self, memory: Arc<dyn Memory>, access: Access) -> Buffer {
+        let bytes = memory.bytes();
+        let va = self.space.map(None, &memory, 0, bytes, access).unwrap();
+        Buffer { va, memory }
+    }
+
+    /// Unmaps and frees.
+    pub fn free(&self, buffer: Buffer) {
+        self.space.unmap(buffer.va).unwrap();
+    }
+
+    pub fn copy(&mut self, destination: u64, source: u64, bytes: u64) -> Result<(), Fault> {
+        self.queue.submit(Work::Copy {
+            destination,
+            source,
+            bytes,
+        })
+    }
+
+    pub fn fill(&mut self, destination: u64, bytes: u64, pattern: u32) -> Result<(), Fault> {
+        self.queue.submit(Work::Fill {
+            destination,
+            bytes,
+            pattern,
+            width: 4,
+        })
+    }
+
+    pub fn load(&self, image: &[u8]) -> Result<Arc<dyn Module>, ModuleError> {
+        self.space.load_module(image)
+    }
+
+    pub fn launch(
+        &mut self,
+        module: &Arc<dyn Module>,
+        name: &str,
+        (grid, block): ([u32; 3], [u32; 3]),
+        parameters: &[u8],
+    ) -> Result<(), Fault> {
+        let function = module.function(name).expect("the module has this kernel");
+        self.queue.submit(Work::Launch {
+            function: &function,
+            shape: LaunchShape {
+                grid,
+                block,
+                shared_bytes: 0,
+            },
+            parameters,
+        })
+    }
+
+    /// What memory holds, by way of host memory.
+    pub fn download(&mut self, va: u64, bytes: u64) -> Vec<u8> {
+        let staging = self.buffer(MemoryKind::Host, bytes);
+        self.copy(staging.va, va, bytes).unwrap();
+        self.queue.finish().unwrap();
+        let got = host(&staging.memory).bytes(bytes);
+        self.free(staging);
+        got
+    }
+
+    pub fn upload(&mut self, va: u64, content: &[u8]) {
+        let staging = self.buffer(MemoryKind::Host, content.len() as u64);
+        host(&staging.memory).0.write(0, content).unwrap();
+        self.copy(va, staging.va, content.len() as u64).unwrap();
+        self.queue.finish().unwrap();
+        self.free(staging);
+    }
+
+    /// A queue in place of one that is dead.
+    pub fn renew_queue(&mut self) {
+        self.queue = self.space.create_queue().unwrap();
+    }
+
+    /// Polls until all is done.
+    pub fn wait(&mut self) -> Result<(), Fault> {
+        let begun = Instant::now();
+        while self.queue.poll()? == Progress::Busy {
+            assert!(begun.elapsed() < Duration::from_secs(60), "never idle");
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}
+
+/// Host memory as this process sees it.
+pub struct Host(pub Mapping);
+
+pub fn host(memory: &Arc<dyn Memory>) -> Host {
+    let backing = memory.backing().expect("host memory has a backing");
+    let (shared, offset) = backing.host().expect("host memory is an object");
+    let mapping = shared.map(offset, memory.bytes(), Access::ReadWrite);
+    Host(mapping.unwrap())
+}
+
+impl Host {
+    pub fn bytes(&self, count: u64) -> Vec<u8> {
+        let mut bytes = vec![0; count as usize];
+        self.0.read(0, &mut bytes).unwrap();
+        bytes
+    }
+
+    pub fn word(&self, offset: u64) -> u64 {
+        let order = std::sync::atomic::Ordering::Acquire;
+        self.0.load_u64(offset, order).unwrap()
+    }
+}
+
+/// Makes device memory visible, in place of Vulkan: the stand-in's exported descriptors are memory objects.
+pub fn visible() -> Visible {
+    Arc::new(|file: OwnedFd, bytes| {
+        let shared = SharedMemory::adopt(file, PageSize::Small)?;
+        Ok(Arc::new(Shown { shared, bytes }) as Arc<dyn DeviceMemory>)
+    })
+}
+
+#[derive(Debug)]
+struct Shown {
+    shared: SharedMemory,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct ShownMapping(Mapping);
+
+impl DeviceMemory for Shown {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn file(&self) -> BorrowedFd<'_> {
+        self.shared.file()
+    }
+
+    fn map(&self, offset: u64, bytes: u64) -> Result<Box<dyn DeviceMapping>, MemoryError> {
+        let mapping = self.shared.map(offset, bytes, Access::ReadWrite)?;
+        Ok(Box::new(ShownMapping(mapping)))
+    }
+}
+
+impl DeviceMapping for ShownMapping {
+    fn as_ptr(&self) -> NonNull<u8> {
+        self.0.as_ptr()
+    }
+}
+
+/// What a CPU sees of device memory.
+pub fn shown(memory: &Arc<dyn Memory>) -> Arc<dyn DeviceMemory> {
+    match memory.backing() {
+        Some(Backing::Device(memory)) => memory,
+        other => panic!("device memory must be visible, not {other:?}"),
+    }
+}
