@@ -10,5 +10,8 @@ mod modules;
 mod opening;
 mod recording;
 mod reuse;
+#[path = "../../../tests/rig/mod.rs"]
+mod rig;
+mod session;
 mod sharing;
 mod support;

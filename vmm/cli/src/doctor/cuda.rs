@@ -11,6 +11,7 @@ const MEANS_NO: &str = "--gpu cuda cannot be used; --gpu software can";
 
 /// What matters about one attribute: what it means where the GPU has it, and where not, with the way out.
 struct Row {
+    name: &'static str,
     attribute: Attribute,
     yes: &'static str,
     no: &'static str,
@@ -21,60 +22,70 @@ const NEWER_GPU: &str = "a GPU of the Volta generation or later, and a current d
 
 const ROWS: &[Row] = &[
     Row {
+        name: "CUDA virtual memory",
         attribute: Attribute::VirtualMemory,
         yes: "allocations can be mapped where guests want them",
         no: "this GPU cannot be lent out",
         how: NEWER_GPU,
     },
     Row {
+        name: "CUDA file descriptors",
         attribute: Attribute::PosixDescriptor,
         yes: "device memory can be shared with other VMs, and shown to guests through Vulkan",
         no: "this GPU cannot be lent out",
         how: NEWER_GPU,
     },
     Row {
+        name: "CUDA unified addresses",
         attribute: Attribute::UnifiedAddressing,
         yes: "copies work between all kinds of memory",
         no: "this GPU cannot be lent out",
         how: NEWER_GPU,
     },
     Row {
+        name: "CUDA stream stores",
         attribute: Attribute::StreamStores64,
         yes: "fences are stored by the GPU itself, without a kernel",
         no: "fences are stored by a small kernel, which takes longer",
         how: NEWER_GPU,
     },
     Row {
+        name: "CUDA host memory",
         attribute: Attribute::HostRegister,
         yes: "host memory and guest RAM can be used by the GPU in place",
         no: "memory of the host and of guests cannot be used by the GPU",
         how: NEWER_GPU,
     },
     Row {
+        name: "CUDA read-only host memory",
         attribute: Attribute::HostRegisterReadOnly,
         yes: "host memory can be mapped for the GPU without the right to write",
         no: "read-only mappings of host memory for the GPU are refused",
         how: "share memory of the device instead: its mappings can be read-only",
     },
     Row {
+        name: "CUDA same addresses",
         attribute: Attribute::SameAddresses,
         yes: "registered memory has the same address on both sides",
         no: "registered memory has another address for the GPU, which Causeway asks for",
         how: "nothing needs to be done",
     },
     Row {
+        name: "CUDA peer devices",
         attribute: Attribute::Rdma,
         yes: "other PCI devices could reach device memory",
         no: "other PCI devices cannot reach device memory; Causeway does not use it",
         how: "nothing needs to be done",
     },
     Row {
+        name: "CUDA multicast",
         attribute: Attribute::Multicast,
         yes: "objects over several GPUs would be possible; Causeway does not create them",
         no: "no objects over several GPUs; Causeway does not create them",
         how: "nothing needs to be done",
     },
     Row {
+        name: "CUDA NUMA host memory",
         attribute: Attribute::HostNumaVirtualMemory,
         yes: "host memory could be had from the driver; Causeway registers its own",
         no: "host memory cannot be had from the driver; Causeway registers its own",
@@ -141,29 +152,30 @@ fn each(survey: &Survey, of: impl Fn(&GpuSurvey) -> String) -> String {
     all.join(", ")
 }
 
+/// An attribute with its value for each GPU.
 fn value(survey: &Survey, attribute: Attribute) -> String {
-    each(survey, |gpu| match gpu.support.value(attribute) {
+    let values = each(survey, |gpu| match gpu.support.value(attribute) {
         Ok(value) => value.to_string(),
         Err(error) => format!("unknown to the driver ({})", error.code),
-    })
+    });
+    format!("{} is {values}", attribute.name())
 }
 
 fn attribute(survey: &Survey, row: &Row) -> Finding {
     let found = value(survey, row.attribute);
     let all = |gpu: &GpuSurvey| gpu.support.has(row.attribute);
     if survey.gpus.iter().all(all) {
-        Finding::yes(row.attribute.name(), found, row.yes)
+        Finding::yes(row.name, found, row.yes)
     } else {
-        Finding::no(row.attribute.name(), found, row.no, row.how)
+        Finding::no(row.name, found, row.no, row.how)
     }
 }
 
 /// A number that any value is right for.
 fn node(survey: &Survey) -> Finding {
-    let name = Attribute::HostNuma.name();
     let found = value(survey, Attribute::HostNuma);
     Finding::yes(
-        name,
+        "CUDA NUMA node",
         found,
         "NUMA node of the host next to the GPU (-1: none)",
     )
@@ -171,7 +183,7 @@ fn node(survey: &Survey) -> Finding {
 
 /// The one attribute that is bad to have.
 fn pageable(survey: &Survey) -> Finding {
-    let name = Attribute::Pageable.name();
+    let name = "CUDA pageable memory";
     let found = value(survey, Attribute::Pageable);
     let any = |gpu: &GpuSurvey| gpu.support.has(Attribute::Pageable);
     if survey.gpus.iter().any(any) {
@@ -209,10 +221,9 @@ fn trial(
 }
 
 fn fabric(survey: &Survey) -> Finding {
-    let said = value(survey, Attribute::Fabric);
-    let mut finding = trial(
+    let tried = trial(
         survey,
-        "CUDA fabric handle, 2 MiB",
+        "CUDA fabric handle",
         |trials| &trials.fabric,
         "memory could be shared with other machines; Causeway does not do so",
         (
@@ -221,31 +232,37 @@ fn fabric(survey: &Survey) -> Finding {
              (nvidia-modprobe -c 0), which NOT_PERMITTED says is missing",
         ),
     );
-    finding.found = format!(
-        "{} is {said}; allocating: {}",
-        Attribute::Fabric.name(),
-        finding.found
-    );
-    finding
+    with_attribute(survey, Attribute::Fabric, tried)
 }
 
 fn compressible(survey: &Survey) -> Finding {
-    trial(
+    let tried = trial(
         survey,
-        "CUDA compressible memory, 2 MiB",
+        "CUDA compressible memory",
         |trials| &trials.compressible,
         "guests may ask for compressible memory",
         (
             "compressible memory is refused; other memory is not",
             "data-centre GPUs of the Ampere generation and later have it",
         ),
-    )
+    );
+    with_attribute(survey, Attribute::Compression, tried)
+}
+
+/// What the driver says beside what came of trying.
+fn with_attribute(survey: &Survey, attribute: Attribute, tried: Finding) -> Finding {
+    let found = format!(
+        "{}; allocating 2 MiB: {}",
+        value(survey, attribute),
+        tried.found
+    );
+    Finding { found, ..tried }
 }
 
 fn export(survey: &Survey) -> Finding {
     trial(
         survey,
-        "CUDA export as a file, 2 MiB",
+        "CUDA export",
         |trials| &trials.export,
         "device memory can be handed to other processes",
         (
