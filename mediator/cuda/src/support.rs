@@ -40,8 +40,8 @@ attributes! {
     HostNuma = 134, "HOST_NUMA_ID";
     /// Host memory behind handles.
     HostNumaVirtualMemory = 141, "HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED";
-    /// Streams can store 64-bit words.
-    StreamStores64 = 93, "CAN_USE_64_BIT_STREAM_MEM_OPS";
+    /// Streams can store 64-bit words (by the second version of these calls; 93 is that of the first).
+    StreamStores64 = 122, "CAN_USE_64_BIT_STREAM_MEM_OPS";
     /// Host memory can be registered.
     HostRegister = 99, "HOST_REGISTER_SUPPORTED";
     /// Host memory can be registered so that the GPU only reads it.
@@ -118,5 +118,112 @@ impl Support {
         ]
         .into_iter()
         .find(|attribute| !self.has(*attribute))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cudarc::driver::sys::CUdevice_attribute as Header;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_header() {
+        use Attribute as A;
+        for (attribute, header) in [
+            (
+                A::VirtualMemory,
+                Header::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+            ),
+            (
+                A::PosixDescriptor,
+                Header::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+            ),
+            (
+                A::Fabric,
+                Header::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
+            ),
+            (
+                A::Rdma,
+                Header::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+            ),
+            (
+                A::Compression,
+                Header::CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED,
+            ),
+            (
+                A::Multicast,
+                Header::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
+            ),
+            (A::HostNuma, Header::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID),
+            (
+                A::HostNumaVirtualMemory,
+                Header::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+            ),
+            (
+                A::StreamStores64,
+                Header::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS,
+            ),
+            (
+                A::HostRegister,
+                Header::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED,
+            ),
+            (
+                A::HostRegisterReadOnly,
+                Header::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED,
+            ),
+            (
+                A::SameAddresses,
+                Header::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+            ),
+            (
+                A::UnifiedAddressing,
+                Header::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING,
+            ),
+            (
+                A::Pageable,
+                Header::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS,
+            ),
+            (
+                A::Multiprocessors,
+                Header::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+            ),
+            (
+                A::ThreadsPerMultiprocessor,
+                Header::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR,
+            ),
+            (
+                A::ThreadsPerBlock,
+                Header::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+            ),
+            (A::Warp, Header::CU_DEVICE_ATTRIBUTE_WARP_SIZE),
+            (
+                A::SharedOptIn,
+                Header::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+            ),
+            (
+                A::Shared,
+                Header::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK,
+            ),
+            (
+                A::CopyEngines,
+                Header::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT,
+            ),
+            (
+                A::CapabilityMajor,
+                Header::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            ),
+            (
+                A::CapabilityMinor,
+                Header::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            ),
+        ] {
+            assert_eq!(attribute as u32, header as u32, "{}", attribute.name());
+            let named = format!("{header:?}");
+            // One attribute has two names.
+            let alias = named.contains("VIRTUAL_ADDRESS_MANAGEMENT");
+            assert!(alias || named.ends_with(attribute.name()), "{named}");
+        }
+        assert_eq!(A::ALL.len(), 23, "every one is looked at");
     }
 }

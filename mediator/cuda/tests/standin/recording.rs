@@ -108,7 +108,7 @@ fn a_recording_is_replayed_for_as_long_as_its_memory_is_mapped() {
 fn kernels_store_fences_where_streams_cannot() {
     if !is_child(
         "recording::kernels_store_fences_where_streams_cannot",
-        &[("CAUSEWAY_STANDIN_ATTRIBUTES", "93=0")],
+        &[("CAUSEWAY_STANDIN_ATTRIBUTES", "122=0")],
     ) {
         return;
     }
