@@ -2,7 +2,7 @@
 //!
 //! The driver library is loaded at run time, so that one binary runs with and without it. What the driver is trusted with,
 //! and which addresses it never sees, is in `docs/cuda.md`; why things are as they are, in
-//! `docs/decisions/0007-cuda-back-end.md`.
+//! `docs/decisions/0009-cuda-back-end.md`.
 //!
 //! An error of a kernel, such as a wild pointer, spoils the process for good ([`Cuda::spoiled`]). That is why each VM
 //! has a process of its own for this.
