@@ -58,6 +58,15 @@ pub struct RamRegion {
     pub memory: Arc<SharedMemory>,
 }
 
+/// Where a command buffer begins.
+#[derive(Clone, Debug)]
+pub struct RingPlace {
+    /// The object that holds it.
+    pub memory: Arc<SharedMemory>,
+    /// Offset of the header page in the object, in bytes.
+    pub offset: u64,
+}
+
 /// The guest, as its session sees it. Called from vCPU threads and, on revocation, from threads of other sessions.
 pub trait Host: Send + Sync {
     /// Makes `bytes` bytes of `backing`, from `offset` of it, appear in the aperture. Gives the offset there.
@@ -106,11 +115,12 @@ pub trait Host: Send + Sync {
     /// [`RamError`].
     fn write_ram(&self, address: u64, from: &[u8]) -> Result<(), RamError>;
 
-    /// Has a guest's store to doorbell `index` signal `event`, until [`Self::unbind_doorbell`].
+    /// Has a guest's store to doorbell `index` signal `event`, until [`Self::unbind_doorbell`]. It belongs to the command
+    /// buffer at `ring`.
     ///
     /// # Errors
     /// What the hypervisor said.
-    fn bind_doorbell(&self, index: u32, event: &EventFd) -> std::io::Result<()>;
+    fn bind_doorbell(&self, index: u32, event: &EventFd, ring: &RingPlace) -> std::io::Result<()>;
 
     /// Ends what [`Self::bind_doorbell`] began.
     fn unbind_doorbell(&self, index: u32, event: &EventFd);

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use causeway_mediator::fake::FakeHost;
-use causeway_mediator::host::{Host, PlaceError, RamError, RamRegion};
+use causeway_mediator::host::{Host, PlaceError, RamError, RamRegion, RingPlace};
 use causeway_memory::{Backing, SharedMemory, Window};
 use causeway_shim::Access;
 use vmm_sys_util::eventfd::EventFd;
@@ -107,8 +107,8 @@ impl Host for ProcessHost {
         self.fake.write_ram(address, from)
     }
 
-    fn bind_doorbell(&self, index: u32, event: &EventFd) -> io::Result<()> {
-        self.fake.bind_doorbell(index, event)
+    fn bind_doorbell(&self, index: u32, event: &EventFd, ring: &RingPlace) -> io::Result<()> {
+        self.fake.bind_doorbell(index, event, ring)
     }
 
     fn unbind_doorbell(&self, index: u32, event: &EventFd) {

@@ -17,7 +17,7 @@ use causeway_protocol::registers::doorbells::COUNT;
 
 use crate::backend::Memory;
 use crate::fence::FenceSignal;
-use crate::host::Host;
+use crate::host::{Host, RingPlace};
 use crate::life::{Bell, Life};
 use crate::object::SharedSpace;
 use crate::quota::Charge;
@@ -58,7 +58,7 @@ impl CommandBuffer {
         let ring = Ring::new(&*placement.memory, placement.offset, placement.bytes)?;
         let queue = space.backend.create_queue()?;
         let bell = Arc::new(Bell::new().map_err(|e| no_memory("an eventfd", &e))?);
-        let doorbell = session.doorbells.bind(&bell)?;
+        let doorbell = session.doorbells.bind(&bell, ring.place())?;
         life.watch_bell(&bell);
         let label = format!("{}/{}", session.name, doorbell.index);
         let consumer = Consumer {
@@ -164,8 +164,8 @@ impl Doorbells {
         })
     }
 
-    /// Binds a free doorbell to `bell`, until dropped.
-    fn bind(self: &Arc<Self>, bell: &Arc<Bell>) -> Result<Doorbell, Refusal> {
+    /// Binds a free doorbell of the command buffer at `ring` to `bell`, until dropped.
+    fn bind(self: &Arc<Self>, bell: &Arc<Bell>, ring: &RingPlace) -> Result<Doorbell, Refusal> {
         let index = {
             let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
             let free = taken.iter().position(|taken| !taken);
@@ -173,7 +173,7 @@ impl Doorbells {
             taken[index] = true;
             index as u32
         };
-        if let Err(error) = self.host.bind_doorbell(index, bell.event()) {
+        if let Err(error) = self.host.bind_doorbell(index, bell.event(), ring) {
             self.release(index);
             return Err(no_memory("a doorbell", &error));
         }

@@ -1,5 +1,6 @@
 //! The consumer's view of a ring. The guest writes the same memory at any time.
 
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use causeway_memory::{Mapping, RangeError};
@@ -11,11 +12,13 @@ use causeway_protocol::ring::{
 };
 
 use crate::backend::Memory;
+use crate::host::RingPlace;
 use crate::refusal::{Refusal, cause};
 
 /// A ring in a mapping of the consumer's own.
 pub(super) struct Ring {
     mapping: Mapping,
+    place: RingPlace,
     units: u64,
 }
 
@@ -32,11 +35,24 @@ impl Ring {
                 log::debug!("cannot map a command buffer: {e}{}", cause(&e));
                 Refusal::new(Status::NoMemory)
             })?;
-        let ring = Self { mapping, units };
+        let place = RingPlace {
+            memory: Arc::clone(shared),
+            offset: base + offset,
+        };
+        let ring = Self {
+            mapping,
+            place,
+            units,
+        };
         for word in [PRODUCER, CONSUMER, WAKE, FAULT_STATUS, FAULT_POSITION] {
             ring.store(word, 0, Ordering::Relaxed);
         }
         Ok(ring)
+    }
+
+    /// Where it lies.
+    pub fn place(&self) -> &RingPlace {
+        &self.place
     }
 
     /// Units of the ring; a power of two.

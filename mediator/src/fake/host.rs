@@ -8,7 +8,7 @@ use causeway_memory::{Backing, Mapping, MemoryError, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use vmm_sys_util::eventfd::EventFd;
 
-use crate::host::{Host, PlaceError, RamError, RamRegion};
+use crate::host::{Host, PlaceError, RamError, RamRegion, RingPlace};
 
 /// Memory in the aperture.
 #[derive(Clone, Debug)]
@@ -183,7 +183,7 @@ impl Host for FakeHost {
         copied.map_err(|_| RamError { address, bytes })
     }
 
-    fn bind_doorbell(&self, index: u32, event: &EventFd) -> io::Result<()> {
+    fn bind_doorbell(&self, index: u32, event: &EventFd, _: &RingPlace) -> io::Result<()> {
         if self.failing("bind_doorbell") {
             return Err(io::Error::other("the test wants it"));
         }

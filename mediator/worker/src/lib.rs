@@ -19,6 +19,8 @@ mod parent;
 mod report;
 mod served;
 mod socket;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use parent::{ImportDevice, Program, WorkerSession, Workers};

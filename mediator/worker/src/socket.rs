@@ -80,12 +80,15 @@ impl<'a> Datagram<'a> {
 
     /// The one descriptor that there must be.
     pub fn descriptor(&mut self) -> Result<OwnedFd, SocketError> {
-        match (self.descriptors.pop(), self.descriptors.is_empty()) {
-            (Some(descriptor), true) => Ok(descriptor),
-            _ => Err(SocketError::Malformed(
-                "a message does not have one descriptor",
-            )),
-        }
+        self.descriptors().map(|[descriptor]| descriptor)
+    }
+
+    /// The descriptors, of which there must be so many.
+    pub fn descriptors<const N: usize>(&mut self) -> Result<[OwnedFd; N], SocketError> {
+        let descriptors = std::mem::take(&mut self.descriptors);
+        <[OwnedFd; N]>::try_from(descriptors).map_err(|_| {
+            SocketError::Malformed("a message does not have the descriptors of its kind")
+        })
     }
 }
 

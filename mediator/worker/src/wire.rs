@@ -89,7 +89,7 @@ kinds! {
     SetAccess = 33,
     /// [`Remove`].
     Remove = 34,
-    /// [`BindDoorbell`]; the event.
+    /// [`BindDoorbell`]; the event, the memory object of the command buffer.
     BindDoorbell = 35,
     /// [`UnbindDoorbell`].
     UnbindDoorbell = 36,
@@ -234,9 +234,11 @@ bodies! {
     }
 
     /// See `Host::bind_doorbell`.
-    BindDoorbell(8) {
+    BindDoorbell(16) {
         index: u32,
         reserved: u32,
+        /// Of the command buffer in its memory.
+        ring_offset: u64,
     }
 
     /// See `Host::unbind_doorbell`.

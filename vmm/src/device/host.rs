@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use causeway_mediator::host::{Host, PlaceError, RamError, RamRegion};
+use causeway_mediator::host::{Host, PlaceError, RamError, RamRegion, RingPlace};
 use causeway_memory::{Backing, SharedMemory};
 use causeway_protocol::Access;
 use vmm_sys_util::eventfd::EventFd;
@@ -85,7 +85,7 @@ impl Host for GuestHost {
         self.ram.write(address, from)
     }
 
-    fn bind_doorbell(&self, index: u32, event: &EventFd) -> io::Result<()> {
+    fn bind_doorbell(&self, index: u32, event: &EventFd, _: &RingPlace) -> io::Result<()> {
         self.doorbells.bind(index, event)
     }
 

@@ -7,10 +7,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use causeway_mediator::host::{Host, PlaceError};
-use causeway_memory::{Backing, MemoryError, SharedMemory};
+use causeway_mediator::host::{Host, PlaceError, RingPlace};
+use causeway_memory::{Backing, MemoryError, PAGE_BYTES, SharedMemory};
 use causeway_protocol::Access;
+use causeway_protocol::message::Status;
 use causeway_protocol::registers::doorbells::COUNT;
+use causeway_protocol::ring::{FAULT_STATUS, HEADER_BYTES};
 use rustix::io::Errno;
 use vmm_sys_util::eventfd::EventFd;
 
@@ -36,9 +38,16 @@ struct Noted {
     /// Nothing may be placed or bound any more.
     ended: bool,
     placed: BTreeSet<u64>,
-    bound: HashMap<u32, EventFd>,
+    bound: HashMap<u32, Bound>,
     /// Memory objects in use, by device and inode: each takes one descriptor, however often it is placed.
     objects: HashMap<(u64, u64), Weak<SharedMemory>>,
+}
+
+/// A doorbell that is bound.
+struct Bound {
+    event: EventFd,
+    /// The command buffer that it wakes the consumer of.
+    ring: RingPlace,
 }
 
 impl Guest {
@@ -65,6 +74,7 @@ impl Guest {
                 source,
             })
             .and_then(|backing| {
+                check_pages(request, backing.bytes())?;
                 self.host
                     .place(&backing, request.offset, request.bytes, access)
             });
@@ -102,30 +112,55 @@ impl Guest {
         outcome(removed)
     }
 
-    pub fn bind_doorbell(&self, request: &BindDoorbell, file: OwnedFd) -> Answer {
+    pub fn bind_doorbell(&self, request: &BindDoorbell, event: OwnedFd, ring: OwnedFd) -> Answer {
         let index = request.index;
-        let event = match event::adopt(file) {
+        let event = match event::adopt(event) {
             Some(event) if index < COUNT => event,
             _ => return refused(Errno::INVAL),
         };
         let mut noted = self.lock();
+        let ring = match noted.object(ring, 0) {
+            Ok(memory) => RingPlace {
+                memory,
+                offset: request.ring_offset,
+            },
+            Err(_) => return refused(Errno::INVAL),
+        };
         if noted.ended || noted.bound.contains_key(&index) {
             return refused(Errno::BUSY);
         }
-        if let Err(error) = self.host.bind_doorbell(index, &event) {
+        if let Err(error) = self.host.bind_doorbell(index, &event, &ring) {
             log::debug!("cannot bind doorbell {index}: {error}");
             return refused_with(error.raw_os_error());
         }
-        noted.bound.insert(index, event);
+        noted.bound.insert(index, Bound { event, ring });
         Answer::new(Outcome::Done as u32)
     }
 
     pub fn unbind_doorbell(&self, request: &UnbindDoorbell) -> Answer {
         let mut noted = self.lock();
-        if let Some(event) = noted.bound.remove(&request.index) {
-            self.host.unbind_doorbell(request.index, &event);
+        if let Some(bound) = noted.bound.remove(&request.index) {
+            self.host.unbind_doorbell(request.index, &bound.event);
         }
         Answer::new(Outcome::Done as u32)
+    }
+
+    /// Leaves word in every command buffer that nothing more of it will be consumed, as a consumer does that ends. A
+    /// guest that spins on a fence looks there.
+    pub fn mark_lost(&self) {
+        let lost = u64::from(Status::DeviceLost as u32).to_ne_bytes();
+        for bound in self.lock().bound.values() {
+            let RingPlace { memory, offset } = &bound.ring;
+            let within = offset.checked_add(HEADER_BYTES);
+            if within.is_none_or(|end| end > memory.bytes()) {
+                continue;
+            }
+            // Not through a mapping: the worker may have cut the object short.
+            let at = offset + FAULT_STATUS as u64;
+            if let Err(e) = rustix::io::pwrite(memory.file(), &lost, at) {
+                log::debug!("cannot leave word in a command buffer: {e}");
+            }
+        }
     }
 
     /// Takes everything away that the worker has placed and bound, for good.
@@ -137,8 +172,8 @@ impl Guest {
                 log::error!("memory of a worker that is gone stays in the aperture: {error}");
             }
         }
-        for (index, event) in std::mem::take(&mut noted.bound) {
-            self.host.unbind_doorbell(index, &event);
+        for (index, bound) in std::mem::take(&mut noted.bound) {
+            self.host.unbind_doorbell(index, &bound.event);
         }
     }
 
@@ -150,7 +185,7 @@ impl Guest {
         file: OwnedFd,
     ) -> Result<Backing, MemoryError> {
         if request.kind == Placed::Host as u16 {
-            return Ok(noted.object(file, request)?.into());
+            return Ok(noted.object(file, request.pages)?.into());
         }
         let reason = |reason: &str| MemoryError::Device {
             bytes: request.bytes,
@@ -172,8 +207,8 @@ impl Guest {
 
 impl Noted {
     /// The memory object behind a descriptor; the one in use, if it is known already.
-    fn object(&mut self, file: OwnedFd, request: &Place) -> Result<Arc<SharedMemory>, MemoryError> {
-        let memory = SharedMemory::adopt(file, page_size_from_wire(request.pages))?;
+    fn object(&mut self, file: OwnedFd, pages: u32) -> Result<Arc<SharedMemory>, MemoryError> {
+        let memory = SharedMemory::adopt(file, page_size_from_wire(pages))?;
         let status = rustix::fs::fstat(memory.file())
             .map_err(|e| MemoryError::Adopt { source: e.into() })?;
         let key = (status.st_dev, status.st_ino);
@@ -189,6 +224,21 @@ impl Noted {
         self.objects.insert(key, Arc::downgrade(&memory));
         Ok(memory)
     }
+}
+
+/// Refuses what is not a non-empty range of whole pages of memory of `size` bytes.
+fn check_pages(request: &Place, size: u64) -> Result<(), PlaceError> {
+    let (offset, bytes) = (request.offset, request.bytes);
+    let end = offset.checked_add(bytes).filter(|end| *end <= size);
+    if end.is_some() && bytes != 0 && (offset | bytes).is_multiple_of(PAGE_BYTES) {
+        return Ok(());
+    }
+    let source = MemoryError::Range {
+        offset,
+        bytes,
+        size,
+    };
+    Err(PlaceError::Map { bytes, source })
 }
 
 fn outcome(result: Result<(), PlaceError>) -> Answer {

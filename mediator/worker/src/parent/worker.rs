@@ -300,8 +300,8 @@ impl Worker {
             Kind::SetAccess => guest.set_access(&call.body()?),
             Kind::Remove => guest.remove(&call.body()?),
             Kind::BindDoorbell => {
-                let file = call.descriptor()?;
-                guest.bind_doorbell(&call.body()?, file)
+                let [event, ring] = call.descriptors()?;
+                guest.bind_doorbell(&call.body()?, event, ring)
             }
             Kind::UnbindDoorbell => guest.unbind_doorbell(&call.body()?),
             _ => return self.share(call, caller),
@@ -401,6 +401,8 @@ impl Worker {
             && let Some(fault) = self.fault()
         {
             log::warn!("{}: {}", self.name, fault.text);
+            self.process.kill();
+            self.guest.mark_lost();
         }
         self.process.kill();
         Lost

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use causeway_mediator::host::{Host, PlaceError, RamError, RamRegion};
+use causeway_mediator::host::{Host, PlaceError, RamError, RamRegion, RingPlace};
 use causeway_memory::{Backing, Mapping, MemoryError, SharedMemory};
 use causeway_protocol::Access;
 use vmm_sys_util::eventfd::EventFd;
@@ -150,12 +150,16 @@ impl Host for RemoteHost {
         copied.map_err(|_| RamError { address, bytes })
     }
 
-    fn bind_doorbell(&self, index: u32, event: &EventFd) -> io::Result<()> {
-        let request = BindDoorbell { index, reserved: 0 };
-        let event = crate::event::descriptor(event);
+    fn bind_doorbell(&self, index: u32, event: &EventFd, ring: &RingPlace) -> io::Result<()> {
+        let request = BindDoorbell {
+            index,
+            reserved: 0,
+            ring_offset: ring.offset,
+        };
+        let files = [crate::event::descriptor(event), ring.memory.file()];
         let (answer, _) = self
             .calls
-            .call(Kind::BindDoorbell, request.as_bytes(), &[event]);
+            .call(Kind::BindDoorbell, request.as_bytes(), &files);
         match answer.errno {
             0 => Ok(()),
             errno => Err(io::Error::from_raw_os_error(errno.cast_signed())),

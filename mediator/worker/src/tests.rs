@@ -1,0 +1,6 @@
+//! Sessions in real worker processes: this test binary starts itself as one.
+
+mod endings;
+mod hostile;
+mod rig;
+mod sharing;

@@ -1,0 +1,183 @@
+//! Workers that end, are ended, or do not want to.
+
+use std::time::Duration;
+
+use causeway_mediator::fake::FakeHost;
+use causeway_mediator::{GuestSession, OpenError, Quota, SessionSource};
+use causeway_protocol::message::Status;
+use causeway_protocol::registers::status;
+use rustix::process::{Signal, test_kill_process};
+
+use super::rig::{Guest, READ_WRITE, eventually, program, workers};
+use crate::Workers;
+
+/// Longer than any limit that a worker is given.
+const LONG: Duration = Duration::from_secs(100);
+
+#[test]
+fn a_session_in_a_worker_does_what_any_session_does() {
+    let guest = Guest::open(&workers());
+    assert_eq!(guest.session.status_bits(), status::READY);
+    guest.works();
+    let report = guest.session.report();
+    assert_eq!(report.packets, [("fence_release", 1)]);
+    assert_eq!(report.failed_messages, 0);
+    let worker = report.worker.unwrap();
+    assert!(worker.rss_bytes > 0 && worker.restarts == 0);
+    assert_eq!(worker.supplements, [b"added"]);
+    guest.session.reset();
+    assert!(guest.host.placements().is_empty() && guest.host.doorbells().is_empty());
+    assert_eq!(guest.try_space(), Err((Status::NoHello, 0)));
+    guest.hello();
+    guest.works();
+
+    let pid = guest.pid();
+    guest.session.close();
+    assert!(test_kill_process(pid).is_err(), "the process is left");
+    assert!(guest.host.placements().is_empty() && guest.host.doorbells().is_empty());
+    assert_eq!(guest.session.status_bits(), 0);
+    assert_eq!(guest.try_space(), Err((Status::DeviceLost, 0)));
+    assert_eq!(guest.session.report().packets, [("fence_release", 2)]);
+    guest.session.close();
+    guest.session.reset();
+    assert_eq!(guest.session.status_bits(), 0);
+}
+
+#[test]
+fn a_back_end_that_is_not_to_be_had_is_told_as_the_worker_told_it() {
+    let workers = Workers::new(program("rig::worker_process", "absent"), None).unwrap();
+    let host = FakeHost::new(1 << 20, 1 << 20).unwrap();
+    let refused = workers.open(host, Quota::default(), "test").err().unwrap();
+    assert!(
+        matches!(refused, OpenError::Unavailable { .. }),
+        "{refused}"
+    );
+    assert_eq!(refused.to_string(), "there is no such GPU: choose another");
+}
+
+#[test]
+fn a_program_that_is_no_worker_is_told_with_how_it_ended() {
+    let program = crate::Program {
+        path: "/bin/false".into(),
+        arguments: Vec::new(),
+    };
+    let host = FakeHost::new(1 << 20, 1 << 20).unwrap();
+    let workers = Workers::new(program, None).unwrap();
+    let refused = workers.open(host, Quota::default(), "vm7").err().unwrap();
+    let said = refused.to_string();
+    assert_eq!(said, "the worker process of vm7 ended with code 1");
+}
+
+#[test]
+fn a_guest_whose_worker_is_killed_is_told_resets_and_goes_on() {
+    let guest = Guest::open(&workers());
+    let space = guest.try_space().unwrap();
+    let (address, _memory) = guest.buffer(space);
+    let queue = guest.command_buffer(space);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| guest.wait(space, address, 1, LONG));
+        std::thread::sleep(Duration::from_millis(20));
+        guest.signal(Signal::KILL);
+        assert_eq!(waiter.join().unwrap(), Err((Status::DeviceLost, 0)));
+    });
+    eventually("loss", || guest.session.status_bits() == status::LOST);
+    eventually("word in the command buffer", || {
+        queue.producer.fault() == u64::from(Status::DeviceLost as u32)
+    });
+    assert!(
+        guest.fault().contains("was killed by signal 9"),
+        "{}",
+        guest.fault()
+    );
+    assert_eq!(guest.try_space(), Err((Status::DeviceLost, 0)));
+    guest.hello();
+    assert!(!guest.host.placements().is_empty(), "fences stay readable");
+    assert!(guest.session.report().fault.unwrap().contains("signal 9"));
+
+    guest.session.reset();
+    assert!(guest.host.placements().is_empty() && guest.host.doorbells().is_empty());
+    assert_eq!(guest.session.status_bits(), status::READY);
+    guest.hello();
+    guest.works();
+    let report = guest.session.report();
+    assert_eq!(report.fault, None);
+    assert_eq!(report.worker.unwrap().restarts, 1);
+}
+
+#[test]
+fn a_worker_that_hangs_holds_up_neither_reset_nor_close() {
+    let workers = workers();
+    let guest = Guest::open(&workers);
+    let first = guest.pid();
+    guest.stop();
+    guest.session.reset();
+    assert!(test_kill_process(first).is_err(), "it was replaced");
+    guest.hello();
+    guest.works();
+    let second = guest.pid();
+    guest.stop();
+    guest.session.close();
+    assert!(test_kill_process(second).is_err());
+}
+
+#[test]
+fn a_halted_session_gives_its_callers_back_whatever_its_worker_does() {
+    let guest = Guest::open(&workers());
+    let space = guest.try_space().unwrap();
+    let (address, _memory) = guest.buffer(space);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| guest.wait(space, address, 1, LONG));
+        std::thread::sleep(Duration::from_millis(20));
+        guest.session.interrupt();
+        let outcome = waiter.join().unwrap();
+        assert_eq!(outcome, Err((Status::TimedOut, 0)));
+        guest.stop();
+        let stuck = scope.spawn(|| guest.try_space());
+        std::thread::sleep(Duration::from_millis(20));
+        guest.session.halt();
+        assert_eq!(stuck.join().unwrap(), Err((Status::DeviceLost, 0)));
+    });
+}
+
+#[test]
+fn many_sessions_one_after_the_other_leave_nothing() {
+    let workers = workers();
+    let used = || {
+        let count = |path| std::fs::read_dir(path).unwrap().count();
+        count("/proc/self/fd")
+    };
+    Guest::open(&workers).works();
+    let mut pids = Vec::new();
+    let before = used();
+    for round in 0..20 {
+        let guest = Guest::open(&workers);
+        pids.push(guest.pid());
+        guest.works();
+        if round % 4 == 0 {
+            guest.signal(Signal::KILL);
+        }
+        drop(guest);
+    }
+    for pid in pids {
+        assert!(test_kill_process(pid).is_err(), "{pid:?} is left");
+    }
+    // Other tests of this process open and close descriptors, too; twenty workers would have left a hundred.
+    assert!(
+        used() < before + 60,
+        "{} descriptors, {before} before",
+        used()
+    );
+}
+
+#[test]
+fn rights_of_a_placement_change_through_the_worker() {
+    let guest = Guest::open(&workers());
+    let memory = guest.memory(4096);
+    let offset = guest.map_cpu(memory, 4096, READ_WRITE).unwrap();
+    let placed = guest.host.placements();
+    assert_eq!(placed[&offset].bytes, 4096);
+    guest.host.fail("place", true);
+    let refused = guest.map_cpu(memory, 4096, READ_WRITE);
+    assert_eq!(refused, Err((Status::NoMemory, 0)));
+    guest.host.fail("place", false);
+}
