@@ -126,6 +126,11 @@ impl Running {
         Pid::from_child(&self.child)
     }
 
+    /// Number of the process, and of its group.
+    pub fn id(&self) -> i32 {
+        self.pid().as_raw_nonzero().get()
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).unwrap();

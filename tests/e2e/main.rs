@@ -15,3 +15,4 @@ mod report;
 mod sharing;
 mod terminal;
 mod without_kvm;
+mod workers;

@@ -13,7 +13,7 @@ use std::process::Command;
 /// The guests: file names in `tests/guests/src/bin`.
 const NAMES: &[&str] = &[
     "compute", "stream", "sharing", "hostile", "bench", "residue", "panic", "spin", "triple",
-    "exits",
+    "exits", "lost",
 ];
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 

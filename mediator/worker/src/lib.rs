@@ -14,6 +14,7 @@
 //! thread) sends a request and, until the reply comes, does for the worker what only the VMM can: place memory in the
 //! aperture, bind doorbells, hand exports on. Other threads of the worker ask for that over the spare pair.
 
+mod bus_error;
 mod event;
 mod parent;
 mod report;
@@ -22,6 +23,9 @@ mod socket;
 #[cfg(test)]
 mod tests;
 mod wire;
+
+/// What CUDA and Vulkan both know a device by.
+pub type DeviceUuid = [u8; 16];
 
 pub use parent::{ImportDevice, Program, WorkerSession, Workers};
 pub use served::{Equipment, ServeError, serve};

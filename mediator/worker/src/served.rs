@@ -16,6 +16,7 @@ use rustix::process::{
     Pid, Resource, Rlimit, Signal, getppid, set_parent_process_death_signal, setrlimit,
 };
 
+use crate::DeviceUuid;
 use crate::socket::{Datagram, Socket, SocketError, buffer};
 use crate::wire::{Kind, TEXT_BYTES_MAX};
 use session::Served;
@@ -24,6 +25,8 @@ use session::Served;
 pub struct Equipment {
     /// Executes the guest's work.
     pub backend: Arc<dyn Backend>,
+    /// UUID of the device whose memory guests' CPUs may see, so that the VMM finds it, too.
+    pub device: Option<DeviceUuid>,
     /// Gives what the binary wants to know beside the session's report, as it is at that moment; at most 60 KiB.
     pub supplement: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
 }

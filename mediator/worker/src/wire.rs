@@ -154,7 +154,9 @@ bodies! {
     }
 
     /// What the back end is; its name follows.
-    Started(56) {
+    Started(72) {
+        /// See `Equipment::device`; zero without one.
+        device: [u8; 16],
         memory_bytes: u64,
         granularity_bytes: u64,
         va_start: u64,

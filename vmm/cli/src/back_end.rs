@@ -75,6 +75,7 @@ pub fn equipment(gpu: &Gpu) -> Equipment {
     let software = software(gpu, 1);
     Equipment {
         backend: Arc::clone(&software) as Arc<dyn Backend>,
+        device: None,
         supplement: Box::new(move || supplement(software.launch_counts())),
     }
 }

@@ -17,11 +17,11 @@ use rustix::io::Errno;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::workers::ImportDevice;
-use crate::event;
 use crate::wire::{
     Answer, BindDoorbell, Outcome, Place, Placed, Remove, SetAccess, UnbindDoorbell,
     page_size_from_wire,
 };
+use crate::{DeviceUuid, event};
 
 /// Objects that are remembered before those that are gone are looked for.
 const OBJECTS_SWEEP: usize = 64;
@@ -29,7 +29,7 @@ const OBJECTS_SWEEP: usize = 64;
 /// The guest of one worker, as long as that worker lives.
 pub(super) struct Guest {
     host: Arc<dyn Host>,
-    import_device: Option<Arc<ImportDevice>>,
+    import_device: Option<(Arc<ImportDevice>, DeviceUuid)>,
     noted: Mutex<Noted>,
 }
 
@@ -51,7 +51,11 @@ struct Bound {
 }
 
 impl Guest {
-    pub fn new(host: Arc<dyn Host>, import_device: Option<Arc<ImportDevice>>) -> Self {
+    /// The guest of `host`. Memory of a device is imported as the one that the worker named before its guest ran.
+    pub fn new(
+        host: Arc<dyn Host>,
+        import_device: Option<(Arc<ImportDevice>, DeviceUuid)>,
+    ) -> Self {
         Self {
             host,
             import_device,
@@ -191,13 +195,13 @@ impl Guest {
             bytes: request.bytes,
             reason: reason.to_owned(),
         };
-        let import = self
+        let (import, device) = self
             .import_device
             .as_ref()
             .filter(|_| request.kind == Placed::Device as u16)
             .ok_or_else(|| reason("this VMM cannot map memory of devices"))?;
         // A driver may believe what it is told about a size.
-        import(file, request.memory_bytes).map(Backing::Device)
+        import(*device, file, request.memory_bytes).map(Backing::Device)
     }
 
     fn lock(&self) -> MutexGuard<'_, Noted> {

@@ -19,6 +19,7 @@ use super::broker::{Broker, Import};
 use super::guest::Guest;
 use super::process::Process;
 use super::workers::Shared;
+use crate::DeviceUuid;
 use crate::report;
 use crate::socket::{Buffer, Datagram, Socket, SocketError, buffer};
 use crate::wire::{
@@ -93,10 +94,11 @@ impl Worker {
         let sent = send_start(&control, order, &[spare_end.as_fd(), page.file()]);
         // With this end open here, the other would never see the worker's end.
         drop(spare_end);
-        let attributes = sent
+        let (attributes, device) = sent
             .map_err(StartError::from)
             .and_then(|()| await_start(&control))
             .map_err(|e| not_started(e, &process, &order.name))?;
+        let import_device = shared.import_device.clone().zip(device);
         let worker = Arc::new_cyclic(|weak| Self {
             number: shared.broker.worker_number(),
             name: order.name.clone(),
@@ -104,7 +106,7 @@ impl Worker {
             process,
             control,
             lanes: Mutex::default(),
-            guest: Guest::new(Arc::clone(&order.host), shared.import_device.clone()),
+            guest: Guest::new(Arc::clone(&order.host), import_device),
             broker: Arc::clone(&shared.broker),
             status,
             attributes,
@@ -267,8 +269,9 @@ impl Worker {
         take: impl FnOnce(&mut Datagram<'_>) -> Result<R, SocketError>,
     ) -> Result<R, SocketError> {
         loop {
-            let halted = self.halted.get().map(|halted| *halted + PATIENCE);
-            let deadline = [deadline, halted].into_iter().flatten().min();
+            // A batch may take as long as its guest likes, until the guest is not there any more.
+            let halted = || self.halted.get().map(|halted| *halted + PATIENCE);
+            let deadline = deadline.or_else(halted);
             // Looked at whatever comes: a worker must not keep its caller by asking and asking.
             if deadline.is_some_and(|deadline| Instant::now() > deadline) {
                 return Err(SocketError::Nothing);
@@ -528,7 +531,7 @@ impl From<SocketError> for StartError {
 }
 
 /// Waits until the worker says what its back end is.
-fn await_start(control: &Socket) -> Result<Attributes, StartError> {
+fn await_start(control: &Socket) -> Result<(Attributes, Option<DeviceUuid>), StartError> {
     let deadline = Instant::now() + START_PATIENCE;
     let mut room = buffer();
     loop {
@@ -544,12 +547,13 @@ fn await_start(control: &Socket) -> Result<Attributes, StartError> {
     }
 }
 
-fn attributes(reply: &Datagram<'_>) -> Result<Attributes, SocketError> {
+fn attributes(reply: &Datagram<'_>) -> Result<(Attributes, Option<DeviceUuid>), SocketError> {
     let (started, name) = reply.body_and_rest::<Started>()?;
     if name.len() > 64 || !started.granularity_bytes.is_power_of_two() {
         return Err(SocketError::Malformed("its back end makes no sense"));
     }
-    Ok(Attributes {
+    let device = Some(started.device).filter(|device| *device != DeviceUuid::default());
+    let attributes = Attributes {
         name: report::printable(name),
         memory_bytes: started.memory_bytes,
         granularity_bytes: started.granularity_bytes,
@@ -559,7 +563,8 @@ fn attributes(reply: &Datagram<'_>) -> Result<Attributes, SocketError> {
         block_threads_max: started.block_threads_max,
         shared_bytes_max: started.shared_bytes_max,
         features: started.features,
-    })
+    };
+    Ok((attributes, device))
 }
 
 fn not_started(error: StartError, process: &Process, name: &str) -> OpenError {

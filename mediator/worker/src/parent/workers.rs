@@ -13,11 +13,12 @@ use super::broker::Broker;
 use super::process::{Program, Spawner};
 use super::session::WorkerSession;
 use super::worker::Order;
+use crate::{DeviceUuid, bus_error};
 
 /// Makes memory of a device, whose descriptor another process sent and which is said to have so many bytes, something
-/// that can be placed in an aperture. The size is not to be trusted.
+/// that can be placed in an aperture. Descriptor and size are not to be trusted.
 pub type ImportDevice =
-    dyn Fn(OwnedFd, u64) -> Result<Arc<dyn DeviceMemory>, MemoryError> + Send + Sync;
+    dyn Fn(DeviceUuid, OwnedFd, u64) -> Result<Arc<dyn DeviceMemory>, MemoryError> + Send + Sync;
 
 /// What all workers of a VMM share.
 pub(super) struct Shared {
@@ -37,8 +38,9 @@ impl Workers {
     /// Sessions in processes of `program`. Without `import_device`, memory of devices cannot be shown to guests' CPUs.
     ///
     /// # Errors
-    /// If there is no thread to be had.
+    /// If there is no thread to be had, or no signal handler.
     pub fn new(program: Program, import_device: Option<Arc<ImportDevice>>) -> io::Result<Self> {
+        bus_error::survive()?;
         Ok(Self {
             shared: Arc::new(Shared {
                 program,

@@ -60,6 +60,7 @@ impl Served {
         session.observe_status(tell);
         let attributes = backend.attributes();
         let started = Started {
+            device: equipment.device.unwrap_or_default(),
             memory_bytes: attributes.memory_bytes,
             granularity_bytes: attributes.granularity_bytes,
             va_start: attributes.va.start,

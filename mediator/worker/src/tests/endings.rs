@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use causeway_mediator::fake::FakeHost;
+use causeway_mediator::fake::{FakeHost, ask};
 use causeway_mediator::{GuestSession, OpenError, Quota, SessionSource};
-use causeway_protocol::message::Status;
+use causeway_protocol::Access;
+use causeway_protocol::message::{Empty, Opcode, SetAccess, Status};
 use causeway_protocol::registers::status;
 use rustix::process::{Signal, test_kill_process};
 
-use super::rig::{Guest, READ_WRITE, eventually, program, workers};
+use super::rig::{Guest, READ, READ_WRITE, eventually, program, workers};
 use crate::Workers;
 
 /// Longer than any limit that a worker is given.
@@ -170,12 +171,19 @@ fn many_sessions_one_after_the_other_leave_nothing() {
 }
 
 #[test]
-fn rights_of_a_placement_change_through_the_worker() {
+fn placements_change_and_fail_as_the_host_says() {
     let guest = Guest::open(&workers());
     let memory = guest.memory(4096);
     let offset = guest.map_cpu(memory, 4096, READ_WRITE).unwrap();
     let placed = guest.host.placements();
     assert_eq!(placed[&offset].bytes, 4096);
+    let request = SetAccess {
+        address: offset,
+        access: READ,
+        ..SetAccess::default()
+    };
+    ask::<_, Empty>(&guest.session, Opcode::SetAccess, &request).unwrap();
+    assert_eq!(guest.host.placements()[&offset].access, Access::Read);
     guest.host.fail("place", true);
     let refused = guest.map_cpu(memory, 4096, READ_WRITE);
     assert_eq!(refused, Err((Status::NoMemory, 0)));

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_mediator::fake::{FakeHost, Producer, ask};
 use causeway_mediator::Quota;
+use causeway_mediator::fake::{FakeHost, Producer, ask};
 use causeway_memory::Mapping;
 use causeway_protocol::message::{
     AddressReply, Allocate, AllocateReply, CommandBufferReply, CreateCommandBuffer, Empty, Export,
@@ -50,6 +50,7 @@ pub fn equipment() -> Equipment {
     });
     Equipment {
         backend: Arc::new(software),
+        device: None,
         supplement: Box::new(|| b"added".to_vec()),
     }
 }
