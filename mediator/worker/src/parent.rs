@@ -4,10 +4,12 @@
 //! protocol is killed, and its guest has lost the device.
 
 mod broker;
+mod calls;
 mod guest;
 mod lost;
 mod process;
 mod session;
+mod start;
 mod worker;
 mod workers;
 

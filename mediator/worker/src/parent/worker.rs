@@ -1,7 +1,7 @@
 //! One worker process with its sockets, from its start to its end.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -13,28 +13,24 @@ use causeway_memory::{Mapping, PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::IntoBytes;
 
-use super::broker::{Broker, Import};
+use super::broker::Broker;
+use super::calls::{Caller, is_call, send_answer, serve_spare};
 use super::guest::Guest;
 use super::process::Process;
+use super::start::{StartError, await_start, not_started, send_start};
 use super::workers::Shared;
-use crate::DeviceUuid;
 use crate::report;
 use crate::socket::{Buffer, Datagram, Socket, SocketError, buffer};
-use crate::wire::{
-    Answer, Executed, Fetch, Kind, RAM_REGIONS_MAX, Region, Registration, Reported, ResetDone,
-    RevokeImport, Start, Started, Withdraw, page_size,
-};
+use crate::wire::{Executed, Kind, Reported, ResetDone, RevokeImport};
 
 /// How often a caller that waits looks whether it has waited too long.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
-/// Longest that a worker may take to open its session: a driver starts up, and may compile.
-const START_PATIENCE: Duration = Duration::from_secs(60);
 /// Longest that a worker may take for what it does at once when it works as it should.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest that a worker whose sockets are closed is waited for, to learn how it ended.
-const END_PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The worker is of no use any more; [`Worker::fault`] says why.
 #[derive(Clone, Copy, Debug)]
@@ -56,14 +52,14 @@ struct Lane {
 
 /// A worker process. Dropping it ends it.
 pub(super) struct Worker {
-    number: u64,
-    name: String,
-    weak: Weak<Self>,
+    pub(super) number: u64,
+    pub(super) name: String,
+    pub(super) weak: Weak<Self>,
     process: Process,
     control: Socket,
     lanes: Mutex<Vec<Lane>>,
-    guest: Guest,
-    broker: Arc<Broker>,
+    pub(super) guest: Guest,
+    pub(super) broker: Arc<Broker>,
     status: Mapping,
     attributes: Attributes,
     /// Why it is of no use any more.
@@ -288,89 +284,6 @@ impl Worker {
         }
     }
 
-    /// Does what the worker asks for.
-    fn answer(
-        &self,
-        call: &mut Datagram<'_>,
-        caller: Caller,
-    ) -> Result<(Answer, Option<Arc<OwnedFd>>), SocketError> {
-        let guest = &self.guest;
-        let answer = match call.kind {
-            Kind::Place => {
-                let file = call.descriptor()?;
-                guest.place(&call.body()?, file)
-            }
-            Kind::SetAccess => guest.set_access(&call.body()?),
-            Kind::Remove => guest.remove(&call.body()?),
-            Kind::BindDoorbell => {
-                let [event, ring] = call.descriptors()?;
-                guest.bind_doorbell(&call.body()?, event, ring)
-            }
-            Kind::UnbindDoorbell => guest.unbind_doorbell(&call.body()?),
-            _ => return self.share(call, caller),
-        };
-        Ok((answer, None))
-    }
-
-    /// Does what the worker asks for of the exchange.
-    fn share(
-        &self,
-        call: &mut Datagram<'_>,
-        caller: Caller,
-    ) -> Result<(Answer, Option<Arc<OwnedFd>>), SocketError> {
-        let said =
-            |done: bool| Answer::new(if done { Status::Ok } else { Status::BadToken } as u32);
-        let answer = match call.kind {
-            Kind::Publish => {
-                let file = call.descriptor()?;
-                match self.broker.publish(self.number, &call.body()?, file) {
-                    Ok(token) => Answer {
-                        token,
-                        ..said(true)
-                    },
-                    Err(status) => Answer::new(status as u32),
-                }
-            }
-            Kind::Fetch => return Ok(self.fetch(&call.body()?)),
-            Kind::Register => {
-                let request: Registration = call.body()?;
-                let import = Import {
-                    worker: Weak::clone(&self.weak),
-                    owner: self.number,
-                    handle: request.handle,
-                    import: request.import,
-                };
-                said(self.broker.register(&request.token, import))
-            }
-            Kind::Forget => {
-                let request: Registration = call.body()?;
-                self.broker
-                    .forget(&request.token, self.number, request.import);
-                said(true)
-            }
-            Kind::Withdraw => {
-                let request: Withdraw = call.body()?;
-                // It calls into other workers. The spare socket must stay free for what they may be waiting for.
-                said(caller == Caller::Lane && self.broker.withdraw(&request.token, self.number))
-            }
-            _ => return Err(SocketError::Malformed("it asked for what nobody does")),
-        };
-        Ok((answer, None))
-    }
-
-    fn fetch(&self, request: &Fetch) -> (Answer, Option<Arc<OwnedFd>>) {
-        let access = Access::from_wire(request.access).ok_or(Status::BadAccess);
-        match access.and_then(|access| self.broker.fetch(&request.token, access)) {
-            Ok(offer) => {
-                let mut answer = Answer::new(Status::Ok as u32);
-                answer.value = offer.bytes;
-                answer.memory = offer.memory;
-                (answer, Some(offer.file))
-            }
-            Err(status) => (Answer::new(status as u32), None),
-        }
-    }
-
     /// A lane that nobody uses, or a new one.
     fn lane(&self) -> Result<Lane, SocketError> {
         if self.broken.get().is_some() {
@@ -389,7 +302,7 @@ impl Worker {
     }
 
     /// Notes that the worker is of no use any more, and why, and sees to it that it ends.
-    fn give_up(&self, error: &SocketError) -> Lost {
+    pub(super) fn give_up(&self, error: &SocketError) -> Lost {
         let how = match error {
             SocketError::Gone => {
                 self.process.wait(END_PATIENCE);
@@ -431,164 +344,10 @@ impl Drop for Worker {
     }
 }
 
-/// Over what a worker has called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Caller {
-    Lane,
-    Spare,
-}
-
-fn is_call(kind: Kind) -> bool {
-    (Kind::Place as u16..Kind::Answer as u16).contains(&(kind as u16))
-}
-
 fn expect(reply: &Datagram<'_>, kind: Kind) -> Result<(), SocketError> {
     if reply.kind == kind {
         Ok(())
     } else {
         Err(SocketError::Malformed("it answered something else"))
-    }
-}
-
-fn send_answer(
-    socket: &Socket,
-    answer: &Answer,
-    file: Option<&OwnedFd>,
-) -> Result<(), SocketError> {
-    let file = file.map(AsFd::as_fd);
-    socket.send(Kind::Answer, &[answer.as_bytes()], file.as_slice())
-}
-
-/// Serves calls of threads of the worker that have no lane, and notices the worker's end.
-fn serve_spare(worker: &Arc<Worker>, spare: Socket) -> io::Result<()> {
-    let weak = Arc::downgrade(worker);
-    let name = format!("{:.9}/calls", worker.name);
-    let thread = std::thread::Builder::new().name(name);
-    thread
-        .spawn(move || {
-            let mut room = buffer();
-            loop {
-                let received = spare.receive(&mut room);
-                let Some(worker) = weak.upgrade() else { return };
-                let served = match received {
-                    Ok(mut call) => worker
-                        .answer(&mut call, Caller::Spare)
-                        .and_then(|(answer, file)| send_answer(&spare, &answer, file.as_deref())),
-                    Err(SocketError::Nothing) => Ok(()),
-                    Err(error) => Err(error),
-                };
-                if let Err(error) = served {
-                    worker.give_up(&error);
-                    return;
-                }
-            }
-        })
-        .map(drop)
-}
-
-fn send_start(
-    control: &Socket,
-    order: &Order,
-    descriptors: &[BorrowedFd<'_>],
-) -> Result<(), SocketError> {
-    let quota = &order.quota;
-    let regions = order.host.ram_regions();
-    let mut start = Start::new_zeroed();
-    start.memory_bytes = quota.memory_bytes;
-    start.module_bytes = quota.module_bytes;
-    start.allocations = quota.allocations;
-    start.command_buffers = quota.command_buffers;
-    start.objects = quota.objects;
-    start.session = order.session;
-    if regions.len() > RAM_REGIONS_MAX {
-        return Err(SocketError::Malformed("there is RAM in too many pieces"));
-    }
-    start.regions = regions.len() as u32;
-    let mut descriptors = descriptors.to_vec();
-    for (wire, region) in start.ram.iter_mut().zip(&regions) {
-        *wire = Region {
-            base: region.base,
-            pages: page_size(region.memory.pages()),
-            reserved: 0,
-        };
-        descriptors.push(region.memory.file());
-    }
-    let parts = [start.as_bytes(), order.name.as_bytes()];
-    control.send(Kind::Start, &parts, &descriptors)
-}
-
-/// Why a worker did not start.
-enum StartError {
-    /// It has no back end, as it says.
-    Refused(String),
-    Socket(SocketError),
-}
-
-impl From<SocketError> for StartError {
-    fn from(error: SocketError) -> Self {
-        Self::Socket(error)
-    }
-}
-
-/// Waits until the worker says what its back end is.
-fn await_start(control: &Socket) -> Result<(Attributes, Option<DeviceUuid>), StartError> {
-    let deadline = Instant::now() + START_PATIENCE;
-    let mut room = buffer();
-    loop {
-        match control.receive(&mut room) {
-            Ok(reply) if reply.kind == Kind::Started => return Ok(attributes(&reply)?),
-            Ok(reply) if reply.kind == Kind::Refused => {
-                return Err(StartError::Refused(report::printable(reply.bytes)));
-            }
-            Ok(_) => return Err(SocketError::Malformed("it answered something else").into()),
-            Err(SocketError::Nothing) if Instant::now() < deadline => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-fn attributes(reply: &Datagram<'_>) -> Result<(Attributes, Option<DeviceUuid>), SocketError> {
-    let (started, name) = reply.body_and_rest::<Started>()?;
-    if name.len() > 64 || !started.granularity_bytes.is_power_of_two() {
-        return Err(SocketError::Malformed("its back end makes no sense"));
-    }
-    let device = Some(started.device).filter(|device| *device != DeviceUuid::default());
-    let attributes = Attributes {
-        name: report::printable(name),
-        memory_bytes: started.memory_bytes,
-        granularity_bytes: started.granularity_bytes,
-        va: started.va_start..started.va_end,
-        compute_units: started.compute_units,
-        warp_threads: started.warp_threads,
-        block_threads_max: started.block_threads_max,
-        shared_bytes_max: started.shared_bytes_max,
-        features: started.features,
-    };
-    Ok((attributes, device))
-}
-
-fn not_started(error: StartError, process: &Process, name: &str) -> OpenError {
-    let error = match error {
-        StartError::Refused(reason) => return OpenError::Unavailable { reason },
-        StartError::Socket(error) => error,
-    };
-    let how = match error {
-        SocketError::Gone => {
-            process.wait(END_PATIENCE);
-            let how = process.how();
-            how.unwrap_or_else(|| "closed its sockets".to_owned())
-        }
-        SocketError::Nothing => {
-            format!(
-                "did not open its session within {} s",
-                START_PATIENCE.as_secs()
-            )
-        }
-        SocketError::Malformed(what) => format!("broke the protocol: {what}"),
-        SocketError::Failed(error) => format!("cannot be reached: {error}"),
-    };
-    OpenError::Ended {
-        name: name.to_owned(),
-        how,
     }
 }

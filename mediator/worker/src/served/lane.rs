@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 pub(super) fn start(served: &Arc<Served>, socket: Socket) {
     let served = Arc::clone(served);
     let thread = std::thread::Builder::new()
-        .name("lane".to_owned())
+        .name(format!("{:.9}/lane", served.name))
         .spawn(move || serve(&served, socket));
     if let Err(e) = thread {
         // The caller sees the lane end.

@@ -24,6 +24,8 @@ const SUPPLEMENT_BYTES_MAX: usize = 56 << 10;
 pub(super) struct Served {
     pub backend: Arc<dyn Backend>,
     pub session: Arc<Session>,
+    /// Name of the VM.
+    pub name: String,
     pub supplement: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
 }
 
@@ -77,6 +79,7 @@ impl Served {
         Ok(Arc::new(Self {
             backend,
             session,
+            name,
             supplement: Box::new(move || {
                 let mut bytes = supplement();
                 if bytes.len() > SUPPLEMENT_BYTES_MAX {

@@ -1,0 +1,129 @@
+//! What a worker is told when it starts, and what it says.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use causeway_mediator::OpenError;
+use causeway_mediator::backend::Attributes;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::process::Process;
+use super::worker::{END_PATIENCE, Order};
+use crate::DeviceUuid;
+use crate::report;
+use crate::socket::{Datagram, Socket, SocketError, buffer};
+use crate::wire::{Kind, RAM_REGIONS_MAX, Region, Start, Started, page_size};
+
+/// Longest that a worker may take to open its session: a driver starts up, and may compile.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Says what the session is to be.
+pub(super) fn send_start(
+    control: &Socket,
+    order: &Order,
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(), SocketError> {
+    let quota = &order.quota;
+    let regions = order.host.ram_regions();
+    let mut start = Start::new_zeroed();
+    start.memory_bytes = quota.memory_bytes;
+    start.module_bytes = quota.module_bytes;
+    start.allocations = quota.allocations;
+    start.command_buffers = quota.command_buffers;
+    start.objects = quota.objects;
+    start.session = order.session;
+    if regions.len() > RAM_REGIONS_MAX {
+        return Err(SocketError::Malformed("there is RAM in too many pieces"));
+    }
+    start.regions = regions.len() as u32;
+    let mut descriptors = descriptors.to_vec();
+    for (wire, region) in start.ram.iter_mut().zip(&regions) {
+        *wire = Region {
+            base: region.base,
+            pages: page_size(region.memory.pages()),
+            reserved: 0,
+        };
+        descriptors.push(region.memory.file());
+    }
+    let parts = [start.as_bytes(), order.name.as_bytes()];
+    control.send(Kind::Start, &parts, &descriptors)
+}
+
+/// Why a worker did not start.
+pub(super) enum StartError {
+    /// It has no back end, as it says.
+    Refused(String),
+    Socket(SocketError),
+}
+
+impl From<SocketError> for StartError {
+    fn from(error: SocketError) -> Self {
+        Self::Socket(error)
+    }
+}
+
+/// Waits until the worker says what its back end is.
+pub(super) fn await_start(
+    control: &Socket,
+) -> Result<(Attributes, Option<DeviceUuid>), StartError> {
+    let deadline = Instant::now() + START_PATIENCE;
+    let mut room = buffer();
+    loop {
+        match control.receive(&mut room) {
+            Ok(reply) if reply.kind == Kind::Started => return Ok(attributes(&reply)?),
+            Ok(reply) if reply.kind == Kind::Refused => {
+                return Err(StartError::Refused(report::printable(reply.bytes)));
+            }
+            Ok(_) => return Err(SocketError::Malformed("it answered something else").into()),
+            Err(SocketError::Nothing) if Instant::now() < deadline => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn attributes(reply: &Datagram<'_>) -> Result<(Attributes, Option<DeviceUuid>), SocketError> {
+    let (started, name) = reply.body_and_rest::<Started>()?;
+    if name.len() > 64 || !started.granularity_bytes.is_power_of_two() {
+        return Err(SocketError::Malformed("its back end makes no sense"));
+    }
+    let device = Some(started.device).filter(|device| *device != DeviceUuid::default());
+    let attributes = Attributes {
+        name: report::printable(name),
+        memory_bytes: started.memory_bytes,
+        granularity_bytes: started.granularity_bytes,
+        va: started.va_start..started.va_end,
+        compute_units: started.compute_units,
+        warp_threads: started.warp_threads,
+        block_threads_max: started.block_threads_max,
+        shared_bytes_max: started.shared_bytes_max,
+        features: started.features,
+    };
+    Ok((attributes, device))
+}
+
+/// The same for whoever wanted a session.
+pub(super) fn not_started(error: StartError, process: &Process, name: &str) -> OpenError {
+    let error = match error {
+        StartError::Refused(reason) => return OpenError::Unavailable { reason },
+        StartError::Socket(error) => error,
+    };
+    let how = match error {
+        SocketError::Gone => {
+            process.wait(END_PATIENCE);
+            let how = process.how();
+            how.unwrap_or_else(|| "closed its sockets".to_owned())
+        }
+        SocketError::Nothing => {
+            format!(
+                "did not open its session within {} s",
+                START_PATIENCE.as_secs()
+            )
+        }
+        SocketError::Malformed(what) => format!("broke the protocol: {what}"),
+        SocketError::Failed(error) => format!("cannot be reached: {error}"),
+    };
+    OpenError::Ended {
+        name: name.to_owned(),
+        how,
+    }
+}
