@@ -58,6 +58,14 @@ impl Cuda {
         }
     }
 
+    /// Free memory of the whole GPU in bytes, whoever uses the rest.
+    ///
+    /// # Errors
+    /// What the driver said.
+    pub fn free_bytes(&self) -> Result<u64, crate::CudaError> {
+        self.gpu.home.free_bytes()
+    }
+
     /// Lets go of freed memory that is kept for reuse.
     pub fn release_kept(&self) {
         self.gpu.chunks.purge();

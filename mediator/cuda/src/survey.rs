@@ -23,6 +23,8 @@ pub struct GpuSurvey {
     pub name: String,
     /// Memory in bytes.
     pub memory_bytes: u64,
+    /// Memory that nobody uses, in bytes.
+    pub free_bytes: u64,
     /// What the driver says of it.
     pub support: Support,
     /// What was tried.
@@ -83,6 +85,7 @@ fn gpu(driver: &'static Driver, index: u32) -> Result<GpuSurvey, CudaError> {
     Ok(GpuSurvey {
         name: device.name()?,
         memory_bytes: device.memory_bytes()?,
+        free_bytes: context.free_bytes()?,
         support: Support::query(device),
         trials: Trials {
             fabric: allocate(&context, fabric).map(drop),

@@ -83,3 +83,39 @@ fn compressible_memory_is_like_any_other() {
         rig.free(buffer);
     }
 }
+
+#[test]
+fn all_memory_of_the_gpu_comes_back() {
+    if !is_child("limits::all_memory_of_the_gpu_comes_back", &[]) {
+        return;
+    }
+    let free = || Rig::new().cuda.free_bytes().unwrap();
+    let before = free();
+    for _ in 0..5 {
+        let mut rig = Rig::new();
+        for kind in [MemoryKind::Device, MemoryKind::DeviceVisible] {
+            let memory = rig.buffer(kind, 4 * GRANULE);
+            let other = rig.buffer(kind, GRANULE);
+            rig.fill(memory.va, GRANULE, 1).unwrap();
+            rig.queue.finish().unwrap();
+            rig.free(other);
+        }
+        assert!(rig.cuda.free_bytes().unwrap() < before);
+        // The rest is still mapped when all of it ends.
+    }
+    assert_eq!(free(), before);
+}
+
+#[test]
+fn what_is_kept_can_be_let_go_of() {
+    if !is_child("limits::what_is_kept_can_be_let_go_of", &[]) {
+        return;
+    }
+    let rig = Rig::new();
+    let before = rig.cuda.free_bytes().unwrap();
+    let memory = rig.allocate(MemoryKind::Device, 8 * GRANULE).unwrap();
+    drop(memory);
+    assert!(rig.cuda.free_bytes().unwrap() < before, "kept");
+    rig.cuda.release_kept();
+    assert_eq!(rig.cuda.free_bytes().unwrap(), before);
+}

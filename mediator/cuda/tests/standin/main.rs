@@ -8,6 +8,7 @@ mod limits;
 mod mapping;
 mod modules;
 mod opening;
+mod racing;
 mod recording;
 mod reuse;
 #[path = "../../../tests/rig/mod.rs"]
