@@ -1,16 +1,24 @@
-//! Allocations: by the mediator, one batch to allocate and map, one to free.
+//! Allocations: from a pool of the shim, without an exit; and by the mediator, one batch to allocate and map, one to free.
 
 use causeway_guests::Required;
 use causeway_protocol::harness::{Line, PhasePath};
 use causeway_shim::protocol::message::{self, PREVIOUS};
-use causeway_shim::{Access, MemoryKind, operation};
+use causeway_shim::{Access, MemoryKind, Pool, PoolStorage, operation};
 
 use crate::Bench;
 use crate::line::{Repeat, Sample};
 
 const SIZES: [u64; 2] = [1 << 20, 64 << 20];
 
+/// Bytes that a pool takes from the mediator at a time.
+const CHUNK_BYTES: u64 = 64 << 20;
+/// Pieces of one sample.
+const PIECES: u32 = 1000;
+
 pub fn measure(bench: &mut Bench<'_>) {
+    for bytes in SIZES {
+        pooled(bench, bytes);
+    }
     for bytes in SIZES {
         for line in [Line::Allocate, Line::AllocateVmm] {
             let sample = Sample {
@@ -22,6 +30,44 @@ pub fn measure(bench: &mut Bench<'_>) {
             bench.measure(sample, &mut ByMediator { bytes });
         }
     }
+}
+
+/// Device memory from a pool: after the first piece, the pool has its chunk.
+fn pooled(bench: &mut Bench<'_>, bytes: u64) {
+    if !bench.selection.wants(Line::AllocatePooled) {
+        return;
+    }
+    let mut storage = PoolStorage::<64, 4>::new();
+    let pool = Pool::new(bench.space, MemoryKind::Device, CHUNK_BYTES, &mut storage);
+    let mut pieces = FromPool {
+        pool: pool.required("a pool of memory"),
+        bytes,
+    };
+    let sample = Sample {
+        line: Line::AllocatePooled,
+        path: PhasePath::Data,
+        operations: PIECES,
+        bytes,
+    };
+    bench.measure(sample, &mut pieces);
+}
+
+struct FromPool<'s, 'd> {
+    pool: Pool<'s, 'd>,
+    bytes: u64,
+}
+
+impl<'d> Repeat<'d> for FromPool<'_, '_> {
+    fn prepare(&mut self, _: &mut Bench<'d>) {}
+
+    fn run(&mut self, _: &mut Bench<'d>) {
+        for _ in 0..PIECES {
+            let piece = self.pool.allocate(self.bytes, 1).required("a piece");
+            self.pool.free(piece).required("freeing it");
+        }
+    }
+
+    fn finish(&mut self, _: &mut Bench<'d>) {}
 }
 
 struct ByMediator {

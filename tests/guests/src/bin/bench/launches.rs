@@ -1,12 +1,19 @@
-//! Launches: handed over, waited for one by one, one behind the other.
+//! Launches: handed over, waited for one by one, one behind the other, and recorded.
 
 use causeway_guests::Required;
 use causeway_kernels::bench::NOTHING;
 use causeway_protocol::harness::{Line, PhasePath};
-use causeway_shim::{LaunchShape, Parameters, Patience};
+use causeway_protocol::packet::UNIT_BYTES;
+use causeway_shim::{LaunchShape, Parameters, Patience, Recorder, Recording};
 
 use crate::Bench;
+use crate::copies::address;
 use crate::line::{Repeat, Sample};
+
+/// Launches of a recording.
+const RECORDED: u32 = 100;
+/// Replays of one sample.
+const REPLAYS: u32 = 10;
 
 /// One thread: what is measured is the way there and back.
 const SHAPE: LaunchShape = LaunchShape {
@@ -37,6 +44,25 @@ pub fn measure(bench: &mut Bench<'_>) {
         launches: 1000,
     };
     bench.measure(sample(Line::Pipelined, 1000), &mut pipelined);
+    let recording = &record(bench, parameters);
+    let mut replayed = Replayed {
+        parameters,
+        recording,
+    };
+    for line in [Line::Recorded, Line::RecordedGraph] {
+        bench.measure(sample(line, RECORDED * REPLAYS), &mut replayed);
+    }
+}
+
+/// A recording of [`RECORDED`] launches.
+fn record<'d>(bench: &Bench<'d>, parameters: &Parameters<'_, 4>) -> Recording<'d> {
+    let ram = bench.machine.ram().window(RECORDED as usize * UNIT_BYTES);
+    let ram = ram.required("guest RAM for a recording");
+    let mut recorder = Recorder::new(ram, address(&ram));
+    for _ in 0..RECORDED {
+        recorder.launch(SHAPE, parameters).required("a launch");
+    }
+    recorder.record(bench.space).required("recording")
 }
 
 impl Bench<'_> {
@@ -114,6 +140,28 @@ impl<'d> Repeat<'d> for Pipelined<'_> {
         for _ in 0..self.launches {
             bench.launch(self.parameters);
             bench.pipeline.commands.submit();
+        }
+        bench.wait();
+    }
+
+    fn finish(&mut self, _: &mut Bench<'d>) {}
+}
+
+struct Replayed<'r, 'd> {
+    parameters: &'r Parameters<'r, 4>,
+    recording: &'r Recording<'d>,
+}
+
+impl<'d> Repeat<'d> for Replayed<'_, '_> {
+    fn prepare(&mut self, bench: &mut Bench<'d>) {
+        bench.wake(self.parameters);
+    }
+
+    fn run(&mut self, bench: &mut Bench<'d>) {
+        for _ in 0..REPLAYS {
+            let commands = &mut bench.pipeline.commands;
+            commands.replay(self.recording).required("replaying");
+            commands.submit();
         }
         bench.wait();
     }

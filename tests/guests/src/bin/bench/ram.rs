@@ -2,7 +2,8 @@
 
 use causeway_guests::{Required, touch};
 use causeway_protocol::harness::{Line, PhasePath};
-use causeway_shim::{Access, Allocation, Buffer, MemoryKind, Window};
+use causeway_shim::protocol::message::{self, PREVIOUS};
+use causeway_shim::{Access, Buffer, MemoryKind, Window, operation};
 
 use crate::Bench;
 use crate::copies::address;
@@ -38,11 +39,33 @@ impl<'d> Repeat<'d> for Register {
     fn prepare(&mut self, _: &mut Bench<'d>) {}
 
     fn run(&mut self, bench: &mut Bench<'d>) {
-        let registered = bench.device.register_ram(address(&self.ram), BYTES);
-        let registered: Allocation<'_> = registered.required("registering guest RAM");
-        let mapping = registered.map_gpu(bench.space, 0, BYTES, Access::ReadWrite);
-        mapping.required("mapping guest RAM for the GPU");
-        registered.free().required("giving guest RAM back");
+        let mut batch = bench.device.batch();
+        let registered = batch.push::<operation::RegisterRam>(&message::RegisterRam {
+            address: address(&self.ram),
+            length: BYTES,
+        });
+        let mapped = batch.push::<operation::MapGpu>(&message::MapGpu {
+            space: bench.space.handle(),
+            allocation: PREVIOUS,
+            offset: 0,
+            length: BYTES,
+            address: 0,
+            access: Access::ReadWrite.wire(),
+            reserved: 0,
+        });
+        let replies = batch.execute();
+        replies.require(mapped).required("mapping guest RAM");
+        let handle = replies
+            .require(registered)
+            .required("registering it")
+            .handle;
+        drop(replies);
+        let request = message::HandleRequest {
+            handle,
+            reserved: 0,
+        };
+        let freed = bench.device.call::<operation::Free>(&request);
+        freed.required("giving guest RAM back");
     }
 
     fn finish(&mut self, _: &mut Bench<'d>) {}

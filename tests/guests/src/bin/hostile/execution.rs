@@ -21,8 +21,10 @@ fn command_buffers(target: &mut Target, device: &Device<'_>, space: u32) {
     let host = device
         .allocate(1 << 20, MemoryKind::Host)
         .required("memory");
+    // Where there is no such memory, plain device memory must be refused for the same reason.
     let visible = device
         .allocate(1 << 20, MemoryKind::DeviceVisible)
+        .or_else(|_| device.allocate(1 << 20, MemoryKind::Device))
         .required("memory");
     let good = message::CreateCommandBuffer {
         space,

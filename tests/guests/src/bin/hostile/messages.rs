@@ -28,8 +28,12 @@ pub fn attack(target: &mut Target) {
     let device = Target::fresh(&transport);
     let space = device.create_space().required("an address space");
     allocations(target, &device);
+    let granularity = device
+        .attributes()
+        .required("the attributes")
+        .granularity_bytes;
     let memory = device
-        .allocate(1 << 20, MemoryKind::Host)
+        .allocate(2 * granularity.max(1 << 20), MemoryKind::Host)
         .required("memory");
     let map = message::MapGpu {
         space: space.handle(),
@@ -82,6 +86,8 @@ fn gpu_mappings(target: &mut Target, device: &Device<'_>, good: message::MapGpu,
     use Status::{AddressInUse, BadAccess, BadAlignment, BadHandle, BadRange};
     let attributes = device.attributes().required("the attributes");
     let end = attributes.va_base + attributes.va_bytes;
+    // Wanted addresses are aligned to it.
+    let granularity = attributes.granularity_bytes;
     let cases = [
         (message::MapGpu { access: 2, ..good }, BadAccess),
         (message::MapGpu { access: 4, ..good }, BadAccess),
@@ -131,15 +137,15 @@ fn gpu_mappings(target: &mut Target, device: &Device<'_>, good: message::MapGpu,
         ),
         (
             message::MapGpu {
-                address: end - 4096,
-                length: 8192,
+                address: end - granularity,
+                length: 2 * granularity,
                 ..good
             },
             AddressInUse,
         ),
         (
             message::MapGpu {
-                address: u64::MAX - 4095,
+                address: 0_u64.wrapping_sub(granularity),
                 ..good
             },
             AddressInUse,

@@ -75,7 +75,9 @@ fn verify_and_answer<'d>(
     let import = device
         .import(read_only, Access::Read)
         .required("importing read-only");
-    assert_eq!(import.bytes(), SHARED_BYTES);
+    let attributes = device.attributes().required("the attributes");
+    let whole = SHARED_BYTES.next_multiple_of(attributes.granularity_bytes);
+    assert_eq!(import.bytes(), whole, "what the exporter was given");
     let mapping = import
         .map_cpu(0, SHARED_BYTES, Access::Read)
         .required("mapping");
