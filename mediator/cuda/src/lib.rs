@@ -34,6 +34,6 @@ mod work;
 
 pub use config::{Config, ENVIRONMENT, OpenError, Sms, Visible};
 pub use cuda::Cuda;
-pub use driver::{CudaError, LoadError};
+pub use driver::{CudaError, LoadError, Native, NativeError};
 pub use support::{Attribute, Support};
-pub use survey::{GpuSurvey, Survey, SurveyError, Trials, survey};
+pub use survey::{GpuIdentity, GpuSurvey, Survey, SurveyError, Trials, identities, survey};

@@ -56,6 +56,34 @@ pub fn survey() -> Result<Survey, SurveyError> {
     })
 }
 
+/// A GPU, without having touched it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuIdentity {
+    /// The product's name.
+    pub name: String,
+    /// What identifies it to other interfaces, such as Vulkan.
+    pub uuid: [u8; 16],
+    /// Version of CUDA that the driver is for: 1000 times the major and 10 times the minor number.
+    pub driver_version: i32,
+}
+
+/// The GPUs there are, in the driver's order. Makes no context, so that it costs no memory of theirs.
+///
+/// # Errors
+/// There is no driver, or it does not work.
+pub fn identities() -> Result<Vec<GpuIdentity>, SurveyError> {
+    let driver = Driver::get()?;
+    let identity = |index| {
+        let device = Device::get(driver, index)?;
+        Ok(GpuIdentity {
+            name: device.name()?,
+            uuid: device.uuid()?,
+            driver_version: driver.version(),
+        })
+    };
+    (0..Device::count(driver)?).map(identity).collect()
+}
+
 /// Why nothing was found out.
 #[derive(Debug, thiserror::Error)]
 pub enum SurveyError {

@@ -24,6 +24,12 @@ pub(crate) fn failed(call: &'static str) -> impl Fn(vk::Result) -> VulkanError {
     move |source| VulkanError::Call { call, source }
 }
 
+/// Whether there is a Vulkan loader at all. Says nothing of devices.
+pub fn is_present() -> bool {
+    // SAFETY: loads the system's Vulkan loader, which whoever set the library path is trusted with, and calls nothing.
+    unsafe { Entry::load() }.is_ok()
+}
+
 impl Vulkan {
     /// Loads the library and makes an instance of Vulkan 1.1.
     ///

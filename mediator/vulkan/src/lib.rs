@@ -24,6 +24,7 @@ mod report;
 
 pub use device::VulkanDevice;
 pub use error::{ImportError, VulkanError};
+pub use instance::is_present;
 pub use report::{DeviceReport, VulkanReport, report};
 
 /// A device's UUID: the same in CUDA (`cuDeviceGetUuid`) and in Vulkan (`VkPhysicalDeviceIDProperties::deviceUUID`).

@@ -170,6 +170,12 @@ impl Stream {
         }
     }
 
+    /// Waits until all work is done.
+    pub(crate) fn synchronize(&self) -> Result<(), CudaError> {
+        // SAFETY: the stream is live.
+        unsafe { self.driver()?.stream_synchronize(self.raw) }
+    }
+
     /// Has `event` happen once all work so far is done.
     pub(crate) fn record(&self, event: &Event) -> Result<(), CudaError> {
         // SAFETY: both are live, and of one context.

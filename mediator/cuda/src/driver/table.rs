@@ -92,6 +92,10 @@ calls! { Table, table:
     mem_set_access = "cuMemSetAccess" (address: CUdeviceptr, bytes: usize, access: *const CUmemAccessDesc, count: usize);
     mem_export = "cuMemExportToShareableHandle" (shareable: *mut c_void, handle: CUmemGenericAllocationHandle, kind: c_uint, flags: c_ulonglong);
     mem_import = "cuMemImportFromShareableHandle" (handle: *mut CUmemGenericAllocationHandle, shareable: *mut c_void, kind: c_uint);
+    mem_alloc = "cuMemAlloc_v2" (address: *mut CUdeviceptr, bytes: usize);
+    mem_free = "cuMemFree_v2" (address: CUdeviceptr);
+    mem_host_alloc = "cuMemHostAlloc" (address: *mut *mut c_void, bytes: usize, flags: c_uint);
+    mem_free_host = "cuMemFreeHost" (address: *mut c_void);
     mem_host_register = "cuMemHostRegister_v2" (address: *mut c_void, bytes: usize, flags: c_uint);
     mem_host_unregister = "cuMemHostUnregister" (address: *mut c_void);
     mem_host_get_device_pointer = "cuMemHostGetDevicePointer_v2" (device: *mut CUdeviceptr, host: *mut c_void, flags: c_uint);
@@ -102,6 +106,7 @@ calls! { Table, table:
     stream_create = "cuStreamCreate" (stream: *mut CUstream, flags: c_uint);
     stream_destroy = "cuStreamDestroy_v2" (stream: CUstream);
     stream_query = "cuStreamQuery" (stream: CUstream);
+    stream_synchronize = "cuStreamSynchronize" (stream: CUstream);
     stream_write_value64 = "cuStreamWriteValue64_v2" (stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint);
     stream_begin_capture = "cuStreamBeginCapture_v2" (stream: CUstream, mode: c_uint);
     stream_end_capture = "cuStreamEndCapture" (stream: CUstream, graph: *mut CUgraph);

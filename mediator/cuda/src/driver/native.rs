@@ -1,0 +1,441 @@
+//! What a guest does through the mediator, done by a plain CUDA program: the other side of `causeway bench gpu`.
+//!
+//! It uses the driver as its documentation recommends, with pinned memory, a stream of its own and a context that spins
+//! while it waits, so that the comparison is with what can be had without a virtual machine.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use causeway_kernels::{bench, loops};
+use causeway_protocol::harness::Line;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::stream::Launch;
+use super::{
+    Context, CudaError, Device, Driver, DriverAccess, ExecutableGraph, FunctionHandle, HandleKind,
+    LoadError, LoadedModule, Physical, PhysicalOptions, Reservation, Stream, StreamMaker,
+};
+
+/// Kernels of the graph, as in the recordings of guests.
+const GRAPH_KERNELS: u32 = 100;
+/// Offset of the answer in the memory of the echo, as in guests.
+const ANSWER: u64 = 2048;
+const ONE_THREAD: [u32; 3] = [1, 1, 1];
+const NO_PARAMETERS: Launch<'static> = Launch {
+    grid: ONE_THREAD,
+    block: ONE_THREAD,
+    shared_bytes: 0,
+    parameters: &[],
+};
+const VMM: PhysicalOptions = PhysicalOptions {
+    handle: HandleKind::Descriptor,
+    compressible: false,
+};
+const ALIGNMENT: u64 = 2 << 20;
+
+/// Why nothing can be measured natively.
+#[derive(Debug, thiserror::Error)]
+pub enum NativeError {
+    /// No driver.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The driver refused something.
+    #[error("the driver refused what a plain program does")]
+    Driver(#[from] CudaError),
+    /// The kernels do not load.
+    #[error("the kernels cannot be loaded: {log}")]
+    Module {
+        /// What the compiler said.
+        log: String,
+        /// What the driver said.
+        source: CudaError,
+    },
+}
+
+/// A plain program on a GPU, in this process.
+pub struct Native {
+    parts: Mutex<Parts>,
+}
+
+/// Fields are dropped in this order.
+struct Parts {
+    copy: Option<(DeviceBuffer, PinnedBuffer)>,
+    graph: ExecutableGraph,
+    nothing: FunctionHandle,
+    echo: FunctionHandle,
+    stream: Stream,
+    _module: LoadedModule,
+    context: Arc<Context>,
+}
+
+impl Native {
+    /// Opens GPU number `device` and loads the kernels.
+    ///
+    /// # Errors
+    /// [`NativeError`].
+    pub fn open(device: u32) -> Result<Self, NativeError> {
+        let device = Device::get(Driver::get()?, device)?;
+        let context = Context::primary(device)?;
+        let maker = StreamMaker {
+            context: Arc::clone(&context),
+            green: None,
+        };
+        let stream = maker.stream()?;
+        let mut image = bench::PTX.as_bytes().to_vec();
+        image.push(0);
+        let module = LoadedModule::load(&context, &image).map_err(|e| NativeError::Module {
+            log: e.log,
+            source: e.error,
+        })?;
+        let function = |name| module.function(name);
+        let (nothing, echo) = (function(bench::NOTHING)?, function(bench::ECHO)?);
+        let graph = ExecutableGraph::capture(&stream, || {
+            (0..GRAPH_KERNELS).try_for_each(|_| stream.launch(nothing, &NO_PARAMETERS))
+        })?;
+        let parts = Parts {
+            copy: None,
+            graph,
+            nothing,
+            echo,
+            stream,
+            _module: module,
+            context,
+        };
+        Ok(Self {
+            parts: Mutex::new(parts),
+        })
+    }
+
+    /// Does `operations` operations of a line, of `bytes` bytes each, and gives the time they took. `None` for what has no
+    /// native counterpart, and if there is not enough memory for it.
+    ///
+    /// # Errors
+    /// What the driver said.
+    pub fn measure(
+        &self,
+        line: Line,
+        operations: u32,
+        bytes: u64,
+    ) -> Result<Option<Duration>, CudaError> {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.measure(line, operations, bytes)
+    }
+
+    /// Free memory of the GPU in bytes, over all processes.
+    ///
+    /// # Errors
+    /// What the driver said.
+    pub fn free_bytes(&self) -> Result<u64, CudaError> {
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.context.free_bytes()
+    }
+}
+
+impl Parts {
+    fn measure(&mut self, line: Line, n: u32, bytes: u64) -> Result<Option<Duration>, CudaError> {
+        Ok(Some(match line {
+            Line::Submit => self.submit(n)?,
+            Line::LaunchAndWait => self.launch_and_wait(n)?,
+            Line::Pipelined | Line::Recorded => self.pipelined(n)?,
+            Line::RecordedGraph => self.graph(n)?,
+            Line::CopyToDevice => self.copies(n, bytes, true)?,
+            Line::CopyFromDevice => self.copies(n, bytes, false)?,
+            Line::AllocatePooled | Line::Allocate => self.allocations(n, bytes)?,
+            Line::AllocateVmm => self.vmm_allocations(n, bytes)?,
+            Line::Register => match self.registrations(n, bytes)? {
+                Some(time) => time,
+                None => return Ok(None),
+            },
+            Line::FirstWrite => match first_writes(n, bytes) {
+                Some(time) => time,
+                None => return Ok(None),
+            },
+            Line::AllocateAndWrite => self.allocations_written(n, bytes)?,
+            Line::EchoDevice | Line::EchoHost => self.echoes(n)?,
+        }))
+    }
+
+    fn launch(&self) -> Result<(), CudaError> {
+        self.stream.launch(self.nothing, &NO_PARAMETERS)
+    }
+
+    fn submit(&self, n: u32) -> Result<Duration, CudaError> {
+        let begun = Instant::now();
+        (0..n).try_for_each(|_| self.launch())?;
+        let taken = begun.elapsed();
+        self.stream.synchronize()?;
+        Ok(taken)
+    }
+
+    fn launch_and_wait(&self, n: u32) -> Result<Duration, CudaError> {
+        let begun = Instant::now();
+        for _ in 0..n {
+            self.launch()?;
+            self.stream.synchronize()?;
+        }
+        Ok(begun.elapsed())
+    }
+
+    fn pipelined(&self, n: u32) -> Result<Duration, CudaError> {
+        let begun = Instant::now();
+        (0..n).try_for_each(|_| self.launch())?;
+        self.stream.synchronize()?;
+        Ok(begun.elapsed())
+    }
+
+    /// Whole graphs: as many kernels as asked for, rounded up. The time is that of as many as asked for.
+    fn graph(&self, n: u32) -> Result<Duration, CudaError> {
+        let graphs = n.div_ceil(GRAPH_KERNELS);
+        let begun = Instant::now();
+        (0..graphs).try_for_each(|_| self.stream.launch_graph(&self.graph))?;
+        self.stream.synchronize()?;
+        let taken = begun.elapsed();
+        Ok(taken.mul_f64(f64::from(n) / f64::from(graphs * GRAPH_KERNELS)))
+    }
+
+    fn copies(&mut self, n: u32, bytes: u64, down: bool) -> Result<Duration, CudaError> {
+        if self
+            .copy
+            .as_ref()
+            .is_none_or(|(device, _)| device.bytes != bytes)
+        {
+            self.copy = None;
+            let device = DeviceBuffer::new(&self.context, bytes)?;
+            self.copy = Some((device, PinnedBuffer::new(&self.context, bytes)?));
+        }
+        let Some((device, pinned)) = &self.copy else {
+            return Ok(Duration::ZERO);
+        };
+        let (to, from) = if down {
+            (device.address, pinned.address())
+        } else {
+            (pinned.address(), device.address)
+        };
+        let begun = Instant::now();
+        for _ in 0..n {
+            self.stream.copy(to, from, bytes)?;
+        }
+        self.stream.synchronize()?;
+        Ok(begun.elapsed())
+    }
+
+    fn allocations(&self, n: u32, bytes: u64) -> Result<Duration, CudaError> {
+        let begun = Instant::now();
+        for _ in 0..n {
+            drop(DeviceBuffer::new(&self.context, bytes)?);
+        }
+        Ok(begun.elapsed())
+    }
+
+    fn vmm_allocations(&self, n: u32, bytes: u64) -> Result<Duration, CudaError> {
+        let bytes = bytes.next_multiple_of(Physical::granularity_bytes(&self.context, VMM)?);
+        let begun = Instant::now();
+        for _ in 0..n {
+            let physical = Arc::new(Physical::create(&self.context, bytes, VMM)?);
+            let reservation = Arc::new(Reservation::new(&self.context, bytes, ALIGNMENT)?);
+            let mapped = reservation.map(reservation.range().start, &physical);
+            if let Some(mapped) = mapped {
+                mapped?.set_access(DriverAccess::ReadWrite)?;
+            }
+        }
+        Ok(begun.elapsed())
+    }
+
+    /// Of memory that has pages: what is measured is the pinning.
+    fn registrations(&self, n: u32, bytes: u64) -> Result<Option<Duration>, CudaError> {
+        let Some(memory) = FreshMemory::new(bytes) else {
+            return Ok(None);
+        };
+        memory.write();
+        self.context.enter()?;
+        let driver = self.context.driver();
+        let host = memory.base.cast();
+        let begun = Instant::now();
+        for _ in 0..n {
+            // SAFETY: the memory is mapped, and stays so until it is unregistered. Flag 2: with a GPU address.
+            unsafe { driver.mem_host_register(host, memory.bytes, 2) }?;
+            // SAFETY: registered above; no work uses it.
+            unsafe { driver.mem_host_unregister(host) }?;
+        }
+        Ok(Some(begun.elapsed()))
+    }
+
+    fn allocations_written(&self, n: u32, bytes: u64) -> Result<Duration, CudaError> {
+        let begun = Instant::now();
+        for _ in 0..n {
+            PinnedBuffer::new(&self.context, bytes)?.write();
+        }
+        Ok(begun.elapsed())
+    }
+
+    /// Only the conversation is timed, not how it begins and ends.
+    fn echoes(&self, n: u32) -> Result<Duration, CudaError> {
+        let memory = PinnedBuffer::new(&self.context, 4096)?;
+        let mut parameters = [0; 16];
+        parameters[..8].copy_from_slice(&memory.address().to_le_bytes());
+        parameters[8..].copy_from_slice(&(memory.address() + ANSWER).to_le_bytes());
+        memory.store(0, 0);
+        memory.store(ANSWER, 0);
+        let launch = Launch {
+            grid: ONE_THREAD,
+            block: ONE_THREAD,
+            shared_bytes: 0,
+            parameters: &parameters,
+        };
+        self.stream.launch(self.echo, &launch)?;
+        let say = |word| {
+            memory.store(0, word);
+            while memory.load(ANSWER) != word {
+                std::hint::spin_loop();
+            }
+        };
+        say(1);
+        let begun = Instant::now();
+        (0..u64::from(n)).for_each(|word| say(2 + word));
+        let taken = begun.elapsed();
+        say(bench::ECHO_END);
+        self.stream.synchronize()?;
+        Ok(taken)
+    }
+}
+
+/// Device memory as most programs allocate it.
+struct DeviceBuffer {
+    context: Arc<Context>,
+    address: u64,
+    bytes: u64,
+}
+
+impl DeviceBuffer {
+    fn new(context: &Arc<Context>, bytes: u64) -> Result<Self, CudaError> {
+        context.enter()?;
+        let mut address = 0;
+        // SAFETY: stores an address, which `drop` frees.
+        unsafe { context.driver().mem_alloc(&mut address, bytes as usize) }?;
+        Ok(Self {
+            context: Arc::clone(context),
+            address,
+            bytes,
+        })
+    }
+}
+
+impl Drop for DeviceBuffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new`; work that uses it was waited for.
+        if let Err(e) = unsafe { self.context.driver().mem_free(self.address) } {
+            log::debug!("device memory was not freed: {e}");
+        }
+    }
+}
+
+/// Host memory that the driver has allocated and pinned.
+struct PinnedBuffer {
+    context: Arc<Context>,
+    base: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: an address range of this process, reached by volatile accesses only.
+unsafe impl Send for PinnedBuffer {}
+
+impl PinnedBuffer {
+    fn new(context: &Arc<Context>, bytes: u64) -> Result<Self, CudaError> {
+        context.enter()?;
+        let mut base = std::ptr::null_mut();
+        // SAFETY: stores a pointer, which `drop` frees. Flags 1 and 2: for all contexts, and with a GPU address.
+        unsafe {
+            context
+                .driver()
+                .mem_host_alloc(&mut base, bytes as usize, 1 | 2)
+        }?;
+        Ok(Self {
+            context: Arc::clone(context),
+            base: base.cast(),
+            bytes: bytes as usize,
+        })
+    }
+
+    /// Its GPU address: with unified addressing, memory that the driver allocates has one address.
+    fn address(&self) -> u64 {
+        self.base as u64
+    }
+
+    fn write(&self) {
+        write_words(self.base, self.bytes);
+    }
+
+    fn store(&self, offset: u64, word: u64) {
+        // SAFETY: callers stay within the first page, which the smallest buffer has; aligned and volatile.
+        unsafe {
+            self.base
+                .add(offset as usize)
+                .cast::<u64>()
+                .write_volatile(word)
+        };
+    }
+
+    fn load(&self, offset: u64) -> u64 {
+        // SAFETY: as for `store`.
+        unsafe { self.base.add(offset as usize).cast::<u64>().read_volatile() }
+    }
+}
+
+impl Drop for PinnedBuffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new`; work that uses it was waited for.
+        if let Err(e) = unsafe { self.context.driver().mem_free_host(self.base.cast()) } {
+            log::debug!("pinned memory was not freed: {e}");
+        }
+    }
+}
+
+/// Anonymous memory that has no pages yet: what `malloc` gives for this size.
+struct FreshMemory {
+    base: *mut u8,
+    bytes: usize,
+}
+
+impl FreshMemory {
+    fn new(bytes: u64) -> Option<Self> {
+        let bytes = usize::try_from(bytes).ok()?;
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, rights, MapFlags::PRIVATE)
+        };
+        Some(Self {
+            base: base.ok()?.cast(),
+            bytes,
+        })
+    }
+
+    fn write(&self) {
+        write_words(self.base, self.bytes);
+    }
+}
+
+impl Drop for FreshMemory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing refers to it.
+        let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.bytes) };
+    }
+}
+
+fn first_writes(n: u32, bytes: u64) -> Option<Duration> {
+    let mut taken = Duration::ZERO;
+    for _ in 0..n {
+        let memory = FreshMemory::new(bytes)?;
+        let begun = Instant::now();
+        memory.write();
+        taken += begun.elapsed();
+    }
+    Some(taken)
+}
+
+/// Stores to every word, by the machine code that guests use.
+fn write_words(base: *mut u8, bytes: usize) {
+    let words = bytes / 8 / loops::WORDS_PER_TURN * loops::WORDS_PER_TURN;
+    // SAFETY: page-aligned memory of the caller's of at least as many words, to which nothing refers.
+    unsafe { loops::store(base.cast(), words, 1) };
+}
