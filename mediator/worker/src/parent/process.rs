@@ -31,13 +31,15 @@ const VARIABLES: [&str; 6] = [
 pub struct Program {
     /// File.
     pub path: PathBuf,
-    /// Arguments. The number of the parent process is appended.
+    /// Arguments. The number of the parent process and that of the session, from 1, are appended.
     pub arguments: Vec<OsString>,
+    /// Variables of its environment beside those that it inherits.
+    pub environment: Vec<(OsString, OsString)>,
 }
 
 impl Program {
     /// The command, with the worker's socket as its standard input.
-    fn command(&self, socket: OwnedFd) -> Command {
+    fn command(&self, session: u64, socket: OwnedFd) -> Command {
         let mut command = Command::new(&self.path);
         let kept = std::env::vars_os().filter(|(name, _)| {
             let name = name.to_string_lossy();
@@ -46,10 +48,12 @@ impl Program {
         command
             .args(&self.arguments)
             .arg(std::process::id().to_string())
+            .arg(session.to_string())
             .env_clear()
             .envs(kept.collect::<Vec<_>>())
             // What one guest compiles is not to be found on disk by the next.
             .env("CUDA_CACHE_DISABLE", "1")
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::from(socket))
             .stdout(Stdio::null());
         command
@@ -103,9 +107,14 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts `program` with `socket` as its standard input.
-    pub fn start(spawner: &Arc<Spawner>, program: &Program, socket: OwnedFd) -> io::Result<Self> {
-        let mut child = spawner.spawn(program.command(socket))?;
+    /// Starts `program` for a session, with `socket` as its standard input.
+    pub fn start(
+        spawner: &Arc<Spawner>,
+        program: &Program,
+        session: u64,
+        socket: OwnedFd,
+    ) -> io::Result<Self> {
+        let mut child = spawner.spawn(program.command(session, socket))?;
         let descriptor = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
         let descriptor = descriptor.inspect_err(|_| {
             // It cannot be watched, so there must be none.
@@ -207,9 +216,10 @@ mod tests {
         let program = Program {
             path: "/bin/sh".into(),
             arguments: vec!["-c".into(), script.into()],
+            environment: Vec::new(),
         };
         let input = std::fs::File::open("/dev/null").unwrap();
-        Process::start(&Spawner::new().unwrap(), &program, input.into()).unwrap()
+        Process::start(&Spawner::new().unwrap(), &program, 1, input.into()).unwrap()
     }
 
     #[test]

@@ -86,7 +86,8 @@ impl Worker {
             .map(0, PAGE_BYTES, Access::Read)
             .map_err(|e| failed(io::Error::other(e)))?;
         let socket = control_end.into_descriptor();
-        let process = Process::start(&shared.spawner, &shared.program, socket).map_err(failed)?;
+        let process = Process::start(&shared.spawner, &shared.program, order.session, socket);
+        let process = process.map_err(failed)?;
         let sent = send_start(&control, order, &[spare_end.as_fd(), page.file()]);
         // With this end open here, the other would never see the worker's end.
         drop(spare_end);
