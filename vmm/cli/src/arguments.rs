@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::bench::BenchCommand;
+
 /// Mediated pass-through GPU virtualization: guests on KVM compute on a shared GPU, and their data path never exits.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 110, after_help = EXIT_CODES)]
@@ -20,6 +22,9 @@ pub enum Command {
     Run(RunArguments),
     /// Find out what this host can do, by trying, and how to get what is missing.
     Doctor(DoctorArguments),
+    /// Measure.
+    #[command(subcommand)]
+    Bench(BenchCommand),
     /// Hold the session of one VM. The program starts itself as this; it is of no use by hand.
     #[command(hide = true)]
     Worker(WorkerArguments),
@@ -45,8 +50,9 @@ pub struct RunArguments {
     /// RAM of each VM in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     pub memory: u64,
-    /// Back end and the limits of each VM on it: software[,memory=MIB][,allocations=N][,queues=N][,cores=N][,worker=inside|process].
-    /// With worker=process, each VM has a process of its own that holds its session.
+    /// Back end and the limits of each VM on it: software, cuda, cuda:N (GPU number N), or auto (cuda where there is a GPU),
+    /// then any of memory=MIB, allocations=N, queues=N, worker=inside|process, and cores=N (software) or sms=N (cuda:
+    /// multiprocessors). With worker=process, as by default on cuda, each VM has a process of its own that holds its session.
     #[arg(long, value_name = "GPU", default_value = "software")]
     pub gpu: String,
     /// Number of VMs; they share one mediator.
@@ -82,6 +88,8 @@ pub struct WorkerArguments {
     pub gpu: String,
     /// Number of the process that started this one.
     pub parent: u32,
+    /// Number of the session, from 1.
+    pub session: u32,
 }
 
 const EXIT_CODES: &str = "\

@@ -1,18 +1,21 @@
 //! The back end that `--gpu` names, in this process or in a worker process for each VM.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::sync::Arc;
 
+use causeway_cuda::{Config as CudaConfig, Cuda, OpenError, Sms, Visible};
 use causeway_mediator::backend::Backend;
 use causeway_mediator::{Mediator, SessionSource};
 use causeway_software::{Config as SoftwareConfig, LaunchCount, Software};
 use causeway_vmm::outcome::VmOutcome;
-use causeway_worker::{Equipment, Program, Workers};
+use causeway_worker::{DeviceUuid, Equipment, ImportDevice, Program, Workers};
 
 use crate::configuration::Run;
 use crate::failure::{Code, Failure};
-use crate::gpu::{Gpu, Place};
+use crate::gpu::{Gpu, Kind, Place};
 use crate::report::{KernelCount, KernelReport};
+use crate::visible::VisibleMemory;
 
 /// Most kernels of which a worker tells its counts.
 const KERNELS_TOLD_MAX: usize = 256;
@@ -22,9 +25,18 @@ const NAME_BYTES_MAX: usize = 128;
 /// Where the VMs of a run get their sessions from.
 pub enum BackEnd {
     /// One back end for all VMs, in this process.
-    Inside(Arc<Software>, Arc<Mediator>),
+    Inside(Local, Arc<Mediator>),
     /// One for each VM, in a process of its own.
     Processes(Workers),
+}
+
+/// A back end in this process.
+pub struct Local {
+    backend: Arc<dyn Backend>,
+    /// The same, if it is the one that counts what kernels do.
+    software: Option<Arc<Software>>,
+    /// What identifies the device whose memory CPUs can see, if it is one.
+    device: Option<DeviceUuid>,
 }
 
 impl BackEnd {
@@ -32,16 +44,22 @@ impl BackEnd {
     pub fn new(run: &Run) -> Result<Self, Failure> {
         match run.gpu.place {
             Place::Inside => {
-                let software = software(&run.gpu, run.vms);
-                let mediator = Mediator::new(Arc::clone(&software) as Arc<dyn Backend>);
-                Ok(Self::Inside(software, mediator))
+                if run.vms > 1 && run.gpu.kind.name() == "cuda" {
+                    return Err(Failure::usage(
+                        "worker=inside cannot be with several VMs on a GPU: a fault of one would be the end of all",
+                    ));
+                }
+                let local = Local::open(&run.gpu, run.vms, 1).map_err(|e| run.unavailable(e))?;
+                let mediator = Mediator::new(Arc::clone(&local.backend));
+                Ok(Self::Inside(local, mediator))
             }
             Place::Process => {
                 let program = Program {
                     path: "/proc/self/exe".into(),
                     arguments: ["worker", "--gpu", &run.gpu_text].map(Into::into).to_vec(),
+                    environment: environment(run.gpu.kind),
                 };
-                let workers = Workers::new(program, None)
+                let workers = Workers::new(program, import_device(run.gpu.kind))
                     .map_err(|e| Failure::new(Code::Crashed, "cannot start a thread", e))?;
                 Ok(Self::Processes(workers))
             }
@@ -59,8 +77,8 @@ impl BackEnd {
     /// What kernels did, for all VMs.
     pub fn kernels(&self, outcomes: &[VmOutcome]) -> Vec<KernelReport> {
         match self {
-            Self::Inside(software, _) => {
-                let counts = software.launch_counts().into_iter();
+            Self::Inside(local, _) => {
+                let counts = local.launch_counts().into_iter();
                 counts
                     .map(|count| KernelCount::from(count).into())
                     .collect()
@@ -70,21 +88,88 @@ impl BackEnd {
     }
 }
 
-/// What a worker process works with.
-pub fn equipment(gpu: &Gpu) -> Equipment {
-    let software = software(gpu, 1);
-    Equipment {
-        backend: Arc::clone(&software) as Arc<dyn Backend>,
-        device: None,
-        supplement: Box::new(move || supplement(software.launch_counts())),
+impl Local {
+    /// Opens it for `vms` VMs, or for the one whose session has the number `session`, from 1.
+    fn open(gpu: &Gpu, vms: u32, session: u32) -> Result<Self, OpenError> {
+        match gpu.kind {
+            Kind::Software { cores } => {
+                let software = Arc::new(Software::new(SoftwareConfig {
+                    memory_bytes: gpu.memory_bytes.saturating_mul(vms.into()),
+                    cores,
+                }));
+                Ok(Self {
+                    backend: Arc::clone(&software) as Arc<dyn Backend>,
+                    software: Some(software),
+                    device: None,
+                })
+            }
+            Kind::Cuda { device, sms } => {
+                let group = session.saturating_sub(1);
+                let cuda = Cuda::open(&CudaConfig {
+                    device,
+                    memory_bytes: Some(gpu.memory_bytes),
+                    sms: sms.map(|count| Sms { count, group }),
+                    visible: visible(device),
+                    ..CudaConfig::default()
+                })?;
+                Ok(Self {
+                    device: cuda.uuid().ok(),
+                    backend: cuda,
+                    software: None,
+                })
+            }
+        }
+    }
+
+    fn launch_counts(&self) -> Vec<LaunchCount> {
+        let software = self.software.as_ref();
+        software.map_or_else(Vec::new, |software| software.launch_counts())
     }
 }
 
-fn software(gpu: &Gpu, vms: u32) -> Arc<Software> {
-    Arc::new(Software::new(SoftwareConfig {
-        memory_bytes: gpu.memory_bytes.saturating_mul(vms.into()),
-        cores: gpu.cores,
-    }))
+/// What the worker process of session number `session`, from 1, works with.
+///
+/// # Errors
+/// The GPU is not to be had.
+pub fn equipment(gpu: &Gpu, session: u32) -> Result<Equipment, OpenError> {
+    let local = Local::open(gpu, 1, session)?;
+    Ok(Equipment {
+        backend: Arc::clone(&local.backend),
+        device: local.device,
+        supplement: Box::new(move || supplement(local.launch_counts())),
+    })
+}
+
+/// How device memory gets visible to CPUs, where there is a Vulkan at all.
+fn visible(device: u32) -> Option<Visible> {
+    let memory = VisibleMemory::default();
+    let import = move |file, bytes| {
+        let gpus = causeway_cuda::identities()?;
+        let gpu = gpus.get(device as usize);
+        let gpu = gpu.ok_or_else(|| format!("there is no GPU {device}"))?;
+        memory.import(gpu.uuid, file, bytes)
+    };
+    causeway_vulkan::is_present().then(|| Arc::new(import) as Visible)
+}
+
+/// The same for the VMM of a worker, which says what device it has.
+fn import_device(kind: Kind) -> Option<Arc<ImportDevice>> {
+    let memory = VisibleMemory::default();
+    let import = move |device, file, bytes| memory.import_for_vmm(device, file, bytes);
+    matches!(kind, Kind::Cuda { .. }).then(|| Arc::new(import) as Arc<ImportDevice>)
+}
+
+/// What a back end wants in the environment of its process.
+fn environment(kind: Kind) -> Vec<(OsString, OsString)> {
+    match kind {
+        Kind::Software { .. } => Vec::new(),
+        Kind::Cuda { .. } => {
+            let variables = causeway_cuda::ENVIRONMENT.iter();
+            variables
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect()
+        }
+    }
 }
 
 /// The kernels that took longest, for the VMM's report.

@@ -7,8 +7,9 @@ use std::time::Duration;
 use causeway_vmm::vm::{VCPUS_MAX, VMS_MAX};
 
 use crate::arguments::RunArguments;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 use crate::gpu::Gpu;
+use crate::terminal;
 
 /// Least RAM of a VM in MiB: below it the built-in guests have no room for their images and buffers.
 const MEMORY_MIN_MIB: u64 = 32;
@@ -33,13 +34,19 @@ pub struct Run {
     pub timeout: Duration,
     /// Back end and limits.
     pub gpu: Gpu,
-    /// The same as it was typed, for worker processes.
+    /// The same as it was typed, for worker processes, with a back end in place of `auto`.
     pub gpu_text: String,
     /// Text for the guest.
     pub arguments: String,
 }
 
 impl Run {
+    /// The GPU that was asked for is not to be had.
+    pub fn unavailable(&self, error: impl std::error::Error + Send + Sync + 'static) -> Failure {
+        let asked = format!("--gpu {} is not available", self.gpu_text);
+        Failure::new(Code::Gpu, asked, error)
+    }
+
     /// Checks every argument, and reads the image.
     pub fn check(arguments: &RunArguments) -> Result<Self, Failure> {
         within(
@@ -57,10 +64,7 @@ impl Run {
         )?;
         all_fit(arguments.vms, arguments.memory, host_memory_mib())?;
         within("--timeout", arguments.timeout, 1, 365 * 24 * 3600)?;
-        let gpu = arguments
-            .gpu
-            .parse()
-            .map_err(|e| Failure::usage_from("--gpu", &arguments.gpu, e))?;
+        let (gpu, gpu_text) = choose_gpu(&arguments.gpu)?;
         let (guest, image) = match &arguments.kernel {
             Some(path) => (path.display().to_string(), read_image(path)?),
             None => (arguments.guest.clone(), built_in(&arguments.guest)?),
@@ -74,10 +78,33 @@ impl Run {
             vms: arguments.vms,
             timeout: Duration::from_secs(arguments.timeout),
             gpu,
-            gpu_text: arguments.gpu.clone(),
+            gpu_text,
             arguments: arguments.arguments.clone(),
         })
     }
+}
+
+/// What `--gpu` says, with a back end in place of `auto`; the person is told which.
+pub fn choose_gpu(text: &str) -> Result<(Gpu, String), Failure> {
+    let mut found = None;
+    let chosen = Gpu::choose(text, || {
+        let gpus = causeway_cuda::identities();
+        found = Some(match &gpus {
+            Ok(gpus) if !gpus.is_empty() => gpus[0].name.clone(),
+            Ok(_) => String::from("there is no GPU"),
+            Err(e) => e.to_string(),
+        });
+        gpus.is_ok_and(|gpus| !gpus.is_empty())
+    });
+    let gpu = chosen
+        .parse()
+        .map_err(|e| Failure::usage_from("--gpu", text, e))?;
+    if let Some(found) = found {
+        terminal::say(&format!(
+            "causeway: --gpu {text} is {chosen} here ({found})"
+        ));
+    }
+    Ok((gpu, chosen))
 }
 
 fn within(name: &str, value: u64, least: u64, most: u64) -> Result<(), Failure> {

@@ -76,6 +76,15 @@ impl Failure {
         Self::new(Code::Usage, format!("{argument} {value} cannot be"), source)
     }
 
+    /// A GPU that is not to be had.
+    pub fn gpu(message: impl Into<String>) -> Self {
+        Self {
+            code: Code::Gpu,
+            message: message.into(),
+            source: None,
+        }
+    }
+
     /// An image that cannot be read.
     pub fn image(path: &Path, source: std::io::Error) -> Self {
         Self::new(

@@ -10,16 +10,73 @@ const ALLOCATIONS_IN_ALL: u32 = 12_288;
 /// What `--gpu` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
+    /// Which back end.
+    pub kind: Kind,
     /// GPU memory of each VM in bytes.
     pub memory_bytes: u64,
     /// Allocations of each VM, if given.
     allocations: Option<u32>,
     /// Command buffers of each VM.
     pub queues: u32,
-    /// CPU cores that execute kernels, or all.
-    pub cores: Option<usize>,
     /// Where the session of each VM lives.
     pub place: Place,
+}
+
+/// A back end, with what only it knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The host's cores.
+    Software {
+        /// CPU cores that execute kernels, or all.
+        cores: Option<usize>,
+    },
+    /// A GPU of NVIDIA's.
+    Cuda {
+        /// Its number, as `nvidia-smi` counts.
+        device: u32,
+        /// Multiprocessors of each VM, or all.
+        sms: Option<u32>,
+    },
+}
+
+impl Kind {
+    /// As `--gpu` calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Software { .. } => "software",
+            Self::Cuda { .. } => "cuda",
+        }
+    }
+
+    /// Reads what stands before the first comma.
+    fn parse(text: &str) -> Result<Self, GpuError> {
+        let cuda = |device| Self::Cuda { device, sms: None };
+        match text.split_once(':') {
+            None if text == "software" => Ok(Self::Software { cores: None }),
+            None if text == "cuda" => Ok(cuda(0)),
+            Some(("cuda", device)) => {
+                let number = number("cuda", device, device.parse().ok(), 0, 255)?;
+                Ok(cuda(number as u32))
+            }
+            _ => Err(GpuError::BackEnd(text.to_owned())),
+        }
+    }
+
+    /// Limits of a VM, unless told otherwise. A VM on a GPU has a process of its own: a fault of a kernel is the end of
+    /// the process that holds the context.
+    const fn defaults(self) -> Gpu {
+        let (memory_bytes, place) = match self {
+            Self::Software { .. } => (1 << 30, Place::Inside),
+            Self::Cuda { .. } => (4 << 30, Place::Process),
+        };
+        Gpu {
+            kind: self,
+            memory_bytes,
+            allocations: None,
+            queues: 16,
+            place,
+        }
+    }
 }
 
 /// Where the session of a VM lives.
@@ -41,18 +98,6 @@ impl Place {
     }
 }
 
-impl Default for Gpu {
-    fn default() -> Self {
-        Self {
-            memory_bytes: 1 << 30,
-            allocations: None,
-            queues: 16,
-            cores: None,
-            place: Place::Inside,
-        }
-    }
-}
-
 impl Gpu {
     /// Allocations of each of `vms` VMs. Unless given, VMs share out what one process can map: each allocation takes
     /// two of its 65,530 mappings (`vm.max_map_count`), and splits others.
@@ -60,22 +105,35 @@ impl Gpu {
         self.allocations
             .unwrap_or_else(|| (ALLOCATIONS_IN_ALL / vms.max(1)).min(ALLOCATIONS_PER_VM))
     }
+
+    /// Replaces `auto` by the back end that this host has. `cuda` says whether there is a GPU to be used.
+    pub fn choose(text: &str, cuda: impl FnOnce() -> bool) -> String {
+        let (back_end, rest) = text.split_at(text.find(',').unwrap_or(text.len()));
+        if back_end != "auto" {
+            return text.to_owned();
+        }
+        let chosen = if cuda() { "cuda" } else { "software" };
+        format!("{chosen}{rest}")
+    }
 }
 
 /// Why a `--gpu` argument is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GpuError {
     /// Not a back end.
-    #[error("`{0}` is not a back end: this build knows `software`")]
+    #[error("`{0}` is not a back end: there are software, cuda, cuda:N for GPU number N, and auto")]
     BackEnd(String),
     /// Not `key=value`.
     #[error("`{0}` is not of the form key=value")]
     Form(String),
     /// Not a key.
-    #[error(
-        "`{0}` is not a key of the software back end: it knows memory, allocations, queues, cores and worker"
-    )]
-    Key(String),
+    #[error("`{key}` is not a key of {back_end}: it knows {}", keys(.back_end))]
+    Key {
+        /// What was given.
+        key: String,
+        /// The back end.
+        back_end: &'static str,
+    },
     /// Not a place for a session.
     #[error("worker={0} cannot be: it must be inside or process")]
     Worker(String),
@@ -96,6 +154,14 @@ pub enum GpuError {
     },
 }
 
+/// The keys of a back end.
+fn keys(back_end: &str) -> &'static str {
+    match back_end {
+        "cuda" => "memory, sms, allocations, queues and worker",
+        _ => "memory, allocations, queues, cores and worker",
+    }
+}
+
 fn unit(key: &str) -> &'static str {
     if key == "memory" {
         " (MiB; a suffix MiB or GiB may be added)"
@@ -109,11 +175,7 @@ impl FromStr for Gpu {
 
     fn from_str(text: &str) -> Result<Self, GpuError> {
         let mut words = text.split(',');
-        let back_end = words.next().unwrap_or_default();
-        if back_end != "software" {
-            return Err(GpuError::BackEnd(back_end.to_owned()));
-        }
-        let mut gpu = Self::default();
+        let mut gpu = Kind::parse(words.next().unwrap_or_default())?.defaults();
         let mut seen = Vec::new();
         for word in words {
             let (key, value) = word
@@ -123,22 +185,30 @@ impl FromStr for Gpu {
                 return Err(GpuError::Twice(key.to_owned()));
             }
             seen.push(key);
-            match key {
-                "memory" => {
+            match (key, &mut gpu.kind) {
+                ("memory", _) => {
                     gpu.memory_bytes = number("memory", value, mebibytes(value), 1, 1 << 20)? << 20
                 }
-                "allocations" => {
+                ("allocations", _) => {
                     let allocations = number("allocations", value, value.parse().ok(), 1, 1 << 16)?;
                     gpu.allocations = Some(allocations as u32);
                 }
-                "queues" => {
+                ("queues", _) => {
                     gpu.queues = number("queues", value, value.parse().ok(), 1, 256)? as u32
                 }
-                "cores" => {
-                    gpu.cores = Some(number("cores", value, value.parse().ok(), 1, 1024)? as usize)
+                ("cores", Kind::Software { cores }) => {
+                    *cores = Some(number("cores", value, value.parse().ok(), 1, 1024)? as usize)
                 }
-                "worker" => gpu.place = place(value)?,
-                _ => return Err(GpuError::Key(key.to_owned())),
+                ("sms", Kind::Cuda { sms, .. }) => {
+                    *sms = Some(number("sms", value, value.parse().ok(), 1, 1024)? as u32)
+                }
+                ("worker", _) => gpu.place = place(value)?,
+                _ => {
+                    return Err(GpuError::Key {
+                        key: key.to_owned(),
+                        back_end: gpu.kind.name(),
+                    });
+                }
             }
         }
         Ok(gpu)
@@ -196,8 +266,32 @@ mod tests {
     }
 
     #[test]
+    fn auto_takes_a_gpu_where_there_is_one_and_keeps_the_limits() {
+        assert_eq!(Gpu::choose("auto", || true), "cuda");
+        assert_eq!(
+            Gpu::choose("auto,memory=2GiB", || false),
+            "software,memory=2GiB"
+        );
+        assert_eq!(
+            Gpu::choose("cuda:1,sms=8", || panic!("not asked for")),
+            "cuda:1,sms=8"
+        );
+        assert_eq!(Gpu::choose("automatic", || true), "automatic");
+    }
+
+    #[test]
+    fn a_vm_on_a_gpu_has_a_process_of_its_own_and_more_memory() {
+        let gpu: Gpu = "cuda:3,sms=32".parse().unwrap();
+        let (device, sms) = (3, Some(32));
+        assert_eq!(gpu.kind, Kind::Cuda { device, sms });
+        assert_eq!((gpu.place, gpu.memory_bytes), (Place::Process, 4 << 30));
+        let inside: Gpu = "cuda,worker=inside".parse().unwrap();
+        assert_eq!(inside.place, Place::Inside);
+    }
+
+    #[test]
     fn many_vms_share_what_a_process_can_map() {
-        let gpu = Gpu::default();
+        let gpu: Gpu = "software".parse().unwrap();
         assert_eq!(gpu.allocations(1), 1024);
         assert_eq!(gpu.allocations(64), 192);
         let given = "software,allocations=5000".parse::<Gpu>().unwrap();
@@ -208,7 +302,13 @@ mod tests {
     fn every_mistake_is_named() {
         for (text, part) in [
             ("", "``"),
-            ("cuda", "`cuda`"),
+            ("cude", "`cude`"),
+            ("cuda:x", "cuda=x"),
+            ("cuda:-1", "cuda=-1"),
+            ("cuda:0:1", "cuda=0:1"),
+            ("cuda,cores=1", "`cores` is not a key of cuda"),
+            ("software,sms=8", "`sms` is not a key of software"),
+            ("cuda,sms=0", "sms=0"),
             ("software,speed=11", "`speed`"),
             ("software,memory", "`memory` is not of the form"),
             ("software,memory=0", "memory=0"),

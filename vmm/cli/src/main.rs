@@ -2,6 +2,7 @@
 
 mod arguments;
 mod back_end;
+mod bench;
 mod configuration;
 mod doctor;
 mod failure;
@@ -12,6 +13,7 @@ mod report_file;
 mod run;
 mod table;
 mod terminal;
+mod visible;
 mod worker;
 
 use std::process::ExitCode;
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments, started),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Bench(command) => bench::run(&command),
         Command::Worker(arguments) => worker::run(&arguments),
     };
     match result {

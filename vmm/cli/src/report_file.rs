@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 
 use crate::failure::{Code, Failure};
-use crate::report::Report;
 use crate::terminal;
+use serde::Serialize;
 
 /// Where a JSON report goes.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl ReportFile {
     }
 
     /// Writes the report.
-    pub fn write(self, report: &Report) -> Result<(), Failure> {
+    pub fn write(self, report: &impl Serialize) -> Result<(), Failure> {
         let (path, written) = match self {
             Self::None => return Ok(()),
             Self::Output => {
@@ -117,7 +117,7 @@ fn special(path: &Path) -> io::Result<ReportFile> {
     Ok(ReportFile::Special { path, file })
 }
 
-fn replace(target: &Path, partial: &Path, report: &Report) -> io::Result<()> {
+fn replace(target: &Path, partial: &Path, report: &impl Serialize) -> io::Result<()> {
     let file = File::create_new(partial)?;
     write_json(BufWriter::new(file), report)
         .and_then(|()| std::fs::rename(partial, target))
@@ -127,7 +127,7 @@ fn replace(target: &Path, partial: &Path, report: &Report) -> io::Result<()> {
         })
 }
 
-fn write_json(mut out: impl Write, report: &Report) -> io::Result<()> {
+fn write_json(mut out: impl Write, report: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut out, report)?;
     out.write_all(b"\n")?;
     out.flush()

@@ -7,7 +7,7 @@ use std::time::Instant;
 use causeway_mediator::{OpenError, Quota, SessionSource};
 use causeway_vmm::console::LineSink;
 use causeway_vmm::event_loop::{self, Limits};
-use causeway_vmm::harness::PostOffice;
+use causeway_vmm::harness::{Counterpart, PostOffice};
 use causeway_vmm::host::Host;
 use causeway_vmm::kvm;
 use causeway_vmm::loader::LoadError;
@@ -31,17 +31,54 @@ use crate::terminal;
 /// Aperture of each VM in bytes.
 const APERTURE_BYTES: u64 = 64 << 30;
 
+/// A run that was carried through: what is known of it.
+pub struct Finished {
+    /// How the VMs ended, in their order.
+    pub outcomes: Vec<VmOutcome>,
+    /// The report, but for the verdict.
+    pub report: Report,
+}
+
 /// Runs the guests, prints the report, and gives the exit code.
 pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failure> {
     let run = Run::check(arguments)?;
-    // Before any thread is started: threads inherit the mask, and a signal must not end the process under its feet.
-    let mut signals =
-        Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot watch for signals", e))?;
+    let mut signals = block_signals()?;
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
+    let Finished {
+        outcomes,
+        mut report,
+    } = execute(&run, started, &mut signals, None)?;
+    let code = exit_code(&outcomes, report.disagreements().next().is_some());
+    if code.is_none() {
+        report.outcome = "pass";
+    }
+    let mut printed = Ok(());
+    if !report_file.is_output() {
+        printed = terminal::print_results(&table::render(&report, terminal::output_width()));
+    }
+    explain(&run, &outcomes);
+    // Written even where the table could not be.
+    report_file.write(&report)?;
+    printed?;
+    Ok(code.map_or(ExitCode::SUCCESS, ExitCode::from))
+}
+
+/// Before any thread is started: threads inherit the mask, and a signal must not end the process under its feet.
+pub fn block_signals() -> Result<Signals, Failure> {
+    Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot watch for signals", e))
+}
+
+/// Runs the guests to their end. What they time is compared with `counterpart`.
+pub fn execute(
+    run: &Run,
+    started: Instant,
+    signals: &mut Signals,
+    counterpart: Option<Arc<dyn Counterpart>>,
+) -> Result<Finished, Failure> {
     let kvm = kvm::open().map_err(|e| Failure::new(Code::Kvm, "guests need KVM", e))?;
     raise_descriptor_limit();
-    let back_end = BackEnd::new(&run)?;
-    let vms = create(&run, &kvm, back_end.sessions())?;
+    let back_end = BackEnd::new(run)?;
+    let vms = create(run, &kvm, back_end.sessions(), counterpart.as_ref())?;
     let attributes = vms.first().map(Vm::gpu);
     let watch = Watch::start(format!(
         "{} in {} VM{}",
@@ -53,10 +90,9 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
     let limits = Limits {
         timeout: Some(run.timeout),
     };
-    let outcomes = event_loop::run_all(vms, &limits, &mut signals)
+    let outcomes = event_loop::run_all(vms, &limits, signals)
         .map_err(|e| Failure::new(Code::Crashed, "the run ended early", e))?;
     let vmm_rss_bytes = watch.finish();
-
     let mut report = Report {
         schema: SCHEMA,
         causeway: env!("CARGO_PKG_VERSION"),
@@ -81,19 +117,7 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
     for (vm, outcome) in (0..).zip(&outcomes) {
         report.add(vm, run.vcpus, outcome);
     }
-    let code = exit_code(&outcomes, report.disagreements().next().is_some());
-    if code.is_none() {
-        report.outcome = "pass";
-    }
-    let mut printed = Ok(());
-    if !report_file.is_output() {
-        printed = terminal::print_results(&table::render(&report, terminal::output_width()));
-    }
-    explain(&run, &outcomes);
-    // Written even where the table could not be.
-    report_file.write(&report)?;
-    printed?;
-    Ok(code.map_or(ExitCode::SUCCESS, ExitCode::from))
+    Ok(Finished { outcomes, report })
 }
 
 /// Each allocation is a memory object with a descriptor of its own. VMs share the process's descriptors: with the usual
@@ -112,7 +136,12 @@ fn raise_descriptor_limit() {
     }
 }
 
-fn create(run: &Run, kvm: &Kvm, sessions: &dyn SessionSource) -> Result<Vec<Vm>, Failure> {
+fn create(
+    run: &Run,
+    kvm: &Kvm,
+    sessions: &dyn SessionSource,
+    counterpart: Option<&Arc<dyn Counterpart>>,
+) -> Result<Vec<Vm>, Failure> {
     let post = Arc::new(PostOffice::default());
     let quota = Quota {
         memory_bytes: run.gpu.memory_bytes,
@@ -131,7 +160,7 @@ fn create(run: &Run, kvm: &Kvm, sessions: &dyn SessionSource) -> Result<Vec<Vm>,
             arguments: run.arguments.clone(),
             aperture_bytes: APERTURE_BYTES,
             large_pages: run.large_pages,
-            counterpart: None,
+            counterpart: counterpart.cloned(),
         };
         Vm::new(kvm, &config, sessions, quota, &post, console(&config.name))
             .map_err(|e| refused(run, e))
@@ -143,10 +172,7 @@ fn create(run: &Run, kvm: &Kvm, sessions: &dyn SessionSource) -> Result<Vec<Vm>,
 fn refused(run: &Run, error: VmError) -> Failure {
     match error {
         VmError::Image(error) => not_an_image(run, error),
-        VmError::Session(error @ OpenError::Unavailable { .. }) => {
-            let asked = format!("--gpu {} is not available", run.gpu_text);
-            Failure::new(Code::Gpu, asked, error)
-        }
+        VmError::Session(error @ OpenError::Unavailable { .. }) => run.unavailable(error),
         VmError::Config(error) => Failure::new(Code::Usage, "such a VM cannot be", error),
         error => Failure::new(Code::Crashed, "cannot create the VM", error),
     }
@@ -168,7 +194,7 @@ fn boot_us(outcomes: &[VmOutcome], started: Instant) -> Option<u64> {
 }
 
 /// The worst that happened, or nothing.
-fn exit_code(outcomes: &[VmOutcome], counters_disagree: bool) -> Option<Code> {
+pub fn exit_code(outcomes: &[VmOutcome], counters_disagree: bool) -> Option<Code> {
     let severity = |code: &Code| match code {
         Code::Interrupted | Code::Terminated => 4,
         Code::Timeout => 3,
@@ -199,7 +225,7 @@ fn code_of(result: &VmResult) -> Option<Code> {
 }
 
 /// One line on standard error for each VM that did not pass, and what its console said last.
-fn explain(run: &Run, outcomes: &[VmOutcome]) {
+pub fn explain(run: &Run, outcomes: &[VmOutcome]) {
     for outcome in outcomes.iter().filter(|o| !o.result.passed()) {
         match outcome.result {
             VmResult::Timeout => terminal::say(&format!(
@@ -226,12 +252,13 @@ fn explain(run: &Run, outcomes: &[VmOutcome]) {
 fn limits(run: &Run, outcome: &VmOutcome) -> String {
     let gpu = &run.gpu;
     format!(
-        "  it was refused {} requests; it may have {} MiB of GPU memory (most in use: {} MiB), {} allocations and {} command buffers, or what --gpu software,memory=MIB,allocations=N,queues=N says",
+        "  it was refused {} requests; it may have {} MiB of GPU memory (most in use: {} MiB), {} allocations and {} command buffers, or what --gpu {},memory=MIB,allocations=N,queues=N says",
         outcome.session.failed_messages,
         gpu.memory_bytes >> 20,
         outcome.session.memory_peak_bytes >> 20,
         gpu.allocations(run.vms),
-        gpu.queues
+        gpu.queues,
+        gpu.kind.name()
     )
 }
 

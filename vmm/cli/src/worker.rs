@@ -1,6 +1,5 @@
 //! `causeway worker`: what this program starts itself as, one process for each VM.
 
-use std::convert::Infallible;
 use std::process::ExitCode;
 
 use causeway_vmm::signals::Signals;
@@ -20,7 +19,7 @@ pub fn run(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
         .parse()
         .map_err(|e| Failure::usage_from("--gpu", &arguments.gpu, e))?;
     causeway_worker::serve(arguments.parent, || {
-        Ok::<_, Infallible>(back_end::equipment(&gpu))
+        back_end::equipment(&gpu, arguments.session)
     })
     .map_err(|e| Failure::new(Code::Crashed, "this worker process cannot serve a VM", e))?;
     Ok(Code::Gpu.into())

@@ -1,0 +1,60 @@
+//! What was typed after `bench`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// Benchmarks.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Time what a guest does with a GPU, each sample beside the same done natively on the host.
+    Gpu(GpuArguments),
+    /// Make VMs and end them, one after the other, kill some, and find out whether anything is left.
+    Lives(LivesArguments),
+}
+
+/// Arguments of `bench gpu`.
+#[derive(Debug, Args)]
+pub struct GpuArguments {
+    /// Back end and limits, as for `run`.
+    #[arg(long, value_name = "GPU", default_value = "auto")]
+    pub gpu: String,
+    /// Samples of each line, 1 to 200.
+    #[arg(long, value_name = "N", default_value_t = 101, value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub repetitions: u32,
+    /// Take only this line, by its name.
+    #[arg(long, value_name = "LINE")]
+    pub only: Option<String>,
+    /// RAM of the VM in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub memory: u64,
+    /// End the benchmark after this many seconds.
+    #[arg(long, value_name = "S", default_value_t = 900)]
+    pub timeout: u64,
+    /// Write the report as JSON to this file; - for standard output, in place of the table.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// Arguments of `bench lives`.
+#[derive(Debug, Args)]
+pub struct LivesArguments {
+    /// Back end and limits, as for `run`.
+    #[arg(long, value_name = "GPU", default_value = "auto")]
+    pub gpu: String,
+    /// VMs to make.
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    pub count: u32,
+    /// How many of them to kill.
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub kill: u32,
+    /// Kill within this many milliseconds of the start.
+    #[arg(long, value_name = "MS", default_value_t = 500)]
+    pub kill_within_ms: u32,
+    /// GPU memory that each takes, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 64)]
+    pub mib: u32,
+    /// Write the report as JSON to this file; - for standard output.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}

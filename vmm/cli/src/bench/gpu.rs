@@ -1,0 +1,107 @@
+//! `causeway bench gpu`: one VM whose guest times its use of the GPU, each sample beside the same done natively.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use causeway_cuda::GpuIdentity;
+use causeway_protocol::harness::LINES;
+use causeway_vmm::harness::Counterpart;
+
+use super::arguments::GpuArguments;
+use super::native::NativeGpu;
+use super::report::{BenchReport, DeviceReport, LineReport, SCHEMA};
+use super::table;
+use crate::arguments::RunArguments;
+use crate::configuration::Run;
+use crate::failure::Failure;
+use crate::report_file::ReportFile;
+use crate::run::{Finished, block_signals, execute, exit_code, explain};
+use crate::terminal;
+
+/// Runs it, prints the table, and gives the exit code.
+pub fn run(arguments: &GpuArguments, command: Vec<String>) -> Result<ExitCode, Failure> {
+    let run = Run::check(&run_arguments(arguments)?)?;
+    let mut signals = block_signals()?;
+    let report_file = ReportFile::prepare(arguments.json.as_deref())?;
+    let native = NativeGpu::open(run.gpu.kind)?;
+    if native.is_none() {
+        terminal::say(
+            "causeway: the software back end has no native counterpart: only the guest is timed",
+        );
+    }
+    let (counterpart, identity) = match native {
+        Some((native, identity)) => (Some(native as Arc<dyn Counterpart>), Some(identity)),
+        None => (None, None),
+    };
+    let finished = execute(&run, Instant::now(), &mut signals, counterpart)?;
+    let code = exit_code(
+        &finished.outcomes,
+        finished.report.disagreements().next().is_some(),
+    );
+    let Some(report) = report(&run, finished, command, identity, code.is_none()) else {
+        return Ok(code.map_or(ExitCode::SUCCESS, ExitCode::from));
+    };
+    if !report_file.is_output() {
+        terminal::print_results(&table::render(&report))?;
+    }
+    report_file.write(&report)?;
+    Ok(code.map_or(ExitCode::SUCCESS, ExitCode::from))
+}
+
+/// The same as a run of the guest `bench`.
+fn run_arguments(arguments: &GpuArguments) -> Result<RunArguments, Failure> {
+    let mut guest = format!("repetitions={}", arguments.repetitions);
+    if let Some(line) = &arguments.only {
+        let mut known = LINES.iter().map(|line| line.name());
+        if !known.any(|name| name == line) {
+            let names: Vec<&str> = LINES.iter().map(|line| line.name()).collect();
+            return Err(Failure::usage(format!(
+                "--only {line} cannot be: there are {}",
+                names.join("; ")
+            )));
+        }
+        guest.push_str(",only=");
+        guest.push_str(line);
+    }
+    Ok(RunArguments {
+        guest: String::from("bench"),
+        kernel: None,
+        vcpus: 1,
+        memory: arguments.memory,
+        gpu: arguments.gpu.clone(),
+        vms: 1,
+        timeout: arguments.timeout,
+        json: None,
+        arguments: guest,
+        small_pages: false,
+    })
+}
+
+fn report(
+    run: &Run,
+    finished: Finished,
+    command: Vec<String>,
+    identity: Option<GpuIdentity>,
+    passed: bool,
+) -> Option<BenchReport> {
+    explain(run, &finished.outcomes);
+    let outcome = finished.outcomes.into_iter().next()?;
+    let version = identity.map(|gpu| gpu.driver_version);
+    Some(BenchReport {
+        schema: SCHEMA,
+        causeway: env!("CARGO_PKG_VERSION"),
+        command,
+        host: finished.report.host,
+        device: DeviceReport {
+            name: finished.report.backend.name,
+            driver: version.map(|v| format!("CUDA {}.{}", v / 1000, v % 1000 / 10)),
+            compute_units: finished.report.backend.compute_units,
+            memory_bytes: run.gpu.memory_bytes,
+        },
+        passed,
+        result: outcome.result.to_string(),
+        lines: LineReport::all(&outcome),
+        figures: outcome.figures,
+    })
+}

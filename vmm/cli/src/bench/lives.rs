@@ -1,0 +1,284 @@
+//! `causeway bench lives`: VMs made and ended one after the other, some of them killed, and what is left of them.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use causeway_vmm::host::Host;
+use serde::Serialize;
+
+use super::arguments::LivesArguments;
+use super::statistics::Distribution;
+use crate::failure::{Code, Failure};
+use crate::progress::Watch;
+use crate::report_file::ReportFile;
+use crate::terminal;
+
+/// Name and version of the schema.
+const SCHEMA: &str = "causeway.bench-lives/1";
+/// How long processes and GPU memory may take to go.
+const SETTLE: Duration = Duration::from_secs(10);
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+struct LivesReport {
+    schema: &'static str,
+    causeway: &'static str,
+    command: Vec<String>,
+    host: Host,
+    /// VMs made.
+    lives: u32,
+    /// Those that were killed (SIGKILL to the VMM) at some moment of their lives.
+    killed: u32,
+    /// Those that were to be killed but had ended before.
+    ended_before_the_kill: u32,
+    /// Those that were left alone and did not pass.
+    failed: u32,
+    /// Lives of those that were left alone, from start to end of the process.
+    life: Option<Distribution>,
+    /// Free memory of the GPU before the first and after the last, in bytes, where there is a GPU.
+    free_gpu_bytes: Option<(u64, u64)>,
+    /// Processes of this program that were there at the end and not at the beginning.
+    processes_left: usize,
+    /// Files in /dev/shm that were there at the end and not at the beginning.
+    shared_files_left: usize,
+    passed: bool,
+}
+
+/// What can be left behind.
+struct Traces {
+    free_gpu_bytes: Option<u64>,
+    processes: Vec<u32>,
+    shared_files: usize,
+}
+
+/// Runs the VMs, prints what is left, and fails if anything is.
+pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Failure> {
+    if arguments.kill > arguments.count {
+        return Err(Failure::usage(format!(
+            "--kill {} cannot be: there are {} lives (--count)",
+            arguments.kill, arguments.count
+        )));
+    }
+    let report_file = ReportFile::prepare(arguments.json.as_deref())?;
+    let memory = super::native::GpuMemory::of(&arguments.gpu)?;
+    let free = || memory.as_ref().and_then(|memory| memory.free_bytes());
+    // The first life may leave what all share, such as the driver's own state.
+    outcome(spawn(arguments), None)?;
+    let before = Traces::now(free());
+    let mut report = LivesReport::new(arguments, command);
+    let watch = Watch::start(format!("{} lives", arguments.count))
+        .map_err(|e| Failure::new(Code::Crashed, "cannot start a thread", e))?;
+    let mut times = Vec::new();
+    for life in 0..arguments.count {
+        let kill = is_killed(life, arguments).then(|| random_delay(arguments.kill_within_ms));
+        let begun = Instant::now();
+        let status = outcome(spawn(arguments), kill)?;
+        match (kill, status.signal()) {
+            (Some(_), Some(9)) => report.killed += 1,
+            (Some(_), _) => report.ended_before_the_kill += 1,
+            (None, _) if status.success() => times.push(begun.elapsed().as_nanos() as f64),
+            (None, _) => report.failed += 1,
+        }
+    }
+    let after = settle(&before, free);
+    watch.finish();
+    report.conclude(times, &before, &after);
+    if !report_file.is_output() {
+        terminal::print_results(&report.text())?;
+    }
+    let passed = report.passed;
+    report_file.write(&report)?;
+    Ok(passed)
+}
+
+fn spawn(arguments: &LivesArguments) -> io::Result<Child> {
+    Command::new("/proc/self/exe")
+        .args(["run", "--guest", "residue", "--arguments"])
+        .arg(format!("rounds=2,mib={}", arguments.mib))
+        .args(["--gpu", &arguments.gpu])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit())
+        .spawn()
+}
+
+/// Waits for a life to end; ends it after `kill`, if that is given.
+fn outcome(child: io::Result<Child>, kill: Option<Duration>) -> Result<ExitStatus, Failure> {
+    let fail = |e| Failure::new(Code::Crashed, "cannot run a VM in a process of its own", e);
+    let mut child = child.map_err(fail)?;
+    if let Some(delay) = kill {
+        std::thread::sleep(delay);
+        // One that has ended meanwhile is waited for all the same.
+        let _ = child.kill();
+    }
+    child.wait().map_err(fail)
+}
+
+/// Whether this life is one of those to be killed: they are spread evenly.
+fn is_killed(life: u32, arguments: &LivesArguments) -> bool {
+    let due =
+        |lives: u32| u64::from(lives) * u64::from(arguments.kill) / u64::from(arguments.count);
+    due(life + 1) > due(life)
+}
+
+/// Some time below the limit, from the clock's low digits: it only has to differ from life to life.
+fn random_delay(limit_ms: u32) -> Duration {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let nanoseconds = now.map_or(0, |time| time.subsec_nanos());
+    Duration::from_micros(u64::from(nanoseconds / 7) % (u64::from(limit_ms.max(1)) * 1000))
+}
+
+/// Looks until nothing is left, or for [`SETTLE`].
+fn settle(before: &Traces, free: impl Fn() -> Option<u64>) -> Traces {
+    let deadline = Instant::now() + SETTLE;
+    loop {
+        let now = Traces::now(free());
+        let clean =
+            now.processes_beyond(before) == 0 && now.free_gpu_bytes >= before.free_gpu_bytes;
+        if clean || Instant::now() > deadline {
+            return now;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+impl Traces {
+    fn now(free_gpu_bytes: Option<u64>) -> Self {
+        Self {
+            free_gpu_bytes,
+            processes: processes_of_this_program(),
+            shared_files: std::fs::read_dir("/dev/shm").map_or(0, Iterator::count),
+        }
+    }
+
+    fn processes_beyond(&self, before: &Self) -> usize {
+        let new = self
+            .processes
+            .iter()
+            .filter(|pid| !before.processes.contains(pid));
+        new.count()
+    }
+}
+
+/// Processes whose program is the file that this process runs.
+fn processes_of_this_program() -> Vec<u32> {
+    let own = std::fs::read_link("/proc/self/exe").ok();
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let same = |pid: &u32| {
+        std::fs::read_link(Path::new("/proc").join(pid.to_string()).join("exe")).ok() == own
+    };
+    numbers.filter(same).collect()
+}
+
+impl LivesReport {
+    fn new(arguments: &LivesArguments, command: Vec<String>) -> Self {
+        Self {
+            schema: SCHEMA,
+            causeway: env!("CARGO_PKG_VERSION"),
+            command,
+            host: Host::probe(),
+            lives: arguments.count,
+            killed: 0,
+            ended_before_the_kill: 0,
+            failed: 0,
+            life: None,
+            free_gpu_bytes: None,
+            processes_left: 0,
+            shared_files_left: 0,
+            passed: false,
+        }
+    }
+
+    fn conclude(&mut self, times: Vec<f64>, before: &Traces, after: &Traces) {
+        self.life = Distribution::of(times);
+        self.free_gpu_bytes = before.free_gpu_bytes.zip(after.free_gpu_bytes);
+        self.processes_left = after.processes_beyond(before);
+        self.shared_files_left = after.shared_files.saturating_sub(before.shared_files);
+        let memory_is_back = self
+            .free_gpu_bytes
+            .is_none_or(|(first, last)| last >= first);
+        self.passed = self.failed == 0
+            && self.processes_left == 0
+            && self.shared_files_left == 0
+            && memory_is_back;
+    }
+
+    fn text(&self) -> String {
+        let memory = self.free_gpu_bytes.map_or_else(
+            || String::from("no GPU whose memory could leak"),
+            |(first, last)| {
+                format!(
+                    "free GPU memory {} MiB before, {} MiB after",
+                    first >> 20,
+                    last >> 20
+                )
+            },
+        );
+        let life = self.life.as_ref().map_or_else(String::new, |life| {
+            format!(", a life takes {:.0} ms (median)", life.median_ns / 1e6)
+        });
+        format!(
+            "{} VMs one after the other, {} killed ({} more had ended before), {} failed{life}\n\
+             {memory}; {} processes and {} files in /dev/shm left -> {}\n",
+            self.lives,
+            self.killed,
+            self.ended_before_the_kill,
+            self.failed,
+            self.processes_left,
+            self.shared_files_left,
+            if self.passed { "PASS" } else { "FAIL" }
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(count: u32, kill: u32) -> LivesArguments {
+        LivesArguments {
+            gpu: String::from("software"),
+            count,
+            kill,
+            kill_within_ms: 10,
+            mib: 16,
+            json: None,
+        }
+    }
+
+    #[test]
+    fn kills_are_as_many_as_wanted_and_spread() {
+        for (count, kill) in [(500, 50), (7, 7), (7, 0), (10, 3)] {
+            let arguments = arguments(count, kill);
+            let killed: Vec<u32> = (0..count)
+                .filter(|life| is_killed(*life, &arguments))
+                .collect();
+            assert_eq!(killed.len(), kill as usize);
+        }
+        let ten = arguments(500, 50);
+        assert!(!(0..9).any(|life| is_killed(life, &ten)) && is_killed(9, &ten));
+    }
+
+    #[test]
+    fn anything_left_is_a_failure() {
+        let traces = |free, processes: &[u32], shared_files| Traces {
+            free_gpu_bytes: free,
+            processes: processes.to_vec(),
+            shared_files,
+        };
+        let before = traces(Some(100), &[1], 2);
+        let passes = |after: &Traces| {
+            let mut report = LivesReport::new(&arguments(1, 0), Vec::new());
+            report.conclude(vec![1.0], &before, after);
+            report.passed
+        };
+        assert!(passes(&traces(Some(100), &[1], 2)));
+        assert!(!passes(&traces(Some(99), &[1], 2)));
+        assert!(!passes(&traces(Some(100), &[1, 7], 2)));
+        assert!(!passes(&traces(Some(100), &[1], 3)));
+    }
+}

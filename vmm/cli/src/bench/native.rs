@@ -1,0 +1,89 @@
+//! The native side of the comparison: a plain CUDA program in this process.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use causeway_cuda::{GpuIdentity, Native};
+use causeway_protocol::harness::Line;
+use causeway_vmm::harness::Counterpart;
+
+use crate::configuration::choose_gpu;
+use crate::failure::{Code, Failure};
+use crate::gpu::Kind;
+
+/// What guests on a GPU are compared with.
+pub struct NativeGpu {
+    native: Native,
+    failed: AtomicBool,
+}
+
+impl fmt::Debug for NativeGpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NativeGpu").finish_non_exhaustive()
+    }
+}
+
+impl NativeGpu {
+    /// A plain program on the same GPU; none if the back end is not a GPU.
+    pub fn open(kind: Kind) -> Result<Option<(Arc<Self>, GpuIdentity)>, Failure> {
+        let Kind::Cuda { device, .. } = kind else {
+            return Ok(None);
+        };
+        let gpus = causeway_cuda::identities()
+            .map_err(|e| Failure::new(Code::Gpu, "there is no GPU to compare with", e))?;
+        let Some(identity) = gpus.get(device as usize).cloned() else {
+            return Err(Failure::gpu(format!(
+                "there is no GPU {device}: the driver has {}",
+                gpus.len()
+            )));
+        };
+        let native = Native::open(device)
+            .map_err(|e| Failure::new(Code::Gpu, "the native side cannot be measured", e))?;
+        let native = Self {
+            native,
+            failed: AtomicBool::new(false),
+        };
+        Ok(Some((Arc::new(native), identity)))
+    }
+}
+
+impl Counterpart for NativeGpu {
+    fn measure(&self, line: Line, operations: u32, bytes: u64) -> Option<Duration> {
+        match self.native.measure(line, operations, bytes) {
+            Ok(time) => time,
+            Err(error) => {
+                if !self.failed.swap(true, Ordering::Relaxed) {
+                    log::warn!("the native side of `{}` failed: {error}", line.name());
+                }
+                None
+            }
+        }
+    }
+}
+
+/// Memory of a GPU, asked for by a process that uses none of it.
+pub struct GpuMemory {
+    native: Native,
+}
+
+impl GpuMemory {
+    /// Of the GPU that `--gpu` names; none if that is not a GPU.
+    pub fn of(gpu: &str) -> Result<Option<Self>, Failure> {
+        let (gpu, _) = choose_gpu(gpu)?;
+        let Kind::Cuda { device, .. } = gpu.kind else {
+            return Ok(None);
+        };
+        let native = Native::open(device)
+            .map_err(|e| Failure::new(Code::Gpu, "the GPU's memory cannot be watched", e))?;
+        Ok(Some(Self { native }))
+    }
+
+    /// Free memory in bytes, over all processes.
+    pub fn free_bytes(&self) -> Option<u64> {
+        let free = self.native.free_bytes();
+        free.inspect_err(|e| log::warn!("the GPU does not say how much memory is free: {e}"))
+            .ok()
+    }
+}

@@ -1,0 +1,220 @@
+//! The report of `bench gpu`: what `--json` writes, and what the table shows.
+
+use std::collections::BTreeMap;
+
+use causeway_protocol::harness::LINES;
+use causeway_vmm::harness::{Figure, Phase, Sample};
+use causeway_vmm::host::Host;
+use causeway_vmm::outcome::VmOutcome;
+use serde::Serialize;
+
+use super::statistics::{Distribution, Ratio};
+
+/// Name and version of the schema. Fields may be added; a changed meaning changes the number.
+pub const SCHEMA: &str = "causeway.bench-gpu/1";
+
+/// A whole benchmark.
+#[derive(Debug, Serialize)]
+pub struct BenchReport {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// Version of this program.
+    pub causeway: &'static str,
+    /// What was typed.
+    pub command: Vec<String>,
+    /// The machine.
+    pub host: Host,
+    /// What the guest computed on.
+    pub device: DeviceReport,
+    /// Whether the guest passed and both exit counters agree in every phase.
+    pub passed: bool,
+    /// How the guest ended.
+    pub result: String,
+    /// The lines.
+    pub lines: Vec<LineReport>,
+    /// Other figures of the guest.
+    pub figures: Vec<Figure>,
+}
+
+/// The device, as the back end names it.
+#[derive(Debug, Serialize)]
+pub struct DeviceReport {
+    /// Back end and device.
+    pub name: String,
+    /// Driver, where there is one.
+    pub driver: Option<String>,
+    /// Multiprocessors, or cores.
+    pub compute_units: u32,
+    /// Memory that the guest may have, in bytes.
+    pub memory_bytes: u64,
+}
+
+/// One line of the table.
+#[derive(Debug, Serialize)]
+pub struct LineReport {
+    /// Short name.
+    pub line: &'static str,
+    /// What is timed, and what natively.
+    pub what: &'static str,
+    /// `data` or `control`.
+    pub path: &'static str,
+    /// Bytes of each operation, where it has any.
+    pub bytes: u64,
+    /// Operations of each sample; all times are those of one operation.
+    pub operations: u32,
+    /// In the guest.
+    pub guest: Distribution,
+    /// Natively on the host; absent where the host cannot do it.
+    pub native: Option<Distribution>,
+    /// Time of the guest over time of the host.
+    pub guest_over_native: Option<Ratio>,
+    /// Exits, over all samples of the line.
+    pub exits: ExitReport,
+}
+
+/// Exits of the samples of a line, and nothing else.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ExitReport {
+    /// Operations in which they were counted.
+    pub operations: u64,
+    /// KVM's count by kind, summed; kinds that did not count are left out.
+    pub kvm: BTreeMap<String, u64>,
+    /// The VMM's own count, by reason and register.
+    pub vmm: BTreeMap<String, u64>,
+    /// Doorbells that the guest rang.
+    pub doorbells: u64,
+    /// Returns to user space for each operation, by KVM's `mmio_exits` and `io_exits`.
+    pub user_space_per_operation: f64,
+    /// The same, by the VMM's own count.
+    pub user_space_per_operation_by_vmm: f64,
+}
+
+impl LineReport {
+    /// The lines of a guest's samples and phases.
+    pub fn all(outcome: &VmOutcome) -> Vec<Self> {
+        let mut lines = Vec::new();
+        for line in LINES {
+            let mut by_bytes: BTreeMap<u64, Vec<&Sample>> = BTreeMap::new();
+            for sample in outcome.samples.iter().filter(|s| s.line == *line) {
+                by_bytes.entry(sample.bytes).or_default().push(sample);
+            }
+            for (bytes, samples) in by_bytes {
+                let phases = outcome.phases.iter().filter(|phase| {
+                    phase.name == line.name() && phase.bytes == bytes * phase.operations
+                });
+                lines.extend(Self::of(&samples, &phases.collect::<Vec<_>>()));
+            }
+        }
+        lines
+    }
+
+    fn of(samples: &[&Sample], phases: &[&Phase]) -> Option<Self> {
+        let first = samples.first()?;
+        let per_operation = |ns: u64, sample: &Sample| ns as f64 / f64::from(sample.operations);
+        let guest = samples.iter().map(|s| per_operation(s.guest_ns, s));
+        let pairs = samples
+            .iter()
+            .filter_map(|s| Some((per_operation(s.guest_ns, s), per_operation(s.native_ns?, s))));
+        let native = pairs.clone().map(|(_, native)| native).collect();
+        Some(Self {
+            line: first.line.name(),
+            what: first.line.doc().trim(),
+            path: phases.first().map_or("control", |phase| phase.path),
+            bytes: first.bytes,
+            operations: first.operations,
+            guest: Distribution::of(guest.collect())?,
+            native: Distribution::of(native),
+            guest_over_native: Ratio::of(pairs),
+            exits: ExitReport::of(phases),
+        })
+    }
+}
+
+impl ExitReport {
+    fn of(phases: &[&Phase]) -> Self {
+        let mut exits = Self::default();
+        for phase in phases {
+            exits.operations += phase.operations;
+            exits.doorbells += phase.doorbells;
+            add(&mut exits.kvm, &phase.kvm_exits);
+            add(&mut exits.vmm, &phase.vmm_exits);
+        }
+        let count = |name: &str| exits.kvm.get(name).copied().unwrap_or(0);
+        let by_kvm = count("mmio_exits") + count("io_exits");
+        let user_space = |key: &str| matches!(key.split(':').next(), Some("mmio" | "io"));
+        let by_vmm = exits.vmm.iter().filter(|(key, _)| user_space(key));
+        let by_vmm: u64 = by_vmm.map(|(_, n)| n).sum();
+        let operations = exits.operations.max(1) as f64;
+        exits.user_space_per_operation = by_kvm as f64 / operations;
+        exits.user_space_per_operation_by_vmm = by_vmm as f64 / operations;
+        exits
+    }
+}
+
+fn add(sum: &mut BTreeMap<String, u64>, counts: &BTreeMap<String, u64>) {
+    for (name, count) in counts.iter().filter(|(_, count)| **count != 0) {
+        *sum.entry(name.clone()).or_default() += count;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_protocol::harness::Line;
+
+    fn sample(guest_ns: u64, native_ns: Option<u64>) -> Sample {
+        Sample {
+            line: Line::Pipelined,
+            operations: 10,
+            bytes: 0,
+            guest_ns,
+            native_ns,
+        }
+    }
+
+    fn phase(mmio: u64, by_vmm: u64) -> Phase {
+        let counts = |pairs: &[(&str, u64)]| {
+            pairs
+                .iter()
+                .map(|(name, n)| ((*name).to_owned(), *n))
+                .collect()
+        };
+        Phase {
+            name: Line::Pipelined.name().to_owned(),
+            path: "data",
+            operations: 10,
+            bytes: 0,
+            doorbells: 1,
+            duration_ns: 1,
+            kvm_exits: counts(&[("mmio_exits", mmio), ("io_exits", 0), ("exits", 7)]),
+            vmm_exits: counts(&[("mmio:bar0:control_doorbell", by_vmm), ("hlt", 3)]),
+        }
+    }
+
+    #[test]
+    fn times_are_of_one_operation_and_ratios_of_pairs() {
+        let samples = [
+            sample(100, Some(50)),
+            sample(300, Some(100)),
+            sample(200, None),
+        ];
+        let line = LineReport::of(&samples.each_ref(), &[]).unwrap();
+        assert_eq!(line.guest.samples_ns, [10.0, 30.0, 20.0]);
+        assert_eq!(line.native.unwrap().samples_ns, [5.0, 10.0]);
+        assert_eq!(line.guest_over_native.unwrap().median, 2.5);
+        let alone = [sample(100, None)];
+        let line = LineReport::of(&alone.each_ref(), &[]).unwrap();
+        assert!(line.native.is_none() && line.guest_over_native.is_none());
+    }
+
+    #[test]
+    fn exits_are_summed_over_phases_and_both_counts_are_kept() {
+        let phases = [phase(20, 20), phase(0, 10)];
+        let exits = ExitReport::of(&phases.each_ref());
+        assert_eq!((exits.operations, exits.doorbells), (20, 2));
+        assert_eq!(exits.kvm["exits"], 14);
+        assert!(!exits.kvm.contains_key("io_exits"), "did not count");
+        assert_eq!(exits.user_space_per_operation, 1.0);
+        assert_eq!(exits.user_space_per_operation_by_vmm, 1.5);
+    }
+}

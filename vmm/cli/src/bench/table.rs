@@ -1,0 +1,91 @@
+//! The report of `bench gpu` as a table for people.
+
+use std::fmt::Write as _;
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::report::{BenchReport, LineReport};
+use super::statistics::{Distribution, Ratio};
+
+const COLUMNS: [&str; 8] = [
+    "line",
+    "size",
+    "guest",
+    "p99",
+    "native",
+    "p99",
+    "guest / native",
+    "exits per op",
+];
+
+/// The whole report as text.
+pub fn render(report: &BenchReport) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        out,
+        "{} ({} compute units, {} MiB)\n{}\n",
+        report.device.name,
+        report.device.compute_units,
+        report.device.memory_bytes >> 20,
+        crate::table::host(&report.host)
+    );
+    let _ = writeln!(out, "{}\n", lines(&report.lines).trim_fmt());
+    for figure in &report.figures {
+        let _ = writeln!(out, "{}: {} {}", figure.name, figure.value, figure.unit);
+    }
+    let _ = writeln!(
+        out,
+        "times are medians and 99th percentiles of one operation; guest and host took turns; \
+         the ratio is the median of the ratios of neighbours, with its 95 % interval"
+    );
+    let _ = writeln!(out, "guest: {}", report.result);
+    out
+}
+
+fn lines(lines: &[LineReport]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(COLUMNS);
+    for line in lines {
+        let native = line.native.as_ref();
+        table.add_row([
+            line.line.to_owned(),
+            size(line.bytes),
+            time(line.guest.median_ns),
+            time(line.guest.p99_ns),
+            native.map_or_else(dash, |d: &Distribution| time(d.median_ns)),
+            native.map_or_else(dash, |d| time(d.p99_ns)),
+            line.guest_over_native.map_or_else(dash, ratio),
+            format!("{:.3}", line.exits.user_space_per_operation),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn dash() -> String {
+    String::from("-")
+}
+
+fn ratio(ratio: Ratio) -> String {
+    format!("{:.3} ({:.3}-{:.3})", ratio.median, ratio.low, ratio.high)
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0 => String::new(),
+        n if n >= 1 << 20 => format!("{} MiB", n >> 20),
+        n => format!("{n} B"),
+    }
+}
+
+fn time(ns: f64) -> String {
+    match ns {
+        n if n < 1e3 => format!("{n:.1} ns"),
+        n if n < 1e6 => format!("{:.2} µs", n / 1e3),
+        n => format!("{:.2} ms", n / 1e6),
+    }
+}
