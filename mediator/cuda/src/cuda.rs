@@ -112,6 +112,10 @@ impl Backend for Cuda {
         Ok(Arc::new(HostMemory::guest_ram(&self.gpu, ram, range, view)))
     }
 
+    fn is_spent(&self) -> bool {
+        self.spoiled().is_some()
+    }
+
     fn create_space(&self, stop: Arc<AtomicBool>) -> Result<Arc<dyn Space>, BackendError> {
         Ok(Arc::new(CudaSpace::new(&self.gpu, stop)?))
     }

@@ -61,6 +61,7 @@ fn a_program_that_is_no_worker_is_told_with_how_it_ended() {
     let program = crate::Program {
         path: "/bin/false".into(),
         arguments: Vec::new(),
+        environment: Vec::new(),
     };
     let host = FakeHost::new(1 << 20, 1 << 20).unwrap();
     let workers = Workers::new(program, None).unwrap();
