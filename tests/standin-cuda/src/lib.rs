@@ -32,6 +32,7 @@
 //! | `MEMORY` | bytes of memory of each device | 4 GiB |
 //! | `SMS` | multiprocessors | 132 |
 //! | `UUID` | UUID of the first device, 32 hexadecimal digits | text |
+//! | `VULKAN` | how memory files are marked for a Vulkan driver to import them, 32 hexadecimal digits: [`Lavapipe`] | not |
 //! | `ATTRIBUTES` | other values of attributes, by number: `102=0,88=1` | an H200's |
 //! | `LOCKED_BYTES` | host memory that may be registered at a time | any |
 //! | `STRICT` | 1 ends the process when it copies pageable memory | 0 |
@@ -64,6 +65,7 @@ mod host_memory;
 mod host_ranges;
 mod image;
 mod launch;
+mod lavapipe;
 mod ledger;
 mod link;
 mod locate;
@@ -79,4 +81,5 @@ mod virtual_memory;
 mod work;
 
 pub use image::{cubin, fatbin};
-pub use locate::{directory, preload};
+pub use lavapipe::{Lavapipe, LavapipeError};
+pub use locate::{directory, library, preload};

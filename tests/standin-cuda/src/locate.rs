@@ -5,6 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// What cargo calls the library.
+const LIBRARY: &str = "libcauseway_standin_cuda.so";
+
 /// The folder to put on `LD_LIBRARY_PATH` so that a program finds the stand-in as `libcuda.so.1`.
 ///
 /// The library lies beside the programs that depend on this crate: cargo makes it together with what they link. This
@@ -13,20 +16,29 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// # Panics
 /// If the running program does not lie in a folder that cargo has built into.
 pub fn directory() -> PathBuf {
-    let program = std::env::current_exe().expect("the running program has a path");
-    let beside = program.parent().expect("a program lies in a folder");
-    let candidates = [beside.to_owned(), beside.join("deps")];
-    let library = candidates
-        .iter()
-        .map(|folder| folder.join("libcauseway_standin_cuda.so"))
-        .find(|library| library.is_file())
-        .unwrap_or_else(|| panic!("no libcauseway_standin_cuda.so in {}", beside.display()));
+    let beside = beside();
+    let library = library().unwrap_or_else(|| panic!("no {LIBRARY} in {}", beside.display()));
     let folder = beside.join("standin-cuda");
     std::fs::create_dir_all(&folder).expect("the build folder can be written");
     for name in ["libcuda.so.1", "libcuda.so"] {
         link(&library, &folder, name);
     }
     folder
+}
+
+/// The library, if it lies where cargo puts it. It does not where a test program was carried to another machine.
+pub fn library() -> Option<PathBuf> {
+    let beside = beside();
+    let folders = [beside.clone(), beside.join("deps")];
+    let mut candidates = folders.iter().map(|folder| folder.join(LIBRARY));
+    candidates.find(|library| library.is_file())
+}
+
+/// The folder of the running program.
+fn beside() -> PathBuf {
+    let mut program = std::env::current_exe().expect("the running program has a path");
+    program.pop();
+    program
 }
 
 /// Makes a link in one step, because other tests may be using the one that is there.

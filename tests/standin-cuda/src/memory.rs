@@ -80,7 +80,7 @@ extern "C" fn cuMemAlloc_v2(address: Out<u64>, bytes: usize) -> u32 {
             handle_types: 0,
             flags: 0,
         };
-        let made = Physical::create(bytes, properties, Some(charge));
+        let made = Physical::create(bytes, properties, driver.settings.vulkan, Some(charge));
         let made = Arc::new(made.map_err(|_| Code::OUT_OF_MEMORY)?);
         let mut state = driver.state();
         let room = bytes.next_multiple_of(GRANULARITY);

@@ -1,10 +1,14 @@
 //! Physical memory: what `cuMemCreate` and `cuMemAlloc` get. A memory file, so that other processes can have it too.
 //!
 //! Memory comes with garbage in it, and what was freed comes back as it was: clients must scrub.
+//!
+//! A Vulkan driver for CPUs takes such a file for its own if it begins with its [header](Header): so memory of the
+//! stand-in can be shown to CPUs in the same way as that of a GPU.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,6 +22,11 @@ use crate::driver::{Charge, lock};
 const KEPT_BYTES_MAX: u64 = 64 << 20;
 /// How the files are named, which is how importers know them.
 const NAME: &str = "causeway-standin-memory";
+/// Where memory begins in a file with a header: behind its page.
+const HEADER_BYTES: u64 = 4096;
+
+/// By what a Vulkan driver knows a memory file for its own (Mesa, `src/util/os_memory_fd.c`, `struct memory_header`).
+pub(crate) type Header = [u8; 16];
 
 /// Where memory was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +63,8 @@ pub(crate) struct Physical {
 #[derive(Debug)]
 struct Memory {
     file: File,
+    /// Where it begins in the file.
+    start: u64,
     base: NonNull<u8>,
     bytes: u64,
 }
@@ -66,15 +77,16 @@ unsafe impl Sync for Memory {}
 static KEPT: Mutex<Vec<Memory>> = Mutex::new(Vec::new());
 
 impl Physical {
-    /// Memory with garbage in it.
+    /// Memory with garbage in it, whose file has a header if one is given.
     pub(crate) fn create(
         bytes: u64,
         properties: Properties,
+        header: Option<Header>,
         charge: Option<Charge>,
     ) -> io::Result<Self> {
         let memory = match kept(bytes) {
             Some(memory) => memory,
-            None => Memory::fresh(bytes, properties)?,
+            None => Memory::fresh(bytes, properties, header)?,
         };
         Ok(Self::of(memory, properties, charge))
     }
@@ -88,9 +100,9 @@ impl Physical {
         }
         // SAFETY: fresh from the kernel, owned by nobody else.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(copy) });
-        let properties = properties_of(&file)?;
-        let bytes = file.metadata().ok()?.len();
-        let memory = Memory::map(file, bytes).ok()?;
+        let (properties, start) = described(&file)?;
+        let bytes = file.metadata().ok()?.len().checked_sub(start)?;
+        let memory = Memory::map(file, start, bytes).ok()?;
         let physical = Self::of(memory, properties, None);
         physical.shared.store(true, Ordering::Relaxed);
         Some(physical)
@@ -129,9 +141,11 @@ impl Physical {
             Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
         };
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-        let file = self.memory().file.as_raw_fd();
+        let Memory { file, start, .. } = self.memory();
+        let (file, start) = (file.as_raw_fd(), start.cast_signed());
+        let length = bytes as usize;
         // SAFETY: replaces a part of a reservation, which nobody reaches otherwise.
-        let at = unsafe { libc::mmap(address as *mut _, bytes as usize, rights, flags, file, 0) };
+        let at = unsafe { libc::mmap(address as *mut _, length, rights, flags, file, start) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -164,37 +178,51 @@ fn kept(bytes: u64) -> Option<Memory> {
 }
 
 impl Memory {
-    fn fresh(bytes: u64, properties: Properties) -> io::Result<Self> {
+    fn fresh(bytes: u64, properties: Properties, header: Option<Header>) -> io::Result<Self> {
         let place = match properties.place {
             Place::Device(device) => format!("d{device}"),
             Place::HostNuma(node) => format!("n{node}"),
         };
+        let start = header.map_or(0, |_| HEADER_BYTES);
         let (types, flags) = (properties.handle_types, properties.flags);
-        let name = format!("{NAME}:{place}:{types}:{flags}\0");
+        let name = format!("{NAME}:{place}:{types}:{flags}:{start}\0");
+        let open = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the name ends in NUL.
-        let descriptor = unsafe { libc::memfd_create(name.as_ptr().cast(), libc::MFD_CLOEXEC) };
+        let descriptor = unsafe { libc::memfd_create(name.as_ptr().cast(), open) };
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: fresh from the kernel, owned by nobody else.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
-        file.set_len(bytes)?;
-        let memory = Self::map(file, bytes)?;
+        file.set_len(start + bytes)?;
+        if let Some(header) = header {
+            file.write_all_at(&(start + bytes).to_ne_bytes(), 0)?;
+            file.write_all_at(&start.to_ne_bytes(), 8)?;
+            file.write_all_at(&header, 16)?;
+        }
+        let memory = Self::map(file, start, bytes)?;
         memory.spoil();
         Ok(memory)
     }
 
-    fn map(file: File, bytes: u64) -> io::Result<Self> {
+    /// A view of `bytes` bytes from `start` of the file.
+    fn map(file: File, start: u64, bytes: u64) -> io::Result<Self> {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
         let (none, length) = (std::ptr::null_mut(), bytes as usize);
+        let (descriptor, offset) = (file.as_raw_fd(), start.cast_signed());
         // SAFETY: a fresh mapping at an address of the kernel's choice.
-        let base = unsafe { libc::mmap(none, length, rights, flags, file.as_raw_fd(), 0) };
+        let base = unsafe { libc::mmap(none, length, rights, flags, descriptor, offset) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { file, base, bytes })
+        Ok(Self {
+            file,
+            start,
+            base,
+            bytes,
+        })
     }
 
     /// Fills fresh memory with what no client can take for its own, another pattern each time.
@@ -221,8 +249,8 @@ impl Drop for Memory {
     }
 }
 
-/// What the name of a file tells.
-fn properties_of(file: &File) -> Option<Properties> {
+/// What the name of a file tells, and where memory begins in it.
+fn described(file: &File) -> Option<(Properties, u64)> {
     let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
     let name = link.to_str()?.strip_prefix("/memfd:")?;
     let mut parts = name.trim_end_matches(" (deleted)").split(':');
@@ -234,11 +262,12 @@ fn properties_of(file: &File) -> Option<Properties> {
         ("d", device) => Place::Device(device.parse().ok()?),
         (_, node) => Place::HostNuma(node.parse().ok()?),
     };
-    Some(Properties {
+    let properties = Properties {
         place,
         handle_types: parts.next()?.parse().ok()?,
         flags: parts.next()?.parse().ok()?,
-    })
+    };
+    Some((properties, parts.next()?.parse().ok()?))
 }
 
 /// Keeps physical memory as long as the engine may use a view of it.

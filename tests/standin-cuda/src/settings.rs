@@ -18,6 +18,8 @@ pub(crate) struct Settings {
     pub(crate) multiprocessors: u32,
     /// UUID of device 0; others differ in their last byte.
     pub(crate) uuid: [u8; 16],
+    /// What memory files begin with, so that a Vulkan driver for CPUs imports them.
+    pub(crate) vulkan: Option<[u8; 16]>,
     /// Attributes that are not as usual.
     pub(crate) attributes: HashMap<i32, i32>,
     /// Host memory that may be registered at a time, in bytes.
@@ -51,7 +53,8 @@ impl Settings {
             driver_version: number("DRIVER_VERSION", 13000) as i32,
             memory_bytes: number("MEMORY", 4 << 30),
             multiprocessors: multiprocessors.max(1),
-            uuid: uuid(),
+            uuid: bytes("UUID").unwrap_or(*b"causeway-standin"),
+            vulkan: bytes("VULKAN"),
             attributes: overrides,
             locked_bytes: number("LOCKED_BYTES", u64::MAX),
             strict: number("STRICT", 0) != 0,
@@ -75,15 +78,16 @@ fn number(setting: &str, usual: u64) -> u64 {
     }
 }
 
-fn uuid() -> [u8; 16] {
-    let given = text("UUID").replace('-', "");
+/// 16 bytes in hexadecimal digits, if the setting is made.
+fn bytes(setting: &str) -> Option<[u8; 16]> {
+    let given = text(setting).replace('-', "");
     if given.is_empty() {
-        return *b"causeway-standin";
+        return None;
     }
     let byte = |index: usize| u8::from_str_radix(given.get(2 * index..2 * index + 2)?, 16).ok();
-    let bytes: Option<Vec<u8>> = (0..16).map(byte).collect();
+    let bytes: Option<Vec<u8>> = (0..given.len().div_ceil(2)).map(byte).collect();
     let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
-    bytes.unwrap_or_else(|| refuse("UUID", &given))
+    Some(bytes.unwrap_or_else(|| refuse(setting, &given)))
 }
 
 fn state_folder() -> PathBuf {

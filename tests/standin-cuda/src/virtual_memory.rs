@@ -110,7 +110,7 @@ extern "C" fn cuMemCreate(
             Place::Device(device) => Some(driver.charge(device, bytes)?),
             Place::HostNuma(_) => None,
         };
-        let made = Physical::create(bytes, properties, charge);
+        let made = Physical::create(bytes, properties, driver.settings.vulkan, charge);
         let made = Arc::new(made.map_err(|_| Code::OUT_OF_MEMORY)?);
         handle.set(driver.state().physical.insert(made) as u64)
     })
