@@ -32,22 +32,28 @@ impl fmt::Display for BadArgument<'_> {
 }
 
 impl Selection {
-    /// Reads the guest's arguments, which are separated by commas.
+    /// Reads the guest's arguments, which are separated by commas. `only` is the last: names of lines have commas, too.
     pub fn parse(text: &str) -> Result<Self, BadArgument<'_>> {
         let mut selection = Self {
             repetitions: REPETITIONS,
             only: None,
         };
-        for word in text.split(',').filter(|word| !word.is_empty()) {
-            let bad = BadArgument(word);
-            match word.split_once('=') {
-                Some(("repetitions", number)) => {
-                    let number = number.parse().ok().filter(|n| (1..=200).contains(n));
-                    selection.repetitions = number.ok_or(bad)?;
-                }
-                Some(("only", name)) => selection.only = known(name).ok_or(bad)?.into(),
-                _ => return Err(bad),
+        let mut rest = text;
+        while !rest.is_empty() {
+            if let Some(name) = rest.strip_prefix("only=") {
+                selection.only = Some(known(name).ok_or(BadArgument(rest))?);
+                break;
             }
+            let (word, others) = rest.split_once(',').unwrap_or((rest, ""));
+            rest = others;
+            if word.is_empty() {
+                continue;
+            }
+            let number = word
+                .strip_prefix("repetitions=")
+                .and_then(|n| n.parse().ok());
+            let number = number.filter(|n| (1..=200).contains(n));
+            selection.repetitions = number.ok_or(BadArgument(word))?;
         }
         Ok(selection)
     }
