@@ -410,11 +410,17 @@ pub enum Progress {
 
 /// Executes work in order. One thread feeds it; it may return before the work is done.
 pub trait Queue: Send {
-    /// Executes, or enqueues, one piece of work.
+    /// Executes, or enqueues, one piece of work. A back end may wait for more before it begins, until [`Self::flush`].
     ///
     /// # Errors
     /// The fault of this or of an earlier piece. The queue is then dead.
     fn submit(&mut self, work: Work<'_>) -> Result<(), Fault>;
+
+    /// Begins everything submitted: there is nothing more to come for now.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    fn flush(&mut self) -> Result<(), Fault>;
 
     /// Whether work is under way, or has gone wrong meanwhile. Asked now and then while there is nothing to submit.
     ///

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use causeway_mediator::backend::{Fault, Function, LaunchShape, Module, ModuleError};
@@ -42,6 +42,8 @@ pub(crate) struct CudaModule {
 /// A kernel.
 pub(crate) struct CudaFunction {
     pub(crate) handle: FunctionHandle,
+    /// Its number in this process.
+    pub(crate) number: u64,
     /// Its name.
     pub(crate) name: Arc<str>,
     parameters: Vec<Parameter>,
@@ -163,6 +165,7 @@ fn functions(body: &Arc<Body>) -> Result<BTreeMap<String, Arc<CudaFunction>>, Mo
 
 impl CudaFunction {
     fn new(body: &Arc<Body>, handle: FunctionHandle, name: &str) -> Result<Self, ModuleError> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let loaded = &body.loaded;
         let ask = |number| {
             loaded
@@ -176,6 +179,7 @@ impl CudaFunction {
         let shared_bytes = ask(attribute::SHARED_BYTES)?;
         Ok(Self {
             handle,
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             name: Arc::from(name),
             parameters,
             parameter_bytes,

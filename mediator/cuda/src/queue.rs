@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use causeway_mediator::backend::{BackendError, Fault, Progress as HowFar, Queue, Work};
+use causeway_mediator::backend::{
+    BackendError, Fault, Function, LaunchShape, Progress as HowFar, Queue, Work,
+};
 
 use crate::driver::{CudaError, Event};
 use crate::error::failed;
+use crate::gather::Gathered;
 use crate::held::Held;
 use crate::space::{Progress, SpaceState};
-use crate::work::Enqueuer;
+use crate::work::{Enqueuer, checked};
 
 /// How long a wait spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(100);
@@ -36,6 +39,7 @@ pub(crate) struct CudaQueue {
     dead: Option<Fault>,
     marker: Marker,
     held: Held,
+    gathered: Gathered,
     abandoned: bool,
 }
 
@@ -59,6 +63,8 @@ impl CudaQueue {
             dead: None,
             marker: Marker::default(),
             held: Held::default(),
+            // Nodes of a graph do not say which multiprocessors they have; streams of a part do.
+            gathered: Gathered::new(state.maker.green.is_none()),
             abandoned: false,
         })
     }
@@ -156,24 +162,89 @@ impl CudaQueue {
     }
 }
 
-impl Queue for CudaQueue {
-    fn submit(&mut self, work: Work<'_>) -> Result<(), Fault> {
-        self.check()?;
+impl CudaQueue {
+    /// Whether a launch may wait for more: only while the GPU is busy, as far as is known.
+    fn may_gather(&self) -> bool {
+        self.gathered.is_on() && !(self.gathered.is_empty() && self.progress.is_done())
+    }
+
+    /// Has a launch wait for more, or for [`Queue::flush`].
+    fn gather(
+        &mut self,
+        work: &Work<'_>,
+        function: &Arc<dyn Function>,
+        shape: LaunchShape,
+        parameters: &[u8],
+    ) -> Result<(), Fault> {
+        match checked(function, &shape, parameters) {
+            Ok(kernel) => self.gathered.push(kernel, shape, parameters),
+            Err(fault) => {
+                // What came before is right, and is launched.
+                self.flush()?;
+                return Err(self.die(fault));
+            }
+        }
+        // All that wait become one submission, the next.
+        self.held.hold(work, self.progress.submitted() + 1);
+        if self.gathered.is_full() {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Has the driver do `enqueue`, as one submission.
+    fn submission<E>(&mut self, enqueue: impl FnOnce(&mut Self) -> Result<(), E>) -> Result<(), E> {
         self.progress.begin();
         self.enqueuer.refresh();
-        let enqueued = self.enqueuer.enqueue(&work);
+        let enqueued = enqueue(self);
         self.progress.end();
-        self.held.hold(&work, self.progress.submitted());
-        if let Err(fault) = enqueued {
-            return Err(self.die(fault));
-        }
+        enqueued
+    }
+
+    /// Finds out how far the GPU is where that is worth it.
+    fn look(&mut self) -> Result<(), Fault> {
         if self.state().retired.count() != 0 || self.held.is_long() {
             self.advance().map_err(|e| self.die_of(&e))?;
         }
         Ok(())
     }
+}
+
+impl Queue for CudaQueue {
+    fn submit(&mut self, work: Work<'_>) -> Result<(), Fault> {
+        self.check()?;
+        if let Work::Launch {
+            function,
+            shape,
+            parameters,
+        } = work
+            && self.may_gather()
+        {
+            return self.gather(&work, function, shape, parameters);
+        }
+        self.flush()?;
+        let enqueued = self.submission(|queue| queue.enqueuer.enqueue(&work));
+        self.held.hold(&work, self.progress.submitted());
+        if let Err(fault) = enqueued {
+            return Err(self.die(fault));
+        }
+        self.look()
+    }
+
+    fn flush(&mut self) -> Result<(), Fault> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        self.check()?;
+        let launched = self.submission(|queue| queue.gathered.launch(&queue.enqueuer.stream));
+        if let Err(error) = launched {
+            return Err(self.die_of(&error));
+        }
+        self.look()
+    }
 
     fn poll(&mut self) -> Result<HowFar, Fault> {
+        self.flush()?;
         self.check()?;
         if self.progress.is_done() {
             return Ok(HowFar::Idle);
@@ -191,6 +262,7 @@ impl Queue for CudaQueue {
     /// Work that goes on for a quarter of a second after the session's stop flag was set is abandoned: the process can
     /// then no longer be used for another session, as [`crate::Cuda::spoiled`] tells.
     fn finish(&mut self) -> Result<(), Fault> {
+        self.flush()?;
         self.check()?;
         if self.progress.is_done() || self.abandoned {
             return Ok(());

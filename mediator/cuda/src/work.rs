@@ -90,16 +90,8 @@ impl Enqueuer {
         shape: LaunchShape,
         parameters: &[u8],
     ) -> Result<(), Fault> {
-        let function = function.as_any().downcast_ref::<CudaFunction>();
-        let function = function.ok_or_else(foreign)?;
-        function.check(&shape, parameters)?;
-        if !self
-            .last
-            .as_ref()
-            .is_some_and(|last| Arc::ptr_eq(last, &function.name))
-        {
-            self.last = Some(Arc::clone(&function.name));
-        }
+        let function = checked(function, &shape, parameters)?;
+        self.note(function);
         let launch = Launch {
             grid: shape.grid,
             block: shape.block,
@@ -109,6 +101,14 @@ impl Enqueuer {
         self.stream
             .launch(function.handle, &launch)
             .map_err(|e| self.fault(&e))
+    }
+
+    /// Notes that a kernel is about to be launched.
+    pub(crate) fn note(&mut self, function: &CudaFunction) {
+        let known = self.last.as_ref();
+        if !known.is_some_and(|last| Arc::ptr_eq(last, &function.name)) {
+            self.last = Some(Arc::clone(&function.name));
+        }
     }
 
     fn copy(&mut self, destination: u64, source: u64, bytes: u64) -> Result<(), Fault> {
@@ -220,6 +220,18 @@ impl Enqueuer {
         };
         Fault { status, ..fault }
     }
+}
+
+/// The kernel, if it can be launched like that.
+pub(crate) fn checked<'a>(
+    function: &'a Arc<dyn Function>,
+    shape: &LaunchShape,
+    parameters: &[u8],
+) -> Result<&'a CudaFunction, Fault> {
+    let function = function.as_any().downcast_ref::<CudaFunction>();
+    let function = function.ok_or_else(foreign)?;
+    function.check(shape, parameters)?;
+    Ok(function)
 }
 
 fn foreign() -> Fault {

@@ -214,6 +214,11 @@ impl Queue for SoftwareQueue {
             .inspect_err(|fault| self.dead = Some(fault.clone()))
     }
 
+    /// What was submitted has begun, and is done.
+    fn flush(&mut self) -> Result<(), Fault> {
+        self.finish()
+    }
+
     /// What was submitted is done.
     fn poll(&mut self) -> Result<Progress, Fault> {
         self.finish().map(|()| Progress::Idle)

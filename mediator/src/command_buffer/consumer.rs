@@ -93,6 +93,24 @@ impl Consumer {
         self.ring
             .copy_units(begin, chunk)
             .map_err(|e| Stop::fault(Status::BackEnd, e.to_string()))?;
+        let executed = self.execute_chunk(chunk, limit, progress);
+        // What came before a packet at fault is right, and begins.
+        let begun = self.executor.flush();
+        self.counters.packets(&mut progress.counted);
+        executed.and(begun)?;
+        self.ring.set_consumer(progress.position);
+        Ok(())
+    }
+
+    /// Executes the packets that lie wholly in `chunk`, of which there are `limit` units, what was not copied included.
+    fn execute_chunk(
+        &mut self,
+        chunk: &[u8],
+        limit: u64,
+        progress: &mut Progress,
+    ) -> Result<(), Stop> {
+        let begin = progress.position;
+        let copied = (chunk.len() / UNIT_BYTES) as u64;
         let mut at = 0;
         while at < copied && !self.bell.stopped() {
             let rest = &chunk[at as usize * UNIT_BYTES..];
@@ -111,8 +129,6 @@ impl Consumer {
             at += units;
             progress.position = begin + at;
         }
-        self.counters.packets(&mut progress.counted);
-        self.ring.set_consumer(progress.position);
         Ok(())
     }
 

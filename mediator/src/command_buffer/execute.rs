@@ -87,6 +87,11 @@ impl Executor {
         Ok(progress)
     }
 
+    /// Begins everything that was submitted.
+    pub fn flush(&mut self) -> Result<(), Stop> {
+        self.queue.flush().map_err(Stop::Fault)
+    }
+
     fn submit(&mut self, work: Work<'_>) -> Result<(), Stop> {
         self.queue.submit(work).map_err(Stop::Fault)
     }

@@ -104,6 +104,10 @@ impl Queue for FakeQueue {
         self.backlog.submit(&work)
     }
 
+    fn flush(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
     fn poll(&mut self) -> Result<Progress, Fault> {
         self.backlog.progress()
     }

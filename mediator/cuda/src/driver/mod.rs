@@ -3,6 +3,7 @@
 //! that matters for memory safety.
 #![allow(unsafe_code)]
 
+mod chain;
 mod context;
 mod device;
 mod error;
@@ -20,6 +21,7 @@ mod stream;
 mod table;
 mod view;
 
+pub(crate) use chain::LaunchChain;
 pub(crate) use context::Context;
 pub(crate) use device::Device;
 pub use error::CudaError;

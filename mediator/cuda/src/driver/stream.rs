@@ -41,6 +41,23 @@ pub(crate) struct Launch<'a> {
     pub(crate) parameters: &'a [u8],
 }
 
+/// Has `call` see a packed parameter block as the driver wants it; null for none.
+pub(super) fn packed<R>(parameters: &[u8], call: impl FnOnce(*mut *mut c_void) -> R) -> R {
+    let mut bytes = parameters.len();
+    // CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END.
+    let mut extra: [*mut c_void; 5] = [
+        std::ptr::without_provenance_mut(1),
+        parameters.as_ptr().cast_mut().cast(),
+        std::ptr::without_provenance_mut(2),
+        (&raw mut bytes).cast(),
+        std::ptr::null_mut(),
+    ];
+    if parameters.is_empty() {
+        return call(std::ptr::null_mut());
+    }
+    call(extra.as_mut_ptr())
+}
+
 impl StreamMaker {
     /// A stream without order to any other.
     pub(crate) fn stream(&self) -> Result<Stream, CudaError> {
@@ -80,38 +97,27 @@ impl Stream {
         function: FunctionHandle,
         launch: &Launch<'_>,
     ) -> Result<(), CudaError> {
-        let mut bytes = launch.parameters.len();
-        // CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END.
-        let mut extra: [*mut c_void; 5] = [
-            std::ptr::without_provenance_mut(1),
-            launch.parameters.as_ptr().cast_mut().cast(),
-            std::ptr::without_provenance_mut(2),
-            (&raw mut bytes).cast(),
-            std::ptr::null_mut(),
-        ];
-        let extra = if bytes == 0 {
-            std::ptr::null_mut()
-        } else {
-            extra.as_mut_ptr()
-        };
         let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
-        // SAFETY: the function is of a module that the caller keeps loaded; the driver only reads the parameters,
-        // as many bytes as is said.
-        unsafe {
-            self.driver()?.launch_kernel(
-                function.0,
-                gx,
-                gy,
-                gz,
-                bx,
-                by,
-                bz,
-                launch.shared_bytes,
-                self.raw,
-                std::ptr::null_mut(),
-                extra,
-            )
-        }
+        let driver = self.driver()?;
+        packed(launch.parameters, |extra| {
+            // SAFETY: the function is of a module that the caller keeps loaded; the driver only reads the parameters,
+            // as many bytes as is said.
+            unsafe {
+                driver.launch_kernel(
+                    function.0,
+                    gx,
+                    gy,
+                    gz,
+                    bx,
+                    by,
+                    bz,
+                    launch.shared_bytes,
+                    self.raw,
+                    std::ptr::null_mut(),
+                    extra,
+                )
+            }
+        })
     }
 
     /// Copies between addresses that the caller knows to be mapped.

@@ -7,9 +7,9 @@
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use cudarc::driver::sys::{
-    CUcontext, CUdevResource, CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUfunction,
-    CUgraph, CUgraphExec, CUgreenCtx, CUlinkState, CUmemAccessDesc, CUmemAllocationProp,
-    CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
+    CUDA_KERNEL_NODE_PARAMS, CUcontext, CUdevResource, CUdevResourceDesc, CUdevice, CUdeviceptr,
+    CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUgreenCtx, CUlinkState,
+    CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
 };
 
 use super::{CudaError, Driver};
@@ -129,6 +129,9 @@ calls! { Table, table:
     link_complete = "cuLinkComplete" (state: CUlinkState, image: *mut *mut c_void, bytes: *mut usize);
     link_destroy = "cuLinkDestroy" (state: CUlinkState);
     launch_kernel = "cuLaunchKernel" (function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: CUstream, parameters: *mut *mut c_void, extra: *mut *mut c_void);
+    graph_create = "cuGraphCreate" (graph: *mut CUgraph, flags: c_uint);
+    graph_add_kernel_node = "cuGraphAddKernelNode_v2" (node: *mut CUgraphNode, graph: CUgraph, dependencies: *const CUgraphNode, count: usize, parameters: *const CUDA_KERNEL_NODE_PARAMS);
+    graph_exec_kernel_node_set_params = "cuGraphExecKernelNodeSetParams_v2" (executable: CUgraphExec, node: CUgraphNode, parameters: *const CUDA_KERNEL_NODE_PARAMS);
     graph_instantiate = "cuGraphInstantiateWithFlags" (executable: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong);
     graph_launch = "cuGraphLaunch" (executable: CUgraphExec, stream: CUstream);
     graph_destroy = "cuGraphDestroy" (graph: CUgraph);

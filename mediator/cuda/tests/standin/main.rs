@@ -2,6 +2,7 @@
 //! the stand-in is told by the environment what it shall be.
 
 mod faults;
+mod gather;
 mod hostile;
 mod kernels;
 mod limits;

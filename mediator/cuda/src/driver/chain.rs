@@ -1,0 +1,128 @@
+//! Chains: graphs of kernels one behind the other, whose kernels and parameters can be exchanged before each launch.
+
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUDA_KERNEL_NODE_PARAMS, CUgraph, CUgraphExec, CUgraphNode};
+
+use super::stream::{Launch, packed};
+use super::{Context, CudaError, FunctionHandle, Stream};
+
+/// A chain of a fixed number of kernels, until dropped.
+pub(crate) struct LaunchChain {
+    context: Arc<Context>,
+    /// Its nodes are named when those of the executable graph are changed.
+    graph: CUgraph,
+    nodes: Vec<CUgraphNode>,
+    executable: CUgraphExec,
+}
+
+// SAFETY: the driver does not lock graphs; a chain is used by one thread at a time.
+unsafe impl Send for LaunchChain {}
+
+impl LaunchChain {
+    /// `length` times the same launch.
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        length: usize,
+        function: FunctionHandle,
+        launch: &Launch<'_>,
+    ) -> Result<Self, CudaError> {
+        context.enter()?;
+        let driver = context.driver();
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: stores a graph, which `drop` destroys. The flags must be zero, and are.
+        unsafe { driver.graph_create(&mut graph, 0) }?;
+        let mut chain = Self {
+            context: Arc::clone(context),
+            graph,
+            nodes: Vec::with_capacity(length),
+            executable: std::ptr::null_mut(),
+        };
+        for _ in 0..length {
+            let mut node = std::ptr::null_mut();
+            let before = chain.nodes.last();
+            let dependencies = before.map_or(std::ptr::null(), std::ptr::from_ref);
+            let count = usize::from(before.is_some());
+            with_parameters(function, launch, |parameters| {
+                // SAFETY: the dependency is a node of this graph; parameters are copied by the call.
+                unsafe {
+                    driver.graph_add_kernel_node(&mut node, graph, dependencies, count, parameters)
+                }
+            })?;
+            chain.nodes.push(node);
+        }
+        // SAFETY: stores an executable graph, which `drop` destroys.
+        unsafe { driver.graph_instantiate(&mut chain.executable, graph, 0) }?;
+        Ok(chain)
+    }
+
+    /// Makes launch number `index` another one. Launches of the chain that are under way stay as they are.
+    pub(crate) fn set(
+        &mut self,
+        index: usize,
+        function: FunctionHandle,
+        launch: &Launch<'_>,
+    ) -> Result<(), CudaError> {
+        self.context.enter()?;
+        let (driver, node) = (self.context.driver(), self.nodes[index]);
+        with_parameters(function, launch, |parameters| {
+            // SAFETY: the node is of the graph that the executable one was made from; parameters are copied.
+            unsafe { driver.graph_exec_kernel_node_set_params(self.executable, node, parameters) }
+        })
+    }
+
+    /// Launches all of it. The caller keeps the kernels loaded until that is done.
+    pub(crate) fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
+        self.context.enter()?;
+        // SAFETY: both are live, and of one context.
+        unsafe {
+            self.context
+                .driver()
+                .graph_launch(self.executable, stream.raw)
+        }
+    }
+}
+
+/// Has `call` see a launch as graphs want it.
+fn with_parameters(
+    function: FunctionHandle,
+    launch: &Launch<'_>,
+    call: impl FnOnce(*const CUDA_KERNEL_NODE_PARAMS) -> Result<(), CudaError>,
+) -> Result<(), CudaError> {
+    packed(launch.parameters, |extra| {
+        let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
+        call(&CUDA_KERNEL_NODE_PARAMS {
+            func: function.0,
+            gridDimX: gx,
+            gridDimY: gy,
+            gridDimZ: gz,
+            blockDimX: bx,
+            blockDimY: by,
+            blockDimZ: bz,
+            sharedMemBytes: launch.shared_bytes,
+            kernelParams: std::ptr::null_mut(),
+            extra,
+            kern: std::ptr::null_mut(),
+            ctx: std::ptr::null_mut(),
+        })
+    })
+}
+
+impl Drop for LaunchChain {
+    fn drop(&mut self) {
+        if self.context.is_lost() || self.context.enter().is_err() {
+            return;
+        }
+        let driver = self.context.driver();
+        if !self.executable.is_null() {
+            // SAFETY: not used again; the driver keeps what launches under way need (cuGraphExecDestroy).
+            if let Err(e) = unsafe { driver.graph_exec_destroy(self.executable) } {
+                log::debug!("an executable graph was not destroyed: {e}");
+            }
+        }
+        // SAFETY: not used again.
+        if let Err(e) = unsafe { driver.graph_destroy(self.graph) } {
+            log::debug!("a graph was not destroyed: {e}");
+        }
+    }
+}

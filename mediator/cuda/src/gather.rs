@@ -1,0 +1,155 @@
+//! Launches gathered: where many wait, the driver gets them as one graph, which costs less than one call for each.
+//!
+//! A graph of so many kernels is made once for each queue. Before it is launched, the nodes whose kernel, shape or
+//! parameters differ from last time are changed. Gathering adds no delay: what waits in the ring is gathered while the
+//! GPU is busy with what came before, and given to the driver when the ring holds no more.
+
+use causeway_mediator::backend::LaunchShape;
+
+use crate::driver::{CudaError, FunctionHandle, Launch, LaunchChain, Stream};
+use crate::module::CudaFunction;
+
+/// Launches of a graph.
+pub(crate) const LAUNCHES: usize = 32;
+
+/// A launch, with its parameters in a buffer of all.
+#[derive(Clone, Copy)]
+struct Waiting {
+    /// The kernel, and its number, which is never used again, unlike the driver's handles.
+    kernel: (FunctionHandle, u64),
+    shape: LaunchShape,
+    parameters: (usize, usize),
+}
+
+/// Launches that wait, and the graph for them.
+#[derive(Default)]
+pub(crate) struct Gathered {
+    waiting: Vec<Waiting>,
+    parameters: Vec<u8>,
+    chain: Option<Chain>,
+    /// The driver could not do it: launches go one by one from then on.
+    off: bool,
+}
+
+/// The graph, and what its nodes are.
+struct Chain {
+    graph: LaunchChain,
+    nodes: Vec<(Waiting, Vec<u8>)>,
+}
+
+impl Gathered {
+    /// One that gathers, or not.
+    pub(crate) fn new(on: bool) -> Self {
+        Self {
+            off: !on,
+            ..Self::default()
+        }
+    }
+
+    /// Whether launches may be gathered.
+    pub(crate) fn is_on(&self) -> bool {
+        !self.off
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether as many wait as a graph has.
+    pub(crate) fn is_full(&self) -> bool {
+        self.waiting.len() == LAUNCHES
+    }
+
+    /// Adds a launch that was checked. The caller holds the kernel until its work is done.
+    pub(crate) fn push(&mut self, function: &CudaFunction, shape: LaunchShape, parameters: &[u8]) {
+        let begin = self.parameters.len();
+        self.parameters.extend_from_slice(parameters);
+        self.waiting.push(Waiting {
+            kernel: (function.handle, function.number),
+            shape,
+            parameters: (begin, self.parameters.len()),
+        });
+    }
+
+    /// Gives all of them to the driver, in order.
+    pub(crate) fn launch(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        let outcome = match self.launch_as_graph(stream) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.launch_one_by_one(stream),
+            Err(error) if error.is_sticky() => Err(error),
+            Err(error) => {
+                // Each by itself tells which of them is wrong, if one is.
+                log::debug!("launches are not gathered any more: {error}");
+                self.off = true;
+                self.chain = None;
+                self.launch_one_by_one(stream)
+            }
+        };
+        self.waiting.clear();
+        self.parameters.clear();
+        outcome
+    }
+
+    fn launch_one_by_one(&self, stream: &Stream) -> Result<(), CudaError> {
+        let mut all = self.waiting.iter();
+        all.try_for_each(|waiting| {
+            stream.launch(waiting.kernel.0, &as_launch(waiting, &self.parameters))
+        })
+    }
+
+    /// False if there are not as many as a graph has.
+    fn launch_as_graph(&mut self, stream: &Stream) -> Result<bool, CudaError> {
+        if !self.is_full() || self.off {
+            return Ok(false);
+        }
+        let chain = match &mut self.chain {
+            Some(chain) => chain,
+            none => none.insert(Chain::new(stream, &self.waiting[0], &self.parameters)?),
+        };
+        for (index, waiting) in self.waiting.iter().enumerate() {
+            chain.set(index, waiting, &self.parameters)?;
+        }
+        chain.graph.launch(stream)?;
+        Ok(true)
+    }
+}
+
+impl Chain {
+    fn new(stream: &Stream, waiting: &Waiting, parameters: &[u8]) -> Result<Self, CudaError> {
+        let launch = as_launch(waiting, parameters);
+        let graph = LaunchChain::new(stream.context(), LAUNCHES, waiting.kernel.0, &launch)?;
+        let node = (*waiting, launch.parameters.to_vec());
+        Ok(Self {
+            graph,
+            nodes: vec![node; LAUNCHES],
+        })
+    }
+
+    /// Makes a node what it is to be, if it is not.
+    fn set(&mut self, index: usize, waiting: &Waiting, parameters: &[u8]) -> Result<(), CudaError> {
+        let launch = as_launch(waiting, parameters);
+        let (node, bytes) = &mut self.nodes[index];
+        let same = node.kernel.1 == waiting.kernel.1
+            && node.shape == waiting.shape
+            && bytes == launch.parameters;
+        if same {
+            return Ok(());
+        }
+        self.graph.set(index, waiting.kernel.0, &launch)?;
+        *node = *waiting;
+        bytes.clear();
+        bytes.extend_from_slice(launch.parameters);
+        Ok(())
+    }
+}
+
+fn as_launch<'a>(waiting: &Waiting, parameters: &'a [u8]) -> Launch<'a> {
+    let (begin, end) = waiting.parameters;
+    Launch {
+        grid: waiting.shape.grid,
+        block: waiting.shape.block,
+        shared_bytes: waiting.shape.shared_bytes,
+        parameters: &parameters[begin..end],
+    }
+}
