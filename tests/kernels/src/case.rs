@@ -2,7 +2,9 @@
 
 use core::fmt;
 
-use crate::words;
+use crate::geometry::Geometry;
+use crate::random::Seed;
+use crate::rule::{Mismatch, Rule};
 
 /// Most bytes of parameters of any case.
 pub const PARAMETER_BYTES_MAX: usize = 64;
@@ -18,20 +20,6 @@ pub enum Role {
     Output,
     /// Filled before the launch, and changed by it.
     InOut,
-}
-
-/// How far a result may be from the reference.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Rule {
-    /// Equal in every bit, compared in words of this many bytes (2, 4 or 8).
-    Exact(usize),
-    /// Words are `f32`; the distance is at most `absolute + relative * |reference|`.
-    Near {
-        /// Share of the reference.
-        relative: f32,
-        /// Distance where the reference is zero.
-        absolute: f32,
-    },
 }
 
 /// One buffer of a case.
@@ -68,31 +56,16 @@ pub struct Case {
     pub block: [u32; 3],
     /// Bytes of shared memory given at the launch.
     pub dynamic_shared: u32,
+    /// What may be changed about grid and block.
+    pub geometry: Geometry,
     /// The buffers, in the order that [`Argument::Buffer`] counts in.
     pub buffers: &'static [Buffer],
     /// The parameters, in order.
     pub arguments: &'static [Argument],
     /// Writes the content of a buffer before the launch.
-    pub(crate) fill: fn(usize, &mut [u8]),
+    pub(crate) fill: fn(Seed, usize, &mut [u8]),
     /// Does to all buffers what the kernel does.
     pub(crate) reference: fn(&mut [&mut [u8]]),
-}
-
-/// A word that is not what the reference has.
-#[derive(Clone, Copy, PartialEq)]
-pub struct Mismatch {
-    /// The case.
-    pub case: &'static str,
-    /// Index of the buffer.
-    pub buffer: usize,
-    /// Index of the word in the buffer.
-    pub word: usize,
-    /// The reference's bits.
-    pub want: u64,
-    /// The kernel's bits.
-    pub got: u64,
-    /// How they were compared.
-    pub rule: Rule,
 }
 
 impl Case {
@@ -100,6 +73,11 @@ impl Case {
     pub fn threads(&self) -> u64 {
         let of = |extent: [u32; 3]| extent.iter().map(|&n| u64::from(n)).product::<u64>();
         of(self.grid) * of(self.block)
+    }
+
+    /// Grid and block of one of the ways to launch the kernel that must come to the same. The way 0 is the usual one.
+    pub fn shape(&self, way: u64) -> ([u32; 3], [u32; 3]) {
+        self.geometry.shape(way, self.grid, self.block)
     }
 
     /// Packs the parameters as the kernel's layout has them: in order, each at its natural alignment.
@@ -131,6 +109,16 @@ impl Case {
     ///
     /// If `bytes` is not as long as the buffer.
     pub fn fill(&self, index: usize, bytes: &mut [u8]) {
+        self.fill_with(0, index, bytes);
+    }
+
+    /// The same with other numbers for each seed, for all of which the case's rules hold. The seed 0 is the usual
+    /// filling; odd seeds give numbers of many magnitudes where the kernel can take them.
+    ///
+    /// # Panics
+    ///
+    /// As [`Case::fill`].
+    pub fn fill_with(&self, seed: u64, index: usize, bytes: &mut [u8]) {
         assert_eq!(
             bytes.len(),
             self.buffers[index].bytes,
@@ -139,7 +127,7 @@ impl Case {
         );
         bytes.fill(0);
         if self.buffers[index].role != Role::Output {
-            (self.fill)(index, bytes);
+            (self.fill)(Seed(seed), index, bytes);
         }
     }
 
@@ -176,82 +164,18 @@ impl Case {
     ///
     /// If the lengths differ.
     pub fn compare(&self, index: usize, want: &[u8], got: &[u8]) -> Result<(), Mismatch> {
-        assert_eq!(
-            want.len(),
-            got.len(),
-            "{}: length of buffer {index}",
-            self.name
-        );
         let rule = self.buffers[index].rule;
-        if want == got {
-            return Ok(());
+        match rule.deviation(want, got) {
+            Ok(_) => Ok(()),
+            Err((word, want, got)) => Err(Mismatch {
+                case: self.name,
+                buffer: index,
+                word,
+                want,
+                got,
+                rule,
+            }),
         }
-        let width = rule.word_bytes();
-        let words = want.chunks(width).zip(got.chunks(width)).enumerate();
-        for (word, (want, got)) in words {
-            let (want, got) = (words::low_bytes(want), words::low_bytes(got));
-            if !rule.allows(want, got) {
-                return Err(Mismatch {
-                    case: self.name,
-                    buffer: index,
-                    word,
-                    want,
-                    got,
-                    rule,
-                });
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Rule {
-    /// Bytes of the words compared.
-    fn word_bytes(self) -> usize {
-        match self {
-            Self::Exact(bytes) => bytes,
-            Self::Near { .. } => 4,
-        }
-    }
-
-    /// Whether a word is near enough to the reference. A NaN is near nothing.
-    fn allows(self, want: u64, got: u64) -> bool {
-        match self {
-            Self::Exact(_) => want == got,
-            Self::Near { relative, absolute } => {
-                let (want, got) = (float(want), float(got));
-                (want - got).abs() <= absolute + relative * want.abs()
-            }
-        }
-    }
-}
-
-/// The `f32` in the low half of a word.
-fn float(bits: u64) -> f32 {
-    f32::from_bits(bits as u32)
-}
-
-impl fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            case,
-            buffer,
-            word,
-            want,
-            got,
-            rule,
-        } = *self;
-        write!(f, "{case}: word {word} of buffer {buffer} is ")?;
-        match rule {
-            Rule::Exact(_) => write!(f, "{got:#x} but must be {want:#x}"),
-            Rule::Near { .. } => write!(f, "{} but must be near {}", float(got), float(want)),
-        }
-    }
-}
-
-impl fmt::Debug for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

@@ -10,6 +10,8 @@
 //! 3. [`Case::fill`] a second set, let [`Case::reference`] turn it into the expected one;
 //! 4. [`Case::compare`] each buffer, the inputs too: a kernel must leave those alone.
 //!
+//! With [`Case::fill_with`] and [`Case::shape`], the same case has any number of other inputs and geometries.
+//!
 //! The references were compared with an NVIDIA H200 (driver 580): every case agrees, within its rules.
 //!
 //! [`bench`] has the kernels for measuring, [`special`] those that misbehave or only take time, [`loops`] the loops of
@@ -24,10 +26,14 @@ pub mod bench;
 mod case;
 mod cases;
 mod functions;
+mod geometry;
 pub mod loops;
 mod random;
+mod rule;
 pub mod special;
 mod words;
 
-pub use case::{Argument, Buffer, CASE_BYTES_MAX, Case, Mismatch, PARAMETER_BYTES_MAX, Role, Rule};
+pub use case::{Argument, Buffer, CASE_BYTES_MAX, Case, PARAMETER_BYTES_MAX, Role};
 pub use cases::{CASES, case};
+pub use geometry::Geometry;
+pub use rule::{Mismatch, Rule};

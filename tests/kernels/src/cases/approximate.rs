@@ -4,9 +4,11 @@ use core::f32::consts::PI;
 
 use super::words;
 use crate::arithmetic::{fma32, sqrt32};
-use crate::case::{Argument, Buffer, Case, Role, Rule};
+use crate::case::{Argument, Buffer, Case, Role};
 use crate::functions;
-use crate::random::Generator;
+use crate::geometry::Geometry;
+use crate::random::Seed;
+use crate::rule::Rule;
 use crate::words::{each_f32, f32_at, put_f32};
 
 const BODIES: u32 = 1024;
@@ -34,6 +36,7 @@ pub const NBODY: Case = Case {
     grid: [BODIES / 128, 1, 1],
     block: [128, 1, 1],
     dynamic_shared: 0,
+    geometry: Geometry::Fixed,
     buffers: &[
         words(Role::Input, 4 * BODIES),
         Buffer {
@@ -60,6 +63,7 @@ pub const ELEMENTARY: Case = Case {
     grid: [SAMPLES.div_ceil(256), 1, 1],
     block: [256, 1, 1],
     dynamic_shared: 0,
+    geometry: Geometry::Cover,
     buffers: &[
         words(Role::Input, SAMPLES),
         Buffer {
@@ -84,8 +88,8 @@ pub const ELEMENTARY: Case = Case {
 };
 
 /// Positions in a cube, masses of at most 1 / 1024.
-fn fill_bodies(index: usize, bytes: &mut [u8]) {
-    let mut random = Generator::new(600 + index as u64);
+fn fill_bodies(seed: Seed, index: usize, bytes: &mut [u8]) {
+    let mut random = seed.generator(600 + index as u64);
     each_f32(bytes, |i| match i % 4 {
         3 => (1.0 + random.f32()) / (2 * BODIES) as f32,
         _ => random.f32(),
@@ -93,8 +97,8 @@ fn fill_bodies(index: usize, bytes: &mut [u8]) {
 }
 
 /// Angles in -π..π, the ends and zero among them.
-fn fill_angles(index: usize, bytes: &mut [u8]) {
-    let mut random = Generator::new(610 + index as u64);
+fn fill_angles(seed: Seed, index: usize, bytes: &mut [u8]) {
+    let mut random = seed.generator(610 + index as u64);
     each_f32(bytes, |i| match i {
         0 => 0.0,
         1 => PI,

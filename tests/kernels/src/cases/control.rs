@@ -2,7 +2,8 @@
 
 use super::{long_words, words};
 use crate::case::{Argument, Case, Role};
-use crate::random::Generator;
+use crate::geometry::Geometry;
+use crate::random::Seed;
 use crate::words::{each_u32, put_u32, put_u64, u32_at};
 
 const WALKERS: u32 = 1 << 13;
@@ -18,6 +19,7 @@ pub const COLLATZ: Case = Case {
     grid: [WALKERS / 64, 1, 1],
     block: [64, 1, 1],
     dynamic_shared: 0,
+    geometry: Geometry::Split,
     buffers: &[
         words(Role::Input, WALKERS),
         words(Role::Output, WALKERS),
@@ -28,7 +30,7 @@ pub const COLLATZ: Case = Case {
         Argument::Buffer(1),
         Argument::Buffer(2),
     ],
-    fill: |index, bytes| fill(index, bytes, |random| random % 1_000_000 + 1),
+    fill: |seed, index, bytes| fill((seed, index), bytes, |random| random % 1_000_000 + 1),
     reference: collatz,
 };
 
@@ -38,9 +40,10 @@ pub const CALLS: Case = Case {
     grid: [CALLERS / 128, 1, 1],
     block: [128, 1, 1],
     dynamic_shared: 0,
+    geometry: Geometry::Split,
     buffers: &[words(Role::Input, CALLERS), words(Role::Output, CALLERS)],
     arguments: &[Argument::Buffer(0), Argument::Buffer(1)],
-    fill: |index, bytes| fill(1 + index, bytes, |random| random),
+    fill: |seed, index, bytes| fill((seed, 1 + index), bytes, |random| random),
     reference: calls,
 };
 
@@ -50,12 +53,13 @@ pub const RECURSION: Case = Case {
     grid: [RECURSIONS / 64, 1, 1],
     block: [64, 1, 1],
     dynamic_shared: 0,
+    geometry: Geometry::Split,
     buffers: &[
         words(Role::Input, RECURSIONS),
         words(Role::Output, RECURSIONS),
     ],
     arguments: &[Argument::Buffer(0), Argument::Buffer(1)],
-    fill: |index, bytes| fill(2 + index, bytes, |random| random),
+    fill: |seed, index, bytes| fill((seed, 2 + index), bytes, |random| random),
     reference: recursion,
 };
 
@@ -65,14 +69,15 @@ pub const BITONIC: Case = Case {
     grid: [PARTS, 1, 1],
     block: [PART / 2, 1, 1],
     dynamic_shared: 4 * PART,
+    geometry: Geometry::Fixed,
     buffers: &[words(Role::InOut, PART * PARTS)],
     arguments: &[Argument::Buffer(0), Argument::U32(PART)],
-    fill: |index, bytes| fill(3 + index, bytes, |random| random),
+    fill: |seed, index, bytes| fill((seed, 3 + index), bytes, |random| random),
     reference: sort_parts,
 };
 
-fn fill(seed: usize, bytes: &mut [u8], shape: fn(u32) -> u32) {
-    let mut random = Generator::new(900 + seed as u64);
+fn fill((seed, stream): (Seed, usize), bytes: &mut [u8], shape: fn(u32) -> u32) {
+    let mut random = seed.generator(900 + stream as u64);
     each_u32(bytes, |_| shape(random.u32()));
 }
 

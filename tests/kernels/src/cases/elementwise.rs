@@ -3,7 +3,8 @@
 use super::words;
 use crate::arithmetic::fma32;
 use crate::case::{Argument, Case, Role};
-use crate::random::Generator;
+use crate::geometry::Geometry;
+use crate::random::Seed;
 use crate::words::{each_f32, each_u32, f32_at, put_f32, put_u32, put_u64, u32_at};
 
 /// Not a multiple of the block, so that the last one is partly idle.
@@ -23,6 +24,7 @@ pub const VECTOR_ADD: Case = Case {
     grid: [SUM_LENGTH.div_ceil(256), 1, 1],
     block: [256, 1, 1],
     dynamic_shared: 0,
+    geometry: Geometry::Cover,
     buffers: &[
         words(Role::Input, SUM_LENGTH),
         words(Role::Input, SUM_LENGTH),
@@ -34,7 +36,7 @@ pub const VECTOR_ADD: Case = Case {
         Argument::Buffer(2),
         Argument::U32(SUM_LENGTH),
     ],
-    fill: fill_floats,
+    fill: fill_finite,
     reference: add,
 };
 
@@ -44,6 +46,7 @@ pub const SAXPY: Case = Case {
     grid: [64, 1, 1],
     block: [192, 1, 1],
     dynamic_shared: 0,
+    geometry: Geometry::Loop,
     buffers: &[
         words(Role::Input, SAXPY_LENGTH),
         words(Role::InOut, SAXPY_LENGTH),
@@ -54,7 +57,7 @@ pub const SAXPY: Case = Case {
         Argument::Buffer(1),
         Argument::U32(SAXPY_LENGTH),
     ],
-    fill: fill_floats,
+    fill: fill_finite,
     reference: saxpy,
 };
 
@@ -64,6 +67,7 @@ pub const STENCIL: Case = Case {
     grid: [WIDTH.div_ceil(32), HEIGHT.div_ceil(8), 1],
     block: [32, 8, 1],
     dynamic_shared: 0,
+    geometry: Geometry::Cover,
     buffers: &[
         words(Role::Input, WIDTH * HEIGHT),
         words(Role::Output, WIDTH * HEIGHT),
@@ -75,7 +79,7 @@ pub const STENCIL: Case = Case {
         Argument::U32(HEIGHT),
         Argument::F32(RATE),
     ],
-    fill: fill_floats,
+    fill: fill_moderate,
     reference: stencil,
 };
 
@@ -85,6 +89,7 @@ pub const VOLUME: Case = Case {
     grid: [SIDE / 8, SIDE / 4, SIDE / 4],
     block: [8, 4, 4],
     dynamic_shared: 0,
+    geometry: Geometry::Split,
     buffers: &[
         words(Role::Input, 4 * VOXELS),
         words(Role::Output, 4 * VOXELS),
@@ -99,13 +104,19 @@ pub const VOLUME: Case = Case {
     reference: volume,
 };
 
-fn fill_floats(index: usize, bytes: &mut [u8]) {
-    let mut random = Generator::new(100 + index as u64);
-    each_f32(bytes, |_| random.f32());
+/// One operation on each: overflow is infinity, and nothing is not a number.
+fn fill_finite(seed: Seed, index: usize, bytes: &mut [u8]) {
+    let mut random = seed.generator(100 + index as u64);
+    each_f32(bytes, |_| random.finite());
 }
 
-fn fill_integers(index: usize, bytes: &mut [u8]) {
-    let mut random = Generator::new(200 + index as u64);
+fn fill_moderate(seed: Seed, index: usize, bytes: &mut [u8]) {
+    let mut random = seed.generator(100 + index as u64);
+    each_f32(bytes, |_| random.moderate());
+}
+
+fn fill_integers(seed: Seed, index: usize, bytes: &mut [u8]) {
+    let mut random = seed.generator(200 + index as u64);
     each_u32(bytes, |_| random.u32());
 }
 

@@ -3,7 +3,7 @@
 use super::words;
 use crate::arithmetic::fma32;
 use crate::case::{Argument, Case, Role};
-use crate::random::Generator;
+use crate::geometry::Geometry;
 use crate::words::{each_f32, f32_at, put_f32, put_u32};
 
 const WIDTH: u32 = 256;
@@ -26,6 +26,7 @@ pub const CONSTANT: Case = Case {
     grid: [WIDTH / 32, HEIGHT / 8, 1],
     block: [32, 8, 1],
     dynamic_shared: 0,
+    geometry: Geometry::Split,
     buffers: &[
         words(Role::Input, WIDTH * HEIGHT),
         words(Role::Output, WIDTH * HEIGHT),
@@ -38,9 +39,9 @@ pub const CONSTANT: Case = Case {
         Argument::U32(WIDTH),
         Argument::U32(HEIGHT),
     ],
-    fill: |index, bytes| {
-        let mut random = Generator::new(1000 + index as u64);
-        each_f32(bytes, |_| random.f32());
+    fill: |seed, index, bytes| {
+        let mut random = seed.generator(1000 + index as u64);
+        each_f32(bytes, |_| random.moderate());
     },
     reference: filter,
 };

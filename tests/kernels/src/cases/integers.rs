@@ -2,7 +2,8 @@
 
 use super::{long_words, words};
 use crate::case::{Argument, Case, Role};
-use crate::random::Generator;
+use crate::geometry::Geometry;
+use crate::random::Seed;
 use crate::words::{each_f32, each_u32, f32_at, put_u32, put_u64, u32_at, u64_at};
 
 const KEYS: u32 = (1 << 15) - 3;
@@ -14,6 +15,7 @@ pub const HASH: Case = Case {
     grid: [KEYS.div_ceil(256), 1, 1],
     block: [256, 1, 1],
     dynamic_shared: 0,
+    geometry: Geometry::Cover,
     buffers: &[
         long_words(Role::Input, KEYS),
         long_words(Role::Output, KEYS),
@@ -33,6 +35,7 @@ pub const CONVERT: Case = Case {
     grid: [CONVERTED / 128, 1, 1],
     block: [128, 1, 1],
     dynamic_shared: 0,
+    geometry: Geometry::Split,
     buffers: &[
         words(Role::Input, CONVERTED),
         words(Role::Input, CONVERTED),
@@ -53,17 +56,17 @@ pub const CONVERT: Case = Case {
     reference: convert,
 };
 
-fn fill_integers(index: usize, bytes: &mut [u8]) {
-    let mut random = Generator::new(700 + index as u64);
+fn fill_integers(seed: Seed, index: usize, bytes: &mut [u8]) {
+    let mut random = seed.generator(700 + index as u64);
     each_u32(bytes, |_| random.u32());
 }
 
 /// Floats of every magnitude up to beyond the integers, halves and infinities among them.
-fn fill_convert(index: usize, bytes: &mut [u8]) {
+fn fill_convert(seed: Seed, index: usize, bytes: &mut [u8]) {
     if index < 2 {
-        return fill_integers(2 + index, bytes);
+        return fill_integers(seed, 2 + index, bytes);
     }
-    let mut random = Generator::new(710);
+    let mut random = seed.generator(710);
     each_f32(bytes, |i| match i % 16 {
         0 => f32::INFINITY,
         1 => f32::NEG_INFINITY,

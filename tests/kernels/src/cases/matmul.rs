@@ -3,7 +3,8 @@
 use super::words;
 use crate::arithmetic::fma32;
 use crate::case::{Argument, Case, Role};
-use crate::random::Generator;
+use crate::geometry::Geometry;
+use crate::random::Seed;
 use crate::words::{each_f32, f32_at};
 
 const PTX: &str = include_str!("../../ptx/matmul.ptx");
@@ -33,6 +34,7 @@ pub const MATMUL_16: Case = Case {
     grid: [RAGGED.columns.div_ceil(16), RAGGED.rows.div_ceil(16), 1],
     block: [16, 16, 1],
     dynamic_shared: 0,
+    geometry: Geometry::Fixed,
     buffers: &[
         words(Role::Input, RAGGED.rows * RAGGED.inner),
         words(Role::Input, RAGGED.inner * RAGGED.columns),
@@ -56,6 +58,7 @@ pub const MATMUL_32: Case = Case {
     grid: [EVEN.columns / 32, EVEN.rows / 32, 1],
     block: [32, 32, 1],
     dynamic_shared: 0,
+    geometry: Geometry::Fixed,
     buffers: &[
         words(Role::Input, EVEN.rows * EVEN.inner),
         words(Role::Input, EVEN.inner * EVEN.columns),
@@ -73,9 +76,9 @@ pub const MATMUL_32: Case = Case {
     reference: |buffers| product(buffers, &EVEN),
 };
 
-fn fill(index: usize, bytes: &mut [u8]) {
-    let mut random = Generator::new(300 + index as u64);
-    each_f32(bytes, |_| random.f32());
+fn fill(seed: Seed, index: usize, bytes: &mut [u8]) {
+    let mut random = seed.generator(300 + index as u64);
+    each_f32(bytes, |_| random.moderate());
 }
 
 /// Sums in the order of the kernel: along the inner extent, one rounding a step. The zeros with which the

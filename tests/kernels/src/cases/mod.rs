@@ -10,7 +10,8 @@ mod precision;
 mod shared_counters;
 mod warp;
 
-use crate::case::{Buffer, Case, Role, Rule};
+use crate::case::{Buffer, Case, Role};
+use crate::rule::Rule;
 
 /// Every case. All modules are well-formed and all launches end.
 pub static CASES: &[Case] = &[

@@ -2,8 +2,10 @@
 
 use super::{long_words, words};
 use crate::arithmetic::{f16_add, f16_fma, f16_mul, f16_to_f64, f64_to_f16, fma64, sqrt64};
-use crate::case::{Argument, Buffer, Case, Role, Rule};
-use crate::random::Generator;
+use crate::case::{Argument, Buffer, Case, Role};
+use crate::geometry::Geometry;
+use crate::random::Seed;
+use crate::rule::Rule;
 use crate::words::{f64_at, put_f32, put_f64, put_u16, put_u64, u16_at};
 
 const HALVES: u32 = 1 << 15;
@@ -24,6 +26,7 @@ pub const HALF: Case = Case {
     grid: [HALVES / 256, 1, 1],
     block: [256, 1, 1],
     dynamic_shared: 0,
+    geometry: Geometry::Split,
     buffers: &[
         halves(Role::Input, HALVES),
         halves(Role::Input, HALVES),
@@ -48,6 +51,7 @@ pub const DOUBLE: Case = Case {
     grid: [DOUBLES.div_ceil(128), 1, 1],
     block: [128, 1, 1],
     dynamic_shared: 0,
+    geometry: Geometry::Cover,
     buffers: &[
         long_words(Role::Input, DOUBLES),
         long_words(Role::Output, DOUBLES),
@@ -64,16 +68,16 @@ pub const DOUBLE: Case = Case {
 };
 
 /// Magnitudes from subnormal to 2.
-fn fill_halves(index: usize, bytes: &mut [u8]) {
-    let mut random = Generator::new(800 + index as u64);
+fn fill_halves(seed: Seed, index: usize, bytes: &mut [u8]) {
+    let mut random = seed.generator(800 + index as u64);
     for i in 0..HALVES as usize {
         let scale = 1.0 / f64::from(1u32 << (random.u32() % 18));
         put_u16(bytes, i, f64_to_f16(random.f64() * 2.0 * scale));
     }
 }
 
-fn fill_doubles(_: usize, bytes: &mut [u8]) {
-    let mut random = Generator::new(810);
+fn fill_doubles(seed: Seed, _: usize, bytes: &mut [u8]) {
+    let mut random = seed.generator(810);
     for i in 0..DOUBLES as usize {
         put_f64(bytes, i, random.f64() * 8.0);
     }

@@ -1,8 +1,10 @@
 //! Many threads into few words: block reduction, histogram, and every kind of atomic.
 
 use super::{long_words, words};
-use crate::case::{Argument, Buffer, Case, Role, Rule};
-use crate::random::Generator;
+use crate::case::{Argument, Buffer, Case, Role};
+use crate::geometry::Geometry;
+use crate::random::Seed;
+use crate::rule::Rule;
 use crate::words::{each_u32, put_f32, put_u32, put_u64, u32_at, u64_at};
 
 const REDUCED: u32 = (1 << 17) + 77;
@@ -15,6 +17,7 @@ pub const BLOCK_REDUCE: Case = Case {
     grid: [REDUCED.div_ceil(256), 1, 1],
     block: [256, 1, 1],
     dynamic_shared: 0,
+    geometry: Geometry::Fixed,
     // The totals: a 64-bit sum, a maximum, an exclusive-or, a float sum, a signed minimum.
     buffers: &[words(Role::Input, REDUCED), words(Role::Output, 6)],
     arguments: &[
@@ -32,6 +35,7 @@ pub const HISTOGRAM: Case = Case {
     grid: [48, 1, 1],
     block: [256, 1, 1],
     dynamic_shared: 0,
+    geometry: Geometry::Loop,
     buffers: &[words(Role::Input, COUNTED), words(Role::Output, 256)],
     arguments: &[
         Argument::Buffer(0),
@@ -48,6 +52,7 @@ pub const ATOMICS: Case = Case {
     grid: [ATOMIC_THREADS / 256, 1, 1],
     block: [256, 1, 1],
     dynamic_shared: 0,
+    geometry: Geometry::Split,
     buffers: &[
         words(Role::Input, ATOMIC_THREADS),
         Buffer {
@@ -66,20 +71,20 @@ pub const ATOMICS: Case = Case {
     reference: atomics,
 };
 
-fn fill_integers(index: usize, bytes: &mut [u8]) {
-    let mut random = Generator::new(400 + index as u64);
+fn fill_integers(seed: Seed, index: usize, bytes: &mut [u8]) {
+    let mut random = seed.generator(400 + index as u64);
     each_u32(bytes, |_| random.u32());
 }
 
 /// Low bytes are commoner than high ones, so that some counters are crowded.
-fn fill_skewed(index: usize, bytes: &mut [u8]) {
-    let mut random = Generator::new(410 + index as u64);
+fn fill_skewed(seed: Seed, index: usize, bytes: &mut [u8]) {
+    let mut random = seed.generator(410 + index as u64);
     each_u32(bytes, |_| random.u32() & random.u32());
 }
 
-fn fill_atomics(index: usize, bytes: &mut [u8]) {
+fn fill_atomics(seed: Seed, index: usize, bytes: &mut [u8]) {
     if index == 0 {
-        return fill_integers(2, bytes);
+        return fill_integers(seed, 2, bytes);
     }
     put_u32(bytes, 2, u32::MAX);
     put_u32(bytes, 5, u32::MAX);

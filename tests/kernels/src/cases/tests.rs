@@ -5,19 +5,28 @@ use std::vec;
 use std::vec::Vec;
 
 use super::{CASES, case};
-use crate::case::{CASE_BYTES_MAX, Case, PARAMETER_BYTES_MAX, Role, Rule};
+use crate::case::{CASE_BYTES_MAX, Case, PARAMETER_BYTES_MAX, Role};
+use crate::rule::Rule;
 
-fn filled(case: &Case) -> Vec<Vec<u8>> {
+fn filled_with(case: &Case, seed: u64) -> Vec<Vec<u8>> {
     let fill = |(index, buffer): (usize, &crate::Buffer)| {
         let mut bytes = vec![0xee; buffer.bytes];
-        case.fill(index, &mut bytes);
+        case.fill_with(seed, index, &mut bytes);
         bytes
     };
     case.buffers.iter().enumerate().map(fill).collect()
 }
 
+fn filled(case: &Case) -> Vec<Vec<u8>> {
+    filled_with(case, 0)
+}
+
 fn expected(case: &Case) -> Vec<Vec<u8>> {
-    let mut buffers = filled(case);
+    expected_with(case, 0)
+}
+
+fn expected_with(case: &Case, seed: u64) -> Vec<Vec<u8>> {
+    let mut buffers = filled_with(case, seed);
     let mut slices: Vec<&mut [u8]> = buffers.iter_mut().map(|buffer| &mut buffer[..]).collect();
     case.reference(&mut slices);
     buffers
@@ -75,6 +84,59 @@ fn no_reference_has_a_word_that_is_not_a_number() {
                     .enumerate()
                     .all(|(i, _)| crate::words::f32_at(bytes, i).is_finite());
                 assert!(finite, "{}: buffer {index}", case.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn other_seeds_give_other_inputs_and_their_own_results() {
+    for case in CASES {
+        let fillings: Vec<_> = (0..3).map(|seed| filled_with(case, seed)).collect();
+        let results: Vec<_> = (0..3).map(|seed| expected_with(case, seed)).collect();
+        assert_eq!(fillings[0], filled(case), "{}: the usual seed", case.name);
+        for (index, buffer) in case.buffers.iter().enumerate() {
+            if buffer.role == Role::Input {
+                let [a, b, c] = [0, 1, 2].map(|seed: usize| &fillings[seed][index]);
+                assert!(a != b && b != c && a != c, "{}: buffer {index}", case.name);
+            }
+        }
+        assert!(
+            results[0] != results[1] && results[1] != results[2],
+            "{}",
+            case.name
+        );
+    }
+}
+
+/// A NaN has many bit patterns, and a kernel may come out with another than the reference.
+#[test]
+fn no_seed_makes_a_float_that_is_not_a_number() {
+    for name in [
+        "vector_add",
+        "saxpy",
+        "matmul_32",
+        "stencil",
+        "constant",
+        "warp_shuffle",
+        "nbody",
+        "elementary",
+    ] {
+        let case = case(name).unwrap();
+        // The results of single precision: what follows the inputs.
+        let outputs = match name {
+            "saxpy" => 1..2,
+            "vector_add" | "matmul_32" => 2..3,
+            "constant" | "stencil" => 1..2,
+            "warp_shuffle" => 2..3,
+            _ => 1..3,
+        };
+        for seed in 0..2 {
+            let results = expected_with(case, seed);
+            for bytes in &results[outputs.clone()] {
+                let words = 0..bytes.len() / 4;
+                let mut floats = words.map(|i| crate::words::f32_at(bytes, i));
+                assert!(!floats.any(f32::is_nan), "{name}: seed {seed}");
             }
         }
     }

@@ -2,7 +2,8 @@
 
 use super::words;
 use crate::case::{Argument, Case, Role};
-use crate::random::Generator;
+use crate::geometry::Geometry;
+use crate::random::Seed;
 use crate::words::{each_f32, each_u32, f32_at, put_f32, put_u32, u32_at};
 
 const SHUFFLED: u32 = 1 << 16;
@@ -16,6 +17,7 @@ pub const SHUFFLE: Case = Case {
     grid: [SHUFFLED / 128, 1, 1],
     block: [128, 1, 1],
     dynamic_shared: 0,
+    geometry: Geometry::Split,
     buffers: &[
         words(Role::Input, SHUFFLED),
         words(Role::Input, SHUFFLED),
@@ -42,6 +44,7 @@ pub const VOTE: Case = Case {
     grid: [VOTES / BLOCK as u32, 1, 1],
     block: [BLOCK as u32, 1, 1],
     dynamic_shared: 0,
+    geometry: Geometry::Fixed,
     buffers: &[
         words(Role::Input, VOTES),
         words(Role::Output, VOTES),
@@ -54,17 +57,17 @@ pub const VOTE: Case = Case {
         Argument::Buffer(2),
         Argument::Buffer(3),
     ],
-    fill: |index, bytes| {
-        let mut random = Generator::new(510 + index as u64);
+    fill: |seed, index, bytes| {
+        let mut random = seed.generator(510 + index as u64);
         each_u32(bytes, |_| random.u32());
     },
     reference: vote,
 };
 
-fn fill_shuffle(index: usize, bytes: &mut [u8]) {
-    let mut random = Generator::new(500 + index as u64);
+fn fill_shuffle(seed: Seed, index: usize, bytes: &mut [u8]) {
+    let mut random = seed.generator(500 + index as u64);
     match index {
-        0 => each_f32(bytes, |_| random.f32()),
+        0 => each_f32(bytes, |_| random.moderate()),
         _ => each_u32(bytes, |_| random.u32()),
     }
 }

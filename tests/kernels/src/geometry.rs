@@ -1,0 +1,85 @@
+//! What may be changed about a launch without changing what comes out of it.
+
+/// How free the grid and the blocks of a case are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Geometry {
+    /// Not at all.
+    Fixed,
+    /// The number of blocks in x is free: threads go on until all is done.
+    Loop,
+    /// The number of threads in each direction is what counts; they can be split into blocks in other ways.
+    Split,
+    /// The same, and there may be more threads than it takes: those have nothing to do.
+    Cover,
+}
+
+/// Threads of the largest block that is chosen. Kernels that take many registers cannot have more.
+const BLOCK_THREADS_MAX: u32 = 512;
+/// Threads of the smallest: a warp.
+const BLOCK_THREADS_MIN: u32 = 32;
+
+impl Geometry {
+    /// Grid and block of one of the ways to launch: 0 is the usual one, others differ where they can.
+    pub(crate) fn shape(self, way: u64, grid: [u32; 3], block: [u32; 3]) -> ([u32; 3], [u32; 3]) {
+        let ([blocks, gy, gz], [threads, by, bz]) = (grid, block);
+        let pick = |choices: u32| (way % u64::from(choices)) as u32;
+        match self {
+            _ if way == 0 => (grid, block),
+            Self::Fixed => (grid, block),
+            Self::Loop => ([1 + pick(2 * blocks), gy, gz], block),
+            Self::Split | Self::Cover => {
+                let all = blocks * threads;
+                let fits = |width: &u32| {
+                    let count = width * by * bz;
+                    all.is_multiple_of(*width)
+                        && count.is_multiple_of(BLOCK_THREADS_MIN)
+                        && count <= BLOCK_THREADS_MAX
+                };
+                let widths = (0..=9).map(|power| 1 << power).filter(fits);
+                let choices = widths.clone().count() as u32;
+                let width = widths.clone().nth(pick(choices.max(1)) as usize);
+                let width = width.unwrap_or(threads);
+                let more = match self {
+                    Self::Cover => pick(3),
+                    _ => 0,
+                };
+                ([all / width + more, gy, gz], [width, by, bz])
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn threads(grid: [u32; 3], block: [u32; 3]) -> [u32; 3] {
+        core::array::from_fn(|k| grid[k] * block[k])
+    }
+
+    #[test]
+    fn every_way_has_the_threads_that_it_takes() {
+        let (grid, block) = ([1024, 6, 1], [64, 2, 1]);
+        let usual = threads(grid, block);
+        let mut shapes = [std::vec::Vec::new(), std::vec::Vec::new()];
+        for way in 0..40 {
+            assert_eq!(Geometry::Fixed.shape(way, grid, block), (grid, block));
+            let (looping, same) = Geometry::Loop.shape(way, grid, block);
+            assert!(looping[0] > 0 && same == block);
+            let split = Geometry::Split.shape(way, grid, block);
+            assert_eq!(threads(split.0, split.1), usual);
+            let cover = Geometry::Cover.shape(way, grid, block);
+            let count = threads(cover.0, cover.1);
+            assert!(count[0] >= usual[0] && count[1..] == usual[1..]);
+            for (_, [x, y, z]) in [split, cover] {
+                assert!((32..=512).contains(&(x * y * z)), "{x} {y} {z}");
+            }
+            shapes[0].push(split);
+            shapes[1].push(cover);
+        }
+        for shapes in &shapes {
+            assert_eq!(shapes[0], (grid, block));
+            assert!(shapes[1..].iter().any(|shape| *shape != shapes[0]));
+        }
+    }
+}
