@@ -36,4 +36,5 @@ mod words;
 pub use case::{Argument, Buffer, CASE_BYTES_MAX, Case, PARAMETER_BYTES_MAX, Role};
 pub use cases::{CASES, case};
 pub use geometry::Geometry;
+pub use random::{Generator, Seed};
 pub use rule::{Mismatch, Rule};
