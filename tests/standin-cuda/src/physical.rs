@@ -199,6 +199,8 @@ impl Memory {
             file.write_all_at(&(start + bytes).to_ne_bytes(), 0)?;
             file.write_all_at(&start.to_ne_bytes(), 8)?;
             file.write_all_at(&header, 16)?;
+            // Again before what follows: whoever frees it has only that address.
+            file.write_all_at(&start.to_ne_bytes(), start - 8)?;
         }
         let memory = Self::map(file, start, bytes)?;
         memory.spoil();

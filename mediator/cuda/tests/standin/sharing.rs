@@ -70,7 +70,7 @@ fn share(name: &str, kind: MemoryKind, word: &str) {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}");
+    assert!(output.status.success(), "{}: {text}", output.status);
     assert_eq!(rig.download(memory.va + 4096, 4), [6, 0, 0, 0]);
 }
 
