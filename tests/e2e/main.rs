@@ -14,5 +14,6 @@ mod output;
 mod report;
 mod sharing;
 mod terminal;
+mod visible;
 mod without_kvm;
 mod workers;

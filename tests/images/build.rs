@@ -12,8 +12,8 @@ use std::process::Command;
 
 /// The guests: file names in `tests/guests/src/bin`.
 const NAMES: &[&str] = &[
-    "compute", "stream", "sharing", "hostile", "bench", "residue", "panic", "spin", "triple",
-    "exits", "lost",
+    "compute", "stream", "sharing", "visible", "hostile", "bench", "residue", "panic", "spin",
+    "triple", "exits", "lost",
 ];
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 

@@ -1,0 +1,107 @@
+//! Memory of the device that CPUs see: what the guest stores a kernel reads, what a kernel stores the guest reads, and
+//! fences work in it, without an exit; parts, rights and ends of mappings hold. Two guests share it, too.
+#![no_std]
+#![no_main]
+
+mod alone;
+mod shared;
+
+use causeway_bare::{Machine, Phase, Totals, println};
+use causeway_guests::{CaseMemory, Pipeline, Required, open};
+use causeway_kernels::special::{PTX, SPIN, spun};
+use causeway_protocol::harness::PhasePath;
+use causeway_shim::{AddressSpace, Device, Function, LaunchShape, Patience, Window};
+
+causeway_bare::main!(run);
+
+/// Bytes that are looked at: reading a GPU's memory is slow for CPUs.
+const BYTES: u64 = 64 << 10;
+/// Steps that a kernel takes each word further.
+const STEPS: u32 = 7;
+const BLOCK: u32 = 256;
+
+fn run(machine: &Machine) {
+    if machine.cpu() != 0 {
+        return;
+    }
+    let (transport, device) = open(machine);
+    let space = device.create_space().required("an address space");
+    let module = CaseMemory::new(machine).load_module(&space, PTX);
+    let function = module.function(SPIN).required(SPIN);
+    let mut guest = Guest {
+        device,
+        space: &space,
+        function: &function,
+        pipeline: Pipeline::new(device, &space, 1024),
+    };
+    alone::run(&mut guest, transport);
+    match (machine.vms(), machine.vm()) {
+        (1, _) => {}
+        (_, 0) => shared::give(&mut guest),
+        (_, 1) => shared::take(&mut guest),
+        // More VMs than two have nothing to do with each other.
+        _ => {}
+    }
+    println!("memory of the device is seen by CPUs, and all that was stored arrived");
+}
+
+struct Guest<'d> {
+    device: &'d Device<'d>,
+    space: &'d AddressSpace<'d>,
+    function: &'d Function<'d>,
+    pipeline: Pipeline<'d>,
+}
+
+impl Guest<'_> {
+    /// Has a kernel take the words at `address` some steps further, between stores and loads of this CPU that make up
+    /// the rest of a phase of the data path.
+    fn phase(&mut self, name: &str, address: u64, store: impl FnOnce(), load: impl FnOnce()) {
+        let parameters = self
+            .function
+            .parameters()
+            .and_then(|p| p.with(0, &STEPS))
+            .and_then(|p| p.with(1, &address))
+            .required("steps and states");
+        let shape = LaunchShape {
+            grid: [BYTES as u32 / 4 / BLOCK, 1, 1],
+            block: [BLOCK, 1, 1],
+            shared_bytes: 0,
+        };
+        self.pipeline.arm();
+        let phase = Phase::begin(PhasePath::Data, name);
+        store();
+        let commands = &mut self.pipeline.commands;
+        commands.launch(shape, &parameters).required("launching");
+        let value = self.pipeline.finish();
+        self.pipeline.open();
+        let waited = self.pipeline.wait(value, Patience::SPIN);
+        waited.required("the kernel");
+        load();
+        phase.end(Totals {
+            operations: 1,
+            bytes: 2 * BYTES,
+            doorbells: 0,
+        });
+    }
+}
+
+/// Word `i` of what a guest stores.
+fn word(seed: u32, i: usize) -> u32 {
+    (i as u32 ^ seed).wrapping_mul(0x9e37_79b9)
+}
+
+fn store(window: &Window, seed: u32) {
+    for i in 0..BYTES as usize / 4 {
+        window.store_u32(4 * i, word(seed, i)).required("a word");
+    }
+}
+
+/// Finds what [`store`] left there, after `kernels` kernels.
+#[track_caller]
+fn verify(window: &Window, seed: u32, kernels: u32) {
+    for i in 0..BYTES as usize / 4 {
+        let got = window.load_u32(4 * i).required("a word");
+        let want = spun(word(seed, i), kernels * STEPS);
+        assert!(got == want, "word {i} is {got:#x} and must be {want:#x}");
+    }
+}
