@@ -10,6 +10,7 @@ mod doctor;
 mod ending;
 mod guests;
 mod image;
+mod measure;
 mod output;
 mod report;
 mod sharing;

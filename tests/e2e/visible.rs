@@ -8,19 +8,25 @@ use causeway_standin_cuda::Lavapipe;
 use crate::command::{Outcome, Scratch, alone, kvm};
 use crate::report::{self, Report};
 
-/// Runs the guest on the stand-in, with memory that lavapipe can show.
-fn run_on_standin(scratch: &Scratch, lavapipe: &Lavapipe, words: &[&str]) -> (Outcome, Report) {
+/// Gives a command the stand-in for a GPU, with memory that lavapipe can show.
+pub fn equip(command: &mut Command, scratch: &Scratch, lavapipe: &Lavapipe) {
     // There before the command is started, which must leave nothing behind.
     let state = scratch.path("state");
     std::fs::create_dir_all(&state).unwrap();
+    command
+        .env("LD_LIBRARY_PATH", causeway_standin_cuda::directory())
+        .env("CAUSEWAY_STANDIN_STATE", &state)
+        .envs(lavapipe.settings());
+}
+
+/// Runs the guest on the stand-in.
+fn run_on_standin(scratch: &Scratch, lavapipe: &Lavapipe, words: &[&str]) -> (Outcome, Report) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_causeway"));
     command
         .args(["run", "--guest", "visible", "--json", "report.json"])
         .args(["--timeout", "120", "--gpu", "cuda"])
-        .args(words)
-        .env("LD_LIBRARY_PATH", causeway_standin_cuda::directory())
-        .env("CAUSEWAY_STANDIN_STATE", &state)
-        .envs(lavapipe.settings());
+        .args(words);
+    equip(&mut command, scratch, lavapipe);
     let outcome = scratch.start_command(command).finish();
     let text = std::fs::read_to_string(scratch.path("report.json"));
     let text = text.unwrap_or_else(|error| panic!("no report: {error}: {outcome:?}"));
@@ -28,7 +34,7 @@ fn run_on_standin(scratch: &Scratch, lavapipe: &Lavapipe, words: &[&str]) -> (Ou
 }
 
 /// Lavapipe, unless there is none. Where it must be there, it is an error if it is not.
-fn lavapipe(test: &str) -> Option<Lavapipe> {
+pub fn lavapipe(test: &str) -> Option<Lavapipe> {
     match Lavapipe::find() {
         Ok(found) => Some(found),
         Err(error) => {
