@@ -22,3 +22,4 @@ mod rig;
 mod session;
 mod sharing;
 mod support;
+mod vulkan;

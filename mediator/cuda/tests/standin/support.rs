@@ -260,14 +260,19 @@ impl Host {
 /// Makes device memory visible. The stand-in's exported descriptors are memory objects; a GPU's go through Vulkan.
 pub fn visible() -> Visible {
     if !is_on_standin() {
-        return Arc::new(|file, bytes| {
-            let gpu = causeway_cuda::identities()?.remove(0);
-            Ok(VulkanDevice::open(gpu.uuid)?.import(file, bytes)?)
-        });
+        return visible_through_vulkan();
     }
     Arc::new(|file: OwnedFd, bytes| {
         let shared = SharedMemory::adopt(file, PageSize::Small)?;
         Ok(Arc::new(Shown { shared, bytes }) as Arc<dyn DeviceMemory>)
+    })
+}
+
+/// Makes device memory visible as the command does it.
+pub fn visible_through_vulkan() -> Visible {
+    Arc::new(|file, bytes| {
+        let gpu = causeway_cuda::identities()?.remove(0);
+        Ok(VulkanDevice::open(gpu.uuid)?.import(file, bytes)?)
     })
 }
 
