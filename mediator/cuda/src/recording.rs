@@ -1,7 +1,6 @@
 //! Recordings: graphs that were captured from a stream of their own.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use causeway_mediator::backend::{BackendError, Fault, Function, Recorded, Recording};
@@ -10,7 +9,7 @@ use causeway_protocol::message::Status;
 
 use crate::driver::{CudaError, ExecutableGraph};
 use crate::error::{self, failed, refused};
-use crate::space::{SpaceState, Use};
+use crate::space::{SpaceState, Standing, Use};
 use crate::work::Enqueuer;
 
 /// What a graph and each of its nodes is taken to need of the GPU in bytes: what the driver needs it does not say.
@@ -25,9 +24,7 @@ pub(crate) struct CudaRecording {
     /// The kernels that it launches.
     _functions: Vec<Arc<dyn Function>>,
     /// The addresses in it, and what is done there.
-    uses: Vec<Use>,
-    /// Generation of the mappings that they were checked against.
-    generation: AtomicU64,
+    uses: Standing,
     bytes: u64,
 }
 
@@ -86,8 +83,7 @@ pub(crate) fn record(
         state: Arc::clone(state),
         graph: Mutex::new(graph),
         _functions: functions.collect(),
-        uses: work.iter().flat_map(uses).collect(),
-        generation: AtomicU64::new(generation),
+        uses: Standing::new(work.iter().flat_map(uses).collect(), generation),
         bytes: GRAPH_BYTES + NODE_BYTES * work.len() as u64,
     })
 }
@@ -150,23 +146,11 @@ impl CudaRecording {
                 text: String::from("the recording belongs to another address space"),
             });
         }
-        self.check(enqueuer)?;
+        // A look at a number, unless somebody lost rights.
+        enqueuer.check_again(&self.uses)?;
         let graph = self.graph.lock().unwrap_or_else(PoisonError::into_inner);
         let launched = enqueuer.stream.launch_graph(&graph);
         launched.map_err(|e| error::fault(&e, Some("those of a recording")))
-    }
-
-    /// Refuses addresses that are no longer mapped; a look at a number unless somebody lost rights.
-    fn check(&self, enqueuer: &mut Enqueuer) -> Result<(), Fault> {
-        let generation = self.state.table.generation();
-        if self.generation.load(Ordering::SeqCst) == generation {
-            return Ok(());
-        }
-        for wanted in &self.uses {
-            enqueuer.check(wanted)?;
-        }
-        self.generation.store(generation, Ordering::SeqCst);
-        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use crate::driver::{CudaError, Launch, Stream};
 use crate::error;
 use crate::module::CudaFunction;
 use crate::recording::CudaRecording;
-use crate::space::{Lookup, SpaceState, Use};
+use crate::space::{Lookup, SpaceState, Standing, Use};
 use crate::support::Attribute;
 
 /// Puts work into a stream. Used by one thread at a time.
@@ -80,8 +80,13 @@ impl Enqueuer {
     }
 
     /// Refuses addresses that are not mapped with the rights that work needs. Gives how much of it the first mapping has.
-    pub(crate) fn check(&mut self, wanted: &Use) -> Result<u64, Fault> {
+    fn check(&mut self, wanted: &Use) -> Result<u64, Fault> {
         self.lookup.check(&self.state.table, wanted)
+    }
+
+    /// The same for work that was recorded.
+    pub(crate) fn check_again(&mut self, standing: &Standing) -> Result<(), Fault> {
+        standing.check(&self.state.table, &mut self.lookup)
     }
 
     fn launch(

@@ -4,6 +4,8 @@
 //! that a guest gives as an address is looked up here first, but what kernels make of their parameters: those the
 //! GPU's own page tables confine.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use causeway_mediator::backend::Fault;
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
@@ -73,6 +75,37 @@ impl Lookup {
     pub(crate) fn run(&mut self, table: &Table, address: u64) -> u64 {
         self.span(table, address)
             .map_or(0, |span| span.end - address)
+    }
+}
+
+/// What work that is submitted again and again uses: looked up again only when somebody has lost rights since.
+pub(crate) struct Standing {
+    uses: Vec<Use>,
+    /// Generation of the table at which all of it was found.
+    generation: AtomicU64,
+}
+
+impl Standing {
+    /// Uses that were found at `generation`.
+    pub(crate) fn new(uses: Vec<Use>, generation: u64) -> Self {
+        Self {
+            uses,
+            generation: AtomicU64::new(generation),
+        }
+    }
+
+    /// Refuses what is no longer mapped. `lookup` was refreshed since the submission was announced.
+    pub(crate) fn check(&self, table: &Table, lookup: &mut Lookup) -> Result<(), Fault> {
+        // Not the table's: that may have changed since, and what is remembered is older.
+        let generation = lookup.generation;
+        if self.generation.load(Ordering::SeqCst) == generation {
+            return Ok(());
+        }
+        for wanted in &self.uses {
+            lookup.check(table, wanted)?;
+        }
+        self.generation.store(generation, Ordering::SeqCst);
+        Ok(())
     }
 }
 
@@ -172,5 +205,20 @@ mod tests {
         lookup.refresh(&table);
         let write = wanted(0x4000, 8, Access::ReadWrite);
         lookup.check(&table, &write).unwrap_err();
+    }
+
+    #[test]
+    fn what_goes_while_a_recording_is_checked_is_missed_at_the_next_replay() {
+        let (table, mut lookup) = (table(), Lookup::default());
+        let write = wanted(0x1000, 8, Access::ReadWrite);
+        let standing = Standing::new(vec![write], table.generation());
+        table.set_access(0x2000, Access::None);
+        lookup.refresh(&table);
+        lookup.check(&table, &write).unwrap();
+        // By another thread, after this submission was announced: it may use the memory once more.
+        table.remove(0x1000);
+        standing.check(&table, &mut lookup).unwrap();
+        lookup.refresh(&table);
+        standing.check(&table, &mut lookup).unwrap_err();
     }
 }

@@ -14,7 +14,7 @@ use causeway_mediator::backend::{
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 
-pub(crate) use lookup::{Lookup, Use};
+pub(crate) use lookup::{Lookup, Standing, Use};
 pub(crate) use retire::{Progress, Retired};
 pub(crate) use table::Table;
 
