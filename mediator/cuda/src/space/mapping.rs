@@ -66,6 +66,11 @@ impl Mapped {
         Ok((va, Arc::new(mapped)))
     }
 
+    /// Whether it can end under work.
+    pub(super) fn is_device(&self) -> bool {
+        matches!(self.kind, Kind::Device { .. })
+    }
+
     /// Takes device memory from the GPU's page tables now. Other memory stays until this is dropped.
     pub(super) fn unmap_device(&self) {
         if let Kind::Device { placed, .. } = &self.kind {

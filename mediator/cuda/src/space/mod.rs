@@ -7,6 +7,7 @@ mod table;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use causeway_mediator::backend::{
     BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Space,
@@ -26,6 +27,9 @@ use crate::queue::CudaQueue;
 use crate::recording;
 use crate::words::Words;
 use mapping::Mapped;
+
+/// How long a submission may take the driver before whoever unmaps device memory goes on without it.
+const SUBMISSION_PATIENCE: Duration = Duration::from_millis(50);
 
 /// What queues, modules and recordings share with their address space.
 pub(crate) struct SpaceState {
@@ -123,15 +127,24 @@ impl Space for CudaSpace {
         Ok(va)
     }
 
-    /// Memory of the device is unmapped at once, so that work under way which still uses it faults; only if a queue is
-    /// in the middle of a submission, which may rely on what it looked up, when that work is done. Host memory stays
+    /// Memory of the device is unmapped at once, so that work under way which still uses it faults, and is anybody's
+    /// then. Only if a queue is in the middle of a submission, which may rely on what it looked up, and stays there (a
+    /// driver whose queue is full waits for the GPU), the memory waits for that work. Host memory always does: it stays
     /// where it is for as long as work under way might use it.
     fn unmap(&self, va: u64) -> Result<(), BackendError> {
-        let mapped = self.state.table.remove(va).ok_or_else(|| no_mapping(va))?;
-        if !self.state.retired.submission_under_way() {
+        let state = &self.state;
+        let mapped = state.table.remove(va).ok_or_else(|| no_mapping(va))?;
+        // Nobody is waited for at the end of a session: what it had goes when its work has ended.
+        let patience = match state.stop.load(Ordering::SeqCst) {
+            true => Duration::ZERO,
+            false => SUBMISSION_PATIENCE,
+        };
+        let unmapped = mapped.is_device() && state.retired.await_submissions(patience);
+        if unmapped {
             mapped.unmap_device();
+        } else {
+            state.retired.retire(Box::new(mapped));
         }
-        self.state.retired.retire(Box::new(mapped));
         Ok(())
     }
 

@@ -12,6 +12,10 @@
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a wait spins before it sleeps, and how long it sleeps at a time.
+const SPIN: Duration = Duration::from_micros(50);
 
 /// How far a queue is, in submissions. Written by the thread that feeds it.
 #[derive(Default)]
@@ -59,8 +63,14 @@ impl Progress {
         (!self.has_done(begun)).then_some(begun)
     }
 
-    fn is_submitting(&self) -> bool {
-        self.begun.load(Ordering::SeqCst) != self.ended.load(Ordering::SeqCst)
+    /// The submission that the driver is being given, if there is one.
+    fn submitting(&self) -> Option<u64> {
+        let begun = self.begun.load(Ordering::SeqCst);
+        (!self.has_ended(begun)).then_some(begun)
+    }
+
+    fn has_ended(&self, number: u64) -> bool {
+        self.ended.load(Ordering::SeqCst) >= number
     }
 }
 
@@ -93,9 +103,24 @@ impl Retired {
         self.collect();
     }
 
-    /// Whether a queue is in the middle of a submission.
-    pub(crate) fn submission_under_way(&self) -> bool {
-        lock(&self.queues).iter().any(|queue| queue.is_submitting())
+    /// Waits until the driver has every submission that was announced before, but no longer than `patience`. True if it
+    /// has: what was looked up before U2 is used by nobody any more.
+    pub(crate) fn await_submissions(&self, patience: Duration) -> bool {
+        let announced: Vec<_> = lock(&self.queues)
+            .iter()
+            .filter_map(|queue| Some((Arc::clone(queue), queue.submitting()?)))
+            .collect();
+        let begun = Instant::now();
+        announced.iter().all(|(queue, number)| {
+            while !queue.has_ended(*number) {
+                match begun.elapsed() {
+                    elapsed if elapsed >= patience => return false,
+                    elapsed if elapsed < SPIN => std::hint::spin_loop(),
+                    _ => std::thread::sleep(SPIN),
+                }
+            }
+            true
+        })
     }
 
     /// Drops `what` when all work that was announced before is done: at once, if it is.
@@ -157,10 +182,10 @@ mod tests {
         let (a, b) = (retired.register(), retired.register());
         let what = Arc::new(());
         a.begin();
-        assert!(retired.submission_under_way());
+        assert!(!retired.await_submissions(Duration::from_millis(1)));
         retired.retire(Box::new(Arc::clone(&what)));
         a.end();
-        assert!(!retired.submission_under_way());
+        assert!(retired.await_submissions(Duration::ZERO));
         // Later work is of no concern.
         b.begin();
         b.end();

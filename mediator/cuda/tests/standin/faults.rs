@@ -132,3 +132,25 @@ fn a_queue_may_be_dropped_with_work_under_way() {
     rig.renew_queue();
     assert_eq!(host(&memory.memory).word(0), 199 << 32 | 199);
 }
+
+#[test]
+fn device_memory_that_is_unmapped_under_work_goes_at_once() {
+    if !is_child(
+        "faults::device_memory_that_is_unmapped_under_work_goes_at_once",
+        &[],
+    ) {
+        return;
+    }
+    let mut rig = Rig::new();
+    let flag = endless(&mut rig);
+    let other = rig.buffer(MemoryKind::Device, GRANULE);
+    let account = std::sync::Arc::downgrade(&other.memory);
+    rig.free(other);
+    // Or a guest could have any amount of memory of others' held back, with one kernel.
+    assert!(account.upgrade().is_none(), "the kernel does not use it");
+    host(&flag.memory)
+        .0
+        .store_u64(0, 1, Ordering::Release)
+        .unwrap();
+    rig.wait().unwrap();
+}

@@ -73,3 +73,39 @@ fn host_memory_that_goes_under_a_queue_is_never_seen_by_the_driver() {
     assert!(mapped > 0 && gone > 0, "{mapped} fills, {gone} refused");
     assert_eq!(rig.cuda.spoiled(), None);
 }
+
+#[test]
+fn device_memory_is_gone_when_it_is_unmapped_whatever_queues_do() {
+    if !is_child(
+        "racing::device_memory_is_gone_when_it_is_unmapped_whatever_queues_do",
+        &[],
+    ) {
+        return;
+    }
+    let rig = Rig::new();
+    let space = &*rig.space;
+    let scratch = rig.buffer(MemoryKind::Device, GRANULE);
+    let (address, end) = (AtomicU64::new(scratch.va), AtomicBool::new(false));
+    let held_up = std::thread::scope(|scope| {
+        let hammers: Vec<_> = (0..2)
+            .map(|_| scope.spawn(|| hammer(space, &address, &end)))
+            .collect();
+        let held_up = (0..200).filter(|_| {
+            let memory = rig.allocate(MemoryKind::Device, GRANULE).unwrap();
+            let account = std::sync::Arc::downgrade(&memory);
+            let access = Access::ReadWrite;
+            let va = rig.space.map(None, &memory, 0, GRANULE, access).unwrap();
+            drop(memory);
+            rig.space.unmap(va).unwrap();
+            account.upgrade().is_some()
+        });
+        let held_up = held_up.count();
+        end.store(true, Ordering::SeqCst);
+        for hammer in hammers {
+            hammer.join().unwrap();
+        }
+        held_up
+    });
+    assert_eq!(held_up, 0);
+    assert_eq!(rig.cuda.spoiled(), None);
+}
