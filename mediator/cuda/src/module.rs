@@ -84,7 +84,7 @@ fn load_image(state: &SpaceState, image: Image<'_>) -> Result<(LoadedModule, u64
                 }
             }
         }
-        Image::Compressed(bytes) => load_measured(state, bytes),
+        Image::Compressed(bytes) => load_measured(state, &bytes),
     }
 }
 

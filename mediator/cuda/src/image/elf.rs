@@ -15,12 +15,15 @@ const MACHINE: u16 = 190;
 const HEADER_BYTES: usize = 64;
 const SECTION_BYTES: u16 = 64;
 const PROGRAM_BYTES: u16 = 56;
-/// `SHT_NOBITS`: a section without bytes in the file.
-const NOBITS: u32 = 8;
+/// Sections without bytes in the file: `SHT_NOBITS`, and what NVIDIA's linker calls its kinds of it (uninitialized
+/// variables, local memory, shared memory, reserved shared memory).
+const NOBITS: [u32; 5] = [8, 0x7000_0007, 0x7000_0009, 0x7000_000a, 0x7000_0015];
 /// `SHF_ALLOC`: a section that takes memory when the image is loaded.
 const ALLOC: u64 = 2;
-/// Sections that only say how much each launch needs.
-const PER_LAUNCH: [&[u8]; 2] = [b".nv.shared", b".nv.local"];
+/// Beginnings of names of sections that only say how much each launch needs.
+const PER_LAUNCH: [&[u8]; 3] = [b".nv.shared.", b".nv.local.", b".nv.reservedSmem"];
+/// `PN_XNUM`: the number of program headers is elsewhere.
+const PROGRAMS_ELSEWHERE: u16 = 0xffff;
 
 /// A cubin whose headers point nowhere outside.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +41,12 @@ struct Section<'a> {
     kind: u32,
     flags: u64,
     bytes: u64,
+}
+
+impl Section<'_> {
+    fn has_no_bits(&self) -> bool {
+        NOBITS.contains(&self.kind)
+    }
 }
 
 fn malformed(what: &str) -> ModuleError {
@@ -109,7 +118,7 @@ fn check_programs(bytes: &[u8]) -> Option<()> {
     if count == 0 {
         return Some(());
     }
-    if entry != PROGRAM_BYTES {
+    if entry != PROGRAM_BYTES || count == PROGRAMS_ELSEWHERE {
         return None;
     }
     let table = part(bytes, at, u64::from(entry) * u64::from(count))?;
@@ -122,10 +131,9 @@ fn check_programs(bytes: &[u8]) -> Option<()> {
 /// The sum of what is loaded; none if a section or its name lies outside.
 fn loaded_bytes(bytes: &[u8]) -> Option<u64> {
     let (at, entry, count) = (u64_at(bytes, 40)?, u16_at(bytes, 58)?, u16_at(bytes, 60)?);
-    if count == 0 {
-        return Some(0);
-    }
-    if entry != SECTION_BYTES {
+    // None at all means that their number is elsewhere (extended numbering): nobody needs as many, and the driver might
+    // count other sections than were looked at here.
+    if entry != SECTION_BYTES || count == 0 {
         return None;
     }
     let table = part(bytes, at, u64::from(entry) * u64::from(count))?;
@@ -136,7 +144,9 @@ fn loaded_bytes(bytes: &[u8]) -> Option<u64> {
     for header in headers() {
         let section = section(bytes, names, header)?;
         let per_launch = PER_LAUNCH.iter().any(|name| section.name.starts_with(name));
-        if section.flags & ALLOC != 0 && !per_launch {
+        // What the driver makes of uninitialized variables without the flag is not known.
+        let takes_memory = section.flags & ALLOC != 0 || section.has_no_bits();
+        if takes_memory && !per_launch {
             sum = sum.checked_add(section.bytes)?;
         }
     }
@@ -150,7 +160,7 @@ fn section<'a>(bytes: &[u8], names: &'a [u8], header: &[u8]) -> Option<Section<'
         flags: u64_at(header, 8)?,
         bytes: u64_at(header, 32)?,
     };
-    if section.kind != NOBITS {
+    if !section.has_no_bits() {
         part(bytes, u64_at(header, 24)?, section.bytes)?;
     }
     Some(section)
@@ -176,7 +186,9 @@ pub(super) mod tests {
         headers.push((0, 3, 0, names.len() as u64));
         let names_at = HEADER_BYTES as u64;
         let data_at = names_at + names.len() as u64;
-        let in_file = sections.iter().filter(|section| section.1 != NOBITS);
+        let in_file = sections
+            .iter()
+            .filter(|section| !NOBITS.contains(&section.1));
         let data: u64 = in_file.map(|section| section.3).sum();
         let table_at = data_at + data;
         let mut image = vec![0; HEADER_BYTES];
@@ -201,7 +213,7 @@ pub(super) mod tests {
             header[24..32].copy_from_slice(&offset.to_le_bytes());
             header[32..40].copy_from_slice(&bytes.to_le_bytes());
             image.extend_from_slice(&header);
-            if kind != NOBITS && index != last {
+            if !NOBITS.contains(&kind) && index != last {
                 at += bytes;
             }
         }
@@ -210,11 +222,11 @@ pub(super) mod tests {
 
     const SECTIONS: &[(&str, u32, u64, u64)] = &[
         (".text.kernel", 1, ALLOC, 100),
-        (".nv.global", NOBITS, ALLOC | 1, 1 << 40),
+        (".nv.global", NOBITS[0], ALLOC | 1, 1 << 40),
         (".nv.global.init", 1, ALLOC | 1, 24),
         (".nv.constant0.kernel", 1, ALLOC, 8),
-        (".nv.shared.kernel", NOBITS, ALLOC | 1, 4096),
-        (".nv.local.kernel", NOBITS, ALLOC | 1, 4096),
+        (".nv.shared.kernel", NOBITS[0], ALLOC | 1, 4096),
+        (".nv.local.kernel", NOBITS[0], ALLOC | 1, 4096),
         (".debug_line", 1, 0, 50),
     ];
 
@@ -223,6 +235,24 @@ pub(super) mod tests {
         let image = cubin(90, 7, SECTIONS);
         let cubin = Cubin::parse(&image).unwrap();
         assert_eq!(cubin.loaded_bytes(), 100 + (1 << 40) + 24 + 8);
+    }
+
+    #[test]
+    fn variables_are_counted_whatever_the_section_is_called() {
+        for (name, kind, flags) in [
+            (".nv.global", NOBITS[0], 0),
+            (".nv.global", NOBITS[1], ALLOC),
+            (".nv.global", NOBITS[1], 0),
+            (".nv.sharedx", NOBITS[0], ALLOC),
+            (".nv.localglobal", NOBITS[3], ALLOC),
+        ] {
+            let image = cubin(90, 7, &[(name, kind, flags, 1 << 40)]);
+            let cubin = Cubin::parse(&image).unwrap();
+            assert_eq!(cubin.loaded_bytes(), 1 << 40, "{name} {kind:#x} {flags}");
+        }
+        let shared = [(".nv.shared.kernel", NOBITS[3], ALLOC, 1 << 40)];
+        let image = cubin(90, 7, &shared);
+        assert_eq!(Cubin::parse(&image).unwrap().loaded_bytes(), 0);
     }
 
     #[test]
@@ -262,6 +292,7 @@ pub(super) mod tests {
             (40, &u64::MAX.to_le_bytes()), // section table
             (58, &[63, 0]),                // size of a section header
             (60, &[0xff, 0xff]),           // number of sections
+            (60, &[0, 0]),                 // number of sections elsewhere
             (62, &[0xff, 0xff]),           // section of names
             (56, &[1, 0]),                 // a program header of no size
         ] {

@@ -11,6 +11,8 @@ use super::{Image, part, ptx, refused, u16_at, u32_at, u64_at};
 
 /// 0xBA55ED50.
 pub(super) const MAGIC: &[u8] = &[0x50, 0xed, 0x55, 0xba];
+/// Size of the header, in bytes.
+const HEADER_BYTES: u16 = 16;
 /// Entries, at most.
 const ENTRIES_MAX: usize = 1024;
 /// Least size of an entry's header, in bytes.
@@ -22,7 +24,6 @@ const KIND_ELF: u16 = 2;
 /// A fat binary whose headers point nowhere outside.
 #[derive(Debug)]
 pub(super) struct Fatbin<'a> {
-    bytes: &'a [u8],
     entries: Vec<Entry<'a>>,
 }
 
@@ -32,6 +33,20 @@ struct Entry<'a> {
     architecture: u32,
     compressed: bool,
     content: &'a [u8],
+    /// Header and content.
+    whole: &'a [u8],
+}
+
+impl Entry<'_> {
+    /// A fat binary with this entry only: of several, the driver might take one that was not looked at.
+    fn alone(&self) -> Vec<u8> {
+        let mut image = MAGIC.to_vec();
+        image.extend_from_slice(&1_u16.to_le_bytes());
+        image.extend_from_slice(&HEADER_BYTES.to_le_bytes());
+        image.extend_from_slice(&(self.whole.len() as u64).to_le_bytes());
+        image.extend_from_slice(self.whole);
+        image
+    }
 }
 
 impl<'a> Fatbin<'a> {
@@ -40,7 +55,7 @@ impl<'a> Fatbin<'a> {
         let malformed = || refused("the fat binary is malformed: a header points outside");
         let header = u64::from(u16_at(bytes, 6).ok_or_else(malformed)?);
         let size = u64_at(bytes, 8).ok_or_else(malformed)?;
-        if header < 16 {
+        if header < u64::from(HEADER_BYTES) {
             return Err(malformed());
         }
         let mut rest = part(bytes, header, size).ok_or_else(malformed)?;
@@ -50,9 +65,7 @@ impl<'a> Fatbin<'a> {
             entries.push(entry);
             rest = behind;
         }
-        // What lies behind is of no concern to the driver either.
-        let bytes = part(bytes, 0, header + size).ok_or_else(malformed)?;
-        Ok(Self { bytes, entries })
+        Ok(Self { entries })
     }
 
     /// What suits a GPU: a cubin for it, else PTX. What is not compressed is taken out, so that its size is known.
@@ -65,7 +78,7 @@ impl<'a> Fatbin<'a> {
         let rank = |entry: &&Entry<'_>| (entry.kind == KIND_ELF, entry.architecture);
         let best = self.entries.iter().filter(suits).max_by_key(rank);
         match best {
-            Some(entry) if entry.compressed => Ok(Image::Compressed(self.bytes)),
+            Some(entry) if entry.compressed => Ok(Image::Compressed(entry.alone())),
             Some(entry) if entry.kind == KIND_ELF => {
                 let cubin = Cubin::parse(entry.content)?;
                 cubin.check_architecture(architecture)?;
@@ -98,18 +111,20 @@ fn entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
     let kind = u16_at(bytes, 0)?;
     let header = usize::try_from(u32_at(bytes, 4)?).ok()?;
     let size = usize::try_from(u64_at(bytes, 8)?).ok()?;
-    let compressed = u32_at(bytes, 16)? != 0;
     let architecture = u32_at(bytes, 28)?;
     if header < ENTRY_HEADER_BYTES {
         return None;
     }
     let end = header.checked_add(size)?;
     let content = bytes.get(header..end)?;
+    // What says that it is compressed and is not would reach the driver unseen.
+    let compressed = u32_at(bytes, 16)? != 0 && !content.starts_with(elf::MAGIC);
     let entry = Entry {
         kind,
         architecture,
         compressed,
         content,
+        whole: &bytes[..end],
     };
     Some((entry, &bytes[end..]))
 }
@@ -158,11 +173,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_is_left_to_the_driver() {
-        let image = fatbin(&[(KIND_ELF, 90, true, b"zzzz")]);
-        let mut longer = image.clone();
-        longer.extend_from_slice(b"behind");
-        assert!(matches!(classify(&longer, 90), Ok(Image::Compressed(bytes)) if bytes == image));
+    fn what_is_compressed_is_left_to_the_driver_alone() {
+        let compressed = (KIND_ELF, 90, true, &b"zzzz"[..]);
+        let alone = fatbin(&[compressed]);
+        // An entry of the same kind that the driver might prefer, and would read beyond the end of.
+        let unseen = (KIND_ELF, 89, false, &b"\x7fELF"[..]);
+        let mut image = fatbin(&[unseen, compressed, unseen]);
+        image.extend_from_slice(b"behind");
+        assert!(matches!(classify(&image, 90), Ok(Image::Compressed(bytes)) if bytes == alone));
+    }
+
+    #[test]
+    fn what_only_says_that_it_is_compressed_is_looked_at() {
+        let code = cubin(90, 7, &[(".text.k", 1, 2, 40)]);
+        let image = fatbin(&[(KIND_ELF, 90, true, &code)]);
+        assert!(matches!(classify(&image, 90), Ok(Image::Cubin(cubin)) if cubin.bytes == code));
+        let image = fatbin(&[(KIND_ELF, 90, true, &code[..64])]);
+        classify(&image, 90).unwrap_err();
     }
 
     #[test]

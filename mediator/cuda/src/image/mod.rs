@@ -19,8 +19,8 @@ pub(crate) enum Image<'a> {
     Ptx(Vec<u8>),
     /// Code for one architecture.
     Cubin(Cubin<'a>),
-    /// A fat binary of which the driver must choose, because what would do is compressed.
-    Compressed(&'a [u8]),
+    /// A fat binary with one entry, which is compressed.
+    Compressed(Vec<u8>),
 }
 
 pub(crate) fn refused(reason: impl Into<String>) -> ModuleError {
