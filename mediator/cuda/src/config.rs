@@ -37,8 +37,8 @@ pub struct Config {
     /// How device memory gets visible to CPUs; without it, allocations of that kind are refused.
     pub visible: Option<Visible>,
     /// Whether each address space has a context of its own, and not the device's primary context. Contexts take turns
-    /// on the GPU, so work of the back end itself (scrubbing) never waits for a kernel that does not end.
-    /// With a part of the multiprocessors, the primary context is used in any case.
+    /// on the GPU, so work of the back end itself (scrubbing) does not wait for a kernel that does not end. Each takes
+    /// memory of the GPU that no quota counts. With a part of the multiprocessors, the primary context is used in any case.
     pub context_per_space: bool,
 }
 
@@ -49,7 +49,7 @@ impl Default for Config {
             memory_bytes: None,
             sms: None,
             visible: None,
-            context_per_space: true,
+            context_per_space: false,
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::any::Any;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use causeway_mediator::backend::{AllocateOptions, BackendError, Exported, Memory};
@@ -30,6 +30,32 @@ pub(crate) struct Chunk {
     compressible: bool,
     /// What CPUs see of it, if they do.
     visible: Option<Arc<dyn DeviceMemory>>,
+    /// Dropped last: the memory is taken until then.
+    _taken: Taken,
+}
+
+/// A part of the memory that is given out, until dropped.
+struct Taken {
+    all: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl Taken {
+    /// Takes `bytes` bytes, and what is kept for reuse away if there would be more than is to be given out.
+    fn new(gpu: &Gpu, bytes: u64) -> Self {
+        let all = Arc::clone(&gpu.taken_bytes);
+        let before = all.fetch_add(bytes, Ordering::SeqCst);
+        if before.saturating_add(bytes) > gpu.memory_bytes {
+            gpu.chunks.purge();
+        }
+        Self { all, bytes }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::SeqCst);
+    }
 }
 
 impl Chunk {
@@ -45,6 +71,7 @@ impl Chunk {
             handle: HandleKind::Descriptor,
             compressible,
         };
+        let taken = Taken::new(gpu, bytes);
         let create = || Physical::create(&gpu.home, bytes, options);
         let physical = match create() {
             // What the pool keeps must not make a request fail that would fit.
@@ -62,6 +89,7 @@ impl Chunk {
             physical,
             compressible,
             visible,
+            _taken: taken,
         };
         chunk.scrub(gpu).map_err(|e| failed(what(), e))?;
         Ok(chunk)
@@ -76,11 +104,9 @@ impl Chunk {
 }
 
 impl Drop for Chunk {
-    /// Memory that is unmapped while it is scrubbed would be a fault, and one that spoils the process.
+    /// Memory that is unmapped while it is scrubbed would be a fault, and one that spoils the process. If it never is
+    /// scrubbed, the context is lost, and what follows leaves all as it is.
     fn drop(&mut self) {
-        if self.scrubbed.context().is_lost() {
-            return;
-        }
         if let Err(e) = self.scrubbed.wait() {
             log::debug!("GPU memory was released without having been scrubbed: {e}");
         }
@@ -124,8 +150,10 @@ impl GpuMemory {
             Some(chunk) => chunk,
             None => Chunk::create(gpu, kind, bytes, compressible)?,
         };
-        let waited = chunk.scrubbed.wait();
-        waited.map_err(|e| failed(format!("scrub {bytes} bytes of the GPU"), e))?;
+        let what = || format!("scrub {bytes} bytes of the GPU");
+        if !chunk.scrubbed.wait().map_err(|e| failed(what(), e))? {
+            return Err(refused(Status::DeviceLost, what()));
+        }
         Ok(Self {
             gpu: Arc::downgrade(gpu),
             kind,

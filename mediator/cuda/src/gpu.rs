@@ -1,6 +1,7 @@
 //! What all address spaces share: the GPU, its home context, memory that is kept for reuse.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use causeway_mediator::backend::BackendError;
 use causeway_memory::DeviceMemory;
@@ -42,6 +43,8 @@ pub(crate) struct Gpu {
     pub(crate) granularity_bytes: u64,
     /// Memory to give out, in bytes.
     pub(crate) memory_bytes: u64,
+    /// Memory that was created and not let go of, in bytes: allocated, or kept for reuse.
+    pub(crate) taken_bytes: Arc<AtomicU64>,
     /// Multiprocessors that guests have.
     pub(crate) multiprocessors: u32,
     pub(crate) context_per_space: bool,

@@ -86,6 +86,7 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
         visible: config.visible.clone(),
         granularity_bytes,
         memory_bytes,
+        taken_bytes: Arc::default(),
         multiprocessors,
         context_per_space: config.context_per_space,
     };

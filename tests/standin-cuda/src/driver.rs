@@ -39,6 +39,8 @@ pub(crate) struct Device {
     pub(crate) space: SoftwareSpace,
     /// Ends kernels that run.
     pub(crate) stop: Arc<AtomicBool>,
+    /// Held by what runs on the multiprocessors, if one kernel takes them all.
+    pub(crate) whole: Mutex<()>,
 }
 
 /// What handles and addresses stand for.
@@ -140,6 +142,7 @@ impl Driver {
             Device {
                 space: engine.space(Arc::clone(&stop)),
                 stop,
+                whole: Mutex::default(),
             }
         };
         let ledger = Ledger::open(&settings.state, settings.devices).map_err(|e| {

@@ -35,6 +35,7 @@
 //! | `VULKAN` | how memory files are marked for a Vulkan driver to import them, 32 hexadecimal digits: [`Lavapipe`] | not |
 //! | `ATTRIBUTES` | other values of attributes, by number: `102=0,88=1` | an H200's |
 //! | `LOCKED_BYTES` | host memory that may be registered at a time | any |
+//! | `FULL` | 1 has each kernel take the whole GPU, so that fills and other kernels wait for it | 0 |
 //! | `STRICT` | 1 ends the process when it copies pageable memory | 0 |
 //! | `STATE` | folder where processes account for device memory; those that share it share the devices | one per user |
 //!

@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) attributes: HashMap<i32, i32>,
     /// Host memory that may be registered at a time, in bytes.
     pub(crate) locked_bytes: u64,
+    /// Each kernel takes the whole GPU.
+    pub(crate) full: bool,
     /// Abort at the first copy of pageable memory.
     pub(crate) strict: bool,
     /// Where processes account for the memory that they have.
@@ -57,6 +59,7 @@ impl Settings {
             vulkan: bytes("VULKAN"),
             attributes: overrides,
             locked_bytes: number("LOCKED_BYTES", u64::MAX),
+            full: number("FULL", 0) != 0,
             strict: number("STRICT", 0) != 0,
             state: state_folder(),
         }

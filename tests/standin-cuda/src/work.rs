@@ -8,7 +8,7 @@ use causeway_mediator::backend::{self, Fault, Function, LaunchShape};
 use causeway_protocol::message::Status;
 
 use crate::copy::Staging;
-use crate::driver::Driver;
+use crate::driver::{Driver, lock};
 use crate::error::Code;
 
 /// One piece of work. Addresses are those of the device.
@@ -89,6 +89,10 @@ impl Executor {
     }
 
     fn attempt(&mut self, work: &Work) -> Result<(), Fault> {
+        let driver = self.driver;
+        let on_multiprocessors = matches!(work, Work::Launch { .. } | Work::Fill { .. });
+        let _whole = (driver.settings.full && on_multiprocessors)
+            .then(|| lock(&driver.devices[self.device].whole));
         match work {
             Work::Nothing => Ok(()),
             Work::Launch {

@@ -1,6 +1,7 @@
 //! Events: a place in a stream that one can ask about.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::CUevent;
 
@@ -9,6 +10,10 @@ use super::{Context, CudaError};
 
 /// `CU_EVENT_DISABLE_TIMING`: such events cost least.
 const NO_TIMING: u32 = 2;
+
+/// How long a wait spins before it sleeps, and how long it sleeps at a time.
+const SPIN: Duration = Duration::from_millis(1);
+const SLEEP: Duration = Duration::from_micros(100);
 
 /// An event.
 pub(crate) struct Event {
@@ -47,16 +52,21 @@ impl Event {
         }
     }
 
-    /// The context.
-    pub(crate) fn context(&self) -> &Context {
-        &self.context
-    }
-
-    /// Waits for it.
-    pub(crate) fn wait(&self) -> Result<(), CudaError> {
-        self.context.enter()?;
-        // SAFETY: the event is live.
-        unsafe { self.context.driver().event_synchronize(self.raw) }
+    /// Waits for it; false if the context was lost meanwhile. The driver's own wait would go on for ever then, behind a
+    /// kernel that does not end.
+    pub(crate) fn wait(&self) -> Result<bool, CudaError> {
+        let begun = Instant::now();
+        while !self.has_happened()? {
+            if self.context.is_lost() {
+                return Ok(false);
+            }
+            if begun.elapsed() < SPIN {
+                std::hint::spin_loop();
+            } else {
+                std::thread::sleep(SLEEP);
+            }
+        }
+        Ok(true)
     }
 }
 

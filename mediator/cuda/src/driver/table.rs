@@ -113,7 +113,6 @@ calls! { Table, table:
     event_create = "cuEventCreate" (event: *mut CUevent, flags: c_uint);
     event_record = "cuEventRecord" (event: CUevent, stream: CUstream);
     event_query = "cuEventQuery" (event: CUevent);
-    event_synchronize = "cuEventSynchronize" (event: CUevent);
     event_destroy = "cuEventDestroy_v2" (event: CUevent);
     module_load_data_ex = "cuModuleLoadDataEx" (module: *mut CUmodule, image: *const c_void, count: c_uint, options: *mut c_uint, values: *mut *mut c_void);
     module_unload = "cuModuleUnload" (module: CUmodule);

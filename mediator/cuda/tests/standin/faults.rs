@@ -154,3 +154,32 @@ fn device_memory_that_is_unmapped_under_work_goes_at_once() {
         .unwrap();
     rig.wait().unwrap();
 }
+
+#[test]
+fn memory_that_is_scrubbed_behind_an_endless_kernel_holds_nobody_up() {
+    if !is_child(
+        "faults::memory_that_is_scrubbed_behind_an_endless_kernel_holds_nobody_up",
+        &[("CAUSEWAY_STANDIN_FULL", "1")],
+    ) {
+        return;
+    }
+    let mut rig = Rig::new();
+    let flag = endless(&mut rig);
+    let (cuda, stop) = (std::sync::Arc::clone(&rig.cuda), &rig.stop);
+    let outcome = std::thread::scope(|scope| {
+        let allocates = scope.spawn(|| {
+            let options = causeway_mediator::backend::AllocateOptions::default();
+            let memory = cuda.allocate(MemoryKind::Device, GRANULE, options);
+            memory.map(drop).map_err(|error| error.status)
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        stop.store(true, Ordering::SeqCst);
+        rig.queue.finish().unwrap();
+        allocates.join().unwrap()
+    });
+    assert_eq!(outcome, Err(Status::DeviceLost));
+    host(&flag.memory)
+        .0
+        .store_u64(0, 1, Ordering::Release)
+        .unwrap();
+}

@@ -125,3 +125,26 @@ fn assert_came_back(before: u64, after: u64) {
     let kept = if is_on_standin() { 0 } else { 16 * GRANULE };
     assert!(after + kept >= before, "{before} before, {after} after");
 }
+
+#[test]
+fn what_is_kept_counts_against_what_is_given_out() {
+    if !is_child("limits::what_is_kept_counts_against_what_is_given_out", &[]) {
+        return;
+    }
+    let rig = Rig::with(&causeway_cuda::Config {
+        memory_bytes: Some(16 * GRANULE),
+        ..causeway_cuda::Config::default()
+    });
+    let all = rig.cuda.free_bytes().unwrap();
+    let taken = || (all - rig.cuda.free_bytes().unwrap()) / GRANULE;
+    let small: Vec<_> = (0..12)
+        .map(|_| rig.allocate(MemoryKind::Device, GRANULE).unwrap())
+        .collect();
+    drop(small);
+    assert_eq!(taken(), 12, "kept");
+    let large = rig.allocate(MemoryKind::Device, 14 * GRANULE).unwrap();
+    assert_eq!(taken(), 14, "not beside what the guest may have");
+    drop(large);
+    rig.allocate(MemoryKind::Device, 16 * GRANULE).unwrap();
+    assert!(taken() <= 16);
+}
