@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use causeway_protocol::message::{Opcode, Status, message_bytes};
 use causeway_protocol::registers::status;
 
-use crate::backend::{Attributes, Backend, Fault};
+use crate::backend::{Attributes, Backend, Fault, Memory};
 use crate::command_buffer::Doorbells;
 use crate::counters::{Counters, SessionReport};
 use crate::decode::{self, HEADER_BYTES, Previous};
@@ -19,6 +20,9 @@ use crate::quota::{Account, Quota, Resource};
 use crate::refusal::Refusal;
 use crate::share::{Exchange, Importing};
 use crate::state::State;
+
+/// How often a revocation that waits looks again.
+const REVOCATION_PERIOD: Duration = Duration::from_micros(200);
 
 /// One guest's session. All methods may be called from any thread at any time; two batches executed at
 /// once interleave by message. Dropping it closes it.
@@ -145,9 +149,21 @@ impl Session {
         self.inner.status.observe(Box::new(tell));
     }
 
-    /// Takes an import away, as the exchange it came from wants it: see [`Importing`].
-    pub fn revoke_import(&self, handle: u32, import: u64) {
-        self.inner.revoke_import(handle, import);
+    /// Takes an import away, as the exchange it came from wants it (see [`Importing`]), and waits for work under way
+    /// that uses it, but no longer than `patience`. False if the memory is still held then.
+    #[must_use]
+    pub fn revoke_import(&self, handle: u32, import: u64, patience: Duration) -> bool {
+        let Some(memory) = self.inner.take_import(handle, import) else {
+            return true;
+        };
+        let begun = Instant::now();
+        while memory.strong_count() != 0 {
+            if begun.elapsed() >= patience {
+                return false;
+            }
+            std::thread::sleep(REVOCATION_PERIOD);
+        }
+        true
     }
 
     /// What the session was lost to, if it was.
@@ -332,19 +348,24 @@ impl Inner {
             let _ = state.unmap_gpu(space, address);
         }
     }
+
+    /// Ends an import with its mappings. Gives the memory, which work under way may still hold; none if there was no such
+    /// import, or it was taken before.
+    fn take_import(&self, handle: u32, import: u64) -> Option<Weak<dyn Memory>> {
+        let mut state = self.lock();
+        let same = |entry: &MemoryEntry| matches!(entry.origin, Origin::Import { import: i, .. } if i == import);
+        if !state.get::<MemoryEntry>(handle).is_ok_and(same) {
+            return None;
+        }
+        // A mapping that will not go has ended this session, and kept the memory back.
+        let _ = state.unmap_everywhere(&*self.host, handle);
+        let entry = state.get_mut::<MemoryEntry>(handle).ok()?;
+        entry.memory.take().map(|memory| Arc::downgrade(&memory))
+    }
 }
 
 impl Importing for Inner {
     fn revoke_import(&self, handle: u32, import: u64) {
-        let mut state = self.lock();
-        let same = |entry: &MemoryEntry| matches!(entry.origin, Origin::Import { import: i, .. } if i == import);
-        if !state.get::<MemoryEntry>(handle).is_ok_and(same) {
-            return;
-        }
-        // A mapping that will not go has ended this session, and kept the memory back.
-        let _ = state.unmap_everywhere(&*self.host, handle);
-        if let Ok(entry) = state.get_mut::<MemoryEntry>(handle) {
-            entry.memory = None;
-        }
+        self.take_import(handle, import);
     }
 }

@@ -1,7 +1,7 @@
-//! Memory that a worker cuts short under the VMM.
+//! Memory that a worker cuts short under the VMM, or under another worker that it exported the memory to.
 //!
 //! Objects of 2 MiB pages lie on a tmpfs, where sizes cannot be sealed, and a worker that shares one can make it
-//! shorter. A touch beyond the end is SIGBUS, which would end the VMM with all its guests. The handler here puts
+//! shorter. A touch beyond the end is SIGBUS, which would end the VMM with all its guests, or the other's worker. The handler here puts
 //! zeroed memory in the place of what is gone: the guest whose memory it was has spoilt it for itself.
 #![allow(unsafe_code)] // A signal handler, and memory that it maps.
 

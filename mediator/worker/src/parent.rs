@@ -5,6 +5,7 @@
 
 mod broker;
 mod calls;
+mod descriptors;
 mod guest;
 mod lost;
 mod process;

@@ -16,9 +16,9 @@ use rustix::process::{
     Pid, Resource, Rlimit, Signal, getppid, set_parent_process_death_signal, setrlimit,
 };
 
-use crate::DeviceUuid;
 use crate::socket::{Datagram, Socket, SocketError, buffer};
 use crate::wire::{Kind, TEXT_BYTES_MAX};
+use crate::{DeviceUuid, bus_error};
 use session::Served;
 
 /// What a worker works with.
@@ -62,6 +62,8 @@ pub fn serve<E: Error>(
     let control = take_input().map_err(ServeError::NotStarted)?;
     die_with(parent)?;
     restrict();
+    // Who exports memory to this guest may cut it short.
+    bus_error::survive().map_err(ServeError::NotStarted)?;
     let control = Socket::from_descriptor(control);
     let mut room = buffer();
     let mut start = control.receive(&mut room).map_err(begin)?;

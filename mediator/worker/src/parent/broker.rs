@@ -15,8 +15,6 @@ use causeway_protocol::message::Status;
 use super::worker::Worker;
 use crate::wire::{Memory, Publish};
 
-/// Most exports of one worker: each takes a descriptor of the VMM's process.
-const EXPORTS_MAX: usize = 4096;
 /// Most imports of one export.
 const IMPORTS_MAX: usize = 4096;
 
@@ -57,10 +55,12 @@ impl Broker {
         self.workers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Publishes memory of worker `owner`.
+    /// Publishes memory of worker `owner`, which may have `most` exports: each takes a descriptor of this process, and
+    /// when there are none left, all workers fail.
     pub fn publish(
         &self,
         owner: u64,
+        most: u32,
         request: &Publish,
         file: OwnedFd,
     ) -> Result<TokenBytes, Status> {
@@ -68,7 +68,7 @@ impl Broker {
         let token = fresh_token()?;
         let mut exports = self.lock();
         let own = exports.values().filter(|export| export.owner == owner);
-        if own.count() >= EXPORTS_MAX {
+        if own.count() >= most as usize {
             return Err(Status::QuotaObjects);
         }
         let offer = Offer {

@@ -61,7 +61,8 @@ impl Worker {
         let answer = match call.kind {
             Kind::Publish => {
                 let file = call.descriptor()?;
-                match self.broker.publish(self.number, &call.body()?, file) {
+                let most = self.exports_max;
+                match self.broker.publish(self.number, most, &call.body()?, file) {
                     Ok(token) => Answer {
                         token,
                         ..said(true)

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::descriptors;
+
 /// Longest that a killed process is waited for: the kernel may have a context of a GPU to take down first.
 const KILL_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -75,6 +77,9 @@ impl Spawner {
             .name("workers".to_owned())
             .spawn(move || {
                 for (mut command, reply) in queue {
+                    if let Err(e) = descriptors::keep() {
+                        log::warn!("a worker may inherit descriptors of libraries: {e}");
+                    }
                     // Whoever asked waits for the reply.
                     let _ = reply.send(command.spawn());
                 }
@@ -237,10 +242,37 @@ mod tests {
 
     #[test]
     fn the_environment_is_not_inherited() {
-        assert!(std::env::var_os("PATH").is_some(), "or it shows nothing");
-        let inherited = "/usr/bin/env | /bin/grep -q -e ^PATH= -e ^HOME= -e ^CARGO";
-        let process = run(&format!("{inherited} && exit 2; exit $CUDA_CACHE_DISABLE"));
+        for (name, inherited) in [
+            ("PATH", false),
+            ("CARGO_PKG_NAME", false),
+            ("CUDA_CACHE_DISABLE", true),
+        ] {
+            assert!(
+                inherited || std::env::var_os(name).is_some(),
+                "{name}: or it shows nothing"
+            );
+            // What the kernel passed on: a shell sets some variables by itself.
+            let process = run(&format!(
+                "/bin/grep -qz ^{name}= /proc/$$/environ && exit 2; exit 3"
+            ));
+            assert!(process.wait(Duration::from_secs(20)));
+            let code = if inherited { 2 } else { 3 };
+            assert_eq!(
+                process.how().unwrap(),
+                format!("ended with code {code}"),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn descriptors_are_not_inherited() {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        // As a library may have opened it.
+        rustix::io::fcntl_setfd(&reader, rustix::io::FdFlags::empty()).unwrap();
+        let number = std::os::fd::AsRawFd::as_raw_fd(&reader);
+        let process = run(&format!("test -e /proc/$$/fd/{number} && exit 2; exit 3"));
         assert!(process.wait(Duration::from_secs(20)));
-        assert_eq!(process.how().unwrap(), "ended with code 1");
+        assert_eq!(process.how().unwrap(), "ended with code 3");
     }
 }

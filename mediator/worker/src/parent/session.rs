@@ -15,6 +15,9 @@ use super::worker::{Order, Worker};
 use super::workers::Shared;
 use crate::report;
 
+/// Most supplements of earlier workers that are kept.
+const SUPPLEMENTS_MAX: usize = 64;
+
 /// The session of one guest, in a worker process of its own.
 ///
 /// When the worker ends, the guest has lost its device; what was placed in the aperture stays readable until the guest
@@ -108,7 +111,11 @@ impl WorkerSession {
             report::add(&mut present.earlier, &told);
             present.earlier.memory_used_bytes = told.memory_used_bytes;
             present.earlier.fault = told.fault;
-            present.account.supplements.push(supplement);
+            let supplements = &mut present.account.supplements;
+            // A guest may go through any number of workers, and each may add 60 KiB.
+            if supplements.len() < SUPPLEMENTS_MAX {
+                supplements.push(supplement);
+            }
         }
         if let Some(fault) = worker.and_then(|worker| worker.fault()) {
             present.earlier.fault = Some(fault.to_string());

@@ -60,6 +60,7 @@ pub(super) struct Worker {
     lanes: Mutex<Vec<Lane>>,
     pub(super) guest: Guest,
     pub(super) broker: Arc<Broker>,
+    pub(super) exports_max: u32,
     status: Mapping,
     attributes: Attributes,
     /// Why it is of no use any more.
@@ -105,6 +106,7 @@ impl Worker {
             lanes: Mutex::default(),
             guest: Guest::new(Arc::clone(&order.host), import_device),
             broker: Arc::clone(&shared.broker),
+            exports_max: order.quota.allocations,
             status,
             attributes,
             broken: OnceLock::new(),

@@ -1,6 +1,7 @@
 //! A lane: one caller of the VMM at a time, served by a thread of its own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::calls::{self, Line};
 use super::end_now;
@@ -9,6 +10,9 @@ use crate::report;
 use crate::socket::{Datagram, Socket, SocketError, buffer};
 use crate::wire::{Executed, Kind, ResetDone, RevokeImport};
 use zerocopy::IntoBytes;
+
+/// How long work may go on with memory that was taken back. Whoever waits for that is less patient than twice as long.
+const REVOCATION_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Starts serving a lane.
 pub(super) fn start(served: &Arc<Served>, socket: Socket) {
@@ -78,7 +82,13 @@ fn answer(served: &Served, lane: &Line, request: Datagram<'_>) -> Result<(), Soc
         }
         Kind::RevokeImport => {
             let request: RevokeImport = request.body()?;
-            served.session.revoke_import(request.handle, request.import);
+            let session = &served.session;
+            if !session.revoke_import(request.handle, request.import, REVOCATION_PATIENCE) {
+                // Its owner may give the memory away once this is answered, and is not charged for it any more. Only
+                // the end of this process takes it from work that does not end.
+                log::warn!("work does not let go of memory that was taken back: the worker ends");
+                end_now();
+            }
             socket.send(Kind::ImportRevoked, &[], &[])
         }
         _ => Err(SocketError::Malformed(

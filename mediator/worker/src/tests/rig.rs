@@ -1,11 +1,15 @@
 //! Guests on fake hosts with sessions in worker processes, and what they ask for.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use causeway_mediator::Quota;
+use causeway_mediator::backend::{
+    AllocateOptions, Attributes, Backend, BackendError, Exported, Memory, Space,
+};
 use causeway_mediator::fake::{FakeHost, Producer, ask};
-use causeway_memory::Mapping;
+use causeway_memory::{Mapping, SharedMemory};
 use causeway_protocol::message::{
     AddressReply, Allocate, AllocateReply, CommandBufferReply, CreateCommandBuffer, Empty, Export,
     FaultReport, HandleReply, Hello, HelloReply, Import, MapCpu, MapGpu, MemoryKind, Opcode,
@@ -67,9 +71,50 @@ fn worker_process() {
         "absent" => Err(std::io::Error::other(
             "there is no such GPU: choose another",
         )),
+        "keeper" => Ok(Equipment {
+            backend: Arc::new(Keeper(equipment().backend)),
+            ..equipment()
+        }),
         _ => Ok(equipment()),
     })
     .unwrap();
+}
+
+/// A back end with work under way that never lets go of an import.
+struct Keeper(Arc<dyn Backend>);
+
+impl Backend for Keeper {
+    fn attributes(&self) -> &Attributes {
+        self.0.attributes()
+    }
+
+    fn allocate(
+        &self,
+        kind: MemoryKind,
+        bytes: u64,
+        options: AllocateOptions,
+    ) -> Result<Arc<dyn Memory>, BackendError> {
+        self.0.allocate(kind, bytes, options)
+    }
+
+    fn import(&self, exported: Exported) -> Result<Arc<dyn Memory>, BackendError> {
+        let memory = self.0.import(exported)?;
+        std::mem::forget(Arc::clone(&memory));
+        Ok(memory)
+    }
+
+    fn register_ram(
+        &self,
+        ram: Arc<SharedMemory>,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Arc<dyn Memory>, BackendError> {
+        self.0.register_ram(ram, offset, bytes)
+    }
+
+    fn create_space(&self, stop: Arc<AtomicBool>) -> Result<Arc<dyn Space>, BackendError> {
+        self.0.create_space(stop)
+    }
 }
 
 pub fn workers() -> Workers {

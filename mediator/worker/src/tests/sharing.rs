@@ -1,11 +1,13 @@
 //! Memory between workers.
 
-use causeway_mediator::GuestSession;
-use causeway_protocol::message::Status;
+use causeway_mediator::fake::ask;
+use causeway_mediator::{GuestSession, Quota};
+use causeway_protocol::message::{Export, Opcode, Status, Token};
 use causeway_protocol::registers::status;
-use rustix::process::Signal;
+use rustix::process::{Signal, test_kill_process};
 
-use super::rig::{Guest, PAGE, READ, READ_WRITE, eventually, workers};
+use super::rig::{Guest, PAGE, READ, READ_WRITE, eventually, program, workers};
+use crate::Workers;
 
 #[test]
 fn an_import_is_the_same_memory_until_it_is_taken_back() {
@@ -78,6 +80,42 @@ fn an_importer_that_hangs_does_not_keep_what_is_taken_back() {
     importer.hello();
     importer.works();
     owner.works();
+}
+
+#[test]
+fn work_that_does_not_let_go_of_what_is_taken_back_ends_with_its_worker() {
+    let workers = Workers::new(program("rig::worker_process", "keeper"), None).unwrap();
+    let (owner, importer) = (Guest::open(&workers), Guest::open(&workers));
+    let token = owner.export(owner.memory(PAGE), READ_WRITE);
+    importer.import(&token, READ_WRITE).unwrap();
+    let worker = importer.pid();
+    owner.revoke(&token).unwrap();
+    assert!(
+        test_kill_process(worker).is_err(),
+        "it still has the memory"
+    );
+    assert_eq!(importer.session.status_bits(), status::LOST);
+    importer.session.reset();
+    importer.hello();
+    importer.works();
+    owner.works();
+}
+
+#[test]
+fn exports_are_bounded_by_what_a_guest_may_allocate() {
+    let workers = workers();
+    let guest = Guest::open(&workers);
+    let memory = guest.memory(PAGE);
+    let most = Quota::default().allocations;
+    for _ in 0..most {
+        guest.export(memory, READ);
+    }
+    let request = Export {
+        allocation: memory,
+        access: READ,
+    };
+    let refused = ask::<_, Token>(&guest.session, Opcode::Export, &request);
+    assert_eq!(refused.err(), Some((Status::QuotaObjects, 0)));
 }
 
 #[test]
