@@ -25,8 +25,8 @@ pub struct Sms {
     pub group: u32,
 }
 
-/// What the device shall be.
-#[derive(Clone)]
+/// What the device shall be: by default all of the first, with nothing of it visible to CPUs.
+#[derive(Clone, Default)]
 pub struct Config {
     /// Number of the GPU, as the driver counts.
     pub device: u32,
@@ -40,18 +40,6 @@ pub struct Config {
     /// on the GPU, so work of the back end itself (scrubbing) does not wait for a kernel that does not end. Each takes
     /// memory of the GPU that no quota counts. With a part of the multiprocessors, the primary context is used in any case.
     pub context_per_space: bool,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            device: 0,
-            memory_bytes: None,
-            sms: None,
-            visible: None,
-            context_per_space: false,
-        }
-    }
 }
 
 impl fmt::Debug for Config {
