@@ -29,7 +29,7 @@ use crate::words::Words;
 use mapping::Mapped;
 
 /// How long a submission may take the driver before whoever unmaps device memory goes on without it.
-const SUBMISSION_PATIENCE: Duration = Duration::from_millis(50);
+const SUBMISSION_PATIENCE: Duration = Duration::from_millis(100);
 
 /// What queues, modules and recordings share with their address space.
 pub(crate) struct SpaceState {
