@@ -242,9 +242,20 @@ fn product_sum(ptx: &'static str, random: &mut Generator) -> Subject {
     launch((ptx, "r_16_64_4_64"), row(1, 16), before, None, after)
 }
 
-/// Whole numbers whose products are exact in half, and their sum in single precision.
+/// Whole numbers whose products are exact in half, and their sum in single precision. Both factors come from one
+/// buffer of 128 rows: each row is multiplied by each, so that the sums of columns are squared.
 fn local_sum(ptx: &'static str, random: &mut Generator) -> Subject {
     let rows = some(16 * 4096, || whole(random, 3, 1.0));
-    let before = vec![vec![0; 4], bytes(&rows)];
-    launch((ptx, "r_16_512_8_128"), row(1, 16), before, None, None)
+    let column = |k: usize| rows.iter().skip(k).step_by(512).sum::<f32>();
+    let squares = (0..512).map(|k| f64::from(column(k)).powi(2));
+    let sum = bytes(&[squares.sum::<f64>() as f32]);
+    let rows = bytes(&rows);
+    let before = vec![vec![0; 4], rows.clone()];
+    launch(
+        (ptx, "r_16_512_8_128"),
+        row(1, 16),
+        before,
+        None,
+        Some(vec![sum, rows]),
+    )
 }
