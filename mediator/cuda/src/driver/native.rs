@@ -75,7 +75,7 @@ impl Native {
     /// [`NativeError`].
     pub fn open(device: u32) -> Result<Self, NativeError> {
         let device = Device::get(Driver::get()?, device)?;
-        let context = Context::primary(device)?;
+        let context = Context::create(device)?;
         let maker = StreamMaker {
             context: Arc::clone(&context),
             green: None,
