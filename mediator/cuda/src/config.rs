@@ -40,6 +40,8 @@ pub struct Config {
     /// on the GPU, so work of the back end itself (scrubbing) does not wait for a kernel that does not end. Each takes
     /// memory of the GPU that no quota counts. With a part of the multiprocessors, the primary context is used in any case.
     pub context_per_space: bool,
+    /// Whether each launch is given to the driver by itself, and not many that wait as one graph.
+    pub single_launches: bool,
 }
 
 impl fmt::Debug for Config {
@@ -50,6 +52,7 @@ impl fmt::Debug for Config {
             .field("sms", &self.sms)
             .field("visible", &self.visible.is_some())
             .field("context_per_space", &self.context_per_space)
+            .field("single_launches", &self.single_launches)
             .finish()
     }
 }

@@ -48,6 +48,7 @@ pub(crate) struct Gpu {
     /// Multiprocessors that guests have.
     pub(crate) multiprocessors: u32,
     pub(crate) context_per_space: bool,
+    pub(crate) single_launches: bool,
 }
 
 impl Gpu {

@@ -89,6 +89,7 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
         taken_bytes: Arc::default(),
         multiprocessors,
         context_per_space: config.context_per_space,
+        single_launches: config.single_launches,
     };
     let attributes = attributes(&gpu, &found.name);
     Ok((Arc::new(gpu), attributes))

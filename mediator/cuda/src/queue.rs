@@ -64,7 +64,7 @@ impl CudaQueue {
             marker: Marker::default(),
             held: Held::default(),
             // Nodes of a graph do not say which multiprocessors they have; streams of a part do.
-            gathered: Gathered::new(state.maker.green.is_none()),
+            gathered: Gathered::new(state.maker.green.is_none() && !state.gpu.single_launches),
             abandoned: false,
         })
     }

@@ -51,8 +51,8 @@ pub struct RunArguments {
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     pub memory: u64,
     /// Back end and the limits of each VM on it: software, cuda, cuda:N (GPU number N), or auto (cuda where there is a GPU),
-    /// then any of memory=MIB, allocations=N, queues=N, worker=inside|process, and cores=N (software) or sms=N (cuda:
-    /// multiprocessors). With worker=process, as by default on cuda, each VM has a process of its own that holds its session.
+    /// then any of memory=MIB, allocations=N, queues=N, worker=inside|process, and cores=N (software) or sms=N,
+    /// launches=gathered|single and contexts=one|each (cuda; docs/cuda.md). With worker=process, as by default on cuda, each VM has a process of its own that holds its session.
     #[arg(long, value_name = "GPU", default_value = "software")]
     pub gpu: String,
     /// Number of VMs; they share one mediator.

@@ -103,14 +103,20 @@ impl Local {
                     device: None,
                 })
             }
-            Kind::Cuda { device, sms } => {
+            Kind::Cuda {
+                device,
+                sms,
+                single_launches,
+                context_per_space,
+            } => {
                 let group = session.saturating_sub(1);
                 let cuda = Cuda::open(&CudaConfig {
                     device,
                     memory_bytes: Some(gpu.memory_bytes),
                     sms: sms.map(|count| Sms { count, group }),
                     visible: visible(device),
-                    ..CudaConfig::default()
+                    single_launches,
+                    context_per_space,
                 })?;
                 Ok(Self {
                     device: cuda.uuid().ok(),

@@ -36,6 +36,10 @@ pub enum Kind {
         device: u32,
         /// Multiprocessors of each VM, or all.
         sms: Option<u32>,
+        /// Whether each launch goes to the driver by itself.
+        single_launches: bool,
+        /// Whether each address space has a context of its own.
+        context_per_space: bool,
     },
 }
 
@@ -50,7 +54,12 @@ impl Kind {
 
     /// Reads what stands before the first comma.
     fn parse(text: &str) -> Result<Self, GpuError> {
-        let cuda = |device| Self::Cuda { device, sms: None };
+        let cuda = |device| Self::Cuda {
+            device,
+            sms: None,
+            single_launches: false,
+            context_per_space: false,
+        };
         match text.split_once(':') {
             None if text == "software" => Ok(Self::Software { cores: None }),
             None if text == "cuda" => Ok(cuda(0)),
@@ -137,6 +146,16 @@ pub enum GpuError {
     /// Not a place for a session.
     #[error("worker={0} cannot be: it must be inside or process")]
     Worker(String),
+    /// Not one of two words.
+    #[error("{key}={value} cannot be: it must be {} or {}", .words[0], .words[1])]
+    Choice {
+        /// The key.
+        key: &'static str,
+        /// What was given.
+        value: String,
+        /// What it may be.
+        words: [&'static str; 2],
+    },
     /// Given more than once.
     #[error("`{0}` is given twice")]
     Twice(String),
@@ -157,7 +176,7 @@ pub enum GpuError {
 /// The keys of a back end.
 fn keys(back_end: &str) -> &'static str {
     match back_end {
-        "cuda" => "memory, sms, allocations, queues and worker",
+        "cuda" => "memory, sms, allocations, queues, worker, launches and contexts",
         _ => "memory, allocations, queues, cores and worker",
     }
 }
@@ -202,6 +221,18 @@ impl FromStr for Gpu {
                 ("sms", Kind::Cuda { sms, .. }) => {
                     *sms = Some(number("sms", value, value.parse().ok(), 1, 1024)? as u32)
                 }
+                (
+                    "launches",
+                    Kind::Cuda {
+                        single_launches, ..
+                    },
+                ) => *single_launches = choice("launches", value, ["gathered", "single"])?,
+                (
+                    "contexts",
+                    Kind::Cuda {
+                        context_per_space, ..
+                    },
+                ) => *context_per_space = choice("contexts", value, ["one", "each"])?,
                 ("worker", _) => gpu.place = place(value)?,
                 _ => {
                     return Err(GpuError::Key {
@@ -213,6 +244,18 @@ impl FromStr for Gpu {
         }
         Ok(gpu)
     }
+}
+
+/// Whether the second of two words was given.
+fn choice(key: &'static str, value: &str, words: [&'static str; 2]) -> Result<bool, GpuError> {
+    let found = words.iter().position(|word| *word == value);
+    found
+        .map(|index| index == 1)
+        .ok_or_else(|| GpuError::Choice {
+            key,
+            value: value.to_owned(),
+            words,
+        })
 }
 
 fn place(value: &str) -> Result<Place, GpuError> {
@@ -283,7 +326,14 @@ mod tests {
     fn a_vm_on_a_gpu_has_a_process_of_its_own_and_more_memory() {
         let gpu: Gpu = "cuda:3,sms=32".parse().unwrap();
         let (device, sms) = (3, Some(32));
-        assert_eq!(gpu.kind, Kind::Cuda { device, sms });
+        let (single_launches, context_per_space) = (false, false);
+        let kind = Kind::Cuda {
+            device,
+            sms,
+            single_launches,
+            context_per_space,
+        };
+        assert_eq!(gpu.kind, kind);
         assert_eq!((gpu.place, gpu.memory_bytes), (Place::Process, 4 << 30));
         let inside: Gpu = "cuda,worker=inside".parse().unwrap();
         assert_eq!(inside.place, Place::Inside);
@@ -309,6 +359,14 @@ mod tests {
             ("cuda,cores=1", "`cores` is not a key of cuda"),
             ("software,sms=8", "`sms` is not a key of software"),
             ("cuda,sms=0", "sms=0"),
+            (
+                "cuda,launches=fast",
+                "launches=fast cannot be: it must be gathered or single",
+            ),
+            (
+                "software,contexts=one",
+                "`contexts` is not a key of software",
+            ),
             ("software,speed=11", "`speed`"),
             ("software,memory", "`memory` is not of the form"),
             ("software,memory=0", "memory=0"),
