@@ -48,7 +48,7 @@ impl Event {
         match code {
             0 => Ok(true),
             NOT_READY => Ok(false),
-            code => Err(driver.error("cuEventQuery", code)),
+            code => Err(driver.failed_work("cuEventQuery", code)),
         }
     }
 

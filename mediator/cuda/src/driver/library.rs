@@ -151,6 +151,15 @@ impl Driver {
         error
     }
 
+    /// What a call says that only asks how far work is: whatever it says but that, work has failed, and the documentation
+    /// of such errors is that the process must be ended. New drivers may have codes for it that are not known here.
+    #[cold]
+    pub(super) fn failed_work(&self, call: &'static str, code: u32) -> CudaError {
+        let error = self.error(call, code);
+        let _ = self.poison.set(error.clone());
+        error
+    }
+
     fn ask(
         &self,
         call: unsafe extern "C" fn(u32, *mut *const c_char) -> u32,

@@ -172,7 +172,7 @@ impl Stream {
         match code {
             0 => Ok(true),
             NOT_READY => Ok(false),
-            code => Err(driver.error("cuStreamQuery", code)),
+            code => Err(driver.failed_work("cuStreamQuery", code)),
         }
     }
 
