@@ -111,7 +111,7 @@ structures! {
         pub header: RecordHeader,
         /// Number of the box, below 64.
         pub slot: u32,
-        /// Fetch: milliseconds to wait. Reply: 1 if the letter was there, else 0.
+        /// Fetch: milliseconds to wait. Reply: 1 if the letter was there, 2 if it is no use to wait for it, else 0.
         pub wait: u32,
         /// The letter.
         pub data: [u8; 64],

@@ -25,7 +25,7 @@ mod post;
 
 pub use comparison::{Counterpart, SAMPLES_MAX, Sample};
 pub use phases::{MARKER, Phase, PhaseRecorder};
-pub use post::{BOXES, PostOffice};
+pub use post::{BOXES, NoLetter, PostOffice};
 
 /// Most figures that a guest can report.
 pub const FIGURES_MAX: usize = 1024;
@@ -292,7 +292,11 @@ impl Harness {
         }
         let wait = Duration::from_millis(letter.wait.into()).min(FETCH_WAIT_MAX);
         let found = self.post.fetch(letter.slot, wait, &self.stop);
-        letter.wait = found.is_some().into();
+        letter.wait = match found {
+            Ok(_) => 1,
+            Err(NoLetter::NotYet) => 0,
+            Err(NoLetter::Hopeless) => 2,
+        };
         letter.data = found.unwrap_or([0; 64]);
         Ok(self.ram.write(address, letter.as_bytes())?)
     }

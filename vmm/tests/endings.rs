@@ -123,7 +123,7 @@ fn a_vm_that_fails_ends_the_waiting_of_the_others_for_letters() {
         .expect_eax(1)
         .record(fetch(1).as_bytes())
         .load32(support::DATA + size_of::<Letter>() as u64 + 12)
-        .expect_eax(0)
+        .expect_eax(2)
         .exit(0);
     let begin = Instant::now();
     let outcomes = run(vec![vm(&waits), vm(&fails)]);

@@ -34,7 +34,9 @@ pub use console::write_console;
 pub use machine::Machine;
 pub use port::IoPorts;
 pub use ram::Ram;
-pub use record::{Phase, Totals, baseline, compare, exit, fetch, figure, park, post, ratio};
+pub use record::{
+    NoLetter, Phase, Totals, baseline, compare, exit, fetch, figure, park, post, ratio,
+};
 pub use smp::{Barrier, Shared};
 pub use transport::{FindDeviceError, PciTransport};
 

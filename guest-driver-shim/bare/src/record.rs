@@ -1,5 +1,7 @@
 //! Records for the test bench (see [`causeway_protocol::harness`]). Each is one exit.
 
+use core::fmt;
+
 use causeway_protocol::harness::{
     Baseline, Comparison, Letter, Line, Loop, PORT_EXIT, PORT_RECORD, PhaseBegin, PhaseEnd,
     PhasePath, Ratio, RecordHeader, RecordKind,
@@ -114,9 +116,29 @@ pub fn post(slot: u32, data: &[u8; 64]) {
     });
 }
 
+/// Why there is no letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoLetter {
+    /// None has been left so far.
+    NotYet,
+    /// None will be that is worth waiting for: a VM of the run has ended without passing.
+    Hopeless,
+}
+
+impl fmt::Display for NoLetter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotYet => "there is none so far",
+            Self::Hopeless => "another VM of the run has failed",
+        })
+    }
+}
+
 /// Fetches the letter in box `slot`, waiting up to `wait_ms` milliseconds for it.
-#[must_use]
-pub fn fetch(slot: u32, wait_ms: u32) -> Option<[u8; 64]> {
+///
+/// # Errors
+/// There is none.
+pub fn fetch(slot: u32, wait_ms: u32) -> Result<[u8; 64], NoLetter> {
     let header = header::<Letter>(RecordKind::Fetch);
     let mut letter = Letter {
         header,
@@ -125,7 +147,11 @@ pub fn fetch(slot: u32, wait_ms: u32) -> Option<[u8; 64]> {
         data: [0; 64],
     };
     send(&mut letter);
-    (letter.wait == 1).then_some(letter.data)
+    match letter.wait {
+        1 => Ok(letter.data),
+        2 => Err(NoLetter::Hopeless),
+        _ => Err(NoLetter::NotYet),
+    }
 }
 
 /// Runs a loop on a host thread, over memory that this guest has mapped: `bytes` bytes (a multiple of 64)

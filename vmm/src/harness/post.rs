@@ -15,6 +15,15 @@ pub struct PostOffice {
     changed: Condvar,
 }
 
+/// Why there is no letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoLetter {
+    /// None was left in time.
+    NotYet,
+    /// [`PostOffice::give_up`] says that none will be.
+    Hopeless,
+}
+
 #[derive(Debug)]
 struct State {
     boxes: [Option<[u8; 64]>; BOXES],
@@ -42,15 +51,28 @@ impl PostOffice {
 
     /// Copies the letter in a box, waiting for one for at most `wait`, until [`Self::give_up`], or until `stop`
     /// is set and [`Self::interrupt`] called.
-    pub fn fetch(&self, slot: u32, wait: Duration, stop: &AtomicBool) -> Option<[u8; 64]> {
+    ///
+    /// # Errors
+    /// There is none, or no such box.
+    pub fn fetch(
+        &self,
+        slot: u32,
+        wait: Duration,
+        stop: &AtomicBool,
+    ) -> Result<[u8; 64], NoLetter> {
         let deadline = Instant::now() + wait;
         let mut state = self.state();
         loop {
-            let letter = *state.boxes.get(slot as usize)?;
+            let letter = *state.boxes.get(slot as usize).ok_or(NoLetter::NotYet)?;
             let left = deadline.saturating_duration_since(Instant::now());
-            let hopeless = state.given_up || left.is_zero() || super::stopped(stop);
-            if letter.is_some() || hopeless {
-                return letter;
+            if let Some(letter) = letter {
+                return Ok(letter);
+            }
+            if state.given_up {
+                return Err(NoLetter::Hopeless);
+            }
+            if left.is_zero() || super::stopped(stop) {
+                return Err(NoLetter::NotYet);
             }
             (state, _) = self
                 .changed
@@ -89,13 +111,14 @@ mod tests {
     #[test]
     fn letters_stay_until_replaced() {
         let post = PostOffice::default();
-        assert_eq!(post.fetch(1, Duration::ZERO, &RUN), None);
+        assert_eq!(post.fetch(1, Duration::ZERO, &RUN), Err(NoLetter::NotYet));
         post.leave(1, [1; 64]).unwrap();
-        assert_eq!(post.fetch(1, Duration::ZERO, &RUN), Some([1; 64]));
+        assert_eq!(post.fetch(1, Duration::ZERO, &RUN), Ok([1; 64]));
         post.leave(1, [2; 64]).unwrap();
-        assert_eq!(post.fetch(1, Duration::ZERO, &RUN), Some([2; 64]));
+        assert_eq!(post.fetch(1, Duration::ZERO, &RUN), Ok([2; 64]));
         assert_eq!(post.leave(64, [0; 64]), None);
-        assert_eq!(post.fetch(64, Duration::from_secs(9), &RUN), None);
+        let no_box = post.fetch(64, Duration::from_secs(9), &RUN);
+        assert_eq!(no_box, Err(NoLetter::NotYet));
     }
 
     #[test]
@@ -108,10 +131,10 @@ mod tests {
         };
         let (served, abandoned) = (wait(0), wait(1));
         post.leave(0, [7; 64]).unwrap();
-        assert_eq!(served.join().unwrap(), Some([7; 64]));
+        assert_eq!(served.join().unwrap(), Ok([7; 64]));
         stop.store(true, Ordering::Release);
         post.interrupt();
-        assert_eq!(abandoned.join().unwrap(), None);
+        assert_eq!(abandoned.join().unwrap(), Err(NoLetter::NotYet));
     }
 
     #[test]
@@ -123,11 +146,11 @@ mod tests {
         let waiter = std::thread::spawn(move || waiter.fetch(1, minute, &RUN));
         let begin = Instant::now();
         post.give_up();
-        assert_eq!(waiter.join().unwrap(), None);
-        assert_eq!(post.fetch(2, minute, &RUN), None);
-        assert_eq!(post.fetch(0, minute, &RUN), Some([7; 64]));
+        assert_eq!(waiter.join().unwrap(), Err(NoLetter::Hopeless));
+        assert_eq!(post.fetch(2, minute, &RUN), Err(NoLetter::Hopeless));
+        assert_eq!(post.fetch(0, minute, &RUN), Ok([7; 64]));
         post.leave(1, [8; 64]).unwrap();
-        assert_eq!(post.fetch(1, minute, &RUN), Some([8; 64]));
+        assert_eq!(post.fetch(1, minute, &RUN), Ok([8; 64]));
         assert!(begin.elapsed() < minute / 2);
     }
 }

@@ -1,6 +1,6 @@
 //! The other VMs: compute while one VM attacks, and verify every result.
 
-use causeway_bare::{Machine, Phase, Totals, fetch, figure, println};
+use causeway_bare::{Machine, NoLetter, Phase, Totals, fetch, figure, println};
 use causeway_guests::{CaseMemory, Pipeline, Required, open, run_case};
 use causeway_kernels::CASES;
 use causeway_protocol::harness::PhasePath;
@@ -18,7 +18,8 @@ pub fn run(machine: &Machine) {
     let begin = machine.clock().now_ns();
     let mut runs = 0;
     let phase = Phase::begin(PhasePath::Control, "computing beside a hostile guest");
-    while runs < CASES.len() || fetch(DONE, 0).is_none() {
+    // As long as the attacker attacks; if it has failed, the run has, and what was computed here is right all the same.
+    while runs < CASES.len() || fetch(DONE, 0) == Err(NoLetter::NotYet) {
         run_case(
             device,
             &space,
@@ -42,10 +43,16 @@ pub fn run(machine: &Machine) {
         !device.is_lost(),
         "another guest's attacks must not reach this one"
     );
+    let seconds = (machine.clock().now_ns() - begin) as f64 / 1e9;
     figure(
         "kernels verified beside a hostile guest",
         runs as f64,
         "kernels",
     );
-    println!("witness: {runs} kernels verified beside a hostile guest");
+    figure(
+        "their throughput, uploads and checks included",
+        runs as f64 / seconds,
+        "kernels/s",
+    );
+    println!("witness: {runs} kernels verified beside a hostile guest, in {seconds:.1} s");
 }
