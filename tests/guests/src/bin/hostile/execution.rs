@@ -60,7 +60,7 @@ fn command_buffers(target: &mut Target, device: &Device<'_>, space: u32) {
         ),
         (
             message::CreateCommandBuffer {
-                offset: 1 << 20,
+                offset: host.bytes(),
                 ..good
             },
             BadRange,
