@@ -2,8 +2,8 @@
 //! the client does to its own mapping meanwhile.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
@@ -179,25 +179,51 @@ struct Area {
     shared: bool,
 }
 
-/// What is mapped in a range (proc_pid_maps(5)), in ascending order.
-fn areas(start: u64, bytes: u64) -> io::Result<Vec<Area>> {
-    let end = start + bytes;
-    let maps = fs::read_to_string("/proc/self/maps")?;
-    let parse = |line: &str| {
-        let (range, rest) = line.split_once(' ')?;
-        let (from, to) = range.split_once('-')?;
-        let from = u64::from_str_radix(from, 16).ok()?.max(start);
-        let to = u64::from_str_radix(to, 16).ok()?.min(end);
-        let rights = rest.as_bytes();
-        (from < to).then(|| Area {
+impl Area {
+    /// The part of it in a range.
+    fn within(self, start: u64, end: u64) -> Option<Self> {
+        let from = self.start.max(start);
+        let to = (self.start + self.bytes).min(end);
+        (from < to).then(|| Self {
             start: from,
             bytes: to - from,
-            readable: rights[0] == b'r',
-            writable: rights[1] == b'w',
-            shared: rights[3] == b's',
+            ..self
         })
-    };
-    Ok(maps.lines().filter_map(parse).collect())
+    }
+}
+
+/// What is mapped in a range (proc_pid_maps(5)), in ascending order. Reads no further than it must: new mappings come
+/// first, and a process may have tens of thousands behind them.
+fn areas(start: u64, bytes: u64) -> io::Result<Vec<Area>> {
+    let end = start + bytes;
+    let mut maps = BufReader::new(File::open("/proc/self/maps")?);
+    let mut found = Vec::new();
+    let mut line = Vec::new();
+    while maps.read_until(b'\n', &mut line)? != 0 {
+        match area(&line) {
+            Some(area) if area.start >= end => break,
+            Some(area) => found.extend(area.within(start, end)),
+            None => {}
+        }
+        line.clear();
+    }
+    Ok(found)
+}
+
+/// One line of the file; the path at its end may be no text.
+fn area(line: &[u8]) -> Option<Area> {
+    let mut words = line.split(|byte| *byte == b' ');
+    let (from, to) = str::from_utf8(words.next()?).ok()?.split_once('-')?;
+    let from = u64::from_str_radix(from, 16).ok()?;
+    let to = u64::from_str_radix(to, 16).ok()?;
+    let rights = words.next()?;
+    Some(Area {
+        start: from,
+        bytes: to.checked_sub(from)?,
+        readable: rights.first() == Some(&b'r'),
+        writable: rights.get(1) == Some(&b'w'),
+        shared: rights.get(3) == Some(&b's'),
+    })
 }
 
 /// Maps the pages of shared areas a second time, one behind the other (mremap(2): an old size of zero).
