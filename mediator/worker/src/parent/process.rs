@@ -19,13 +19,16 @@ use super::descriptors;
 const KILL_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Variables of the environment that a worker inherits; and all that begin with `CAUSEWAY_`.
-const VARIABLES: [&str; 6] = [
+const VARIABLES: [&str; 9] = [
     "RUST_LOG",
     "RUST_BACKTRACE",
     "LD_LIBRARY_PATH",
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
     "CUDA_MPS_PIPE_DIRECTORY",
+    "VK_DRIVER_FILES",
+    "VK_ADD_DRIVER_FILES",
+    "VK_ICD_FILENAMES",
 ];
 
 /// What is started as a worker: it calls [`crate::serve`].

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -67,6 +67,8 @@ pub(super) struct Worker {
     broken: OnceLock<String>,
     /// When its VM wanted its virtual CPUs back.
     halted: OnceLock<Instant>,
+    /// Whether its end is wanted.
+    closing: AtomicBool,
 }
 
 impl Worker {
@@ -111,6 +113,7 @@ impl Worker {
             attributes,
             broken: OnceLock::new(),
             halted: OnceLock::new(),
+            closing: AtomicBool::new(false),
         });
         serve_spare(&worker, spare).map_err(failed)?;
         Ok(worker)
@@ -218,6 +221,7 @@ impl Worker {
 
     /// Closes the session and ends the process, in order if it goes along.
     pub fn close(&self) {
+        self.closing.store(true, Ordering::Release);
         let closed = self.ask(Kind::Close, &[], Some(PATIENCE), |reply| {
             expect(reply, Kind::Closed)
         });
@@ -319,7 +323,12 @@ impl Worker {
         if self.broken.set(how).is_ok()
             && let Some(fault) = self.fault()
         {
-            log::warn!("{}: {}", self.name, fault.text);
+            // The spare lane ends with the process, and may be the first to notice.
+            let level = match self.closing.load(Ordering::Acquire) {
+                true => log::Level::Debug,
+                false => log::Level::Warn,
+            };
+            log::log!(level, "{}: {}", self.name, fault.text);
             self.process.kill();
             self.guest.mark_lost();
         }
