@@ -37,10 +37,13 @@ impl From<Status> for Refusal {
 
 impl From<BackendError> for Refusal {
     fn from(error: BackendError) -> Self {
-        // A guest runs out of memory as often as it likes; a failing back end is the operator's concern.
+        // A failing back end is the operator's concern, and so is what the host or the device lacks: the guest hears no
+        // more than the status. But a guest runs out of memory as often as it likes.
         static FAILURES: AtomicU64 = AtomicU64::new(0);
+        static LACKS: AtomicU64 = AtomicU64::new(0);
         let level = match error.status {
             Status::BackEnd => warn_at_first(&FAILURES),
+            Status::NoMemory | Status::Unsupported => warn_at_first(&LACKS),
             _ => log::Level::Debug,
         };
         log::log!(level, "back end: {error}{}", cause(&error));
