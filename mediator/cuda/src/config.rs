@@ -64,7 +64,7 @@ pub enum OpenError {
     #[error(transparent)]
     Load(#[from] LoadError),
     /// No GPU of this number.
-    #[error("there is no GPU {wanted}: the driver has {} ({})", .names.len(), .names.join(", "))]
+    #[error("there is no GPU {wanted}: the driver has {} ({}), counted from 0", .names.len(), .names.join(", "))]
     Index {
         /// Its number.
         wanted: u32,

@@ -35,7 +35,7 @@ impl NativeGpu {
             .map_err(|e| Failure::new(Code::Gpu, "there is no GPU to compare with", e))?;
         let Some(identity) = gpus.get(device as usize).cloned() else {
             return Err(Failure::gpu(format!(
-                "there is no GPU {device}: the driver has {}",
+                "there is no GPU {device}: the driver has {}, counted from 0",
                 gpus.len()
             )));
         };
