@@ -45,9 +45,11 @@ impl BackEnd {
         match run.gpu.place {
             Place::Inside => {
                 if run.vms > 1 && run.gpu.kind.name() == "cuda" {
-                    return Err(Failure::usage(
-                        "worker=inside cannot be with several VMs on a GPU: a fault of one would be the end of all",
-                    ));
+                    return Err(Failure::usage(format!(
+                        "worker=inside cannot be with --vms {} on a GPU, where a fault of one would be the end of all: \
+                         leave it out, or run one VM",
+                        run.vms
+                    )));
                 }
                 let local = Local::open(&run.gpu, run.vms, 1).map_err(|e| run.unavailable(e))?;
                 let mediator = Mediator::new(Arc::clone(&local.backend));
