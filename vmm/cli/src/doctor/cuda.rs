@@ -202,18 +202,26 @@ fn pageable(survey: &Survey) -> Finding {
     )
 }
 
+/// What the driver says, if there is an attribute for it, and what came of trying. Both have to be right: the driver may
+/// grant what it does not have, and refuse what it has.
 fn trial(
     survey: &Survey,
-    name: &'static str,
+    (name, attribute): (&'static str, Option<Attribute>),
     of: impl Fn(&Trials) -> &Result<(), CudaError>,
     yes: &str,
     no: (&str, &str),
 ) -> Finding {
-    let found = each(survey, |gpu| match of(&gpu.trials) {
+    let tried = each(survey, |gpu| match of(&gpu.trials) {
         Ok(()) => String::from("works"),
         Err(error) => error.to_string(),
     });
-    if survey.gpus.iter().all(|gpu| of(&gpu.trials).is_ok()) {
+    let found = match attribute {
+        Some(attribute) => format!("{}; allocating 2 MiB: {tried}", value(survey, attribute)),
+        None => tried,
+    };
+    let has = |gpu: &GpuSurvey| attribute.is_none_or(|attribute| gpu.support.has(attribute));
+    let all = |gpu: &GpuSurvey| has(gpu) && of(&gpu.trials).is_ok();
+    if survey.gpus.iter().all(all) {
         Finding::yes(name, found, yes)
     } else {
         Finding::no(name, found, no.0, no.1)
@@ -221,9 +229,9 @@ fn trial(
 }
 
 fn fabric(survey: &Survey) -> Finding {
-    let tried = trial(
+    trial(
         survey,
-        "CUDA fabric handle",
+        ("CUDA fabric handle", Some(Attribute::Fabric)),
         |trials| &trials.fabric,
         "memory could be shared with other machines; Causeway does not do so",
         (
@@ -231,38 +239,26 @@ fn fabric(survey: &Survey) -> Finding {
             "on machines with an NVLink fabric: start nvidia-imex and create an IMEX channel \
              (nvidia-modprobe -c 0), which NOT_PERMITTED says is missing",
         ),
-    );
-    with_attribute(survey, Attribute::Fabric, tried)
+    )
 }
 
 fn compressible(survey: &Survey) -> Finding {
-    let tried = trial(
+    trial(
         survey,
-        "CUDA compressible memory",
+        ("CUDA compressible memory", Some(Attribute::Compression)),
         |trials| &trials.compressible,
         "guests may ask for compressible memory",
         (
             "compressible memory is refused; other memory is not",
             "data-centre GPUs of the Ampere generation and later have it",
         ),
-    );
-    with_attribute(survey, Attribute::Compression, tried)
-}
-
-/// What the driver says beside what came of trying.
-fn with_attribute(survey: &Survey, attribute: Attribute, tried: Finding) -> Finding {
-    let found = format!(
-        "{}; allocating 2 MiB: {}",
-        value(survey, attribute),
-        tried.found
-    );
-    Finding { found, ..tried }
+    )
 }
 
 fn export(survey: &Survey) -> Finding {
     trial(
         survey,
-        "CUDA export",
+        ("CUDA export", None),
         |trials| &trials.export,
         "device memory can be handed to other processes",
         (
