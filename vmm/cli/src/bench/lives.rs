@@ -2,11 +2,11 @@
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use causeway_vmm::host::Host;
+use rustix::process::{WaitOptions, getpid, set_child_subreaper, wait};
 use serde::Serialize;
 
 use super::arguments::LivesArguments;
@@ -40,7 +40,7 @@ struct LivesReport {
     life: Option<Distribution>,
     /// Free memory of the GPU before the first and after the last, in bytes, where there is a GPU.
     free_gpu_bytes: Option<(u64, u64)>,
-    /// Processes of this program that were there at the end and not at the beginning.
+    /// Processes that VMs have left, and that do not end.
     processes_left: usize,
     /// Files in /dev/shm that were there at the end and not at the beginning.
     shared_files_left: usize,
@@ -65,6 +65,9 @@ pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Fai
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
     let memory = super::native::GpuMemory::of(&arguments.gpu)?;
     let free = || memory.as_ref().and_then(|memory| memory.free_bytes());
+    // Or whatever a VM leaves would become the child of a process that says nothing of it.
+    set_child_subreaper(Some(getpid()))
+        .map_err(|e| Failure::new(Code::Crashed, "cannot watch for what VMs leave", e))?;
     // The first life may leave what all share, such as the driver's own state.
     outcome(spawn(arguments), None)?;
     let before = Traces::now(free());
@@ -149,7 +152,7 @@ impl Traces {
     fn now(free_gpu_bytes: Option<u64>) -> Self {
         Self {
             free_gpu_bytes,
-            processes: processes_of_this_program(),
+            processes: children(),
             shared_files: std::fs::read_dir("/dev/shm").map_or(0, Iterator::count),
         }
     }
@@ -163,15 +166,19 @@ impl Traces {
     }
 }
 
-/// Processes whose program is the file that this process runs.
-fn processes_of_this_program() -> Vec<u32> {
-    let own = std::fs::read_link("/proc/self/exe").ok();
+/// What VMs leave behind become children of this process. Those that have ended are gone afterwards.
+fn children() -> Vec<u32> {
+    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+    let own = std::process::id().to_string();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let same = |pid: &u32| {
-        std::fs::read_link(Path::new("/proc").join(pid.to_string()).join("exe")).ok() == own
+    let is_child = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // Behind the name in parentheses: state, parent.
+        let behind = stat.rsplit(')').next().unwrap_or_default();
+        behind.split_whitespace().nth(1) == Some(&own)
     };
-    numbers.filter(same).collect()
+    numbers.filter(is_child).collect()
 }
 
 impl LivesReport {
