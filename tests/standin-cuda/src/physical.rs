@@ -162,10 +162,15 @@ impl Drop for Physical {
         let Some(memory) = self.memory.take() else {
             return;
         };
+        if self.shared.load(Ordering::Relaxed) || memory.bytes > KEPT_BYTES_MAX {
+            return;
+        }
         let mut kept = lock(&KEPT);
-        let sum = kept.iter().map(|memory| memory.bytes).sum::<u64>();
-        if !self.shared.load(Ordering::Relaxed) && sum + memory.bytes <= KEPT_BYTES_MAX {
-            kept.push(memory);
+        kept.push(memory);
+        let mut sum: u64 = kept.iter().map(|memory| memory.bytes).sum();
+        // What was freed first goes first: who frees and allocates the same size again gets the same memory.
+        while sum > KEPT_BYTES_MAX {
+            sum -= kept.remove(0).bytes;
         }
     }
 }
@@ -174,7 +179,7 @@ impl Drop for Physical {
 fn kept(bytes: u64) -> Option<Memory> {
     let mut kept = lock(&KEPT);
     let index = kept.iter().position(|memory| memory.bytes == bytes)?;
-    Some(kept.swap_remove(index))
+    Some(kept.remove(index))
 }
 
 impl Memory {
