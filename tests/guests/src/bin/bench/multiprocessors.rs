@@ -13,8 +13,8 @@ const SHAPE: LaunchShape = LaunchShape {
     block: [1024, 1, 1],
     shared_bytes: 0,
 };
-/// Steps of each thread: some 100 microseconds on a GPU.
-const STEPS: u32 = 20_000;
+/// Steps of each thread: some 10 microseconds on a GPU, long enough that blocks are everywhere before the first ends.
+const STEPS: u32 = 2_000;
 /// Steps where cores of a CPU stand in for multiprocessors.
 const STEPS_ON_CPU: u32 = 8;
 
@@ -35,8 +35,9 @@ pub fn count(bench: &mut Bench<'_>) {
     let commands = &mut bench.pipeline.commands;
     commands.launch(SHAPE, &parameters).required("launching");
     bench.wait();
-    let words = (0..MAP_WORDS).map(|word| map.cpu.load_u32(word * 4).required("the map"));
-    let seen: u32 = words.map(u32::count_ones).sum();
+    let words: [u32; MAP_WORDS] =
+        core::array::from_fn(|word| map.cpu.load_u32(word * 4).required("the map"));
+    let seen: u32 = words.iter().map(|word| word.count_ones()).sum();
     let given = attributes.compute_units;
     assert!(
         seen <= given,
@@ -44,6 +45,13 @@ pub fn count(bench: &mut Bench<'_>) {
     );
     figure("multiprocessors seen", f64::from(seen), "");
     figure("multiprocessors of the device", f64::from(given), "");
-    println!("multiprocessors: {seen} seen of {given}");
+    let used = words
+        .iter()
+        .rposition(|word| *word != 0)
+        .map_or(0, |last| last + 1);
+    println!(
+        "multiprocessors: {seen} seen of {given}, lowest first: {:08x?}",
+        &words[..used]
+    );
     map.free().required("freeing");
 }

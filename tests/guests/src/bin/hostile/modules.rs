@@ -1,5 +1,6 @@
 //! Module images that are none, and names that are not there.
 
+use causeway_bare::println;
 use causeway_guests::{Required, refused};
 use causeway_kernels::{case, special};
 use causeway_protocol::message::{self, FUNCTION_NAME_MAX, MODULE_BYTES_MAX, Status};
@@ -27,6 +28,7 @@ pub fn attack(target: &mut Target) {
         .required("RAM for a log");
     ranges(target, &space);
     not_ptx(target, &space, image, log);
+    machine_code(target, &space, image, log);
     damaged(target, &space, image);
     names(target, &device, &space);
 }
@@ -139,6 +141,32 @@ fn not_ptx(target: &mut Target, space: &AddressSpace<'_>, image: &mut [u8], log:
     for byte in *b"{(-!~" {
         image[head.len()..].fill(byte);
         refuse(target, space, image, log);
+    }
+}
+
+/// Machine code for GPUs that no driver of today has code for, and for what is no GPU. The log says what would do.
+fn machine_code(target: &mut Target, space: &AddressSpace<'_>, image: &mut [u8], log: &mut [u8]) {
+    const HEADER_BYTES: usize = 64;
+    const CUDA: u16 = 190;
+    const X86_64: u16 = 62;
+    // One section behind it, which is empty.
+    let image = &mut image[..2 * HEADER_BYTES];
+    for (machine, architecture) in [(CUDA, 35_u32), (CUDA, 20), (X86_64, 0)] {
+        image.fill(0);
+        // 64-bit, little-endian; the version of the ABI in which the architecture is the lowest byte of the flags.
+        image[..9].copy_from_slice(b"\x7fELF\x02\x01\x01\x33\x07");
+        image[18..20].copy_from_slice(&machine.to_le_bytes());
+        image[40..48].copy_from_slice(&(HEADER_BYTES as u64).to_le_bytes());
+        image[48..52].copy_from_slice(&architecture.to_le_bytes());
+        image[58..60].copy_from_slice(&(HEADER_BYTES as u16).to_le_bytes());
+        image[60..62].copy_from_slice(&1_u16.to_le_bytes());
+        refuse(target, space, image, log);
+        let end = log.iter().position(|byte| *byte == 0);
+        let text = core::str::from_utf8(&log[..end.unwrap_or(LOG_BYTES)]);
+        println!(
+            "machine code of machine {machine}, architecture {architecture}: {}",
+            text.required("the log")
+        );
     }
 }
 
