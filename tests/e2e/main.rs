@@ -6,6 +6,7 @@
 mod bad_arguments;
 mod bad_images;
 mod command;
+mod cuda;
 mod doctor;
 mod ending;
 mod guests;
@@ -14,6 +15,7 @@ mod measure;
 mod output;
 mod report;
 mod sharing;
+mod standin;
 mod terminal;
 mod visible;
 mod without_kvm;

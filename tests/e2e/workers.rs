@@ -17,7 +17,7 @@ fn with_workers<'a>(words: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// Processes of the group that `running` leads, without itself.
-fn workers(running: &Running) -> Vec<Pid> {
+pub fn workers(running: &Running) -> Vec<Pid> {
     let group = running.id();
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -34,7 +34,7 @@ fn workers(running: &Running) -> Vec<Pid> {
 }
 
 /// Waits until `what` was printed `times` times.
-fn await_output(running: &Running, what: &str, times: usize) {
+pub fn await_output(running: &Running, what: &str, times: usize) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while running.stderr().matches(what).count() < times {
         assert!(Instant::now() < deadline, "no {what}: {}", running.stderr());
@@ -154,9 +154,16 @@ fn workers_die_with_a_vmm_that_is_killed() {
     let _alone = alone();
     let scratch = Scratch::new();
     let running = losers(&scratch, 2);
+    kill_with_workers(&running);
+    let outcome = running.finish();
+    assert_eq!(outcome.code, -9, "{outcome:?}");
+}
+
+/// Kills the VMM, and waits until its workers have died with it.
+pub fn kill_with_workers(running: &Running) {
     // Orphans become children of this process, which can see them end.
     set_child_subreaper(Some(getpid())).unwrap();
-    let pids = workers(&running);
+    let pids = workers(running);
     running.signal(Signal::KILL);
     let deadline = Instant::now() + Duration::from_secs(20);
     for pid in pids {
@@ -169,8 +176,6 @@ fn workers_die_with_a_vmm_that_is_killed() {
         };
         assert!(status.terminating_signal().is_some(), "{status:?}");
     }
-    let outcome = running.finish();
-    assert_eq!(outcome.code, -9, "{outcome:?}");
 }
 
 #[test]

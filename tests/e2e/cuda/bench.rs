@@ -1,0 +1,145 @@
+//! `causeway bench`: that the benchmarks work. The figures of the stand-in mean nothing.
+
+use causeway_protocol::harness::LINES;
+use serde_json::Value;
+
+use crate::command::{Scratch, alone, kvm};
+use crate::standin::{Machine, NAME};
+
+#[test]
+fn every_line_is_measured_in_the_guest_and_natively_and_the_data_path_never_exits() {
+    if !kvm("bench gpu") {
+        return;
+    }
+    let Some(machine) = Machine::new().with_vulkan("bench gpu") else {
+        return;
+    };
+    let _alone = alone();
+    let words = [
+        "bench",
+        "gpu",
+        "--gpu",
+        "cuda",
+        "--repetitions",
+        "2",
+        "--json",
+        "b.json",
+    ];
+    let outcome = machine.run(&words);
+    outcome.assert_passed();
+    let report = machine.json("b.json");
+    assert_eq!(report["schema"], "causeway.bench-gpu/1");
+    assert_eq!(report["command"], serde_json::json!(words));
+    assert_eq!(report["passed"], true);
+    assert_eq!(report["device"]["driver"], "CUDA 13.0");
+    assert!(report["device"]["name"].as_str().unwrap().contains(NAME));
+    assert!(report["host"].is_object());
+    let lines = report["lines"].as_array().unwrap();
+    for line in LINES {
+        let found = lines.iter().filter(|found| found["line"] == line.name());
+        assert_ne!(found.count(), 0, "no `{}`: {report}", line.name());
+        assert!(outcome.stdout.contains(line.name()), "{outcome:?}");
+    }
+    lines.iter().for_each(check_line);
+}
+
+fn check_line(line: &Value) {
+    for side in ["guest", "native"] {
+        let samples = line[side]["samples_ns"].as_array();
+        let samples = samples.unwrap_or_else(|| panic!("no samples of the {side}: {line}"));
+        assert_eq!(samples.len(), 2, "{line}");
+        let positive = |sample: &Value| sample.as_f64().is_some_and(|ns| ns > 0.0);
+        assert!(samples.iter().all(positive), "{line}");
+    }
+    assert!(line["guest_over_native"]["median"].as_f64().unwrap() > 0.0);
+    let exits = &line["exits"];
+    let per_operation = &exits["user_space_per_operation"];
+    assert_eq!(
+        per_operation, &exits["user_space_per_operation_by_vmm"],
+        "the two counters agree: {line}"
+    );
+    match line["path"].as_str() {
+        Some("data") => assert_eq!(per_operation, 0.0, "{line}"),
+        Some("control") => assert!(per_operation.as_f64().unwrap() > 0.0, "{line}"),
+        path => panic!("{path:?}: {line}"),
+    }
+}
+
+#[test]
+fn one_line_can_be_had_alone_and_on_the_hosts_cores_too() {
+    if !kvm("bench gpu on the host's cores") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let words = [
+        "bench",
+        "gpu",
+        "--gpu",
+        "software",
+        "--repetitions",
+        "3",
+        "--json",
+        "-",
+    ];
+    let outcome = scratch.run(&[&words[..], &["--only", "launches, pipelined"]].concat());
+    outcome.assert_passed();
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let [line] = &report["lines"].as_array().unwrap()[..] else {
+        panic!("one line: {report}");
+    };
+    assert_eq!(line["line"], "launches, pipelined");
+    assert_eq!(line["guest"]["samples_ns"].as_array().unwrap().len(), 3);
+    assert!(line["native"].is_null(), "{line}");
+    assert!(
+        outcome.stderr.contains("no native counterpart"),
+        "{outcome:?}"
+    );
+}
+
+#[test]
+fn a_line_that_is_none_is_refused_with_those_that_are() {
+    let outcome = Machine::new().run(&["bench", "gpu", "--only", "nothing"]);
+    let names = LINES.iter().map(|line| line.name());
+    let parts: Vec<&str> = ["--only nothing"].into_iter().chain(names).collect();
+    outcome.assert_refused(2, &parts);
+}
+
+#[test]
+fn lives_leave_nothing_although_some_are_cut_short() {
+    if !kvm("bench lives") {
+        return;
+    }
+    let _alone = alone();
+    for gpu in ["cuda,memory=128", "software"] {
+        let machine = Machine::new();
+        let words = [
+            "bench", "lives", "--count", "12", "--kill", "4", "--mib", "16",
+        ];
+        let rest = ["--kill-within-ms", "60", "--json", "l.json", "--gpu", gpu];
+        let outcome = machine.run(&[&words[..], &rest].concat());
+        outcome.assert_passed();
+        let report = machine.json("l.json");
+        assert_eq!(report["schema"], "causeway.bench-lives/1");
+        assert_eq!(
+            (&report["lives"], &report["failed"]),
+            (&12.into(), &0.into())
+        );
+        let killed = report["killed"].as_u64().unwrap();
+        let too_late = report["ended_before_the_kill"].as_u64().unwrap();
+        assert_eq!(killed + too_late, 4, "{report}");
+        assert!(outcome.stdout.contains("-> PASS"), "{outcome:?}");
+        let memory = report["free_gpu_bytes"].as_array();
+        assert_eq!(memory.is_some(), gpu != "software", "{report}");
+        if let Some(memory) = memory {
+            assert_eq!(memory[0], memory[1], "{report}");
+        }
+        assert_eq!(machine.used_bytes(), 0);
+    }
+}
+
+#[test]
+fn more_kills_than_lives_are_refused() {
+    let words = ["bench", "lives", "--count", "3", "--kill", "4"];
+    let outcome = Machine::new().run(&words);
+    outcome.assert_refused(2, &["--kill 4", "--count"]);
+}
