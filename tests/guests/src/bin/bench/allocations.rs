@@ -13,7 +13,7 @@ const SIZES: [u64; 2] = [1 << 20, 64 << 20];
 /// Bytes that a pool takes from the mediator at a time.
 const CHUNK_BYTES: u64 = 64 << 20;
 /// Pieces of one sample.
-const PIECES: u32 = 1000;
+const PIECES: u32 = 100;
 
 pub fn measure(bench: &mut Bench<'_>) {
     for bytes in SIZES {
