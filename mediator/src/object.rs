@@ -65,7 +65,7 @@ pub(crate) struct SharedSpace {
 }
 
 /// What consumers look up by handle. A leaf lock.
-pub(crate) struct HandleMap<T: ?Sized>(RwLock<HashMap<u32, Arc<T>>>);
+pub(crate) struct HandleMap<T: ?Sized>(RwLock<BTreeMap<u32, Arc<T>>>);
 
 impl<T: ?Sized> HandleMap<T> {
     fn new() -> Self {
