@@ -77,7 +77,15 @@ impl VulkanDevice {
         let no_type = || VulkanError::MemoryType {
             device: physical.name.clone(),
         };
-        opened.memory_type = choose_type(&memory, allowed).ok_or_else(no_type)?;
+        opened.memory_type = match choose_type(&memory, allowed) {
+            Some(memory_type) => memory_type,
+            // What buffers of imported memory may be of is not all that memory may be imported as: NVIDIA's driver names no
+            // type that CPUs see for them, and imports as one all the same. No buffer is bound here in any case.
+            None => {
+                opened.dedicated = false;
+                choose_type(&memory, u32::MAX).ok_or_else(no_type)?
+            }
+        };
         let heap = memory.memory_types[opened.memory_type as usize].heap_index;
         opened.heap_bytes = memory.memory_heaps[heap as usize].size;
         Ok(opened)
