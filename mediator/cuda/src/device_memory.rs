@@ -8,6 +8,7 @@ use std::any::Any;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use causeway_mediator::backend::{AllocateOptions, BackendError, Exported, Memory};
 use causeway_memory::{Backing, DeviceMemory, PageSize};
@@ -15,10 +16,18 @@ use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 
 use crate::addresses::Placed;
-use crate::driver::{CudaError, Event, HandleKind, OUT_OF_MEMORY, Physical, PhysicalOptions};
+use crate::driver::{
+    CudaError, Event, HandleKind, OUT_OF_MEMORY, Physical, PhysicalOptions, Waited,
+};
 use crate::error::{failed, refused};
+use crate::gate::Gate;
 use crate::gpu::Gpu;
 use crate::support::Attribute;
+
+/// How long scrubbing may take before other work is held up for it, beside the time that it needs when it is alone.
+const SCRUB_PATIENCE: Duration = Duration::from_millis(2);
+/// What any GPU of today scrubs in a nanosecond.
+const SCRUB_BYTES_PER_NS: u64 = 200;
 
 /// Physical memory with what belongs to it.
 pub(crate) struct Chunk {
@@ -27,6 +36,8 @@ pub(crate) struct Chunk {
     physical: Arc<Physical>,
     /// Happens when it has been scrubbed.
     scrubbed: Event,
+    /// Closed while scrubbing takes too long.
+    gate: Arc<Gate>,
     compressible: bool,
     /// What CPUs see of it, if they do.
     visible: Option<Arc<dyn DeviceMemory>>,
@@ -80,12 +91,16 @@ impl Chunk {
         };
         let physical = Arc::new(physical.map_err(|e| failed(what(), e))?);
         let visible = match kind {
-            MemoryKind::DeviceVisible => Some(gpu.show(&physical)?),
+            MemoryKind::DeviceVisible => {
+                let file = physical.export().map_err(|e| failed(what(), e))?;
+                Some(gpu.show(file, bytes)?)
+            }
             MemoryKind::Device | MemoryKind::Host => None,
         };
         let chunk = Self {
             alias: gpu.aliases.place(None, &physical, Access::ReadWrite)?,
             scrubbed: Event::new(&gpu.home).map_err(|e| failed(what(), e))?,
+            gate: Arc::clone(&gpu.gate),
             physical,
             compressible,
             visible,
@@ -101,13 +116,26 @@ impl Chunk {
             .fill(self.alias.address(), self.physical.bytes(), 0, 4)?;
         gpu.scrubber.record(&self.scrubbed)
     }
+
+    /// Waits until it is scrubbed; false if the context was lost meanwhile.
+    fn settle(&self) -> Result<bool, CudaError> {
+        let scrubbing = Duration::from_nanos(self.physical.bytes() / SCRUB_BYTES_PER_NS);
+        let waited = match self.scrubbed.wait(SCRUB_PATIENCE + scrubbing)? {
+            Waited::TimedOut => {
+                let _closed = self.gate.close();
+                self.scrubbed.wait(Duration::MAX)?
+            }
+            waited => waited,
+        };
+        Ok(waited == Waited::Happened)
+    }
 }
 
 impl Drop for Chunk {
     /// Memory that is unmapped while it is scrubbed would be a fault, and one that spoils the process. If it never is
     /// scrubbed, the context is lost, and what follows leaves all as it is.
     fn drop(&mut self) {
-        if let Err(e) = self.scrubbed.wait() {
+        if let Err(e) = self.settle() {
             log::debug!("GPU memory was released without having been scrubbed: {e}");
         }
     }
@@ -116,8 +144,8 @@ impl Drop for Chunk {
 /// What an allocation consists of.
 enum Body {
     Own(Chunk),
-    /// Physical memory of another process, and what CPUs see of it.
-    Imported(Arc<Physical>, Option<Arc<dyn DeviceMemory>>),
+    /// Physical memory of another process, the descriptor it came by, and what CPUs see of it.
+    Imported(Arc<Physical>, OwnedFd, Option<Arc<dyn DeviceMemory>>),
 }
 
 /// An allocation of device memory.
@@ -151,7 +179,7 @@ impl GpuMemory {
             None => Chunk::create(gpu, kind, bytes, compressible)?,
         };
         let what = || format!("scrub {bytes} bytes of the GPU");
-        if !chunk.scrubbed.wait().map_err(|e| failed(what(), e))? {
+        if !chunk.settle().map_err(|e| failed(what(), e))? {
             return Err(refused(Status::DeviceLost, what()));
         }
         Ok(Self {
@@ -187,14 +215,15 @@ impl GpuMemory {
                 ..error
             },
         })?);
+        let file = || duplicate(&exported.file);
         let visible = match exported.kind {
-            MemoryKind::DeviceVisible => Some(gpu.show(&physical)?),
+            MemoryKind::DeviceVisible => Some(gpu.show(file()?, bytes)?),
             MemoryKind::Device | MemoryKind::Host => None,
         };
         Ok(Self {
             gpu: Arc::downgrade(gpu),
             kind: exported.kind,
-            body: Some(Body::Imported(physical, visible)),
+            body: Some(Body::Imported(physical, file()?, visible)),
             bytes,
             // Its owner's, so nothing to reuse.
             exported: AtomicBool::new(true),
@@ -205,7 +234,7 @@ impl GpuMemory {
     pub(crate) fn physical(&self) -> Option<&Arc<Physical>> {
         match self.body.as_ref()? {
             Body::Own(chunk) => Some(&chunk.physical),
-            Body::Imported(physical, _) => Some(physical),
+            Body::Imported(physical, ..) => Some(physical),
         }
     }
 
@@ -213,7 +242,7 @@ impl GpuMemory {
     pub(crate) fn visible(&self) -> Option<&Arc<dyn DeviceMemory>> {
         match self.body.as_ref()? {
             Body::Own(chunk) => chunk.visible.as_ref(),
-            Body::Imported(_, visible) => visible.as_ref(),
+            Body::Imported(.., visible) => visible.as_ref(),
         }
     }
 
@@ -222,12 +251,29 @@ impl GpuMemory {
         std::ptr::eq(self.gpu.as_ptr(), Arc::as_ptr(gpu))
     }
 
+    /// Another descriptor of the memory. The driver exports only what it created, so what was imported is passed on by
+    /// the descriptor that it came by.
     fn descriptor(&self) -> Result<OwnedFd, BackendError> {
-        let gone = || refused(Status::BackEnd, "export memory that is being dropped");
-        let physical = self.physical().ok_or_else(gone)?;
-        let what = || format!("export {} bytes of GPU memory", self.bytes);
-        physical.export().map_err(|e| failed(what(), e))
+        match &self.body {
+            None => Err(refused(
+                Status::BackEnd,
+                "export memory that is being dropped",
+            )),
+            Some(Body::Imported(_, file, _)) => duplicate(file),
+            Some(Body::Own(chunk)) => {
+                let what = || format!("export {} bytes of GPU memory", self.bytes);
+                chunk.physical.export().map_err(|e| failed(what(), e))
+            }
+        }
     }
+}
+
+fn duplicate(file: &OwnedFd) -> Result<OwnedFd, BackendError> {
+    file.try_clone().map_err(|source| BackendError {
+        status: Status::NoMemory,
+        context: "duplicate the descriptor of imported memory".to_owned(),
+        source: Some(Box::new(source)),
+    })
 }
 
 /// A refusal because the GPU lacks something.

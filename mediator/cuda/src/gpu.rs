@@ -1,5 +1,6 @@
 //! What all address spaces share: the GPU, its home context, memory that is kept for reuse.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -10,8 +11,9 @@ use causeway_protocol::message::Status;
 use crate::addresses::Addresses;
 use crate::config::Visible;
 use crate::device_memory::Chunk;
-use crate::driver::{Context, CudaError, Device, GreenContext, Physical, Stream, StreamMaker};
-use crate::error::{failed, refused};
+use crate::driver::{Context, CudaError, Device, GreenContext, Stream, StreamMaker};
+use crate::error::refused;
+use crate::gate::Gate;
 use crate::guest_ram::GuestRams;
 use crate::host_memory::HostChunk;
 use crate::pool::Pool;
@@ -27,6 +29,8 @@ pub(crate) struct Gpu {
     pub(crate) rams: GuestRams,
     /// Fills freed memory with zeros.
     pub(crate) scrubber: Stream,
+    /// What queues pass, so that scrubbing has its turn.
+    pub(crate) gate: Arc<Gate>,
     /// Where device memory is mapped for scrubbing.
     pub(crate) aliases: Arc<Addresses>,
     /// Where device memory is mapped for guests. All address spaces share it, because all contexts of a process share
@@ -65,15 +69,17 @@ impl Gpu {
         })
     }
 
-    /// Makes device memory visible to CPUs.
-    pub(crate) fn show(&self, physical: &Physical) -> Result<Arc<dyn DeviceMemory>, BackendError> {
-        let bytes = physical.bytes();
+    /// Makes `bytes` bytes of device memory behind `file` visible to CPUs.
+    pub(crate) fn show(
+        &self,
+        file: OwnedFd,
+        bytes: u64,
+    ) -> Result<Arc<dyn DeviceMemory>, BackendError> {
         let Some(visible) = &self.visible else {
             let text = "device memory cannot be shown to CPUs: that takes the GPU's Vulkan driver";
             return Err(refused(Status::Unsupported, text));
         };
         let what = || format!("show {bytes} bytes of GPU memory to CPUs");
-        let file = physical.export().map_err(|e| failed(what(), e))?;
         visible(file, bytes).map_err(|source| BackendError {
             status: Status::Unsupported,
             context: what(),

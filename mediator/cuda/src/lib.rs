@@ -16,6 +16,7 @@ mod cuda;
 mod device_memory;
 mod driver;
 mod error;
+mod gate;
 mod gather;
 mod gpu;
 mod guest_ram;

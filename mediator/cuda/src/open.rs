@@ -76,6 +76,7 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
         host_chunks: Pool::new(HOST_POOL_BYTES),
         rams: GuestRams::default(),
         scrubber: maker.stream().map_err(found.failed("creating a stream"))?,
+        gate: Arc::default(),
         // Pieces of any size come and go there: twice as much as there is memory leaves room between them.
         aliases: reserve((memory_bytes * 2).next_power_of_two().max(8 << 30))?,
         addresses: reserve(ADDRESSES_BYTES)?,

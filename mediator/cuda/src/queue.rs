@@ -194,6 +194,7 @@ impl CudaQueue {
 
     /// Has the driver do `enqueue`, as one submission.
     fn submission<E>(&mut self, enqueue: impl FnOnce(&mut Self) -> Result<(), E>) -> Result<(), E> {
+        self.state().gpu.gate.pass();
         self.progress.begin();
         self.enqueuer.refresh();
         let enqueued = enqueue(self);

@@ -100,7 +100,9 @@ impl Physical {
         }
         // SAFETY: fresh from the kernel, owned by nobody else.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(copy) });
-        let (properties, start) = described(&file)?;
+        let (mut properties, start) = described(&file)?;
+        // As on an H200: only what this process created can be exported.
+        properties.handle_types = 0;
         let bytes = file.metadata().ok()?.len().checked_sub(start)?;
         let memory = Memory::map(file, start, bytes).ok()?;
         let physical = Self::of(memory, properties, None);

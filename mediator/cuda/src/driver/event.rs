@@ -15,6 +15,15 @@ const NO_TIMING: u32 = 2;
 const SPIN: Duration = Duration::from_millis(1);
 const SLEEP: Duration = Duration::from_micros(100);
 
+/// How a wait for an event ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    Happened,
+    /// The context was lost: it never will.
+    Lost,
+    TimedOut,
+}
+
 /// An event.
 pub(crate) struct Event {
     context: Arc<Context>,
@@ -52,21 +61,20 @@ impl Event {
         }
     }
 
-    /// Waits for it; false if the context was lost meanwhile. The driver's own wait would go on for ever then, behind a
-    /// kernel that does not end.
-    pub(crate) fn wait(&self) -> Result<bool, CudaError> {
+    /// Waits for it, for `patience` at most. The driver's own wait would go on for ever behind a kernel that does not end.
+    pub(crate) fn wait(&self, patience: Duration) -> Result<Waited, CudaError> {
         let begun = Instant::now();
         while !self.has_happened()? {
             if self.context.is_lost() {
-                return Ok(false);
+                return Ok(Waited::Lost);
             }
-            if begun.elapsed() < SPIN {
-                std::hint::spin_loop();
-            } else {
-                std::thread::sleep(SLEEP);
+            match begun.elapsed() {
+                elapsed if elapsed >= patience => return Ok(Waited::TimedOut),
+                elapsed if elapsed < SPIN => std::hint::spin_loop(),
+                _ => std::thread::sleep(SLEEP),
             }
         }
-        Ok(true)
+        Ok(Waited::Happened)
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) use context::Context;
 pub(crate) use device::Device;
 pub use error::CudaError;
 pub(crate) use error::{INVALID_VALUE, NOT_FOUND, OUT_OF_MEMORY};
-pub(crate) use event::Event;
+pub(crate) use event::{Event, Waited};
 pub(crate) use graph::ExecutableGraph;
 pub(crate) use green::{GreenContext, Groups};
 pub(crate) use host::{Registration, RegistrationError};
