@@ -28,6 +28,7 @@ mod memory;
 #[cfg(test)]
 mod model;
 mod module;
+mod pace;
 pub mod pci;
 mod pool;
 mod producer;
@@ -53,6 +54,7 @@ pub use error::{
 pub use fence::{Fence, Patience};
 pub use memory::{Allocation, Buffer, CpuMapping, GpuMapping, PAGE_BYTES};
 pub use module::{Function, Module, Parameters, RamRange};
+pub use pace::Pace;
 pub use pool::{GRANULE_BYTES, Piece, Pool, PoolError, PoolFreeError, PoolStorage};
 pub use producer::{Producer, RingMemory, Unit};
 pub use recording::{RecordError, Recorder, Recording};

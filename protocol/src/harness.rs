@@ -197,6 +197,9 @@ macro_rules! lines {
         #[repr(u32)]
         pub enum Line { $($(#[doc = $doc])* $name = $value,)* }
 
+        // Each is the name of a phase, too.
+        const _: () = { $(assert!($text.len() <= size_of::<PhaseBegin>() - core::mem::offset_of!(PhaseBegin, name));)* };
+
         /// Every line, in the order of the table.
         pub const LINES: &[Line] = &[$(Line::$name,)*];
 
@@ -251,4 +254,7 @@ lines! {
     EchoDevice = 14, "round trip to a running kernel, device memory";
     /// The same through host memory on both sides.
     EchoHost = 15, "round trip to a running kernel, host memory";
+    /// The word through CPU-visible device memory, the answer through host memory: each side looks into memory of its
+    /// own. Natively: through pinned host memory.
+    EchoMixed = 16, "round trip to a running kernel, mixed memory";
 }

@@ -151,7 +151,7 @@ impl Parts {
                 None => return Ok(None),
             },
             Line::AllocateAndWrite => self.allocations_written(n, bytes)?,
-            Line::EchoDevice | Line::EchoHost => self.echoes(n)?,
+            Line::EchoDevice | Line::EchoHost | Line::EchoMixed => self.echoes(n)?,
         }))
     }
 

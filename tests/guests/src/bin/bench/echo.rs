@@ -4,7 +4,7 @@ use causeway_bare::println;
 use causeway_guests::{Pipeline, Required};
 use causeway_kernels::bench::{ECHO, ECHO_END};
 use causeway_protocol::harness::{Line, PhasePath};
-use causeway_shim::{Buffer, LaunchShape, MemoryKind, Parameters, Patience};
+use causeway_shim::{Buffer, LaunchShape, MemoryKind, Pace, Parameters, Patience};
 
 use crate::Bench;
 use crate::line::{Repeat, Sample};
@@ -19,15 +19,18 @@ const SHAPE: LaunchShape = LaunchShape {
 };
 
 pub fn measure(bench: &mut Bench<'_>) {
-    through(bench, Line::EchoDevice, MemoryKind::DeviceVisible);
-    through(bench, Line::EchoHost, MemoryKind::Host);
+    use MemoryKind::{DeviceVisible, Host};
+    through(bench, Line::EchoDevice, (DeviceVisible, DeviceVisible));
+    through(bench, Line::EchoHost, (Host, Host));
+    through(bench, Line::EchoMixed, (DeviceVisible, Host));
 }
 
-fn through(bench: &mut Bench<'_>, line: Line, kind: MemoryKind) {
+fn through(bench: &mut Bench<'_>, line: Line, kinds: (MemoryKind, MemoryKind)) {
     if !bench.selection.wants(line) {
         return;
     }
-    let memory = match Buffer::new(bench.device, bench.space, 4096, kind) {
+    let buffer = |kind| Buffer::new(bench.device, bench.space, 4096, kind);
+    let (mailbox, answer) = match buffer(kinds.0).and_then(|m| Ok((m, buffer(kinds.1)?))) {
         Ok(memory) => memory,
         Err(error) => {
             println!("{}: {error}", line.name());
@@ -36,15 +39,17 @@ fn through(bench: &mut Bench<'_>, line: Line, kind: MemoryKind) {
     };
     let module = bench.module;
     let function = module.function(ECHO).required(ECHO);
-    let address = memory.gpu.address();
     let parameters = function
         .parameters()
-        .and_then(|p| p.with(0, &address))
-        .and_then(|p| p.with(1, &(address + ANSWER as u64)));
+        .and_then(|p| p.with(0, &mailbox.gpu.address()))
+        .and_then(|p| p.with(1, &(answer.gpu.address() + ANSWER as u64)));
     // A queue of its own: the kernel stays in it.
     let pipeline = Pipeline::new(bench.device, bench.space, 256);
     let mut echo = Echo {
-        memory,
+        mailbox,
+        answer,
+        // Only loads from device memory take so long that it matters when they are made.
+        pace: (kinds.1 == MemoryKind::DeviceVisible).then(Pace::new),
         parameters: &parameters.required("mailbox and answer"),
         pipeline,
         said: 0,
@@ -56,11 +61,17 @@ fn through(bench: &mut Bench<'_>, line: Line, kind: MemoryKind) {
         bytes: 8,
     };
     bench.measure(sample, &mut echo);
-    echo.memory.free().required("freeing");
+    if let Some(pace) = echo.pace {
+        println!("{}: first look after {} pauses", line.name(), pace.pauses());
+    }
+    echo.mailbox.free().required("freeing the mailbox");
+    echo.answer.free().required("freeing the answer");
 }
 
 struct Echo<'d, 'p> {
-    memory: Buffer<'d>,
+    mailbox: Buffer<'d>,
+    answer: Buffer<'d>,
+    pace: Option<Pace>,
     parameters: &'p Parameters<'p, 4>,
     pipeline: Pipeline<'d>,
     said: u64,
@@ -69,17 +80,28 @@ struct Echo<'d, 'p> {
 impl Echo<'_, '_> {
     /// Says a word and waits until the kernel has said the same.
     fn round_trip(&mut self, word: u64) {
-        let memory = &self.memory.cpu;
-        memory.store_release(0, word).required("the mailbox");
+        let Self {
+            mailbox, answer, ..
+        } = self;
+        mailbox.cpu.store_release(0, word).required("the mailbox");
+        let commands = &self.pipeline.commands;
         let mut looks = 0_u64;
-        while memory.load_acquire(ANSWER).required("the answer") != word {
+        let look = || {
+            if answer.cpu.load_acquire(ANSWER).required("the answer") == word {
+                return Some(());
+            }
             looks += 1;
             // Rarely: a look at the queue is no exit, but takes time of its own.
             if looks.is_multiple_of(1 << 20)
-                && let Some((status, _)) = self.pipeline.commands.fault()
+                && let Some((status, _)) = commands.fault()
             {
                 panic!("the kernel does not answer: {}", status.text());
             }
+            None
+        };
+        match &mut self.pace {
+            Some(pace) => pace.look_until(look),
+            None => Pace::new().look_until(look),
         }
     }
 }
@@ -87,9 +109,10 @@ impl Echo<'_, '_> {
 impl<'d> Repeat<'d> for Echo<'d, '_> {
     fn prepare(&mut self, _: &mut Bench<'d>) {
         self.said = 0;
-        for at in [0, ANSWER] {
-            self.memory.cpu.store_u64(at, 0).required("the mailbox");
-        }
+        let cleared = self.mailbox.cpu.store_u64(0, 0);
+        cleared.required("the mailbox");
+        let cleared = self.answer.cpu.store_u64(ANSWER, 0);
+        cleared.required("the answer");
         let commands = &mut self.pipeline.commands;
         commands
             .launch(SHAPE, self.parameters)

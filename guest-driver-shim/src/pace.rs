@@ -1,0 +1,85 @@
+//! When to look at memory that is slow to read.
+
+/// Most that is waited before the first look, in pauses of the processor: some microseconds.
+const PAUSES_MAX: u32 = 64;
+/// A pause, in the unit that the wait is kept in.
+const PAUSE: u32 = 64;
+
+/// Learns how long an answer takes, so that the first look finds it.
+///
+/// A load from the memory of a GPU is a trip over the bus, about a microsecond, and processors make them one at a time.
+/// A look that is a little too early therefore costs a whole trip more. A pace waits before the first look: a little
+/// longer after each look that was too early, and by a 64th of that less after each that was not.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    wait: u32,
+}
+
+impl Pace {
+    /// No wait yet.
+    pub const fn new() -> Self {
+        Self { wait: 0 }
+    }
+
+    /// Waits, then calls `look` until it gives something. `look` may give up by giving something of its own.
+    #[inline]
+    pub fn look_until<T>(&mut self, mut look: impl FnMut() -> Option<T>) -> T {
+        for _ in 0..self.wait / PAUSE {
+            core::hint::spin_loop();
+        }
+        if let Some(found) = look() {
+            self.wait = self.wait.saturating_sub(1);
+            return found;
+        }
+        self.wait = (self.wait + PAUSE).min(PAUSES_MAX * PAUSE);
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+        }
+    }
+
+    /// The wait before the first look, in pauses.
+    pub const fn pauses(&self) -> u32 {
+        self.wait / PAUSE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks it takes when an answer is there after so many pauses.
+    fn looks(pace: &mut Pace, answer_after: u32) -> u32 {
+        let mut looks = 0;
+        let waited = pace.pauses();
+        pace.look_until(|| {
+            looks += 1;
+            (waited + 10 * (looks - 1) >= answer_after).then_some(())
+        });
+        looks
+    }
+
+    #[test]
+    fn one_look_is_enough_once_the_answer_is_known() {
+        let mut pace = Pace::new();
+        let first: u32 = (0..12).map(|_| looks(&mut pace, 8)).sum();
+        assert!(first > 12, "{first} looks");
+        let then: u32 = (0..650).map(|_| looks(&mut pace, 8)).sum();
+        assert!((650..=661).contains(&then), "{then} looks");
+        assert!((7..=9).contains(&pace.pauses()), "{pace:?}");
+    }
+
+    #[test]
+    fn the_wait_is_bounded_and_shrinks_again() {
+        let mut pace = Pace::new();
+        for _ in 0..1000 {
+            looks(&mut pace, 5000);
+        }
+        assert_eq!(pace.pauses(), PAUSES_MAX);
+        for _ in 0..PAUSES_MAX * PAUSE {
+            looks(&mut pace, 0);
+        }
+        assert_eq!(pace.pauses(), 0);
+    }
+}
