@@ -1,11 +1,14 @@
 //! CUDA and Vulkan: asked by loading them. Neither is needed by the software back end.
 
+use causeway_vulkan::DeviceReport;
+
 use super::{Finding, cuda};
 
 /// Everything about GPUs.
 pub fn findings() -> Vec<Finding> {
     let mut findings = cuda::findings();
-    findings.extend([vulkan(), software()]);
+    findings.extend(vulkan());
+    findings.push(software());
     findings
 }
 
@@ -18,37 +21,27 @@ fn software() -> Finding {
     )
 }
 
-fn vulkan() -> Finding {
+/// Each device that Vulkan knows, tried: a loader alone says nothing about what its drivers can do.
+fn vulkan() -> Vec<Finding> {
     const NAME: &str = "Vulkan";
     const MEANS: &str =
         "needed only to let guests see the memory of a discrete GPU by their own loads and stores";
     const HOW: &str = "install libvulkan1 and the GPU's Vulkan driver";
-    // SAFETY: loads the system's Vulkan loader, which whoever set the library path is trusted with. The entry outlives its use.
-    #[allow(unsafe_code)]
-    let entry = match unsafe { ash::Entry::load() } {
-        Ok(entry) => entry,
-        Err(e) => return Finding::no(NAME, e.to_string(), MEANS, HOW),
+    let report = match causeway_vulkan::report() {
+        Ok(report) => report,
+        Err(error) => return vec![Finding::no(NAME, error.to_string(), MEANS, HOW)],
     };
-    // SAFETY: a query without arguments on a loaded entry.
-    #[allow(unsafe_code)]
-    let version = unsafe { entry.try_enumerate_instance_version() };
-    match version {
-        Ok(Some(version)) => {
-            let (major, minor) = (
-                ash::vk::api_version_major(version),
-                ash::vk::api_version_minor(version),
-            );
-            Finding::yes(
-                NAME,
-                format!("loader of Vulkan {major}.{minor}"),
-                "CPU-visible device memory may be possible, if the GPU's driver is there",
-            )
-        }
-        Ok(None) => Finding::yes(
-            NAME,
-            "loader of Vulkan 1.0",
-            "CPU-visible device memory may be possible",
-        ),
-        Err(e) => Finding::no(NAME, e.to_string(), MEANS, HOW),
+    if report.devices.is_empty() {
+        let found = "a loader, and no driver of any GPU";
+        return vec![Finding::no(NAME, found, MEANS, HOW)];
     }
+    let of_one = |device: DeviceReport| match device.visible_bytes {
+        Ok(bytes) => Finding::yes(
+            NAME,
+            format!("{}: {} MiB in the reach of CPUs", device.name, bytes >> 20),
+            "guests can see this device's memory by their own loads and stores",
+        ),
+        Err(error) => Finding::no(NAME, error.to_string(), MEANS, HOW),
+    };
+    report.devices.into_iter().map(of_one).collect()
 }
