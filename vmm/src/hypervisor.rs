@@ -85,6 +85,11 @@ impl KvmHypervisor {
         Self { vm }
     }
 
+    /// The VM.
+    pub(crate) fn vm(&self) -> &VmFd {
+        &self.vm
+    }
+
     /// Has an instruction that KVM cannot emulate end `KVM_RUN` with an internal error, with the processor's state
     /// as it was, at every privilege level. Without it, code at CPL 3 gets an invalid-opcode exception instead
     /// (Linux, `handle_emulation_failure`).
@@ -158,6 +163,6 @@ impl KvmHypervisor {
     }
 }
 
-fn from_errno(e: kvm_ioctls::Error) -> io::Error {
+pub(crate) fn from_errno(e: kvm_ioctls::Error) -> io::Error {
     io::Error::from_raw_os_error(e.errno())
 }

@@ -11,6 +11,7 @@ pub mod exit;
 pub mod harness;
 pub mod host;
 pub mod hypervisor;
+pub mod interrupts;
 mod kick;
 pub mod kvm;
 mod lifecycle;

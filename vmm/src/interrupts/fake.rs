@@ -1,0 +1,80 @@
+//! Interrupt chips that only keep books, for tests of devices.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use vmm_sys_util::eventfd::EventFd;
+
+use super::{InterruptChips, InterruptController, MsiMessage};
+
+#[derive(Default)]
+pub(crate) struct Books {
+    pub messages: BTreeMap<u32, MsiMessage>,
+    /// GSI of each connected event, by the descriptor it was connected with.
+    pub connected: BTreeMap<i32, u32>,
+    /// Lines that are asserted.
+    pub asserted: Vec<u32>,
+    /// Error of the next call, if it is to fail.
+    pub failure: Option<i32>,
+}
+
+/// Two of these made by `clone` keep the same books.
+#[derive(Clone, Default)]
+pub(crate) struct FakeChips(Arc<Mutex<Books>>);
+
+impl FakeChips {
+    /// A controller over these chips.
+    pub fn controller(&self) -> Arc<InterruptController> {
+        InterruptController::new(Box::new(self.clone()))
+    }
+
+    pub fn books(&self) -> MutexGuard<'_, Books> {
+        self.0.lock().unwrap()
+    }
+
+    /// The message that a signal of `event` becomes, if it becomes one.
+    pub fn delivers(&self, event: &EventFd) -> Option<MsiMessage> {
+        let books = self.books();
+        let gsi = books.connected.get(&event.as_raw_fd())?;
+        books.messages.get(gsi).copied()
+    }
+
+    fn begin(&self) -> io::Result<MutexGuard<'_, Books>> {
+        let mut books = self.books();
+        match books.failure.take() {
+            Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+            None => Ok(books),
+        }
+    }
+}
+
+impl InterruptChips for FakeChips {
+    fn set_messages(&self, messages: &BTreeMap<u32, MsiMessage>) -> io::Result<()> {
+        self.begin()?.messages = messages.clone();
+        Ok(())
+    }
+
+    fn connect(&self, event: &EventFd, gsi: u32) -> io::Result<()> {
+        let mut books = self.begin()?;
+        if books.connected.insert(event.as_raw_fd(), gsi).is_some() {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        }
+        Ok(())
+    }
+
+    fn disconnect(&self, event: &EventFd, _gsi: u32) -> io::Result<()> {
+        self.begin()?.connected.remove(&event.as_raw_fd());
+        Ok(())
+    }
+
+    fn set_level(&self, gsi: u32, asserted: bool) -> io::Result<()> {
+        let mut books = self.begin()?;
+        books.asserted.retain(|line| *line != gsi);
+        if asserted {
+            books.asserted.push(gsi);
+        }
+        Ok(())
+    }
+}
