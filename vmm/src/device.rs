@@ -21,7 +21,7 @@ mod registers;
 pub use control::Control;
 pub use doorbell_bar::DoorbellBar;
 pub use doorbells::Doorbells;
-pub use function::{Function, FunctionError};
+pub use function::Function;
 pub use host::GuestHost;
 pub use msix::{MsixTable, VECTORS};
 pub use registers::Registers;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 mod bridge;
 mod config;
+mod decode;
 mod layout;
 mod mechanism;
 
@@ -12,6 +13,7 @@ pub use bridge::HostBridge;
 pub use config::{
     COMMAND_BUS_MASTER, COMMAND_MEMORY, ConfigSpace, Identity, MemoryBar, MsixCapability,
 };
+pub use decode::{DecodeError, Decoders, Follow};
 pub use layout::{Layout, LayoutError, physical_address_bits};
 pub use mechanism::{CONFIG_PORTS, CONFIG_PORTS_BYTES, PciBus};
 

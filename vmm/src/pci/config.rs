@@ -81,6 +81,10 @@ pub struct MsixCapability {
 pub struct ConfigSpace {
     value: [u8; 256],
     writable: [u8; 256],
+    /// Where the next capability goes.
+    capabilities_end: usize,
+    /// Offset of the link that is to point to it.
+    last_link: usize,
 }
 
 impl ConfigSpace {
@@ -89,6 +93,8 @@ impl ConfigSpace {
         let mut space = Self {
             value: [0; 256],
             writable: [0; 256],
+            capabilities_end: OFFSET_FIRST_CAPABILITY,
+            last_link: OFFSET_CAPABILITIES,
         };
         space.set_u16(OFFSET_VENDOR, identity.vendor, 0);
         space.set_u16(OFFSET_VENDOR + 2, identity.device, 0);
@@ -121,16 +127,38 @@ impl ConfigSpace {
         }
     }
 
-    /// Adds MSI-X as the only capability, disabled. Gives its offset.
+    /// Adds MSI-X to the capabilities, disabled. Gives its offset.
     pub fn add_msix(&mut self, msix: MsixCapability) -> usize {
-        let offset = OFFSET_FIRST_CAPABILITY;
-        self.value[OFFSET_CAPABILITIES] = offset as u8;
-        self.set_u16(OFFSET_STATUS, STATUS_CAPABILITIES, 0);
-        self.value[offset] = CAPABILITY_MSIX;
-        self.set_u16(offset + 2, msix.vectors - 1, MSIX_CONTROL_WRITABLE);
-        self.set_u32(offset + 4, msix.table | u32::from(msix.bar), 0);
-        self.set_u32(offset + 8, msix.pending | u32::from(msix.bar), 0);
+        let mut body = [0; 10];
+        body[..2].copy_from_slice(&(msix.vectors - 1).to_le_bytes());
+        body[2..6].copy_from_slice(&(msix.table | u32::from(msix.bar)).to_le_bytes());
+        body[6..].copy_from_slice(&(msix.pending | u32::from(msix.bar)).to_le_bytes());
+        let offset = self.add_capability(CAPABILITY_MSIX, &body);
+        self.set_writable_u16(offset + 2, MSIX_CONTROL_WRITABLE);
         offset
+    }
+
+    /// Adds a capability with `body` behind its ID and link, read-only. Gives its offset.
+    ///
+    /// # Panics
+    /// If the space has no room for it: a function's capabilities do not depend on a guest.
+    pub fn add_capability(&mut self, id: u8, body: &[u8]) -> usize {
+        let offset = self.capabilities_end;
+        let end = offset + 2 + body.len();
+        self.value[offset] = id;
+        self.value[offset + 2..end].copy_from_slice(body);
+        self.value[self.last_link] = offset as u8;
+        self.set_u16(OFFSET_STATUS, STATUS_CAPABILITIES, 0);
+        self.last_link = offset + 1;
+        self.capabilities_end = end.next_multiple_of(4);
+        offset
+    }
+
+    /// Lets the guest write `bits` of the 16-bit word at `offset`, in addition to those that it can.
+    pub fn set_writable_u16(&mut self, offset: usize, bits: u16) {
+        for (mask, new) in self.writable[offset..].iter_mut().zip(bits.to_le_bytes()) {
+            *mask |= new;
+        }
     }
 
     /// A load within the space; all-ones for what is outside.
@@ -298,6 +326,21 @@ mod tests {
         assert_eq!(dword(&space, at[0] + 8), 0x1004);
         space.write(at[0], &[0xff; 4]);
         assert_eq!(dword(&space, at[0]), 0xc01f_0011);
+    }
+
+    #[test]
+    fn capabilities_are_linked_in_the_order_in_which_they_were_added() {
+        let mut space = space();
+        let second = space.add_capability(9, &[0x10, 1, 2]);
+        let third = space.add_capability(9, &[0x14; 18]);
+        assert_eq!((second, third), (0x4c, 0x54));
+        assert_eq!(dword(&space, 0x34), 0x40);
+        assert_eq!(dword(&space, 0x40) >> 8 & 0xff, 0x4c);
+        assert_eq!(dword(&space, 0x4c), 0x0110_5409);
+        assert_eq!(dword(&space, 0x54), 0x1414_0009, "the last links nowhere");
+        space.set_writable_u16(0x64, 0xff00);
+        space.write(0x64, &[0xff; 4]);
+        assert_eq!(dword(&space, 0x64), 0x1414_ff14);
     }
 
     #[test]

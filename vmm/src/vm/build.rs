@@ -16,14 +16,13 @@ use crate::aperture::{Aperture, Leased};
 use crate::bus::BusError;
 use crate::console::LineSink;
 use crate::counters::ExitCounters;
-use crate::device::FunctionError;
 use crate::exit::Platform;
 use crate::harness::{Harness, MappedMemory, PhaseRecorder, PostOffice};
 use crate::kvm;
 use crate::lifecycle::Lifecycle;
 use crate::loader::LoadError;
 use crate::memory::RamCreateError;
-use crate::pci::LayoutError;
+use crate::pci::{DecodeError, LayoutError};
 use crate::statistics::{StatisticsError, VmStatistics};
 use crate::vcpu::{Machine, Vcpu};
 
@@ -72,7 +71,7 @@ pub enum VmError {
     Session(#[from] OpenError),
     /// The Causeway function.
     #[error("cannot put the device into the guest's address space")]
-    Function(#[from] FunctionError),
+    Function(#[from] DecodeError),
     /// No eventfd.
     #[error("cannot create an eventfd")]
     Event(#[source] io::Error),

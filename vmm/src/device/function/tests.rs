@@ -8,7 +8,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use super::*;
 use crate::aperture::{Aperture, chunk_bytes};
-use crate::bus::Refusal;
+use crate::bus::{GuestAddress, Refusal};
 use crate::device::Doorbells;
 use crate::hypervisor::fake::Fake;
 use crate::memory::GuestRam;
