@@ -121,6 +121,10 @@ pub(crate) struct SpaceEntry {
 pub(crate) struct MappingEntry {
     /// Handle of the memory.
     pub memory: u32,
+    /// First byte of it that is mapped.
+    pub from: u64,
+    /// Bytes mapped.
+    pub bytes: u64,
     pub _charge: Charge,
 }
 

@@ -60,7 +60,7 @@ impl Inner {
         let image_charge = self.account.charge(Resource::ModuleBytes, bytes)?;
         let object_charge = self.account.charge(Resource::Objects, 1)?;
         let mut image = vec![0; bytes as usize];
-        self.host.read_ram(request.image_address, &mut image)?;
+        self.read_guest(request.image_address, &mut image)?;
         let module = match space.backend.load_module(&image) {
             Ok(module) => module,
             Err(error) => {
@@ -98,7 +98,7 @@ impl Inner {
         let room = request.log_bytes as usize;
         let bytes = &text.as_bytes()[..text.len().min(room)];
         if !bytes.is_empty() {
-            self.host.write_ram(request.log_address, bytes)?;
+            self.write_guest(request.log_address, bytes)?;
         }
         Ok(bytes.len() as u32)
     }

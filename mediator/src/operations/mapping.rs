@@ -92,6 +92,8 @@ impl Inner {
         let address = backend.map(wanted, &backing, offset, bytes, access)?;
         let mapping = MappingEntry {
             memory: request.allocation,
+            from: offset,
+            bytes,
             _charge: charge,
         };
         space.mappings.insert(address, mapping);
@@ -119,6 +121,8 @@ impl Inner {
         let address = self.host.place(&backing, offset, bytes, access)?;
         let mapping = MappingEntry {
             memory: request.allocation,
+            from: offset,
+            bytes,
             _charge: charge,
         };
         state.aperture.insert(address, mapping);

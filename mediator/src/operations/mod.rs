@@ -2,6 +2,7 @@
 //! handles already resolved, and gives the reply.
 
 mod execution;
+mod guest_memory;
 mod mapping;
 mod memory;
 mod query;

@@ -34,7 +34,7 @@ impl Inner {
         let packets_charge = self.account.charge(Resource::ModuleBytes, bytes)?;
         let object_charge = self.account.charge(Resource::Objects, 1)?;
         let mut packets = vec![0; bytes as usize];
-        self.host.read_ram(request.address, &mut packets)?;
+        self.read_guest(request.address, &mut packets)?;
         let work = compile(&packets, &space, self.backend.attributes())?;
         let recording = space.backend.record(&work)?;
         // Known only now; a recording beyond the quota is dropped again.

@@ -206,11 +206,11 @@ structures! {
         pub space: u32,
         /// Room for a log in bytes; may be zero.
         pub log_bytes: u32,
-        /// Guest-physical address of the image.
+        /// Guest-physical address of the image, or an offset into the aperture (see [`crate::message::APERTURE_ADDRESS`]).
         pub image_address: u64,
         /// Bytes of the image, at most [`crate::message::MODULE_BYTES_MAX`].
         pub image_bytes: u64,
-        /// Guest-physical address for the log (UTF-8, not terminated).
+        /// Address for the log (UTF-8, not terminated), as for the image.
         pub log_address: u64,
     } = 32
 
@@ -293,7 +293,8 @@ structures! {
         pub space: u32,
         /// Zero.
         pub reserved: u32,
-        /// Guest-physical address of the first packet.
+        /// Guest-physical address of the first packet, or an offset into the aperture (see
+        /// [`crate::message::APERTURE_ADDRESS`]).
         pub address: u64,
         /// Bytes of all packets: a multiple of the unit, not zero, at most
         /// [`crate::message::RECORDING_BYTES_MAX`].

@@ -30,6 +30,10 @@ pub const TOKEN_BYTES: usize = 32;
 /// Largest recording in bytes. It has one packet a unit at most, hence 16,384.
 pub const RECORDING_BYTES_MAX: u64 = 1 << 20;
 
+/// Bit that makes an offset into the aperture of an address for [`LoadModule`] or [`CreateRecording`] (since 1.2). The range
+/// lies in one mapping of host memory there, which is read and written as guest RAM would be.
+pub const APERTURE_ADDRESS: u64 = 1 << 63;
+
 /// Bits of [`Allocate::flags`].
 pub mod allocate_flags {
     /// In a form that the device may compress; wants [`crate::registers::features::COMPRESSION`].
