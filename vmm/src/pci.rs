@@ -14,7 +14,7 @@ pub use config::{
     COMMAND_BUS_MASTER, COMMAND_MEMORY, ConfigSpace, Identity, MemoryBar, MsixCapability,
 };
 pub use decode::{DecodeError, Decoders, Follow};
-pub use layout::{Layout, LayoutError, physical_address_bits};
+pub use layout::{LOW_BASE, LOW_END, Layout, LayoutError, LowBars, physical_address_bits};
 pub use mechanism::{CONFIG_PORTS, CONFIG_PORTS_BYTES, PciBus};
 
 /// A function's configuration space, as the bus sees it.

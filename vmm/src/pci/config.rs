@@ -10,6 +10,8 @@ pub const COMMAND_MEMORY: u16 = 1 << 1;
 pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
 /// Command register, bit 10: the function does not assert INTx.
 const COMMAND_INTX_DISABLE: u16 = 1 << 10;
+/// Status register, bit 3: the function would assert INTx if it were allowed to.
+const STATUS_INTERRUPT: u16 = 1 << 3;
 /// Status register, bit 4: there is a list of capabilities.
 const STATUS_CAPABILITIES: u16 = 1 << 4;
 
@@ -20,6 +22,8 @@ const OFFSET_REVISION: usize = 0x08;
 const OFFSET_BARS: usize = 0x10;
 const OFFSET_SUBSYSTEM: usize = 0x2c;
 const OFFSET_CAPABILITIES: usize = 0x34;
+const OFFSET_INTERRUPT_LINE: usize = 0x3c;
+const OFFSET_INTERRUPT_PIN: usize = 0x3d;
 /// First capability: behind the header.
 const OFFSET_FIRST_CAPABILITY: usize = 0x40;
 
@@ -148,7 +152,7 @@ impl ConfigSpace {
         self.value[offset] = id;
         self.value[offset + 2..end].copy_from_slice(body);
         self.value[self.last_link] = offset as u8;
-        self.set_u16(OFFSET_STATUS, STATUS_CAPABILITIES, 0);
+        self.set_status(STATUS_CAPABILITIES, true);
         self.last_link = offset + 1;
         self.capabilities_end = end.next_multiple_of(4);
         offset
@@ -191,6 +195,26 @@ impl ConfigSpace {
     /// Sets the command register, as firmware does before the guest runs.
     pub fn set_command(&mut self, command: u16) {
         self.write(OFFSET_COMMAND as u8, &command.to_le_bytes());
+    }
+
+    /// Gives the function an interrupt pin, 1 for INTA# to 4 for INTD#, that is wired to `line`. Software may note
+    /// another line; nothing follows from that.
+    pub fn set_interrupt_pin(&mut self, pin: u8, line: u8) {
+        self.value[OFFSET_INTERRUPT_PIN] = pin;
+        self.value[OFFSET_INTERRUPT_LINE] = line;
+        self.writable[OFFSET_INTERRUPT_LINE] = 0xff;
+    }
+
+    /// Shows in the status register whether the function has an interrupt for its pin, and says whether it may
+    /// assert the pin.
+    pub fn set_interrupt_pending(&mut self, pending: bool) -> bool {
+        self.set_status(STATUS_INTERRUPT, pending);
+        pending && self.command() & COMMAND_INTX_DISABLE == 0
+    }
+
+    fn set_status(&mut self, bits: u16, on: bool) {
+        let others = self.u16(OFFSET_STATUS) & !bits;
+        self.set_u16(OFFSET_STATUS, if on { others | bits } else { others }, 0);
     }
 
     /// The address in a BAR, enabled or not.
@@ -341,6 +365,22 @@ mod tests {
         space.set_writable_u16(0x64, 0xff00);
         space.write(0x64, &[0xff; 4]);
         assert_eq!(dword(&space, 0x64), 0x1414_ff14);
+    }
+
+    #[test]
+    fn an_interrupt_shows_in_the_status_and_the_pin_follows_unless_disabled() {
+        let mut space = space();
+        space.set_interrupt_pin(1, 17);
+        assert_eq!(dword(&space, 0x3c), 0x0111);
+        space.write(0x3c, &[5, 9]);
+        assert_eq!(dword(&space, 0x3c), 0x0105, "the pin is read-only");
+        assert!(space.set_interrupt_pending(true));
+        assert_eq!(dword(&space, 4) >> 16, 0x18);
+        space.set_command(COMMAND_INTX_DISABLE);
+        assert!(!space.set_interrupt_pending(true));
+        assert_eq!(dword(&space, 4) >> 16, 0x18, "pending all the same");
+        assert!(!space.set_interrupt_pending(false));
+        assert_eq!(dword(&space, 4) >> 16, 0x10);
     }
 
     #[test]

@@ -9,8 +9,10 @@ const APERTURE_BASE: u64 = 256 << 30;
 const MAPPED_END: u64 = 512 << 30;
 /// Smallest aperture.
 const APERTURE_BYTES_MIN: u64 = 64 << 20;
+/// First address of 32-bit device memory.
+pub const LOW_BASE: u64 = 0xe000_0000;
 /// End of 32-bit device memory, above which interrupt controllers lie.
-const LOW_END: u64 = 0xfec0_0000;
+pub const LOW_END: u64 = 0xfec0_0000;
 
 /// Address assignment of the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,10 +90,30 @@ impl Layout {
             address_end,
         })
     }
+
+    /// What the function leaves of 32-bit device memory.
+    pub fn low_bars(&self) -> LowBars {
+        LowBars {
+            next: self.doorbells + BAR4_BYTES,
+        }
+    }
 }
 
-/// Address of the registers; the doorbells follow at their own alignment.
-const LOW_BASE: u64 = 0xe000_0000;
+/// Places for the 32-bit BARs of functions other than Causeway's.
+#[derive(Clone, Debug)]
+pub struct LowBars {
+    next: u64,
+}
+
+impl LowBars {
+    /// A place for a BAR of `bytes` bytes, a power of two; none if there is no room left.
+    pub fn place(&mut self, bytes: u64) -> Option<u64> {
+        let base = self.next.checked_next_multiple_of(bytes)?;
+        let end = base.checked_add(bytes).filter(|end| *end <= LOW_END)?;
+        self.next = end;
+        Some(base)
+    }
+}
 
 const _: () = {
     assert!(LOW_BASE.is_multiple_of(BAR0_BYTES) && BAR0_BYTES <= BAR4_BYTES);
@@ -153,6 +175,18 @@ mod tests {
         for bytes in [0, 1, GIB + 1, 3 * GIB, APERTURE_BYTES_MIN / 2] {
             assert_eq!(place(48, GIB, bytes), Err(LayoutError::Size { bytes }));
         }
+    }
+
+    #[test]
+    fn other_functions_get_what_is_left_below_the_interrupt_controllers() {
+        let layout = Layout::new(48, GIB, GIB).unwrap();
+        let mut bars = layout.low_bars();
+        let first = bars.place(0x1000).unwrap();
+        assert!(first >= layout.doorbells + BAR4_BYTES);
+        let large = bars.place(1 << 24).unwrap();
+        assert!(large.is_multiple_of(1 << 24) && large > first);
+        assert_eq!(bars.place(1 << 29), None);
+        assert_eq!(bars.place(0x1000), Some(large + (1 << 24)));
     }
 
     #[test]
