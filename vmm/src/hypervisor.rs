@@ -60,7 +60,7 @@ pub trait MemorySlots: Send + Sync {
 
 /// Guest stores that signal an eventfd inside the hypervisor.
 pub trait IoEvents: Send + Sync {
-    /// Has every 4-byte store at guest-physical `address` signal `event`.
+    /// Has every store at guest-physical `address`, of the width that these events are for, signal `event`.
     ///
     /// # Errors
     /// What the hypervisor said: `EEXIST` if the address is taken, `ENOSPC` if there are too many.
@@ -77,12 +77,22 @@ pub trait IoEvents: Send + Sync {
 #[derive(Clone)]
 pub struct KvmHypervisor {
     vm: Arc<VmFd>,
+    /// Width of the stores that are events, in bytes.
+    event_bytes: u32,
 }
 
 impl KvmHypervisor {
-    /// Memory slots and doorbells of `vm`.
+    /// Memory slots and doorbells of `vm`. Stores of 4 bytes are events.
     pub fn new(vm: Arc<VmFd>) -> Self {
-        Self { vm }
+        Self { vm, event_bytes: 4 }
+    }
+
+    /// The same VM, of which stores of `bytes` bytes are events: 1, 2, 4 or 8.
+    pub fn with_events_of(self, bytes: u32) -> Self {
+        Self {
+            event_bytes: bytes,
+            ..self
+        }
     }
 
     /// The VM.
@@ -146,11 +156,11 @@ mod request {
 }
 
 impl KvmHypervisor {
-    /// Stores of exactly four bytes with any value. The wrapper in kvm-ioctls ties the width to a value to match.
+    /// Stores of exactly so many bytes with any value. The wrapper in kvm-ioctls ties the width to a value to match.
     fn io_event(&self, address: u64, event: &EventFd, flags: u32) -> io::Result<()> {
         let request = kvm_ioeventfd {
             addr: address,
-            len: 4,
+            len: self.event_bytes,
             fd: event.as_raw_fd(),
             flags,
             ..Default::default()

@@ -8,6 +8,7 @@ mod config;
 mod decode;
 mod layout;
 mod mechanism;
+mod msix;
 
 pub use bridge::HostBridge;
 pub use config::{
@@ -16,6 +17,7 @@ pub use config::{
 pub use decode::{DecodeError, Decoders, Follow};
 pub use layout::{LOW_BASE, LOW_END, Layout, LayoutError, LowBars, physical_address_bits};
 pub use mechanism::{CONFIG_PORTS, CONFIG_PORTS_BYTES, PciBus};
+pub use msix::MsixTable;
 
 /// A function's configuration space, as the bus sees it.
 ///

@@ -4,8 +4,12 @@ use std::sync::Arc;
 
 use causeway_protocol::registers::doorbells::{COUNT, FIRST, MSIX_PENDING, MSIX_TABLE, STRIDE};
 
-use super::{Doorbells, MsixTable};
+use super::Doorbells;
 use crate::bus::{BusDevice, Refusal, Response};
+use crate::pci::MsixTable;
+
+/// Number of MSI-X vectors.
+pub const VECTORS: u16 = 64;
 
 /// BAR 4 on the MMIO bus. Stores to bound doorbells end in the hypervisor and do not come here.
 pub struct DoorbellBar {
@@ -25,7 +29,7 @@ impl DoorbellBar {
     /// Vectors are masked.
     pub fn new(doorbells: Arc<Doorbells>) -> Self {
         Self {
-            table: MsixTable::default(),
+            table: MsixTable::silent(VECTORS),
             doorbells,
         }
     }
@@ -55,7 +59,7 @@ impl BusDevice for DoorbellBar {
     fn read(&self, offset: u64, into: &mut [u8]) -> Response {
         match Part::at(offset) {
             Part::Table(offset) => self.table.read(offset, into),
-            Part::Pending(offset) => MsixTable::read_pending(offset, into),
+            Part::Pending(offset) => self.table.read_pending(offset, into),
             // Doorbells are for storing to; a load would be an exit that means nothing.
             Part::Doorbell(..) | Part::Nothing => Response::refused(Refusal::NoRegister),
         }

@@ -9,23 +9,48 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::hypervisor::IoEvents;
 
-/// The doorbells of BAR 4. Those that are bound are ioeventfds while the BAR has an address.
+/// Where doorbells are in their BAR.
+#[derive(Clone, Copy, Debug)]
+pub struct DoorbellPlaces {
+    /// Offset of the first.
+    pub first: u64,
+    /// Bytes from one to the next.
+    pub stride: u64,
+    /// How many there are.
+    pub count: u32,
+}
+
+/// The places in BAR 4 of the Causeway function.
+const OF_BAR_4: DoorbellPlaces = DoorbellPlaces {
+    first: FIRST,
+    stride: STRIDE,
+    count: COUNT,
+};
+
+/// The doorbells of a BAR. Those that are bound are ioeventfds while the BAR has an address.
 pub struct Doorbells {
+    places: DoorbellPlaces,
     events: Arc<dyn IoEvents>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Guest-physical address of BAR 4, if the guest lets it be decoded.
+    /// Guest-physical address of the BAR, if the guest lets it be decoded.
     base: Option<u64>,
     bound: BTreeMap<u32, EventFd>,
 }
 
 impl Doorbells {
-    /// No doorbell is bound, and BAR 4 has no address.
+    /// The doorbells of the Causeway function: none is bound, and the BAR has no address.
     pub fn new(events: Arc<dyn IoEvents>) -> Self {
+        Self::at(OF_BAR_4, events)
+    }
+
+    /// The same, elsewhere in the BAR of another function.
+    pub fn at(places: DoorbellPlaces, events: Arc<dyn IoEvents>) -> Self {
         Self {
+            places,
             events,
             state: Mutex::default(),
         }
@@ -36,7 +61,7 @@ impl Doorbells {
     /// # Errors
     /// `EINVAL` for a doorbell that is not there, `EBUSY` for one that is bound, or what the hypervisor said.
     pub fn bind(&self, index: u32, event: &EventFd) -> io::Result<()> {
-        if index >= COUNT {
+        if index >= self.places.count {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let mut state = self.state();
@@ -45,7 +70,7 @@ impl Doorbells {
         }
         let event = event.try_clone()?;
         if let Some(base) = state.base {
-            self.events.register(address(base, index), &event)?;
+            self.events.register(self.address(base, index), &event)?;
         }
         state.bound.insert(index, event);
         Ok(())
@@ -75,7 +100,7 @@ impl Doorbells {
         }
     }
 
-    /// Moves BAR 4 to another guest-physical address, or takes it away.
+    /// Moves the BAR to another guest-physical address, or takes it away.
     ///
     /// # Errors
     /// What the hypervisor said; the doorbells then are not in the hypervisor, and stores to them are exits.
@@ -91,7 +116,7 @@ impl Doorbells {
         }
         let Some(new) = base else { return Ok(()) };
         for (position, (&index, event)) in state.bound.iter().enumerate() {
-            if let Err(e) = self.events.register(address(new, index), event) {
+            if let Err(e) = self.events.register(self.address(new, index), event) {
                 for (&index, event) in state.bound.iter().take(position) {
                     self.unregister(new, index, event);
                 }
@@ -103,19 +128,19 @@ impl Doorbells {
     }
 
     fn unregister(&self, base: u64, index: u32, event: &EventFd) {
-        if let Err(e) = self.events.unregister(address(base, index), event) {
+        if let Err(e) = self.events.unregister(self.address(base, index), event) {
             log::error!("cannot take doorbell {index} at {base:#x} back: {e}");
         }
+    }
+
+    /// Guest-physical address of a doorbell.
+    fn address(&self, base: u64, index: u32) -> u64 {
+        base + self.places.first + u64::from(index) * self.places.stride
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Guest-physical address of a doorbell.
-const fn address(base: u64, index: u32) -> u64 {
-    base + FIRST + index as u64 * STRIDE
 }
 
 #[cfg(test)]

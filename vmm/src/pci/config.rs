@@ -227,6 +227,11 @@ impl ConfigSpace {
         }
     }
 
+    /// Message control of the MSI-X capability at `offset`, for [`super::MsixTable::set_control`].
+    pub fn msix_control(&self, offset: usize) -> u16 {
+        self.u16(offset + 2)
+    }
+
     fn range(offset: u8, bytes: usize) -> Range<usize> {
         let start = usize::from(offset);
         start..start.saturating_add(bytes)
@@ -350,6 +355,7 @@ mod tests {
         assert_eq!(dword(&space, at[0] + 8), 0x1004);
         space.write(at[0], &[0xff; 4]);
         assert_eq!(dword(&space, at[0]), 0xc01f_0011);
+        assert_eq!(space.msix_control(at[0].into()), 0xc01f);
     }
 
     #[test]
