@@ -1,0 +1,153 @@
+//! What the init is to do: a file of the initramfs.
+//!
+//! The file is a sequence of `key=value` records, each ended by a zero byte, so that values can be any words that a
+//! process can be given. Keys: `module` (path of a kernel module; in the order in which they are loaded), `program` (path
+//! of the program; exactly once), `argument` (of the program, in order).
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+const MODULE: &str = "module";
+const PROGRAM: &str = "program";
+const ARGUMENT: &str = "argument";
+
+/// What the init is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Configuration {
+    /// Kernel modules, in the order in which they are loaded.
+    pub modules: Vec<PathBuf>,
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments, without its name.
+    pub arguments: Vec<OsString>,
+}
+
+/// Why the init does not know what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigurationError {
+    /// The file is missing or cannot be read.
+    #[error("cannot read {}: {source}", Configuration::PATH)]
+    Read {
+        /// Why.
+        source: io::Error,
+    },
+    /// A record without a key, or with one that means nothing.
+    #[error(
+        "{}: `{record}` is not module=, program= or argument=",
+        Configuration::PATH
+    )]
+    Record {
+        /// The record.
+        record: String,
+    },
+    /// The last record is cut off.
+    #[error("{} does not end with a zero byte: it is cut off", Configuration::PATH)]
+    Truncated,
+    /// There is no program, or more than one.
+    #[error("{} names {count} programs: there must be one", Configuration::PATH)]
+    Programs {
+        /// How many.
+        count: usize,
+    },
+}
+
+impl Configuration {
+    /// Path of the file in the guest.
+    pub const PATH: &str = "/causeway/run";
+
+    /// The file's content.
+    #[must_use]
+    pub fn render(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut record = |key: &str, value: &OsStr| {
+            bytes.extend_from_slice(key.as_bytes());
+            bytes.push(b'=');
+            bytes.extend_from_slice(value.as_bytes());
+            bytes.push(0);
+        };
+        for module in &self.modules {
+            record(MODULE, module.as_os_str());
+        }
+        record(PROGRAM, self.program.as_os_str());
+        for argument in &self.arguments {
+            record(ARGUMENT, argument);
+        }
+        bytes
+    }
+
+    /// Understands the file's content.
+    ///
+    /// # Errors
+    /// [`ConfigurationError`], for a record that means nothing, and unless there is one program.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ConfigurationError> {
+        let mut modules = Vec::new();
+        let mut programs = Vec::new();
+        let mut arguments = Vec::new();
+        for record in bytes.split_inclusive(|byte| *byte == 0) {
+            let record = record
+                .strip_suffix(&[0])
+                .ok_or(ConfigurationError::Truncated)?;
+            let unknown = || ConfigurationError::Record {
+                record: String::from_utf8_lossy(record).into_owned(),
+            };
+            let equals = record.iter().position(|byte| *byte == b'=');
+            let (key, value) = record.split_at(equals.ok_or_else(unknown)?);
+            let value = OsString::from_vec(value[1..].to_vec());
+            match std::str::from_utf8(key) {
+                Ok(MODULE) => modules.push(value.into()),
+                Ok(PROGRAM) => programs.push(value.into()),
+                Ok(ARGUMENT) => arguments.push(value),
+                _ => return Err(unknown()),
+            }
+        }
+        let count = programs.len();
+        let [program]: [PathBuf; 1] = programs
+            .try_into()
+            .map_err(|_| ConfigurationError::Programs { count })?;
+        Ok(Self {
+            modules,
+            program,
+            arguments,
+        })
+    }
+
+    pub(crate) fn read() -> Result<Self, ConfigurationError> {
+        let bytes = std::fs::read(Path::new(Self::PATH))
+            .map_err(|source| ConfigurationError::Read { source })?;
+        Self::parse(&bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_words_come_back_as_they_were() {
+        let configuration = Configuration {
+            modules: vec!["/lib/a.ko".into(), "/lib/b=c.ko".into()],
+            program: "/bin/my program".into(),
+            arguments: ["", "two\nlines", "key=value", "program=/bin/sh"]
+                .map(OsString::from)
+                .into_iter()
+                .chain([OsString::from_vec(vec![0xff, 0xfe])])
+                .collect(),
+        };
+        let read = Configuration::parse(&configuration.render()).unwrap();
+        assert_eq!(read, configuration);
+    }
+
+    #[test]
+    fn odd_files_are_refused_with_what_is_wrong() {
+        let refused = |bytes: &[u8]| Configuration::parse(bytes).unwrap_err().to_string();
+        assert!(refused(b"").contains("0 programs"));
+        assert!(refused(b"argument=x\0").contains("0 programs"));
+        assert!(refused(b"program=/a\0program=/b\0").contains("2 programs"));
+        assert!(refused(b"program=/a").contains("cut off"));
+        assert!(refused(b"colour=red\0").contains("`colour=red`"));
+        assert!(refused(b"\0").contains("``"));
+        assert!(refused(b"\xff\xff=\0").contains("is not module="));
+    }
+}

@@ -1,0 +1,32 @@
+//! The console: where the init speaks, and where its program does.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+
+/// Prints a line. A console that cannot be written to is nobody's to be told about.
+pub(crate) fn say(text: &str) {
+    let line = format!("causeway-init: {text}\n");
+    let _ = io::stderr().lock().write_all(line.as_bytes());
+}
+
+/// Sees to it that standard input, output and error are the console. The kernel opens it for the first process if the
+/// initramfs has a node for it; std opens /dev/null in place of what is not open.
+pub(crate) fn attach() {
+    let console = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/console");
+    let Ok(console) = console else {
+        // What the kernel has opened is all there is.
+        return;
+    };
+    // Should one of these fail, the one before it stays.
+    let _ = rustix::stdio::dup2_stdin(&console);
+    let _ = rustix::stdio::dup2_stdout(&console);
+    let _ = rustix::stdio::dup2_stderr(&console);
+}
+
+/// Waits until all that was printed has left the serial port.
+pub(crate) fn drain() {
+    let _ = rustix::termios::tcdrain(io::stderr());
+}

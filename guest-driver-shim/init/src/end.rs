@@ -1,0 +1,82 @@
+//! The end of the guest: its status goes to the VMM, and the machine off.
+
+use std::time::Duration;
+
+use causeway_protocol::harness::PORT_EXIT;
+use rustix::process::WaitStatus;
+use rustix::system::{RebootCommand, reboot};
+
+use crate::console::{drain, say};
+use crate::port;
+
+/// What is stored to the exit port when the program could not be run at all: no exit status of a process.
+pub const NOT_RUN: u32 = 0x100;
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// By itself.
+    Exited(u8),
+    /// By this signal.
+    Killed(u8),
+    /// It was not even started.
+    NotRun,
+}
+
+impl Status {
+    /// Value for the exit port: the exit status, or 128 and the number of the signal, as shells say it; or [`NOT_RUN`].
+    #[must_use]
+    pub fn value(self) -> u32 {
+        match self {
+            Self::Exited(status) => status.into(),
+            Self::Killed(signal) => 128 + u32::from(signal & 127),
+            Self::NotRun => NOT_RUN,
+        }
+    }
+
+    /// Of a process that was waited for.
+    pub(crate) fn of(status: WaitStatus) -> Self {
+        let byte = |value: i32| u8::try_from(value & 0xff).unwrap_or(u8::MAX);
+        match (status.exit_status(), status.terminating_signal()) {
+            (Some(exited), _) => Self::Exited(byte(exited)),
+            (None, Some(signal)) => Self::Killed(byte(signal)),
+            (None, None) => Self::NotRun,
+        }
+    }
+}
+
+/// Ends the VM. Elsewhere than on Causeway nothing listens at the port: the machine is turned off.
+pub(crate) fn machine(status: Status) -> ! {
+    rustix::fs::sync();
+    drain();
+    if let Err(error) = port::write_u32(PORT_EXIT, status.value()) {
+        say(&format!(
+            "the exit status {} cannot be reported: {error}",
+            status.value()
+        ));
+        drain();
+    }
+    loop {
+        if let Err(error) = reboot(RebootCommand::PowerOff) {
+            say(&format!("cannot turn the machine off: {error}"));
+        }
+        std::thread::sleep(Duration::from_secs(3600));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_those_of_shells_and_none_is_that_of_a_program_not_run() {
+        assert_eq!(Status::Exited(0).value(), 0);
+        assert_eq!(Status::Exited(7).value(), 7);
+        assert_eq!(Status::Killed(11).value(), 139);
+        for byte in 0..=u8::MAX {
+            assert!(Status::Exited(byte).value() < NOT_RUN);
+            assert!(Status::Killed(byte).value() < NOT_RUN);
+        }
+        assert_eq!(Status::NotRun.value(), NOT_RUN);
+    }
+}

@@ -1,0 +1,57 @@
+//! The first process of a Linux guest that runs one program (`causeway run --program`, `causeway image`).
+//!
+//! It mounts what programs expect, loads the modules that it was given, hands the Causeway function to `uio_pci_generic`,
+//! runs the program on the console, resets clients of the device whose processes have died, and ends the VM with the
+//! program's exit status. What it is to do stands in one file of the initramfs ([`Configuration`]).
+//!
+//! The kernel panics if its first process ends: nothing here does, whatever is missing. What goes wrong is said on the
+//! console, in lines that begin with `causeway-init: `.
+
+mod clients;
+mod configuration;
+mod console;
+mod end;
+mod function;
+mod modules;
+mod mounts;
+mod port;
+mod processes;
+
+pub use configuration::{Configuration, ConfigurationError};
+pub use end::{NOT_RUN, Status};
+
+use console::say;
+
+/// Does all that there is to do, and does not return: it ends the VM.
+pub fn run() -> ! {
+    // A panic would end the process, and with it the kernel, without a word to whoever waits for the status.
+    std::panic::set_hook(Box::new(|panic| {
+        say(&format!("stopped by a defect of its own: {panic}"));
+        end::machine(Status::NotRun);
+    }));
+    mounts::mount_all();
+    console::attach();
+    let status = Configuration::read().map_or_else(
+        |error| {
+            say(&error.to_string());
+            Status::NotRun
+        },
+        |configuration| carry_out(&configuration),
+    );
+    processes::end_all();
+    mounts::unmount_all();
+    end::machine(status)
+}
+
+fn carry_out(configuration: &Configuration) -> Status {
+    modules::load_all(&configuration.modules);
+    let functions = function::find_all();
+    for function in &functions {
+        function.prepare();
+    }
+    processes::run(configuration, || {
+        for function in &functions {
+            clients::reap(function);
+        }
+    })
+}

@@ -1,0 +1,5 @@
+//! `/init` of a guest that runs one program.
+
+fn main() {
+    causeway_init::run()
+}

@@ -1,0 +1,265 @@
+//! Which programs a guest without libraries can run: static ELF executables for x86-64.
+
+use object::elf::{
+    DT_NEEDED, DT_STRSZ, DT_STRTAB, EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PT_LOAD,
+};
+use object::read::StringTable;
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use object::{LittleEndian, elf};
+
+type Header = FileHeader64<LittleEndian>;
+type Segment = elf::ProgramHeader64<LittleEndian>;
+
+/// Longest first line of a script that is quoted.
+const SCRIPT_LINE_BYTES_MAX: usize = 120;
+/// Most libraries that are named in a refusal.
+const LIBRARIES_MAX: usize = 32;
+
+/// Why a file cannot be the program of a guest.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// A script.
+    #[error(
+        "it is a script for `{interpreter}`, which is not in the guest: a program is a static x86-64 executable (give a static interpreter, and the script with --file)"
+    )]
+    Script {
+        /// What its first line names.
+        interpreter: String,
+    },
+    /// No ELF header.
+    #[error("it is no ELF executable: it has {bytes} bytes and begins with {head:02x?}")]
+    NotElf {
+        /// Size of the file.
+        bytes: usize,
+        /// First bytes.
+        head: Vec<u8>,
+    },
+    /// For another kind of processor.
+    #[error("it is for {found}: guests are x86-64 machines")]
+    Architecture {
+        /// Class, byte order and machine.
+        found: String,
+    },
+    /// An object file, a core dump.
+    #[error("its ELF type is {kind}: only executables (2, or 3 where they can be moved) can run")]
+    Type {
+        /// `e_type`.
+        kind: u16,
+    },
+    /// Cut off, or contradicts itself.
+    #[error("its {what} cannot be read: the file is cut off or damaged")]
+    Damaged {
+        /// Which part.
+        what: &'static str,
+        /// Why.
+        source: object::read::Error,
+    },
+    /// Cut off.
+    #[error("it is cut off: it ends at byte {end}, and the file at {bytes}")]
+    Truncated {
+        /// Where it should end.
+        end: u64,
+        /// Size of the file.
+        bytes: usize,
+    },
+    /// Nothing in it is for memory.
+    #[error("it is no executable: there is nothing to load in it")]
+    Empty,
+    /// Wants libraries.
+    #[error(
+        "it is linked dynamically: it wants {wanted}, and a guest has no libraries; link it statically (Rust: --target x86_64-unknown-linux-gnu with RUSTFLAGS=-Ctarget-feature=+crt-static; C: -static)"
+    )]
+    Dynamic {
+        /// Its dynamic linker, and the libraries that it names.
+        wanted: String,
+    },
+}
+
+/// Checks that a guest without libraries can run this program.
+///
+/// # Errors
+/// [`ProgramError`].
+pub fn check_program(image: &[u8]) -> Result<(), ProgramError> {
+    if let Some(interpreter) = interpreter_of_script(image) {
+        return Err(ProgramError::Script { interpreter });
+    }
+    if !image.starts_with(b"\x7fELF") {
+        return Err(ProgramError::NotElf {
+            bytes: image.len(),
+            head: image[..image.len().min(4)].to_vec(),
+        });
+    }
+    check_architecture(image)?;
+    let header = Header::parse(image).map_err(damaged("ELF header"))?;
+    let kind = header.e_type(LittleEndian);
+    if kind != ET_EXEC && kind != ET_DYN {
+        return Err(ProgramError::Type { kind: kind.0 });
+    }
+    let segments = header
+        .program_headers(LittleEndian, image)
+        .map_err(damaged("program headers"))?;
+    if !segments.iter().any(|s| s.p_type(LittleEndian) == PT_LOAD) {
+        return Err(ProgramError::Empty);
+    }
+    let mut wanted = Vec::new();
+    for segment in segments {
+        segment
+            .data(LittleEndian, image)
+            .map_err(|()| ProgramError::Truncated {
+                end: segment
+                    .p_offset(LittleEndian)
+                    .saturating_add(segment.p_filesz(LittleEndian)),
+                bytes: image.len(),
+            })?;
+        let interpreter = segment
+            .interpreter(LittleEndian, image)
+            .map_err(damaged("dynamic linker's name"))?;
+        wanted.extend(interpreter.map(text));
+        wanted.extend(libraries(segment, segments, image)?);
+    }
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let wanted = wanted.join(", ");
+    Err(ProgramError::Dynamic { wanted })
+}
+
+fn damaged(what: &'static str) -> impl Fn(object::read::Error) -> ProgramError {
+    move |source| ProgramError::Damaged { what, source }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What the first line of a script names.
+fn interpreter_of_script(image: &[u8]) -> Option<String> {
+    let line = image
+        .strip_prefix(b"#!")?
+        .split(|byte| *byte == b'\n')
+        .next()?;
+    let line = &line[..line.len().min(SCRIPT_LINE_BYTES_MAX)];
+    Some(text(line.trim_ascii()))
+}
+
+/// Class, byte order and machine must be those of an x86-64 executable.
+fn check_architecture(image: &[u8]) -> Result<(), ProgramError> {
+    // The same place in the headers of all classes; the byte order is that of the file.
+    let [.., class, order] = image.get(..6).unwrap_or_default() else {
+        return Ok(());
+    };
+    let machine = match (image.get(18..20), order) {
+        (Some([high, low]), 2) => u16::from_be_bytes([*high, *low]),
+        (Some([low, high]), _) => u16::from_le_bytes([*low, *high]),
+        // Too short for a header, which is said elsewhere.
+        _ => return Ok(()),
+    };
+    if (*class, *order, machine) == (2, 1, EM_X86_64.0) {
+        return Ok(());
+    }
+    let name = match machine {
+        3 => "x86, 32-bit".to_owned(),
+        40 => "Arm, 32-bit".to_owned(),
+        62 => "x86-64 with 32-bit addresses (x32)".to_owned(),
+        183 => "AArch64".to_owned(),
+        243 => "RISC-V".to_owned(),
+        _ => format!("ELF machine {machine}"),
+    };
+    Err(ProgramError::Architecture { found: name })
+}
+
+/// The libraries that a segment names, if it is the one with that list.
+fn libraries(
+    segment: &Segment,
+    segments: &[Segment],
+    image: &[u8],
+) -> Result<Vec<String>, ProgramError> {
+    let entries = segment
+        .dynamic(LittleEndian, image)
+        .map_err(damaged("list of libraries"))?
+        .unwrap_or_default();
+    let value = |tag| {
+        let entry = entries.iter().find(|entry| entry.tag(LittleEndian) == tag);
+        entry.map_or(0, |entry| entry.val(LittleEndian))
+    };
+    let (address, bytes) = (value(DT_STRTAB), value(DT_STRSZ));
+    let strings = segments.iter().find_map(|segment| {
+        let found = segment.data_range(LittleEndian, image, address, bytes);
+        found.ok().flatten()
+    });
+    let strings = strings.unwrap_or_default();
+    let strings = StringTable::new(strings, 0, strings.len() as u64);
+    let needed = entries
+        .iter()
+        .filter(|entry| entry.tag(LittleEndian) == DT_NEEDED)
+        .take(LIBRARIES_MAX);
+    needed
+        .map(|entry| entry.string(LittleEndian, strings).map(text))
+        .collect::<Result<_, _>>()
+        .map_err(damaged("names of libraries"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(image: &[u8]) -> String {
+        check_program(image).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn our_own_init_is_static() {
+        check_program(crate::INIT).unwrap();
+    }
+
+    /// The test itself is linked dynamically, as programs are unless somebody cares.
+    #[test]
+    fn a_dynamic_program_is_refused_with_the_libraries_that_it_wants() {
+        let image = std::fs::read("/proc/self/exe").unwrap();
+        let message = refused(&image);
+        assert!(message.contains("ld-linux-x86-64.so.2"), "{message}");
+        assert!(message.contains("libc.so.6"), "{message}");
+        assert!(message.contains("crt-static"), "{message}");
+    }
+
+    #[test]
+    fn what_is_no_executable_is_refused_with_what_it_is() {
+        assert!(refused(b"").contains("0 bytes"));
+        assert!(refused(b"GIF89a").contains("47, 49, 46, 38"));
+        assert!(refused(b"#! /usr/bin/env python3\nprint()\n").contains("`/usr/bin/env python3`"));
+        assert!(refused(b"\x7fELF").contains("cut off"));
+        assert!(refused(&crate::INIT[..40]).contains("cut off"));
+        assert!(refused(&crate::INIT[..crate::INIT.len() / 2]).contains("ends at byte"));
+    }
+
+    #[test]
+    fn other_machines_and_kinds_are_refused_by_name() {
+        let changed = |at: usize, value: &[u8]| {
+            let mut image = crate::INIT.to_vec();
+            image[at..at + value.len()].copy_from_slice(value);
+            refused(&image)
+        };
+        assert!(changed(18, &[183, 0]).contains("AArch64"));
+        assert!(changed(4, &[1]).contains("x32"));
+        assert!(changed(18, &[0xab, 0xcd]).contains("machine 52651"));
+        assert!(changed(16, &[1, 0]).contains("type is 1"));
+        // No program headers at all.
+        assert!(changed(56, &[0, 0]).contains("nothing to load"));
+    }
+
+    /// Whatever is in the file, checking it ends with an answer.
+    #[test]
+    fn damaged_headers_are_survived() {
+        let image = std::fs::read("/proc/self/exe").unwrap();
+        for at in 0..64 + 56 * 16 {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut damaged = image[..8192].to_vec();
+                damaged[at] = value;
+                let _ = check_program(&damaged);
+                let mut damaged = crate::INIT.to_vec();
+                damaged[at] = value;
+                let _ = check_program(&damaged);
+            }
+        }
+    }
+}

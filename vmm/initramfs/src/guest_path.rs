@@ -1,0 +1,159 @@
+//! Paths in a guest.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+/// Longest path that the kernel unpacks (`PATH_MAX`, with the zero byte at its end and the slash at its begin).
+const BYTES_MAX: usize = 4096 - 2;
+/// Longest name of a file (`NAME_MAX`).
+const NAME_BYTES_MAX: usize = 255;
+
+/// An absolute path of a file in a guest, without `.`, `..` and doubled slashes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GuestPath(
+    /// Without the slash at its begin.
+    Vec<u8>,
+);
+
+/// Why a path cannot be one in a guest.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GuestPathError {
+    /// It does not begin with a slash.
+    #[error("`{}` is no path in the guest: it must begin with /", path.display())]
+    Relative {
+        /// As it was given.
+        path: PathBuf,
+    },
+    /// It has `..` in it.
+    #[error("`{}` is no path in the guest: .. leads out of it", path.display())]
+    Parent {
+        /// As it was given.
+        path: PathBuf,
+    },
+    /// It is the root, or ends with a slash: there is no name.
+    #[error("`{}` names no file in the guest: put the file's name at its end", path.display())]
+    NoName {
+        /// As it was given.
+        path: PathBuf,
+    },
+    /// It has a zero byte in it.
+    #[error("`{}` is no path in the guest: there is a zero byte in it", path.display())]
+    Zero {
+        /// As it was given.
+        path: PathBuf,
+    },
+    /// Longer than Linux takes.
+    #[error(
+        "a path in the guest of {bytes} bytes, with a name of {name_bytes}, is too long: Linux takes {BYTES_MAX} and {NAME_BYTES_MAX}"
+    )]
+    Long {
+        /// Length of the path.
+        bytes: usize,
+        /// Length of its longest name.
+        name_bytes: usize,
+    },
+}
+
+impl GuestPath {
+    /// Checks a path.
+    ///
+    /// # Errors
+    /// [`GuestPathError`].
+    pub fn new(path: impl AsRef<Path>) -> Result<Self, GuestPathError> {
+        let path = path.as_ref();
+        let given = || path.to_owned();
+        let bytes = path.as_os_str().as_bytes();
+        if bytes.contains(&0) {
+            return Err(GuestPathError::Zero { path: given() });
+        }
+        if bytes.first() != Some(&b'/') {
+            return Err(GuestPathError::Relative { path: given() });
+        }
+        let mut names: Vec<&[u8]> = Vec::new();
+        for component in path.components() {
+            match component {
+                Component::Normal(name) => names.push(name.as_bytes()),
+                Component::ParentDir => return Err(GuestPathError::Parent { path: given() }),
+                Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+            }
+        }
+        if names.is_empty() || bytes.ends_with(b"/") {
+            return Err(GuestPathError::NoName { path: given() });
+        }
+        let name_bytes = names.iter().map(|name| name.len()).max().unwrap_or(0);
+        let joined = names.join(&b'/');
+        if joined.len() > BYTES_MAX || name_bytes > NAME_BYTES_MAX {
+            let bytes = joined.len();
+            return Err(GuestPathError::Long { bytes, name_bytes });
+        }
+        Ok(Self(joined))
+    }
+
+    /// `folder`, which is an absolute path of ours, and a name in it.
+    ///
+    /// # Errors
+    /// [`GuestPathError`], for a name that is empty or no name.
+    pub fn in_folder(folder: &str, name: &OsStr) -> Result<Self, GuestPathError> {
+        Self::new(Path::new(folder).join(name))
+    }
+
+    /// Without the slash at its begin, as archives have it.
+    pub(crate) fn archived(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The folders that it lies in, outermost first, as archives have them.
+    pub(crate) fn folders(&self) -> impl Iterator<Item = &[u8]> {
+        let slashes = self.0.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        slashes.map(|(at, _)| &self.0[..at])
+    }
+
+    /// As programs in the guest know it.
+    #[must_use]
+    pub fn to_path(&self) -> PathBuf {
+        let bytes = [b"/", self.0.as_slice()].concat();
+        OsString::from_vec(bytes).into()
+    }
+}
+
+impl std::fmt::Display for GuestPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.to_path().display().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_absolute_and_plain() {
+        let path = GuestPath::new("/data//./x").unwrap();
+        assert_eq!(path, GuestPath::new("/data/x").unwrap());
+        assert_eq!(path.to_string(), "/data/x");
+        assert_eq!(path.folders().collect::<Vec<_>>(), [b"data"]);
+        let deep = GuestPath::new("/a/b/c").unwrap();
+        assert_eq!(deep.folders().collect::<Vec<_>>(), [&b"a"[..], b"a/b"]);
+    }
+
+    #[test]
+    fn what_is_no_path_in_the_guest_is_refused_by_name() {
+        for (path, reason) in [
+            ("data/x", "must begin with /"),
+            ("", "must begin with /"),
+            ("/data/../../etc/x", ".. leads out"),
+            ("/", "names no file"),
+            ("/data/", "names no file"),
+            ("/a\0b", "zero byte"),
+        ] {
+            let message = GuestPath::new(path).unwrap_err().to_string();
+            assert!(message.contains(reason), "{message}");
+        }
+        let name = format!("/{}", "n".repeat(256));
+        let message = GuestPath::new(name).unwrap_err().to_string();
+        assert!(message.contains("a name of 256"), "{message}");
+        let long = "/n".repeat(2048);
+        assert!(GuestPath::new(long).is_err());
+    }
+}

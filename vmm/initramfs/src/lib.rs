@@ -1,0 +1,23 @@
+//! Root file systems in memory (initramfs) for Linux guests that run one program.
+//!
+//! [`Archive`] writes the format that the kernel reads. [`Workload`] is what a guest is to run: a static program, its
+//! arguments, files and kernel modules; it becomes an archive with `causeway-init` as the guest's first process. The same
+//! workload gives the same bytes: entries are sorted, and no time, owner or inode of the host gets in.
+
+mod archive;
+mod executable;
+mod guest_path;
+mod kernel;
+mod modules;
+mod read;
+mod workload;
+
+pub use archive::{Archive, ArchiveError};
+pub use executable::{ProgramError, check_program};
+pub use guest_path::{GuestPath, GuestPathError};
+pub use kernel::release_of;
+pub use modules::{KernelModule, ModuleFolder};
+pub use workload::{FileMapping, MappingError, Workload, WorkloadError};
+
+/// `/init`: a static executable.
+pub const INIT: &[u8] = include_bytes!(env!("CAUSEWAY_INIT"));
