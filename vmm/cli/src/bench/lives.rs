@@ -76,7 +76,8 @@ pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Fai
         .map_err(|e| Failure::new(Code::Crashed, "cannot start a thread", e))?;
     let mut times = Vec::new();
     for life in 0..arguments.count {
-        let kill = is_killed(life, arguments).then(|| random_delay(arguments.kill_within_ms));
+        let due = is_due(life, report.killed, arguments);
+        let kill = due.then(|| random_delay(arguments.kill_within_ms));
         let begun = Instant::now();
         let status = outcome(spawn(arguments), kill)?;
         match (kill, status.signal()) {
@@ -120,11 +121,11 @@ fn outcome(child: io::Result<Child>, kill: Option<Duration>) -> Result<ExitStatu
     child.wait().map_err(fail)
 }
 
-/// Whether this life is one of those to be killed: they are spread evenly.
-fn is_killed(life: u32, arguments: &LivesArguments) -> bool {
-    let due =
-        |lives: u32| u64::from(lives) * u64::from(arguments.kill) / u64::from(arguments.count);
-    due(life + 1) > due(life)
+/// Whether this life is to be killed, after so many others were: kills are spread evenly, and one that came too late is
+/// made up for by the next life.
+fn is_due(life: u32, killed: u32, arguments: &LivesArguments) -> bool {
+    let due = u64::from(life + 1) * u64::from(arguments.kill) / u64::from(arguments.count);
+    due > u64::from(killed)
 }
 
 /// Some time below the limit, from the clock's low digits: it only has to differ from life to life.
@@ -257,17 +258,36 @@ mod tests {
         }
     }
 
+    /// Lives that are killed, when each `late`th kill comes too late.
+    fn killed(arguments: &LivesArguments, late: u32) -> Vec<u32> {
+        let mut tries = 0;
+        let mut killed = Vec::new();
+        for life in 0..arguments.count {
+            if is_due(life, killed.len() as u32, arguments) {
+                tries += 1;
+                if tries % late != 0 {
+                    killed.push(life);
+                }
+            }
+        }
+        killed
+    }
+
     #[test]
     fn kills_are_as_many_as_wanted_and_spread() {
         for (count, kill) in [(500, 50), (7, 7), (7, 0), (10, 3)] {
-            let arguments = arguments(count, kill);
-            let killed: Vec<u32> = (0..count)
-                .filter(|life| is_killed(*life, &arguments))
-                .collect();
+            let killed = killed(&arguments(count, kill), u32::MAX);
             assert_eq!(killed.len(), kill as usize);
         }
-        let ten = arguments(500, 50);
-        assert!(!(0..9).any(|life| is_killed(life, &ten)) && is_killed(9, &ten));
+        let ten = killed(&arguments(500, 50), u32::MAX);
+        assert_eq!(ten[..3], [9, 19, 29]);
+    }
+
+    #[test]
+    fn a_kill_that_comes_too_late_is_made_up_for() {
+        let killed = killed(&arguments(500, 50), 2);
+        assert_eq!(killed[..3], [9, 20, 30]);
+        assert_eq!(killed.len(), 49, "only the last cannot be made up for");
     }
 
     #[test]
