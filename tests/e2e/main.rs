@@ -13,6 +13,7 @@ mod guests;
 mod image;
 mod measure;
 mod output;
+mod parsed_report;
 mod report;
 mod sharing;
 mod standin;

@@ -1,0 +1,68 @@
+//! Process 1.
+
+use std::ffi::CStr;
+use std::fs::{self, File};
+use std::io;
+use std::process::Command;
+
+use causeway_nested_agent::MODULES_FILE;
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount};
+use rustix::process::{WaitOptions, wait};
+use rustix::system::{RebootCommand, finit_module, reboot};
+
+/// Where to mount, and which file system.
+const MOUNTS: &[(&str, &str)] = &[
+    ("/proc", "proc"),
+    ("/sys", "sysfs"),
+    ("/dev", "devtmpfs"),
+    ("/dev/shm", "tmpfs"),
+    ("/dev/pts", "devpts"),
+    ("/tmp", "tmpfs"),
+    ("/run", "tmpfs"),
+];
+
+/// Sets the machine up, serves, and switches it off.
+pub fn run() -> ! {
+    if let Err(error) = set_up().and_then(|()| serve()) {
+        eprintln!("nested-agent: {error}");
+    }
+    // Without it the machine would go on with nobody to serve it; the kernel panics if process 1 ends.
+    let refused = reboot(RebootCommand::PowerOff);
+    panic!("the machine cannot be switched off: {refused:?}")
+}
+
+fn set_up() -> io::Result<()> {
+    for (place, kind) in MOUNTS {
+        fs::create_dir_all(place)?;
+        mount(*kind, *place, *kind, MountFlags::empty(), None)
+            .or_else(|e| if e == Errno::BUSY { Ok(()) } else { Err(e) })
+            .map_err(|e| io::Error::other(format!("cannot mount {kind} on {place}: {e}")))?;
+    }
+    for module in fs::read_to_string(MODULES_FILE)?.lines() {
+        load(module).map_err(|e| io::Error::other(format!("cannot load {module}: {e}")))?;
+    }
+    Ok(())
+}
+
+/// A module that is loaded already is as good.
+fn load(path: &str) -> io::Result<()> {
+    const PARAMETERS: &CStr = c"";
+    match finit_module(File::open(path)?, PARAMETERS, 0) {
+        Err(error) if error != Errno::EXIST => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Runs the agent, and collects whatever ends until the agent does.
+fn serve() -> io::Result<()> {
+    let agent = Command::new("/proc/self/exe").spawn()?;
+    loop {
+        let ended = wait(WaitOptions::empty())?;
+        if let Some((pid, status)) = ended
+            && pid.as_raw_nonzero().get().cast_unsigned() == agent.id()
+        {
+            return Err(io::Error::other(format!("the agent ended: {status:?}")));
+        }
+    }
+}

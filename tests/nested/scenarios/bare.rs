@@ -1,0 +1,59 @@
+//! Bare guests, with exact numbers of exits.
+
+use crate::laboratory::{machine, run};
+
+#[test]
+fn exits_are_counted_exactly_by_kvm_and_by_the_vmm() {
+    let Some(machine) = machine("exact counts") else {
+        return;
+    };
+    let (outcome, report) = run(&machine, &["--guest", "exits"]);
+    outcome.assert_code(0);
+    assert_eq!(report.0["host"]["kvm"], "nested", "{}", report.0["host"]);
+    report.phase("nothing").assert_exits(0, 0);
+    report.phase("100 port loads").assert_exits(0, 100);
+    report.phase("100 register loads").assert_exits(100, 0);
+    report.phase("1000000 stores to RAM").assert_exits(0, 0);
+    // Unlike a KVM by software, this one counts port accesses as what they are.
+    assert_eq!(report.phase("100 port loads").kvm("io_exits"), 100);
+}
+
+#[test]
+fn compute_verifies_every_kernel_and_its_data_path_never_exits() {
+    let Some(machine) = machine("compute") else {
+        return;
+    };
+    let (outcome, report) = run(&machine, &["--guest", "compute"]);
+    outcome.assert_code(0);
+    report.assert_exit_free();
+}
+
+#[test]
+fn one_guest_exports_an_allocation_and_the_other_imports_it() {
+    let Some(machine) = machine("sharing") else {
+        return;
+    };
+    let (outcome, report) = run(&machine, &["--guest", "sharing", "--vms", "2"]);
+    outcome.assert_code(0);
+    report.assert_exit_free();
+}
+
+#[test]
+fn stream_loads_stores_and_submits_without_an_exit() {
+    let Some(machine) = machine("stream") else {
+        return;
+    };
+    let (outcome, report) = run(&machine, &["--guest", "stream"]);
+    outcome.assert_code(0);
+    report.assert_exit_free();
+}
+
+#[test]
+fn a_guest_that_does_everything_wrong_harms_nobody() {
+    let Some(machine) = machine("hostile") else {
+        return;
+    };
+    let (outcome, report) = run(&machine, &["--guest", "hostile", "--vms", "2"]);
+    outcome.assert_code(0);
+    assert_eq!(report.outcome(), "pass");
+}

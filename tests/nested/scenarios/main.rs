@@ -1,0 +1,10 @@
+//! Causeway on a KVM of the hardware kind: SVM with nested paging, in an emulated machine.
+//!
+//! The tests share one machine, one at a time. `docs/nested.md` says how they work and how to add one.
+
+mod bare;
+mod laboratory;
+mod leftovers;
+#[path = "../../e2e/parsed_report.rs"]
+#[allow(dead_code)] // Other tests ask more of it.
+mod report;

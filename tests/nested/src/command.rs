@@ -1,0 +1,89 @@
+//! Programs to run in a machine, and how they ended.
+
+use std::time::Duration;
+
+use causeway_nested_agent::message::Request;
+
+use crate::link::Job;
+
+/// How long a program may take unless it is said otherwise.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A program to run.
+#[derive(Clone, Debug)]
+pub struct Command {
+    pub(crate) program: String,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) limit: Duration,
+}
+
+impl Command {
+    /// A program by its path in the machine, with arguments.
+    #[must_use]
+    pub fn new(program: &str, arguments: &[&str]) -> Self {
+        Self {
+            program: program.to_owned(),
+            arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
+            environment: Vec::new(),
+            limit: LIMIT,
+        }
+    }
+
+    /// Sets a variable of its environment.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Gives it another time limit.
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    pub(crate) fn request(&self, job: Job) -> Request {
+        Request::Start {
+            job: job.0,
+            program: self.program.clone(),
+            arguments: self.arguments.clone(),
+            environment: self.environment.clone(),
+            directory: "/tmp".to_owned(),
+        }
+    }
+}
+
+/// How a program ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Its command line.
+    pub command: String,
+    /// Exit code, or the negative number of the signal that killed it.
+    pub code: i32,
+    /// What it printed.
+    pub stdout: String,
+    /// What it printed to standard error.
+    pub stderr: String,
+    /// Whether another process held its outputs open long after its end.
+    pub outputs_held: bool,
+}
+
+impl Outcome {
+    /// Asserts an exit code; everything that was printed is in the message.
+    #[track_caller]
+    pub fn assert_code(&self, code: i32) -> &Self {
+        assert_eq!(self.code, code, "{}", self.text());
+        self
+    }
+
+    /// Everything, for people to read.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!(
+            "`{}` ended with {}\n--- standard output ---\n{}--- standard error ---\n{}---",
+            self.command, self.code, self.stdout, self.stderr
+        )
+    }
+}

@@ -1,0 +1,199 @@
+//! What is in a machine's initramfs.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use causeway_nested_agent::MODULES_FILE;
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use crate::archive::Archive;
+use crate::modules::{self, NoModule};
+
+/// The agent, which is process 1.
+const AGENT: &str = env!("NESTED_AGENT");
+/// What the agent's port needs, then KVM.
+const MODULES: &[&str] = &[
+    "virtio_pci",
+    "virtio_console",
+    "irqbypass",
+    "kvm",
+    "kvm-amd",
+];
+
+/// Why an initramfs cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ContentsError {
+    /// A file.
+    #[error("cannot read {path}")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The libraries of a program.
+    #[error("cannot find out which libraries {program} needs: {message}")]
+    Libraries {
+        /// Which.
+        program: PathBuf,
+        /// What `ldd` said.
+        message: String,
+    },
+    /// A module.
+    #[error(transparent)]
+    Module(#[from] NoModule),
+    /// The archive itself.
+    #[error("cannot write the archive")]
+    Archive(#[from] io::Error),
+}
+
+/// Files of the host that a machine has beside agent and modules.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    files: BTreeMap<String, PathBuf>,
+    modules: Vec<&'static str>,
+}
+
+impl Contents {
+    /// Adds a program as `/bin/NAME`, with the libraries that it loads.
+    ///
+    /// # Errors
+    /// [`ContentsError`], if the libraries are not all there.
+    pub fn program(mut self, name: &str, program: &Path) -> Result<Self, ContentsError> {
+        for library in libraries(program)? {
+            self.files.insert(library.display().to_string(), library);
+        }
+        self.files
+            .insert(format!("/bin/{name}"), program.to_owned());
+        Ok(self)
+    }
+
+    /// Adds a file of the host's at a place of the machine's.
+    #[must_use]
+    pub fn file(mut self, place: &str, file: &Path) -> Self {
+        self.files.insert(place.to_owned(), file.to_owned());
+        self
+    }
+
+    /// Has a module loaded at boot, and what it needs.
+    #[must_use]
+    pub fn module(mut self, name: &'static str) -> Self {
+        self.modules.push(name);
+        self
+    }
+
+    /// Makes the archive, as a memory object, around modules of `folder`.
+    pub(crate) fn archive(&self, folder: &Path) -> Result<File, ContentsError> {
+        let object = memfd_create("initramfs", MemfdFlags::CLOEXEC).map_err(io::Error::from)?;
+        let mut archive = Archive::new(BufWriter::with_capacity(1 << 20, File::from(object)));
+        archive.file("/init", 0o755, &read(Path::new(AGENT))?)?;
+        self.add_modules(&mut archive, folder)?;
+        for (place, file) in &self.files {
+            archive.file(place, 0o755, &read(file)?)?;
+        }
+        let object = archive.finish()?.into_inner();
+        Ok(object.map_err(io::IntoInnerError::into_error)?)
+    }
+
+    fn add_modules(
+        &self,
+        archive: &mut Archive<impl io::Write>,
+        folder: &Path,
+    ) -> Result<(), ContentsError> {
+        let text =
+            |name| read(&folder.join(name)).map(|text| String::from_utf8_lossy(&text).into_owned());
+        let names: Vec<_> = MODULES.iter().chain(&self.modules).copied().collect();
+        let order = modules::in_order(
+            folder,
+            &text("modules.dep")?,
+            &text("modules.builtin")?,
+            &names,
+        )?;
+        let mut list = String::new();
+        for module in order {
+            let place = format!("/modules/{module}");
+            archive.file(&place, 0o644, &read(&folder.join(module))?)?;
+            list += &format!("{place}\n");
+        }
+        Ok(archive.file(MODULES_FILE, 0o644, list.as_bytes())?)
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ContentsError> {
+    fs::read(path).map_err(|source| ContentsError::Read {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// The libraries and the loader of a program, as the host's loader finds them; none if it is static.
+fn libraries(program: &Path) -> Result<Vec<PathBuf>, ContentsError> {
+    let failed = |message: String| ContentsError::Libraries {
+        program: program.to_owned(),
+        message,
+    };
+    let output = Command::new("ldd").arg(program).output();
+    let output = output.map_err(|error| failed(format!("ldd: {error}")))?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    let is_static =
+        complaint.contains("not a dynamic executable") || said.contains("statically linked");
+    if is_static {
+        return Ok(Vec::new());
+    }
+    if !output.status.success() || said.contains("not found") {
+        return Err(failed(format!("ldd says {said}{complaint}")));
+    }
+    Ok(said.lines().filter_map(library).collect())
+}
+
+/// The path in a line such as `libc.so.6 => /lib/libc.so.6 (0x7f00)` or `/lib64/ld.so (0x7f00)`.
+fn library(line: &str) -> Option<PathBuf> {
+    let path = line.split_once("=>").map_or(line, |(_, path)| path);
+    let path = path.split_whitespace().next()?;
+    path.starts_with('/').then(|| PathBuf::from(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_found_in_what_the_loader_says() {
+        let of = |line| library(line).map(|path| path.display().to_string());
+        assert_eq!(
+            of("\tlibc.so.6 => /lib/libc.so.6 (0x7f00)").as_deref(),
+            Some("/lib/libc.so.6")
+        );
+        assert_eq!(
+            of("\t/lib64/ld.so.2 (0x7f00)").as_deref(),
+            Some("/lib64/ld.so.2")
+        );
+        assert_eq!(of("\tlinux-vdso.so.1 (0x7f00)"), None);
+    }
+
+    #[test]
+    fn a_dynamic_program_brings_its_loader_and_a_static_one_nothing() {
+        let found = libraries(&std::env::current_exe().unwrap()).unwrap();
+        assert!(
+            found
+                .iter()
+                .any(|path| path.to_string_lossy().contains("ld-linux")),
+            "{found:?}"
+        );
+        assert_eq!(libraries(Path::new(AGENT)).unwrap(), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let contents = Contents::default().file("/x", Path::new("/nonexistent/file"));
+        let error = contents
+            .files
+            .values()
+            .map(|file| read(file).unwrap_err().to_string());
+        assert_eq!(error.collect::<String>(), "cannot read /nonexistent/file");
+    }
+}

@@ -1,0 +1,27 @@
+//! A machine with KVM that is emulated by QEMU, for tests of what runs on a KVM of the hardware kind.
+//!
+//! [`Machine`] boots a kernel with an initramfs that is made in memory, and runs programs in it for the test that
+//! asked. Most tests share one machine, because booting takes seconds: [`shared`]. Nothing of a machine outlives the
+//! process that started it, and it has no file: kernel log and requests go over sockets without names, the
+//! initramfs is a memory object.
+//!
+//! See `docs/nested.md`.
+
+mod archive;
+mod command;
+mod contents;
+mod emulator;
+mod link;
+mod log;
+mod machine;
+mod modules;
+mod requirements;
+mod shared;
+
+pub use causeway_nested_agent::message::{Process, Survey};
+pub use command::{Command, Outcome};
+pub use contents::{Contents, ContentsError};
+pub use link::{Job, RequestError};
+pub use machine::{BootError, Machine, Shape};
+pub use requirements::{Missing, Requirements};
+pub use shared::{Lease, shared};

@@ -1,0 +1,81 @@
+//! The machine that the tests of a process share.
+
+use std::ops::Deref;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::contents::{Contents, ContentsError};
+use crate::machine::{Machine, Shape};
+use crate::requirements::Requirements;
+
+/// If it is set, a test that cannot have a machine fails instead of being skipped.
+const REQUIRE_VARIABLE: &str = "CAUSEWAY_REQUIRE_NESTED";
+
+static MACHINE: Mutex<Option<(Shape, Machine)>> = Mutex::new(None);
+
+/// The machine, for one test at a time.
+pub struct Lease(MutexGuard<'static, Option<(Shape, Machine)>>);
+
+/// Lends the shared machine, which is booted if there is none, or none of this shape, or if it has ended.
+/// `contents` says what is in it; it must be the same for all tests of a process.
+///
+/// Nothing is lent, and the reason is printed with the name of the test, where the host lacks what a machine needs.
+///
+/// # Panics
+/// If the machine does not boot, or if the host lacks something and `CAUSEWAY_REQUIRE_NESTED` is set.
+#[track_caller]
+pub fn shared(
+    test: &str,
+    shape: &Shape,
+    contents: impl FnOnce() -> Result<Contents, ContentsError>,
+) -> Option<Lease> {
+    let requirements = match Requirements::find() {
+        Ok(requirements) => requirements,
+        Err(missing) => {
+            let required = std::env::var_os(REQUIRE_VARIABLE).is_some();
+            assert!(!required, "{REQUIRE_VARIABLE} is set, but {missing}");
+            eprintln!("skipped: no emulated machine ({test}): {missing}");
+            return None;
+        }
+    };
+    let mut machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let usable = |(of, machine): &mut (Shape, Machine)| of == shape && machine.is_up();
+    if machine.as_mut().is_none_or(|machine| !usable(machine)) {
+        // The old one first: the host may not have memory for two.
+        *machine = None;
+        let booted = contents()
+            .map_err(Into::into)
+            .and_then(|contents| Machine::boot(&requirements, shape, &contents));
+        match booted {
+            Ok(booted) => {
+                eprintln!(
+                    "booted an emulated machine in {:.1} s",
+                    booted.boot_time.as_secs_f64()
+                );
+                *machine = Some((shape.clone(), booted));
+            }
+            Err(error) => {
+                let source = std::error::Error::source(&error).map(ToString::to_string);
+                panic!("{error}: {}", source.unwrap_or_default());
+            }
+        }
+    }
+    Some(Lease(machine))
+}
+
+impl Deref for Lease {
+    type Target = Machine;
+
+    fn deref(&self) -> &Machine {
+        let machine = self.0.as_ref();
+        &machine.expect("a lease is made with a machine in place").1
+    }
+}
+
+impl Drop for Lease {
+    /// A test that failed may have left anything behind: the next one gets another machine.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            *self.0 = None;
+        }
+    }
+}
