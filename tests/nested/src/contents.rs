@@ -6,11 +6,9 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use causeway_initramfs::{Archive, ArchiveError, GuestPath, GuestPathError, ModuleFolder};
 use causeway_nested_agent::MODULES_FILE;
 use rustix::fs::{MemfdFlags, memfd_create};
-
-use crate::archive::Archive;
-use crate::modules::{self, NoModule};
 
 /// The agent, which is process 1.
 const AGENT: &str = env!("NESTED_AGENT");
@@ -42,12 +40,15 @@ pub enum ContentsError {
         /// What `ldd` said.
         message: String,
     },
-    /// A module.
+    /// A file's place in the machine.
     #[error(transparent)]
-    Module(#[from] NoModule),
-    /// The archive itself.
+    Place(#[from] GuestPathError),
+    /// Two files for one place.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    /// No memory for it.
     #[error("cannot write the archive")]
-    Archive(#[from] io::Error),
+    Write(#[from] io::Error),
 }
 
 /// Files of the host that a machine has beside agent and modules.
@@ -85,40 +86,30 @@ impl Contents {
         self
     }
 
-    /// Makes the archive, as a memory object, around modules of `folder`.
-    pub(crate) fn archive(&self, folder: &Path) -> Result<File, ContentsError> {
-        let object = memfd_create("initramfs", MemfdFlags::CLOEXEC).map_err(io::Error::from)?;
-        let mut archive = Archive::new(BufWriter::with_capacity(1 << 20, File::from(object)));
-        archive.file("/init", 0o755, &read(Path::new(AGENT))?)?;
-        self.add_modules(&mut archive, folder)?;
+    /// Makes the archive, as a memory object, with modules of `folder`.
+    pub(crate) fn archive(&self, folder: &ModuleFolder) -> Result<File, ContentsError> {
+        let mut archive = Archive::new();
+        let mut add = |place: &str, content| -> Result<(), ContentsError> {
+            Ok(archive.file(&GuestPath::new(place)?, 0o755, content)?)
+        };
+        add("/init", read(Path::new(AGENT))?)?;
         for (place, file) in &self.files {
-            archive.file(place, 0o755, &read(file)?)?;
+            add(place, read(file)?)?;
         }
-        let object = archive.finish()?.into_inner();
-        Ok(object.map_err(io::IntoInnerError::into_error)?)
-    }
-
-    fn add_modules(
-        &self,
-        archive: &mut Archive<impl io::Write>,
-        folder: &Path,
-    ) -> Result<(), ContentsError> {
-        let text =
-            |name| read(&folder.join(name)).map(|text| String::from_utf8_lossy(&text).into_owned());
         let names: Vec<_> = MODULES.iter().chain(&self.modules).copied().collect();
-        let order = modules::in_order(
-            folder,
-            &text("modules.dep")?,
-            &text("modules.builtin")?,
-            &names,
-        )?;
         let mut list = String::new();
-        for module in order {
-            let place = format!("/modules/{module}");
-            archive.file(&place, 0o644, &read(&folder.join(module))?)?;
+        for module in folder.named(&names)? {
+            let place = module.guest.to_string();
+            add(&place, read(&module.host)?)?;
             list += &format!("{place}\n");
         }
-        Ok(archive.file(MODULES_FILE, 0o644, list.as_bytes())?)
+        add(MODULES_FILE, list.into_bytes())?;
+        let object = memfd_create("initramfs", MemfdFlags::CLOEXEC).map_err(io::Error::from)?;
+        let mut object = BufWriter::with_capacity(1 << 20, File::from(object));
+        archive.write(&mut object)?;
+        Ok(object
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)?)
     }
 }
 

@@ -7,14 +7,12 @@
 //!
 //! See `docs/nested.md`.
 
-mod archive;
 mod command;
 mod contents;
 mod emulator;
 mod link;
 mod log;
 mod machine;
-mod modules;
 mod requirements;
 mod shared;
 

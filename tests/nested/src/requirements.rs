@@ -4,6 +4,8 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use causeway_initramfs::{ModuleFolder, release_of};
+
 /// Program that emulates.
 const EMULATOR: &str = "qemu-system-x86_64";
 /// Names a kernel to boot in place of the newest of Debian's for cloud machines.
@@ -12,14 +14,14 @@ pub(crate) const KERNEL_VARIABLE: &str = "CAUSEWAY_NESTED_KERNEL";
 const CLOUD: &str = "-cloud-amd64";
 
 /// What was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Requirements {
     /// The emulator.
     pub emulator: PathBuf,
     /// The kernel to boot.
     pub kernel: PathBuf,
-    /// Folder of its modules.
-    pub modules: PathBuf,
+    /// Its modules.
+    pub modules: ModuleFolder,
 }
 
 /// What is missing, and how to get it.
@@ -35,15 +37,18 @@ pub enum Missing {
         "there is no /boot/vmlinuz-*{CLOUD}; Debian has it as linux-image-cloud-amd64 (apt install linux-image-cloud-amd64), or {KERNEL_VARIABLE} names another kernel whose modules are installed"
     )]
     Kernel,
+    /// A file that is no kernel.
+    #[error("{0} is no Linux kernel: choose another by {KERNEL_VARIABLE}")]
+    NotKernel(PathBuf),
     /// A kernel whose modules are somewhere else.
     #[error(
-        "the modules of {kernel} are not in {modules}: install the package that the kernel came with, or choose another by {KERNEL_VARIABLE}"
+        "there is no lib/modules/{release}/modules.dep for {kernel}: install the package that the kernel came with, or choose another by {KERNEL_VARIABLE}"
     )]
     Modules {
         /// The kernel.
         kernel: PathBuf,
-        /// Where its modules would be.
-        modules: PathBuf,
+        /// Its release.
+        release: String,
     },
 }
 
@@ -55,11 +60,11 @@ impl Requirements {
     pub fn find() -> Result<Self, Missing> {
         let path = env::var_os("PATH").unwrap_or_default();
         let kernel = env::var_os(KERNEL_VARIABLE).map(PathBuf::from);
-        Self::find_in(Path::new("/"), env::split_paths(&path), kernel)
+        let kernel = kernel.or_else(|| newest_cloud_kernel(Path::new("/boot")));
+        Self::find_in(env::split_paths(&path), kernel)
     }
 
     fn find_in(
-        root: &Path,
         mut folders: impl Iterator<Item = PathBuf>,
         kernel: Option<PathBuf>,
     ) -> Result<Self, Missing> {
@@ -67,17 +72,17 @@ impl Requirements {
             let path = folder.join(EMULATOR);
             path.is_file().then_some(path)
         });
-        let kernel = kernel.or_else(|| newest_cloud_kernel(&root.join("boot")));
-        let (emulator, kernel) = (
-            emulator.ok_or(Missing::Emulator)?,
-            kernel
-                .filter(|kernel| kernel.is_file())
-                .ok_or(Missing::Kernel)?,
-        );
-        let modules = root.join("lib/modules").join(release(&kernel));
-        if !modules.join("modules.dep").is_file() {
-            return Err(Missing::Modules { kernel, modules });
-        }
+        let emulator = emulator.ok_or(Missing::Emulator)?;
+        let kernel = kernel.filter(|kernel| kernel.is_file());
+        let kernel = kernel.ok_or(Missing::Kernel)?;
+        let image = fs::read(&kernel).unwrap_or_default();
+        let Some(release) = release_of(&image) else {
+            return Err(Missing::NotKernel(kernel));
+        };
+        let Some(modules) = ModuleFolder::find(&kernel, release) else {
+            let release = release.to_owned();
+            return Err(Missing::Modules { kernel, release });
+        };
         Ok(Self {
             emulator,
             kernel,
@@ -86,25 +91,19 @@ impl Requirements {
     }
 }
 
-/// Kernels are called `vmlinuz-RELEASE`.
-fn release(kernel: &Path) -> &str {
-    let name = kernel.file_name().and_then(|name| name.to_str());
-    let name = name.unwrap_or_default();
-    name.strip_prefix("vmlinuz-").unwrap_or(name)
-}
-
 fn newest_cloud_kernel(boot: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(boot).ok()?.flatten();
     let kernels = entries.map(|entry| entry.path()).filter(|path| {
         let name = path.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| name.starts_with("vmlinuz-") && name.ends_with(CLOUD))
     });
-    kernels.max_by_key(|path| numbers(release(path)))
+    kernels.max_by_key(|path| numbers(path))
 }
 
-/// The numbers in a release, by which releases are in order.
-fn numbers(release: &str) -> Vec<u64> {
-    let digits = release.split(|c: char| !c.is_ascii_digit());
+/// The numbers in the name of a kernel, by which kernels are in order.
+fn numbers(kernel: &Path) -> Vec<u64> {
+    let name = kernel.file_name().unwrap_or_default().to_string_lossy();
+    let digits = name.split(|c: char| !c.is_ascii_digit());
     digits.filter_map(|digits| digits.parse().ok()).collect()
 }
 
@@ -114,27 +113,36 @@ mod tests {
 
     #[test]
     fn the_newest_kernel_is_the_one_with_the_highest_numbers() {
+        let numbers = |release| numbers(&Path::new("/boot").join(format!("vmlinuz-{release}")));
         assert!(numbers("6.1.0-56-cloud-amd64") > numbers("6.1.0-9-cloud-amd64"));
         assert!(numbers("6.12.1-1-cloud-amd64") > numbers("6.1.0-56-cloud-amd64"));
-        assert_eq!(
-            release(Path::new("/boot/vmlinuz-6.1.0-9-amd64")),
-            "6.1.0-9-amd64"
-        );
     }
 
     #[test]
-    fn what_is_missing_is_named_with_the_package_that_has_it() {
-        let nowhere = Path::new("/nonexistent");
-        let find = |kernel: Option<&str>, folders: &[&str]| {
-            let folders: Vec<_> = folders.iter().map(PathBuf::from).collect();
-            Requirements::find_in(nowhere, folders.into_iter(), kernel.map(PathBuf::from))
+    fn what_is_missing_is_named_with_the_way_to_get_it() {
+        let find = |folders: &[&Path], kernel: Option<&str>| {
+            let folders = folders.iter().map(|folder| folder.to_path_buf());
+            let found = Requirements::find_in(folders, kernel.map(PathBuf::from));
+            found.unwrap_err().to_string()
         };
-        let text = find(None, &[]).unwrap_err().to_string();
+        let text = find(&[], None);
         assert!(text.contains("apt install qemu-system-x86"), "{text}");
-        let text = Missing::Kernel.to_string();
+        let folder = env::temp_dir().join(format!("causeway-requirements-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join(EMULATOR), "").unwrap();
+        let texts = [None, Some("/nonexistent"), Some("/etc/passwd")]
+            .map(|kernel| find(&[&folder], kernel));
+        fs::remove_dir_all(&folder).unwrap();
         assert!(
-            text.contains("apt install linux-image-cloud-amd64"),
-            "{text}"
+            texts[0].contains("apt install linux-image-cloud-amd64"),
+            "{}",
+            texts[0]
+        );
+        assert_eq!(texts[0], texts[1]);
+        assert!(
+            texts[2].contains("/etc/passwd is no Linux kernel"),
+            "{}",
+            texts[2]
         );
     }
 }

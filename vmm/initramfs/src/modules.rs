@@ -66,9 +66,17 @@ impl ModuleFolder {
     /// # Errors
     /// If the list of dependencies cannot be read.
     pub fn wanted(&self) -> io::Result<Vec<KernelModule>> {
+        self.named(&WANTED)
+    }
+
+    /// Modules of these names, each behind those that it needs. What this kernel does not have as a module is left out.
+    ///
+    /// # Errors
+    /// If the list of dependencies cannot be read.
+    pub fn named(&self, names: &[&str]) -> io::Result<Vec<KernelModule>> {
         let path = self.folder.join("modules.dep");
         let list = crate::read::read_file(&path, LIST_BYTES_MAX)?.content;
-        let names = in_order(&String::from_utf8_lossy(&list), &WANTED);
+        let names = in_order(&String::from_utf8_lossy(&list), names);
         let place = |name: String| {
             let inside = Path::new("/lib/modules").join(&self.release).join(&name);
             let guest = GuestPath::new(inside).map_err(io::Error::other)?;
