@@ -14,6 +14,7 @@ mod image;
 mod measure;
 mod output;
 mod parsed_report;
+mod programs;
 mod report;
 mod sharing;
 mod standin;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::bench::BenchCommand;
+use crate::image::ImageArguments;
 
 /// Mediated pass-through GPU virtualization: guests on KVM compute on a shared GPU, and their data path never exits.
 #[derive(Debug, Parser)]
@@ -20,6 +21,8 @@ pub struct Arguments {
 pub enum Command {
     /// Boot guests, let them compute on the GPU, and print what it cost in VM exits.
     Run(RunArguments),
+    /// Write the initramfs that `run --program` makes to a file.
+    Image(ImageArguments),
     /// Find out what this host can do, by trying, and how to get what is missing.
     Doctor(DoctorArguments),
     /// Measure.
@@ -96,7 +99,7 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0  every guest passed            5  a guest crashed or could not go on
   1  a guest reported a failure    6  the time given by --timeout was over
-  2  bad argument                  7  the report cannot be written
+  2  bad argument                  7  the report or image cannot be written
   3  KVM is missing or forbidden   8  the GPU is not available
   4  not an image that can boot    130, 143  ended by SIGINT, SIGTERM
 

@@ -143,7 +143,7 @@ fn built_in(name: &str) -> Result<Arc<[u8]>, Failure> {
 }
 
 /// Reads a guest image; the loader checks what it is.
-fn read_image(path: &Path) -> Result<Arc<[u8]>, Failure> {
+pub fn read_image(path: &Path) -> Result<Arc<[u8]>, Failure> {
     const IMAGE_MAX_BYTES: u64 = 1 << 30;
     let metadata = std::fs::metadata(path).map_err(|e| Failure::image(path, e))?;
     if !metadata.is_file() || metadata.len() > IMAGE_MAX_BYTES {

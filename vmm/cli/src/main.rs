@@ -7,6 +7,9 @@ mod configuration;
 mod doctor;
 mod failure;
 mod gpu;
+mod image;
+mod output_file;
+mod program;
 mod progress;
 mod report;
 mod report_file;
@@ -29,6 +32,7 @@ fn main() -> ExitCode {
     terminal::start_logging();
     let result = match arguments.command {
         Command::Run(arguments) => run::run(&arguments, started),
+        Command::Image(arguments) => image::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Bench(command) => bench::run(&command),
         Command::Worker(arguments) => worker::run(&arguments),

@@ -44,12 +44,17 @@ fn write_error(bytes: &[u8]) {
 
 /// Prints results to standard output. A reader that has read enough (`| head -1`) is no failure.
 pub fn print_results(text: &str) -> Result<(), Failure> {
-    finish_output(write_output(text))
+    print_bytes(text.as_bytes())
 }
 
-fn write_output(text: &str) -> io::Result<()> {
+/// The same of results that are no text.
+pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    finish_output(write_output(bytes))
+}
+
+fn write_output(bytes: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
+    out.write_all(bytes)?;
     out.flush()
 }
 

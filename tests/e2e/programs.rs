@@ -1,0 +1,156 @@
+//! `causeway image`: programs that can be a guest's workload, and files that cannot.
+
+use std::process::{Command, Stdio};
+
+use crate::command::{Outcome, Scratch};
+use crate::image::{KIND, MACHINE, changed};
+
+const USAGE: i32 = 2;
+const IMAGE: i32 = 4;
+const REPORT: i32 = 7;
+
+/// A program that is linked statically.
+const PROGRAM: &[u8] = causeway_initramfs::INIT;
+
+/// Runs `image --program app --output guest.json` and what else is given. A scratch directory may be left with reports only,
+/// which is what the name is for.
+fn make(scratch: &Scratch, words: &[&str]) -> Outcome {
+    let words = [
+        &["image", "--program", "app", "--output", "guest.json"],
+        words,
+    ]
+    .concat();
+    scratch.run(&words)
+}
+
+fn with_program(program: &[u8]) -> Scratch {
+    let scratch = Scratch::new();
+    scratch.file("app", program);
+    scratch
+}
+
+fn read(scratch: &Scratch) -> Vec<u8> {
+    std::fs::read(scratch.path("guest.json")).unwrap()
+}
+
+#[test]
+fn the_same_program_gives_the_same_bytes_and_cpio_lists_them() {
+    let scratch = with_program(PROGRAM);
+    scratch.file("data.bin", b"data");
+    scratch.file("my.ko", b"module");
+    let words = [
+        "--file",
+        "data.bin",
+        "--file",
+        "data.bin:/in/put",
+        "--module",
+        "my.ko",
+        "--",
+        "--size",
+        "9",
+    ];
+    let outcome = make(&scratch, &words);
+    outcome.assert_passed();
+    assert!(outcome.stderr.contains("wrote guest.json"), "{outcome:?}");
+    let first = read(&scratch);
+    make(&scratch, &words).assert_passed();
+    assert_eq!(read(&scratch), first);
+    let mut to_output = words.to_vec();
+    to_output.splice(0..0, ["image", "--program", "app", "-o", "-"]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_causeway"));
+    let output = command
+        .args(to_output)
+        .current_dir(scratch.path(""))
+        .output()
+        .unwrap();
+    assert_eq!(output.stdout, first);
+    let Some(names) = list(&scratch) else { return };
+    for name in ["init", "bin/app", "data.bin", "in/put", "lib/modules/my.ko"] {
+        assert!(
+            names.lines().any(|line| line == name),
+            "{name} is not in {names}"
+        );
+    }
+}
+
+/// What `cpio` lists, where it is installed.
+fn list(scratch: &Scratch) -> Option<String> {
+    let listed = Command::new("cpio")
+        .args(["--list", "--quiet"])
+        .stdin(std::fs::File::open(scratch.path("guest.json")).unwrap())
+        .stderr(Stdio::inherit())
+        .output();
+    let Ok(listed) = listed else {
+        eprintln!("skipped: cpio is not installed");
+        return None;
+    };
+    assert!(listed.status.success());
+    Some(String::from_utf8(listed.stdout).unwrap())
+}
+
+#[test]
+fn a_dynamic_program_is_refused_with_the_libraries_that_it_wants() {
+    let scratch = with_program(&std::fs::read("/proc/self/exe").unwrap());
+    let parts = [
+        "app",
+        "linked dynamically",
+        "libc.so.6",
+        "ld-linux",
+        "-static",
+    ];
+    make(&scratch, &[]).assert_refused(IMAGE, &parts);
+}
+
+#[test]
+fn files_that_are_no_program_are_refused_with_what_they_are() {
+    make(&with_program(b""), &[]).assert_refused(IMAGE, &["app", "0 bytes"]);
+    make(&with_program(b"#!/bin/sh\n"), &[]).assert_refused(IMAGE, &["app", "`/bin/sh`"]);
+    make(&with_program(&PROGRAM[..5000]), &[]).assert_refused(IMAGE, &["app", "cut off"]);
+    let arm = changed(PROGRAM.to_vec(), MACHINE, &[183, 0]);
+    make(&with_program(&arm), &[]).assert_refused(IMAGE, &["app", "AArch64", "x86-64"]);
+    let object = changed(PROGRAM.to_vec(), KIND, &[1, 0]);
+    make(&with_program(&object), &[]).assert_refused(IMAGE, &["app", "type is 1"]);
+    let scratch = Scratch::new();
+    for path in ["missing", "/dev/zero", "/tmp"] {
+        let words = ["image", "-o", "guest.json", "--program", path];
+        scratch.run(&words).assert_refused(IMAGE, &[path]);
+    }
+    let words = ["image", "-o", "guest.json", "--program", ""];
+    assert_ne!(scratch.run(&words).code, 0);
+}
+
+#[test]
+fn files_that_cannot_be_in_the_guest_are_refused_by_name() {
+    let scratch = with_program(PROGRAM);
+    scratch.file("data", b"data");
+    for (file, named) in [
+        ("missing:/x", "missing"),
+        ("data:x", "`x`"),
+        ("data:/a/../../x", ".."),
+        ("data:/", "`/`"),
+        ("data:/init", "/init is in the guest already"),
+        ("data:/bin/app", "/bin/app is in the guest already"),
+        ("data:/proc/x", "/proc"),
+        (":/x", "names no file of the host"),
+        ("/dev/null:/x", "/dev/null"),
+    ] {
+        make(&scratch, &["--file", file]).assert_refused(USAGE, &[named]);
+    }
+    make(&scratch, &["--file", "data:/x", "--file", "data:/x"])
+        .assert_refused(USAGE, &["/x is in the guest already"]);
+    make(&scratch, &["--module", "missing.ko"]).assert_refused(USAGE, &["missing.ko"]);
+    make(&scratch, &["--kernel", "missing"]).assert_refused(IMAGE, &["missing"]);
+    assert!(!scratch.path("guest.json").exists());
+}
+
+#[test]
+fn a_place_that_cannot_be_written_to_is_refused() {
+    let scratch = with_program(PROGRAM);
+    for path in ["/nonexistent/guest.cpio", "/tmp", "app/guest.cpio"] {
+        let words = ["image", "--program", "app", "--output", path];
+        scratch.run(&words).assert_refused(REPORT, &[path]);
+    }
+    scratch
+        .run(&["image", "--program", "app"])
+        .assert_refused(USAGE, &["--output"]);
+}

@@ -1,0 +1,69 @@
+//! `causeway image`: the initramfs of a program, as a file.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::configuration;
+use crate::failure::{Code, Failure};
+use crate::output_file::OutputFile;
+use crate::program::{self, Kernel, ProgramArguments};
+use crate::terminal;
+
+/// Arguments of `image`.
+#[derive(Debug, Args)]
+pub struct ImageArguments {
+    /// Program to run: a static executable for x86-64. What it returns is what the VM returns.
+    #[arg(long, value_name = "FILE")]
+    pub program: PathBuf,
+    /// What it needs.
+    #[command(flatten)]
+    pub more: ProgramArguments,
+    /// Kernel for which modules are put in.
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<PathBuf>,
+    /// File to write; - for standard output. The same arguments and files give the same bytes.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+/// Makes the initramfs and writes it.
+pub fn run(arguments: &ImageArguments) -> Result<ExitCode, Failure> {
+    let to_output = arguments.output == Path::new("-");
+    if to_output && std::io::stdout().is_terminal() {
+        return Err(Failure::usage(
+            "--output - would write an archive to this terminal: name a file, or redirect standard output",
+        ));
+    }
+    let unwritable = |e| {
+        let message = format!("cannot write the image {}", arguments.output.display());
+        Failure::new(Code::Report, message, e)
+    };
+    let place = if to_output {
+        None
+    } else {
+        Some(OutputFile::prepare(&arguments.output).map_err(unwritable)?)
+    };
+    let kernel = arguments.kernel.as_deref();
+    let image = kernel.map(configuration::read_image).transpose()?;
+    let kernel = kernel
+        .zip(image.as_deref())
+        .map(|(path, image)| Kernel { path, image });
+    let archive = program::initramfs(&arguments.program, &arguments.more, kernel)?;
+    match place {
+        None => terminal::print_bytes(&archive)?,
+        Some(place) => {
+            place
+                .write(|out| out.write_all(&archive))
+                .map_err(unwritable)?;
+            terminal::say(&format!(
+                "causeway: wrote {}: {} KiB",
+                arguments.output.display(),
+                archive.len().div_ceil(1024)
+            ));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

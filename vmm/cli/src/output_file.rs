@@ -1,0 +1,146 @@
+//! Files that the command writes: found unwritable before the work, replaced only by what is complete.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+/// Where something is written to.
+#[derive(Debug)]
+pub enum OutputFile {
+    /// A file, through a temporary one beside it.
+    File {
+        /// Itself, where the name is a link to it.
+        target: PathBuf,
+        /// Name of the temporary file, which exists only while it is being written.
+        partial: PathBuf,
+    },
+    /// Something that is no regular file, such as a pipe or a device: written to as it is, never replaced.
+    Special {
+        /// Open for writing.
+        file: File,
+    },
+}
+
+impl OutputFile {
+    /// Prepares the place, and finds out whether it can be written to. Leaves nothing there.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn prepare(path: &Path) -> io::Result<Self> {
+        let target = match std::fs::metadata(path) {
+            Ok(found) if found.is_dir() => return Err(ErrorKind::IsADirectory.into()),
+            Ok(found) if !found.is_file() => return special(path),
+            Ok(_) => path.canonicalize()?,
+            Err(e) if e.kind() == ErrorKind::NotFound => path.to_owned(),
+            Err(e) => return Err(e),
+        };
+        let name = target.file_name().ok_or(ErrorKind::IsADirectory)?;
+        let mut name = name.to_owned();
+        name.push(format!(".{}.partial", std::process::id()));
+        let partial = target.with_file_name(name);
+        File::create_new(&partial)?;
+        std::fs::remove_file(&partial)?;
+        Ok(Self::File { target, partial })
+    }
+
+    /// Writes what `content` writes.
+    ///
+    /// # Errors
+    /// Those of `content` and of the file. There is no part of it left then.
+    pub fn write(self, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+        match self {
+            Self::Special { file } => write_all(file, content),
+            Self::File { target, partial } => File::create_new(&partial)
+                .and_then(|file| write_all(file, content))
+                .and_then(|()| std::fs::rename(&partial, target))
+                .inspect_err(|_| {
+                    // It could not be written; what there is of it is of no use.
+                    let _ = std::fs::remove_file(&partial);
+                }),
+        }
+    }
+}
+
+fn write_all(file: File, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut out = BufWriter::new(file);
+    content(&mut out)?;
+    out.flush()
+}
+
+/// Opens what is no regular file, without waiting for a reader: nobody may ever come.
+fn special(path: &Path) -> io::Result<OutputFile> {
+    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new()
+        .write(true)
+        .custom_flags(nonblock)
+        .open(path)?;
+    let flags = rustix::fs::fcntl_getfl(&file)?;
+    rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
+    Ok(OutputFile::Special { file })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("causeway-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    fn names(directory: &Path) -> Vec<std::ffi::OsString> {
+        let entries = std::fs::read_dir(directory).unwrap();
+        entries.map(|e| e.unwrap().file_name()).collect()
+    }
+
+    #[test]
+    fn preparing_leaves_nothing_even_if_the_process_dies_right_after() {
+        let directory = scratch("prepared");
+        let prepared = OutputFile::prepare(&directory.join("report.json")).unwrap();
+        assert!(names(&directory).is_empty(), "{:?}", names(&directory));
+        std::mem::forget(prepared);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn devices_are_written_to_and_not_replaced() {
+        let prepared = OutputFile::prepare(Path::new("/dev/null")).unwrap();
+        assert!(
+            matches!(prepared, OutputFile::Special { .. }),
+            "{prepared:?}"
+        );
+    }
+
+    #[test]
+    fn a_link_stays_and_its_file_is_what_is_replaced() {
+        let directory = scratch("linked");
+        let (file, link) = (directory.join("file"), directory.join("link"));
+        std::fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let prepared = OutputFile::prepare(&link).unwrap();
+        prepared.write(|out| out.write_all(b"new")).unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read(&file).unwrap(), b"new");
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_completed_leaves_what_was_there() {
+        let directory = scratch("incomplete");
+        let file = directory.join("file");
+        std::fs::write(&file, "old").unwrap();
+        let prepared = OutputFile::prepare(&file).unwrap();
+        let written = prepared.write(|out| {
+            out.write_all(b"half")?;
+            Err(ErrorKind::StorageFull.into())
+        });
+        assert_eq!(written.unwrap_err().kind(), ErrorKind::StorageFull);
+        assert_eq!(std::fs::read(&file).unwrap(), b"old");
+        assert_eq!(names(&directory).len(), 1);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}

@@ -1,0 +1,96 @@
+//! Programs as workloads of Linux guests: an initramfs is made around them.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use causeway_initramfs::{
+    FileMapping, KernelModule, ModuleFolder, Workload, WorkloadError, release_of,
+};
+use clap::Args;
+
+use crate::failure::{Code, Failure};
+
+/// What a program needs in its guest.
+#[derive(Debug, Args)]
+pub struct ProgramArguments {
+    /// File that the program needs: from HOST to the absolute path GUEST, or to the guest's root, where the program starts. May be
+    /// given several times.
+    #[arg(long = "file", value_name = "HOST[:GUEST]", requires = "program")]
+    pub files: Vec<OsString>,
+    /// Kernel module to load before the program starts, in this order, behind those that are found for the kernel by themselves
+    /// (uio_pci_generic, virtio_pci, virtio_blk, virtio_rng and what they need). May be given several times.
+    #[arg(long = "module", value_name = "FILE.ko", requires = "program")]
+    pub modules: Vec<PathBuf>,
+    /// Arguments of the program.
+    #[arg(last = true, value_name = "ARGUMENTS", requires = "program")]
+    pub arguments: Vec<OsString>,
+}
+
+/// The kernel that the program is to run on.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel<'a> {
+    /// File of the host; modules are looked for near it.
+    pub path: &'a Path,
+    /// Its content.
+    pub image: &'a [u8],
+}
+
+/// The initramfs of a guest that runs `program`. Without a kernel, there are only the modules that were given.
+pub fn initramfs(
+    program: &Path,
+    arguments: &ProgramArguments,
+    kernel: Option<Kernel>,
+) -> Result<Vec<u8>, Failure> {
+    let files = arguments.files.iter().map(|text| {
+        FileMapping::parse(text)
+            .map_err(|e| Failure::usage_from("--file", &text.to_string_lossy(), e))
+    });
+    let given = arguments.modules.iter().map(|path| {
+        KernelModule::new(path)
+            .map_err(|e| Failure::usage_from("--module", &path.to_string_lossy(), e))
+    });
+    let mut modules = kernel.map_or_else(Vec::new, modules_of);
+    modules.extend(given.collect::<Result<Vec<_>, _>>()?);
+    let workload = Workload {
+        program: program.to_owned(),
+        arguments: arguments.arguments.clone(),
+        files: files.collect::<Result<_, _>>()?,
+        modules,
+    };
+    workload.initramfs().map_err(refused)
+}
+
+/// Modules for a kernel, where they are found. Guests can do without.
+fn modules_of(kernel: Kernel) -> Vec<KernelModule> {
+    let Some(release) = release_of(kernel.image) else {
+        return Vec::new();
+    };
+    let Some(folder) = ModuleFolder::find(kernel.path, release) else {
+        log::warn!(
+            "the modules of kernel {release} are neither beside {} nor on this host: without uio_pci_generic (--module) the guest's programs get no interrupts",
+            kernel.path.display()
+        );
+        return Vec::new();
+    };
+    folder.wanted().unwrap_or_else(|e| {
+        log::warn!("the modules of kernel {release} are left out: {e}");
+        Vec::new()
+    })
+}
+
+/// A program that no guest can run is no image; everything else was said wrongly.
+fn refused(error: WorkloadError) -> Failure {
+    let message = error.to_string();
+    match error {
+        WorkloadError::Program { source, .. } => Failure::new(Code::Image, message, source),
+        WorkloadError::Read {
+            what: "program",
+            source,
+            ..
+        } => Failure::new(Code::Image, message, source),
+        WorkloadError::Read { source, .. } => Failure::new(Code::Usage, message, source),
+        WorkloadError::Path(_) | WorkloadError::Archive(_) | WorkloadError::Hidden { .. } => {
+            Failure::usage(message)
+        }
+    }
+}
