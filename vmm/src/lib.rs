@@ -24,4 +24,5 @@ pub mod registers;
 pub mod signals;
 pub mod statistics;
 mod vcpu;
+pub mod virtio;
 pub mod vm;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use causeway_mediator::host::RamError;
 use causeway_memory::{LARGE_PAGE_BYTES, Mapping, MemoryError, PageSize, SharedMemory};
 use causeway_protocol::Access;
+use vm_memory::mmap::FromRangesError;
 use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
 /// RAM below the device gap ends here at the latest.
@@ -191,11 +192,32 @@ impl GuestRam {
     pub(crate) fn with_view<R>(
         &self,
         f: impl FnOnce(&GuestMemoryMmap) -> R,
-    ) -> Result<R, vm_memory::mmap::FromRangesError> {
+    ) -> Result<R, FromRangesError> {
+        // SAFETY: `self` lives while `f` runs.
+        Ok(f(&unsafe { self.lend() }?))
+    }
+
+    /// RAM for a device that wants vm-memory's types, and that may outlive everybody else who has RAM.
+    ///
+    /// # Errors
+    /// vm-memory does not take the regions.
+    pub fn view(self: &Arc<Self>) -> Result<RamView, FromRangesError> {
+        Ok(RamView {
+            // SAFETY: the view keeps RAM, and lends what is made here for no longer than it lives.
+            memory: unsafe { self.lend() }?,
+            _ram: Arc::clone(self),
+        })
+    }
+
+    /// RAM as vm-memory has it.
+    ///
+    /// # Safety
+    /// `self` must live as long as what is made here, and as long as all that is cloned from it.
+    unsafe fn lend(&self) -> Result<GuestMemoryMmap, FromRangesError> {
         let mut regions = Vec::with_capacity(2);
         for region in self.regions() {
-            // SAFETY: the range is mapped while `self` lives, hence while `f` runs; vm-memory reaches it
-            // by volatile copies and, since it did not create the mapping, does not unmap it.
+            // SAFETY: the range is mapped while `self` lives; vm-memory reaches it by volatile copies and, since it did
+            // not create the mapping, does not unmap it.
             let raw: MmapRegion = unsafe {
                 MmapRegion::build_raw(
                     region.host().as_ptr(),
@@ -205,16 +227,30 @@ impl GuestRam {
                 )
             }?;
             let region = GuestRegionMmap::new(raw, GuestAddress(region.base))
-                .ok_or(vm_memory::mmap::FromRangesError::InvalidGuestRegion)?;
+                .ok_or(FromRangesError::InvalidGuestRegion)?;
             regions.push(region);
         }
-        Ok(f(&GuestMemoryMmap::from_regions(regions)?))
+        Ok(GuestMemoryMmap::from_regions(regions)?)
     }
 
     fn find(&self, address: u64, bytes: u64) -> Result<(&RamRegion, u64), RamError> {
         self.regions()
             .find_map(|region| Some((region, region.offset(address, bytes)?)))
             .ok_or(RamError { address, bytes })
+    }
+}
+
+/// Guest RAM in vm-memory's types.
+#[derive(Debug)]
+pub struct RamView {
+    memory: GuestMemoryMmap,
+    _ram: Arc<GuestRam>,
+}
+
+impl RamView {
+    /// The memory. A clone of it must not outlive the view.
+    pub(crate) fn memory(&self) -> &GuestMemoryMmap {
+        &self.memory
     }
 }
 

@@ -205,11 +205,16 @@ impl ConfigSpace {
         self.writable[OFFSET_INTERRUPT_LINE] = 0xff;
     }
 
+    /// Whether the command register lets the function assert its interrupt pin.
+    pub fn is_interrupt_pin_enabled(&self) -> bool {
+        self.command() & COMMAND_INTX_DISABLE == 0
+    }
+
     /// Shows in the status register whether the function has an interrupt for its pin, and says whether it may
     /// assert the pin.
     pub fn set_interrupt_pending(&mut self, pending: bool) -> bool {
         self.set_status(STATUS_INTERRUPT, pending);
-        pending && self.command() & COMMAND_INTX_DISABLE == 0
+        pending && self.is_interrupt_pin_enabled()
     }
 
     fn set_status(&mut self, bits: u16, on: bool) {

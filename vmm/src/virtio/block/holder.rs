@@ -1,0 +1,80 @@
+//! Who has an image locked. The kernel does not name the holder of a lock of an open file description, but shows every
+//! lock with the descriptor it was taken through.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// The holder of a lock, as far as it can be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// This process: the image was given twice.
+    Myself,
+    /// Another process.
+    Process {
+        /// Its number.
+        pid: u32,
+        /// Its name.
+        name: String,
+    },
+    /// A process whose descriptors we may not see, or one on another machine.
+    Unknown,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Myself => f.write_str("this same command, to which it was given twice"),
+            Self::Process { pid, name } => write!(f, "process {pid} ({name})"),
+            Self::Unknown => f.write_str("another process"),
+        }
+    }
+}
+
+impl Holder {
+    /// Looks for a process that has a lock on the file.
+    pub fn of(file: &fs::Metadata) -> Self {
+        let inode = format!(":{}", file.ino());
+        let Ok(processes) = fs::read_dir("/proc") else {
+            return Self::Unknown;
+        };
+        for process in processes.flatten() {
+            let Some(pid) = process.file_name().to_str().and_then(|n| n.parse().ok()) else {
+                continue;
+            };
+            if has_lock(&process.path(), &inode, file) {
+                return Self::named(pid, &process.path());
+            }
+        }
+        Self::Unknown
+    }
+
+    fn named(pid: u32, process: &Path) -> Self {
+        if pid == std::process::id() {
+            return Self::Myself;
+        }
+        let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+        Self::Process {
+            pid,
+            name: name.trim().to_owned(),
+        }
+    }
+}
+
+/// Whether a process has a descriptor of `file` that a lock was taken through. `inode` is how the kernel's list of
+/// locks names it, but for the device, whose notation differs from file system to file system.
+fn has_lock(process: &Path, inode: &str, file: &fs::Metadata) -> bool {
+    let Ok(descriptors) = fs::read_dir(process.join("fdinfo")) else {
+        return false;
+    };
+    descriptors.flatten().any(|descriptor| {
+        // Documentation/filesystems/proc.rst, 3.8: "lock:  1: OFDLCK  ADVISORY  WRITE -1 00:19:1234 0 EOF".
+        let info = fs::read_to_string(descriptor.path()).unwrap_or_default();
+        let locks = info.lines().filter(|line| line.starts_with("lock:"));
+        let mut places = locks.flat_map(str::split_whitespace);
+        let open = process.join("fd").join(descriptor.file_name());
+        places.any(|word| word.ends_with(inode))
+            && fs::metadata(open).is_ok_and(|m| (m.dev(), m.ino()) == (file.dev(), file.ino()))
+    })
+}

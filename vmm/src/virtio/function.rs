@@ -1,0 +1,251 @@
+//! The PCI function of a virtio device (Virtual I/O Device Version 1.2, 4.1).
+
+use std::io;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::device::VirtioDevice;
+use super::interrupts::{Interrupts, VECTORS};
+use super::registers::{
+    BAR, BAR_BYTES, CAPABILITY_VENDOR, CAPABILITY_WINDOW, NOTIFY_STRIDE, Structure,
+};
+use super::transport::Transport;
+use super::worker::Shared;
+use crate::bus::{BusDevice, MmioBus};
+use crate::device::{DoorbellPlaces, Doorbells};
+use crate::hypervisor::IoEvents;
+use crate::interrupts::{InterruptController, pci_line};
+use crate::memory::GuestRam;
+use crate::pci::{
+    COMMAND_MEMORY, ConfigAccess, ConfigSpace, DecodeError, Decoders, Identity, LowBars, MemoryBar,
+    MsixCapability,
+};
+
+/// Vendor ID of virtio's PCI functions (4.1.2).
+const VENDOR_ID: u16 = 0x1af4;
+/// Device ID of the function of a virtio device with ID 0, without the interfaces from before version 1.
+const DEVICE_ID_BASE: u16 = 0x1040;
+/// INTA#.
+const PIN: u8 = 1;
+
+const REGISTERS: MemoryBar = MemoryBar {
+    index: BAR,
+    bytes: BAR_BYTES,
+    wide: false,
+    prefetchable: false,
+};
+
+const NOTIFICATIONS: DoorbellPlaces = DoorbellPlaces {
+    first: Structure::Notify.offset(),
+    stride: NOTIFY_STRIDE as u64,
+    count: 1,
+};
+
+const MSIX: MsixCapability = MsixCapability {
+    vectors: VECTORS,
+    bar: BAR as u8,
+    table: Structure::MsixTable.offset() as u32,
+    pending: Structure::MsixPending.offset() as u32,
+};
+
+/// Why a virtio device cannot be put into a VM.
+#[derive(Debug, thiserror::Error)]
+pub enum VirtioError {
+    /// No place for its BAR.
+    #[error("there is no room for another device: give fewer disks")]
+    Room,
+    /// The host has no descriptors, threads or interrupts left.
+    #[error("the host has nothing left for a device")]
+    Host(#[from] io::Error),
+    /// Guest memory cannot be used.
+    #[error("guest memory cannot be shared with a device")]
+    Memory(#[from] vm_memory::mmap::FromRangesError),
+    /// Its addresses.
+    #[error("cannot put the device into the guest's address space")]
+    Decode(#[from] DecodeError),
+}
+
+/// What the virtio functions of a VM share.
+pub struct Surroundings<'a> {
+    /// Where BARs are decoded.
+    pub bus: &'a Arc<MmioBus>,
+    /// Where there is room for them.
+    pub bars: &'a mut LowBars,
+    /// One past the highest guest-physical address.
+    pub address_end: u64,
+    /// The guest's memory.
+    pub ram: &'a Arc<GuestRam>,
+    /// Interrupts.
+    pub controller: &'a Arc<InterruptController>,
+    /// Events of 16-bit stores.
+    pub events: &'a Arc<dyn IoEvents>,
+}
+
+struct State {
+    space: ConfigSpace,
+    decoders: Decoders,
+}
+
+/// The function.
+pub struct VirtioFunction {
+    transport: Arc<Transport>,
+    shared: Arc<Shared>,
+    /// Offset of the MSI-X capability.
+    msix: usize,
+    /// Offset of the capability through which the BAR can be reached.
+    window: usize,
+    state: Mutex<State>,
+}
+
+impl VirtioFunction {
+    /// Puts `device` at device number `number` of bus 0, decoded, as firmware leaves it. Its thread is called `thread`.
+    ///
+    /// # Errors
+    /// [`VirtioError`].
+    pub fn new(
+        number: u8,
+        thread: &str,
+        device: Box<dyn VirtioDevice>,
+        at: Surroundings<'_>,
+    ) -> Result<Self, VirtioError> {
+        let (kind, configuration_bytes) = (device.kind(), device.configuration().len());
+        let bar = at.bars.place(BAR_BYTES).ok_or(VirtioError::Room)?;
+        let line = pci_line(number, PIN);
+        let shared = Arc::new(Shared {
+            interrupts: Interrupts::new(at.controller, at.controller.line(line)?)?,
+            needs_reset: AtomicBool::new(false),
+            ram: at.ram.view()?,
+        });
+        let notifications = Arc::new(Doorbells::at(NOTIFICATIONS, Arc::clone(at.events)));
+        let transport = Arc::new(Transport::new(
+            thread,
+            device,
+            Arc::clone(&notifications),
+            Arc::clone(&shared),
+        )?);
+        let mut space = ConfigSpace::new(Identity {
+            vendor: VENDOR_ID,
+            device: DEVICE_ID_BASE + kind.id,
+            revision: 1,
+            class: kind.class.0,
+            subclass: kind.class.1,
+        });
+        space.add_bar(REGISTERS, bar);
+        space.set_interrupt_pin(PIN, line as u8);
+        let msix = space.add_msix(MSIX);
+        let window = add_capabilities(&mut space, configuration_bytes as u32);
+        space.set_command(COMMAND_MEMORY);
+        let mut decoders = Decoders::new(Arc::clone(at.bus), at.address_end);
+        decoders.add(
+            REGISTERS,
+            Arc::clone(&transport) as _,
+            Box::new(move |base| notifications.relocate(base)),
+        );
+        decoders.settle_first(&space)?;
+        Ok(Self {
+            transport,
+            shared,
+            msix,
+            window,
+            state: Mutex::new(State { space, decoders }),
+        })
+    }
+
+    /// What the window looks at: an offset in the BAR, and a width, if it is one that registers have.
+    fn window(&self, space: &ConfigSpace) -> Option<(u64, usize)> {
+        let mut word = [[0; 4]; 3];
+        for (i, word) in word.iter_mut().enumerate() {
+            space.read((self.window + 4 * (i + 1)) as u8, word);
+        }
+        let [[bar, ..], offset, length] = word;
+        let bytes = u32::from_le_bytes(length) as usize;
+        let offset = u64::from(u32::from_le_bytes(offset));
+        let good = usize::from(bar) == BAR && matches!(bytes, 1 | 2 | 4);
+        (good && offset.is_multiple_of(bytes as u64)).then_some((offset, bytes))
+    }
+
+    /// Whether an access to configuration space is one to the window's data.
+    fn is_window_data(&self, offset: u8) -> bool {
+        usize::from(offset) == self.window + WINDOW_DATA
+    }
+}
+
+/// Offset of the window's data in its capability: behind what every capability of virtio has.
+const WINDOW_DATA: usize = 16;
+
+/// Adds virtio's capabilities, and gives the offset of the window.
+fn add_capabilities(space: &mut ConfigSpace, device_bytes: u32) -> usize {
+    use Structure::{Common, Device, InterruptStatus, Notify};
+    for structure in [Common, Notify, InterruptStatus, Device] {
+        let Some((kind, length)) = structure.capability(device_bytes) else {
+            continue;
+        };
+        // A structure of no length would be a broken one.
+        if length == 0 {
+            continue;
+        }
+        let mut body = capability(kind, structure.offset() as u32, length);
+        if structure == Notify {
+            body.extend(NOTIFY_STRIDE.to_le_bytes());
+        }
+        add_capability(space, &body);
+    }
+    let mut body = capability(CAPABILITY_WINDOW, 0, 0);
+    body.extend([0; 4]);
+    let window = add_capability(space, &body);
+    space.set_writable_u16(window + 4, 0x00ff);
+    for half in (window + 8..window + 16).step_by(2) {
+        space.set_writable_u16(half, 0xffff);
+    }
+    window
+}
+
+/// A capability of virtio behind ID, link and length (4.1.4): type, BAR, ID, padding, offset, length.
+fn capability(kind: u8, offset: u32, length: u32) -> Vec<u8> {
+    let mut body = vec![kind, BAR as u8, 0, 0, 0];
+    body.extend(offset.to_le_bytes());
+    body.extend(length.to_le_bytes());
+    body
+}
+
+fn add_capability(space: &mut ConfigSpace, body: &[u8]) -> usize {
+    let length = body.len() as u8 + 3;
+    space.add_capability(CAPABILITY_VENDOR, &[&[length], body].concat())
+}
+
+impl ConfigAccess for VirtioFunction {
+    fn read_config(&self, offset: u8, into: &mut [u8]) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_window_data(offset)
+            && let Some((at, bytes)) = self.window(&state.space)
+            && let Some(into) = into.get_mut(..bytes)
+            && self.transport.read(at, into).result.is_ok()
+        {
+            return;
+        }
+        let pending = self.shared.interrupts.is_pending();
+        state.space.set_interrupt_pending(pending);
+        state.space.read(offset, into);
+    }
+
+    fn write_config(&self, offset: u8, from: &[u8]) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_window_data(offset)
+            && let Some((at, bytes)) = self.window(&state.space)
+            && let Some(from) = from.get(..bytes)
+        {
+            // What the registers refuse has no effect, as on the bus.
+            let _ = self.transport.write(at, from);
+            return;
+        }
+        let State { space, decoders } = &mut *state;
+        space.write(offset, from);
+        decoders.settle(space);
+        let control = space.msix_control(self.msix);
+        let pin_enabled = space.is_interrupt_pin_enabled();
+        self.shared.interrupts.configure(control, pin_enabled);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,311 @@
+//! The registers of a virtio function, and the life of a driver on them (Virtual I/O Device Version 1.2, 2.1 and
+//! 4.1.4).
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use virtio_bindings::virtio_config::{
+    VIRTIO_CONFIG_S_ACKNOWLEDGE, VIRTIO_CONFIG_S_DRIVER, VIRTIO_CONFIG_S_DRIVER_OK,
+    VIRTIO_CONFIG_S_FAILED, VIRTIO_CONFIG_S_FEATURES_OK, VIRTIO_CONFIG_S_NEEDS_RESET,
+    VIRTIO_F_VERSION_1,
+};
+use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
+use vmm_sys_util::eventfd::EventFd;
+
+use super::device::VirtioDevice;
+use super::registers::{Common, NO_VECTOR, Structure};
+use super::ring::{Ring, RingPlace};
+use super::worker::{Shared, Worker};
+use crate::bus::{BusDevice, Refusal, Response};
+use crate::device::Doorbells;
+
+const VERSION_1: u64 = 1 << VIRTIO_F_VERSION_1;
+const EVENT_INDEX: u64 = 1 << VIRTIO_RING_F_EVENT_IDX;
+/// Features of the transport.
+const TRANSPORT_FEATURES: u64 = VERSION_1 | EVENT_INDEX | 1 << VIRTIO_RING_F_INDIRECT_DESC;
+
+const FEATURES_OK: u8 = VIRTIO_CONFIG_S_FEATURES_OK as u8;
+const DRIVER_OK: u8 = VIRTIO_CONFIG_S_DRIVER_OK as u8;
+const NEEDS_RESET: u8 = VIRTIO_CONFIG_S_NEEDS_RESET as u8;
+/// Status bits that a driver sets.
+const DRIVER_STATUS: u8 = (VIRTIO_CONFIG_S_ACKNOWLEDGE
+    | VIRTIO_CONFIG_S_DRIVER
+    | VIRTIO_CONFIG_S_DRIVER_OK
+    | VIRTIO_CONFIG_S_FEATURES_OK
+    | VIRTIO_CONFIG_S_FAILED) as u8;
+
+/// What a driver has set. The default is the state after a reset.
+#[derive(Default)]
+struct State {
+    status: u8,
+    device_feature_select: u32,
+    driver_feature_select: u32,
+    driver_features: u64,
+    queue_select: u16,
+    queue: RingPlace,
+    queue_enabled: bool,
+}
+
+/// A device's BAR. The device has one queue.
+pub struct Transport {
+    name: &'static str,
+    features: u64,
+    configuration: Vec<u8>,
+    notifications: Arc<Doorbells>,
+    kick: EventFd,
+    shared: Arc<Shared>,
+    worker: Worker,
+    state: Mutex<State>,
+}
+
+impl Transport {
+    /// A device as after a reset, whose thread is called `thread`, and which is notified through `notifications`.
+    ///
+    /// # Errors
+    /// The host has no thread or descriptor left.
+    pub fn new(
+        thread: &str,
+        device: Box<dyn VirtioDevice>,
+        notifications: Arc<Doorbells>,
+        shared: Arc<Shared>,
+    ) -> io::Result<Self> {
+        let kick = EventFd::new(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)?;
+        notifications.bind(0, &kick)?;
+        Ok(Self {
+            name: device.kind().name,
+            features: device.features() | TRANSPORT_FEATURES,
+            configuration: device.configuration().to_vec(),
+            notifications,
+            worker: Worker::start(thread, device, &kick, Arc::clone(&shared))?,
+            kick,
+            shared,
+            state: Mutex::default(),
+        })
+    }
+
+    fn load(&self, register: Common) -> u32 {
+        let state = self.state();
+        let interrupts = &self.shared.interrupts;
+        match register {
+            Common::DeviceFeatureSelect => state.device_feature_select,
+            Common::DeviceFeature => half(self.features, state.device_feature_select),
+            Common::DriverFeatureSelect => state.driver_feature_select,
+            Common::DriverFeature => half(state.driver_features, state.driver_feature_select),
+            Common::ConfigVector => interrupts.configuration_vector().into(),
+            Common::QueueCount => 1,
+            Common::Status => self.status(&state).into(),
+            Common::Generation => 0,
+            Common::QueueSelect => state.queue_select.into(),
+            Common::QueueVector if state.queue_select != 0 => NO_VECTOR.into(),
+            // A queue that is not there has no entries, and nothing else.
+            _ if state.queue_select != 0 => 0,
+            Common::QueueSize => state.queue.size.into(),
+            Common::QueueVector => interrupts.queue_vector().into(),
+            Common::QueueEnable => state.queue_enabled.into(),
+            Common::QueueNotifyOffset => 0,
+            Common::DescriptorsLow => half(state.queue.descriptors, 0),
+            Common::DescriptorsHigh => half(state.queue.descriptors, 1),
+            Common::DriverLow => half(state.queue.driver, 0),
+            Common::DriverHigh => half(state.queue.driver, 1),
+            Common::DeviceLow => half(state.queue.device, 0),
+            Common::DeviceHigh => half(state.queue.device, 1),
+        }
+    }
+
+    fn store(&self, register: Common, value: u32) {
+        let mut state = self.state();
+        let interrupts = &self.shared.interrupts;
+        match register {
+            Common::DeviceFeatureSelect => state.device_feature_select = value,
+            Common::DriverFeatureSelect => state.driver_feature_select = value,
+            Common::DriverFeature if state.status & FEATURES_OK == 0 => {
+                let select = state.driver_feature_select;
+                set_half(&mut state.driver_features, select, value);
+            }
+            Common::ConfigVector => interrupts.set_configuration_vector(value as u16),
+            Common::Status if value == 0 => self.reset(&mut state),
+            Common::Status => self.advance(&mut state, value as u8),
+            Common::QueueSelect => state.queue_select = value as u16,
+            Common::QueueVector if state.queue_select == 0 => {
+                interrupts.set_queue_vector(value as u16);
+            }
+            // A queue stays as it is while it is in use (4.1.4.3.2).
+            register if state.queue_select == 0 && !state.queue_enabled => {
+                state.set_queue(register, value);
+            }
+            _ => {}
+        }
+    }
+
+    fn status(&self, state: &State) -> u8 {
+        match self.shared.needs_reset.load(Ordering::Acquire) {
+            true => state.status | NEEDS_RESET,
+            false => state.status,
+        }
+    }
+
+    /// The driver sets bits of the status. It cannot clear any but by a reset.
+    fn advance(&self, state: &mut State, value: u8) {
+        let mut new = value & DRIVER_STATUS & !state.status;
+        if new & FEATURES_OK != 0 && !self.accepts(state.driver_features) {
+            log::debug!(
+                "{}: features {:#x} are not accepted",
+                self.name,
+                state.driver_features
+            );
+            new &= !FEATURES_OK;
+        }
+        state.status |= new;
+        if new & DRIVER_OK != 0 {
+            self.begin(state);
+        }
+    }
+
+    /// A driver may choose among what is offered, but not the interfaces from before version 1.
+    fn accepts(&self, features: u64) -> bool {
+        features & !self.features == 0 && features & VERSION_1 != 0
+    }
+
+    fn begin(&self, state: &State) {
+        if state.status & FEATURES_OK == 0 {
+            log::debug!("{}: the driver begins without features", self.name);
+            return self.shared.require_reset();
+        }
+        if !state.queue_enabled {
+            return;
+        }
+        let event_index = state.driver_features & EVENT_INDEX != 0;
+        let began = match Ring::new(&state.queue, event_index, self.shared.ram.memory()) {
+            Ok(ring) => self.worker.begin(ring, state.driver_features),
+            Err(e) => {
+                log::debug!("{}: {e}", self.name);
+                false
+            }
+        };
+        if !began {
+            self.shared.require_reset();
+        }
+    }
+
+    /// Ends the driver that uses the device. Afterwards nothing of its memory is touched.
+    fn reset(&self, state: &mut State) {
+        if state.status & DRIVER_OK != 0 {
+            self.worker.end();
+        }
+        *state = State::default();
+        let _ = self.kick.read(); // Fails unless a notification came too late.
+        self.shared.interrupts.reset();
+        self.shared.needs_reset.store(false, Ordering::Release);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn set_queue(&mut self, register: Common, value: u32) {
+        let queue = &mut self.queue;
+        match register {
+            Common::QueueSize => queue.size = value as u16,
+            Common::QueueEnable => self.queue_enabled = value == 1,
+            Common::DescriptorsLow => set_half(&mut queue.descriptors, 0, value),
+            Common::DescriptorsHigh => set_half(&mut queue.descriptors, 1, value),
+            Common::DriverLow => set_half(&mut queue.driver, 0, value),
+            Common::DriverHigh => set_half(&mut queue.driver, 1, value),
+            Common::DeviceLow => set_half(&mut queue.device, 0, value),
+            Common::DeviceHigh => set_half(&mut queue.device, 1, value),
+            _ => {} // Read-only.
+        }
+    }
+}
+
+impl BusDevice for Transport {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Response {
+        let Some((structure, offset)) = Structure::at(offset) else {
+            return Response::refused(Refusal::NoRegister);
+        };
+        match structure {
+            Structure::Common => match Common::at(offset) {
+                Some((register, bytes)) if bytes == into.len() => {
+                    into.copy_from_slice(&self.load(register).to_le_bytes()[..bytes]);
+                    Response::ok("common_configuration")
+                }
+                Some(_) => Response::refused(Refusal::BadSize),
+                None => Response::refused(Refusal::NoRegister),
+            },
+            Structure::InterruptStatus => match (offset, into) {
+                (0, [status]) => {
+                    *status = self.shared.interrupts.take_status();
+                    Response::ok("interrupt_status")
+                }
+                (0, _) => Response::refused(Refusal::BadSize),
+                _ => Response::refused(Refusal::NoRegister),
+            },
+            Structure::Device => {
+                let from = usize::try_from(offset).unwrap_or(usize::MAX);
+                let range = from..from.saturating_add(into.len());
+                match self.configuration.get(range) {
+                    Some(bytes) => into.copy_from_slice(bytes),
+                    None => return Response::refused(Refusal::NoRegister),
+                }
+                Response::ok("device_configuration")
+            }
+            Structure::Notify => Response::refused(Refusal::NoRegister),
+            Structure::MsixTable => self.shared.interrupts.table().read(offset, into),
+            Structure::MsixPending => self.shared.interrupts.table().read_pending(offset, into),
+        }
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> Response {
+        let Some((structure, offset)) = Structure::at(offset) else {
+            return Response::refused(Refusal::NoRegister);
+        };
+        match structure {
+            Structure::Common => match Common::at(offset) {
+                Some((register, bytes)) if bytes == from.len() => {
+                    let mut value = [0; 4];
+                    value[..bytes].copy_from_slice(from);
+                    self.store(register, u32::from_le_bytes(value));
+                    Response::ok("common_configuration")
+                }
+                Some(_) => Response::refused(Refusal::BadSize),
+                None => Response::refused(Refusal::NoRegister),
+            },
+            // Most notifications end in the hypervisor and do not come here.
+            Structure::Notify if offset != 0 => Response::refused(Refusal::NoRegister),
+            Structure::Notify if from.len() != 2 => Response::refused(Refusal::BadSize),
+            Structure::Notify => match self.notifications.ring(0) {
+                true => Response::ok("notify"),
+                false => Response::refused(Refusal::UnboundDoorbell),
+            },
+            Structure::MsixTable => self.shared.interrupts.table().write(offset, from),
+            Structure::InterruptStatus | Structure::Device | Structure::MsixPending => {
+                Response::refused(Refusal::ReadOnly)
+            }
+        }
+    }
+}
+
+/// Half `select` of a word: 0 is the low one, and from 2 on there is nothing.
+fn half(word: u64, select: u32) -> u32 {
+    match select {
+        0 => word as u32,
+        1 => (word >> 32) as u32,
+        _ => 0,
+    }
+}
+
+fn set_half(word: &mut u64, select: u32, value: u32) {
+    let (mask, value) = (u64::from(u32::MAX), u64::from(value));
+    match select {
+        0 => *word = *word & !mask | value,
+        1 => *word = *word & mask | value << 32,
+        _ => {}
+    }
+}

@@ -1,0 +1,291 @@
+//! The thread of a device, which executes requests while a driver uses the device.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
+
+use event_manager::{EventManager, EventOps, Events, MutEventSubscriber, SubscriberOps};
+use vmm_sys_util::epoll::EventSet;
+use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+
+use super::device::{ServeError, VirtioDevice};
+use super::interrupts::Interrupts;
+use super::ring::{Ring, RingError};
+use crate::memory::RamView;
+
+const COMMAND: u32 = 0;
+const KICK: u32 = 1;
+
+/// What a function and its worker share.
+pub struct Shared {
+    /// How the driver is told.
+    pub interrupts: Interrupts,
+    /// The device cannot go on, and wants a reset.
+    pub needs_reset: AtomicBool,
+    /// The guest's memory.
+    pub ram: RamView,
+}
+
+impl Shared {
+    /// Has the device want a reset, and tells the driver.
+    pub fn require_reset(&self) {
+        self.needs_reset.store(true, Ordering::Release);
+        self.interrupts.raise_configuration();
+    }
+}
+
+enum Command {
+    /// A driver begins to use the device.
+    Begin { ring: Ring, features: u64 },
+    /// It ends; whoever waits is told when nothing of guest memory is touched any more.
+    End(Sender<()>),
+}
+
+/// A device's thread. Dropping it ends the thread.
+pub struct Worker {
+    /// Gone when the thread is to end.
+    commands: Option<Sender<Command>>,
+    wake: Arc<Wake>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How the thread is got out of its queue.
+struct Wake {
+    event: EventFd,
+    /// A command waits: looked at between requests.
+    waiting: AtomicBool,
+}
+
+impl Worker {
+    /// Starts a thread called `name` for `device`, which looks at its queue whenever `kick` is signalled.
+    ///
+    /// # Errors
+    /// The host has no thread, descriptor or memory left.
+    pub fn start(
+        name: &str,
+        device: Box<dyn VirtioDevice>,
+        kick: &EventFd,
+        shared: Arc<Shared>,
+    ) -> io::Result<Self> {
+        let wake = Arc::new(Wake {
+            event: EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC)?,
+            waiting: AtomicBool::new(false),
+        });
+        let (commands, orders) = channel();
+        let job = Job {
+            device,
+            ring: None,
+            kick: kick.try_clone()?,
+            orders,
+            wake: Arc::clone(&wake),
+            shared,
+            over: false,
+        };
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        Ok(Self {
+            thread: Some(thread.spawn(move || job.run())?),
+            commands: Some(commands),
+            wake,
+        })
+    }
+
+    /// Has the device serve `ring` for a driver that chose `features`. False if the thread is no more.
+    #[must_use]
+    pub fn begin(&self, ring: Ring, features: u64) -> bool {
+        self.send(Command::Begin { ring, features })
+    }
+
+    /// Takes the device back from its driver. When this returns, the device touches no guest memory any more.
+    pub fn end(&self) {
+        let (done, wait) = channel();
+        self.send(Command::End(done));
+        // Fails when the thread is no more, which touches nothing either.
+        let _ = wait.recv();
+    }
+
+    fn send(&self, command: Command) -> bool {
+        let commands = self.commands.as_ref();
+        let sent = commands.is_some_and(|commands| commands.send(command).is_ok());
+        self.wake.up();
+        sent
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.commands = None;
+        self.wake.up();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            log::error!("the thread of a virtio device panicked");
+        }
+    }
+}
+
+impl Wake {
+    fn up(&self) {
+        self.waiting.store(true, Ordering::Release);
+        if let Err(e) = self.event.write(1) {
+            log::error!("cannot wake the thread of a virtio device: {e}");
+        }
+    }
+}
+
+/// What the thread has.
+struct Job {
+    device: Box<dyn VirtioDevice>,
+    /// The queue of the driver that uses the device.
+    ring: Option<Ring>,
+    kick: EventFd,
+    orders: Receiver<Command>,
+    wake: Arc<Wake>,
+    shared: Arc<Shared>,
+    over: bool,
+}
+
+impl Job {
+    fn run(self) {
+        let shared = Arc::clone(&self.shared);
+        if let Err(e) = self.watch() {
+            log::error!("a virtio device ends: its event loop failed: {e:?}");
+            shared.require_reset();
+        }
+    }
+
+    fn watch(self) -> Result<(), event_manager::Error> {
+        let mut manager = EventManager::new_with_capacity(2)?;
+        let id = manager.add_subscriber(self);
+        while !manager.subscriber_mut(id)?.over {
+            manager.run()?;
+        }
+        Ok(())
+    }
+
+    fn obey(&mut self) {
+        self.wake.waiting.store(false, Ordering::Release);
+        loop {
+            match self.orders.try_recv() {
+                Ok(Command::Begin { ring, features }) => {
+                    self.device.begin(features);
+                    self.ring = Some(ring);
+                }
+                Ok(Command::End(done)) => {
+                    self.ring = None;
+                    // Whoever waited may have given up waiting.
+                    let _ = done.send(());
+                }
+                // A notification may have come before the ring was here, or a pass over it ended early for a command.
+                Err(TryRecvError::Empty) => return self.serve(),
+                Err(TryRecvError::Disconnected) => {
+                    self.over = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Serves the queue until it is empty or a command waits; a driver that breaks it has no queue any more.
+    fn serve(&mut self) {
+        let Some(ring) = &mut self.ring else { return };
+        let served = Service {
+            device: &mut *self.device,
+            ring,
+            shared: &self.shared,
+            wake: &self.wake,
+        }
+        .run();
+        if let Err(e) = served {
+            e.log(self.device.kind().name);
+            self.ring = None;
+            self.shared.require_reset();
+        }
+    }
+}
+
+impl MutEventSubscriber for Job {
+    fn process(&mut self, events: Events, _: &mut EventOps) {
+        match events.data() {
+            COMMAND => {
+                let _ = self.wake.event.read(); // Fails if another read was first.
+                self.obey();
+            }
+            _ => {
+                let _ = self.kick.read();
+                self.serve();
+            }
+        }
+    }
+
+    fn init(&mut self, ops: &mut EventOps) {
+        let command = Events::with_data(&self.wake.event, COMMAND, EventSet::IN);
+        let kick = Events::with_data(&self.kick, KICK, EventSet::IN);
+        for events in [command, kick] {
+            if let Err(e) = ops.add(events) {
+                log::error!("cannot watch a virtio device: {e:?}");
+                self.shared.require_reset();
+                self.over = true;
+            }
+        }
+    }
+}
+
+/// Why a queue is not served any more.
+#[derive(Debug, thiserror::Error)]
+enum QueueEnd {
+    #[error("its queue is broken")]
+    Ring(#[from] RingError),
+    #[error("request {head} cannot be served")]
+    Request { head: u16, source: ServeError },
+}
+
+impl QueueEnd {
+    /// A guest can break its queues at will; the host's failures are the operator's affair.
+    fn log(&self, name: &str) {
+        let text = crate::vcpu::chain(self);
+        match self {
+            Self::Request {
+                source: ServeError::Entropy(_),
+                ..
+            } => log::error!("{name} wants a reset: {text}"),
+            _ => log::debug!("{name} wants a reset: {text}"),
+        }
+    }
+}
+
+/// One pass over a queue.
+struct Service<'a> {
+    device: &'a mut dyn VirtioDevice,
+    ring: &'a mut Ring,
+    shared: &'a Shared,
+    wake: &'a Wake,
+}
+
+impl Service<'_> {
+    fn run(&mut self) -> Result<(), QueueEnd> {
+        let memory = self.shared.ram.memory();
+        loop {
+            self.ring.silence(memory)?;
+            while let Some(request) = self.ring.pop(memory)? {
+                let head = request.head;
+                let written = self
+                    .device
+                    .serve(&request, memory)
+                    .map_err(|source| QueueEnd::Request { head, source })?;
+                self.ring.push(memory, head, written)?;
+                if self.ring.wants_interrupt(memory)? {
+                    self.shared.interrupts.raise_queue();
+                }
+                // Whoever waits for the device to end waits for one request at most.
+                if self.wake.waiting.load(Ordering::Acquire) {
+                    return Ok(());
+                }
+            }
+            if !self.ring.listen(memory)? {
+                return Ok(());
+            }
+        }
+    }
+}
