@@ -1,14 +1,16 @@
-//! The serial console of a bare guest: a 16550A whose lines go to whoever the caller named.
+//! The serial console: a 16550A whose output goes to whoever the caller named, and that a person can type into.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
-use vm_superio::serial::NoEvents;
+use vm_superio::serial::SerialEvents;
 use vm_superio::{Serial, Trigger};
 
 use crate::bus::{BusDevice, Refusal, Response};
+use crate::interrupts::EdgeInterrupt;
 
 /// Registers of the device in bytes.
 pub const CONSOLE_BYTES: u64 = 8;
@@ -20,27 +22,95 @@ const TAIL_LINES: usize = 32;
 /// Takes the lines of a console, without their line ends, and with control characters replaced.
 pub type LineSink = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// The console device.
-pub struct Console {
-    serial: Mutex<Serial<NoInterrupt, NoEvents, LineWriter>>,
+/// Takes the bytes of a console as they come.
+pub type ByteSink = Arc<dyn Fn(u8) + Send + Sync>;
+
+/// Where a console's output goes.
+#[derive(Clone)]
+pub enum ConsoleOutput {
+    /// Line by line, safe for any terminal.
+    Lines(LineSink),
+    /// As it comes: to a terminal that is the guest's.
+    Raw(ByteSink),
 }
 
-/// Nothing takes the console's interrupts: bare guests run with interrupts off.
-struct NoInterrupt;
+impl From<LineSink> for ConsoleOutput {
+    fn from(sink: LineSink) -> Self {
+        Self::Lines(sink)
+    }
+}
 
-impl Trigger for NoInterrupt {
+/// What a kernel said on the console before its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LastWords {
+    /// Why it panicked.
+    pub panic: Option<String>,
+    /// Whether it said that it restarts.
+    pub restarting: bool,
+}
+
+/// The console device.
+pub struct Console {
+    serial: Mutex<Serial<Interrupt, Room, LineWriter>>,
+    room: Room,
+}
+
+/// The port's interrupt. Bare guests have none: they run with interrupts off.
+struct Interrupt(Option<EdgeInterrupt>);
+
+impl Trigger for Interrupt {
     type E = Infallible;
     fn trigger(&self) -> Result<(), Infallible> {
+        if let Some(interrupt) = &self.0 {
+            interrupt.trigger();
+        }
         Ok(())
     }
 }
 
+/// Wakes whoever waits for the guest to have read its input.
+#[derive(Clone, Default)]
+struct Room(Arc<Condvar>);
+
+impl SerialEvents for Room {
+    fn buffer_read(&self) {}
+    fn out_byte(&self) {}
+    fn tx_lost_byte(&self) {}
+    fn in_buffer_empty(&self) {
+        self.0.notify_all();
+    }
+}
+
 impl Console {
-    /// A console whose lines go to `sink`.
-    pub fn new(sink: LineSink) -> Self {
+    /// A console of which the guest is told by `interrupt`, if by anything.
+    pub fn new(output: ConsoleOutput, interrupt: Option<EdgeInterrupt>) -> Self {
+        let room = Room::default();
+        let serial =
+            Serial::with_events(Interrupt(interrupt), room.clone(), LineWriter::new(output));
         Self {
-            serial: Mutex::new(Serial::new(NoInterrupt, LineWriter::new(sink))),
+            serial: Mutex::new(serial),
+            room,
         }
+    }
+
+    /// Gives the guest input, waiting up to `patience` for it to read what it has. Says how many bytes were taken:
+    /// at least one, unless the guest does not read.
+    pub fn input(&self, bytes: &[u8], patience: Duration) -> usize {
+        let serial = self.serial.lock().unwrap_or_else(PoisonError::into_inner);
+        let full = |serial: &mut Serial<_, _, _>| serial.fifo_capacity() == 0;
+        let waited = self.room.0.wait_timeout_while(serial, patience, full);
+        let (mut serial, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match serial.fifo_capacity() {
+            0 => 0,
+            // Errors: no interrupt can fail, and there is room.
+            _ => serial.enqueue_raw_bytes(bytes).unwrap_or(0),
+        }
+    }
+
+    /// What the guest's kernel said so far of its end.
+    pub fn last_words(&self) -> LastWords {
+        let serial = self.serial.lock().unwrap_or_else(PoisonError::into_inner);
+        serial.writer().words.clone()
     }
 
     /// The last lines, oldest first, and what has no line end yet. Also hands the latter to the sink.
@@ -97,15 +167,17 @@ fn register(offset: u8) -> &'static str {
 struct LineWriter {
     line: Vec<u8>,
     tail: VecDeque<String>,
-    sink: LineSink,
+    output: ConsoleOutput,
+    words: LastWords,
 }
 
 impl LineWriter {
-    fn new(sink: LineSink) -> Self {
+    fn new(output: ConsoleOutput) -> Self {
         Self {
             line: Vec::with_capacity(LINE_BYTES_MAX),
             tail: VecDeque::with_capacity(TAIL_LINES),
-            sink,
+            output,
+            words: LastWords::default(),
         }
     }
 
@@ -118,7 +190,10 @@ impl LineWriter {
     fn emit(&mut self) {
         let text = printable(&self.line);
         self.line.clear();
-        (self.sink)(&text);
+        if let ConsoleOutput::Lines(sink) = &self.output {
+            sink(&text);
+        }
+        self.listen(&text);
         if self.tail.len() == TAIL_LINES {
             self.tail.pop_front();
         }
@@ -126,9 +201,27 @@ impl LineWriter {
     }
 }
 
+impl LineWriter {
+    /// Notes what kernels say (Linux, kernel/panic.c and kernel/reboot.c). It explains an end that comes anyway: a
+    /// guest that prints these words ends nothing.
+    fn listen(&mut self, line: &str) {
+        const PANIC: &str = "Kernel panic - not syncing: ";
+        const RESTARTING: &str = "reboot: Restarting system";
+        if let Some((_, message)) = line.split_once(PANIC)
+            && self.words.panic.is_none()
+        {
+            self.words.panic = Some(message.to_owned());
+        }
+        self.words.restarting |= line.contains(RESTARTING);
+    }
+}
+
 impl Write for LineWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         for byte in bytes {
+            if let ConsoleOutput::Raw(sink) = &self.output {
+                sink(*byte);
+            }
             match byte {
                 b'\n' => self.emit(),
                 b'\r' => {}
@@ -166,7 +259,7 @@ mod tests {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&lines);
         let sink: LineSink = Arc::new(move |line| sink.lock().unwrap().push(line.to_owned()));
-        (Console::new(sink), lines)
+        (Console::new(sink.into(), None), lines)
     }
 
     fn print(console: &Console, text: &[u8]) {
@@ -182,6 +275,45 @@ mod tests {
         assert_eq!(*lines.lock().unwrap(), ["one", "two", ""]);
         assert_eq!(console.finish(), ["one", "two", "", "three"]);
         assert_eq!(lines.lock().unwrap().last().unwrap(), "three");
+    }
+
+    #[test]
+    fn input_is_bounded_and_read_by_the_guest() {
+        let (console, _) = console();
+        let patience = Duration::from_millis(1);
+        assert_eq!(console.input(&[b'a'; 100], patience), 64);
+        assert_eq!(console.input(b"more", patience), 0, "nobody reads");
+        for _ in 0..64 {
+            let mut byte = [0];
+            assert_eq!(console.read(0, &mut byte), Response::ok("data"));
+            assert_eq!(byte, *b"a");
+        }
+        assert_eq!(console.input(b"more", patience), 4);
+    }
+
+    #[test]
+    fn bytes_reach_a_raw_terminal_as_they_are_and_the_tail_all_the_same() {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&bytes);
+        let sink: ByteSink = Arc::new(move |byte| seen.lock().unwrap().push(byte));
+        let console = Console::new(ConsoleOutput::Raw(sink), None);
+        print(&console, b"\x1b[1mlogin\r\n");
+        assert_eq!(*bytes.lock().unwrap(), b"\x1b[1mlogin\r\n");
+        assert_eq!(console.finish(), ["\u{fffd}[1mlogin"]);
+    }
+
+    #[test]
+    fn a_kernels_last_words_are_noted() {
+        let (console, _) = console();
+        assert_eq!(console.last_words(), LastWords::default());
+        print(&console, b"[    1.2] Kernel panic - not syncing: no init\n");
+        print(&console, b"[    1.3] Kernel panic - not syncing: again\n");
+        print(&console, b"[    1.3] reboot: Restarting system\n");
+        let words = LastWords {
+            panic: Some("no init".to_owned()),
+            restarting: true,
+        };
+        assert_eq!(console.last_words(), words);
     }
 
     #[test]

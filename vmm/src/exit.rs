@@ -8,6 +8,7 @@ use kvm_ioctls::VcpuExit;
 use crate::bus::{GuestAddress, Hit, MmioBus, Port, PortBus, STRAY};
 use crate::counters::{ExitCounters, ExitKey};
 use crate::harness::{Harness, MARKER, Recorded};
+use crate::linux::PowerEvent;
 
 /// What exits are dispatched to.
 pub struct Platform {
@@ -17,6 +18,8 @@ pub struct Platform {
     pub mmio: Arc<MmioBus>,
     /// The test bench; its ports are not on the bus.
     pub harness: Harness,
+    /// Whether the guest has registers by which it turns its machine off, or resets it.
+    pub has_power: bool,
 }
 
 /// What is to be done after an exit.
@@ -27,6 +30,8 @@ pub enum Outcome {
     Continue,
     /// The guest ended the VM with this code.
     End(u32),
+    /// The guest turned its machine off, or reset it.
+    Power(PowerEvent),
     /// This virtual CPU has nothing more to do.
     Park,
     /// The guest touched memory that the host could not provide as it is mapped.
@@ -67,6 +72,12 @@ pub fn handle(exit: VcpuExit<'_>, platform: &Platform, counters: &ExitCounters) 
             record(data, &platform.harness)
         }
         VcpuExit::IoOut(port, data) => {
+            if platform.has_power
+                && let Some(event) = PowerEvent::of(port, data)
+            {
+                counters.count(ExitKey::device("io", "power", event.register()));
+                return Outcome::Power(event);
+            }
             count(counters, "io", platform.ports.write(Port(port), data));
             Outcome::Continue
         }
@@ -204,6 +215,7 @@ mod tests {
             ports: Arc::new(ports),
             mmio: Arc::new(mmio),
             harness,
+            has_power: false,
         };
         (platform, device, ram)
     }

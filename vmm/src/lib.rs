@@ -15,6 +15,7 @@ pub mod interrupts;
 mod kick;
 pub mod kvm;
 mod lifecycle;
+pub mod linux;
 pub mod loader;
 pub mod memory;
 pub mod outcome;

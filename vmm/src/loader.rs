@@ -135,7 +135,7 @@ pub enum LoadError {
 /// ELF header: `Elf64_Ehdr`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
-struct Header {
+pub(crate) struct Header {
     magic: [u8; 4],
     class: u8,
     encoding: u8,
@@ -143,7 +143,7 @@ struct Header {
     kind: u16,
     machine: u16,
     version: u32,
-    entry: u64,
+    pub entry: u64,
     program_offset: u64,
     section_offset: u64,
     flags: u32,
@@ -158,15 +158,51 @@ struct Header {
 /// Program header: `Elf64_Phdr`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
-struct Segment {
-    kind: u32,
+pub(crate) struct Segment {
+    pub kind: u32,
     flags: u32,
     offset: u64,
     virtual_address: u64,
-    address: u64,
+    pub address: u64,
     file_bytes: u64,
-    bytes: u64,
+    pub bytes: u64,
     align: u64,
+}
+
+impl Segment {
+    /// Whether it is to be in memory.
+    pub fn is_load(&self) -> bool {
+        self.kind == SEGMENT_LOAD
+    }
+
+    /// Its bytes in the file; none if they are not all there.
+    pub fn contents<'a>(&self, image: &'a [u8]) -> &'a [u8] {
+        let range = |from: u64, bytes: u64| {
+            let from = usize::try_from(from).ok()?;
+            image.get(from..from.checked_add(usize::try_from(bytes).ok()?)?)
+        };
+        range(self.offset, self.file_bytes).unwrap_or_default()
+    }
+
+    /// Checks that its bytes are in a file of `file_end` bytes, and no more than it has in memory.
+    pub fn check_file(&self, file_end: u64) -> Result<(), LoadError> {
+        let end = self.offset.saturating_add(self.file_bytes);
+        if end > file_end {
+            return Err(LoadError::Truncated {
+                what: "a segment",
+                end,
+                bytes: file_end,
+            });
+        }
+        if self.file_bytes > self.bytes {
+            return Err(LoadError::SegmentSize {
+                address: self.address,
+                file_bytes: self.file_bytes,
+                bytes: self.bytes,
+            });
+        }
+        Ok(())
+    }
 }
 
 const _: () = assert!(size_of::<Header>() == 64 && size_of::<Segment>() == 56);
@@ -222,7 +258,8 @@ pub fn check(image: &[u8], usable: Range<u64>) -> Result<Image, LoadError> {
     })
 }
 
-fn header(image: &[u8]) -> Result<Header, LoadError> {
+/// The ELF header of an image for this processor.
+pub(crate) fn header(image: &[u8]) -> Result<Header, LoadError> {
     let not_elf = || LoadError::NotElf {
         bytes: image.len(),
         head: image.iter().copied().take(4).collect(),
@@ -252,7 +289,8 @@ fn header(image: &[u8]) -> Result<Header, LoadError> {
     Ok(header)
 }
 
-fn segments(image: &[u8], header: &Header) -> Result<Vec<Segment>, LoadError> {
+/// All program headers, which lie within the image.
+pub(crate) fn segments(image: &[u8], header: &Header) -> Result<Vec<Segment>, LoadError> {
     let (count, size) = (header.program_count, header.program_bytes);
     if !(1..=HEADERS_MAX).contains(&count) || usize::from(size) != size_of::<Segment>() {
         return Err(LoadError::Headers { count, size });
@@ -279,24 +317,9 @@ fn place(segment: &Segment, file_end: u64, usable: &Range<u64>) -> Result<Range<
         address,
         virtual_address,
         bytes,
-        file_bytes,
         ..
     } = segment;
-    let source_end = segment.offset.saturating_add(file_bytes);
-    if source_end > file_end {
-        return Err(LoadError::Truncated {
-            what: "a segment",
-            end: source_end,
-            bytes: file_end,
-        });
-    }
-    if file_bytes > bytes {
-        return Err(LoadError::SegmentSize {
-            address,
-            file_bytes,
-            bytes,
-        });
-    }
+    segment.check_file(file_end)?;
     if virtual_address != address {
         return Err(LoadError::Moved {
             virtual_address,

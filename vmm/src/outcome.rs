@@ -15,6 +15,15 @@ use crate::registers::Registers;
 pub enum VmResult {
     /// The guest said that all is well.
     Pass,
+    /// The guest turned its machine off.
+    PoweredOff,
+    /// The guest restarted its machine, which ends the VM.
+    Reset,
+    /// The guest's kernel panicked.
+    GuestPanic {
+        /// What it said.
+        message: String,
+    },
     /// The guest said that it failed.
     Fail {
         /// Its exit code; not zero.
@@ -51,7 +60,7 @@ pub enum VmResult {
 impl VmResult {
     /// Whether all is well.
     pub fn passed(&self) -> bool {
-        matches!(self, Self::Pass)
+        matches!(self, Self::Pass | Self::PoweredOff | Self::Reset)
     }
 }
 
@@ -59,6 +68,9 @@ impl fmt::Display for VmResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pass => f.write_str("passed"),
+            Self::PoweredOff => f.write_str("turned off"),
+            Self::Reset => f.write_str("restarted"),
+            Self::GuestPanic { message } => write!(f, "the guest's kernel panicked: {message}"),
             Self::Fail { code, panic: None } => write!(f, "failed with code {code}"),
             Self::Fail {
                 panic: Some(panic), ..

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use kvm_ioctls::{VcpuExit, VcpuFd};
 
 use crate::aperture::{Aperture, EmulationRetry, FaultOutcome};
+use crate::console::Console;
 use crate::counters::{ExitCounters, ExitKey};
 use crate::exit::{self, Crash, Outcome, Platform};
 use crate::kick::Kickable;
 use crate::lifecycle::Lifecycle;
+use crate::linux::PowerEvent;
 use crate::outcome::VmResult;
 use crate::registers::Registers;
 
@@ -18,6 +20,7 @@ use crate::registers::Registers;
 pub(crate) struct Machine {
     pub platform: Platform,
     pub aperture: Arc<Aperture>,
+    pub console: Arc<Console>,
     pub life: Lifecycle,
 }
 
@@ -141,6 +144,7 @@ impl Runner<'_> {
                 let panic = self.machine.platform.harness.panic();
                 Some(End::Verdict(VmResult::Fail { code, panic }))
             }
+            Outcome::Power(event) => Some(End::Verdict(self.powered(event))),
             Outcome::Park => Some(End::Quiet),
             Outcome::MemoryFault => self.resolve(),
             Outcome::EmulationFailure => {
@@ -151,16 +155,34 @@ impl Runner<'_> {
                     "KVM cannot emulate the instruction (KVM_EXIT_INTERNAL_ERROR)".to_owned(),
                 ))
             }
-            Outcome::Crash(Crash::TripleFault) => Some(End::Verdict(VmResult::TripleFault {
-                vcpu: self.index,
-                registers: Registers::of(self.vcpu.vcpu()),
-            })),
+            Outcome::Crash(Crash::TripleFault) => Some(End::Verdict(self.triple_fault())),
             Outcome::Crash(Crash::FailedEntry { reason }) => Some(self.crash(format!(
                 "the processor refused the guest's state (hardware reason {reason:#x})"
             ))),
             Outcome::Crash(Crash::Unexpected { exit }) => {
                 Some(self.crash(format!("unexpected exit {exit}")))
             }
+        }
+    }
+
+    /// A machine that was turned off or reset. What the kernel said before tells why: it resets itself when it panics.
+    fn powered(&self, event: PowerEvent) -> VmResult {
+        match (event, self.machine.console.last_words().panic) {
+            (_, Some(message)) => VmResult::GuestPanic { message },
+            (PowerEvent::Off, None) => VmResult::PoweredOff,
+            (PowerEvent::Reset, None) => VmResult::Reset,
+        }
+    }
+
+    /// A triple fault is also a way for a kernel to reset its machine (`reboot=t`).
+    fn triple_fault(&mut self) -> VmResult {
+        let words = self.machine.console.last_words();
+        if self.machine.platform.has_power && (words.restarting || words.panic.is_some()) {
+            return self.powered(PowerEvent::Reset);
+        }
+        VmResult::TripleFault {
+            vcpu: self.index,
+            registers: Registers::of(self.vcpu.vcpu()),
         }
     }
 

@@ -25,7 +25,7 @@ mod config;
 mod processors;
 
 pub use build::VmError;
-pub use config::{ConfigError, VCPUS_MAX, VMS_MAX, VmConfig};
+pub use config::{Boot, ConfigError, VCPUS_MAX, VMS_MAX, VmConfig};
 
 /// Pause between kicks of threads that have not ended yet.
 const KICK_PAUSE: Duration = Duration::from_millis(1);

@@ -18,7 +18,7 @@ use causeway_vmm::loader::LoadError;
 use causeway_vmm::outcome::VmResult;
 use causeway_vmm::vm::{ConfigError, Vm, VmError};
 use support::{
-    Guest, config, header, kvm, run, run_for, run_guest, vm, vm_with_console, vm_with_post,
+    Guest, bare, config, header, kvm, run, run_for, run_guest, vm, vm_with_console, vm_with_post,
 };
 use zerocopy::IntoBytes;
 
@@ -269,7 +269,7 @@ fn vms_that_cannot_be_are_refused() {
         VmError::Layout(_)
     ));
     assert!(matches!(
-        refused(|c| c.image = Arc::from(*b"hello")),
+        refused(|c| c.boot = bare(Arc::from(*b"hello"))),
         VmError::Image(LoadError::NotElf { .. })
     ));
 }

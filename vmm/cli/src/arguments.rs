@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::BenchCommand;
 use crate::image::ImageArguments;
@@ -44,9 +44,24 @@ pub struct RunArguments {
         conflicts_with = "kernel"
     )]
     pub guest: String,
-    /// Bare guest of your own: a static 64-bit ELF image (see docs/architecture.md, "Bare guests").
-    #[arg(long, value_name = "ELF")]
+    /// Guest of your own: a Linux kernel (bzImage, or ELF with PVH's note; docs/guests.md), or a bare guest, which is a
+    /// static 64-bit ELF image (docs/architecture.md, "Bare guests").
+    #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
+    /// How to boot the kernel: found out from the file, if left out.
+    #[arg(long, value_name = "HOW", requires = "kernel")]
+    pub boot: Option<BootChoice>,
+    /// Initramfs for a Linux kernel.
+    #[arg(long, value_name = "FILE", requires = "kernel")]
+    pub initramfs: Option<PathBuf>,
+    /// Text to add to the command line of a Linux kernel.
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "kernel",
+        allow_hyphen_values = true
+    )]
+    pub append: Option<String>,
     /// Virtual CPUs of each VM.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub vcpus: u32,
@@ -67,12 +82,25 @@ pub struct RunArguments {
     /// Write the report as JSON to this file; - for standard output, in place of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Text handed to the guest.
+    /// Text handed to a bare guest.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub arguments: String,
     /// Guest RAM in 4 KiB pages, for comparison with the 2 MiB pages that it otherwise has.
     #[arg(long)]
     pub small_pages: bool,
+}
+
+/// Ways to boot a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BootChoice {
+    /// A bare guest.
+    Bare,
+    /// A bzImage that decompresses itself, at an address that it chooses at random.
+    Bzimage,
+    /// A 64-bit Linux kernel at its entry point, from an ELF file or out of a bzImage.
+    Linux64,
+    /// A kernel with PVH's note, from an ELF file or out of a bzImage.
+    Pvh,
 }
 
 /// Arguments of `doctor`.

@@ -1,12 +1,11 @@
 //! Checked values, made of what was typed.
 
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_vmm::vm::{VCPUS_MAX, VMS_MAX};
+use causeway_vmm::vm::{Boot, VCPUS_MAX, VMS_MAX};
 
 use crate::arguments::RunArguments;
+use crate::boot;
 use crate::failure::{Code, Failure};
 use crate::gpu::Gpu;
 use crate::terminal;
@@ -20,8 +19,8 @@ const MEMORY_MAX_MIB: u64 = 128 << 10;
 pub struct Run {
     /// Name of the guest, for the report.
     pub guest: String,
-    /// Its image.
-    pub image: Arc<[u8]>,
+    /// What it boots.
+    pub boot: Boot,
     /// Virtual CPUs of each VM.
     pub vcpus: u32,
     /// RAM of each VM in bytes.
@@ -36,8 +35,6 @@ pub struct Run {
     pub gpu: Gpu,
     /// The same as it was typed, for worker processes, with a back end in place of `auto`.
     pub gpu_text: String,
-    /// Text for the guest.
-    pub arguments: String,
 }
 
 impl Run {
@@ -47,7 +44,7 @@ impl Run {
         Failure::new(Code::Gpu, asked, error)
     }
 
-    /// Checks every argument, and reads the image.
+    /// Checks every argument, and reads what is to boot.
     pub fn check(arguments: &RunArguments) -> Result<Self, Failure> {
         within(
             "--vcpus",
@@ -65,13 +62,10 @@ impl Run {
         all_fit(arguments.vms, arguments.memory, host_memory_mib())?;
         within("--timeout", arguments.timeout, 1, 365 * 24 * 3600)?;
         let (gpu, gpu_text) = choose_gpu(&arguments.gpu)?;
-        let (guest, image) = match &arguments.kernel {
-            Some(path) => (path.display().to_string(), read_image(path)?),
-            None => (arguments.guest.clone(), built_in(&arguments.guest)?),
-        };
+        let (guest, boot) = boot::choose(arguments)?;
         Ok(Self {
             guest,
-            image,
+            boot,
             vcpus: arguments.vcpus,
             memory_bytes: arguments.memory << 20,
             large_pages: !arguments.small_pages,
@@ -79,7 +73,6 @@ impl Run {
             timeout: Duration::from_secs(arguments.timeout),
             gpu,
             gpu_text,
-            arguments: arguments.arguments.clone(),
         })
     }
 }
@@ -131,28 +124,6 @@ fn all_fit(vms: u32, memory_mib: u64, host_mib: u64) -> Result<(), Failure> {
 fn host_memory_mib() -> u64 {
     let info = rustix::system::sysinfo();
     (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)) >> 20
-}
-
-fn built_in(name: &str) -> Result<Arc<[u8]>, Failure> {
-    causeway_images::image(name).map(Arc::from).ok_or_else(|| {
-        Failure::usage(format!(
-            "no built-in guest is called `{name}`: choose one of {}",
-            causeway_images::NAMES.join(", ")
-        ))
-    })
-}
-
-/// Reads a guest image; the loader checks what it is.
-pub fn read_image(path: &Path) -> Result<Arc<[u8]>, Failure> {
-    const IMAGE_MAX_BYTES: u64 = 1 << 30;
-    let metadata = std::fs::metadata(path).map_err(|e| Failure::image(path, e))?;
-    if !metadata.is_file() || metadata.len() > IMAGE_MAX_BYTES {
-        let why = format!("it must be a regular file of at most {IMAGE_MAX_BYTES} bytes");
-        return Err(Failure::image(path, std::io::Error::other(why)));
-    }
-    std::fs::read(path)
-        .map(Arc::from)
-        .map_err(|e| Failure::image(path, e))
 }
 
 #[cfg(test)]

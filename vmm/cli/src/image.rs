@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::configuration;
+use crate::boot;
 use crate::failure::{Code, Failure};
 use crate::output_file::OutputFile;
 use crate::program::{self, Kernel, ProgramArguments};
@@ -47,7 +47,7 @@ pub fn run(arguments: &ImageArguments) -> Result<ExitCode, Failure> {
         Some(OutputFile::prepare(&arguments.output).map_err(unwritable)?)
     };
     let kernel = arguments.kernel.as_deref();
-    let image = kernel.map(configuration::read_image).transpose()?;
+    let image = kernel.map(boot::read_image).transpose()?;
     let kernel = kernel
         .zip(image.as_deref())
         .map(|(path, image)| Kernel { path, image });

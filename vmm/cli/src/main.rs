@@ -3,6 +3,7 @@
 mod arguments;
 mod back_end;
 mod bench;
+mod boot;
 mod configuration;
 mod doctor;
 mod failure;

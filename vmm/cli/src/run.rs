@@ -156,8 +156,7 @@ fn create(
             vms: run.vms,
             vcpus: run.vcpus,
             memory_bytes: run.memory_bytes,
-            image: Arc::clone(&run.image),
-            arguments: run.arguments.clone(),
+            boot: run.boot.clone(),
             aperture_bytes: APERTURE_BYTES,
             large_pages: run.large_pages,
             counterpart: counterpart.cloned(),
@@ -210,10 +209,11 @@ pub fn exit_code(outcomes: &[VmOutcome], counters_disagree: bool) -> Option<Code
 
 fn code_of(result: &VmResult) -> Option<Code> {
     match result {
-        VmResult::Pass => None,
+        VmResult::Pass | VmResult::PoweredOff | VmResult::Reset => None,
         VmResult::Fail { .. } => Some(Code::GuestFailed),
         VmResult::TripleFault { .. }
         | VmResult::Crash { .. }
+        | VmResult::GuestPanic { .. }
         | VmResult::Abandoned
         | VmResult::Error(_) => Some(Code::Crashed),
         VmResult::Timeout => Some(Code::Timeout),

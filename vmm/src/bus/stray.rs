@@ -15,6 +15,8 @@ pub struct StrayCounters {
     refused_writes: AtomicU64,
     registers: AtomicU64,
     unclaimed: AtomicU64,
+    /// Whether all are for debugging only.
+    unreported: bool,
 }
 
 /// Stray accesses so far.
@@ -47,6 +49,14 @@ impl StrayCounts {
 }
 
 impl StrayCounters {
+    /// Counters of accesses that are nobody's fault: they are never logged as warnings.
+    pub fn unreported() -> Self {
+        Self {
+            unreported: true,
+            ..Self::default()
+        }
+    }
+
     /// Counts a load.
     pub fn read(&self, address: u64, bytes: usize, device: &str, refusal: Refusal) {
         self.count("load", address, bytes, device, refusal, &self.hole_reads);
@@ -96,6 +106,7 @@ impl StrayCounters {
         };
         counter.fetch_add(1, Ordering::Relaxed);
         let (level, more) = match self.total() {
+            _ if self.unreported => (log::Level::Debug, ""),
             ..WARNINGS_MAX => (log::Level::Warn, ""),
             WARNINGS_MAX => (log::Level::Warn, " (further ones are logged as debug)"),
             _ => (log::Level::Debug, ""),

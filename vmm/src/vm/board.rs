@@ -6,15 +6,15 @@ use causeway_mediator::{GuestSession, Quota, SessionSource};
 use causeway_protocol::harness::{PORT_CONSOLE, PORT_EXIT};
 
 use super::processors::Processors;
-use super::{VmConfig, VmError};
+use super::{Boot, VmConfig, VmError};
 use crate::aperture::Aperture;
 use crate::bus::{GuestAddress, MmioBus, Port, PortBus, StrayCounters};
-use crate::console::{CONSOLE_BYTES, Console, LineSink};
+use crate::console::{CONSOLE_BYTES, Console, ConsoleOutput};
 use crate::device::{Doorbells, Function, GuestHost};
+use crate::interrupts::InterruptController;
+use crate::linux::{KEYBOARD_COMMAND, POWER_PORTS, POWER_PORTS_BYTES, Power, SERIAL_GSI};
 use crate::memory::GuestRam;
-use crate::pci::{
-    CONFIG_PORTS, CONFIG_PORTS_BYTES, Devices, HostBridge, Layout, PciBus, physical_address_bits,
-};
+use crate::pci::{CONFIG_PORTS, CONFIG_PORTS_BYTES, Devices, HostBridge, Layout, PciBus};
 
 /// Number of the Causeway function's device on PCI bus 0.
 const FUNCTION_DEVICE: usize = 1;
@@ -37,12 +37,9 @@ impl Board {
         config: &VmConfig,
         sessions: &dyn SessionSource,
         quota: Quota,
-        console: LineSink,
+        console: ConsoleOutput,
     ) -> Result<Self, VmError> {
-        let ram = &processors.ram;
-        let bits = physical_address_bits(processors.cpuid.as_slice());
-        let ram_end = ram.low_end().max(ram.high_end());
-        let layout = Layout::new(bits, ram_end, config.aperture_bytes)?;
+        let (ram, layout) = (&processors.ram, processors.layout);
         let strays = Arc::new(StrayCounters::default());
         let mmio = Arc::new(mmio_bus(ram, &strays)?);
         let host = guest_host(processors, &layout, config.vms)?;
@@ -55,8 +52,13 @@ impl Board {
             Arc::clone(&mmio),
             Arc::clone(&strays),
         )?;
-        let console = Arc::new(Console::new(console));
-        let ports = port_bus(function, Arc::clone(&console), &strays)?;
+        let console = serial_console(console, processors.interrupts.as_ref())?;
+        let ports = match config.boot {
+            Boot::Bare { .. } => PortBus::new(Arc::clone(&strays)),
+            // An operating system looks for devices that a PC may have. That is nothing to report.
+            Boot::Linux(_) => pc_ports()?,
+        };
+        fill_ports(&ports, function, Arc::clone(&console))?;
         Ok(Self {
             ports: Arc::new(ports),
             mmio,
@@ -96,16 +98,30 @@ fn mmio_bus(ram: &GuestRam, strays: &Arc<StrayCounters>) -> Result<MmioBus, VmEr
     Ok(mmio)
 }
 
-/// The port bus: PCI configuration, console, and the harness's ports kept free.
-fn port_bus(
-    function: Function,
-    console: Arc<Console>,
-    strays: &Arc<StrayCounters>,
-) -> Result<PortBus, VmError> {
+fn serial_console(
+    output: ConsoleOutput,
+    interrupts: Option<&Arc<InterruptController>>,
+) -> Result<Arc<Console>, VmError> {
+    let interrupt = interrupts
+        .map(|controller| controller.edge(SERIAL_GSI))
+        .transpose()
+        .map_err(VmError::Interrupt)?;
+    Ok(Arc::new(Console::new(output, interrupt)))
+}
+
+/// The ports of a PC, with those that turn it off.
+fn pc_ports() -> Result<PortBus, VmError> {
+    let ports = PortBus::new(Arc::new(StrayCounters::unreported()));
+    ports.insert(Port(POWER_PORTS), POWER_PORTS_BYTES, Arc::new(Power))?;
+    ports.insert(Port(KEYBOARD_COMMAND), 1, Arc::new(Power))?;
+    Ok(ports)
+}
+
+/// What every guest has at its ports: PCI configuration, console, and the harness's ports kept free.
+fn fill_ports(ports: &PortBus, function: Function, console: Arc<Console>) -> Result<(), VmError> {
     let mut devices = Devices::default();
     devices[0] = Some(Arc::new(HostBridge::default()));
     devices[FUNCTION_DEVICE] = Some(Arc::new(function));
-    let ports = PortBus::new(Arc::clone(strays));
     ports.insert(
         Port(CONFIG_PORTS),
         CONFIG_PORTS_BYTES,
@@ -113,5 +129,5 @@ fn port_bus(
     )?;
     ports.insert(Port(PORT_CONSOLE), CONSOLE_BYTES, console)?;
     ports.reserve(Port(PORT_EXIT), HARNESS_PORTS_BYTES, "harness")?;
-    Ok(ports)
+    Ok(())
 }

@@ -11,15 +11,16 @@ use kvm_ioctls::Kvm;
 
 use super::board::Board;
 use super::processors::Processors;
-use super::{ConfigError, Vm, VmConfig};
+use super::{Boot, ConfigError, Vm, VmConfig};
 use crate::aperture::{Aperture, Leased};
 use crate::bus::BusError;
-use crate::console::LineSink;
+use crate::console::ConsoleOutput;
 use crate::counters::ExitCounters;
 use crate::exit::Platform;
 use crate::harness::{Harness, MappedMemory, PhaseRecorder, PostOffice};
 use crate::kvm;
 use crate::lifecycle::Lifecycle;
+use crate::linux;
 use crate::loader::LoadError;
 use crate::memory::RamCreateError;
 use crate::pci::{DecodeError, LayoutError};
@@ -38,6 +39,9 @@ pub enum VmError {
     /// The image.
     #[error("cannot boot this image")]
     Image(#[from] LoadError),
+    /// The operating system.
+    #[error("cannot boot this system")]
+    Linux(#[from] linux::SetupError),
     /// KVM refused a call.
     #[error("KVM refused {call}")]
     Kvm {
@@ -72,6 +76,9 @@ pub enum VmError {
     /// The Causeway function.
     #[error("cannot put the device into the guest's address space")]
     Function(#[from] DecodeError),
+    /// No interrupt.
+    #[error("cannot create an interrupt")]
+    Interrupt(#[source] io::Error),
     /// No eventfd.
     #[error("cannot create an eventfd")]
     Event(#[source] io::Error),
@@ -88,13 +95,13 @@ impl Vm {
         sessions: &dyn SessionSource,
         quota: Quota,
         post: &Arc<PostOffice>,
-        console: LineSink,
+        console: impl Into<ConsoleOutput>,
     ) -> Result<Self, VmError> {
         config.check(u32::try_from(kvm.get_max_vcpus()).unwrap_or(u32::MAX))?;
         let processors = Processors::new(kvm, config)?;
         processors.boot(config)?;
         let statistics = Arc::new(statistics(kvm, &processors)?);
-        let board = Board::new(&processors, config, sessions, quota, console)?;
+        let board = Board::new(&processors, config, sessions, quota, console.into())?;
         assemble(config, processors, board, statistics, post)
     }
 }
@@ -134,7 +141,9 @@ fn assemble(
             ports: board.ports,
             mmio: board.mmio,
             harness,
+            has_power: matches!(config.boot, Boot::Linux(_)),
         },
+        console: Arc::clone(&board.console),
         aperture: board.aperture,
         life: Lifecycle::new(counters.len(), stop).map_err(VmError::Event)?,
     });

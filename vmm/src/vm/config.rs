@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::harness::Counterpart;
+use crate::linux::Linux;
 
 /// Most virtual CPUs of a VM.
 pub const VCPUS_MAX: u32 = 64;
@@ -24,16 +25,28 @@ pub struct VmConfig {
     pub vcpus: u32,
     /// Guest RAM in bytes, a multiple of 1 MiB.
     pub memory_bytes: u64,
-    /// ELF image.
-    pub image: Arc<[u8]>,
-    /// Arguments to the guest.
-    pub arguments: String,
+    /// What it runs.
+    pub boot: Boot,
     /// Size of the aperture in bytes, a power of two. It may become less, if the CPU has few address bits.
     pub aperture_bytes: u64,
     /// Whether RAM is to be of 2 MiB pages where the host can provide them.
     pub large_pages: bool,
     /// What a guest that compares itself with the host is compared with.
     pub counterpart: Option<Arc<dyn Counterpart>>,
+}
+
+/// What a VM runs.
+#[derive(Clone, Debug)]
+pub enum Boot {
+    /// A bare guest, on a machine without interrupts.
+    Bare {
+        /// ELF image.
+        image: Arc<[u8]>,
+        /// Arguments to the guest.
+        arguments: String,
+    },
+    /// An operating system, on a small PC.
+    Linux(Linux),
 }
 
 /// Why a VM cannot be like that.
@@ -82,8 +95,10 @@ impl VmConfig {
                 vms: self.vms,
             });
         }
-        let bytes = self.arguments.len();
-        if bytes > ARGUMENT_BYTES_MAX {
+        if let Boot::Bare { arguments, .. } = &self.boot
+            && arguments.len() > ARGUMENT_BYTES_MAX
+        {
+            let bytes = arguments.len();
             return Err(ConfigError::Arguments { bytes });
         }
         Ok(())
@@ -94,6 +109,13 @@ impl VmConfig {
 mod tests {
     use super::*;
 
+    fn bare(arguments: &str) -> Boot {
+        Boot::Bare {
+            image: Arc::from([]),
+            arguments: arguments.to_owned(),
+        }
+    }
+
     fn config() -> VmConfig {
         VmConfig {
             name: "test".to_owned(),
@@ -101,8 +123,7 @@ mod tests {
             vms: 1,
             vcpus: 1,
             memory_bytes: 16 << 20,
-            image: Arc::from([]),
-            arguments: String::new(),
+            boot: bare(""),
             aperture_bytes: 1 << 30,
             large_pages: false,
             counterpart: None,
@@ -121,6 +142,6 @@ mod tests {
         assert!(spoiled(|c| c.vcpus = 9).ends_with("1 to 8"));
         assert!(spoiled(|c| c.index = 1).starts_with("VM 1 of 1"));
         assert!(spoiled(|c| c.vms = 65).starts_with("VM 0 of 65"));
-        assert!(spoiled(|c| c.arguments = "a".repeat(257)).contains("257 bytes"));
+        assert!(spoiled(|c| c.boot = bare(&"a".repeat(257))).contains("257 bytes"));
     }
 }

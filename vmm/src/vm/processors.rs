@@ -4,14 +4,19 @@ use std::io;
 use std::sync::Arc;
 
 use causeway_protocol::boot::BootInfo;
-use kvm_bindings::{CpuId, KVM_MAX_CPUID_ENTRIES, kvm_xcr, kvm_xcrs};
+use kvm_bindings::{
+    CpuId, KVM_MAX_CPUID_ENTRIES, KVM_PIT_SPEAKER_DUMMY, kvm_pit_config, kvm_xcr, kvm_xcrs,
+};
 use kvm_ioctls::{Kvm, VcpuFd, VmFd};
 
-use super::{ConfigError, VmConfig, VmError};
+use super::{Boot, ConfigError, VmConfig, VmError};
 use crate::boot::{self, Features};
 use crate::hypervisor::{KvmHypervisor, MemorySlots, RAM_SLOT_FIRST, Slot};
+use crate::interrupts::InterruptController;
+use crate::linux::{self, Linux};
 use crate::loader;
 use crate::memory::GuestRam;
+use crate::pci::{Layout, physical_address_bits};
 
 /// Where KVM on Intel hides three pages of task state (Documentation/virt/kvm/api.rst, 4.36): in the gap below
 /// 4 GiB, above every BAR.
@@ -25,6 +30,12 @@ pub(super) struct Processors {
     pub vcpus: Vec<VcpuFd>,
     pub cpuid: CpuId,
     pub tsc_khz: u32,
+    /// Where PCI's functions are.
+    pub layout: Layout,
+    /// KVM's interrupt chips; bare guests have none.
+    pub interrupts: Option<Arc<InterruptController>>,
+    /// Whether KVM has the local timers' deadline mode.
+    deadline_timer: bool,
 }
 
 impl Processors {
@@ -34,13 +45,21 @@ impl Processors {
         vm.set_tss_address(KVM_TASK_STATE)
             .map_err(refused("KVM_SET_TSS_ADDR"))?;
         let hypervisor = KvmHypervisor::new(Arc::clone(&vm));
-        if let Err(e) = hypervisor.exit_on_emulation_failure() {
-            log::debug!("instructions that KVM cannot emulate are exceptions to the guest: {e}");
-        }
+        let interrupts = match config.boot {
+            Boot::Bare { .. } => {
+                report_emulation_failures(&hypervisor);
+                None
+            }
+            // An operating system deals with a process's instructions that cannot be emulated itself.
+            Boot::Linux(_) => Some(interrupt_chips(kvm, &hypervisor)?),
+        };
         add_ram(&hypervisor, &ram)?;
         let cpuid = kvm
             .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
             .map_err(refused("KVM_GET_SUPPORTED_CPUID"))?;
+        let bits = physical_address_bits(cpuid.as_slice());
+        let ram_end = ram.low_end().max(ram.high_end());
+        let layout = Layout::new(bits, ram_end, config.aperture_bytes)?;
         let create = |index| vm.create_vcpu(index).map_err(refused("KVM_CREATE_VCPU"));
         let vcpus = (0..config.vcpus.into())
             .map(create)
@@ -56,17 +75,51 @@ impl Processors {
             vcpus,
             cpuid,
             tsc_khz,
+            layout,
+            interrupts,
+            deadline_timer: !linux::needs_timer(kvm),
         })
     }
 
-    /// Loads the image, writes the boot tables, and sets every virtual CPU to the entry point.
+    /// Loads what the guest runs, writes the boot tables, and sets virtual CPUs to its entry point.
     pub fn boot(&self, config: &VmConfig) -> Result<(), VmError> {
+        match &config.boot {
+            Boot::Bare { image, arguments } => self.boot_bare(config, image, arguments),
+            Boot::Linux(linux) => self.boot_linux(linux),
+        }
+    }
+
+    fn boot_linux(&self, linux: &Linux) -> Result<(), VmError> {
+        let count = self.vcpus.len() as u32;
+        linux::prepare(&self.ram, linux, count, &self.layout)?;
+        for (index, vcpu) in (0..).zip(&self.vcpus) {
+            let cpuid = linux::cpuid_of(&self.cpuid, index, count, self.deadline_timer);
+            vcpu.set_cpuid2(&cpuid).map_err(refused("KVM_SET_CPUID2"))?;
+            linux::set_memory_types(vcpu).map_err(|source| VmError::Kvm {
+                call: "KVM_SET_MSRS",
+                source,
+            })?;
+        }
+        // The others wait until the kernel starts them.
+        let Some(first) = self.vcpus.first() else {
+            return Ok(());
+        };
+        let fresh = first.get_sregs().map_err(refused("KVM_GET_SREGS"))?;
+        first
+            .set_sregs(&linux.system_registers(fresh))
+            .map_err(refused("KVM_SET_SREGS"))?;
+        first
+            .set_regs(&linux.registers())
+            .map_err(refused("KVM_SET_REGS"))
+    }
+
+    fn boot_bare(&self, config: &VmConfig, image: &[u8], arguments: &str) -> Result<(), VmError> {
         let features = Features::of(&self.cpuid);
         let usable_end = boot::usable_low_end(&self.ram, features);
-        let image = loader::load(&self.ram, &config.image, usable_end)?;
+        let image = loader::load(&self.ram, image, usable_end)?;
         boot::write_tables(&self.ram, features)?;
-        let bytes = config.arguments.len();
-        let blank = boot::boot_info(&config.arguments).ok_or(ConfigError::Arguments { bytes })?;
+        let bytes = arguments.len();
+        let blank = boot::boot_info(arguments).ok_or(ConfigError::Arguments { bytes })?;
         let info = BootInfo {
             ram_low_end: usable_end,
             ram_high_end: self.ram.high_end(),
@@ -104,6 +157,30 @@ impl Processors {
         vcpu.set_regs(&boot::registers(entry, index))
             .map_err(refused("KVM_SET_REGS"))
     }
+}
+
+fn report_emulation_failures(hypervisor: &KvmHypervisor) {
+    if let Err(e) = hypervisor.exit_on_emulation_failure() {
+        log::debug!("instructions that KVM cannot emulate are exceptions to the guest: {e}");
+    }
+}
+
+/// Makes KVM's interrupt chips, which has to be before any virtual CPU, and the old timer where guests need it.
+fn interrupt_chips(
+    kvm: &Kvm,
+    hypervisor: &KvmHypervisor,
+) -> Result<Arc<InterruptController>, VmError> {
+    let vm = hypervisor.vm();
+    vm.create_irq_chip()
+        .map_err(refused("KVM_CREATE_IRQCHIP"))?;
+    if linux::needs_timer(kvm) {
+        vm.create_pit2(kvm_pit_config {
+            flags: KVM_PIT_SPEAKER_DUMMY,
+            ..Default::default()
+        })
+        .map_err(refused("KVM_CREATE_PIT2"))?;
+    }
+    Ok(InterruptController::new(Box::new(hypervisor.clone())))
 }
 
 fn extended_control(xcr0: u64) -> kvm_xcrs {

@@ -17,7 +17,7 @@ use causeway_vmm::harness::PostOffice;
 use causeway_vmm::kvm;
 use causeway_vmm::outcome::VmOutcome;
 use causeway_vmm::signals::Signals;
-use causeway_vmm::vm::{Vm, VmConfig, VmError};
+use causeway_vmm::vm::{Boot, Vm, VmConfig, VmError};
 use kvm_ioctls::Kvm;
 use zerocopy::IntoBytes;
 
@@ -220,6 +220,13 @@ pub fn header<T>(kind: RecordKind) -> RecordHeader {
     }
 }
 
+pub fn bare(image: Arc<[u8]>) -> Boot {
+    Boot::Bare {
+        image,
+        arguments: String::new(),
+    }
+}
+
 pub fn config(image: Arc<[u8]>) -> VmConfig {
     VmConfig {
         name: "test".to_owned(),
@@ -227,8 +234,7 @@ pub fn config(image: Arc<[u8]>) -> VmConfig {
         vms: 1,
         vcpus: 1,
         memory_bytes: 16 << 20,
-        image,
-        arguments: String::new(),
+        boot: bare(image),
         aperture_bytes: 1 << 30,
         large_pages: false,
         counterpart: None,

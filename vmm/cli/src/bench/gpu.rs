@@ -67,6 +67,9 @@ fn run_arguments(arguments: &GpuArguments) -> Result<RunArguments, Failure> {
     Ok(RunArguments {
         guest: String::from("bench"),
         kernel: None,
+        boot: None,
+        initramfs: None,
+        append: None,
         vcpus: 1,
         memory: arguments.memory,
         gpu: arguments.gpu.clone(),

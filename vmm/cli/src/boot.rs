@@ -1,0 +1,170 @@
+//! What a VM is to boot: a built-in guest, a bare guest, or a Linux kernel with what belongs to it.
+
+use std::io::{Error, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use causeway_vmm::linux::{BootProtocol, COMMAND_LINE, Kernel, Linux};
+use causeway_vmm::vm::Boot;
+
+use crate::arguments::{BootChoice, RunArguments};
+use crate::failure::{Code, Failure};
+
+/// Largest kernel or bare image in bytes.
+const IMAGE_BYTES_MAX: u64 = 1 << 30;
+/// Largest initramfs in bytes: it lies below 3 GiB, with the kernel.
+const INITRAMFS_BYTES_MAX: u64 = 3 << 30;
+
+/// Name of the guest, for the report, and what it boots.
+pub fn choose(arguments: &RunArguments) -> Result<(String, Boot), Failure> {
+    let Some(path) = &arguments.kernel else {
+        let boot = bare(built_in(&arguments.guest)?, arguments);
+        return Ok((arguments.guest.clone(), boot));
+    };
+    let image = read_image(path)?;
+    let boot = match recognize(path, &image, arguments.boot)? {
+        Some(kernel) => Boot::Linux(linux(kernel, arguments)?),
+        None => {
+            refuse_linux_arguments(path, arguments)?;
+            bare(image, arguments)
+        }
+    };
+    Ok((path.display().to_string(), boot))
+}
+
+fn recognize(
+    path: &Path,
+    image: &Arc<[u8]>,
+    choice: Option<BootChoice>,
+) -> Result<Option<Kernel>, Failure> {
+    let wanted = match choice {
+        None => None,
+        Some(BootChoice::Bare) => return Ok(None),
+        Some(BootChoice::Bzimage) => Some(BootProtocol::BzImage),
+        Some(BootChoice::Linux64) => Some(BootProtocol::Linux64),
+        Some(BootChoice::Pvh) => Some(BootProtocol::Pvh),
+    };
+    Kernel::recognize(Arc::clone(image), wanted)
+        .map_err(|e| Failure::new(Code::Image, format!("cannot boot {}", path.display()), e))
+}
+
+fn linux(kernel: Kernel, arguments: &RunArguments) -> Result<Linux, Failure> {
+    if !arguments.arguments.is_empty() {
+        return Err(Failure::usage(
+            "--arguments is for bare guests: add to a Linux kernel's command line with --append",
+        ));
+    }
+    let initramfs = match &arguments.initramfs {
+        Some(path) => read(path, INITRAMFS_BYTES_MAX)?,
+        None => Arc::from([]),
+    };
+    let mut command_line = COMMAND_LINE.to_owned();
+    if let Some(text) = &arguments.append {
+        command_line.push(' ');
+        command_line.push_str(text);
+    }
+    Ok(Linux {
+        kernel,
+        initramfs,
+        command_line,
+    })
+}
+
+/// What only a Linux kernel understands must not be lost on a bare guest.
+fn refuse_linux_arguments(path: &Path, arguments: &RunArguments) -> Result<(), Failure> {
+    let given = [
+        ("--initramfs", arguments.initramfs.is_some()),
+        ("--append", arguments.append.is_some()),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((name, _)) => Err(Failure::usage(format!(
+            "{name} is for Linux kernels, and {} is a bare guest: if it is a 64-bit Linux kernel without PVH's note, add --boot linux64",
+            path.display()
+        ))),
+    }
+}
+
+fn bare(image: Arc<[u8]>, arguments: &RunArguments) -> Boot {
+    Boot::Bare {
+        image,
+        arguments: arguments.arguments.clone(),
+    }
+}
+
+fn built_in(name: &str) -> Result<Arc<[u8]>, Failure> {
+    causeway_images::image(name).map(Arc::from).ok_or_else(|| {
+        Failure::usage(format!(
+            "no built-in guest is called `{name}`: choose one of {}",
+            causeway_images::NAMES.join(", ")
+        ))
+    })
+}
+
+/// Reads a kernel or a bare image; whoever boots it checks what it is.
+pub fn read_image(path: &Path) -> Result<Arc<[u8]>, Failure> {
+    read(path, IMAGE_BYTES_MAX)
+}
+
+/// Reads a file of which the guest gets something; whoever boots it checks what it is.
+fn read(path: &Path, bytes_max: u64) -> Result<Arc<[u8]>, Failure> {
+    let fail = |e| Failure::image(path, e);
+    let file = std::fs::File::open(path).map_err(fail)?;
+    let metadata = file.metadata().map_err(fail)?;
+    if !metadata.is_file() || metadata.len() > bytes_max {
+        let why = format!("it must be a regular file of at most {bytes_max} bytes");
+        return Err(fail(Error::other(why)));
+    }
+    let mut bytes = Vec::with_capacity(metadata.len() as usize);
+    // One byte more would show that it grows.
+    file.take(bytes_max).read_to_end(&mut bytes).map_err(fail)?;
+    Ok(bytes.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::{Arguments, Command};
+    use clap::Parser;
+
+    fn chosen(words: &[&str]) -> Result<(String, Boot), Failure> {
+        let words = ["causeway", "run"].iter().chain(words);
+        let Command::Run(arguments) = Arguments::parse_from(words).command else {
+            unreachable!("the words say run")
+        };
+        choose(&arguments)
+    }
+
+    fn message(words: &[&str]) -> String {
+        let failure = chosen(words).err().expect("refused");
+        let mut text = failure.to_string();
+        let mut source = std::error::Error::source(&failure);
+        while let Some(cause) = source {
+            text += &format!(": {cause}");
+            source = cause.source();
+        }
+        text
+    }
+
+    #[test]
+    fn a_bare_image_is_told_from_a_kernel_and_takes_nothing_of_one() {
+        let own = std::env::current_exe().unwrap();
+        let own = own.to_str().unwrap();
+        assert!(matches!(
+            chosen(&["--kernel", own]),
+            Ok((_, Boot::Bare { .. }))
+        ));
+        let text = message(&["--kernel", own, "--append", "quiet"]);
+        assert!(text.contains("--append is for Linux kernels"), "{text}");
+        let text = message(&["--kernel", own, "--boot", "pvh"]);
+        assert!(text.contains(own), "{text}");
+    }
+
+    #[test]
+    fn files_that_cannot_be_read_are_named() {
+        let text = message(&["--kernel", "/nowhere/vmlinuz"]);
+        assert!(text.contains("/nowhere/vmlinuz"), "{text}");
+        let text = message(&["--kernel", "/dev/null"]);
+        assert!(text.contains("regular file"), "{text}");
+    }
+}

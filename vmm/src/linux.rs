@@ -1,0 +1,45 @@
+//! Guests that boot an operating system: Linux kernels, and the machine that they expect.
+//!
+//! The machine is a small PC: one PCI bus, a serial port, interrupt chips in KVM, and hardware-reduced ACPI, which says
+//! that there is nothing else. There is no firmware: the kernel is entered where its boot protocol says.
+//!
+//! | guest-physical | what |
+//! |---|---|
+//! | 0x500 | global descriptor table |
+//! | 0x6000 | PVH start information, memory map and module list |
+//! | 0x7000 | Linux boot parameters ("zero page") |
+//! | 0x9000 … 0xf000 | page tables that map 4 GiB one to one |
+//! | 0x20000 | command line |
+//! | 0xe0000 … 0x100000 | ACPI tables |
+//! | 0x100000 … | the kernel, where it wants to be; the initramfs, as high as the kernel reaches |
+//!
+//! Memory types: the MTRRs say write-back for everything, so that the guest's page tables alone decide.
+
+mod acpi;
+mod boot_params;
+mod elf;
+mod kernel;
+mod memory_map;
+mod payload;
+mod placement;
+mod power;
+mod processor;
+mod setup;
+
+pub use kernel::{BootProtocol, Kernel, KernelError};
+pub use placement::PlacementError;
+pub use power::PowerEvent;
+pub(crate) use power::{KEYBOARD_COMMAND, POWER_PORTS, POWER_PORTS_BYTES, Power};
+pub use processor::needs_timer;
+pub use setup::{Linux, SetupError, prepare};
+
+pub(crate) use processor::{cpuid_of, set_memory_types};
+
+/// Interrupt of the serial port COM1.
+pub const SERIAL_GSI: u32 = 4;
+
+/// What a kernel is told before anything that the user adds.
+///
+/// A kernel that panics restarts at once, which ends the VM: otherwise it would spin. One serial port, since probing
+/// for three more costs time.
+pub const COMMAND_LINE: &str = "console=ttyS0 panic=-1 8250.nr_uarts=1";

@@ -1,0 +1,122 @@
+//! Linux kernels as ELF images: where their segments go, and how they can be entered.
+
+use std::ops::Range;
+
+use crate::loader::{self, LoadError, Segment};
+
+const SEGMENT_NOTE: u32 = 4;
+/// Xen's note with a 32-bit physical entry point for direct boot (`XEN_ELFNOTE_PHYS32_ENTRY` in xen/include/public/elfnote.h).
+const NOTE_PHYS32_ENTRY: u32 = 18;
+const NOTE_NAME: &[u8] = b"Xen\0";
+
+/// What an ELF kernel says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElfKernel {
+    /// Entry point, physical: 64-bit.
+    pub entry: u64,
+    /// Entry point of the PVH protocol, physical: 32-bit.
+    pub pvh_entry: Option<u32>,
+    /// Guest-physical addresses of its segments, from the lowest to the end of the highest.
+    pub range: Range<u64>,
+}
+
+/// Reads the headers of `image`. Nothing beyond them is looked at.
+///
+/// # Errors
+/// [`LoadError`].
+pub fn inspect(image: &[u8]) -> Result<ElfKernel, LoadError> {
+    let header = loader::header(image)?;
+    let mut pvh_entry = None;
+    let mut whole: Option<Range<u64>> = None;
+    let mut entry_found = false;
+    for segment in loader::segments(image, &header)? {
+        if segment.is_load() && segment.bytes != 0 {
+            let range = place(&segment, image.len() as u64)?;
+            entry_found |= range.contains(&header.entry);
+            whole = Some(match whole {
+                Some(whole) => whole.start.min(range.start)..whole.end.max(range.end),
+                None => range,
+            });
+        } else if segment.kind == SEGMENT_NOTE && pvh_entry.is_none() {
+            pvh_entry = pvh_note(segment.contents(image));
+        }
+    }
+    match whole {
+        Some(range) if entry_found => Ok(ElfKernel {
+            entry: header.entry,
+            pvh_entry,
+            range,
+        }),
+        _ => Err(LoadError::Entry {
+            entry: header.entry,
+        }),
+    }
+}
+
+/// A segment's place in memory: physical addresses only, since a kernel maps itself.
+fn place(segment: &Segment, file_end: u64) -> Result<Range<u64>, LoadError> {
+    segment.check_file(file_end)?;
+    let end = segment
+        .address
+        .checked_add(segment.bytes)
+        .ok_or(LoadError::Segment {
+            address: segment.address,
+            bytes: segment.bytes,
+            end: u64::MAX,
+        })?;
+    Ok(segment.address..end)
+}
+
+/// The entry point in the first PVH note among `notes` (System V ABI, "Note Section").
+fn pvh_note(mut notes: &[u8]) -> Option<u32> {
+    loop {
+        let (head, rest) = notes.split_first_chunk::<12>()?;
+        let word =
+            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let (name_bytes, value_bytes, kind) = (word(0) as usize, word(4) as usize, word(8));
+        let name = rest.get(..name_bytes)?;
+        let rest = rest.get(name_bytes.checked_next_multiple_of(4)?..)?;
+        let value = rest.get(..value_bytes)?;
+        if kind == NOTE_PHYS32_ENTRY && name == NOTE_NAME {
+            return value.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+        }
+        notes = rest.get(value_bytes.checked_next_multiple_of(4)?..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(name: &[u8], value: &[u8], kind: u32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend((name.len() as u32).to_le_bytes());
+        bytes.extend((value.len() as u32).to_le_bytes());
+        bytes.extend(kind.to_le_bytes());
+        for part in [name, value] {
+            bytes.extend(part);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+        }
+        bytes
+    }
+
+    #[test]
+    fn the_pvh_note_is_found_among_others() {
+        let mut notes = note(b"GNU\0", &[7; 20], 3);
+        notes.extend(note(b"Linux\0", b"abc", 18));
+        assert_eq!(pvh_note(&notes), None);
+        notes.extend(note(b"Xen\0", &0x0100_0530u64.to_le_bytes(), 18));
+        assert_eq!(pvh_note(&notes), Some(0x0100_0530));
+    }
+
+    #[test]
+    fn notes_that_lie_about_their_length_end_the_search() {
+        for lie in [0, 4] {
+            let mut notes = note(b"GNU\0", &[7; 20], 3);
+            notes[lie..lie + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+            assert_eq!(pvh_note(&notes), None);
+        }
+        assert_eq!(pvh_note(&note(b"Xen\0", &[1, 2], 18)), None);
+        assert_eq!(pvh_note(&[0; 11]), None);
+    }
+}

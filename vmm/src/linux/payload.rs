@@ -1,0 +1,152 @@
+//! The compressed kernel within a bzImage, decompressed on the host if that is cheap.
+//!
+//! LZ4 is: Linux writes it in the legacy frame format of the `lz4` tool (lz4_Frame_format.md, "Legacy frame"): a magic
+//! number, then blocks with their compressed sizes, each of 8 MiB but for the last. Behind it are four bytes with
+//! the size of the whole, which are part of the payload. Other formats are left to the kernel itself.
+
+use lz4_flex::block::{DecompressError, decompress_into};
+
+const MAGIC: &[u8] = &0x184c_2102u32.to_le_bytes();
+const BLOCK_BYTES: usize = 8 << 20;
+/// Largest kernel that is decompressed: ten times what distributions have.
+const KERNEL_BYTES_MAX: usize = 1 << 29;
+
+/// Why a payload cannot be decompressed.
+#[derive(Debug, thiserror::Error)]
+pub enum PayloadError {
+    /// Nonsense size.
+    #[error("it says that it is of {bytes} bytes: there must be 1 to {KERNEL_BYTES_MAX}")]
+    Size {
+        /// Size that stands behind it.
+        bytes: usize,
+    },
+    /// A block that is not all there, or not as large as it has to be.
+    #[error("LZ4 block {block} is damaged: it should give {expected} bytes")]
+    Block {
+        /// Number of the block, from 0.
+        block: usize,
+        /// Bytes that it should become.
+        expected: usize,
+        /// What is wrong, if it is in what was compressed.
+        source: Option<DecompressError>,
+    },
+}
+
+/// Whether [`decompress`] knows the format.
+pub fn is_known(payload: &[u8]) -> bool {
+    payload.starts_with(MAGIC) && payload.len() >= MAGIC.len() + 4
+}
+
+/// The kernel in a payload that [`is_known`].
+///
+/// # Errors
+/// [`PayloadError`].
+pub fn decompress(payload: &[u8]) -> Result<Vec<u8>, PayloadError> {
+    let blocks = payload.get(MAGIC.len()..).unwrap_or_default();
+    let (mut blocks, size) = blocks
+        .split_last_chunk::<4>()
+        .ok_or(PayloadError::Size { bytes: 0 })?;
+    let bytes = u32::from_le_bytes(*size) as usize;
+    if !(1..=KERNEL_BYTES_MAX).contains(&bytes) {
+        return Err(PayloadError::Size { bytes });
+    }
+    let mut kernel = vec![0; bytes];
+    for (block, into) in kernel.chunks_mut(BLOCK_BYTES).enumerate() {
+        let expected = into.len();
+        let damaged = |source| PayloadError::Block {
+            block,
+            expected,
+            source,
+        };
+        let (from, rest) = split_block(blocks).ok_or_else(|| damaged(None))?;
+        let got = decompress_into(from, into).map_err(|e| damaged(Some(e)))?;
+        if got != expected {
+            return Err(damaged(None));
+        }
+        blocks = rest;
+    }
+    Ok(kernel)
+}
+
+/// The first block, and what is behind it.
+fn split_block(blocks: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (size, rest) = blocks.split_first_chunk::<4>()?;
+    rest.split_at_checked(u32::from_le_bytes(*size) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// LZ4 without compression: one sequence of literals (lz4_Block_format.md).
+    fn literals(bytes: &[u8]) -> Vec<u8> {
+        let mut block = Vec::new();
+        match bytes.len() {
+            short @ ..15 => block.push((short as u8) << 4),
+            long => {
+                block.push(0xf0);
+                block.extend(std::iter::repeat_n(255, (long - 15) / 255));
+                block.push(((long - 15) % 255) as u8);
+            }
+        }
+        block.extend(bytes);
+        block
+    }
+
+    fn payload(blocks: &[Vec<u8>], size: u32) -> Vec<u8> {
+        let mut payload = MAGIC.to_vec();
+        for block in blocks {
+            payload.extend((block.len() as u32).to_le_bytes());
+            payload.extend(block);
+        }
+        payload.extend(size.to_le_bytes());
+        payload
+    }
+
+    #[test]
+    fn blocks_are_joined() {
+        let first = vec![7; BLOCK_BYTES];
+        let whole = payload(
+            &[literals(&first), literals(b"end")],
+            BLOCK_BYTES as u32 + 3,
+        );
+        assert!(is_known(&whole));
+        let kernel = decompress(&whole).unwrap();
+        assert_eq!(kernel.len(), BLOCK_BYTES + 3);
+        assert_eq!(kernel[BLOCK_BYTES - 1..], *b"\x07end");
+    }
+
+    #[test]
+    fn damage_is_told_with_the_block_it_is_in() {
+        let block = literals(b"kernel");
+        for (size, bytes) in [(0, 0), (u32::MAX, u32::MAX as usize)] {
+            let error = decompress(&payload(std::slice::from_ref(&block), size)).unwrap_err();
+            assert!(matches!(error, PayloadError::Size { bytes: b } if b == bytes));
+        }
+        for size in [5, 7] {
+            let error = decompress(&payload(std::slice::from_ref(&block), size)).unwrap_err();
+            assert!(
+                matches!(error, PayloadError::Block { block: 0, .. }),
+                "{error}"
+            );
+        }
+        let mut cut = payload(&[block], 6);
+        cut.drain(10..12);
+        assert!(decompress(&cut).is_err());
+        let error = decompress(&payload(&[], 6)).unwrap_err();
+        assert!(error.to_string().contains("block 0"), "{error}");
+    }
+
+    #[test]
+    fn other_formats_are_not_known() {
+        for magic in [
+            &b"\xfd7zXZ\0"[..],
+            b"\x1f\x8b",
+            b"\x28\xb5\x2f\xfd",
+            b"",
+            MAGIC,
+        ] {
+            assert!(!is_known(magic));
+        }
+    }
+}

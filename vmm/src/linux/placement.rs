@@ -1,0 +1,160 @@
+//! Where the parts of a booting system go in guest memory.
+
+use std::ops::Range;
+
+use super::Kernel;
+use super::memory_map::ACPI_END;
+
+/// Alignment of the initramfs, which the kernel frees by pages.
+const PAGE_BYTES: u64 = 4096;
+
+/// Why the parts do not fit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlacementError {
+    /// The kernel itself.
+    #[error(
+        "the kernel needs memory from {start:#x} to {end:#x}, and the guest has [{ACPI_END:#x}, {ram_end:#x}): give it at least {} MiB with --memory",
+        end.div_ceil(1 << 20)
+    )]
+    Kernel {
+        /// First address.
+        start: u64,
+        /// End.
+        end: u64,
+        /// End of RAM below 4 GiB.
+        ram_end: u64,
+    },
+    /// The initramfs.
+    #[error(
+        "the initramfs is of {bytes} bytes, and behind the kernel there is room for {room}: give the guest at least {} MiB with --memory, or a smaller initramfs",
+        bytes.saturating_add(*kernel_end).div_ceil(1 << 20)
+    )]
+    Initramfs {
+        /// Its size.
+        bytes: u64,
+        /// Bytes that there are for it.
+        room: u64,
+        /// End of what the kernel needs.
+        kernel_end: u64,
+    },
+    /// The command line.
+    #[error("the kernel's command line is of {bytes} bytes: this kernel takes {limit}")]
+    CommandLine {
+        /// Its size.
+        bytes: usize,
+        /// Most that the kernel takes.
+        limit: u32,
+    },
+    /// A command line that would end early.
+    #[error("the kernel's command line contains a zero byte at {offset}")]
+    ZeroByte {
+        /// Where.
+        offset: usize,
+    },
+}
+
+/// Checks that the kernel fits into RAM that ends at `ram_end`, and finds the place of an initramfs of `bytes`
+/// bytes: as high as the kernel reaches, where it is in nobody's way.
+///
+/// # Errors
+/// [`PlacementError`].
+pub fn place(kernel: &Kernel, bytes: u64, ram_end: u64) -> Result<Range<u64>, PlacementError> {
+    let Range { start, end } = kernel.range;
+    if start < ACPI_END || end > ram_end {
+        return Err(PlacementError::Kernel {
+            start,
+            end,
+            ram_end,
+        });
+    }
+    let highest = ram_end.min(kernel.initramfs_max.saturating_add(1)) & !(PAGE_BYTES - 1);
+    let base = highest
+        .checked_sub(bytes)
+        .map(|base| base & !(PAGE_BYTES - 1));
+    match base {
+        Some(base) if base >= end => Ok(base..base + bytes),
+        _ => Err(PlacementError::Initramfs {
+            bytes,
+            room: highest.saturating_sub(end.next_multiple_of(PAGE_BYTES)),
+            kernel_end: end,
+        }),
+    }
+}
+
+/// The command line as the kernel wants it: with a zero byte at its end.
+///
+/// # Errors
+/// [`PlacementError`].
+pub fn command_line(kernel: &Kernel, text: &str) -> Result<Vec<u8>, PlacementError> {
+    if let Some(offset) = text.bytes().position(|byte| byte == 0) {
+        return Err(PlacementError::ZeroByte { offset });
+    }
+    let (bytes, limit) = (text.len(), kernel.command_line_bytes);
+    if bytes > limit as usize {
+        return Err(PlacementError::CommandLine { bytes, limit });
+    }
+    let mut line = Vec::with_capacity(bytes + 1);
+    line.extend_from_slice(text.as_bytes());
+    line.push(0);
+    Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linux::BootProtocol;
+    use std::sync::Arc;
+
+    const MIB: u64 = 1 << 20;
+
+    fn kernel(range: Range<u64>, initramfs_max: u64) -> Kernel {
+        Kernel {
+            image: Arc::from([]),
+            protocol: BootProtocol::Linux64,
+            entry: range.start,
+            range,
+            initramfs_max,
+            command_line_bytes: 10,
+            header: None,
+        }
+    }
+
+    #[test]
+    fn the_initramfs_lies_as_high_as_the_kernel_reaches() {
+        let low = kernel(16 * MIB..64 * MIB, 128 * MIB - 1);
+        assert_eq!(
+            place(&low, 5000, 256 * MIB),
+            Ok(128 * MIB - 8192..128 * MIB - 8192 + 5000)
+        );
+        let far = kernel(16 * MIB..64 * MIB, u32::MAX.into());
+        assert_eq!(place(&far, MIB, 256 * MIB), Ok(255 * MIB..256 * MIB));
+        assert_eq!(place(&far, 192 * MIB, 256 * MIB), Ok(64 * MIB..256 * MIB));
+    }
+
+    #[test]
+    fn what_does_not_fit_says_how_much_would() {
+        let kernel = kernel(16 * MIB..64 * MIB, u32::MAX.into());
+        let error = place(&kernel, 0, 32 * MIB).unwrap_err();
+        assert!(error.to_string().contains("at least 64 MiB"), "{error}");
+        let error = place(&kernel, 192 * MIB + 1, 256 * MIB).unwrap_err();
+        assert!(error.to_string().contains("at least 257 MiB"), "{error}");
+        assert!(place(&kernel, u64::MAX, 256 * MIB).is_err());
+    }
+
+    #[test]
+    fn kernels_below_one_mebibyte_or_without_end_are_refused() {
+        assert!(place(&kernel(0..MIB, u64::MAX), 0, 256 * MIB).is_err());
+        assert!(place(&kernel(MIB..u64::MAX, u64::MAX), 0, 256 * MIB).is_err());
+    }
+
+    #[test]
+    fn command_lines_are_ended_and_bounded() {
+        let kernel = kernel(MIB..2 * MIB, 0);
+        assert_eq!(command_line(&kernel, "quiet").unwrap(), b"quiet\0");
+        assert!(command_line(&kernel, "0123456789").is_ok());
+        let error = command_line(&kernel, "0123456789a").unwrap_err();
+        assert!(error.to_string().contains("11 bytes"), "{error}");
+        let error = command_line(&kernel, "a\0b").unwrap_err();
+        assert_eq!(error, PlacementError::ZeroByte { offset: 1 });
+    }
+}

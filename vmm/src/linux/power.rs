@@ -1,0 +1,102 @@
+//! Turning the machine off and resetting it: ACPI's sleep and reset registers, and the keyboard controller's reset.
+//!
+//! What a store to them means for the VM is the exit handler's to act on; as devices they do nothing.
+
+use crate::bus::{BusDevice, Refusal, Response};
+
+/// First port of ACPI's registers: sleep control, sleep status, reset.
+pub(crate) const POWER_PORTS: u16 = 0x600;
+/// Number of these ports.
+pub(crate) const POWER_PORTS_BYTES: u64 = 3;
+/// Sleep control register (ACPI 6.5, 4.8.3.7).
+pub const SLEEP_CONTROL: u16 = POWER_PORTS;
+/// Sleep status register (ibid.).
+pub const SLEEP_STATUS: u16 = POWER_PORTS + 1;
+/// Reset register (ACPI 6.5, 4.8.3.6).
+pub const RESET: u16 = POWER_PORTS + 2;
+/// What has to be stored to [`RESET`].
+pub const RESET_VALUE: u8 = 1;
+/// Sleep type of soft off, `\_S5`.
+pub const SLEEP_TYPE_OFF: u8 = 5;
+/// Sleep control bit 5: sleep now.
+const SLEEP_ENABLE: u8 = 1 << 5;
+/// Command port of the keyboard controller.
+pub(crate) const KEYBOARD_COMMAND: u16 = 0x64;
+/// Keyboard controller command: pulse the reset line.
+const KEYBOARD_RESET: u8 = 0xfe;
+
+/// What a guest did to its machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PowerEvent {
+    /// Turned it off.
+    Off,
+    /// Reset it.
+    Reset,
+}
+
+impl PowerEvent {
+    /// What storing `data` to `port` does.
+    pub fn of(port: u16, data: &[u8]) -> Option<Self> {
+        match (port, data) {
+            (SLEEP_CONTROL, [value]) if *value == SLEEP_TYPE_OFF << 2 | SLEEP_ENABLE => {
+                Some(Self::Off)
+            }
+            (RESET, [RESET_VALUE]) | (KEYBOARD_COMMAND, [KEYBOARD_RESET]) => Some(Self::Reset),
+            _ => None,
+        }
+    }
+
+    /// Name of the register, for counters.
+    pub const fn register(self) -> &'static str {
+        match self {
+            Self::Off => "sleep_control",
+            Self::Reset => "reset",
+        }
+    }
+}
+
+/// The registers, which read as zero: nothing sleeps, and the keyboard controller has nothing to say.
+pub(crate) struct Power;
+
+impl BusDevice for Power {
+    fn name(&self) -> &'static str {
+        "power"
+    }
+
+    fn read(&self, _: u64, into: &mut [u8]) -> Response {
+        if into.len() != 1 {
+            return Response::refused(Refusal::BadSize);
+        }
+        Response::ok("status")
+    }
+
+    fn write(&self, _: u64, from: &[u8]) -> Response {
+        if from.len() != 1 {
+            return Response::refused(Refusal::BadSize);
+        }
+        Response::ok("control")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_right_value_at_the_right_port_ends_anything() {
+        assert_eq!(PowerEvent::of(0x600, &[0x34]), Some(PowerEvent::Off));
+        assert_eq!(PowerEvent::of(0x602, &[1]), Some(PowerEvent::Reset));
+        assert_eq!(PowerEvent::of(0x64, &[0xfe]), Some(PowerEvent::Reset));
+        for (port, data) in [
+            (0x600, &[0x14][..]),
+            (0x600, &[0x2c]),
+            (0x600, &[0x34, 0]),
+            (0x601, &[0x34]),
+            (0x602, &[0]),
+            (0x64, &[0xd1]),
+            (0x60, &[0xfe]),
+        ] {
+            assert_eq!(PowerEvent::of(port, data), None, "{port:#x} {data:x?}");
+        }
+    }
+}

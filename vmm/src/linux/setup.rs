@@ -1,0 +1,115 @@
+//! Bringing a kernel into guest memory, with everything that it wants to find there.
+
+use std::io::Cursor;
+use std::sync::Arc;
+
+use causeway_mediator::host::RamError;
+use kvm_bindings::{kvm_regs, kvm_sregs};
+use linux_loader::loader::{BzImage, Elf, KernelLoader};
+use vm_memory::GuestAddress;
+
+use super::boot_params::{self, BootInformation};
+use super::memory_map::memory_map;
+use super::placement::{self, PlacementError};
+use super::{BootProtocol, Kernel, acpi, processor};
+use crate::memory::GuestRam;
+use crate::pci::Layout;
+
+/// A system to boot.
+#[derive(Clone, Debug)]
+pub struct Linux {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The initramfs; empty if there is none.
+    pub initramfs: Arc<[u8]>,
+    /// The kernel's command line.
+    pub command_line: String,
+}
+
+impl Linux {
+    /// System registers of the first virtual CPU, made out of those KVM gave it.
+    pub(crate) fn system_registers(&self, fresh: kvm_sregs) -> kvm_sregs {
+        processor::system_registers(fresh, self.kernel.protocol)
+    }
+
+    /// General registers of the first virtual CPU.
+    pub(crate) fn registers(&self) -> kvm_regs {
+        processor::registers(self.kernel.entry, self.kernel.protocol)
+    }
+}
+
+/// Why a system cannot be brought into memory.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// It does not fit.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+    /// linux-loader refused the kernel.
+    #[error("cannot load the kernel")]
+    Load {
+        /// Why.
+        source: linux_loader::loader::Error,
+    },
+    /// linux-loader refused the boot parameters.
+    #[error("cannot write the kernel's boot parameters")]
+    Parameters {
+        /// Why.
+        source: linux_loader::configurator::Error,
+    },
+    /// vm-memory refused our RAM.
+    #[error("cannot reach guest memory")]
+    View {
+        /// Why.
+        source: vm_memory::mmap::FromRangesError,
+    },
+    /// No RAM where tables go.
+    #[error("guest memory has no room for boot tables")]
+    Tables(#[from] RamError),
+}
+
+/// Writes kernel, initramfs, command line, tables and parameters into `ram`.
+///
+/// # Errors
+/// [`SetupError`].
+pub fn prepare(
+    ram: &GuestRam,
+    linux: &Linux,
+    vcpus: u32,
+    layout: &Layout,
+) -> Result<(), SetupError> {
+    let kernel = &linux.kernel;
+    let initramfs = placement::place(kernel, linux.initramfs.len() as u64, ram.low_end())?;
+    let command_line = placement::command_line(kernel, &linux.command_line)?;
+    load(ram, kernel)?;
+    if !initramfs.is_empty() {
+        ram.write(initramfs.start, &linux.initramfs)?;
+    }
+    ram.write(boot_params::COMMAND_LINE, &command_line)?;
+    processor::write_tables(ram)?;
+    let information = BootInformation {
+        header: kernel.header,
+        initramfs,
+        command_line_bytes: command_line.len(),
+        acpi_root: acpi::write(ram, vcpus, layout)?,
+        memory: &memory_map(ram),
+    };
+    ram.with_view(|view| match kernel.protocol {
+        BootProtocol::Pvh => information.write_pvh(view),
+        BootProtocol::BzImage | BootProtocol::Linux64 => information.write_linux(view),
+    })
+    .map_err(|source| SetupError::View { source })?
+    .map_err(|source| SetupError::Parameters { source })
+}
+
+fn load(ram: &GuestRam, kernel: &Kernel) -> Result<(), SetupError> {
+    let image = &mut Cursor::new(&*kernel.image);
+    ram.with_view(|view| match kernel.protocol {
+        BootProtocol::BzImage => {
+            BzImage::load(view, Some(GuestAddress(kernel.range.start)), image, None)
+        }
+        BootProtocol::Linux64 | BootProtocol::Pvh => Elf::load(view, None, image, None),
+    })
+    .map_err(|source| SetupError::View { source })?
+    .map(drop)
+    .map_err(|source| SetupError::Load { source })
+}
