@@ -4,3 +4,4 @@ pub mod control;
 pub mod packets;
 pub mod records;
 pub mod seeded;
+pub mod virtio;

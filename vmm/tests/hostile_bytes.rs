@@ -1,4 +1,4 @@
-//! Generated records and images by the thousand, or as many as `CAUSEWAY_FUZZ_INPUTS` says: no panic, and nothing
+//! Generated records, images and queues by the thousand, or as many as `CAUSEWAY_FUZZ_INPUTS` says: no panic, and nothing
 //! accepted that is out of bounds. `fuzz/README.md` says more.
 
 #[path = "../../fuzz/src/records.rs"]
@@ -6,6 +6,8 @@ mod records;
 #[path = "../../fuzz/src/seeded.rs"]
 #[allow(dead_code, reason = "shared with other tests, which use all of it")]
 mod seeded;
+#[path = "../../fuzz/src/virtio.rs"]
+mod virtio;
 
 use causeway_protocol::boot::IMAGE_BASE;
 use records::{Records, load};
@@ -82,4 +84,53 @@ fn images_with_spoilt_fields() {
         accepted += u64::from(load(&spoilt));
     }
     assert!(accepted > 0, "some spoilt fields do not matter");
+}
+
+/// Requests of a disk that are mostly in order, with something spoilt.
+fn random_queue(random: &mut Random) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for index in 0..virtio::QUEUE_SIZE as u8 {
+        let position = index % 4;
+        // Header, data, data, status.
+        let (length, flags) = match position {
+            0 => (16, 1),
+            1 | 2 => (512, 1 | (2 * random.below(2) as u8)),
+            _ => (1, 2),
+        };
+        let [low, high] = u16::to_le_bytes(length);
+        let mut descriptor = [index, 0, low, high, flags, index + 1, 0, 0];
+        if position == 2 && flags == 1 && random.once_in(2) {
+            descriptor[4] = 3;
+        }
+        if random.once_in(6) {
+            descriptor[random.below(virtio::DESCRIPTOR_BYTES)] = random.word() as u8;
+        }
+        bytes.extend(descriptor);
+    }
+    // Headers lie where the first descriptor of each request says, if it was left alone.
+    let mut data = vec![0; 0x1000];
+    for header in (0..data.len()).step_by(1024) {
+        data[header] = *random.pick(&[0, 1, 1, 4, 8, 11, 13, 99]);
+        let sector = random.tricky() % if random.once_in(4) { u64::MAX } else { 130 };
+        data[header + 8..header + 16].copy_from_slice(&sector.to_le_bytes());
+    }
+    bytes.extend(data);
+    bytes
+}
+
+#[test]
+fn queues_of_a_disk() {
+    let disk = virtio::Disk::new();
+    let (inputs, mut answered) = (seeded::input_count(2_000), 0);
+    for index in 0..inputs {
+        let mut random = Random::of_input(seeded::seed(), index);
+        answered += u64::from(disk.feed(&random_queue(&mut random)));
+        assert!(
+            disk.serves(),
+            "after input {index} of seed {}",
+            seeded::seed()
+        );
+    }
+    eprintln!("{answered} of {inputs} queues were served to their end");
+    assert!(answered > 0 && answered < inputs);
 }
