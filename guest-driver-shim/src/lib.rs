@@ -36,6 +36,7 @@ mod recording;
 #[cfg(test)]
 mod scenarios;
 mod space;
+mod staging;
 mod transport;
 mod unit;
 mod window;
@@ -59,5 +60,6 @@ pub use pool::{GRANULE_BYTES, Piece, Pool, PoolError, PoolFreeError, PoolStorage
 pub use producer::{Producer, RingMemory, Unit};
 pub use recording::{RecordError, Recorder, Recording};
 pub use space::AddressSpace;
+pub use staging::Staging;
 pub use transport::{ControlArea, Transport};
 pub use window::{AccessError, RingWindow, Window};

@@ -33,7 +33,9 @@ impl<'d> AddressSpace<'d> {
         self.handle
     }
 
-    pub(crate) const fn device(&self) -> &'d Device<'d> {
+    /// The device that it is of.
+    #[must_use]
+    pub const fn device(&self) -> &'d Device<'d> {
         self.device
     }
 

@@ -6,6 +6,7 @@
 //! * [`ring`]: how a command buffer is laid out, and the sleep/wake rule of its consumer.
 //! * [`pci`]: identity of the PCI function.
 //! * [`harness`]: ports of the test bench around a bare guest; not a part of the device.
+//! * [`socket`]: the device over a Unix socket, for development without a VM.
 //!
 //! Everything is little-endian and naturally aligned, and structures carry size assertions. Reserved
 //! fields are zero; a receiver refuses anything else, so that they can be given a meaning later.
@@ -25,6 +26,7 @@ pub mod packet;
 pub mod pci;
 pub mod registers;
 pub mod ring;
+pub mod socket;
 pub mod wire;
 
 /// Major version of the protocol. Sides with different majors do not talk.

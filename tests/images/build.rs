@@ -17,6 +17,7 @@ const SOURCES: &[&str] = &[
     "tests/guests/Cargo.lock",
     "tests/guests/.cargo",
     "tests/guests/src",
+    "tests/workloads",
     "tests/kernels/Cargo.toml",
     "tests/kernels/src",
     "tests/kernels/ptx",

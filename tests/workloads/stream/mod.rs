@@ -1,8 +1,5 @@
 //! Measures the data path: loads and stores over the aperture, packets with fences, launches; then what the
 //! control path costs, and what it costs its neighbours.
-#![no_std]
-#![no_main]
-
 mod churn;
 mod control;
 mod launches;
@@ -10,13 +7,12 @@ mod memory;
 mod packets;
 mod pool;
 
-use causeway_bare::{Machine, Phase, Totals};
-use causeway_guests::{Required, device, open};
+use crate::Required;
+use crate::platform::{Machine, Phase, Totals, device, open};
 use causeway_protocol::harness::PhasePath;
 
-causeway_bare::main!(run);
-
-fn run(machine: &Machine) {
+/// One CPU's part.
+pub fn run(machine: &Machine) {
     match machine.cpu() {
         0 => measure(machine),
         // Another CPU that waits takes a core from the device: it takes part in the first measurement, then parks.

@@ -1,22 +1,18 @@
 //! Two guests share memory: VM 0 exports, VM 1 imports read-only and read-write. What is allowed works and is
 //! verified by the other side; what is not is refused; and a fault of one is nothing to the other.
-#![no_std]
-#![no_main]
-
 mod exporter;
 mod importer;
 mod letters;
 
-use causeway_bare::Machine;
-
-causeway_bare::main!(run);
+use crate::platform::Machine;
 
 /// Bytes of each shared allocation.
 const SHARED_BYTES: u64 = 1 << 20;
 /// What the importer flips in the pattern where it may write.
 const ANSWER_MASK: u32 = 0xffff_ffff;
 
-fn run(machine: &Machine) {
+/// One CPU's part.
+pub fn run(machine: &Machine) {
     assert!(
         machine.vms() >= 2,
         "the guest 'sharing' needs two VMs and has {}: run it with --vms 2",

@@ -1,7 +1,7 @@
 //! Packets into a busy queue.
 
-use causeway_bare::{Machine, Phase, Totals, figure, println, ticks};
-use causeway_guests::{Pipeline, Required, median, per};
+use crate::platform::{Machine, Phase, Totals, figure, println, ticks};
+use crate::{Pipeline, Required, median, per};
 use causeway_protocol::harness::PhasePath;
 use causeway_protocol::ring;
 use causeway_shim::{AddressSpace, Buffer, Device, Fence, MemoryKind, Patience};

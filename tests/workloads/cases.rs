@@ -1,11 +1,11 @@
 //! Runs a test kernel as its description says, and compares what comes out.
 
-use causeway_bare::{Machine, Phase, Totals};
+use crate::platform::{Machine, ModuleLoader, Phase, Totals};
 use causeway_kernels::{Argument, CASE_BYTES_MAX, Case};
 use causeway_protocol::harness::PhasePath;
 use causeway_shim::{
     AddressSpace, Buffer, CommandBuffer, Device, Function, LaunchShape, MemoryKind, Module,
-    Parameters, Patience, RamRange, Recorder, SubmitError,
+    Parameters, Patience, Recorder, SubmitError,
 };
 
 use crate::{Pipeline, Required, touch};
@@ -14,15 +14,12 @@ use crate::{Pipeline, Required, touch};
 const BUFFERS_MAX: usize = 8;
 /// Replays of a recorded case.
 const REPLAYS: u32 = 3;
-/// Bytes of room for the log of a refused module.
-const LOG_BYTES: usize = 4096;
 
-/// Guest RAM for running cases one after the other.
+/// RAM for running cases one after the other.
 pub struct CaseMemory {
-    machine: Machine,
+    loader: ModuleLoader,
     want: &'static mut [u8],
     got: &'static mut [u8],
-    log: &'static mut [u8],
 }
 
 impl CaseMemory {
@@ -35,31 +32,15 @@ impl CaseMemory {
         };
         let (want, got) = (take(CASE_BYTES_MAX), take(CASE_BYTES_MAX));
         Self {
-            machine: *machine,
+            loader: ModuleLoader::new(machine),
             want,
             got,
-            log: take(LOG_BYTES),
         }
     }
 
     /// Loads a module; a refusal ends the guest with the log.
     pub fn load_module<'d>(&mut self, space: &AddressSpace<'d>, ptx: &str) -> Module<'d> {
-        let ram = self.machine.ram();
-        let image = ram.range_of(ptx.as_bytes());
-        let log = RamRange {
-            bytes: self.log.len() as u64,
-            ..ram.range_of(self.log)
-        };
-        match Module::load(space, image, log) {
-            Ok(module) => module,
-            Err(error) => {
-                let log = &self.log[..(error.log_bytes as usize).min(LOG_BYTES)];
-                panic!(
-                    "{error}: {}",
-                    core::str::from_utf8(log).unwrap_or("log is not UTF-8")
-                );
-            }
-        }
+        self.loader.load(space, ptx)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the control path costs.
 
-use causeway_bare::{Machine, Phase, Totals, figure, ticks};
-use causeway_guests::{Required, median};
+use crate::platform::{Machine, Phase, Totals, figure, ticks};
+use crate::{Required, median};
 use causeway_protocol::harness::PhasePath;
 use causeway_shim::{AddressSpace, Buffer, Device, MemoryKind};
 

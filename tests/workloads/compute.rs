@@ -1,18 +1,13 @@
 //! With several CPUs, runs one kernel on all of them at once, each with a command buffer of its own. Then runs
 //! every test kernel on the mediated GPU and verifies every result.
-#![no_std]
-#![no_main]
-
-use causeway_bare::{Barrier, Machine, Phase, Totals, figure, println};
-use causeway_guests::{CaseMemory, Pipeline, device, open, replay_case, run_case};
+use crate::platform::{
+    Barrier, Machine, Phase, Totals, device, figure, open, println, recording_memory,
+};
+use crate::{CaseMemory, Pipeline, Required, replay_case, run_case};
 use causeway_kernels::{CASES, case};
 use causeway_protocol::harness::PhasePath;
 use causeway_protocol::registers::features;
 use causeway_shim::{AddressSpace, Device, Recorder};
-
-use causeway_guests::Required;
-
-causeway_bare::main!(run);
 
 /// Kernel that runs on several CPUs at once.
 const PARALLEL_CASE: &str = "saxpy";
@@ -29,7 +24,8 @@ const RING_UNITS: u64 = 256;
 
 static BARRIER: Barrier = Barrier::new();
 
-fn run(machine: &Machine) {
+/// One CPU's part.
+pub fn run(machine: &Machine) {
     let device = if machine.cpu() == 0 {
         open(machine).1
     } else {
@@ -78,10 +74,8 @@ fn replayed(
     space: &AddressSpace<'static>,
 ) {
     let case = case(REPLAYED_CASE).required("the kernel to replay");
-    let ram = machine.ram().window(RECORDING_BYTES);
-    let ram = ram.required("guest RAM for packets");
-    // Identity-mapped.
-    let recorder = Recorder::new(ram, ram.as_ptr().as_ptr() as u64);
+    let (memory_of_packets, address) = recording_memory(machine, device, RECORDING_BYTES);
+    let recorder = Recorder::new(memory_of_packets, address);
     let by = ("vector_add, replayed", recorder);
     let ns = replay_case(device, space, pipeline, memory, case, by);
     println!(

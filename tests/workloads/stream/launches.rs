@@ -1,7 +1,7 @@
 //! Launch and wait: by spinning, which costs no exit, and by sleeping, which costs two.
 
-use causeway_bare::{Machine, Phase, Totals, figure, println, ticks};
-use causeway_guests::{CaseMemory, Pipeline, Required, median};
+use crate::platform::{Machine, Phase, Totals, figure, println, ticks};
+use crate::{CaseMemory, Pipeline, Required, median};
 use causeway_kernels::special;
 use causeway_protocol::harness::PhasePath;
 use causeway_shim::{

@@ -1,7 +1,9 @@
 //! Loads and stores over the aperture.
 
-use causeway_bare::{Machine, PciTransport, Phase, Totals, baseline, figure, println, ratio};
-use causeway_guests::{Required, median, per, touch};
+use crate::platform::{
+    DeviceTransport, Machine, Phase, Totals, baseline, bench_address, figure, println, ratio,
+};
+use crate::{Required, median, per, touch};
 use causeway_protocol::harness::{Loop, PhasePath};
 use causeway_shim::{AddressSpace, Buffer, Device, MemoryKind};
 
@@ -74,7 +76,7 @@ fn marked_pass(path: PhasePath, name: &str, window: &causeway_shim::Window) -> u
 /// 10^8 stores and 10^8 loads, then the comparison with a host thread on the same memory.
 pub fn steady_state(
     machine: &Machine,
-    transport: &PciTransport,
+    transport: &DeviceTransport,
     device: &'static Device<'static>,
     space: &AddressSpace<'static>,
 ) {
@@ -102,8 +104,10 @@ pub fn steady_state(
         "the loads must see the stores"
     );
 
-    let address = transport.aperture_address(buffer.cpu.aperture_offset());
-    compare(machine, window, address);
+    match bench_address(transport, buffer.cpu.aperture_offset()) {
+        Some(address) => compare(machine, window, address),
+        None => println!("no host thread to compare with"),
+    }
     buffer.free().required("freeing");
 }
 

@@ -1,7 +1,7 @@
 //! What the two guests tell each other. Each subject has a box of its own.
 
-use causeway_bare::{fetch, post};
-use causeway_guests::Required;
+use crate::Required;
+use crate::platform::{fetch, post};
 use causeway_shim::ExportToken;
 
 /// How long to wait for the other guest, in milliseconds.

@@ -1,7 +1,7 @@
 //! The timed loops of loads and stores: the same machine code that the host's baseline thread runs.
 #![allow(unsafe_code)] // The loops take raw pointers; a window vouches for the range.
 
-use causeway_bare::ticks;
+use crate::platform::ticks;
 use causeway_kernels::loops;
 use causeway_shim::Window;
 

@@ -2,13 +2,13 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use causeway_bare::{Barrier, Machine, Phase, Totals, figure, println, ratio};
-use causeway_guests::{Required, median, per, touch};
+use crate::platform::{Barrier, Machine, Phase, Totals, figure, println, ratio};
+use crate::{Required, median, per, touch};
 use causeway_protocol::harness::PhasePath;
 use causeway_shim::{AddressSpace, Buffer, Device, MemoryKind, Window};
 use zerocopy::FromBytes;
 
-use crate::memory::STREAM_BYTES;
+use super::memory::STREAM_BYTES;
 
 /// Times that an allocation comes and goes.
 const ROUNDS: u32 = 1000;

@@ -1,13 +1,13 @@
 //! VM 0: exports, watches what becomes of its memory, and goes on while the other guest faults.
 
-use causeway_bare::{Machine, Phase, Totals, figure, println};
-use causeway_guests::{CaseMemory, Pipeline, Required, open, pattern, refused, run_case};
+use crate::platform::{Machine, Phase, Totals, figure, open, println};
+use crate::{CaseMemory, Pipeline, Required, pattern, refused, run_case};
 use causeway_kernels::{CASES, case};
 use causeway_protocol::harness::PhasePath;
 use causeway_shim::{Access, Buffer, Device, ExportToken, MemoryKind, Status};
 
-use crate::letters::{Subject, hand_over, hear, heard, tell};
-use crate::{ANSWER_MASK, SHARED_BYTES};
+use super::letters::{Subject, hand_over, hear, heard, tell};
+use super::{ANSWER_MASK, SHARED_BYTES};
 
 /// Runs that the exporter makes at least while the other guest faults.
 const RUNS_MIN: usize = 4;

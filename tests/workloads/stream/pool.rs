@@ -1,7 +1,7 @@
 //! Pieces of a pool that come and go: what would be an exit each is none.
 
-use causeway_bare::{Machine, Phase, Totals, figure, println, ticks};
-use causeway_guests::{Required, per, touch};
+use crate::platform::{Machine, Phase, Totals, figure, println, ticks};
+use crate::{Required, per, touch};
 use causeway_protocol::harness::PhasePath;
 use causeway_shim::{AddressSpace, MemoryKind, Piece, Pool, PoolStorage};
 

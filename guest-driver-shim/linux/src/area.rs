@@ -1,0 +1,79 @@
+//! The control area of a process: private memory, from which batches are handed over.
+//!
+//! Private, so that a forked child has a copy of its own and cannot touch a batch of its parent's.
+#![allow(unsafe_code)] // A window over memory of the process.
+
+use std::ptr::NonNull;
+
+use causeway_protocol::message::Header;
+use causeway_protocol::registers::CONTROL_BYTES_MAX;
+use causeway_shim::Window;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Room for the largest batch.
+#[derive(Debug)]
+pub struct Area {
+    words: NonNull<[u64]>,
+}
+
+// SAFETY: the memory is reached through windows alone, whose rules allow any thread.
+unsafe impl Send for Area {}
+// SAFETY: as above.
+unsafe impl Sync for Area {}
+
+impl Area {
+    /// Zeroed room.
+    pub fn new() -> Self {
+        let words = vec![0; CONTROL_BYTES_MAX as usize / 8].into_boxed_slice();
+        Self {
+            words: NonNull::from(Box::leak(words)),
+        }
+    }
+
+    /// The room.
+    pub fn window(&self) -> Window {
+        // SAFETY: allocated as long as the transport lives, which the shim borrows; the box is not touched meanwhile.
+        unsafe { Window::new(self.words.cast(), CONTROL_BYTES_MAX as usize) }
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: comes from the box that `new` leaked; windows on it do not outlive the transport.
+        drop(unsafe { Box::from_raw(self.words.as_ptr()) });
+    }
+}
+
+/// Has the first message of a batch say that it failed with `status`: nothing has been executed.
+pub fn refuse(area: &Window, status: u32) {
+    let mut bytes = [0; size_of::<Header>()];
+    // The area is larger than a header.
+    let _ = area.read(0, &mut bytes);
+    if let Ok(mut header) = Header::read_from_bytes(&bytes) {
+        header.status = status;
+        let _ = area.write(0, header.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_shim::Status;
+
+    #[test]
+    fn a_refused_batch_does_not_look_like_one_that_was_done() {
+        let area = Area::new();
+        let header = Header {
+            opcode: 1,
+            length: 32,
+            ..Header::default()
+        };
+        area.window().write(0, header.as_bytes()).unwrap();
+        refuse(&area.window(), Status::DeviceLost as u32);
+        let mut bytes = [0; size_of::<Header>()];
+        area.window().read(0, &mut bytes).unwrap();
+        let refused = Header::read_from_bytes(&bytes).unwrap();
+        assert_eq!((refused.opcode, refused.length), (1, 32));
+        assert_eq!(refused.status, Status::DeviceLost as u32);
+    }
+}

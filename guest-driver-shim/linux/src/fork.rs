@@ -1,0 +1,117 @@
+//! What becomes of an open device when its process forks: nothing, for the child.
+#![allow(unsafe_code)] // `pthread_atfork` has no safe wrapper.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Once;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// Most descriptors of devices that are open at a time in one process; beyond that, children keep some open.
+const DEVICES_MAX: usize = 64;
+const NONE: i32 = -1;
+
+/// Descriptors that a forked child closes at once.
+static DESCRIPTORS: [AtomicI32; DEVICES_MAX] = [const { AtomicI32::new(NONE) }; DEVICES_MAX];
+
+/// The process that has opened a device, and the descriptor by whose end others know that it is gone.
+///
+/// A child has a copy of the descriptor, and would keep the device of a dead parent from being cleaned up; so it closes it
+/// the moment it is forked.
+#[derive(Debug)]
+pub struct Owner {
+    pid: u32,
+    descriptor: Option<OwnedFd>,
+}
+
+impl Owner {
+    /// This process owns `descriptor`.
+    pub fn new(descriptor: OwnedFd) -> Self {
+        static REGISTERED: Once = Once::new();
+        REGISTERED.call_once(|| {
+            // SAFETY: the handler is a function for all of the process's life, and makes only calls that are
+            // async-signal-safe.
+            let failed = unsafe { libc::pthread_atfork(None, None, Some(close_in_child)) };
+            if failed != 0 {
+                log::warn!("children of this process will keep its device open: error {failed}");
+            }
+        });
+        let raw = descriptor.as_raw_fd();
+        let free = DESCRIPTORS.iter().find(|slot| {
+            slot.compare_exchange(NONE, raw, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        });
+        if free.is_none() {
+            log::debug!("too many open devices to close all of them in children");
+        }
+        Self {
+            pid: std::process::id(),
+            descriptor: Some(descriptor),
+        }
+    }
+
+    /// The descriptor, in the process that opened it.
+    pub fn descriptor(&self) -> Option<&OwnedFd> {
+        self.is_here().then_some(self.descriptor.as_ref()).flatten()
+    }
+
+    /// Whether this is the process that has opened the device.
+    pub fn is_here(&self) -> bool {
+        self.pid == std::process::id()
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let Some(descriptor) = self.descriptor.take() else {
+            return;
+        };
+        if !self.is_here() {
+            // Closed already; the number may stand for something else by now.
+            std::mem::forget(descriptor);
+            return;
+        }
+        let raw = descriptor.as_raw_fd();
+        for slot in &DESCRIPTORS {
+            // At most one has it.
+            let _ = slot.compare_exchange(raw, NONE, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+}
+
+extern "C" fn close_in_child() {
+    for slot in &DESCRIPTORS {
+        let raw = slot.swap(NONE, Ordering::AcqRel);
+        if raw != NONE {
+            // SAFETY: the child's copy of a descriptor that `Owner` holds, and does not use in the child.
+            unsafe { libc::close(raw) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_has_not_got_the_descriptor_and_the_parent_keeps_it() {
+        let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let owner = Owner::new(one.into());
+        let raw = owner.descriptor().unwrap().as_raw_fd();
+        // SAFETY: the child makes only async-signal-safe calls and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above; asks whether the descriptor is open.
+            let open = unsafe { libc::fcntl(raw, libc::F_GETFD) } >= 0;
+            // SAFETY: ends the child without running anything of the parent's.
+            unsafe { libc::_exit(i32::from(open)) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child made above.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child must find the descriptor closed");
+        assert!(owner.descriptor().is_some());
+        drop(owner);
+        let mut end = [0; 1];
+        let read = std::io::Read::read(&mut &other, &mut end).unwrap();
+        assert_eq!(read, 0, "nobody has the other end");
+    }
+}

@@ -1,0 +1,327 @@
+//! The device over a Unix socket (see [`causeway_protocol::socket`]).
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use causeway_protocol::Access;
+use causeway_protocol::registers::{CONTROL_BYTES_MAX, Register};
+use causeway_protocol::socket::{Event, EventKind, Greeting, MAGIC, Request, RequestKind, VERSION};
+use causeway_shim::{ControlArea, Status, Transport, Window};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType, recvmsg, sendmsg,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::area::{Area, refuse};
+use crate::fork::Owner;
+use crate::range::Range;
+
+/// Environment variable that names the socket of `causeway serve`.
+pub const SOCKET_VARIABLE: &str = "CAUSEWAY_SOCKET";
+
+/// Largest aperture that is believed: 1 TiB of addresses.
+const APERTURE_BYTES_MAX: u64 = 1 << 40;
+/// Largest datagram: an event and a batch.
+const DATAGRAM_BYTES_MAX: usize = size_of::<Event>() + CONTROL_BYTES_MAX as usize;
+
+/// Why there is no device behind a socket.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody listens there.
+    #[error("cannot connect to {path}: is `causeway serve --socket {path}` running?", path = .path.display())]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Whoever listens is not `causeway serve` of this version.
+    #[error("{path} is not a socket of this version's `causeway serve`: {what}", path = .path.display())]
+    Stranger {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong with what it says.
+        what: &'static str,
+    },
+    /// No addresses for the aperture.
+    #[error("no {bytes} bytes of addresses for the aperture")]
+    Aperture {
+        /// Bytes.
+        bytes: u64,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Why an exchange with the server came to nothing.
+#[derive(Debug, thiserror::Error)]
+enum ExchangeError {
+    #[error(
+        "process {0} was forked from the one that opened the device, and has to open it for itself"
+    )]
+    Forked(u32),
+    #[error("the connection to the server has ended")]
+    Gone,
+    #[error("the server says {0}")]
+    Malformed(&'static str),
+    #[error("the socket failed: {0}")]
+    Failed(#[from] Errno),
+}
+
+/// A connection to `causeway serve`: a session of its own, which ends with it.
+#[derive(Debug)]
+pub struct SocketTransport {
+    owner: Owner,
+    aperture: Range,
+    control: Area,
+    /// Taken for an exchange, from request to reply.
+    line: Mutex<Line>,
+    doorbells: Mutex<BTreeMap<u32, OwnedFd>>,
+}
+
+#[derive(Debug)]
+struct Line {
+    buffer: Vec<u8>,
+    /// Set for good when the server is gone.
+    broken: bool,
+}
+
+impl SocketTransport {
+    /// Connects to the server at `path`.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub fn connect(path: &Path) -> Result<Self, ConnectError> {
+        let failed = |source: Errno| ConnectError::Connect {
+            path: path.to_owned(),
+            source: source.into(),
+        };
+        let socket = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map_err(failed)?;
+        let address = SocketAddrUnix::new(path).map_err(failed)?;
+        rustix::net::connect(&socket, &address).map_err(failed)?;
+        let greeting = greeting(socket.as_fd()).map_err(|what| ConnectError::Stranger {
+            path: path.to_owned(),
+            what,
+        })?;
+        let bytes = greeting.aperture_bytes;
+        let no_addresses = |source: Errno| ConnectError::Aperture {
+            bytes,
+            source: source.into(),
+        };
+        Ok(Self {
+            owner: Owner::new(socket),
+            aperture: Range::reserve(bytes).map_err(no_addresses)?,
+            control: Area::new(),
+            line: Mutex::new(Line {
+                buffer: vec![0; DATAGRAM_BYTES_MAX],
+                broken: false,
+            }),
+            doorbells: Mutex::default(),
+        })
+    }
+
+    /// Sends a request, applies what comes before the reply, and gives the reply's argument. With a batch, the batch is
+    /// replaced by its replies.
+    fn exchange(&self, request: Request, batch: &mut [u8]) -> Result<u32, ExchangeError> {
+        let Some(socket) = self.owner.descriptor() else {
+            return Err(ExchangeError::Forked(std::process::id()));
+        };
+        let mut line = lock(&self.line);
+        if line.broken {
+            return Err(ExchangeError::Gone);
+        }
+        let outcome = self.converse(socket.as_fd(), &mut line.buffer, request, batch);
+        line.broken = outcome.is_err();
+        outcome
+    }
+
+    fn converse(
+        &self,
+        socket: BorrowedFd<'_>,
+        buffer: &mut [u8],
+        request: Request,
+        batch: &mut [u8],
+    ) -> Result<u32, ExchangeError> {
+        let slices = [IoSlice::new(request.as_bytes()), IoSlice::new(batch)];
+        let mut none = SendAncillaryBuffer::default();
+        sendmsg(socket, &slices, &mut none, SendFlags::NOSIGNAL)?;
+        loop {
+            let (bytes, descriptor) = receive(socket, buffer)?;
+            let (event, rest) = Event::read_from_prefix(&buffer[..bytes])
+                .map_err(|_| ExchangeError::Malformed("less than an event"))?;
+            match EventKind::from_wire(event.kind) {
+                Some(EventKind::Reply) if rest.len() == batch.len() => {
+                    batch.copy_from_slice(rest);
+                    return Ok(event.argument);
+                }
+                Some(EventKind::Reply) => {
+                    return Err(ExchangeError::Malformed("a reply of another length"));
+                }
+                Some(kind) => self.apply(kind, &event, descriptor)?,
+                None => return Err(ExchangeError::Malformed("an event of no known kind")),
+            }
+        }
+    }
+
+    /// Has the process see what the server says.
+    fn apply(
+        &self,
+        kind: EventKind,
+        event: &Event,
+        descriptor: Option<OwnedFd>,
+    ) -> Result<(), ExchangeError> {
+        let Event { offset, bytes, .. } = *event;
+        let access = Access::from_wire(event.argument);
+        match (kind, descriptor, access) {
+            (EventKind::Place, Some(file), Some(access)) => {
+                let file = file.as_fd();
+                self.aperture
+                    .place(offset, bytes, file, event.from, access)?;
+            }
+            (EventKind::SetAccess, None, Some(access)) => {
+                self.aperture.set_access(offset, bytes, access)?;
+            }
+            (EventKind::Remove, None, _) => self.aperture.remove(offset, bytes)?,
+            (EventKind::Bind, Some(event_file), _) => {
+                lock(&self.doorbells).insert(event.argument, event_file);
+            }
+            (EventKind::Unbind, None, _) => drop(lock(&self.doorbells).remove(&event.argument)),
+            _ => return Err(ExchangeError::Malformed("an event that makes no sense")),
+        }
+        Ok(())
+    }
+
+    /// Executes the batch in the control area.
+    fn execute(&self, bytes: u32) {
+        let request = Request {
+            kind: RequestKind::Batch as u32,
+            register: 0,
+            value: bytes,
+            reserved: 0,
+        };
+        let area = self.control.window();
+        let mut batch = vec![0; (bytes as usize).min(area.bytes())];
+        // As long as the area at most.
+        let _ = area.read(0, &mut batch);
+        match self.exchange(request, &mut batch) {
+            Ok(status) if status == Status::Ok as u32 => {
+                let _ = area.write(0, &batch);
+            }
+            Ok(status) => refuse(&area, status),
+            Err(error) => {
+                log::error!("{error}");
+                refuse(&area, Status::DeviceLost as u32);
+            }
+        }
+    }
+}
+
+impl Transport for SocketTransport {
+    fn read_register(&self, register: Register) -> u32 {
+        let request = Request {
+            kind: RequestKind::Load as u32,
+            register: register as u32,
+            value: 0,
+            reserved: 0,
+        };
+        self.exchange(request, &mut []).unwrap_or_else(|error| {
+            log::error!("register {}: {error}", register.name());
+            // What a function that has gone away reads as.
+            u32::MAX
+        })
+    }
+
+    fn write_register(&self, register: Register, value: u32) {
+        if register == Register::ControlDoorbell {
+            return self.execute(value);
+        }
+        let request = Request {
+            kind: RequestKind::Store as u32,
+            register: register as u32,
+            value,
+            reserved: 0,
+        };
+        if let Err(error) = self.exchange(request, &mut []) {
+            log::error!("register {}: {error}", register.name());
+        }
+    }
+
+    fn control_area(&self) -> ControlArea {
+        ControlArea {
+            window: self.control.window(),
+            // Batches go with their requests; the server looks nowhere.
+            address: 0,
+        }
+    }
+
+    fn aperture(&self) -> Window {
+        self.aperture.window()
+    }
+
+    fn ring_doorbell(&self, index: u32) {
+        if let Some(event) = lock(&self.doorbells).get(&index) {
+            // Refused only when the counter is full, and then the consumer is awake soon enough.
+            let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+/// Takes the server's first words.
+fn greeting(socket: BorrowedFd<'_>) -> Result<Greeting, &'static str> {
+    let mut buffer = [0; 2 * size_of::<Greeting>()];
+    let (bytes, _) = receive(socket, &mut buffer).map_err(|_| "it says nothing")?;
+    let greeting = Greeting::read_from_bytes(&buffer[..bytes])
+        .map_err(|_| "its first words are not a greeting")?;
+    if greeting.magic != MAGIC {
+        return Err("its first words are not a greeting");
+    }
+    if greeting.version != VERSION {
+        return Err("it is of another version");
+    }
+    let bytes = greeting.aperture_bytes;
+    if bytes == 0 || bytes > APERTURE_BYTES_MAX || !bytes.is_multiple_of(4096) {
+        return Err("its aperture has an impossible size");
+    }
+    Ok(greeting)
+}
+
+/// A datagram into `buffer`: its length, and the descriptor that came with it.
+fn receive(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+) -> Result<(usize, Option<OwnedFd>), ExchangeError> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut slices = [IoSliceMut::new(buffer)];
+    let received = loop {
+        match recvmsg(socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            received => break received?,
+        }
+    };
+    let mut descriptors = ancillary.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(rights) => rights.collect(),
+        _ => Vec::new(),
+    });
+    let descriptor = descriptors.next();
+    match received.bytes {
+        0 => Err(ExchangeError::Gone),
+        bytes => Ok((bytes, descriptor)),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,12 @@
+//! The workloads of the test guests as programs for Linux.
+//!
+//! They run in a Linux guest, where they report to the test bench around the VM, and on a host in front of
+//! `causeway serve`, where they only print.
+
+pub mod platform;
+#[path = "../../workloads/mod.rs"]
+#[allow(missing_docs, reason = "written for the guests, which are programs")]
+mod workloads;
+
+pub use platform::run;
+pub use workloads::*;

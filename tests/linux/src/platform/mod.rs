@@ -1,0 +1,118 @@
+//! What is below the workloads on Linux: threads for CPUs, memory of the process, the shim's transports, and reports to the
+//! test bench where there is one.
+
+mod bench;
+mod letters;
+mod machine;
+mod program;
+
+use std::sync::OnceLock;
+
+use causeway_protocol::registers::Register;
+use causeway_shim::{AddressSpace, Device, Module, Staging, Window};
+use causeway_shim_linux::LinuxTransport;
+
+pub use bench::{NoLetter, Phase, Totals, baseline, fetch, figure, post, ratio};
+pub use machine::{Barrier, Clock, Machine, Memory, ticks};
+pub use program::{run, run_pair};
+pub use std::println;
+
+use crate::Required;
+
+/// The way to the device.
+pub struct DeviceTransport(LinuxTransport);
+
+static TRANSPORT: OnceLock<DeviceTransport> = OnceLock::new();
+static DEVICE: OnceLock<Device<'static>> = OnceLock::new();
+
+impl DeviceTransport {
+    /// Finds the device.
+    ///
+    /// # Errors
+    /// See [`LinuxTransport::find`].
+    pub fn find(_: &Machine) -> Result<Self, causeway_shim_linux::FindError> {
+        LinuxTransport::find().map(Self)
+    }
+}
+
+impl causeway_shim::Transport for DeviceTransport {
+    fn read_register(&self, register: Register) -> u32 {
+        self.0.read_register(register)
+    }
+
+    fn write_register(&self, register: Register, value: u32) {
+        self.0.write_register(register, value);
+    }
+
+    fn control_area(&self) -> causeway_shim::ControlArea {
+        self.0.control_area()
+    }
+
+    fn aperture(&self) -> Window {
+        self.0.aperture()
+    }
+
+    fn ring_doorbell(&self, index: u32) {
+        self.0.ring_doorbell(index);
+    }
+}
+
+/// Finds and opens the device. Called by one thread; the others use [`device`].
+///
+/// # Panics
+/// If there is no device that can be opened.
+pub fn open(machine: &Machine) -> (&'static DeviceTransport, &'static Device<'static>) {
+    let transport =
+        TRANSPORT.get_or_init(|| DeviceTransport::find(machine).required("finding the device"));
+    let device = DEVICE.get_or_init(|| Device::open(transport).required("opening the device"));
+    (transport, device)
+}
+
+/// The device, once the thread that opens it has done so.
+pub fn device() -> &'static Device<'static> {
+    DEVICE.wait()
+}
+
+/// Where the test bench finds an offset of the aperture, if there is a bench that can reach it.
+pub fn bench_address(_: &DeviceTransport, _: u64) -> Option<u64> {
+    None
+}
+
+/// Whether holes of the aperture can be touched, and such accesses are counted. A process that reaches the device over a
+/// socket has nothing mapped there.
+pub fn holes_can_be_touched(transport: &DeviceTransport) -> bool {
+    !matches!(transport.0, LinuxTransport::Socket(_))
+}
+
+/// Memory to write packets of a recording into, and its address for the device. It is never given back.
+///
+/// # Panics
+/// If there is none.
+pub fn recording_memory(
+    _: &Machine,
+    device: &'static Device<'static>,
+    bytes: usize,
+) -> (Window, u64) {
+    let staging = Staging::new(device, bytes as u64).required("memory for packets");
+    let place = (*staging.window(), staging.range().address);
+    std::mem::forget(staging);
+    place
+}
+
+/// Loads modules.
+pub struct ModuleLoader(());
+
+impl ModuleLoader {
+    /// Needs nothing.
+    pub const fn new(_: &Machine) -> Self {
+        Self(())
+    }
+
+    /// Loads a module.
+    ///
+    /// # Panics
+    /// With the log, if it is refused.
+    pub fn load<'d>(&mut self, space: &AddressSpace<'d>, ptx: &str) -> Module<'d> {
+        causeway_shim_linux::load_module(space, ptx.as_bytes()).required("loading a module")
+    }
+}

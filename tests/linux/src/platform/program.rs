@@ -1,0 +1,211 @@
+//! A workload as a program: its arguments, its threads, its exit status.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode};
+
+use super::bench::LETTERS;
+use super::letters::Folder;
+use super::machine::{Clock, Machine};
+
+/// Most threads.
+const THREADS_MAX: u32 = 64;
+
+const USAGE: &str = "\
+usage: PROGRAM [--threads N] [--vm I --vms N [--letters FOLDER]]
+  --threads N       run on N threads, as a guest with N virtual CPUs does (default 1)
+  --vm I --vms N    this is number I of N, from 0, that work together
+  --letters FOLDER  where they leave each other letters
+
+The device is the one of this guest, or the one behind the socket that CAUSEWAY_SOCKET names.";
+
+/// What was asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Arguments {
+    threads: u32,
+    vm: Option<u32>,
+    vms: u32,
+    letters: Option<PathBuf>,
+}
+
+impl Arguments {
+    fn parse(words: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut arguments = Self {
+            threads: 1,
+            vm: None,
+            vms: 1,
+            letters: None,
+        };
+        let mut words = words;
+        while let Some(word) = words.next() {
+            let value = words
+                .next()
+                .ok_or_else(|| format!("{word} wants a value"))?;
+            let number = |least, most| match value.parse() {
+                Ok(number) if (least..=most).contains(&number) => Ok(number),
+                _ => Err(format!(
+                    "{word} {value} cannot be: choose a number from {least} to {most}"
+                )),
+            };
+            match word.as_str() {
+                "--threads" => arguments.threads = number(1, THREADS_MAX)?,
+                "--vm" => arguments.vm = Some(number(0, 63)?),
+                "--vms" => arguments.vms = number(1, 64)?,
+                "--letters" => arguments.letters = Some(value.into()),
+                _ => return Err(format!("there is no argument {word}")),
+            }
+        }
+        match arguments.vm {
+            Some(vm) if vm >= arguments.vms => Err(format!(
+                "--vm {vm} cannot be: they are numbered from 0, and --vms says {}",
+                arguments.vms
+            )),
+            _ => Ok(arguments),
+        }
+    }
+}
+
+/// Runs `workload` on the threads that the command line asks for. A panic of any of them is the program's failure.
+pub fn run(workload: fn(&Machine)) -> ExitCode {
+    match Arguments::parse(std::env::args().skip(1)) {
+        Ok(arguments) => run_as(workload, &arguments, arguments.vm.unwrap_or(0)),
+        Err(message) => usage(&message),
+    }
+}
+
+/// As [`run`], for a workload that takes two: unless this is one of them, both are started as processes of this program.
+pub fn run_pair(workload: fn(&Machine)) -> ExitCode {
+    let arguments = match Arguments::parse(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(message) => return usage(&message),
+    };
+    match arguments.vm {
+        Some(vm) => run_as(workload, &arguments, vm),
+        None => both().unwrap_or_else(|e| {
+            eprintln!("cannot start two processes: {e}");
+            ExitCode::FAILURE
+        }),
+    }
+}
+
+fn usage(message: &str) -> ExitCode {
+    eprintln!("{message}\n\n{USAGE}");
+    ExitCode::from(2)
+}
+
+fn run_as(workload: fn(&Machine), arguments: &Arguments, vm: u32) -> ExitCode {
+    if let Some(path) = &arguments.letters {
+        LETTERS.get_or_init(|| Folder::new(path.clone()));
+    }
+    let clock = Clock::calibrated();
+    let machine = |cpu| Machine {
+        cpu,
+        cpus: arguments.threads,
+        vm,
+        vms: arguments.vms,
+        clock,
+    };
+    let other = |cpu| {
+        let machine = machine(cpu);
+        let body = move || workload(&machine);
+        std::thread::Builder::new()
+            .name(format!("cpu{cpu}"))
+            .spawn(move || end_on_panic(body))
+    };
+    for cpu in 1..arguments.threads {
+        if let Err(e) = other(cpu) {
+            eprintln!("cannot start {} threads: {e}", arguments.threads);
+            return ExitCode::FAILURE;
+        }
+    }
+    // As on a machine: the others have nothing to say once the first is done.
+    end_on_panic(|| workload(&machine(0)));
+    ExitCode::SUCCESS
+}
+
+/// A thread that waits for one that has panicked would wait for ever.
+fn end_on_panic(body: impl FnOnce()) {
+    struct Guard;
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                std::process::exit(1);
+            }
+        }
+    }
+    let guard = Guard;
+    body();
+    drop(guard);
+}
+
+/// Both sides as processes of this program, with a folder for their letters.
+fn both() -> io::Result<ExitCode> {
+    let letters = std::env::temp_dir().join(format!("causeway-letters-{}", std::process::id()));
+    std::fs::create_dir(&letters)?;
+    let outcome = both_with(&letters);
+    // Whoever still waits for a letter sees that there will be none.
+    std::fs::remove_dir_all(&letters)?;
+    outcome
+}
+
+fn both_with(letters: &Path) -> io::Result<ExitCode> {
+    let start = |vm: &str| {
+        Command::new(std::env::current_exe()?)
+            .args(["--vm", vm, "--vms", "2", "--letters"])
+            .arg(letters)
+            .spawn()
+    };
+    let mut sides = [start("0")?, start("1")?];
+    let passed = wait(&mut sides);
+    if !passed? {
+        // One has failed; the other may be waiting for it.
+        sides.iter_mut().for_each(|side| {
+            let _ = side.kill();
+            let _ = side.wait();
+        });
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits for both to pass or one to fail.
+fn wait(sides: &mut [Child; 2]) -> io::Result<bool> {
+    loop {
+        let mut passed = 0;
+        for side in sides.iter_mut() {
+            match side.try_wait()? {
+                Some(status) if status.success() => passed += 1,
+                Some(_) => return Ok(false),
+                None => {}
+            }
+        }
+        if passed == sides.len() {
+            return Ok(true);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Arguments, String> {
+        Arguments::parse(text.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn arguments_are_read_and_mistakes_named() {
+        let parsed = parse("--threads 4 --vm 1 --vms 2 --letters /x").unwrap();
+        assert_eq!((parsed.threads, parsed.vm, parsed.vms), (4, Some(1), 2));
+        for (text, part) in [
+            ("--threads 0", "--threads 0 cannot be"),
+            ("--threads", "wants a value"),
+            ("--vm 2 --vms 2", "--vm 2 cannot be"),
+            ("--speed 11", "no argument --speed"),
+        ] {
+            let message = parse(text).unwrap_err();
+            assert!(message.contains(part), "{text}: {message}");
+        }
+    }
+}
