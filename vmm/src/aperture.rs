@@ -34,11 +34,11 @@ mod prefault;
 mod slots;
 
 pub use devices::DEVICE_PLACEMENTS_MAX;
+pub use extents::Extents;
 pub use fault::{EmulationRetry, FaultError, FaultOutcome, Processor};
 pub use lease::{Lease, Leased};
 pub use slots::{CHUNK_BYTES, chunk_bytes};
 
-use extents::Extents;
 use slots::ChunkSlots;
 
 /// Most placements at a time.

@@ -15,7 +15,7 @@ mod window;
 
 pub use backing::{Backing, DeviceMapping, DeviceMemory};
 pub use mapping::{Mapping, RangeError};
-pub use object::{MemoryError, PageSize, SharedMemory, huge_pages_available};
+pub use object::{MemoryError, PageSize, SharedMemory, huge_pages_available, seal_all};
 pub use window::Window;
 
 /// Bytes of a small page.

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_protocol::Access;
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
@@ -93,7 +94,8 @@ impl SharedMemory {
     /// # Errors
     /// [`MemoryError::Create`], if the kernel refuses.
     pub fn new(name: &str, bytes: u64, wanted: PageSize) -> Result<Self, MemoryError> {
-        let large = wanted == PageSize::Large && bytes >= LARGE_PAGE_BYTES;
+        let sealed = SEALED_ONLY.load(Ordering::Relaxed);
+        let large = wanted == PageSize::Large && bytes >= LARGE_PAGE_BYTES && !sealed;
         let (file, pages) = match large.then(large_page_file).flatten() {
             Some(file) => (file, PageSize::Large),
             None => (
@@ -169,6 +171,14 @@ impl SharedMemory {
         }
     }
 }
+
+/// Has every object made from now on be sealed against being cut short, for a process that hands objects to strangers: a
+/// touch beyond the end of one that was cut is SIGBUS. The price is that there are no 2 MiB pages.
+pub fn seal_all() {
+    SEALED_ONLY.store(true, Ordering::Relaxed);
+}
+
+static SEALED_ONLY: AtomicBool = AtomicBool::new(false);
 
 /// Whether objects can have 2 MiB pages here.
 ///

@@ -25,6 +25,8 @@ pub enum Command {
     Image(ImageArguments),
     /// Find out what this host can do, by trying, and how to get what is missing.
     Doctor(DoctorArguments),
+    /// Give processes of this host the GPU over a socket, without VMs: for development.
+    Serve(ServeArguments),
     /// Measure.
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -101,6 +103,20 @@ pub enum BootChoice {
     Linux64,
     /// A kernel with PVH's note, from an ELF file or out of a bzImage.
     Pvh,
+}
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+pub struct ServeArguments {
+    /// Where to listen. Programs find it by the environment variable CAUSEWAY_SOCKET.
+    #[arg(long, value_name = "PATH")]
+    pub socket: PathBuf,
+    /// Back end and the limits of each process, as for `run`.
+    #[arg(long, value_name = "GPU", default_value = "software")]
+    pub gpu: String,
+    /// Processes at a time.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub processes: u32,
 }
 
 /// Arguments of `doctor`.

@@ -11,7 +11,7 @@ use causeway_software::{Config as SoftwareConfig, LaunchCount, Software};
 use causeway_vmm::outcome::VmOutcome;
 use causeway_worker::{DeviceUuid, Equipment, ImportDevice, Program, Workers};
 
-use crate::configuration::Run;
+use crate::configuration::{Run, unavailable};
 use crate::failure::{Code, Failure};
 use crate::gpu::{Gpu, Kind, Place};
 use crate::report::{KernelCount, KernelReport};
@@ -42,26 +42,31 @@ pub struct Local {
 impl BackEnd {
     /// What the arguments ask for. Workers start with their sessions.
     pub fn new(run: &Run) -> Result<Self, Failure> {
-        match run.gpu.place {
+        if run.gpu.place == Place::Inside && run.vms > 1 && run.gpu.kind.name() == "cuda" {
+            return Err(Failure::usage(format!(
+                "worker=inside cannot be with --vms {} on a GPU, where a fault of one would be the end of all: \
+                 leave it out, or run one VM",
+                run.vms
+            )));
+        }
+        Self::open(&run.gpu, &run.gpu_text, run.vms)
+    }
+
+    /// The same for `sessions` sessions at a time. `gpu_text` is what `gpu` was typed as.
+    pub fn open(gpu: &Gpu, gpu_text: &str, sessions: u32) -> Result<Self, Failure> {
+        match gpu.place {
             Place::Inside => {
-                if run.vms > 1 && run.gpu.kind.name() == "cuda" {
-                    return Err(Failure::usage(format!(
-                        "worker=inside cannot be with --vms {} on a GPU, where a fault of one would be the end of all: \
-                         leave it out, or run one VM",
-                        run.vms
-                    )));
-                }
-                let local = Local::open(&run.gpu, run.vms, 1).map_err(|e| run.unavailable(e))?;
+                let local = Local::open(gpu, sessions, 1).map_err(|e| unavailable(gpu_text, e))?;
                 let mediator = Mediator::new(Arc::clone(&local.backend));
                 Ok(Self::Inside(local, mediator))
             }
             Place::Process => {
                 let program = Program {
                     path: "/proc/self/exe".into(),
-                    arguments: ["worker", "--gpu", &run.gpu_text].map(Into::into).to_vec(),
-                    environment: environment(run.gpu.kind),
+                    arguments: ["worker", "--gpu", gpu_text].map(Into::into).to_vec(),
+                    environment: environment(gpu.kind),
                 };
-                let workers = Workers::new(program, import_device(run.gpu.kind))
+                let workers = Workers::new(program, import_device(gpu.kind))
                     .map_err(|e| Failure::new(Code::Crashed, "cannot start a thread", e))?;
                 Ok(Self::Processes(workers))
             }

@@ -40,8 +40,7 @@ pub struct Run {
 impl Run {
     /// The GPU that was asked for is not to be had.
     pub fn unavailable(&self, error: impl std::error::Error + Send + Sync + 'static) -> Failure {
-        let asked = format!("--gpu {} is not available", self.gpu_text);
-        Failure::new(Code::Gpu, asked, error)
+        unavailable(&self.gpu_text, error)
     }
 
     /// Checks every argument, and reads what is to boot.
@@ -77,6 +76,15 @@ impl Run {
     }
 }
 
+/// The GPU that `--gpu` asked for is not to be had.
+pub fn unavailable(
+    gpu_text: &str,
+    error: impl std::error::Error + Send + Sync + 'static,
+) -> Failure {
+    let asked = format!("--gpu {gpu_text} is not available");
+    Failure::new(Code::Gpu, asked, error)
+}
+
 /// What `--gpu` says, with a back end in place of `auto`; the person is told which.
 pub fn choose_gpu(text: &str) -> Result<(Gpu, String), Failure> {
     let mut found = None;
@@ -100,7 +108,8 @@ pub fn choose_gpu(text: &str) -> Result<(Gpu, String), Failure> {
     Ok((gpu, chosen))
 }
 
-fn within(name: &str, value: u64, least: u64, most: u64) -> Result<(), Failure> {
+/// Refuses a value out of range.
+pub fn within(name: &str, value: u64, least: u64, most: u64) -> Result<(), Failure> {
     if (least..=most).contains(&value) {
         return Ok(());
     }

@@ -15,6 +15,7 @@ mod progress;
 mod report;
 mod report_file;
 mod run;
+mod serve;
 mod table;
 mod terminal;
 mod visible;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments, started),
         Command::Image(arguments) => image::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Serve(arguments) => serve::run(&arguments),
         Command::Bench(command) => bench::run(&command),
         Command::Worker(arguments) => worker::run(&arguments),
     };

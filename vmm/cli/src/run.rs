@@ -122,7 +122,7 @@ pub fn execute(
 
 /// Each allocation is a memory object with a descriptor of its own. VMs share the process's descriptors: with the usual
 /// soft limit of 1024, one guest within its quota could leave none to the others.
-fn raise_descriptor_limit() {
+pub fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,

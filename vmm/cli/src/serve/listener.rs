@@ -1,0 +1,161 @@
+//! The socket that processes connect to.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, Stat};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// Connections that wait to be taken.
+const BACKLOG: i32 = 16;
+
+/// Why nobody can connect.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The path cannot be one of a socket.
+    #[error("it cannot be a socket's path")]
+    Path(#[source] io::Error),
+    /// Somebody listens there.
+    #[error("another `causeway serve` listens there: stop it, or choose another path")]
+    InUse,
+    /// What is there must not be removed.
+    #[error("there is a file that is no socket: remove it, or choose another path")]
+    NotASocket,
+    /// The kernel refused.
+    #[error("the socket cannot be made")]
+    Failed(#[source] io::Error),
+}
+
+/// A socket file that only its owner can connect to. Removed on drop.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    path: PathBuf,
+    /// What is at the path: another server may have put something else there since.
+    identity: (u64, u64),
+}
+
+impl Listener {
+    /// Listens at `path`. A socket that a dead server has left there is replaced.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn bind(path: &Path) -> Result<Self, ListenError> {
+        let failed = |e: Errno| ListenError::Failed(e.into());
+        let address = SocketAddrUnix::new(path).map_err(|e| ListenError::Path(e.into()))?;
+        let socket = seqpacket().map_err(failed)?;
+        // The file gets the mode that the socket has before it is bound (unix_bind in net/unix/af_unix.c).
+        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+        match rustix::net::bind(&socket, &address) {
+            Err(Errno::ADDRINUSE) => {
+                remove_stale(path, &address)?;
+                rustix::net::bind(&socket, &address).map_err(failed)?;
+            }
+            bound => bound.map_err(failed)?,
+        }
+        let status = rustix::fs::lstat(path).map_err(failed)?;
+        let listener = Self {
+            socket,
+            path: path.to_owned(),
+            identity: identity(&status),
+        };
+        rustix::net::listen(&listener.socket, BACKLOG).map_err(failed)?;
+        Ok(listener)
+    }
+
+    /// Takes a connection, which blocks if there is none.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn accept(&self) -> Result<OwnedFd, Errno> {
+        rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let ours = rustix::fs::lstat(&self.path).is_ok_and(|s| identity(&s) == self.identity);
+        if ours && let Err(e) = std::fs::remove_file(&self.path) {
+            log::warn!("the socket {} stays behind: {e}", self.path.display());
+        }
+    }
+}
+
+const fn identity(status: &Stat) -> (u64, u64) {
+    (status.st_dev, status.st_ino)
+}
+
+fn seqpacket() -> Result<OwnedFd, Errno> {
+    rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+}
+
+/// Removes a socket on which nobody listens.
+fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), ListenError> {
+    let failed = |e: Errno| ListenError::Failed(e.into());
+    let status = rustix::fs::lstat(path).map_err(failed)?;
+    if FileType::from_raw_mode(status.st_mode) != FileType::Socket {
+        return Err(ListenError::NotASocket);
+    }
+    match rustix::net::connect(seqpacket().map_err(failed)?, address) {
+        // A listener of another type is alive, too.
+        Ok(()) | Err(Errno::PROTOTYPE | Errno::AGAIN) => Err(ListenError::InUse),
+        Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(ListenError::Failed),
+        Err(e) => Err(failed(e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn path(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("causeway-listener-{name}-{}", std::process::id()))
+    }
+
+    #[test]
+    fn the_socket_is_its_owners_and_goes_with_the_listener() {
+        let path = path("mode");
+        let listener = Listener::bind(&path).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(matches!(Listener::bind(&path), Err(ListenError::InUse)));
+        drop(listener);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_a_file_is_not() {
+        let path = path("stale");
+        let left = seqpacket().unwrap();
+        rustix::net::bind(&left, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        drop(left);
+        drop(Listener::bind(&path).unwrap());
+        std::fs::write(&path, "precious").unwrap();
+        assert!(matches!(
+            Listener::bind(&path),
+            Err(ListenError::NotASocket)
+        ));
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_path_that_is_no_sockets_is_refused() {
+        let long = Path::new("/tmp").join("x".repeat(200));
+        assert!(matches!(Listener::bind(&long), Err(ListenError::Path(_))));
+    }
+}
