@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use causeway_mediator::fake::{FakeBackend, FakeHost, Live};
-use causeway_mediator::{Mediator, Quota, Session};
+use causeway_mediator::{Client, Mediator, Quota, Session};
 use causeway_protocol::message::{Header, OPCODES, Opcode, Status, message_bytes};
 use causeway_protocol::packet::{self, Fence, UNIT_BYTES};
 use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR};
@@ -22,6 +22,8 @@ const RAM_BYTES: u64 = 1 << 20;
 pub const PACKETS: u64 = 64 << 10;
 /// Bytes there.
 pub const PACKETS_BYTES: u64 = 64 << 10;
+/// Clients that have agreed on a version.
+pub const CLIENTS: usize = 3;
 const APERTURE_BYTES: u64 = 16 << 20;
 const HEADER_BYTES: usize = size_of::<Header>();
 
@@ -57,18 +59,34 @@ impl Control {
         let mut hello = message(Opcode::Hello);
         hello[HEADER_BYTES..HEADER_BYTES + 2].copy_from_slice(&VERSION_MAJOR.to_le_bytes());
         hello[HEADER_BYTES + 2..HEADER_BYTES + 4].copy_from_slice(&VERSION_MINOR.to_le_bytes());
-        assert_eq!(control.session.execute(&mut hello), Status::Ok);
+        for client in Client::all().take(CLIENTS) {
+            let taken = control.session.execute(client, &mut hello.clone());
+            assert_eq!(taken, Status::Ok);
+        }
         control
     }
 
     /// Executes a batch of any bytes.
     pub fn execute(&self, batch: &mut [u8]) {
+        self.execute_as(0, batch);
+    }
+
+    /// Executes a batch of any bytes for one of [`CLIENTS`] clients.
+    pub fn execute_as(&self, client: u32, batch: &mut [u8]) {
+        let client = Client::new(client % CLIENTS as u32).expect("a page that exists");
         let before = batch.to_vec();
-        if self.session.execute(batch) != Status::Ok {
+        if self.session.execute(client, batch) != Status::Ok {
             assert_eq!(batch, before, "a batch that was not taken was changed");
         }
         let live = self.backend.live();
         assert!(live.bytes <= QUOTA.memory_bytes, "{} bytes", live.bytes);
+    }
+
+    /// Ends what a client owns; a session that was lost begins anew once all have come to that.
+    pub fn reset(&self, client: u32) {
+        let client = Client::new(client % CLIENTS as u32).expect("a page that exists");
+        self.session.reset_client(client);
+        assert_eq!(self.session.owners() & client.bit(), 0);
     }
 
     /// Ends the session, and sees to it that everything is gone.

@@ -17,12 +17,13 @@ pub(crate) struct Counters {
     pub sleeps: AtomicU64,
     pub wakeups: AtomicU64,
     pub faults: AtomicU64,
+    pub interrupts: AtomicU64,
     messages: [AtomicU64; MESSAGE_SLOTS],
     packets: [AtomicU64; PACKET_SLOTS],
 }
 
 const _: () = {
-    assert!((message::Opcode::DestroyRecording as usize) < MESSAGE_SLOTS);
+    assert!((message::Opcode::Notify as usize) < MESSAGE_SLOTS);
     assert!((packet::Opcode::Replay as usize) < PACKET_SLOTS);
 };
 
@@ -68,6 +69,8 @@ pub struct SessionReport {
     pub doorbell_wakeups: u64,
     /// Faults that ended a command buffer or the session.
     pub faults: u64,
+    /// Interrupts raised for fences.
+    pub interrupts: u64,
     /// GPU memory in use, in bytes.
     pub memory_used_bytes: u64,
     /// Most GPU memory ever in use, in bytes.

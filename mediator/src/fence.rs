@@ -31,9 +31,15 @@ impl FenceSignal {
     }
 
     /// Sleeps until `look` gives something or `deadline` has passed.
-    pub fn wait_until<T>(
+    pub fn wait_until<T>(&self, deadline: Instant, look: impl FnMut() -> Option<T>) -> Option<T> {
+        self.wait_looking(deadline, PERIOD_MAX, look)
+    }
+
+    /// The same, looking less and less often until it is once in `period_max`.
+    pub fn wait_looking<T>(
         &self,
         deadline: Instant,
+        period_max: Duration,
         mut look: impl FnMut() -> Option<T>,
     ) -> Option<T> {
         let _registered = Registered::new(&self.sleepers); // S1, S2
@@ -51,7 +57,7 @@ impl FenceSignal {
                 .condvar
                 .wait_timeout(guard, period.min(left))
                 .unwrap_or_else(PoisonError::into_inner);
-            period = (period * 2).min(PERIOD_MAX);
+            period = (period * 2).min(period_max);
         }
     }
 }

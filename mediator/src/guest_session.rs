@@ -6,6 +6,7 @@ use std::sync::Arc;
 use causeway_protocol::message::Status;
 
 use crate::backend::{Attributes, Fault};
+use crate::client::Client;
 use crate::counters::SessionReport;
 use crate::host::Host;
 use crate::mediator::Mediator;
@@ -41,15 +42,23 @@ pub enum OpenError {
 
 /// One guest's session. All methods may be called from any thread at any time. Dropping it closes it.
 pub trait GuestSession: Send + Sync {
-    /// Executes a control batch, that is a private copy of what the guest wrote, and puts the replies in
+    /// Executes a control batch of a client, that is a private copy of what the guest wrote, and puts the replies in
     /// its place. `Ok`, or why the batch as a whole was not taken; it is then unchanged.
     ///
     /// Sleeps if the batch has a `Wait` in it; [`Self::interrupt`] ends that.
-    fn execute(&self, batch: &mut [u8]) -> Status;
+    fn execute(&self, client: Client, batch: &mut [u8]) -> Status;
 
-    /// Ends everything the guest owns and starts afresh (register `Reset`). When it returns, no consumer runs and
-    /// nothing is left in the aperture.
+    /// Ends everything the guest owns and starts afresh (register `Reset` of page 0). When it returns, no consumer runs
+    /// and nothing is left in the aperture.
     fn reset(&self);
+
+    /// Ends everything that a client owns, and nothing else (register `Reset` of its page). When it returns, no consumer of
+    /// it runs, nothing of it is left in the aperture, and no interrupt of it will be raised. A session that is lost starts
+    /// afresh once no client owns anything.
+    fn reset_client(&self, client: Client);
+
+    /// The clients that own something, as [`Client::bit`] has them. Costs no more than a load from memory.
+    fn owners(&self) -> u64;
 
     /// Content of register `Status`. Costs no more than a load from memory.
     fn status_bits(&self) -> u32;
@@ -105,8 +114,16 @@ impl SessionSource for Mediator {
 }
 
 impl GuestSession for Session {
-    fn execute(&self, batch: &mut [u8]) -> Status {
-        Session::execute(self, batch)
+    fn execute(&self, client: Client, batch: &mut [u8]) -> Status {
+        Session::execute(self, client, batch)
+    }
+
+    fn reset_client(&self, client: Client) {
+        Session::reset_client(self, client);
+    }
+
+    fn owners(&self) -> u64 {
+        Session::owners(self)
     }
 
     fn reset(&self) {
@@ -147,8 +164,16 @@ impl GuestSession for Session {
 }
 
 impl<S: GuestSession + ?Sized> GuestSession for Arc<S> {
-    fn execute(&self, batch: &mut [u8]) -> Status {
-        (**self).execute(batch)
+    fn execute(&self, client: Client, batch: &mut [u8]) -> Status {
+        (**self).execute(client, batch)
+    }
+
+    fn reset_client(&self, client: Client) {
+        (**self).reset_client(client);
+    }
+
+    fn owners(&self) -> u64 {
+        (**self).owners()
     }
 
     fn reset(&self) {

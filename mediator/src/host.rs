@@ -6,6 +6,8 @@ use causeway_memory::{Backing, MemoryError, SharedMemory};
 use causeway_protocol::Access;
 use vmm_sys_util::eventfd::EventFd;
 
+use crate::client::Client;
+
 /// Why memory could not be placed in, or removed from, the aperture.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
@@ -67,7 +69,8 @@ pub struct RingPlace {
     pub offset: u64,
 }
 
-/// The guest, as its session sees it. Called from vCPU threads and, on revocation, from threads of other sessions.
+/// The guest, as its session sees it. Called from vCPU threads, from the thread that watches fences, and, on revocation,
+/// from threads of other sessions. It calls no session.
 pub trait Host: Send + Sync {
     /// Makes `bytes` bytes of `backing`, from `offset` of it, appear in the aperture. Gives the offset there.
     /// Everything is a multiple of 4 KiB. With access none, the range is reserved and stays a hole.
@@ -124,4 +127,7 @@ pub trait Host: Send + Sync {
 
     /// Ends what [`Self::bind_doorbell`] began.
     fn unbind_doorbell(&self, index: u32, event: &EventFd);
+
+    /// Makes the interrupt of a client pending (register `InterruptStatus`), and tells the guest if it wants to know.
+    fn raise(&self, client: Client);
 }

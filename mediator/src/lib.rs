@@ -5,16 +5,19 @@
 //! guest's physical address space it asks of the [`host::Host`]. Packets in command buffers are read by
 //! a consumer thread per command buffer, without the VMM.
 //!
+//! The processes of one guest share its session as [`Client`]s: each owns what it made, and sees nothing else.
+//!
 //! # Locks
 //!
-//! In this order, and never two of the same kind: a session's `State`, the exchange of exports,
-//! then leaves (doorbells, function tables, `Life`, the fence signal, whatever a back end or a host has
+//! In this order, and never two of the same kind: a session's `State`, the exchange of exports, the fences that are
+//! watched, then leaves (doorbells, function tables, `Life`, the fence signal, whatever a back end or a host has
 //! inside). Revocation reaches into other sessions: the exchange collects them, lets its lock go, and then
 //! has them locked one `State` at a time. No lock is held while work executes, while a guest sleeps in `Wait`,
 //! or while a thread is joined. A host calls into a session with no lock held that its [`host::Host`]
 //! methods take.
 
 pub mod backend;
+mod client;
 mod command_buffer;
 mod counters;
 mod decode;
@@ -25,8 +28,10 @@ mod handles;
 pub mod host;
 mod life;
 mod mediator;
+mod notify;
 mod object;
 mod operations;
+mod owners;
 mod quota;
 mod refusal;
 mod session;
@@ -34,8 +39,9 @@ pub mod share;
 mod state;
 pub mod va;
 
+pub use client::Client;
 pub use counters::{SessionReport, WorkerReport};
 pub use guest_session::{GuestSession, OpenError, SessionSource};
 pub use mediator::Mediator;
 pub use quota::Quota;
-pub use session::Session;
+pub use session::{SESSION_FEATURES, Session};

@@ -1,21 +1,24 @@
 //! A session: one guest's state, from the VMM's side.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use causeway_protocol::message::{Opcode, Status, message_bytes};
-use causeway_protocol::registers::status;
+use causeway_protocol::registers::{CLIENTS, features, status};
 
 use crate::backend::{Attributes, Backend, Fault, Memory};
+use crate::client::{Client, ClientSession};
 use crate::command_buffer::Doorbells;
 use crate::counters::{Counters, SessionReport};
 use crate::decode::{self, HEADER_BYTES, Previous};
 use crate::fence::FenceSignal;
 use crate::host::Host;
 use crate::life::{Life, StatusObserver};
-use crate::object::{CommandBufferEntry, MemoryEntry, Object, Origin, SpaceEntry};
+use crate::notify::Notifier;
+use crate::object::{CommandBufferEntry, MemoryEntry, Object, Origin};
 use crate::operations;
+use crate::owners::Owners;
 use crate::quota::{Account, Quota, Resource};
 use crate::refusal::Refusal;
 use crate::share::{Exchange, Importing};
@@ -23,6 +26,10 @@ use crate::state::State;
 
 /// How often a revocation that waits looks again.
 const REVOCATION_PERIOD: Duration = Duration::from_micros(200);
+
+/// What every session can do, whatever its back end, as [`features`] has it.
+pub const SESSION_FEATURES: u64 =
+    features::CLIENTS | features::NOTIFY | features::APERTURE_ADDRESSES;
 
 /// One guest's session. All methods may be called from any thread at any time; two batches executed at
 /// once interleave by message. Dropping it closes it.
@@ -43,6 +50,11 @@ pub(crate) struct Inner {
     /// Told of every change of register `Status`.
     pub status: Arc<StatusObserver>,
     pub doorbells: Arc<Doorbells>,
+    pub notifier: Notifier,
+    /// Which clients own something.
+    owners: Arc<Owners>,
+    /// How often each client was reset; changed with the state locked.
+    pub epochs: [AtomicU64; CLIENTS as usize],
     /// Set for good once the VMM wants its vCPU threads back.
     pub interrupted: AtomicBool,
     /// Set for good once no message is to be executed any more.
@@ -62,45 +74,73 @@ impl Session {
     ) -> Arc<Self> {
         let signal = Arc::<FenceSignal>::default();
         let status = Arc::<StatusObserver>::default();
+        let owners = Arc::<Owners>::default();
+        let counters = Arc::<Counters>::default();
         let inner = Arc::new_cyclic(|weak| Inner {
             id,
             name: name.to_owned(),
             backend,
             exchange,
             account: Account::new(quota),
-            counters: Arc::default(),
+            notifier: Notifier::new(
+                format!("{name:.8}/notify"),
+                Arc::clone(&host),
+                Arc::clone(&signal),
+                Arc::clone(&counters),
+            ),
+            counters,
             doorbells: Doorbells::new(Arc::clone(&host)),
             host,
+            epochs: std::array::from_fn(|_| AtomicU64::new(0)),
             interrupted: AtomicBool::new(false),
             halted: AtomicBool::new(false),
             weak: Weak::clone(weak),
-            state: Mutex::new(State::new(Life::new(
-                Arc::clone(&signal),
-                Arc::clone(&status),
-            ))),
+            state: Mutex::new(State::new(
+                Life::new(Arc::clone(&signal), Arc::clone(&status)),
+                Arc::clone(&owners),
+            )),
+            owners,
             signal,
             status,
         });
         Arc::new(Self { inner })
     }
 
-    /// Executes a control batch, that is a private copy of what the guest wrote, and puts the replies in
+    /// Executes a control batch of a client, that is a private copy of what the guest wrote, and puts the replies in
     /// its place. `Ok`, or why the batch as a whole was not taken; it is then unchanged.
     ///
     /// Sleeps if the batch has a `Wait` in it; [`Self::interrupt`] ends that.
-    pub fn execute(&self, batch: &mut [u8]) -> Status {
+    pub fn execute(&self, client: Client, batch: &mut [u8]) -> Status {
         Counters::add(&self.inner.counters.batches);
         let taken = decode::check_batch(batch);
         if taken == Status::Ok {
-            self.inner.execute(batch);
+            let session = &*self.inner;
+            ClientSession { session, client }.execute(batch);
         }
         taken
     }
 
-    /// Ends everything the guest owns and starts afresh (register `Reset`). Returns when the consumers
+    /// Ends everything the guest owns and starts afresh (register `Reset` of page 0). Returns when the consumers
     /// have stopped and nothing is left in the aperture.
     pub fn reset(&self) {
         self.inner.end_life(false);
+    }
+
+    /// Ends everything that a client owns, and nothing else. Returns when its consumers have stopped, nothing of it is left
+    /// in the aperture, and no interrupt of it will be raised. A session that is lost starts afresh once no client owns
+    /// anything.
+    pub fn reset_client(&self, client: Client) {
+        self.inner.reset_client(client);
+    }
+
+    /// The clients that own something, as [`Client::bit`] has them.
+    pub fn owners(&self) -> u64 {
+        self.inner.owners.bits()
+    }
+
+    /// As [`Self::observe_status`], for [`Self::owners`].
+    pub fn observe_owners(&self, tell: impl Fn(u64) + Send + Sync + 'static) {
+        self.inner.owners.observe(Box::new(tell));
     }
 
     /// Content of register `Status`.
@@ -193,6 +233,7 @@ impl Session {
             sleeps: load(&counters.sleeps),
             doorbell_wakeups: load(&counters.wakeups),
             faults: load(&counters.faults),
+            interrupts: load(&counters.interrupts),
             memory_used_bytes: inner.account.used(Resource::MemoryBytes),
             memory_peak_bytes: inner.account.peak_memory_bytes(),
             fault: self.fault().map(|fault| fault.to_string()),
@@ -212,6 +253,103 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The present life.
+    pub fn life(&self) -> Arc<Life> {
+        Arc::clone(&self.lock().life)
+    }
+
+    /// Ends the present life with everything it owns, and begins the next.
+    fn end_life(&self, closed: bool) {
+        let (remains, life) = {
+            let mut state = self.lock();
+            state.life.end();
+            let handles = state.handles(None);
+            let remains = state.evict(&*self.host, &handles);
+            (remains, self.begin_life(&mut state, closed))
+        };
+        self.release(&remains);
+        drop((remains, life));
+        if closed {
+            self.notifier.close();
+        }
+    }
+
+    /// Puts a fresh state in place of one that owns nothing any more. Gives the life that is over.
+    fn begin_life(&self, state: &mut State, closed: bool) -> Arc<Life> {
+        self.notifier.clear();
+        let life = Life::new(Arc::clone(&self.signal), Arc::clone(&self.status));
+        let mut fresh = State::new(life, Arc::clone(&self.owners));
+        fresh.closed = closed || state.closed;
+        if fresh.closed {
+            // An operation that another thread began before this finds no life to create anything in.
+            fresh.life.end();
+        }
+        // The old life has ended, and will not say that it is lost any more.
+        self.status
+            .tell(if fresh.closed { 0 } else { status::READY });
+        std::mem::replace(state, fresh).life
+    }
+
+    fn reset_client(&self, client: Client) {
+        let (remains, life) = {
+            let mut state = self.lock();
+            // Operations under way will not leave anything behind, and waits end.
+            self.epochs[client.index()].fetch_add(1, Ordering::SeqCst);
+            state.greeted &= !client.bit();
+            self.notifier.forget(client);
+            let handles = state.handles(Some(client));
+            let remains = state.evict(&*self.host, &handles);
+            let over = state.life.ended() && !state.closed && self.owners.bits() == 0;
+            let life = over.then(|| self.begin_life(&mut state, false));
+            (remains, life)
+        };
+        self.signal.notify();
+        self.release(&remains);
+        drop((remains, life));
+    }
+
+    /// Waits for the consumers of objects that were evicted, and ends what others have of them. Called with no lock held.
+    fn release(&self, remains: &[Object]) {
+        for object in remains {
+            if let Object::CommandBuffer(CommandBufferEntry { buffer, .. }) = object {
+                buffer.join();
+            }
+        }
+        for object in remains {
+            if let Object::Memory(entry) = object {
+                self.let_go(&entry.origin);
+            }
+        }
+    }
+
+    /// Ends an import's registration, or the exports of memory of this session. Called with no lock held.
+    pub fn let_go(&self, origin: &Origin) {
+        match origin {
+            Origin::Own { exports } => {
+                for export in exports {
+                    self.exchange.withdraw(&export.token, self.id);
+                }
+            }
+            Origin::Import { token, import } => self.exchange.forget(token, *import),
+        }
+    }
+
+    /// Ends an import with its mappings. Gives the memory, which work under way may still hold; none if there was no such
+    /// import, or it was taken before.
+    fn take_import(&self, handle: u32, import: u64) -> Option<Weak<dyn Memory>> {
+        let mut state = self.lock();
+        let same = |entry: &MemoryEntry| matches!(entry.origin, Origin::Import { import: i, .. } if i == import);
+        if !state.get::<MemoryEntry>(handle).is_ok_and(same) {
+            return None;
+        }
+        // A mapping that will not go has ended this session, and kept the memory back.
+        let _ = state.unmap_everywhere(&*self.host, handle);
+        let entry = state.get_mut::<MemoryEntry>(handle).ok()?;
+        entry.memory.take().map(|memory| Arc::downgrade(&memory))
+    }
+}
+
+impl ClientSession<'_> {
     fn execute(&self, batch: &mut [u8]) {
         let mut previous = Previous::default();
         let mut failed = None;
@@ -250,9 +388,10 @@ impl Inner {
         let outcome = operations::dispatch(self, opcode, body, previous);
         if let Err(refusal) = &outcome {
             log::debug!(
-                "session {} ({}): {}: {refusal}",
+                "session {} ({}) client {}: {}: {refusal}",
                 self.id,
                 self.name,
+                self.client.number(),
                 opcode.name()
             );
         }
@@ -266,101 +405,11 @@ impl Inner {
         if state.closed || (state.life.ended() && !after_loss) {
             return Err(Refusal::new(Status::DeviceLost));
         }
-        if !state.greeted && opcode != Opcode::Hello && !state.life.ended() {
+        let greeted = state.greeted & self.client.bit() != 0;
+        if !greeted && opcode != Opcode::Hello && !state.life.ended() {
             return Err(Refusal::new(Status::NoHello));
         }
         Ok(())
-    }
-
-    /// The present life, for an operation that works without the lock in between.
-    pub fn life(&self) -> Arc<Life> {
-        Arc::clone(&self.lock().life)
-    }
-
-    /// The lock, if `life` is still the present one and not over.
-    pub fn lock_within(&self, life: &Arc<Life>) -> Result<MutexGuard<'_, State>, Refusal> {
-        let state = self.lock();
-        if Arc::ptr_eq(&state.life, life) && !life.ended() {
-            Ok(state)
-        } else {
-            Err(Refusal::new(Status::DeviceLost))
-        }
-    }
-
-    /// Ends the present life with everything it owns, and begins the next.
-    fn end_life(&self, closed: bool) {
-        let (remains, life) = {
-            let mut state = self.lock();
-            state.life.end();
-            self.unmap_all(&mut state);
-            let mut fresh = State::new(Life::new(
-                Arc::clone(&self.signal),
-                Arc::clone(&self.status),
-            ));
-            fresh.closed = closed || state.closed;
-            if fresh.closed {
-                // An operation that another thread began before this finds no life to create anything in.
-                fresh.life.end();
-            }
-            // The old life has ended, and will not say that it is lost any more.
-            self.status
-                .tell(if fresh.closed { 0 } else { status::READY });
-            let old = std::mem::replace(&mut *state, fresh);
-            (old.objects, old.life)
-        };
-        for (_, object) in remains.iter() {
-            if let Object::CommandBuffer(CommandBufferEntry { buffer, .. }) = object {
-                buffer.join();
-            }
-        }
-        for (_, object) in remains.iter() {
-            if let Object::Memory(entry) = object {
-                self.let_go(&entry.origin);
-            }
-        }
-        drop((remains, life));
-    }
-
-    /// Ends an import's registration, or the exports of memory of this session. Called with no lock held.
-    pub fn let_go(&self, origin: &Origin) {
-        match origin {
-            Origin::Own { exports } => {
-                for export in exports {
-                    self.exchange.withdraw(&export.token, self.id);
-                }
-            }
-            Origin::Import { token, import } => self.exchange.forget(token, *import),
-        }
-    }
-
-    /// Ends every mapping, under the lock, so that a revocation that finds nothing here may rely on it.
-    fn unmap_all(&self, state: &mut State) {
-        while let Some((&offset, _)) = state.aperture.first_key_value() {
-            let _ = state.unmap_cpu(&*self.host, offset);
-        }
-        let mut gpu = Vec::new();
-        for (handle, object) in state.objects.iter() {
-            if let Object::Space(SpaceEntry { mappings, .. }) = object {
-                gpu.extend(mappings.keys().map(|address| (handle, *address)));
-            }
-        }
-        for (space, address) in gpu {
-            let _ = state.unmap_gpu(space, address);
-        }
-    }
-
-    /// Ends an import with its mappings. Gives the memory, which work under way may still hold; none if there was no such
-    /// import, or it was taken before.
-    fn take_import(&self, handle: u32, import: u64) -> Option<Weak<dyn Memory>> {
-        let mut state = self.lock();
-        let same = |entry: &MemoryEntry| matches!(entry.origin, Origin::Import { import: i, .. } if i == import);
-        if !state.get::<MemoryEntry>(handle).is_ok_and(same) {
-            return None;
-        }
-        // A mapping that will not go has ended this session, and kept the memory back.
-        let _ = state.unmap_everywhere(&*self.host, handle);
-        let entry = state.get_mut::<MemoryEntry>(handle).ok()?;
-        entry.memory.take().map(|memory| Arc::downgrade(&memory))
     }
 }
 

@@ -6,52 +6,140 @@ use std::sync::Arc;
 use causeway_protocol::message::Status;
 
 use crate::backend::{Fault, Memory};
+use crate::client::Client;
 use crate::handles::Table;
 use crate::host::Host;
 use crate::life::Life;
 use crate::object::{Kind, MappingEntry, MemoryEntry, Object, SpaceEntry};
+use crate::owners::{Counts, Owners};
 use crate::refusal::{Refusal, cause};
 
 /// Everything behind the handles of a session, under one lock (see the crate's lock order). The lock is
 /// held for table work and for mapping and unmapping, never while work executes or a module is compiled.
 pub(crate) struct State {
-    pub objects: Table<Object>,
+    objects: Table<Owned>,
+    counts: Counts,
+    owners: Arc<Owners>,
     /// Aperture mappings by offset.
     pub aperture: BTreeMap<u64, MappingEntry>,
-    /// Whether hello was said.
-    pub greeted: bool,
+    /// Clients that have said hello, as [`Client::bit`] has them.
+    pub greeted: u64,
     /// Whether the session was closed for good.
     pub closed: bool,
     pub life: Arc<Life>,
 }
 
+struct Owned {
+    client: Client,
+    object: Object,
+}
+
 impl State {
-    pub fn new(life: Arc<Life>) -> Self {
+    /// Nothing is owned; `owners` says so from now on.
+    pub fn new(life: Arc<Life>, owners: Arc<Owners>) -> Self {
+        owners.set(0);
         Self {
             objects: Table::default(),
+            counts: Counts::default(),
+            owners,
             aperture: BTreeMap::new(),
-            greeted: false,
+            greeted: 0,
             closed: false,
             life,
         }
     }
 
-    /// The object behind `handle`, if it is a `T`.
+    /// The object behind `handle`, if it is a `T`; of whatever client.
     pub fn get<T: Kind>(&self, handle: u32) -> Result<&T, Refusal> {
-        let object = self.objects.get(handle).and_then(T::of);
-        object.ok_or(Refusal::bad_handle(handle))
+        let object = self.objects.get(handle).map(|owned| &owned.object);
+        object.and_then(T::of).ok_or(Refusal::bad_handle(handle))
     }
 
     pub fn get_mut<T: Kind>(&mut self, handle: u32) -> Result<&mut T, Refusal> {
-        let object = self.objects.get_mut(handle).and_then(T::of_mut);
-        object.ok_or(Refusal::bad_handle(handle))
+        let object = self.objects.get_mut(handle).map(|owned| &mut owned.object);
+        object
+            .and_then(T::of_mut)
+            .ok_or(Refusal::bad_handle(handle))
+    }
+
+    /// Whose object is behind `handle`.
+    pub fn owner(&self, handle: u32) -> Option<Client> {
+        self.objects.get(handle).map(|owned| owned.client)
     }
 
     /// A handle for a new object. Quotas are the limit that matters; the table is larger than most.
-    pub fn insert(&mut self, object: Object) -> Result<u32, Refusal> {
+    pub fn insert(&mut self, client: Client, object: Object) -> Result<u32, Refusal> {
+        let handle = self
+            .objects
+            .insert(Owned { client, object })
+            .map_err(|_| Refusal::new(Status::QuotaObjects))?;
+        if self.counts.add(client) {
+            self.owners.set(self.owners.bits() | client.bit());
+        }
+        Ok(handle)
+    }
+
+    /// Takes the object behind `handle` away.
+    pub fn remove(&mut self, handle: u32) -> Option<Object> {
+        let Owned { client, object } = self.objects.remove(handle)?;
+        if self.counts.subtract(client) {
+            self.owners.set(self.owners.bits() & !client.bit());
+        }
+        Some(object)
+    }
+
+    /// Every object with its handle.
+    pub fn objects(&self) -> impl Iterator<Item = (u32, &Object)> {
         self.objects
-            .insert(object)
-            .map_err(|_| Refusal::new(Status::QuotaObjects))
+            .iter()
+            .map(|(handle, owned)| (handle, &owned.object))
+    }
+
+    /// Every object of a client, to be changed.
+    pub fn objects_mut(&mut self, client: Client) -> impl Iterator<Item = &mut Object> {
+        self.objects
+            .iter_mut()
+            .filter(move |owned| owned.client == client)
+            .map(|owned| &mut owned.object)
+    }
+
+    /// Handles of all that a client owns, or all that there is.
+    pub fn handles(&self, client: Option<Client>) -> Vec<u32> {
+        self.objects
+            .iter()
+            .filter(|(_, owned)| client.is_none_or(|client| client == owned.client))
+            .map(|(handle, _)| handle)
+            .collect()
+    }
+
+    /// Stops the work, and ends every mapping, of the objects behind `handles`, which are all of one client or all that
+    /// there is. Takes them away, for who then joins the consumers and lets go.
+    ///
+    /// Consumers stop before work, so that none begins another packet; work before mappings, so that a fault that the end
+    /// of a mapping brings about is known for what it is. A mapping that will not go has ended the session.
+    pub fn evict(&mut self, host: &dyn Host, handles: &[u32]) -> Vec<Object> {
+        let objects = || {
+            handles
+                .iter()
+                .filter_map(|handle| self.objects.get(*handle))
+        };
+        for owned in objects() {
+            if let Object::CommandBuffer(entry) = &owned.object {
+                entry.buffer.stop();
+            }
+        }
+        for owned in objects() {
+            if let Object::Space(entry) = &owned.object {
+                entry.shared.stop();
+            }
+        }
+        for handle in handles {
+            if self.get::<MemoryEntry>(*handle).is_ok() {
+                let _ = self.unmap_everywhere(host, *handle);
+            }
+        }
+        let removed = handles.iter().filter_map(|handle| self.remove(*handle));
+        removed.collect()
     }
 
     /// Ends the GPU mapping at `address` of a space.

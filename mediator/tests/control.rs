@@ -4,8 +4,8 @@ mod rig;
 
 use std::time::Duration;
 
-use causeway_mediator::Quota;
 use causeway_mediator::fake::{Batch, ask};
+use causeway_mediator::{Client, Quota};
 use causeway_protocol::message::*;
 use causeway_protocol::registers::status;
 use rig::*;
@@ -21,10 +21,17 @@ fn nothing_but_hello_comes_first_and_another_major_version_is_refused() {
         ..Hello::default()
     };
     let refused = ask::<_, HelloReply>(&guest.session, Opcode::Hello, &hello);
-    assert_eq!(refused.unwrap_err(), (Status::BadVersion, 1 << 16 | 1));
+    assert_eq!(refused.unwrap_err(), (Status::BadVersion, 1 << 16 | 2));
     let reply = guest.hello();
-    assert_eq!((reply.major, reply.minor), (1, 1));
+    assert_eq!((reply.major, reply.minor), (1, 2));
     assert_eq!(reply.session, guest.session.id());
+    let older = Hello {
+        major: 1,
+        minor: 1,
+        ..Hello::default()
+    };
+    let reply: HelloReply = ask(&guest.session, Opcode::Hello, &older).unwrap();
+    assert_eq!((reply.major, reply.minor), (1, 1));
     assert!(guest.try_space().is_ok());
 }
 
@@ -115,10 +122,18 @@ fn messages_that_are_not_well_formed_are_refused_with_the_detail_promised() {
         (wrong_length, Some(Status::Ok)),
         "cannot be framed: left alone"
     );
-    assert_eq!(rig.guest.session.execute(&mut []), Status::BadLength);
-    assert_eq!(rig.guest.session.execute(&mut [0; 17]), Status::BadLength);
     assert_eq!(
-        rig.guest.session.execute(&mut vec![0; 65544]),
+        rig.guest.session.execute(Client::FIRST, &mut []),
+        Status::BadLength
+    );
+    assert_eq!(
+        rig.guest.session.execute(Client::FIRST, &mut [0; 17]),
+        Status::BadLength
+    );
+    assert_eq!(
+        rig.guest
+            .session
+            .execute(Client::FIRST, &mut vec![0; 65544]),
         Status::BadLength
     );
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use causeway_mediator::Quota;
 use causeway_mediator::fake::Batch;
+use causeway_mediator::{Client, Quota};
 use causeway_protocol::message::*;
 use causeway_protocol::packet::{self, UNIT_BYTES};
 use rig::*;
@@ -174,7 +174,7 @@ fn plausible(opcode: Opcode, random: &mut Random, known: &Known) -> Vec<u8> {
     match opcode {
         Opcode::Hello => Hello {
             major: 1,
-            minor: random.pick(&[0, 1]),
+            minor: random.pick(&[0, 1, 2]),
             reserved,
         }
         .as_bytes()
@@ -257,8 +257,10 @@ fn plausible(opcode: Opcode, random: &mut Random, known: &Known) -> Vec<u8> {
         }
         Opcode::Revoke => known.token.as_bytes().to_vec(),
         Opcode::LoadModule => {
-            let (image_bytes, image_address) = (random.pick(&[10, 10, 9]), 0);
-            let (log_bytes, log_address) = (64, 4096);
+            let in_aperture = APERTURE_ADDRESS | address;
+            let image_address = random.pick(&[0, 0, 0, in_aperture, u64::MAX - 9]);
+            let image_bytes = random.pick(&[10, 10, 9]);
+            let (log_bytes, log_address) = (64, random.pick(&[4096, 4096, in_aperture]));
             LoadModule {
                 space,
                 log_bytes,
@@ -291,7 +293,8 @@ fn plausible(opcode: Opcode, random: &mut Random, known: &Known) -> Vec<u8> {
             .to_vec()
         }
         Opcode::CreateRecording => {
-            let (address, bytes) = (PACKETS, random.pick(&[64, 640, 4096, 4160, 1 << 20]));
+            let address = random.pick(&[PACKETS, PACKETS, APERTURE_ADDRESS | address]);
+            let bytes = random.pick(&[64, 640, 4096, 4160, 1 << 20]);
             CreateRecording {
                 space,
                 reserved,
@@ -304,6 +307,17 @@ fn plausible(opcode: Opcode, random: &mut Random, known: &Known) -> Vec<u8> {
         Opcode::RegisterRam => {
             let address = random.pick(&[0, 4096, 1 << 20]);
             RegisterRam { address, length }.as_bytes().to_vec()
+        }
+        Opcode::Notify => {
+            let value = random.pick(&[0, 1]);
+            Notify {
+                space,
+                reserved,
+                address,
+                value,
+            }
+            .as_bytes()
+            .to_vec()
         }
         Opcode::Wait => {
             let (value, timeout_ns) = (random.pick(&[0, 1]), u64::MAX);
@@ -366,6 +380,16 @@ fn no_batch_panics_or_passes_the_quota() {
         let mutated = random.one_in(4);
         if mutated {
             mutate(batch.bytes_mut(), &mut random);
+        }
+        // Another client that has learnt the names of the first. It may be reset at any time, and the first never notices.
+        let other = Client::new(1).unwrap();
+        if random.one_in(10) {
+            let _ = batch.run_as(&guest.session, other);
+            if random.one_in(4) {
+                guest.session.reset_client(other);
+                assert_eq!(guest.session.owners() & other.bit(), 0);
+            }
+            continue;
         }
         let _ = batch.run(&guest.session);
         for (message, opcode) in opcodes.iter().enumerate() {

@@ -95,6 +95,7 @@ fn fields(opcode: Opcode) -> &'static [Field] {
         Opcode::DestroyCommandBuffer => &[Of(Opcode::CreateCommandBuffer)],
         Opcode::RegisterRam => &[Zero, Size],
         Opcode::Wait => &[SPACE, Reserved, Address, Zero, Size],
+        Opcode::Notify => &[SPACE, Reserved, Address, Size],
         Opcode::CreateRecording => &[SPACE, Reserved, Packets, Units],
         Opcode::DestroyRecording => &[Of(Opcode::CreateRecording)],
     }

@@ -32,7 +32,7 @@ pub mod wire;
 /// Major version of the protocol. Sides with different majors do not talk.
 pub const VERSION_MAJOR: u16 = 1;
 /// Minor version: additions that an older side can ignore.
-pub const VERSION_MINOR: u16 = 1;
+pub const VERSION_MINOR: u16 = 2;
 
 /// What a mapping, an export or an import lets its holder do.
 ///

@@ -64,9 +64,10 @@ fn identity(out: &mut String) {
     writeln!(out, "| BAR | holds | size |\n|---|---|---|").unwrap();
     writeln!(
         out,
-        "| {} | control registers; every access exits | {} bytes |",
+        "| {} | control registers, a page for each of {} clients; every access exits | {} KiB |",
         pci::BAR_REGISTERS,
-        registers::BAR0_BYTES
+        registers::CLIENTS,
+        registers::BAR0_BYTES / 1024
     )
     .unwrap();
     writeln!(out, "| {} | aperture: allocations mapped for the CPU; no access to a mapping exits | tens of GiB, see `aperture_low` |", pci::BAR_APERTURE).unwrap();
@@ -85,7 +86,7 @@ fn identity(out: &mut String) {
 }
 
 fn register_table(out: &mut String) {
-    writeln!(out, "## Registers (BAR 0)\n\n32 bits wide, reached by aligned 4-byte accesses. Anything else loads all-ones, stores nothing, and is counted as stray.\n").unwrap();
+    writeln!(out, "## Registers (BAR 0)\n\n32 bits wide, reached by aligned 4-byte accesses. Anything else loads all-ones, stores nothing, and is counted as stray.\nPage c of {} bytes holds the registers of client c.\n", registers::PAGE_BYTES).unwrap();
     writeln!(out, "| offset | name | | what |\n|---|---|---|---|").unwrap();
     for register in registers::REGISTERS {
         let direction = match register.direction() {
@@ -200,7 +201,7 @@ const INTRODUCTION: &str = "\
 # Protocol
 
 Generated from the crate `causeway-protocol`, and compared with it by a test. Little-endian, naturally
-aligned, no padding. Reserved fields are zero; a receiver refuses anything else. Version 1.1.
+aligned, no padding. Reserved fields are zero; a receiver refuses anything else. Version 1.2.
 
 ";
 
@@ -216,6 +217,25 @@ recent creating message of the same batch returned.
 
 The first message of a session is `hello`. Sides with different major versions do not talk: the refusal
 carries the host's version. Of two minors the smaller is used.
+
+### Clients
+
+The processes of one guest share its session as clients (since 1.2). Each has a page of BAR 0, and what is made through
+that page is its own: a batch can name only objects of the client that it comes from, as if no others were there. Quotas
+and the loss of the device are common to all. Address spaces, memory, mappings, modules, command buffers, recordings,
+exports and imports end with their client, by a reset of its page.
+
+A client without guest RAM that stays where it is (a process, whose pages are given to others when it is killed) uses its
+control window: 64 KiB of host memory in the aperture, for batches; and allocations of host kind, mapped for the CPU, for
+everything else that the device reads: rings, fences, module images, packets to record. Such memory ends only when the
+client is reset. Addresses in messages then are offsets into the aperture with bit 63 set; the memory behind them must be
+host memory that this client has allocated and mapped.
+
+### Interrupts
+
+A client that is to sleep until a fence has reached a value asks by `notify`, and looks at the reply: the value may be
+there already. An interrupt says no more than that it is worth looking: clients acknowledge it (`interrupt_status`), look
+at their fences, and ask anew if need be.
 
 ";
 

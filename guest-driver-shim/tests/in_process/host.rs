@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use causeway_mediator::Client;
 use causeway_mediator::fake::FakeHost;
 use causeway_mediator::host::{Host, PlaceError, RamError, RamRegion, RingPlace};
 use causeway_memory::{Backing, SharedMemory, Window};
@@ -113,5 +114,9 @@ impl Host for ProcessHost {
 
     fn unbind_doorbell(&self, index: u32, event: &EventFd) {
         self.fake.unbind_doorbell(index, event);
+    }
+
+    fn raise(&self, client: Client) {
+        self.fake.raise(client);
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use causeway_mediator::{Mediator, Quota, Session};
+use causeway_mediator::{Client, Mediator, Quota, Session};
 use causeway_memory::Mapping;
 use causeway_shim::protocol::registers::{MAGIC, RESET_KEY, Register};
 use causeway_shim::protocol::{VERSION_MAJOR, VERSION_MINOR};
@@ -87,7 +87,7 @@ impl Machine {
         let base = self.base.load(Ordering::Relaxed);
         let mut batch = vec![0; bytes as usize];
         self.ram().read(base, &mut batch).unwrap();
-        let status = self.session.execute(&mut batch);
+        let status = self.session.execute(Client::FIRST, &mut batch);
         self.ram().write(base, &batch).unwrap();
         status
     }

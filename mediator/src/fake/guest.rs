@@ -11,7 +11,7 @@ use causeway_protocol::ring::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::GuestSession;
+use crate::{Client, GuestSession};
 
 /// A control batch under construction, and then with its replies.
 #[derive(Clone, Debug, Default)]
@@ -45,9 +45,14 @@ impl Batch {
         self
     }
 
-    /// Executes it.
+    /// Executes it for the client of page 0.
     pub fn run(&mut self, session: &(impl GuestSession + ?Sized)) -> Status {
-        session.execute(&mut self.bytes)
+        self.run_as(session, Client::FIRST)
+    }
+
+    /// Executes it for a client.
+    pub fn run_as(&mut self, session: &(impl GuestSession + ?Sized), client: Client) -> Status {
+        session.execute(client, &mut self.bytes)
     }
 
     /// The bytes, to be spoilt.
@@ -74,7 +79,7 @@ impl Batch {
     }
 }
 
-/// Executes one message.
+/// Executes one message for the client of page 0.
 ///
 /// # Errors
 /// Its status, if that is not `Ok`, and detail.
@@ -83,8 +88,21 @@ pub fn ask<Q: IntoBytes + Immutable, P: FromBytes>(
     opcode: Opcode,
     request: &Q,
 ) -> Result<P, (Status, u32)> {
+    ask_as(session, Client::FIRST, opcode, request)
+}
+
+/// Executes one message for a client.
+///
+/// # Errors
+/// As [`ask`].
+pub fn ask_as<Q: IntoBytes + Immutable, P: FromBytes>(
+    session: &(impl GuestSession + ?Sized),
+    client: Client,
+    opcode: Opcode,
+    request: &Q,
+) -> Result<P, (Status, u32)> {
     let mut batch = Batch::new();
-    let taken = batch.push(opcode, request).run(session);
+    let taken = batch.push(opcode, request).run_as(session, client);
     if taken != Status::Ok {
         return Err((taken, 0));
     }

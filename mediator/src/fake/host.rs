@@ -8,6 +8,7 @@ use causeway_memory::{Backing, Mapping, MemoryError, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use vmm_sys_util::eventfd::EventFd;
 
+use crate::client::Client;
 use crate::host::{Host, PlaceError, RamError, RamRegion, RingPlace};
 
 /// Memory in the aperture.
@@ -36,6 +37,7 @@ struct State {
     placements: BTreeMap<u64, FakePlacement>,
     doorbells: BTreeMap<u32, EventFd>,
     failing: BTreeSet<&'static str>,
+    pending: u64,
 }
 
 impl FakeHost {
@@ -72,6 +74,14 @@ impl FakeHost {
     /// Doorbells that are bound.
     pub fn doorbells(&self) -> Vec<u32> {
         self.lock().doorbells.keys().copied().collect()
+    }
+
+    /// Whether a client's interrupt is pending; it is acknowledged by this.
+    pub fn take_interrupt(&self, client: Client) -> bool {
+        let mut state = self.lock();
+        let pending = state.pending & client.bit() != 0;
+        state.pending &= !client.bit();
+        pending
     }
 
     /// Rings a doorbell, as a guest's store does. False if it is not bound.
@@ -196,5 +206,9 @@ impl Host for FakeHost {
 
     fn unbind_doorbell(&self, index: u32, _: &EventFd) {
         self.lock().doorbells.remove(&index);
+    }
+
+    fn raise(&self, client: Client) {
+        self.lock().pending |= client.bit();
     }
 }

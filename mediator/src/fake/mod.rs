@@ -12,5 +12,5 @@ mod space;
 mod work;
 
 pub use backend::{FakeBackend, FakeKernel, FakeLaunch, Live};
-pub use guest::{Batch, Producer, ask};
+pub use guest::{Batch, Producer, ask, ask_as};
 pub use host::{FakeHost, FakePlacement};

@@ -13,16 +13,15 @@ use causeway_protocol::ring;
 
 use super::{check_aligned, nothing};
 use crate::backend::{Function, Memory};
+use crate::client::ClientSession;
 use crate::command_buffer::{CommandBuffer, Placement};
 use crate::decode::HEADER_BYTES;
-use crate::host::RamError;
 use crate::object::{
     ChargedFunction, CommandBufferEntry, FunctionEntry, Material, MemoryEntry, ModuleEntry, Object,
     Origin, SharedSpace, SpaceEntry,
 };
 use crate::quota::Resource;
 use crate::refusal::Refusal;
-use crate::session::Inner;
 
 /// How long a `DestroyCommandBuffer` waits for the packet under way before it says `Busy`.
 const DESTROY_PATIENCE: Duration = Duration::from_secs(2);
@@ -42,16 +41,10 @@ impl From<Refusal> for LoadFailure {
     }
 }
 
-impl From<RamError> for LoadFailure {
-    fn from(error: RamError) -> Self {
-        Refusal::from(error).into()
-    }
-}
-
-impl Inner {
+impl ClientSession<'_> {
     /// Compiles without the session's lock: a large module must not hold up the guest's other CPUs.
     pub(super) fn load_module(&self, request: LoadModule) -> Result<u32, LoadFailure> {
-        let life = self.life();
+        let tenure = self.tenure();
         let space = Arc::clone(&self.lock().get::<SpaceEntry>(request.space)?.shared);
         let bytes = request.image_bytes;
         if bytes == 0 || bytes > MODULE_BYTES_MAX {
@@ -78,7 +71,7 @@ impl Inner {
         // Known only now; a module beyond the quota is dropped again.
         let variables = module.memory_bytes();
         let memory_charge = self.account.charge(Resource::MemoryBytes, variables)?;
-        let mut state = self.lock_within(&life)?;
+        let mut state = self.lock_within(&tenure)?;
         // The space may have ended, and its handle may stand for another, since the look above.
         let now = &state.get::<SpaceEntry>(request.space)?.shared;
         if !Arc::ptr_eq(now, &space) {
@@ -111,9 +104,9 @@ impl Inner {
         let mut kernels = Vec::with_capacity(functions.len());
         for function in functions {
             kernels.extend(space.functions.remove(function));
-            state.objects.remove(function);
+            state.remove(function);
         }
-        let module = state.objects.remove(request.handle);
+        let module = state.remove(request.handle);
         drop(state);
         // These may be the last holders, and what a back end does then may take long.
         drop((kernels, module));
@@ -149,7 +142,7 @@ impl Inner {
         &self,
         request: CreateCommandBuffer,
     ) -> Result<CommandBufferReply, Refusal> {
-        let life = self.life();
+        let tenure = self.tenure();
         let (space, memory) = self.ring_parts(&request)?;
         let charge = self.account.charge(Resource::CommandBuffers, 1)?;
         let placement = Placement {
@@ -157,13 +150,13 @@ impl Inner {
             offset: request.offset,
             bytes: request.length,
         };
-        let buffer = CommandBuffer::start(self, &life, &space, placement, charge)?;
+        let buffer = CommandBuffer::start(self, &tenure.life, &space, placement, charge)?;
         let doorbell = buffer.doorbell();
         let entry = CommandBufferEntry {
             space: request.space,
             buffer: Arc::clone(&buffer),
         };
-        let inserted = self.lock_within(&life).and_then(|mut state| {
+        let inserted = self.lock_within(&tenure).and_then(|mut state| {
             let now = &state.get::<SpaceEntry>(request.space)?.shared;
             if !Arc::ptr_eq(now, &space) {
                 return Err(Refusal::bad_handle(request.space));
@@ -217,7 +210,7 @@ impl Inner {
         if !Arc::ptr_eq(&entry.buffer, &buffer) {
             return Err(Refusal::bad_handle(request.handle));
         }
-        let removed = state.objects.remove(request.handle);
+        let removed = state.remove(request.handle);
         drop(state);
         drop(removed);
         buffer.join();

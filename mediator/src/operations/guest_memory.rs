@@ -1,4 +1,4 @@
-//! Memory that a message names by address: guest RAM, or what the guest has mapped in its aperture.
+//! Memory that a message names by address: guest RAM, or what the client has mapped in the aperture.
 //!
 //! A process of a guest that runs an operating system knows no guest-physical addresses. It puts images and packets into
 //! host memory of its own, and names that by its offset in the aperture ([`APERTURE_ADDRESS`]).
@@ -9,11 +9,11 @@ use causeway_memory::{PAGE_BYTES, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{APERTURE_ADDRESS, Status};
 
+use crate::client::ClientSession;
 use crate::object::MemoryEntry;
 use crate::refusal::{Refusal, cause};
-use crate::session::Inner;
 
-impl Inner {
+impl ClientSession<'_> {
     /// Copies out what the guest has at `address`.
     pub(super) fn read_guest(&self, address: u64, into: &mut [u8]) -> Result<(), Refusal> {
         if address & APERTURE_ADDRESS == 0 {
@@ -58,7 +58,7 @@ impl Inner {
         let (start, mapping) = state.aperture.range(..=offset).next_back().ok_or(outside)?;
         let within = offset - start;
         let end = within.checked_add(bytes).ok_or(outside)?;
-        if end > mapping.bytes || bytes == 0 {
+        if end > mapping.bytes || bytes == 0 || !state.owns(mapping.memory) {
             return Err(outside);
         }
         let entry = state.get::<MemoryEntry>(mapping.memory)?;

@@ -11,28 +11,28 @@ use causeway_protocol::message::{
 };
 
 use super::{access, check_aligned, nothing};
+use crate::client::ClientSession;
 use crate::object::{
     CommandBufferEntry, MappingEntry, MemoryEntry, ModuleEntry, Object, RecordingEntry,
     SharedSpace, SpaceEntry,
 };
 use crate::quota::Resource;
 use crate::refusal::Refusal;
-use crate::session::Inner;
 use crate::state::State;
 
-impl Inner {
+impl ClientSession<'_> {
     pub(super) fn create_space(&self, _: Empty) -> Result<HandleReply, Refusal> {
-        let life = self.life();
+        let tenure = self.tenure();
         let charge = self.account.charge(Resource::Objects, 1)?;
         let stop = Arc::new(AtomicBool::new(false));
-        life.watch_stop(&stop);
+        tenure.life.watch_stop(&stop);
         let space = self.backend.create_space(Arc::clone(&stop))?;
         let entry = SpaceEntry {
             shared: SharedSpace::new(space, stop),
             mappings: BTreeMap::new(),
             _charge: charge,
         };
-        let handle = self.lock_within(&life)?.insert(Object::Space(entry))?;
+        let handle = self.lock_within(&tenure)?.insert(Object::Space(entry))?;
         Ok(HandleReply {
             handle,
             reserved: 0,
@@ -45,14 +45,14 @@ impl Inner {
             let mut state = self.lock();
             let shared = Arc::clone(&state.get::<SpaceEntry>(request.handle)?.shared);
             let dependents = dependents(&state, request.handle);
-            // Consumers before work, so that none begins another packet; work before mappings, so that a
-            // fault that the end of a mapping brings about is known for what it is.
+            // In the order of `State::evict`, and for its reasons.
             for handle in &dependents {
                 if let Ok(entry) = state.get::<CommandBufferEntry>(*handle) {
                     entry.buffer.stop();
                 }
             }
             shared.stop();
+            self.notifier.end_space(&shared);
             let entry = state.get::<SpaceEntry>(request.handle)?;
             let addresses: Vec<u64> = entry.mappings.keys().copied().collect();
             for address in addresses {
@@ -60,7 +60,7 @@ impl Inner {
             }
             let handles = dependents.into_iter().chain([request.handle]);
             handles
-                .filter_map(|handle| state.objects.remove(handle))
+                .filter_map(|handle| state.remove(handle))
                 .collect::<Vec<_>>()
         };
         for object in &ended {
@@ -149,6 +149,10 @@ impl Inner {
         };
         let mappings = space.map_or(&state.aperture, |space| &space.mappings);
         let mapping = mappings.get(&request.address).ok_or(no_mapping)?;
+        // In the aperture, other clients have mappings too.
+        if !state.owns(mapping.memory) {
+            return Err(no_mapping);
+        }
         let memory = state.get::<MemoryEntry>(mapping.memory)?;
         memory.check_access(access)?;
         match space {
@@ -162,7 +166,7 @@ impl Inner {
 /// Modules, functions, command buffers and recordings of a space.
 fn dependents(state: &State, space: u32) -> Vec<u32> {
     let mut handles = Vec::new();
-    for (handle, object) in state.objects.iter() {
+    for (handle, object) in state.objects() {
         match object {
             Object::Module(ModuleEntry {
                 space: s,

@@ -11,14 +11,13 @@ use std::sync::Arc;
 
 use super::{check_aligned, nothing};
 use crate::backend::{AllocateOptions, Memory};
+use crate::client::{ClientSession, Tenure};
 use crate::decode::HEADER_BYTES;
-use crate::life::Life;
 use crate::object::{ChargedMemory, Material, MemoryEntry, Object, Origin};
 use crate::quota::{Charge, Resource};
 use crate::refusal::Refusal;
-use crate::session::Inner;
 
-impl Inner {
+impl ClientSession<'_> {
     pub(super) fn allocate(&self, request: Allocate) -> Result<AllocateReply, Refusal> {
         let kind = MemoryKind::from_wire(request.kind).ok_or(Refusal::new(Status::BadMemory))?;
         let options = self.options(request.flags)?;
@@ -29,12 +28,12 @@ impl Inner {
         // A size that cannot even be rounded is certainly more than the quota.
         let bytes = request.size.checked_next_multiple_of(granularity);
         let bytes = bytes.unwrap_or(u64::MAX);
-        let life = self.life();
+        let tenure = self.tenure();
         let slot = self.account.charge(Resource::Allocations, 1)?;
         let charge = self.account.charge(Resource::MemoryBytes, bytes)?;
         let memory = self.backend.allocate(kind, bytes, options)?;
         let memory = ChargedMemory::attach(memory, charge);
-        self.own(&life, memory, Material::Allocated(kind), slot)
+        self.own(&tenure, memory, Material::Allocated(kind), slot)
     }
 
     /// What the flags of a request ask for, if the device can do it.
@@ -60,7 +59,7 @@ impl Inner {
         if request.length == 0 {
             return Err(Refusal::new(Status::BadRange));
         }
-        let life = self.life();
+        let tenure = self.tenure();
         let slot = self.account.charge(Resource::Allocations, 1)?;
         let charge = self
             .account
@@ -68,7 +67,7 @@ impl Inner {
         let (ram, offset) = self.host.ram(request.address, request.length)?;
         let memory = self.backend.register_ram(ram, offset, request.length)?;
         let memory = ChargedMemory::attach(memory, charge);
-        self.own(&life, memory, Material::GuestRam, slot)
+        self.own(&tenure, memory, Material::GuestRam, slot)
     }
 
     pub(super) fn free(&self, request: HandleRequest) -> Result<Empty, Refusal> {
@@ -76,7 +75,7 @@ impl Inner {
         let entry = {
             let mut state = self.lock();
             state.unmap_everywhere(&*self.host, handle)?;
-            match state.objects.remove(handle) {
+            match state.remove(handle) {
                 Some(Object::Memory(entry)) => entry,
                 _ => return Err(Refusal::bad_handle(handle)),
             }
@@ -88,7 +87,7 @@ impl Inner {
     /// A handle to memory that is this session's own.
     fn own(
         &self,
-        life: &Arc<Life>,
+        tenure: &Tenure,
         memory: Arc<dyn Memory>,
         material: Material,
         slot: Charge,
@@ -106,7 +105,7 @@ impl Inner {
             cpu: BTreeSet::new(),
             _charge: slot,
         };
-        let handle = self.lock_within(life)?.insert(Object::Memory(entry))?;
+        let handle = self.lock_within(tenure)?.insert(Object::Memory(entry))?;
         Ok(AllocateReply {
             handle,
             access: Access::ReadWrite.wire(),

@@ -1,10 +1,11 @@
-//! Control operations, by subject. Each is a method of the session that takes a decoded request, with
+//! Control operations, by subject. Each is a method of the session, for one of its clients, that takes a decoded request, with
 //! handles already resolved, and gives the reply.
 
 mod execution;
 mod guest_memory;
 mod mapping;
 mod memory;
+mod notify;
 mod query;
 mod recording;
 mod sharing;
@@ -13,14 +14,14 @@ use causeway_protocol::Access;
 use causeway_protocol::message::{
     AddressReply, Allocate, AllocateReply, Attributes, CommandBufferReply, CreateCommandBuffer,
     CreateRecording, Empty, Export, FaultReport, FunctionReply, GetFunction, HandleReply,
-    HandleRequest, Hello, HelloReply, Import, LoadModule, LoadModuleReply, MapCpu, MapGpu, Opcode,
-    RegisterRam, SetAccess, SpaceAddress, Status, Token, Wait,
+    HandleRequest, Hello, HelloReply, Import, LoadModule, LoadModuleReply, MapCpu, MapGpu, Notify,
+    NotifyReply, Opcode, RegisterRam, SetAccess, SpaceAddress, Status, Token, Wait,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::client::ClientSession;
 use crate::decode::{self, Previous};
 use crate::refusal::Refusal;
-use crate::session::Inner;
 
 /// A request, whose handles may be meant relative to the batch.
 trait Request: FromBytes {
@@ -72,6 +73,7 @@ requests! {
     RegisterRam: ;
     Wait: space;
     CreateRecording: space;
+    Notify: space;
 }
 
 replies! {
@@ -86,11 +88,12 @@ replies! {
     LoadModuleReply: handle;
     FunctionReply: handle;
     CommandBufferReply: handle;
+    NotifyReply: ;
 }
 
 /// Executes one message whose framing and reserved fields are right.
 pub(crate) fn dispatch(
-    session: &Inner,
+    session: &ClientSession<'_>,
     opcode: Opcode,
     body: &mut [u8],
     previous: &mut Previous,
@@ -120,6 +123,7 @@ pub(crate) fn dispatch(
         Opcode::Wait => call(body, previous, |r| session.wait(r)),
         Opcode::CreateRecording => call(body, previous, |r| session.create_recording(r)),
         Opcode::DestroyRecording => call(body, previous, |r| session.destroy_recording(r)),
+        Opcode::Notify => call(body, previous, |r| session.notify(r)),
     }
 }
 
@@ -139,7 +143,11 @@ fn call<Q: Request, P: Reply>(
 }
 
 /// The one operation that has something to say when it fails: how long the log is.
-fn load_module(session: &Inner, body: &mut [u8], previous: &mut Previous) -> Result<(), Refusal> {
+fn load_module(
+    session: &ClientSession<'_>,
+    body: &mut [u8],
+    previous: &mut Previous,
+) -> Result<(), Refusal> {
     let mut request: LoadModule = decode::request(body)?;
     request.resolve(previous)?;
     match session.load_module(request) {

@@ -8,10 +8,11 @@ use causeway_protocol::message::{Attributes, Empty, FaultReport, Hello, HelloRep
 use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR};
 
 use super::{check_aligned, nothing};
+use crate::client::ClientSession;
 use crate::object::SpaceEntry;
 use crate::quota::Resource;
 use crate::refusal::Refusal;
-use crate::session::Inner;
+use crate::session::SESSION_FEATURES;
 
 /// Longest sleep of one `Wait`, whatever the guest asks for.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -19,18 +20,18 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Bytes of [`FaultReport::text`].
 const FAULT_TEXT_BYTES: usize = 240;
 
-impl Inner {
+impl ClientSession<'_> {
     pub(super) fn hello(&self, request: Hello) -> Result<HelloReply, Refusal> {
         if request.major != VERSION_MAJOR {
             let host = u32::from(VERSION_MAJOR) << 16 | u32::from(VERSION_MINOR);
             return Err(Refusal::with(Status::BadVersion, host));
         }
-        self.lock().greeted = true;
+        self.lock().greeted |= self.client.bit();
         Ok(HelloReply {
             major: VERSION_MAJOR,
             minor: common_minor(VERSION_MINOR, request.minor),
             reserved: 0,
-            features: self.backend.attributes().features,
+            features: self.backend.attributes().features | SESSION_FEATURES,
             session: self.id,
         })
     }
@@ -69,13 +70,10 @@ impl Inner {
 
     pub(super) fn wait(&self, request: Wait) -> Result<Empty, Refusal> {
         check_aligned(8, &[request.address])?;
-        let (life, space) = {
-            let state = self.lock();
-            let entry = state.get::<SpaceEntry>(request.space)?;
-            (Arc::clone(&state.life), Arc::clone(&entry.shared))
-        };
+        let tenure = self.tenure();
+        let space = Arc::clone(&self.lock().get::<SpaceEntry>(request.space)?.shared);
         let look = || {
-            if life.ended() {
+            if self.over(&tenure) {
                 return Some(Err(Refusal::new(Status::DeviceLost)));
             }
             match space.backend.load_u64(request.address) {

@@ -9,13 +9,13 @@ use causeway_protocol::packet::UNIT_BYTES;
 use causeway_protocol::registers::features;
 
 use super::{check_aligned, nothing};
+use crate::client::ClientSession;
 use crate::command_buffer::compile;
 use crate::object::{ChargedRecording, Object, RecordingEntry, SpaceEntry};
 use crate::quota::Resource;
 use crate::refusal::Refusal;
-use crate::session::Inner;
 
-impl Inner {
+impl ClientSession<'_> {
     /// Validates and records without the session's lock: a long recording must not hold up the guest's other CPUs.
     pub(super) fn create_recording(
         &self,
@@ -24,7 +24,7 @@ impl Inner {
         if self.backend.attributes().features & features::RECORDING == 0 {
             return Err(Refusal::new(Status::Unsupported));
         }
-        let life = self.life();
+        let tenure = self.tenure();
         let space = Arc::clone(&self.lock().get::<SpaceEntry>(request.space)?.shared);
         let bytes = request.bytes;
         if bytes == 0 || bytes > RECORDING_BYTES_MAX {
@@ -43,7 +43,7 @@ impl Inner {
             .charge(Resource::MemoryBytes, recording.memory_bytes())?;
         let charges = [packets_charge, object_charge, memory_charge];
         let recording = ChargedRecording::attach(recording, charges);
-        let mut state = self.lock_within(&life)?;
+        let mut state = self.lock_within(&tenure)?;
         // The space may have ended, and its handle may stand for another, since the look above.
         let now = &state.get::<SpaceEntry>(request.space)?.shared;
         if !Arc::ptr_eq(now, &space) {
@@ -66,7 +66,7 @@ impl Inner {
             let mut state = self.lock();
             let entry = state.get::<RecordingEntry>(request.handle)?;
             let space = Arc::clone(&state.get::<SpaceEntry>(entry.space)?.shared);
-            state.objects.remove(request.handle);
+            state.remove(request.handle);
             space.recordings.remove(request.handle)
         };
         // It may be the last holder, and what a back end does then may take long.

@@ -8,13 +8,13 @@ use causeway_protocol::message::{AllocateReply, Empty, Export, Import, Status, T
 use causeway_protocol::registers::features;
 
 use super::{access, nothing};
+use crate::client::ClientSession;
 use crate::object::{Material, MemoryEntry, Object, Origin, OwnExport};
 use crate::quota::Resource;
 use crate::refusal::Refusal;
-use crate::session::Inner;
-use crate::share::{Importer, Importing, Offer, import_number};
+use crate::share::{Importer, Importing, Offer, TokenBytes, import_number};
 
-impl Inner {
+impl ClientSession<'_> {
     /// Only memory that the session allocated can be exported: an import is another's to give, and guest
     /// RAM holds more than the guest can mean to share.
     pub(super) fn export(&self, request: Export) -> Result<Token, Refusal> {
@@ -48,7 +48,7 @@ impl Inner {
 
     pub(super) fn import(&self, request: Import) -> Result<AllocateReply, Refusal> {
         let access = useful(access(request.access)?)?;
-        let life = self.life();
+        let tenure = self.tenure();
         let charge = self.account.charge(Resource::Allocations, 1)?;
         // Without the lock: making memory of another process usable can take a driver a while.
         let offer = self.exchange.fetch(&request.token, access)?;
@@ -67,7 +67,7 @@ impl Inner {
             cpu: BTreeSet::new(),
             _charge: charge,
         };
-        let mut state = self.lock_within(&life)?;
+        let mut state = self.lock_within(&tenure)?;
         let handle = state.insert(Object::Memory(entry))?;
         let importer = Importer {
             session: Weak::clone(&self.weak) as Weak<dyn Importing>,
@@ -76,7 +76,7 @@ impl Inner {
         };
         // Withdrawn since the look above? Then nobody would ever take the import back.
         if !self.exchange.register(&request.token, importer) {
-            state.objects.remove(handle);
+            state.remove(handle);
             return Err(Refusal::new(Status::BadToken));
         }
         Ok(AllocateReply {
@@ -88,11 +88,11 @@ impl Inner {
 
     /// A token of somebody else's export is as good as none: it must not tell that the export exists.
     pub(super) fn revoke(&self, request: Token) -> Result<Empty, Refusal> {
-        if !self.exchange.withdraw(&request.token, self.id) {
+        if !self.has_exported(&request.token) || !self.exchange.withdraw(&request.token, self.id) {
             return Err(Refusal::new(Status::BadToken));
         }
         let mut state = self.lock();
-        for object in state.objects.iter_mut() {
+        for object in state.objects_mut(self.client) {
             if let Object::Memory(MemoryEntry {
                 origin: Origin::Own { exports },
                 ..
@@ -102,6 +102,18 @@ impl Inner {
             }
         }
         nothing()
+    }
+
+    /// Whether this client, and no other of the session, has made the export.
+    fn has_exported(&self, token: &TokenBytes) -> bool {
+        let mut state = self.lock();
+        state.objects_mut(self.client).any(|object| match object {
+            Object::Memory(MemoryEntry {
+                origin: Origin::Own { exports },
+                ..
+            }) => exports.iter().any(|export| export.token == *token),
+            _ => false,
+        })
     }
 }
 

@@ -17,6 +17,7 @@ pub(crate) fn to_wire(report: &SessionReport, fault: Option<&Fault>) -> (Reporte
     wire.sleeps = report.sleeps;
     wire.doorbell_wakeups = report.doorbell_wakeups;
     wire.faults = report.faults;
+    wire.interrupts = report.interrupts;
     wire.memory_used_bytes = report.memory_used_bytes;
     wire.memory_peak_bytes = report.memory_peak_bytes;
     for opcode in message::OPCODES {
@@ -78,6 +79,7 @@ pub(crate) fn from_wire(
         sleeps: wire.sleeps,
         doorbell_wakeups: wire.doorbell_wakeups,
         faults: wire.faults,
+        interrupts: wire.interrupts,
         memory_used_bytes: wire.memory_used_bytes,
         memory_peak_bytes: wire.memory_peak_bytes,
         fault: fault.as_ref().map(ToString::to_string),
@@ -98,6 +100,7 @@ pub(crate) fn add(total: &mut SessionReport, earlier: &SessionReport) {
         .doorbell_wakeups
         .saturating_add(earlier.doorbell_wakeups);
     total.faults = total.faults.saturating_add(earlier.faults);
+    total.interrupts = total.interrupts.saturating_add(earlier.interrupts);
     total.memory_peak_bytes = total.memory_peak_bytes.max(earlier.memory_peak_bytes);
     for (mine, theirs) in [
         (&mut total.messages, &earlier.messages),

@@ -3,6 +3,7 @@
 //! Each datagram is a [`Head`], a body of the size of its kind, and sometimes bytes after it; descriptors travel beside
 //! it. Both ends are the same program, started as one: the version is there to notice when they are not.
 
+use causeway_mediator::Client;
 use causeway_memory::PageSize;
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, TOKEN_BYTES};
@@ -12,11 +13,15 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 /// First word of every datagram.
 pub(crate) const MAGIC: u32 = 0x4b57_5743;
 /// Changes with every change of what follows.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 /// Longest text of a fault, a refusal or a name, in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 4096;
 /// Largest datagram in bytes: a control batch with what goes before it, or a report.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = CONTROL_BYTES_MAX as usize + 1024;
+/// Where a worker keeps what the VMM looks at without asking, in the status page: what register `Status` holds, and which
+/// clients own something (64 bits each).
+pub(crate) const STATUS_WORD: u64 = 0;
+pub(crate) const OWNERS_WORD: u64 = 8;
 /// Most descriptors beside a datagram: regions of RAM, the status page, a socket.
 pub(crate) const DESCRIPTORS_MAX: usize = 4;
 /// Most regions of guest RAM.
@@ -61,7 +66,7 @@ kinds! {
     Refused = 6,
 
     // Lanes, from the VMM; each is answered by the kind that follows.
-    /// A batch.
+    /// [`ForClient`], a batch.
     Execute = 16,
     /// [`Executed`], the batch with its replies.
     Executed = 17,
@@ -81,6 +86,10 @@ kinds! {
     RevokeImport = 24,
     /// Nothing.
     ImportRevoked = 25,
+    /// [`ForClient`].
+    ResetClient = 26,
+    /// [`ResetDone`].
+    ClientReset = 27,
 
     // Lanes and the spare socket, from the worker; each is answered by `Answer`.
     /// [`Place`]; descriptor of the memory.
@@ -103,6 +112,8 @@ kinds! {
     Forget = 40,
     /// [`Withdraw`].
     Withdraw = 41,
+    /// [`ForClient`].
+    Raise = 42,
     /// [`Answer`]; for `Fetch`, the descriptor of the memory.
     Answer = 48,
 }
@@ -168,6 +179,12 @@ bodies! {
         shared_bytes_max: u32,
     }
 
+    /// Which client is meant.
+    ForClient(8) {
+        client: u32,
+        reserved: u32,
+    }
+
     /// How a batch was taken; the batch follows.
     Executed(8) {
         status: u32,
@@ -182,13 +199,14 @@ bodies! {
     }
 
     /// A session's counters. The fault's text and what the binary adds follow.
-    Reported(1096) {
+    Reported(1104) {
         batches: u64,
         failed_messages: u64,
         launches: u64,
         sleeps: u64,
         doorbell_wakeups: u64,
         faults: u64,
+        interrupts: u64,
         memory_used_bytes: u64,
         memory_peak_bytes: u64,
         /// By opcode.
@@ -299,6 +317,14 @@ bodies! {
         value: u64,
         token: [u8; TOKEN_BYTES],
         memory: Memory,
+    }
+}
+
+impl ForClient {
+    pub fn new(client: Client) -> Self {
+        let client = client.number();
+        let reserved = 0;
+        Self { client, reserved }
     }
 }
 

@@ -200,7 +200,7 @@ structures! {
         pub reserved: u32,
     } = 40
 
-    /// A module image in guest RAM.
+    /// A module image in guest RAM, or in the aperture.
     pub struct LoadModule {
         /// Address space it will run in.
         pub space: u32,
@@ -287,7 +287,7 @@ structures! {
         pub length: u64,
     } = 16
 
-    /// Packets in guest RAM that become a recording.
+    /// Packets in guest RAM, or in the aperture, that become a recording.
     pub struct CreateRecording {
         /// Address space they work in.
         pub space: u32,
@@ -314,4 +314,24 @@ structures! {
         /// How long to sleep at most, in nanoseconds.
         pub timeout_ns: u64,
     } = 32
+
+    /// A fence and the value at which an interrupt is wanted.
+    pub struct Notify {
+        /// Address space of the fence.
+        pub space: u32,
+        /// Zero.
+        pub reserved: u32,
+        /// GPU virtual address of the fence; 8-byte aligned.
+        pub address: u64,
+        /// Value it must reach.
+        pub value: u64,
+    } = 24
+
+    /// Whether there will be an interrupt.
+    pub struct NotifyReply {
+        /// 1 if the fence has reached the value already: then there will be none. Else 0.
+        pub reached: u32,
+        /// Zero.
+        pub reserved: u32,
+    } = 8
 }

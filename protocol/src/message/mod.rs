@@ -34,6 +34,9 @@ pub const RECORDING_BYTES_MAX: u64 = 1 << 20;
 /// lies in one mapping of host memory there, which is read and written as guest RAM would be.
 pub const APERTURE_ADDRESS: u64 = 1 << 63;
 
+/// Most fences whose interrupts the clients of a session may be waiting for, together.
+pub const NOTIFIES_MAX: u32 = 256;
+
 /// Bits of [`Allocate::flags`].
 pub mod allocate_flags {
     /// In a form that the device may compress; wants [`crate::registers::features::COMPRESSION`].

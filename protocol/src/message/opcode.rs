@@ -4,7 +4,7 @@ use super::body::{
     AddressReply, Allocate, AllocateReply, Attributes, CommandBufferReply, CreateCommandBuffer,
     CreateRecording, Empty, Export, FaultReport, FunctionReply, GetFunction, HandleReply,
     HandleRequest, Header, Hello, HelloReply, Import, LoadModule, LoadModuleReply, MapCpu, MapGpu,
-    RegisterRam, SetAccess, SpaceAddress, Token, Wait,
+    Notify, NotifyReply, RegisterRam, SetAccess, SpaceAddress, Token, Wait,
 };
 use crate::wire::Value;
 
@@ -106,6 +106,10 @@ opcodes! {
     CreateRecording = 23, "create_recording", CreateRecording => HandleReply;
     /// End a recording; replays under way are finished (since 1.1).
     DestroyRecording = 24, "destroy_recording", HandleRequest => Empty;
+    /// Raise the client's interrupt once a fence has reached a value (since 1.2). It is raised once; a fence that is there
+    /// already raises none, as the reply says. Of several values of one fence the smallest counts. The wish is forgotten
+    /// with the client. The end of the fence's mapping or space, or the loss of the session, raises it.
+    Notify = 25, "notify", Notify => NotifyReply;
 }
 
 /// Bytes of a whole message of this opcode: head and body.

@@ -45,7 +45,7 @@ statuses! {
     BadVersion = 5, "the host speaks another major version";
     /// The first message must be hello.
     NoHello = 6, "the session has not been opened with hello";
-    /// No such handle, or one of another kind. Detail: the handle.
+    /// No such handle, or one of another kind or of another client. Detail: the handle.
     BadHandle = 7, "no such handle of this kind in the session";
     /// Offset and length do not lie within the object.
     BadRange = 8, "range is outside the object";
@@ -61,7 +61,8 @@ statuses! {
     QuotaAllocations = 13, "the session's allocation quota is exhausted";
     /// More command buffers than the session may have. Detail: the limit.
     QuotaCommandBuffers = 14, "the session's command buffer quota is exhausted";
-    /// More address spaces, mappings, modules or exports than the session may have. Detail: the limit.
+    /// More address spaces, mappings, modules, exports or interrupts to wait for than the session may have. Detail: the
+    /// limit.
     QuotaObjects = 15, "the session's quota of other objects is exhausted";
     /// The host or the GPU has no memory left, or the aperture no room.
     NoMemory = 16, "out of memory or of address space";

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
+use causeway_protocol::registers::CLIENTS;
 use causeway_protocol::registers::doorbells::{COUNT, FIRST, MSIX_PENDING, MSIX_TABLE, STRIDE};
 
 use super::Doorbells;
 use crate::bus::{BusDevice, Refusal, Response};
 use crate::pci::MsixTable;
 
-/// Number of MSI-X vectors.
-pub const VECTORS: u16 = 64;
+/// Number of MSI-X vectors: one for each client.
+pub const VECTORS: u16 = CLIENTS as u16;
 
 /// BAR 4 on the MMIO bus. Stores to bound doorbells end in the hypervisor and do not come here.
 pub struct DoorbellBar {
-    table: MsixTable,
+    table: Arc<MsixTable>,
     doorbells: Arc<Doorbells>,
 }
 
@@ -26,12 +27,9 @@ enum Part {
 }
 
 impl DoorbellBar {
-    /// Vectors are masked.
-    pub fn new(doorbells: Arc<Doorbells>) -> Self {
-        Self {
-            table: MsixTable::silent(VECTORS),
-            doorbells,
-        }
+    /// The BAR with these parts.
+    pub fn new(table: Arc<MsixTable>, doorbells: Arc<Doorbells>) -> Self {
+        Self { table, doorbells }
     }
 }
 
@@ -85,7 +83,8 @@ mod tests {
     use vmm_sys_util::eventfd::EventFd;
 
     fn bar() -> DoorbellBar {
-        DoorbellBar::new(Arc::new(Doorbells::new(Arc::new(Fake::default()))))
+        let doorbells = Doorbells::new(Arc::new(Fake::default()));
+        DoorbellBar::new(Arc::new(MsixTable::silent(VECTORS)), Arc::new(doorbells))
     }
 
     #[test]

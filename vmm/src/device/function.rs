@@ -1,5 +1,6 @@
 //! The PCI function: configuration space, and what follows from what the guest writes there.
 
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use causeway_protocol::pci::{
@@ -12,9 +13,10 @@ use causeway_protocol::registers::{
 
 use super::{Control, DoorbellBar, GuestHost, Registers, VECTORS};
 use crate::bus::{MmioBus, StrayCounters};
+use crate::interrupts::{InterruptController, pci_line};
 use crate::pci::{
     COMMAND_MEMORY, ConfigAccess, ConfigSpace, DecodeError, Decoders, Identity, Layout, MemoryBar,
-    MsixCapability,
+    MsixCapability, MsixTable,
 };
 
 struct State {
@@ -22,19 +24,44 @@ struct State {
     decoders: Decoders,
 }
 
+/// How the function's interrupts reach a guest that has an interrupt controller.
+#[derive(Clone, Copy)]
+pub struct Wiring<'a> {
+    /// The guest's.
+    pub controller: &'a Arc<InterruptController>,
+    /// Number of the function's device on bus 0, which says what line its pin is wired to.
+    pub device: u8,
+}
+
+/// Why the function cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum FunctionError {
+    /// It has no place.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// The interrupt controller has no vectors or lines for it.
+    #[error("the device cannot have interrupts")]
+    Interrupts(#[source] io::Error),
+}
+
 /// The Causeway function.
 ///
 /// It compares where its BARs should be with where they are after every store to configuration space, and moves them:
 /// on the MMIO bus, and with them memory slots and doorbells.
 pub struct Function {
+    host: Arc<GuestHost>,
+    table: Arc<MsixTable>,
+    /// Offset of the MSI-X capability.
+    msix: usize,
     state: Mutex<State>,
 }
 
 impl Function {
-    /// A function at the addresses of `layout`, decoded, as firmware leaves it.
+    /// A function at the addresses of `layout`, decoded, as firmware leaves it. Without `wiring`, interrupts are pending and
+    /// never raised.
     ///
     /// # Errors
-    /// [`DecodeError`].
+    /// [`FunctionError`].
     pub fn new(
         layout: &Layout,
         host: Arc<GuestHost>,
@@ -42,14 +69,16 @@ impl Function {
         features: u64,
         bus: Arc<MmioBus>,
         strays: Arc<StrayCounters>,
-    ) -> Result<Self, DecodeError> {
+        wiring: Option<Wiring<'_>>,
+    ) -> Result<Self, FunctionError> {
         let aperture = aperture_bar(layout.aperture_bytes);
         let mut space = ConfigSpace::new(IDENTITY);
         space.add_bar(REGISTERS, layout.registers);
         space.add_bar(aperture, layout.aperture);
         space.add_bar(DOORBELLS, layout.doorbells);
-        space.add_msix(MSIX);
+        let msix = space.add_msix(MSIX);
         space.set_command(COMMAND_MEMORY);
+        let table = connect(&host, &mut space, wiring).map_err(FunctionError::Interrupts)?;
         let registers = Registers::new(Arc::clone(&host), session, features, strays);
         let mut decoders = Decoders::new(bus, layout.address_end);
         decoders.add(REGISTERS, Arc::new(registers), Box::new(|_| Ok(())));
@@ -62,19 +91,46 @@ impl Function {
         let doorbells = Arc::clone(host.doorbells());
         decoders.add(
             DOORBELLS,
-            Arc::new(DoorbellBar::new(Arc::clone(&doorbells))),
+            Arc::new(DoorbellBar::new(Arc::clone(&table), Arc::clone(&doorbells))),
             Box::new(move |base| doorbells.relocate(base)),
         );
         decoders.settle_first(&space)?;
         Ok(Self {
+            host,
+            table,
+            msix,
             state: Mutex::new(State { space, decoders }),
         })
     }
 }
 
+/// Connects vectors and pin, if there is anything to connect them to. The firmware's word for the line is its GSI.
+fn connect(
+    host: &GuestHost,
+    space: &mut ConfigSpace,
+    wiring: Option<Wiring<'_>>,
+) -> io::Result<Arc<MsixTable>> {
+    let (table, line) = match wiring {
+        Some(Wiring { controller, device }) => {
+            let gsi = pci_line(device, PIN);
+            space.set_interrupt_pin(PIN, u8::try_from(gsi).unwrap_or(u8::MAX));
+            let table = MsixTable::new(VECTORS, controller)?;
+            (table, Some(controller.line(gsi)?))
+        }
+        None => (MsixTable::silent(VECTORS), None),
+    };
+    let table = Arc::new(table);
+    host.interrupts().connect(Arc::clone(&table), line);
+    host.interrupts()
+        .allow_pin(space.is_interrupt_pin_enabled());
+    Ok(table)
+}
+
 impl ConfigAccess for Function {
     fn read_config(&self, offset: u8, into: &mut [u8]) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let pending = self.host.interrupts().any_pending();
+        state.space.set_interrupt_pending(pending);
         state.space.read(offset, into);
     }
 
@@ -83,8 +139,15 @@ impl ConfigAccess for Function {
         let State { space, decoders } = &mut *state;
         space.write(offset, from);
         decoders.settle(space);
+        self.table.set_control(space.msix_control(self.msix));
+        // A function that raises messages leaves its pin alone (PCI Local Bus Specification 3.0, 6.8.3.3).
+        let pin = space.is_interrupt_pin_enabled() && !self.table.is_enabled();
+        self.host.interrupts().allow_pin(pin);
     }
 }
+
+/// INTA#.
+const PIN: u8 = 1;
 
 const IDENTITY: Identity = Identity {
     vendor: VENDOR_ID,

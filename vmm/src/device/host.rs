@@ -3,20 +3,22 @@
 use std::io;
 use std::sync::Arc;
 
+use causeway_mediator::Client;
 use causeway_mediator::host::{Host, PlaceError, RamError, RamRegion, RingPlace};
 use causeway_memory::{Backing, SharedMemory};
 use causeway_protocol::Access;
 use vmm_sys_util::eventfd::EventFd;
 
-use super::Doorbells;
+use super::{ClientInterrupts, Doorbells};
 use crate::aperture::Aperture;
 use crate::memory::{self, GuestRam};
 
-/// Aperture, doorbells and RAM of one guest.
+/// Aperture, doorbells, interrupts and RAM of one guest.
 pub struct GuestHost {
     aperture: Arc<Aperture>,
     doorbells: Arc<Doorbells>,
     ram: Arc<GuestRam>,
+    interrupts: ClientInterrupts,
 }
 
 impl GuestHost {
@@ -26,6 +28,7 @@ impl GuestHost {
             aperture,
             doorbells,
             ram,
+            interrupts: ClientInterrupts::default(),
         }
     }
 
@@ -37,6 +40,11 @@ impl GuestHost {
     /// What consumers are woken by.
     pub fn doorbells(&self) -> &Arc<Doorbells> {
         &self.doorbells
+    }
+
+    /// What clients are woken by.
+    pub fn interrupts(&self) -> &ClientInterrupts {
+        &self.interrupts
     }
 
     /// The guest's own memory.
@@ -91,5 +99,9 @@ impl Host for GuestHost {
 
     fn unbind_doorbell(&self, index: u32, _event: &EventFd) {
         self.doorbells.unbind(index);
+    }
+
+    fn raise(&self, client: Client) {
+        self.interrupts.raise(client);
     }
 }

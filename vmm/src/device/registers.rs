@@ -1,34 +1,28 @@
 //! BAR 0: the control registers, by [`causeway_protocol::registers`].
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use causeway_mediator::host::Host;
-use causeway_protocol::message::Status;
+use causeway_mediator::Client;
 use causeway_protocol::registers::{
-    CONTROL_BYTES_MAX, Direction, MAGIC, RESET_KEY, Register, doorbells,
+    CLIENTS, Direction, MAGIC, PAGE_BYTES, RESET_KEY, Register, doorbells, features, status,
 };
 use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR};
 
+use super::page::Page;
 use super::{Control, GuestHost};
 use crate::bus::{BusDevice, Refusal, Response, StrayCounters};
 
-/// Alignment of the control area and of batch lengths, in bytes.
-const CONTROL_ALIGNMENT: u64 = 8;
+/// What these registers can do, whatever is behind them.
+const REGISTER_FEATURES: u64 = features::CONTROL_WINDOW;
 
-/// The registers of one function.
-///
-/// There is one control base and one batch status for all virtual CPUs. A doorbell takes the base as it is at that
-/// moment and then executes its batch on a copy with no lock held; so a guest that sends batches from several virtual
-/// CPUs keeps setting the base and ringing together, and reads the outcome from its messages, each of which has a
-/// status of its own.
+/// The registers of one function: a page for each client.
 pub struct Registers {
     host: Arc<GuestHost>,
     session: Arc<dyn Control>,
     features: u64,
     strays: Arc<StrayCounters>,
-    control_base: Mutex<u64>,
-    batch_status: AtomicU32,
+    /// By [`Client::index`].
+    pages: Vec<Page>,
 }
 
 impl Registers {
@@ -42,84 +36,89 @@ impl Registers {
         Self {
             host,
             session,
-            features,
+            features: features | REGISTER_FEATURES,
             strays,
-            control_base: Mutex::new(0),
-            batch_status: AtomicU32::new(Status::Ok as u32),
+            pages: (0..CLIENTS).map(|_| Page::default()).collect(),
         }
     }
 
-    fn load(&self, register: Register) -> u32 {
+    fn load(&self, client: Client, register: Register) -> u32 {
+        let page = &self.pages[client.index()];
         match register {
             Register::Magic => MAGIC,
             Register::Version => u32::from(VERSION_MAJOR) << 16 | u32::from(VERSION_MINOR),
             Register::FeaturesLow => low(self.features),
             Register::FeaturesHigh => high(self.features),
-            Register::Status => self.session.status_bits(),
-            Register::BatchStatus => self.batch_status.load(Ordering::Acquire),
+            Register::Status => self.status(client),
+            Register::BatchStatus => page.batch_status(),
             Register::Reset | Register::ControlDoorbell => 0,
-            Register::ControlBaseLow => low(self.base()),
-            Register::ControlBaseHigh => high(self.base()),
+            Register::ControlBaseLow => low(page.base()),
+            Register::ControlBaseHigh => high(page.base()),
             Register::ApertureLow => low(self.host.aperture().bytes()),
             Register::ApertureHigh => high(self.host.aperture().bytes()),
             Register::DoorbellCount => doorbells::COUNT,
             Register::StrayCount => u32::try_from(self.strays.total()).unwrap_or(u32::MAX),
+            Register::ControlWindowLow => low(page.window_offset(&self.host)),
+            Register::ControlWindowHigh => high(page.window_offset(&self.host)),
+            Register::InterruptStatus => self.host.interrupts().is_pending(client).into(),
+            Register::ClientCount => CLIENTS,
         }
     }
 
-    fn store(&self, register: Register, value: u32) {
+    fn store(&self, client: Client, register: Register, value: u32) {
+        let page = &self.pages[client.index()];
         match register {
-            Register::Reset if value == RESET_KEY => self.session.reset(),
+            Register::Reset if value == RESET_KEY => self.reset(client),
             Register::ControlBaseLow => {
-                self.set_base(|base| base & !u64::from(u32::MAX) | u64::from(value));
+                page.set_base(|base| base & !u64::from(u32::MAX) | u64::from(value));
             }
             Register::ControlBaseHigh => {
-                self.set_base(|base| base & u64::from(u32::MAX) | u64::from(value) << 32);
+                page.set_base(|base| base & u64::from(u32::MAX) | u64::from(value) << 32);
             }
             Register::ControlDoorbell => {
-                let status = self.execute(self.base(), value);
-                self.batch_status.store(status as u32, Ordering::Release);
+                page.execute(&self.host, value, |batch| {
+                    self.session.execute(client, batch)
+                });
+            }
+            Register::InterruptStatus if value & 1 != 0 => {
+                self.host.interrupts().acknowledge(client);
             }
             _ => {}
         }
     }
 
-    /// Takes a batch from guest RAM, has it executed, and puts the replies in its place.
-    fn execute(&self, base: u64, bytes: u32) -> Status {
-        if bytes == 0
-            || bytes > CONTROL_BYTES_MAX
-            || !u64::from(bytes).is_multiple_of(CONTROL_ALIGNMENT)
-        {
-            return Status::BadLength;
+    /// Whether the session can be used, and whether the client has something that its reset would end.
+    fn status(&self, client: Client) -> u32 {
+        let bits = self.session.status_bits();
+        let owns = self.session.owners() & client.bit() != 0
+            || self.pages[client.index()].has_window()
+            || self.host.interrupts().is_pending(client);
+        // Page 0 shows what it did when there was no other.
+        if owns && client != Client::FIRST {
+            bits | status::OWNS
+        } else {
+            bits
         }
-        if !base.is_multiple_of(CONTROL_ALIGNMENT) {
-            return Status::BadAlignment;
-        }
-        let mut batch = vec![0; bytes as usize];
-        if self.host.read_ram(base, &mut batch).is_err() {
-            return Status::BadRange;
-        }
-        let status = self.session.execute(&mut batch);
-        // A batch that was not taken is as it was: nothing to write, and the guest's own writes since then stay.
-        if status == Status::Ok && self.host.write_ram(base, &batch).is_err() {
-            return Status::BadRange;
-        }
-        status
     }
 
-    fn base(&self) -> u64 {
-        *self
-            .control_base
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set_base(&self, change: impl FnOnce(u64) -> u64) {
-        let mut base = self
-            .control_base
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *base = change(*base);
+    /// Ends what a client has; through page 0, what all have.
+    fn reset(&self, client: Client) {
+        if client != Client::FIRST {
+            self.session.reset_client(client);
+            let page = &self.pages[client.index()];
+            page.remove_window(&self.host);
+            page.clear();
+            // Last, as the session may raise it until it has ended the client.
+            self.host.interrupts().acknowledge(client);
+            return;
+        }
+        self.session.reset();
+        for page in &self.pages {
+            page.remove_window(&self.host);
+        }
+        // The base of page 0 stays, as it did when there was no other.
+        self.pages[1..].iter().for_each(Page::clear);
+        self.host.interrupts().clear();
     }
 }
 
@@ -130,8 +129,8 @@ impl BusDevice for Registers {
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Response {
         match (find(offset, into.len()), <&mut [u8; 4]>::try_from(into)) {
-            (Ok(register), Ok(word)) => {
-                *word = self.load(register).to_le_bytes();
+            (Ok((client, register)), Ok(word)) => {
+                *word = self.load(client, register).to_le_bytes();
                 Response::ok(register.name())
             }
             (Err(refusal), _) => Response::refused(refusal),
@@ -140,8 +139,8 @@ impl BusDevice for Registers {
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> Response {
-        let register = match find(offset, from.len()) {
-            Ok(register) => register,
+        let (client, register) = match find(offset, from.len()) {
+            Ok(found) => found,
             Err(refusal) => return Response::refused(refusal),
         };
         let Ok(word) = <[u8; 4]>::try_from(from) else {
@@ -150,20 +149,24 @@ impl BusDevice for Registers {
         if register.direction() == Direction::ReadOnly {
             return Response::refused(Refusal::ReadOnly);
         }
-        self.store(register, u32::from_le_bytes(word));
+        self.store(client, register, u32::from_le_bytes(word));
         Response::ok(register.name())
     }
 }
 
-/// The register that an access of `bytes` bytes at `offset` means.
-fn find(offset: u64, bytes: usize) -> Result<Register, Refusal> {
+/// The register that an access of `bytes` bytes at `offset` means, and whose it is.
+fn find(offset: u64, bytes: usize) -> Result<(Client, Register), Refusal> {
     if bytes != 4 {
         return Err(Refusal::BadSize);
     }
     if !offset.is_multiple_of(4) {
         return Err(Refusal::Misaligned);
     }
-    Register::at(offset).ok_or(Refusal::NoRegister)
+    let client = u32::try_from(offset / PAGE_BYTES)
+        .ok()
+        .and_then(Client::new);
+    let register = Register::at(offset % PAGE_BYTES);
+    client.zip(register).ok_or(Refusal::NoRegister)
 }
 
 const fn low(value: u64) -> u32 {

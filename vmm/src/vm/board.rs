@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causeway_mediator::{GuestSession, Quota, SessionSource};
+use causeway_mediator::{GuestSession, Quota, SESSION_FEATURES, SessionSource};
 use causeway_protocol::harness::{PORT_CONSOLE, PORT_EXIT};
 
 use super::processors::Processors;
@@ -10,7 +10,7 @@ use super::{Boot, VmConfig, VmError};
 use crate::aperture::Aperture;
 use crate::bus::{GuestAddress, MmioBus, Port, PortBus, StrayCounters};
 use crate::console::{CONSOLE_BYTES, Console, ConsoleOutput};
-use crate::device::{Doorbells, Function, GuestHost};
+use crate::device::{Doorbells, Function, GuestHost, Wiring};
 use crate::interrupts::InterruptController;
 use crate::linux::{KEYBOARD_COMMAND, POWER_PORTS, POWER_PORTS_BYTES, Power, SERIAL_GSI};
 use crate::memory::GuestRam;
@@ -44,13 +44,18 @@ impl Board {
         let mmio = Arc::new(mmio_bus(ram, &strays)?);
         let host = guest_host(processors, &layout, config.vms)?;
         let session = sessions.open(host.clone(), quota, &config.name)?;
+        let wiring = processors.interrupts.as_ref().map(|controller| Wiring {
+            controller,
+            device: FUNCTION_DEVICE as u8,
+        });
         let function = Function::new(
             &layout,
             Arc::clone(&host),
             Arc::new(Arc::clone(&session)),
-            session.attributes().features,
+            session.attributes().features | SESSION_FEATURES,
             Arc::clone(&mmio),
             Arc::clone(&strays),
+            wiring,
         )?;
         let console = serial_console(console, processors.interrupts.as_ref())?;
         let ports = match config.boot {

@@ -16,6 +16,7 @@ use crate::aperture::{Aperture, Leased};
 use crate::bus::BusError;
 use crate::console::ConsoleOutput;
 use crate::counters::ExitCounters;
+use crate::device::FunctionError;
 use crate::exit::Platform;
 use crate::harness::{Harness, MappedMemory, PhaseRecorder, PostOffice};
 use crate::kvm;
@@ -23,7 +24,7 @@ use crate::lifecycle::Lifecycle;
 use crate::linux;
 use crate::loader::LoadError;
 use crate::memory::RamCreateError;
-use crate::pci::{DecodeError, LayoutError};
+use crate::pci::LayoutError;
 use crate::statistics::{StatisticsError, VmStatistics};
 use crate::vcpu::{Machine, Vcpu};
 
@@ -75,7 +76,7 @@ pub enum VmError {
     Session(#[from] OpenError),
     /// The Causeway function.
     #[error("cannot put the device into the guest's address space")]
-    Function(#[from] DecodeError),
+    Function(#[from] FunctionError),
     /// No interrupt.
     #[error("cannot create an interrupt")]
     Interrupt(#[source] io::Error),

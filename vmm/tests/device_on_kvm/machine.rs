@@ -9,9 +9,10 @@ use causeway_protocol::registers::doorbells::BAR4_BYTES;
 use causeway_vmm::aperture::{Aperture, EmulationRetry, FaultError, FaultOutcome};
 use causeway_vmm::boot;
 use causeway_vmm::bus::{GuestAddress, MmioBus, StrayCounters};
-use causeway_vmm::device::{DoorbellBar, Doorbells};
+use causeway_vmm::device::{DoorbellBar, Doorbells, VECTORS};
 use causeway_vmm::hypervisor::{KvmHypervisor, MemorySlots, RAM_SLOT_FIRST, Slot};
 use causeway_vmm::memory::GuestRam;
+use causeway_vmm::pci::MsixTable;
 use kvm_bindings::{KVM_MAX_CPUID_ENTRIES, kvm_xcrs};
 use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};
 
@@ -71,7 +72,8 @@ pub fn machine(guests: &[&[u8]]) -> Option<Machine> {
         .unwrap();
     aperture.relocate(Some(APERTURE)).unwrap();
     let doorbells = Arc::new(Doorbells::new(Arc::new(hypervisor)));
-    let bar = Arc::new(DoorbellBar::new(Arc::clone(&doorbells)));
+    let table = Arc::new(MsixTable::silent(VECTORS));
+    let bar = Arc::new(DoorbellBar::new(table, Arc::clone(&doorbells)));
     bus.insert(GuestAddress(DOORBELLS), BAR4_BYTES, bar)
         .unwrap();
     Some(Machine {

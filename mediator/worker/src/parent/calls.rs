@@ -45,6 +45,7 @@ impl Worker {
                 guest.bind_doorbell(&call.body()?, event, ring)
             }
             Kind::UnbindDoorbell => guest.unbind_doorbell(&call.body()?),
+            Kind::Raise => guest.raise(&call.body()?),
             _ => return self.share(call, caller),
         };
         Ok((answer, None))

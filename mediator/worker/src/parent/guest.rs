@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use causeway_mediator::Client;
 use causeway_mediator::host::{Host, PlaceError, RingPlace};
 use causeway_memory::{Backing, MemoryError, PAGE_BYTES, SharedMemory};
 use causeway_protocol::Access;
@@ -18,7 +19,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use super::workers::ImportDevice;
 use crate::wire::{
-    Answer, BindDoorbell, Outcome, Place, Placed, Remove, SetAccess, UnbindDoorbell,
+    Answer, BindDoorbell, ForClient, Outcome, Place, Placed, Remove, SetAccess, UnbindDoorbell,
     page_size_from_wire,
 };
 use crate::{DeviceUuid, event};
@@ -147,6 +148,17 @@ impl Guest {
             self.host.unbind_doorbell(request.index, &bound.event);
         }
         Answer::new(Outcome::Done as u32)
+    }
+
+    /// Makes a client's interrupt pending. Whatever a worker has raised, it is only that of its own guest.
+    pub fn raise(&self, request: &ForClient) -> Answer {
+        match Client::new(request.client) {
+            Some(client) if !self.lock().ended => {
+                self.host.raise(client);
+                Answer::new(Outcome::Done as u32)
+            }
+            _ => refused(Errno::INVAL),
+        }
     }
 
     /// Leaves word in every command buffer that nothing more of it will be consumed, as a consumer does that ends. A

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_mediator::backend::{Attributes, Fault};
-use causeway_mediator::{GuestSession, OpenError, Session, SessionReport, WorkerReport};
+use causeway_mediator::{Client, GuestSession, OpenError, Session, SessionReport, WorkerReport};
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
 
@@ -39,6 +39,8 @@ struct Present {
     /// What answers the guest once the worker is gone, until it resets.
     lost: Option<Arc<Session>>,
     closed: bool,
+    /// Once the worker can serve no more: the clients that have not given up yet what they had in it.
+    bereft: Option<u64>,
     /// What earlier workers have counted, and their supplements.
     earlier: SessionReport,
     account: WorkerReport,
@@ -56,6 +58,7 @@ impl WorkerSession {
                 worker: Some(worker),
                 lost: None,
                 closed: false,
+                bereft: None,
                 earlier,
                 account: WorkerReport::default(),
             }),
@@ -130,6 +133,15 @@ impl WorkerSession {
         }
     }
 
+    /// Notes that a client has given up what it had in a worker that can serve no more. True if it was the last.
+    fn mourn(&self, client: Client) -> bool {
+        let mut present = self.present();
+        let had = present.worker.as_ref().map_or(0, |worker| worker.owners());
+        let left = present.bereft.unwrap_or(had) & !client.bit();
+        present.bereft = Some(left);
+        left == 0
+    }
+
     /// Has another process take over from a worker that is of no use any more.
     fn replace(&self, old: Option<Arc<Worker>>) {
         self.settle(old.as_deref());
@@ -139,6 +151,7 @@ impl WorkerSession {
         let started = Worker::start(&self.shared, &self.order);
         let mut present = self.present();
         present.account.restarts += 1;
+        present.bereft = None;
         present.earlier.fault = None;
         present.earlier.memory_used_bytes = 0;
         match started {
@@ -170,13 +183,13 @@ impl WorkerSession {
 }
 
 impl GuestSession for WorkerSession {
-    fn execute(&self, batch: &mut [u8]) -> Status {
+    fn execute(&self, client: Client, batch: &mut [u8]) -> Status {
         if let Some(worker) = self.worker()
-            && let Ok(taken) = worker.execute(batch)
+            && let Ok(taken) = worker.execute(client, batch)
         {
             return taken;
         }
-        self.stand_in().execute(batch)
+        self.stand_in().execute(client, batch)
     }
 
     fn reset(&self) {
@@ -191,6 +204,33 @@ impl GuestSession for WorkerSession {
         let fresh = worker.as_ref().is_some_and(|w| w.reset().unwrap_or(false));
         if !fresh {
             self.replace(worker);
+        }
+    }
+
+    fn reset_client(&self, client: Client) {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let worker = {
+            let present = self.present();
+            if present.closed {
+                return;
+            }
+            present.worker.clone()
+        };
+        let done = worker
+            .as_ref()
+            .is_some_and(|w| w.reset_client(client).unwrap_or(false));
+        if !done && self.mourn(client) {
+            self.replace(worker);
+        }
+    }
+
+    fn owners(&self) -> u64 {
+        let present = self.present();
+        match (present.bereft, &present.worker) {
+            _ if present.closed => 0,
+            (Some(bereft), _) => bereft,
+            (None, Some(worker)) => worker.owners(),
+            (None, None) => 0,
         }
     }
 

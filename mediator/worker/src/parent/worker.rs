@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::{Attributes, Fault};
 use causeway_mediator::host::Host;
-use causeway_mediator::{OpenError, Quota, SessionReport};
+use causeway_mediator::{Client, OpenError, Quota, SessionReport};
 use causeway_memory::{Mapping, PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
@@ -23,7 +23,9 @@ use super::start::{StartError, await_start, not_started, send_start};
 use super::workers::Shared;
 use crate::report;
 use crate::socket::{Buffer, Datagram, Socket, SocketError, buffer};
-use crate::wire::{Executed, Kind, Reported, ResetDone, RevokeImport};
+use crate::wire::{
+    Executed, ForClient, Kind, OWNERS_WORD, Reported, ResetDone, RevokeImport, STATUS_WORD,
+};
 
 /// How often a caller that waits looks whether it has waited too long.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
@@ -130,8 +132,17 @@ impl Worker {
             return status::LOST;
         }
         // In range and aligned; only two bits are believed.
-        let bits = self.status.load_u64(0, Ordering::Acquire).unwrap_or(0);
+        let bits = self.status_word(STATUS_WORD);
         bits as u32 & (status::READY | status::LOST)
+    }
+
+    /// The clients that own something; once it is of no use any more, those that did.
+    pub fn owners(&self) -> u64 {
+        self.status_word(OWNERS_WORD)
+    }
+
+    fn status_word(&self, offset: u64) -> u64 {
+        self.status.load_u64(offset, Ordering::Acquire).unwrap_or(0)
     }
 
     /// Why it is of no use any more, if it is not.
@@ -144,9 +155,10 @@ impl Worker {
     }
 
     /// See `GuestSession::execute`.
-    pub fn execute(&self, batch: &mut [u8]) -> Result<Status, Lost> {
+    pub fn execute(&self, client: Client, batch: &mut [u8]) -> Result<Status, Lost> {
         let sent: Box<[u8]> = Box::from(&*batch);
-        self.ask(Kind::Execute, &[&sent], None, |reply| {
+        let client = ForClient::new(client);
+        self.ask(Kind::Execute, &[client.as_bytes(), &sent], None, |reply| {
             expect(reply, Kind::Executed)?;
             let (executed, bytes) = reply.body_and_rest::<Executed>()?;
             let taken = Status::from_wire(executed.status)
@@ -165,6 +177,16 @@ impl Worker {
     pub fn reset(&self) -> Result<bool, Lost> {
         self.ask(Kind::Reset, &[], Some(PATIENCE), |reply| {
             expect(reply, Kind::ResetDone)?;
+            Ok(reply.body::<ResetDone>()?.spent == 0)
+        })
+    }
+
+    /// See `GuestSession::reset_client`. False if it cannot be done: the session is lost for good.
+    pub fn reset_client(&self, client: Client) -> Result<bool, Lost> {
+        let request = ForClient::new(client);
+        let parts = [request.as_bytes()];
+        self.ask(Kind::ResetClient, &parts, Some(PATIENCE), |reply| {
+            expect(reply, Kind::ClientReset)?;
             Ok(reply.body::<ResetDone>()?.spent == 0)
         })
     }

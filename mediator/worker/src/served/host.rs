@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use causeway_mediator::Client;
 use causeway_mediator::host::{Host, PlaceError, RamError, RamRegion, RingPlace};
 use causeway_memory::{Backing, Mapping, MemoryError, SharedMemory};
 use causeway_protocol::Access;
@@ -12,8 +13,8 @@ use zerocopy::IntoBytes;
 
 use super::calls::Calls;
 use crate::wire::{
-    Answer, BindDoorbell, Kind, Outcome, Place, Placed, Region, Remove, SetAccess, UnbindDoorbell,
-    page_size, page_size_from_wire,
+    Answer, BindDoorbell, ForClient, Kind, Outcome, Place, Placed, Region, Remove, SetAccess,
+    UnbindDoorbell, page_size, page_size_from_wire,
 };
 
 /// Guest RAM in this process.
@@ -170,6 +171,11 @@ impl Host for RemoteHost {
         let request = UnbindDoorbell { index, reserved: 0 };
         self.calls
             .call(Kind::UnbindDoorbell, request.as_bytes(), &[]);
+    }
+
+    fn raise(&self, client: Client) {
+        let request = ForClient::new(client);
+        self.calls.call(Kind::Raise, request.as_bytes(), &[]);
     }
 }
 

@@ -8,8 +8,9 @@ use super::end_now;
 use super::session::Served;
 use crate::report;
 use crate::socket::{Datagram, Socket, SocketError, buffer};
-use crate::wire::{Executed, Kind, ResetDone, RevokeImport};
-use zerocopy::IntoBytes;
+use crate::wire::{Executed, ForClient, Kind, ResetDone, RevokeImport};
+use causeway_mediator::{Client, Session};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// How long work may go on with memory that was taken back. Whoever waits for that is less patient than twice as long.
 const REVOCATION_PATIENCE: Duration = Duration::from_secs(1);
@@ -48,24 +49,23 @@ fn answer(served: &Served, lane: &Line, request: Datagram<'_>) -> Result<(), Soc
     let socket = &lane.socket;
     match request.kind {
         Kind::Execute => {
-            let status = served.session.execute(request.bytes);
+            let (client, batch) = batch_of(request.bytes)?;
+            let status = served.session.execute(client, batch);
             let executed = Executed {
                 status: status as u32,
                 reserved: 0,
             };
-            let parts = [executed.as_bytes(), &*request.bytes];
+            let parts = [executed.as_bytes(), &*batch];
             socket.send(Kind::Executed, &parts, &[])
         }
         Kind::Reset => {
-            let spent = served.backend.is_spent();
-            if !spent {
-                served.session.reset();
-            }
-            let done = ResetDone {
-                spent: (spent || served.backend.is_spent()).into(),
-                reserved: 0,
-            };
+            let done = reset(served, Session::reset);
             socket.send(Kind::ResetDone, &[done.as_bytes()], &[])
+        }
+        Kind::ResetClient => {
+            let client = client(request.body()?)?;
+            let done = reset(served, |session| session.reset_client(client));
+            socket.send(Kind::ClientReset, &[done.as_bytes()], &[])
         }
         Kind::Close => {
             served.session.close();
@@ -95,4 +95,30 @@ fn answer(served: &Served, lane: &Line, request: Datagram<'_>) -> Result<(), Soc
             "a request is of a kind that is none",
         )),
     }
+}
+
+/// Resets the session, or a part of it, unless the back end is of no use any more.
+fn reset(served: &Served, reset: impl FnOnce(&Session)) -> ResetDone {
+    let spent = served.backend.is_spent();
+    if !spent {
+        reset(&served.session);
+    }
+    ResetDone {
+        spent: (spent || served.backend.is_spent()).into(),
+        reserved: 0,
+    }
+}
+
+/// Whose batch it is, and the batch.
+fn batch_of(bytes: &mut [u8]) -> Result<(Client, &mut [u8]), SocketError> {
+    let (head, batch) = bytes
+        .split_at_mut_checked(size_of::<ForClient>())
+        .ok_or(SocketError::Malformed("a batch is of nobody"))?;
+    let head = ForClient::read_from_bytes(head)
+        .map_err(|_| SocketError::Malformed("a batch is of nobody"))?;
+    Ok((client(head)?, batch))
+}
+
+fn client(request: ForClient) -> Result<Client, SocketError> {
+    Client::new(request.client).ok_or(SocketError::Malformed("there is no such client"))
 }

@@ -15,7 +15,7 @@ use super::exchange::RemoteExchange;
 use super::host::RemoteHost;
 use super::{Equipment, ServeError, begin, chain};
 use crate::socket::{Datagram, Socket, SocketError};
-use crate::wire::{Kind, RAM_REGIONS_MAX, Start, Started};
+use crate::wire::{Kind, OWNERS_WORD, RAM_REGIONS_MAX, STATUS_WORD, Start, Started};
 
 /// Longest supplement to a report: with the report itself it fits a datagram.
 const SUPPLEMENT_BYTES_MAX: usize = 56 << 10;
@@ -54,12 +54,17 @@ impl Served {
         let exchange = Arc::new(RemoteExchange::new(calls, Arc::clone(&backend)));
         let mediator = Mediator::with_exchange(Arc::clone(&backend), exchange);
         let session = mediator.open_as(request.session, Arc::new(host), quota(&request), &name);
+        let page = Arc::new(page);
+        let owners = Arc::clone(&page);
+        // The page is as long as the offsets are small.
         let tell = move |bits: u32| {
-            // The page is as long as the offset is small.
-            let _ = page.store_u64(0, bits.into(), Ordering::Release);
+            let _ = page.store_u64(STATUS_WORD, bits.into(), Ordering::Release);
         };
         tell(status::READY);
         session.observe_status(tell);
+        session.observe_owners(move |bits| {
+            let _ = owners.store_u64(OWNERS_WORD, bits, Ordering::Release);
+        });
         let attributes = backend.attributes();
         let started = Started {
             device: equipment.device.unwrap_or_default(),

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use causeway_mediator::GuestSession;
+use causeway_mediator::{Client, GuestSession};
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::{
     CONTROL_BYTES_MAX, MAGIC, RESET_KEY, Register, doorbells, features,
@@ -143,7 +143,7 @@ impl Connection {
         if batch.is_empty() || !batch.len().is_multiple_of(8) {
             return Status::BadLength;
         }
-        self.session.execute(batch)
+        self.session.execute(Client::FIRST, batch)
     }
 
     /// Tells what has happened since the last reply, then replies.

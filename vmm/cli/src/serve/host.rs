@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use causeway_mediator::Client;
 use causeway_mediator::host::{Host, PlaceError, RamError, RamRegion, RingPlace};
 use causeway_memory::{Backing, MemoryError, SharedMemory};
 use causeway_protocol::Access;
@@ -199,6 +200,9 @@ impl Host for ClientHost {
             state.tell(EventKind::Unbind, index, 0, 0);
         }
     }
+
+    /// A process is told of events with the reply to a request only: one that waits looks by itself.
+    fn raise(&self, _: Client) {}
 }
 
 /// The descriptor of an event.

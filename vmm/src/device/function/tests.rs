@@ -1,5 +1,6 @@
 //! The function over a fake hypervisor, moved about by configuration stores.
 
+use causeway_mediator::Client;
 use causeway_memory::{PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
@@ -16,10 +17,14 @@ use crate::memory::GuestRam;
 struct Session;
 
 impl Control for Session {
-    fn execute(&self, _batch: &mut [u8]) -> Status {
+    fn execute(&self, _: Client, _: &mut [u8]) -> Status {
         Status::Ok
     }
     fn reset(&self) {}
+    fn reset_client(&self, _: Client) {}
+    fn owners(&self) -> u64 {
+        0
+    }
     fn status_bits(&self) -> u32 {
         0
     }
@@ -55,6 +60,7 @@ fn machine() -> Machine {
         0,
         Arc::clone(&bus),
         strays,
+        None,
     )
     .unwrap();
     let page = Arc::new(SharedMemory::new("test", 4096, PageSize::Small).unwrap());
@@ -104,7 +110,8 @@ fn everything_is_decoded_where_firmware_would_put_it() {
     let machine = machine();
     assert_eq!(machine.read(0), 0x0001_ca57);
     assert_eq!(machine.owner(0xe000_0000), "registers");
-    assert_eq!(machine.owner(0xe000_1000), "unclaimed");
+    assert_eq!(machine.owner(0xe003_f000), "registers");
+    assert_eq!(machine.owner(0xe004_0000), "unclaimed");
     assert_eq!(machine.owner(0xe020_0000), "doorbells");
     assert_eq!(machine.owner(APERTURE), "aperture");
     assert_eq!(machine.slot_addresses(), [slot_at(APERTURE)]);

@@ -1,6 +1,7 @@
 //! The registers over a made-up session and real RAM.
 
-use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
 use super::*;
@@ -8,25 +9,37 @@ use crate::aperture::Aperture;
 use crate::device::Doorbells;
 use crate::hypervisor::fake::Fake;
 use crate::memory::GuestRam;
-use causeway_protocol::registers::{REGISTERS, status};
+use causeway_mediator::host::Host;
+use causeway_memory::{PageSize, SharedMemory};
+use causeway_protocol::Access;
+use causeway_protocol::message::Status;
+use causeway_protocol::registers::{
+    CONTROL_BYTES_MAX, CONTROL_IN_WINDOW, CONTROL_WINDOW_BYTES, NO_CONTROL_WINDOW, REGISTERS,
+    status,
+};
 
 /// Adds one to every byte; refuses batches of 16 bytes; sleeps on those that begin with `SLEEPY`.
 #[derive(Default)]
 struct Session {
-    batches: Mutex<Vec<usize>>,
+    batches: Mutex<Vec<(u32, usize)>>,
     resets: AtomicU32,
+    client_resets: Mutex<Vec<u32>>,
+    owners: AtomicU64,
     asleep: Option<(Barrier, Barrier)>,
 }
 
 const SLEEPY: u8 = 0x77;
 
 impl Control for Session {
-    fn execute(&self, batch: &mut [u8]) -> Status {
+    fn execute(&self, client: Client, batch: &mut [u8]) -> Status {
         if let (SLEEPY, Some((entered, leave))) = (batch[0], &self.asleep) {
             entered.wait();
             leave.wait();
         }
-        self.batches.lock().unwrap().push(batch.len());
+        self.batches
+            .lock()
+            .unwrap()
+            .push((client.number(), batch.len()));
         batch.iter_mut().for_each(|b| *b = b.wrapping_add(1));
         if batch.len() == 16 {
             Status::BadOpcode
@@ -36,6 +49,12 @@ impl Control for Session {
     }
     fn reset(&self) {
         self.resets.fetch_add(1, Ordering::Relaxed);
+    }
+    fn reset_client(&self, client: Client) {
+        self.client_resets.lock().unwrap().push(client.number());
+    }
+    fn owners(&self) -> u64 {
+        self.owners.load(Ordering::Relaxed)
     }
     fn status_bits(&self) -> u32 {
         status::READY
@@ -54,23 +73,51 @@ fn registers(session: Arc<Session>) -> Registers {
 }
 
 fn get(registers: &Registers, register: Register) -> u32 {
+    get_of(registers, 0, register)
+}
+
+fn get_of(registers: &Registers, client: u64, register: Register) -> u32 {
     let mut word = [0; 4];
-    let response = registers.read(register as u64, &mut word);
+    let response = registers.read(client * PAGE_BYTES + register as u64, &mut word);
     assert_eq!(response, Response::ok(register.name()));
     u32::from_le_bytes(word)
 }
 
 fn set(registers: &Registers, register: Register, value: u32) -> Result<(), Refusal> {
+    set_of(registers, 0, register, value)
+}
+
+fn set_of(
+    registers: &Registers,
+    client: u64,
+    register: Register,
+    value: u32,
+) -> Result<(), Refusal> {
     registers
-        .write(register as u64, &value.to_le_bytes())
+        .write(client * PAGE_BYTES + register as u64, &value.to_le_bytes())
         .result
 }
 
 fn ring(registers: &Registers, base: u64, bytes: u32) -> Status {
-    set(registers, Register::ControlBaseLow, base as u32).unwrap();
-    set(registers, Register::ControlBaseHigh, (base >> 32) as u32).unwrap();
-    set(registers, Register::ControlDoorbell, bytes).unwrap();
-    Status::from_wire(get(registers, Register::BatchStatus)).unwrap()
+    ring_of(registers, 0, base, bytes)
+}
+
+fn ring_of(registers: &Registers, client: u64, base: u64, bytes: u32) -> Status {
+    set_of(registers, client, Register::ControlBaseLow, base as u32).unwrap();
+    set_of(
+        registers,
+        client,
+        Register::ControlBaseHigh,
+        (base >> 32) as u32,
+    )
+    .unwrap();
+    set_of(registers, client, Register::ControlDoorbell, bytes).unwrap();
+    Status::from_wire(get_of(registers, client, Register::BatchStatus)).unwrap()
+}
+
+fn window_of(registers: &Registers, client: u64) -> u64 {
+    u64::from(get_of(registers, client, Register::ControlWindowLow))
+        | u64::from(get_of(registers, client, Register::ControlWindowHigh)) << 32
 }
 
 #[test]
@@ -78,8 +125,8 @@ fn identity_reads_as_the_protocol_says() {
     let registers = registers(Arc::default());
     for (register, value) in [
         (Register::Magic, u32::from_le_bytes(*b"CWAY")),
-        (Register::Version, (1 << 16) | 1),
-        (Register::FeaturesLow, 3),
+        (Register::Version, (1 << 16) | 2),
+        (Register::FeaturesLow, 3 | features::CONTROL_WINDOW as u32),
         (Register::FeaturesHigh, 5),
         (Register::Status, status::READY),
         (Register::BatchStatus, 0),
@@ -89,6 +136,8 @@ fn identity_reads_as_the_protocol_says() {
         (Register::ApertureHigh, 0),
         (Register::DoorbellCount, 256),
         (Register::StrayCount, 0),
+        (Register::InterruptStatus, 0),
+        (Register::ClientCount, 64),
     ] {
         assert_eq!(get(&registers, register), value, "{}", register.name());
     }
@@ -139,7 +188,7 @@ fn a_batch_is_copied_out_executed_and_copied_back() {
         ring(&registers, RAM_BYTES - 65536, CONTROL_BYTES_MAX),
         Status::Ok
     );
-    assert_eq!(*session.batches.lock().unwrap(), [24, 65536]);
+    assert_eq!(*session.batches.lock().unwrap(), [(0, 24), (0, 65536)]);
 }
 
 #[test]
@@ -210,4 +259,122 @@ fn a_sleeping_batch_blocks_neither_registers_nor_other_batches() {
     assert_eq!(other, Ok(Status::Ok));
     prober.join().unwrap();
     assert_eq!(sleeper.join().unwrap(), Status::Ok);
+}
+
+#[test]
+fn each_page_has_registers_of_its_own() {
+    let session = Arc::new(Session::default());
+    let registers = registers(Arc::clone(&session));
+    for (client, base) in [(0, 0x2000), (1, 0x3000), (63, 0x4000)] {
+        assert_eq!(ring_of(&registers, client, base, 24), Status::Ok);
+    }
+    assert_eq!(ring_of(&registers, 1, 0x3000, 16), Status::BadOpcode);
+    assert_eq!(get_of(&registers, 0, Register::BatchStatus), 0);
+    assert_eq!(get_of(&registers, 63, Register::ControlBaseLow), 0x4000);
+    let clients: Vec<u32> = session
+        .batches
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|b| b.0)
+        .collect();
+    assert_eq!(clients, [0, 1, 63, 1]);
+    let mut word = [0; 4];
+    let behind = registers.read(64 * PAGE_BYTES, &mut word);
+    assert_eq!(behind, Response::refused(Refusal::NoRegister));
+}
+
+#[test]
+fn a_page_says_whether_its_client_owns_something_and_resets_it_alone() {
+    let session = Arc::new(Session::default());
+    let registers = registers(Arc::clone(&session));
+    session.owners.store(0b101, Ordering::Relaxed);
+    let owning = status::READY | status::OWNS;
+    assert_eq!(get_of(&registers, 2, Register::Status), owning);
+    assert_eq!(get_of(&registers, 1, Register::Status), status::READY);
+    assert_eq!(get(&registers, Register::Status), status::READY, "as ever");
+    window_of(&registers, 1);
+    assert_eq!(get_of(&registers, 1, Register::Status), owning);
+    set_of(&registers, 1, Register::Reset, RESET_KEY - 1).unwrap();
+    assert!(session.client_resets.lock().unwrap().is_empty());
+    set_of(&registers, 1, Register::Reset, RESET_KEY).unwrap();
+    assert_eq!(*session.client_resets.lock().unwrap(), [1]);
+    assert_eq!(session.resets.load(Ordering::Relaxed), 0);
+    assert_eq!(get_of(&registers, 1, Register::Status), status::READY);
+}
+
+#[test]
+fn a_control_window_takes_batches_until_its_client_is_reset() {
+    let registers = registers(Arc::default());
+    let aperture = Arc::clone(registers.host.aperture());
+    assert_eq!(
+        ring_of(&registers, 5, CONTROL_IN_WINDOW, 24),
+        Status::BadRange,
+        "there is none yet"
+    );
+    let offset = window_of(&registers, 5);
+    assert_eq!(window_of(&registers, 5), offset);
+    let other = window_of(&registers, 6);
+    assert_ne!(other, offset);
+    assert_eq!(aperture.placements(), 2);
+    let window = |offset| {
+        let leased = aperture.object(offset, CONTROL_WINDOW_BYTES).unwrap();
+        let memory = leased.memory;
+        memory
+            .map(leased.offset, CONTROL_WINDOW_BYTES, leased.access)
+            .unwrap()
+    };
+    let seen = window(offset);
+    seen.write(0, &[1; 32]).unwrap();
+    assert_eq!(ring_of(&registers, 5, CONTROL_IN_WINDOW, 24), Status::Ok);
+    let mut bytes = [0; 32];
+    seen.read(0, &mut bytes).unwrap();
+    assert_eq!(
+        (bytes[..24].to_vec(), &bytes[24..]),
+        (vec![2; 24], &[1; 8][..])
+    );
+    let all = CONTROL_WINDOW_BYTES as u32;
+    assert_eq!(ring_of(&registers, 5, CONTROL_IN_WINDOW, all), Status::Ok);
+    set_of(&registers, 5, Register::Reset, RESET_KEY).unwrap();
+    assert_eq!(aperture.placements(), 1);
+    assert_eq!(get_of(&registers, 5, Register::ControlBaseHigh), 0);
+    // What the next client there finds was not written by the one before.
+    window(window_of(&registers, 5))
+        .read(0, &mut bytes)
+        .unwrap();
+    assert_eq!(bytes, [0; 32]);
+    set(&registers, Register::Reset, RESET_KEY).unwrap();
+    assert_eq!(aperture.placements(), 0, "the reset of all");
+}
+
+#[test]
+fn an_aperture_without_room_has_no_control_window() {
+    let registers = registers(Arc::default());
+    let aperture = registers.host.aperture();
+    let memory = Arc::new(SharedMemory::new("test", 64 << 20, PageSize::Small).unwrap());
+    let all = aperture
+        .place(&memory.into(), 0, 64 << 20, Access::Read)
+        .unwrap();
+    assert_eq!(window_of(&registers, 1), NO_CONTROL_WINDOW);
+    aperture.remove(all).unwrap();
+    assert_ne!(window_of(&registers, 1), NO_CONTROL_WINDOW);
+}
+
+#[test]
+fn an_interrupt_is_pending_until_it_is_acknowledged() {
+    let registers = registers(Arc::default());
+    let pending = |client| get_of(&registers, client, Register::InterruptStatus);
+    registers.host.raise(Client::new(7).unwrap());
+    assert_eq!((pending(6), pending(7)), (0, 1));
+    set_of(&registers, 7, Register::InterruptStatus, 2).unwrap();
+    set_of(&registers, 6, Register::InterruptStatus, 1).unwrap();
+    assert_eq!(pending(7), 1);
+    set_of(&registers, 7, Register::InterruptStatus, 1).unwrap();
+    assert_eq!(pending(7), 0);
+    registers.host.raise(Client::new(7).unwrap());
+    set_of(&registers, 7, Register::Reset, RESET_KEY).unwrap();
+    assert_eq!(pending(7), 0);
+    registers.host.raise(Client::new(9).unwrap());
+    set(&registers, Register::Reset, RESET_KEY).unwrap();
+    assert_eq!(pending(9), 0);
 }

@@ -2,7 +2,7 @@
 
 use causeway_guests::Required;
 use causeway_protocol::registers::{
-    BAR0_BYTES, Direction, MAGIC, REGISTERS, RESET_KEY, Register, doorbells, status,
+    BAR0_BYTES, Direction, MAGIC, PAGE_BYTES, REGISTERS, RESET_KEY, Register, doorbells, status,
 };
 use causeway_shim::{Transport, Window};
 
@@ -58,7 +58,9 @@ fn wrong_sizes(target: &mut Target) {
 }
 
 fn unknown_offsets(target: &mut Target) {
-    for at in [0x1c, 0x2c, 0x40, 0x100, 0x7fc, BAR0_BYTES as usize - 4] {
+    let first = [0x1c, 0x2c, 0x50, 0x100, 0x7fc, PAGE_BYTES as usize - 4];
+    let last = BAR0_BYTES as usize - 4;
+    for at in first.into_iter().chain([PAGE_BYTES as usize + 0x1c, last]) {
         stray(target, 1, |bar| {
             assert_eq!(bar.load_u32(at), Ok(u32::MAX), "{at:#x}")
         });

@@ -1,0 +1,124 @@
+//! Interrupts of the function's clients: one pending bit each, and how the guest hears of it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use causeway_mediator::Client;
+
+use crate::interrupts::LineInterrupt;
+use crate::pci::MsixTable;
+
+/// What is pending for each client, and the wires to the guest, where it has any.
+///
+/// A client's MSI-X vector is raised each time that its interrupt is; the pin is asserted while an interrupt of any client
+/// is pending, unless configuration space says otherwise. Lock order: its own, then those of table and line.
+#[derive(Default)]
+pub struct ClientInterrupts {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// As [`Client::bit`] has them.
+    pending: u64,
+    pin_allowed: bool,
+    table: Option<Arc<MsixTable>>,
+    line: Option<LineInterrupt>,
+}
+
+impl ClientInterrupts {
+    /// Connects the function's vectors and its pin. Before, interrupts are pending and nobody hears of them.
+    pub fn connect(&self, table: Arc<MsixTable>, line: Option<LineInterrupt>) {
+        let mut state = self.state();
+        state.table = Some(table);
+        state.line = line;
+        state.drive();
+    }
+
+    /// Lets the pin be asserted, or not: as configuration space says.
+    pub fn allow_pin(&self, allowed: bool) {
+        let mut state = self.state();
+        state.pin_allowed = allowed;
+        state.drive();
+    }
+
+    /// Makes a client's interrupt pending.
+    pub fn raise(&self, client: Client) {
+        let mut state = self.state();
+        state.pending |= client.bit();
+        if let (Some(table), Ok(vector)) = (&state.table, u16::try_from(client.number())) {
+            table.raise(vector);
+        }
+        state.drive();
+    }
+
+    /// Whether a client's interrupt is pending.
+    pub fn is_pending(&self, client: Client) -> bool {
+        self.state().pending & client.bit() != 0
+    }
+
+    /// Whether any is.
+    pub fn any_pending(&self) -> bool {
+        self.state().pending != 0
+    }
+
+    /// Ends a client's interrupt.
+    pub fn acknowledge(&self, client: Client) {
+        let mut state = self.state();
+        state.pending &= !client.bit();
+        state.drive();
+    }
+
+    /// Ends all interrupts, as a reset of the device does, those included that were raised while they were masked.
+    pub fn clear(&self) {
+        let mut state = self.state();
+        state.pending = 0;
+        if let Some(table) = &state.table {
+            table.clear_pending();
+        }
+        state.drive();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn drive(&self) {
+        if let Some(line) = &self.line {
+            line.set(self.pin_allowed && self.pending != 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interrupts::{LINE_FIRST, fake::FakeChips};
+
+    fn client(number: u32) -> Client {
+        Client::new(number).unwrap()
+    }
+
+    #[test]
+    fn the_pin_is_asserted_while_any_is_pending_and_the_guest_allows_it() {
+        let chips = FakeChips::default();
+        let controller = chips.controller();
+        let interrupts = ClientInterrupts::default();
+        let table = Arc::new(MsixTable::silent(64));
+        interrupts.raise(client(3));
+        interrupts.connect(table, Some(controller.line(LINE_FIRST).unwrap()));
+        let asserted = || chips.books().asserted.contains(&LINE_FIRST);
+        assert!(!asserted(), "not allowed");
+        interrupts.allow_pin(true);
+        assert!(asserted());
+        interrupts.raise(client(63));
+        interrupts.acknowledge(client(3));
+        assert!(asserted() && !interrupts.is_pending(client(3)));
+        interrupts.allow_pin(false);
+        assert!(!asserted() && interrupts.any_pending());
+        interrupts.allow_pin(true);
+        interrupts.clear();
+        assert!(!asserted() && !interrupts.any_pending());
+    }
+}

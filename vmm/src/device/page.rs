@@ -1,0 +1,159 @@
+//! The registers of one client that hold something.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use causeway_mediator::host::Host;
+use causeway_protocol::message::Status;
+use causeway_protocol::registers::{CONTROL_BYTES_MAX, CONTROL_IN_WINDOW, NO_CONTROL_WINDOW};
+
+use super::GuestHost;
+use super::control_window::ControlWindow;
+
+/// Alignment of the control area and of batch lengths, in bytes.
+const CONTROL_ALIGNMENT: u64 = 8;
+
+/// What a page of BAR 0 holds.
+///
+/// There is one control base and one batch status for all virtual CPUs. A doorbell takes the base as it is at that
+/// moment and then executes its batch on a copy with no lock held; so a client that sends batches from several virtual
+/// CPUs keeps setting the base and ringing together, and reads the outcome from its messages, each of which has a
+/// status of its own.
+#[derive(Default)]
+pub(super) struct Page {
+    base: Mutex<u64>,
+    batch_status: AtomicU32,
+    window: Mutex<Option<Arc<ControlWindow>>>,
+}
+
+const _: () = assert!(Status::Ok as u32 == 0, "what a page holds at first");
+
+impl Page {
+    /// The control base.
+    pub fn base(&self) -> u64 {
+        *self.lock_base()
+    }
+
+    /// Stores a half of it.
+    pub fn set_base(&self, change: impl FnOnce(u64) -> u64) {
+        let mut base = self.lock_base();
+        *base = change(*base);
+    }
+
+    /// How the last batch was taken.
+    pub fn batch_status(&self) -> u32 {
+        self.batch_status.load(Ordering::Acquire)
+    }
+
+    /// Where the control window begins, which is made if it is not there.
+    pub fn window_offset(&self, host: &GuestHost) -> u64 {
+        let mut window = self.lock_window();
+        if let Some(window) = &*window {
+            return window.offset();
+        }
+        match ControlWindow::place(host.aperture()) {
+            Ok(placed) => window.insert(Arc::new(placed)).offset(),
+            Err(e) => {
+                log::debug!("no control window: {e}");
+                NO_CONTROL_WINDOW
+            }
+        }
+    }
+
+    /// Whether there is a control window.
+    pub fn has_window(&self) -> bool {
+        self.lock_window().is_some()
+    }
+
+    /// Takes the control window back.
+    pub fn remove_window(&self, host: &GuestHost) {
+        if let Some(window) = self.lock_window().take() {
+            window.remove(host.aperture());
+        }
+    }
+
+    /// Forgets base and batch status.
+    pub fn clear(&self) {
+        self.set_base(|_| 0);
+        self.batch_status
+            .store(Status::Ok as u32, Ordering::Release);
+    }
+
+    /// Takes a batch of `bytes` bytes from where the base says, has it executed, and puts the replies in its place.
+    pub fn execute(&self, host: &GuestHost, bytes: u32, execute: impl FnOnce(&mut [u8]) -> Status) {
+        let status = self.try_execute(host, bytes, execute);
+        self.batch_status.store(status as u32, Ordering::Release);
+    }
+
+    fn try_execute(
+        &self,
+        host: &GuestHost,
+        bytes: u32,
+        execute: impl FnOnce(&mut [u8]) -> Status,
+    ) -> Status {
+        if bytes == 0
+            || bytes > CONTROL_BYTES_MAX
+            || !u64::from(bytes).is_multiple_of(CONTROL_ALIGNMENT)
+        {
+            return Status::BadLength;
+        }
+        let area = match self.area() {
+            Ok(area) => area,
+            Err(status) => return status,
+        };
+        let mut batch = vec![0; bytes as usize];
+        if !area.read(host, &mut batch) {
+            return Status::BadRange;
+        }
+        let status = execute(&mut batch);
+        // A batch that was not taken is as it was: nothing to write, and the guest's own writes since then stay.
+        if status == Status::Ok && !area.write(host, &batch) {
+            return Status::BadRange;
+        }
+        status
+    }
+
+    /// Where the base says that batches are.
+    fn area(&self) -> Result<Area, Status> {
+        let base = self.base();
+        if base == CONTROL_IN_WINDOW {
+            let window = self.lock_window().clone();
+            return window.map(Area::Window).ok_or(Status::BadRange);
+        }
+        if !base.is_multiple_of(CONTROL_ALIGNMENT) {
+            return Err(Status::BadAlignment);
+        }
+        Ok(Area::Ram(base))
+    }
+
+    fn lock_base(&self) -> MutexGuard<'_, u64> {
+        self.base.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_window(&self) -> MutexGuard<'_, Option<Arc<ControlWindow>>> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Memory in which a batch is, held for as long as the batch is executed.
+enum Area {
+    /// Guest-physical address.
+    Ram(u64),
+    Window(Arc<ControlWindow>),
+}
+
+impl Area {
+    fn read(&self, host: &GuestHost, into: &mut [u8]) -> bool {
+        match self {
+            Self::Ram(base) => host.read_ram(*base, into).is_ok(),
+            Self::Window(window) => window.read(into).is_ok(),
+        }
+    }
+
+    fn write(&self, host: &GuestHost, from: &[u8]) -> bool {
+        match self {
+            Self::Ram(base) => host.write_ram(*base, from).is_ok(),
+            Self::Window(window) => window.write(from).is_ok(),
+        }
+    }
+}
