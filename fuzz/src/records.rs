@@ -22,6 +22,10 @@ impl MappedMemory for Nothing {
     fn object(&self, _: u64, _: u64) -> Option<Leased> {
         None
     }
+
+    fn placed(&self, _: u64, _: u64) -> Option<Leased> {
+        None
+    }
 }
 
 /// A test bench that waits for nothing.

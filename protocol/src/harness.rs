@@ -1,9 +1,12 @@
-//! The test bench around a bare guest: I/O ports by which it reports, and ends.
+//! The test bench around a guest: I/O ports by which it reports, and ends.
 //!
 //! These are not a part of the device. A store to [`PORT_EXIT`] ends the VM; a store to [`PORT_RECORD`]
 //! hands the guest-physical address of a record (below 4 GiB, 8-byte aligned) to the VMM, which copies
 //! it, acts, and copies replies back into it. Each is one port exit. A record begins with a
 //! [`RecordHeader`].
+//!
+//! A process of a Linux guest, which knows no guest-physical addresses, has its records in the aperture, and stores to
+//! [`PORT_RECORD_APERTURE`].
 
 use crate::wire::structures;
 
@@ -13,6 +16,13 @@ pub const PORT_CONSOLE: u16 = 0x3f8;
 pub const PORT_EXIT: u16 = 0xca0;
 /// 4-byte store: guest-physical address of a record.
 pub const PORT_RECORD: u16 = 0xca4;
+
+/// 4-byte store: where in the aperture a record is, in units of [`RECORD_UNIT_BYTES`].
+pub const PORT_RECORD_APERTURE: u16 = 0xca8;
+/// Alignment of records in the aperture, in bytes.
+pub const RECORD_UNIT_BYTES: u64 = 64;
+/// Number of ports, from [`PORT_EXIT`].
+pub const PORTS: u16 = 12;
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +46,8 @@ pub enum RecordKind {
     Park = 8,
     /// [`Comparison`]: do natively on the host what the guest has just done and timed.
     Comparison = 9,
+    /// [`Identity`]: which VM of the run this is.
+    Identity = 10,
 }
 
 impl RecordKind {
@@ -51,6 +63,7 @@ impl RecordKind {
             7 => Some(Self::Panic),
             8 => Some(Self::Park),
             9 => Some(Self::Comparison),
+            10 => Some(Self::Identity),
             _ => None,
         }
     }
@@ -148,6 +161,16 @@ structures! {
         /// Reply: nanoseconds that the host took natively, or zero if it cannot do this.
         pub native_ns: u64,
     } = 40
+
+    /// Which VM of the run this is: what a bare guest finds in its boot page.
+    pub struct Identity {
+        /// Head.
+        pub header: RecordHeader,
+        /// Reply: index of the VM.
+        pub vm: u32,
+        /// Reply: number of VMs, or zero if nobody answers.
+        pub vms: u32,
+    } = 16
 
     /// The guest's last words.
     pub struct Panic {

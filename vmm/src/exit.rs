@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causeway_protocol::harness::{PORT_EXIT, PORT_RECORD};
+use causeway_protocol::harness::{PORT_EXIT, PORT_RECORD, PORT_RECORD_APERTURE};
 use kvm_ioctls::VcpuExit;
 
 use crate::bus::{GuestAddress, Hit, MmioBus, Port, PortBus, STRAY};
@@ -69,7 +69,11 @@ pub fn handle(exit: VcpuExit<'_>, platform: &Platform, counters: &ExitCounters) 
         // Counted first, so that samples taken on its behalf contain it.
         VcpuExit::IoOut(PORT_RECORD, data) => {
             counters.count(MARKER);
-            record(data, &platform.harness)
+            record(data, |address| platform.harness.record(address))
+        }
+        VcpuExit::IoOut(PORT_RECORD_APERTURE, data) => {
+            counters.count(MARKER);
+            record(data, |units| platform.harness.record_in_aperture(units))
         }
         VcpuExit::IoOut(port, data) => {
             if platform.has_power
@@ -124,11 +128,11 @@ fn rare(exit: &VcpuExit<'_>, counters: &ExitCounters) -> Outcome {
     outcome
 }
 
-fn record(data: &[u8], harness: &Harness) -> Outcome {
-    let Some(address) = word(data) else {
+fn record(data: &[u8], act: impl FnOnce(u32) -> Recorded) -> Outcome {
+    let Some(place) = word(data) else {
         return Outcome::Continue;
     };
-    match harness.record(address) {
+    match act(place) {
         // What was refused is the guest's to notice: it gets no reply. The reason is in the debug log.
         Recorded::Done | Recorded::Refused(_) => Outcome::Continue,
         Recorded::Park => Outcome::Park,
@@ -167,6 +171,10 @@ mod tests {
 
     impl MappedMemory for Nothing {
         fn object(&self, _: u64, _: u64) -> Option<Leased> {
+            None
+        }
+
+        fn placed(&self, _: u64, _: u64) -> Option<Leased> {
             None
         }
     }

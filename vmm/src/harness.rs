@@ -21,7 +21,10 @@ use crate::memory::GuestRam;
 mod baseline;
 mod comparison;
 mod phases;
+mod place;
 mod post;
+
+use place::Place;
 
 pub use comparison::{Counterpart, SAMPLES_MAX, Sample};
 pub use phases::{MARKER, Phase, PhaseRecorder};
@@ -75,6 +78,14 @@ pub enum RecordError {
         /// Guest-physical address.
         address: u64,
     },
+    /// It is not in one mapping of host memory in the aperture that the guest may write.
+    #[error(
+        "a record at aperture offset {offset:#x} is not in host memory that the guest may write"
+    )]
+    NotMapped {
+        /// Offset into the aperture.
+        offset: u64,
+    },
     /// It is not in guest RAM.
     #[error("a record is not in guest RAM")]
     NotRam(#[from] RamError),
@@ -118,6 +129,9 @@ pub enum RecordError {
 pub trait MappedMemory: Send + Sync {
     /// What is behind the range, if all of it is in one mapping.
     fn object(&self, address: u64, bytes: u64) -> Option<Leased>;
+
+    /// The same by offset into the aperture.
+    fn placed(&self, offset: u64, bytes: u64) -> Option<Leased>;
 }
 
 /// The test bench of one VM.
@@ -129,6 +143,8 @@ pub struct Harness {
     figures: Mutex<Vec<Figure>>,
     samples: Mutex<Vec<Sample>>,
     counterpart: Option<Arc<dyn Counterpart>>,
+    /// Index of the VM, and number of VMs.
+    identity: (u32, u32),
     panic: Mutex<Option<PanicInfo>>,
     tsc_khz: u32,
     stop: Arc<AtomicBool>,
@@ -153,6 +169,7 @@ impl Harness {
             figures: Mutex::default(),
             samples: Mutex::default(),
             counterpart: None,
+            identity: (0, 1),
             panic: Mutex::default(),
             tsc_khz,
             stop,
@@ -166,9 +183,25 @@ impl Harness {
         self
     }
 
+    /// Has the guest be told that it is number `vm` of `vms`.
+    #[must_use]
+    pub fn numbered(mut self, vm: u32, vms: u32) -> Self {
+        self.identity = (vm, vms);
+        self
+    }
+
     /// Acts on the record at guest-physical `address`.
     pub fn record(&self, address: u32) -> Recorded {
-        self.act(address.into()).unwrap_or_else(|error| {
+        self.record_at(Place::Ram(address.into()))
+    }
+
+    /// Acts on the record so many units of [`wire::RECORD_UNIT_BYTES`] into the aperture.
+    pub fn record_in_aperture(&self, units: u32) -> Recorded {
+        self.record_at(Place::Aperture(u64::from(units) * wire::RECORD_UNIT_BYTES))
+    }
+
+    fn record_at(&self, place: Place) -> Recorded {
+        self.act(place).unwrap_or_else(|error| {
             log::debug!("harness: {error}");
             Recorded::Refused(error)
         })
@@ -194,42 +227,45 @@ impl Harness {
         lock(&self.panic).clone()
     }
 
-    fn act(&self, address: u64) -> Result<Recorded, RecordError> {
-        if !address.is_multiple_of(8) {
+    fn act(&self, place: Place) -> Result<Recorded, RecordError> {
+        if let Place::Ram(address) = place
+            && !address.is_multiple_of(8)
+        {
             return Err(RecordError::Misaligned { address });
         }
-        let header: RecordHeader = self.copy(address)?;
+        let header: RecordHeader = self.copy(place)?;
         let kind =
             RecordKind::from_wire(header.kind).ok_or(RecordError::Kind { kind: header.kind })?;
         match kind {
-            RecordKind::PhaseBegin => self.phase_begin(&self.whole(address, kind)?)?,
-            RecordKind::PhaseEnd => self.phase_end(&self.whole(address, kind)?)?,
-            RecordKind::Ratio => self.figure(&self.whole(address, kind)?)?,
-            RecordKind::Post => self.post_letter(&self.whole(address, kind)?)?,
-            RecordKind::Fetch => self.fetch_letter(address, self.whole(address, kind)?)?,
-            RecordKind::Baseline => self.measure(address, self.whole(address, kind)?)?,
-            RecordKind::Comparison => self.compare(address, self.whole(address, kind)?)?,
-            RecordKind::Panic => self.last_words(&self.whole(address, kind)?),
+            RecordKind::PhaseBegin => self.phase_begin(&self.whole(place, kind)?)?,
+            RecordKind::PhaseEnd => self.phase_end(&self.whole(place, kind)?)?,
+            RecordKind::Ratio => self.figure(&self.whole(place, kind)?)?,
+            RecordKind::Post => self.post_letter(&self.whole(place, kind)?)?,
+            RecordKind::Fetch => self.fetch_letter(place, self.whole(place, kind)?)?,
+            RecordKind::Baseline => self.measure(place, self.whole(place, kind)?)?,
+            RecordKind::Comparison => self.compare(place, self.whole(place, kind)?)?,
+            RecordKind::Panic => self.last_words(&self.whole(place, kind)?),
+            RecordKind::Identity => self.identify(place, self.whole(place, kind)?)?,
             RecordKind::Park => {
-                let _: RecordHeader = self.whole(address, kind)?;
+                let _: RecordHeader = self.whole(place, kind)?;
                 return Ok(Recorded::Park);
             }
         }
         Ok(Recorded::Done)
     }
 
-    fn copy<T: FromBytes + IntoBytes + KnownLayout>(&self, address: u64) -> Result<T, RamError> {
+    fn copy<T: FromBytes + IntoBytes + KnownLayout>(&self, place: Place) -> Result<T, RecordError> {
         let mut record = T::new_zeroed();
-        self.ram.read(address, record.as_mut_bytes())?;
+        self.read(place, record.as_mut_bytes())?;
         Ok(record)
     }
 
     /// The whole record, whose head is checked once more: the guest may have changed it since.
-    fn whole<T>(&self, address: u64, kind: RecordKind) -> Result<T, RecordError>
+    fn whole<T>(&self, place: Place, kind: RecordKind) -> Result<T, RecordError>
     where
         T: FromBytes + IntoBytes + KnownLayout + Immutable,
     {
-        let record: T = self.copy(address)?;
+        let record: T = self.copy(place)?;
         let header = RecordHeader::read_from_prefix(record.as_bytes())
             .map_or_else(|_| RecordHeader::default(), |(header, _)| header);
         if header.kind != kind as u32 {
@@ -286,7 +322,7 @@ impl Harness {
         left.ok_or_else(|| field(RecordKind::Post, "slot", letter.slot))
     }
 
-    fn fetch_letter(&self, address: u64, mut letter: wire::Letter) -> Result<(), RecordError> {
+    fn fetch_letter(&self, place: Place, mut letter: wire::Letter) -> Result<(), RecordError> {
         if letter.slot as usize >= BOXES {
             return Err(field(RecordKind::Fetch, "slot", letter.slot));
         }
@@ -298,18 +334,18 @@ impl Harness {
             Err(NoLetter::Hopeless) => 2,
         };
         letter.data = found.unwrap_or([0; 64]);
-        Ok(self.ram.write(address, letter.as_bytes())?)
+        self.reply(place, letter.as_bytes())
     }
 
-    fn measure(&self, address: u64, mut request: wire::Baseline) -> Result<(), RecordError> {
+    fn measure(&self, place: Place, mut request: wire::Baseline) -> Result<(), RecordError> {
         let work = baseline::Work::new(&request)?;
         let memory = self.find(request.address, request.bytes);
         let elapsed = memory.and_then(|memory| work.run(&memory, &self.stop));
         request.ticks = elapsed.map_or(0, |time| ticks(time, self.tsc_khz));
-        Ok(self.ram.write(address, request.as_bytes())?)
+        self.reply(place, request.as_bytes())
     }
 
-    fn compare(&self, address: u64, mut request: wire::Comparison) -> Result<(), RecordError> {
+    fn compare(&self, place: Place, mut request: wire::Comparison) -> Result<(), RecordError> {
         if lock(&self.samples).len() >= SAMPLES_MAX {
             return Err(RecordError::TooMany {
                 kind: RecordKind::Comparison,
@@ -319,7 +355,12 @@ impl Harness {
         let sample = Sample::take(&request, self.counterpart.as_deref())?;
         request.native_ns = sample.native_ns.unwrap_or(0);
         lock(&self.samples).push(sample);
-        Ok(self.ram.write(address, request.as_bytes())?)
+        self.reply(place, request.as_bytes())
+    }
+
+    fn identify(&self, place: Place, mut identity: wire::Identity) -> Result<(), RecordError> {
+        (identity.vm, identity.vms) = self.identity;
+        self.reply(place, identity.as_bytes())
     }
 
     fn find(&self, address: u64, bytes: u64) -> Option<Leased> {

@@ -12,6 +12,10 @@ impl MappedMemory for Nothing {
     fn object(&self, _: u64, _: u64) -> Option<Leased> {
         None
     }
+
+    fn placed(&self, _: u64, _: u64) -> Option<Leased> {
+        None
+    }
 }
 
 const AT: u64 = 0x1000;
@@ -254,7 +258,7 @@ fn samples_are_compared_at_once_and_kept_with_what_the_host_took() {
             .write(AT, sample(line, operations).as_bytes())
             .unwrap();
         let recorded = harness.record(AT as u32);
-        let reply: wire::Comparison = harness.copy(AT).unwrap();
+        let reply: wire::Comparison = harness.copy(Place::Ram(AT)).unwrap();
         (recorded, reply.native_ns)
     };
     assert_eq!(native(Line::Submit as u32, 10), (Recorded::Done, 500));
@@ -281,4 +285,63 @@ fn lines_have_names_and_numbers_of_their_own() {
                 .all(|other| other.name() != line.name())
         );
     }
+}
+
+/// Two pages of host memory at the beginning of an aperture, of which the second may only be read.
+struct TwoPages(Arc<causeway_memory::SharedMemory>);
+
+impl MappedMemory for TwoPages {
+    fn object(&self, _: u64, _: u64) -> Option<Leased> {
+        None
+    }
+
+    fn placed(&self, offset: u64, bytes: u64) -> Option<Leased> {
+        let page = offset / 4096;
+        let access = [Access::ReadWrite, Access::Read];
+        ((offset + bytes - 1) / 4096 == page).then_some(())?;
+        Some(Leased {
+            memory: Arc::clone(&self.0),
+            offset,
+            access: *access.get(page as usize)?,
+            lease: Lease::default(),
+        })
+    }
+}
+
+#[test]
+fn records_in_the_aperture_are_acted_upon_where_the_guest_may_write() {
+    let small = causeway_memory::PageSize::Small;
+    let memory = causeway_memory::SharedMemory::new("test", 8192, small).unwrap();
+    let mapping = memory.map(0, 8192, Access::ReadWrite).unwrap();
+    let pages = TwoPages(Arc::new(memory));
+    let harness = Harness {
+        mapped: Arc::new(pages),
+        ..harness().numbered(3, 5)
+    };
+    let identity = wire::Identity {
+        header: header::<wire::Identity>(RecordKind::Identity),
+        vm: 0,
+        vms: 0,
+    };
+    mapping.write(192, identity.as_bytes()).unwrap();
+    assert_eq!(harness.record_in_aperture(3), Recorded::Done);
+    let mut reply = [0; size_of::<wire::Identity>()];
+    mapping.read(192, &mut reply).unwrap();
+    let reply = wire::Identity::read_from_bytes(&reply).unwrap();
+    assert_eq!((reply.vm, reply.vms), (3, 5));
+
+    mapping.write(4096, identity.as_bytes()).unwrap();
+    // Read-only; across the end of the mapping; nothing there.
+    for units in [64, 127, 63, 1 << 20, u32::MAX] {
+        assert!(
+            matches!(
+                harness.record_in_aperture(units),
+                Recorded::Refused(RecordError::NotMapped { .. } | RecordError::Kind { .. })
+            ),
+            "{units}"
+        );
+    }
+    mapping.read(4096 + 8, &mut [0; 8]).unwrap();
+    let word = mapping.load_u64(4096 + 8, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(word, Ok(0), "nothing was written to what is read-only");
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use causeway_mediator::{GuestSession, Quota, SESSION_FEATURES, SessionSource};
-use causeway_protocol::harness::{PORT_CONSOLE, PORT_EXIT};
+use causeway_protocol::harness::{PORT_CONSOLE, PORT_EXIT, PORTS};
 
 use super::processors::Processors;
 use super::{Boot, VmConfig, VmError};
@@ -18,8 +18,6 @@ use crate::pci::{CONFIG_PORTS, CONFIG_PORTS_BYTES, Devices, HostBridge, Layout, 
 
 /// Number of the Causeway function's device on PCI bus 0.
 const FUNCTION_DEVICE: usize = 1;
-/// Ports of the harness, which the exit handler keeps from the bus.
-const HARNESS_PORTS_BYTES: u64 = 8;
 
 /// Buses with everything on them.
 pub(super) struct Board {
@@ -133,6 +131,6 @@ fn fill_ports(ports: &PortBus, function: Function, console: Arc<Console>) -> Res
         Arc::new(PciBus::new(devices)),
     )?;
     ports.insert(Port(PORT_CONSOLE), CONSOLE_BYTES, console)?;
-    ports.reserve(Port(PORT_EXIT), HARNESS_PORTS_BYTES, "harness")?;
+    ports.reserve(Port(PORT_EXIT), PORTS.into(), "harness")?;
     Ok(())
 }

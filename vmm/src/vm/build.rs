@@ -136,7 +136,8 @@ fn assemble(
         processors.tsc_khz,
         Arc::clone(&stop),
     )
-    .compared_with(config.counterpart.clone());
+    .compared_with(config.counterpart.clone())
+    .numbered(config.index, config.vms);
     let machine = Arc::new(Machine {
         platform: Platform {
             ports: board.ports,
@@ -177,6 +178,10 @@ struct ApertureMemory(Arc<Aperture>);
 impl MappedMemory for ApertureMemory {
     fn object(&self, address: u64, bytes: u64) -> Option<Leased> {
         let offset = address.checked_sub(self.0.base()?)?;
+        self.placed(offset, bytes)
+    }
+
+    fn placed(&self, offset: u64, bytes: u64) -> Option<Leased> {
         self.0.object(offset, bytes)
     }
 }
