@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::BenchCommand;
 use crate::image::ImageArguments;
+use crate::program::ProgramArguments;
 
 /// Mediated pass-through GPU virtualization: guests on KVM compute on a shared GPU, and their data path never exits.
 #[derive(Debug, Parser)]
@@ -56,6 +57,18 @@ pub struct RunArguments {
     /// Initramfs for a Linux kernel.
     #[arg(long, value_name = "FILE", requires = "kernel")]
     pub initramfs: Option<PathBuf>,
+    /// Program to run on a Linux kernel, in place of an initramfs: a static executable for x86-64. Its exit status is that of
+    /// this command (docs/guests.md).
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "kernel",
+        conflicts_with = "initramfs"
+    )]
+    pub program: Option<PathBuf>,
+    /// What it needs.
+    #[command(flatten)]
+    pub more: ProgramArguments,
     /// Text to add to the command line of a Linux kernel.
     #[arg(
         long,
@@ -140,7 +153,7 @@ pub struct WorkerArguments {
 }
 
 const EXIT_CODES: &str = "\
-Exit codes:
+Exit codes (with --program, the program's own status if it ended; docs/guests.md):
   0  every guest passed            5  a guest crashed or could not go on
   1  a guest reported a failure    6  the time given by --timeout was over
   2  bad argument                  7  the report or image cannot be written

@@ -9,6 +9,7 @@ use causeway_vmm::vm::Boot;
 
 use crate::arguments::{BootChoice, RunArguments};
 use crate::failure::{Code, Failure};
+use crate::program;
 
 /// Largest kernel or bare image in bytes.
 const IMAGE_BYTES_MAX: u64 = 1 << 30;
@@ -23,7 +24,7 @@ pub fn choose(arguments: &RunArguments) -> Result<(String, Boot), Failure> {
     };
     let image = read_image(path)?;
     let boot = match recognize(path, &image, arguments.boot)? {
-        Some(kernel) => Boot::Linux(linux(kernel, arguments)?),
+        Some(kernel) => Boot::Linux(linux(kernel, path, &image, arguments)?),
         None => {
             refuse_linux_arguments(path, arguments)?;
             bare(image, arguments)
@@ -48,15 +49,24 @@ fn recognize(
         .map_err(|e| Failure::new(Code::Image, format!("cannot boot {}", path.display()), e))
 }
 
-fn linux(kernel: Kernel, arguments: &RunArguments) -> Result<Linux, Failure> {
+fn linux(
+    kernel: Kernel,
+    path: &Path,
+    image: &[u8],
+    arguments: &RunArguments,
+) -> Result<Linux, Failure> {
     if !arguments.arguments.is_empty() {
         return Err(Failure::usage(
             "--arguments is for bare guests: add to a Linux kernel's command line with --append",
         ));
     }
-    let initramfs = match &arguments.initramfs {
-        Some(path) => read(path, INITRAMFS_BYTES_MAX)?,
-        None => Arc::from([]),
+    let initramfs = match (&arguments.program, &arguments.initramfs) {
+        (Some(program), _) => {
+            let kernel = program::Kernel { path, image };
+            program::initramfs(program, &arguments.more, Some(kernel))?.into()
+        }
+        (None, Some(path)) => read(path, INITRAMFS_BYTES_MAX)?,
+        (None, None) => Arc::from([]),
     };
     let mut command_line = COMMAND_LINE.to_owned();
     if let Some(text) = &arguments.append {
@@ -75,6 +85,7 @@ fn refuse_linux_arguments(path: &Path, arguments: &RunArguments) -> Result<(), F
     let given = [
         ("--initramfs", arguments.initramfs.is_some()),
         ("--append", arguments.append.is_some()),
+        ("--program", arguments.program.is_some()),
     ];
     match given.iter().find(|(_, given)| *given) {
         None => Ok(()),

@@ -6,6 +6,7 @@ use causeway_vmm::vm::{Boot, VCPUS_MAX, VMS_MAX};
 
 use crate::arguments::RunArguments;
 use crate::boot;
+use crate::ending::Promise;
 use crate::failure::{Code, Failure};
 use crate::gpu::Gpu;
 use crate::terminal;
@@ -21,6 +22,8 @@ pub struct Run {
     pub guest: String,
     /// What it boots.
     pub boot: Boot,
+    /// What it means when it says how it ended.
+    pub promise: Promise,
     /// Virtual CPUs of each VM.
     pub vcpus: u32,
     /// RAM of each VM in bytes.
@@ -64,6 +67,7 @@ impl Run {
         let (guest, boot) = boot::choose(arguments)?;
         Ok(Self {
             guest,
+            promise: Promise::of(&boot, arguments.program.is_some()),
             boot,
             vcpus: arguments.vcpus,
             memory_bytes: arguments.memory << 20,

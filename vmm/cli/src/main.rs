@@ -6,6 +6,7 @@ mod bench;
 mod boot;
 mod configuration;
 mod doctor;
+mod ending;
 mod failure;
 mod gpu;
 mod image;

@@ -11,7 +11,7 @@ use clap::Args;
 use crate::failure::{Code, Failure};
 
 /// What a program needs in its guest.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct ProgramArguments {
     /// File that the program needs: from HOST to the absolute path GUEST, or to the guest's root, where the program starts. May be
     /// given several times.
@@ -23,7 +23,7 @@ pub struct ProgramArguments {
     pub modules: Vec<PathBuf>,
     /// Arguments of the program.
     #[arg(last = true, value_name = "ARGUMENTS", requires = "program")]
-    pub arguments: Vec<OsString>,
+    pub program_arguments: Vec<OsString>,
 }
 
 /// The kernel that the program is to run on.
@@ -53,7 +53,7 @@ pub fn initramfs(
     modules.extend(given.collect::<Result<Vec<_>, _>>()?);
     let workload = Workload {
         program: program.to_owned(),
-        arguments: arguments.arguments.clone(),
+        arguments: arguments.program_arguments.clone(),
         files: files.collect::<Result<_, _>>()?,
         modules,
     };

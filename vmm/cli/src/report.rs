@@ -118,6 +118,10 @@ pub struct VmReport {
     pub result: String,
     /// Whether it passed.
     pub passed: bool,
+    /// Exit status of the program that the guest ran, or 128 and the number of the signal that killed it; absent where
+    /// none ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub program_status: Option<u8>,
     /// Accesses that hit nothing, or were refused, by kind.
     pub strays: StrayCounts,
     /// KVM's statistics over the VM's life, summed over its virtual CPUs.

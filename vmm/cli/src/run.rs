@@ -11,7 +11,7 @@ use causeway_vmm::harness::{Counterpart, PostOffice};
 use causeway_vmm::host::Host;
 use causeway_vmm::kvm;
 use causeway_vmm::loader::LoadError;
-use causeway_vmm::outcome::{VmOutcome, VmResult};
+use causeway_vmm::outcome::VmOutcome;
 use causeway_vmm::signals::Signals;
 use causeway_vmm::vm::{Vm, VmConfig, VmError};
 use kvm_ioctls::Kvm;
@@ -20,6 +20,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::arguments::RunArguments;
 use crate::back_end::BackEnd;
 use crate::configuration::Run;
+use crate::ending::{RunCode, exit_code, explain};
 use crate::failure::{Code, Failure};
 use crate::gpu::Place;
 use crate::progress::Watch;
@@ -48,7 +49,11 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
         outcomes,
         mut report,
     } = execute(&run, started, &mut signals, None)?;
-    let code = exit_code(&outcomes, report.disagreements().next().is_some());
+    let code = exit_code(
+        run.promise,
+        &outcomes,
+        report.disagreements().next().is_some(),
+    );
     if code.is_none() {
         report.outcome = "pass";
     }
@@ -60,7 +65,7 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
     // Written even where the table could not be.
     report_file.write(&report)?;
     printed?;
-    Ok(code.map_or(ExitCode::SUCCESS, ExitCode::from))
+    Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))
 }
 
 /// Before any thread is started: threads inherit the mask, and a signal must not end the process under its feet.
@@ -115,7 +120,7 @@ pub fn execute(
         kernels: back_end.kernels(&outcomes),
     };
     for (vm, outcome) in (0..).zip(&outcomes) {
-        report.add(vm, run.vcpus, outcome);
+        report.add(vm, run, outcome);
     }
     Ok(Finished { outcomes, report })
 }
@@ -192,85 +197,16 @@ fn boot_us(outcomes: &[VmOutcome], started: Instant) -> Option<u64> {
     u64::try_from(first.duration_since(started).as_micros()).ok()
 }
 
-/// The worst that happened, or nothing.
-pub fn exit_code(outcomes: &[VmOutcome], counters_disagree: bool) -> Option<Code> {
-    let severity = |code: &Code| match code {
-        Code::Interrupted | Code::Terminated => 4,
-        Code::Timeout => 3,
-        Code::Crashed => 2,
-        _ => 1,
-    };
-    let worst = outcomes
-        .iter()
-        .filter_map(|o| code_of(&o.result))
-        .max_by_key(severity);
-    worst.or(counters_disagree.then_some(Code::GuestFailed))
-}
-
-fn code_of(result: &VmResult) -> Option<Code> {
-    match result {
-        VmResult::Pass | VmResult::PoweredOff | VmResult::Reset => None,
-        VmResult::Fail { .. } => Some(Code::GuestFailed),
-        VmResult::TripleFault { .. }
-        | VmResult::Crash { .. }
-        | VmResult::GuestPanic { .. }
-        | VmResult::Abandoned
-        | VmResult::Error(_) => Some(Code::Crashed),
-        VmResult::Timeout => Some(Code::Timeout),
-        VmResult::Signal(signal) if *signal == rustix::process::Signal::TERM.as_raw() => {
-            Some(Code::Terminated)
-        }
-        VmResult::Signal(_) => Some(Code::Interrupted),
-    }
-}
-
-/// One line on standard error for each VM that did not pass, and what its console said last.
-pub fn explain(run: &Run, outcomes: &[VmOutcome]) {
-    for outcome in outcomes.iter().filter(|o| !o.result.passed()) {
-        match outcome.result {
-            VmResult::Timeout => terminal::say(&format!(
-                "causeway: {}: the guest did not end within {} s; --timeout gives it more time",
-                outcome.name,
-                run.timeout.as_secs()
-            )),
-            ref result => terminal::say(&format!("causeway: {}: {result}", outcome.name)),
-        }
-        if let Some(fault) = &outcome.session.fault {
-            terminal::say(&format!("  its session was lost: {fault}"));
-        }
-        // A guest that fails because it was refused something most often wanted more than it may have.
-        if matches!(outcome.result, VmResult::Fail { .. }) && outcome.session.failed_messages != 0 {
-            terminal::say(&limits(run, outcome));
-        }
-        for line in outcome.console_tail.iter().rev().take(8).rev() {
-            terminal::say(&format!("  {}| {line}", outcome.name));
-        }
-    }
-}
-
-/// What a guest may have of the GPU, what it had, and how it gets more.
-fn limits(run: &Run, outcome: &VmOutcome) -> String {
-    let gpu = &run.gpu;
-    format!(
-        "  it was refused {} requests; it may have {} MiB of GPU memory (most in use: {} MiB), {} allocations and {} command buffers, or what --gpu {},memory=MIB,allocations=N,queues=N says",
-        outcome.session.failed_messages,
-        gpu.memory_bytes >> 20,
-        outcome.session.memory_peak_bytes >> 20,
-        gpu.allocations(run.vms),
-        gpu.queues,
-        gpu.kind.name()
-    )
-}
-
 impl Report {
-    fn add(&mut self, vm: u32, vcpus: u32, outcome: &VmOutcome) {
+    fn add(&mut self, vm: u32, run: &Run, outcome: &VmOutcome) {
         let worker = outcome.session.worker.as_ref();
         self.vms.push(VmReport {
             vm,
-            vcpus,
+            vcpus: run.vcpus,
             memory_bytes: outcome.memory_bytes,
-            result: outcome.result.to_string(),
-            passed: outcome.result.passed(),
+            result: run.promise.describe(&outcome.result),
+            passed: run.promise.code(&outcome.result).is_none(),
+            program_status: run.promise.program_status(&outcome.result),
             strays: outcome.strays,
             kvm_exits: outcome.kvm_exits.clone(),
             vmm_exits: outcome.vmm_exits.clone(),

@@ -14,9 +14,11 @@ use super::report::{BenchReport, DeviceReport, LineReport, SCHEMA};
 use super::table;
 use crate::arguments::RunArguments;
 use crate::configuration::Run;
+use crate::ending::{RunCode, exit_code, explain};
 use crate::failure::Failure;
+use crate::program::ProgramArguments;
 use crate::report_file::ReportFile;
-use crate::run::{Finished, block_signals, execute, exit_code, explain};
+use crate::run::{Finished, block_signals, execute};
 use crate::terminal;
 
 /// Runs it, prints the table, and gives the exit code.
@@ -36,17 +38,18 @@ pub fn run(arguments: &GpuArguments, command: Vec<String>) -> Result<ExitCode, F
     };
     let finished = execute(&run, Instant::now(), &mut signals, counterpart)?;
     let code = exit_code(
+        run.promise,
         &finished.outcomes,
         finished.report.disagreements().next().is_some(),
     );
     let Some(report) = report(&run, finished, command, identity, code.is_none()) else {
-        return Ok(code.map_or(ExitCode::SUCCESS, ExitCode::from));
+        return Ok(code.map_or(ExitCode::SUCCESS, RunCode::into));
     };
     if !report_file.is_output() {
         terminal::print_results(&table::render(&report))?;
     }
     report_file.write(&report)?;
-    Ok(code.map_or(ExitCode::SUCCESS, ExitCode::from))
+    Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))
 }
 
 /// The same as a run of the guest `bench`.
@@ -70,6 +73,8 @@ fn run_arguments(arguments: &GpuArguments) -> Result<RunArguments, Failure> {
         boot: None,
         initramfs: None,
         append: None,
+        program: None,
+        more: ProgramArguments::default(),
         vcpus: 1,
         memory: arguments.memory,
         gpu: arguments.gpu.clone(),

@@ -1,0 +1,247 @@
+//! What the ends of VMs mean for the command: its exit code, and what there is to say.
+
+use std::process::ExitCode;
+
+use causeway_init::NOT_RUN;
+use causeway_vmm::outcome::{VmOutcome, VmResult};
+use causeway_vmm::vm::Boot;
+
+use crate::configuration::Run;
+use crate::failure::Code;
+use crate::terminal;
+
+/// What a guest means by the value that it stores to the exit port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// A bare guest: zero is pass, anything else is fail.
+    Verdict,
+    /// A Linux guest: the exit status of its program, if it stores anything.
+    Status,
+    /// A Linux guest of `--program`: it does store the exit status.
+    Program,
+}
+
+/// The exit code of the command, other than zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunCode {
+    /// One of its own.
+    Own(Code),
+    /// The exit status of a guest's program.
+    Program(u8),
+}
+
+impl From<RunCode> for ExitCode {
+    fn from(code: RunCode) -> Self {
+        match code {
+            RunCode::Own(code) => code.into(),
+            RunCode::Program(status) => status.into(),
+        }
+    }
+}
+
+impl Promise {
+    /// Of what is booted.
+    pub fn of(boot: &Boot, has_program: bool) -> Self {
+        match boot {
+            Boot::Bare { .. } => Self::Verdict,
+            Boot::Linux(_) if has_program => Self::Program,
+            Boot::Linux(_) => Self::Status,
+        }
+    }
+
+    /// Exit status of the guest's program, if it has one that ended.
+    pub fn program_status(self, result: &VmResult) -> Option<u8> {
+        match (self, result) {
+            (Self::Verdict, _) => None,
+            (_, VmResult::Pass) => Some(0),
+            (_, VmResult::Fail { code, .. }) => u8::try_from(*code).ok(),
+            _ => None,
+        }
+    }
+
+    /// What the end of a VM means for the command; nothing if all is well.
+    pub fn code(self, result: &VmResult) -> Option<RunCode> {
+        if let Some(status) = self.program_status(result) {
+            return (status != 0).then_some(RunCode::Program(status));
+        }
+        let own = match result {
+            VmResult::Pass => return None,
+            VmResult::PoweredOff | VmResult::Reset if self != Self::Program => return None,
+            VmResult::Fail { .. } if self == Self::Verdict => Code::GuestFailed,
+            VmResult::PoweredOff
+            | VmResult::Reset
+            | VmResult::Fail { .. }
+            | VmResult::TripleFault { .. }
+            | VmResult::Crash { .. }
+            | VmResult::GuestPanic { .. }
+            | VmResult::Abandoned
+            | VmResult::Error(_) => Code::Crashed,
+            VmResult::Timeout => Code::Timeout,
+            VmResult::Signal(signal) if *signal == rustix::process::Signal::TERM.as_raw() => {
+                Code::Terminated
+            }
+            VmResult::Signal(_) => Code::Interrupted,
+        };
+        Some(RunCode::Own(own))
+    }
+
+    /// How a VM ended, in words that follow its name.
+    pub fn describe(self, result: &VmResult) -> String {
+        match (self, self.program_status(result), result) {
+            // Its own words say more.
+            (_, Some(status), VmResult::Fail { panic: Some(_), .. }) => {
+                format!("{result} (status {status})")
+            }
+            (_, Some(0), _) => "the program ended with status 0".to_owned(),
+            (_, Some(status @ 129..=192), _) => {
+                let signal = status - 128;
+                format!("the program was killed by signal {signal}, or ended with status {status}")
+            }
+            (_, Some(status), _) => format!("the program ended with status {status}"),
+            (Self::Status | Self::Program, None, VmResult::Fail { code: NOT_RUN, .. }) => {
+                "the guest could not run its program, and says why on its console".to_owned()
+            }
+            (Self::Program, None, VmResult::PoweredOff | VmResult::Reset) => {
+                format!("{result} before it told how its program ended")
+            }
+            _ => result.to_string(),
+        }
+    }
+}
+
+/// The worst that happened, or nothing. Of exit statuses of programs it is the first.
+pub fn exit_code(
+    promise: Promise,
+    outcomes: &[VmOutcome],
+    counters_disagree: bool,
+) -> Option<RunCode> {
+    let severity = |code: RunCode| match code {
+        RunCode::Own(Code::Interrupted | Code::Terminated) => 4,
+        RunCode::Own(Code::Timeout) => 3,
+        RunCode::Own(Code::Crashed) => 2,
+        RunCode::Own(_) | RunCode::Program(_) => 1,
+    };
+    let codes = outcomes
+        .iter()
+        .filter_map(|outcome| promise.code(&outcome.result));
+    let worst = codes.reduce(|worst, code| {
+        if severity(code) > severity(worst) {
+            code
+        } else {
+            worst
+        }
+    });
+    worst.or(counters_disagree.then_some(RunCode::Own(Code::GuestFailed)))
+}
+
+/// One line on standard error for each VM that did not pass, and what its console said last.
+pub fn explain(run: &Run, outcomes: &[VmOutcome]) {
+    for outcome in outcomes {
+        match run.promise.code(&outcome.result) {
+            None => {}
+            // The program is the guest's own: it has said what there is to say.
+            Some(RunCode::Program(_)) => say_how(run, outcome),
+            Some(RunCode::Own(_)) => explain_one(run, outcome),
+        }
+    }
+}
+
+fn say_how(run: &Run, outcome: &VmOutcome) {
+    let how = run.promise.describe(&outcome.result);
+    terminal::say(&format!("causeway: {}: {how}", outcome.name));
+    if let Some(fault) = &outcome.session.fault {
+        terminal::say(&format!("  its session was lost: {fault}"));
+    }
+}
+
+fn explain_one(run: &Run, outcome: &VmOutcome) {
+    if matches!(outcome.result, VmResult::Timeout) {
+        terminal::say(&format!(
+            "causeway: {}: the guest did not end within {} s; --timeout gives it more time",
+            outcome.name,
+            run.timeout.as_secs()
+        ));
+    } else {
+        say_how(run, outcome);
+    }
+    // A guest that fails because it was refused something most often wanted more than it may have.
+    if matches!(outcome.result, VmResult::Fail { .. }) && outcome.session.failed_messages != 0 {
+        terminal::say(&limits(run, outcome));
+    }
+    for line in outcome.console_tail.iter().rev().take(8).rev() {
+        terminal::say(&format!("  {}| {line}", outcome.name));
+    }
+}
+
+/// What a guest may have of the GPU, what it had, and how it gets more.
+fn limits(run: &Run, outcome: &VmOutcome) -> String {
+    let gpu = &run.gpu;
+    format!(
+        "  it was refused {} requests; it may have {} MiB of GPU memory (most in use: {} MiB), {} allocations and {} command buffers, or what --gpu {},memory=MIB,allocations=N,queues=N says",
+        outcome.session.failed_messages,
+        gpu.memory_bytes >> 20,
+        outcome.session.memory_peak_bytes >> 20,
+        gpu.allocations(run.vms),
+        gpu.queues,
+        gpu.kind.name()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_vmm::harness::PanicInfo;
+
+    fn fail(code: u32) -> VmResult {
+        VmResult::Fail { code, panic: None }
+    }
+
+    #[test]
+    fn a_bare_guests_value_is_a_verdict_and_a_linux_guests_is_passed_on() {
+        let own = |code| Some(RunCode::Own(code));
+        assert_eq!(Promise::Verdict.code(&fail(7)), own(Code::GuestFailed));
+        assert_eq!(Promise::Verdict.code(&VmResult::Pass), None);
+        for promise in [Promise::Status, Promise::Program] {
+            assert_eq!(promise.code(&VmResult::Pass), None);
+            assert_eq!(promise.code(&fail(7)), Some(RunCode::Program(7)));
+            assert_eq!(promise.code(&fail(255)), Some(RunCode::Program(255)));
+            assert_eq!(promise.code(&fail(NOT_RUN)), own(Code::Crashed));
+            assert_eq!(promise.code(&VmResult::Timeout), own(Code::Timeout));
+        }
+    }
+
+    #[test]
+    fn a_guest_that_promised_a_status_and_gives_none_has_not_passed() {
+        let off = VmResult::PoweredOff;
+        assert_eq!(Promise::Status.code(&off), None);
+        assert_eq!(Promise::Verdict.code(&off), None);
+        let code = Promise::Program.code(&off);
+        assert_eq!(code, Some(RunCode::Own(Code::Crashed)));
+        assert!(Promise::Program.describe(&off).contains("before it told"));
+    }
+
+    #[test]
+    fn statuses_are_said_in_words() {
+        let said = |code| Promise::Program.describe(&fail(code));
+        assert_eq!(said(7), "the program ended with status 7");
+        assert!(said(139).contains("killed by signal 11"));
+        assert_eq!(said(128), "the program ended with status 128");
+        assert!(said(NOT_RUN).contains("could not run its program"));
+        assert_eq!(Promise::Verdict.describe(&fail(7)), "failed with code 7");
+        let panicked = VmResult::Fail {
+            code: 101,
+            panic: Some(PanicInfo {
+                file: "main.rs".to_owned(),
+                line: 7,
+                message: "sum is 3".to_owned(),
+            }),
+        };
+        let said = Promise::Program.describe(&panicked);
+        assert_eq!(said, "failed at main.rs:7: sum is 3 (status 101)");
+        assert_eq!(
+            Promise::Program.program_status(&VmResult::Pass),
+            Some(0),
+            "zero is a status, too"
+        );
+    }
+}
