@@ -1,9 +1,9 @@
-//! `causeway image`: programs that can be a guest's workload, and files that cannot.
+//! `causeway image` and `causeway run --program`: programs that can be a guest's workload, and files that cannot.
 
 use std::process::{Command, Stdio};
 
 use crate::command::{Outcome, Scratch};
-use crate::image::{KIND, MACHINE, changed};
+use crate::image::{KIND, MACHINE, changed, elf, exit};
 
 const USAGE: i32 = 2;
 const IMAGE: i32 = 4;
@@ -153,4 +153,45 @@ fn a_place_that_cannot_be_written_to_is_refused() {
     scratch
         .run(&["image", "--program", "app"])
         .assert_refused(USAGE, &["--output"]);
+}
+
+#[test]
+fn a_program_needs_a_linux_kernel_and_no_other_initramfs() {
+    let scratch = with_program(PROGRAM);
+    scratch
+        .run(&["run", "--program", "app"])
+        .assert_refused(USAGE, &["--kernel"]);
+    scratch
+        .run(&["run", "--file", "app"])
+        .assert_refused(USAGE, &["--program"]);
+    scratch
+        .run(&["run", "--", "words"])
+        .assert_refused(USAGE, &["--program"]);
+    let both = [
+        "run",
+        "--kernel",
+        "k",
+        "--program",
+        "app",
+        "--initramfs",
+        "x",
+    ];
+    scratch
+        .run(&both)
+        .assert_refused(USAGE, &["--program", "--initramfs"]);
+    scratch.file("bare.elf", &elf(&exit(0)));
+    scratch
+        .run(&["run", "--kernel", "bare.elf", "--program", "app"])
+        .assert_refused(USAGE, &["--program is for Linux kernels", "bare.elf"]);
+}
+
+/// Programs are looked at before there is a VM: none of this needs KVM.
+#[test]
+fn a_program_that_no_guest_can_run_is_refused_before_anything_runs() {
+    let scratch = with_program(&std::fs::read("/proc/self/exe").unwrap());
+    scratch.file("vmlinux", &elf(&exit(0)));
+    let linux = ["run", "--kernel", "vmlinux", "--boot", "linux64"];
+    scratch
+        .run(&[&linux[..], &["--program", "app"]].concat())
+        .assert_refused(IMAGE, &["app", "linked dynamically", "libc.so.6"]);
 }

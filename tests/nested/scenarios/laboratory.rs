@@ -2,12 +2,16 @@
 
 use std::path::Path;
 
-use causeway_nested::{Command, Contents, ContentsError, Lease, Outcome, Shape, shared};
+use causeway_nested::{
+    Command, Contents, ContentsError, Lease, Outcome, Requirements, Shape, shared,
+};
 
 use crate::report::Report;
 
 /// The command under test, in the machine.
 pub const CAUSEWAY: &str = "/bin/causeway";
+/// A Linux kernel for guests in the machine; its modules are found beside it.
+pub const KERNEL: &str = "/guest/vmlinuz";
 /// Where runs write their reports.
 pub const REPORT: &str = "/tmp/report.json";
 
@@ -18,7 +22,30 @@ pub fn machine(test: &str) -> Option<Lease> {
 }
 
 fn contents() -> Result<Contents, ContentsError> {
-    Contents::default().program("causeway", Path::new(env!("CARGO_BIN_EXE_causeway")))
+    let contents =
+        Contents::default().program("causeway", Path::new(env!("CARGO_BIN_EXE_causeway")))?;
+    match Requirements::find() {
+        Ok(requirements) => guest_kernel(contents, &requirements),
+        // There is no machine to fill then.
+        Err(_) => Ok(contents),
+    }
+}
+
+/// Adds the machine's own kernel once more, for guests, with the modules that they have a use for.
+fn guest_kernel(
+    contents: Contents,
+    requirements: &Requirements,
+) -> Result<Contents, ContentsError> {
+    let modules = &requirements.modules;
+    let list = modules.list();
+    let place = format!("/guest/lib/modules/{}/modules.dep", modules.release());
+    let mut contents = contents
+        .file(KERNEL, &requirements.kernel)
+        .file(&place, &list);
+    for module in modules.wanted()? {
+        contents = contents.file(&format!("/guest{}", module.guest), &module.host);
+    }
+    Ok(contents)
 }
 
 /// `causeway run` with a report.

@@ -3,8 +3,12 @@
 //! The tests share one machine, one at a time. `docs/nested.md` says how they work and how to add one.
 
 mod bare;
+#[path = "../../e2e/image.rs"]
+#[allow(dead_code)] // Other tests make more of it.
+mod image;
 mod laboratory;
 mod leftovers;
+mod programs;
 #[path = "../../e2e/parsed_report.rs"]
 #[allow(dead_code)] // Other tests ask more of it.
 mod report;

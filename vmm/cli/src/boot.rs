@@ -69,6 +69,10 @@ fn linux(
         (None, None) => Arc::from([]),
     };
     let mut command_line = COMMAND_LINE.to_owned();
+    if arguments.program.is_some() {
+        // The console is the program's.
+        command_line.push_str(" quiet");
+    }
     if let Some(text) = &arguments.append {
         command_line.push(' ');
         command_line.push_str(text);

@@ -60,6 +60,18 @@ impl ModuleFolder {
             })
     }
 
+    /// The release that the modules are for.
+    #[must_use]
+    pub fn release(&self) -> &str {
+        &self.release
+    }
+
+    /// File with the list of dependencies.
+    #[must_use]
+    pub fn list(&self) -> PathBuf {
+        self.folder.join("modules.dep")
+    }
+
     /// The modules that guests have a use for, each behind those that it needs. What this kernel does not have as a
     /// module is left out.
     ///
@@ -74,7 +86,7 @@ impl ModuleFolder {
     /// # Errors
     /// If the list of dependencies cannot be read.
     pub fn named(&self, names: &[&str]) -> io::Result<Vec<KernelModule>> {
-        let path = self.folder.join("modules.dep");
+        let path = self.list();
         let list = crate::read::read_file(&path, LIST_BYTES_MAX)?.content;
         let names = in_order(&String::from_utf8_lossy(&list), names);
         let place = |name: String| {
@@ -95,7 +107,8 @@ fn in_order(list: &str, wanted: &[&str]) -> Vec<String> {
         .map(|(path, needs)| (name_of(path), (path, needs)))
         .collect();
     let mut order: Vec<String> = Vec::new();
-    for (path, needs) in wanted.iter().filter_map(|name| by_name.get(*name)) {
+    let found = wanted.iter().filter_map(|name| by_name.get(&name_of(name)));
+    for (path, needs) in found {
         let needs = needs.split_ascii_whitespace().rev();
         for path in needs.chain([*path]) {
             if !order.iter().any(|known| known == path) {
@@ -145,6 +158,7 @@ nonsense without a colon
             "virtio_blk is not in this list"
         );
         assert_eq!(in_order("", &WANTED), [""; 0]);
+        assert_eq!(in_order(LIST, &["virtio-net"]).len(), 3, "either dash");
     }
 
     #[test]

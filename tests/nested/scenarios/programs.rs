@@ -1,0 +1,72 @@
+//! Linux guests that run one program.
+
+use causeway_nested::Lease;
+
+use crate::image::elf;
+use crate::laboratory::{KERNEL, machine, run};
+use crate::report::Report;
+
+/// Where the program lies in the machine.
+const PROGRAM: &str = "/tmp/program";
+
+// System calls of x86-64 Linux.
+const WRITE: u8 = 1;
+const EXIT_GROUP: u8 = 231;
+
+/// Machine code that prints a text on standard output.
+fn say(text: &str) -> Vec<u8> {
+    let bytes = u8::try_from(text.len()).unwrap();
+    // mov eax, WRITE; mov edi, 1; lea rsi, [rip + 9]; mov edx, bytes; syscall; jmp over the text
+    let mut code = vec![0xb8, WRITE, 0, 0, 0, 0xbf, 1, 0, 0, 0];
+    code.extend([0x48, 0x8d, 0x35, 9, 0, 0, 0, 0xba, bytes, 0, 0, 0]);
+    code.extend([0x0f, 0x05, 0xeb, bytes]);
+    code.extend(text.as_bytes());
+    code
+}
+
+/// Machine code that ends the process with a status.
+fn exit(status: u8) -> Vec<u8> {
+    // mov eax, EXIT_GROUP; mov edi, status; syscall
+    vec![0xb8, EXIT_GROUP, 0, 0, 0, 0xbf, status, 0, 0, 0, 0x0f, 0x05]
+}
+
+/// Machine code that stores to address 0.
+fn crash() -> Vec<u8> {
+    // xor eax, eax; mov [rax], eax
+    vec![0x31, 0xc0, 0x89, 0x00]
+}
+
+/// Runs a program of this machine code, and checks the exit code.
+#[track_caller]
+fn ends_with(machine: &Lease, code: &[u8], status: i32) -> (String, Report) {
+    let words = ["--kernel", KERNEL, "--program", PROGRAM];
+    machine.write(PROGRAM, 0o755, &elf(code));
+    let (outcome, report) = run(machine, &words);
+    outcome.assert_code(status);
+    assert_eq!(
+        report.0["vms"][0]["program_status"],
+        status,
+        "{}",
+        outcome.text()
+    );
+    (outcome.text(), report)
+}
+
+#[test]
+fn the_exit_status_of_a_program_is_the_commands() {
+    let Some(machine) = machine("programs on Linux") else {
+        return;
+    };
+    let code = [say("all is well\n"), exit(0)].concat();
+    let (text, report) = ends_with(&machine, &code, 0);
+    assert!(text.contains("all is well"), "{text}");
+    assert_eq!(report.outcome(), "pass");
+    assert!(!text.contains("causeway-init"), "it complains: {text}");
+    let code = [say("not so well\n"), exit(7)].concat();
+    let (text, report) = ends_with(&machine, &code, 7);
+    assert!(text.contains("not so well"), "{text}");
+    assert!(text.contains("the program ended with status 7"), "{text}");
+    assert_eq!(report.outcome(), "fail");
+    let (text, _) = ends_with(&machine, &crash(), 139);
+    assert!(text.contains("killed by signal 11"), "{text}");
+}
