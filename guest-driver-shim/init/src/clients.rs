@@ -9,16 +9,11 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
-use causeway_protocol::registers::{RESET_KEY, Register};
+use causeway_protocol::registers::{CLIENTS, PAGE_BYTES, RESET_KEY, Register, status};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::console::say;
 use crate::function::Function;
-
-/// Size of a client's page of registers in bytes.
-const CLIENT_PAGE_BYTES: u64 = 4096;
-/// Bit of the status register: the client owns something.
-const OWNS: u32 = 1 << 2;
 
 /// Resets every client that owns something and has no process.
 pub(crate) fn reap(function: &Function) {
@@ -63,7 +58,7 @@ impl Registers {
 
     /// Number of pages; page 0 is the whole session's, and nobody's to reap.
     fn clients(&self) -> u64 {
-        self.bytes as u64 / CLIENT_PAGE_BYTES
+        (self.bytes as u64 / PAGE_BYTES).min(CLIENTS.into())
     }
 
     fn reap(&self) {
@@ -81,7 +76,7 @@ impl Registers {
     fn owns(&self, client: u64) -> bool {
         let word = self.load(client, Register::Status);
         // All-ones is what a machine without the register gives.
-        word != u32::MAX && word & OWNS != 0
+        word != u32::MAX && word & status::OWNS != 0
     }
 
     /// Takes the lock of a client, or fails at once because a process has it.
@@ -112,7 +107,7 @@ impl Registers {
     }
 
     fn register(&self, client: u64, register: Register) -> *mut u32 {
-        let offset = client * CLIENT_PAGE_BYTES + u64::from(register as u32);
+        let offset = client * PAGE_BYTES + u64::from(register as u32);
         debug_assert!(offset + 4 <= self.bytes as u64);
         self.base.as_ptr().wrapping_add(offset as usize).cast()
     }
@@ -146,10 +141,10 @@ mod tests {
         let folder =
             std::env::temp_dir().join(format!("causeway-init-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        let mut bytes = vec![0; 4 * CLIENT_PAGE_BYTES as usize];
+        let mut bytes = vec![0; 4 * PAGE_BYTES as usize];
         for owner in owners {
-            let at = (owner * CLIENT_PAGE_BYTES) as usize + Register::Status as usize;
-            bytes[at..at + 4].copy_from_slice(&(OWNS).to_le_bytes());
+            let at = (owner * PAGE_BYTES) as usize + Register::Status as usize;
+            bytes[at..at + 4].copy_from_slice(&(status::OWNS).to_le_bytes());
         }
         fs::write(folder.join("resource0"), bytes).unwrap();
         (Function::at(&folder), folder)
@@ -158,7 +153,7 @@ mod tests {
     fn resets(folder: &std::path::Path) -> Vec<u64> {
         let bytes = fs::read(folder.join("resource0")).unwrap();
         let word = |client: u64| {
-            let at = (client * CLIENT_PAGE_BYTES) as usize + Register::Reset as usize;
+            let at = (client * PAGE_BYTES) as usize + Register::Reset as usize;
             u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
         };
         (0..4).filter(|client| word(*client) == RESET_KEY).collect()

@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn message(words: &[&str]) -> String {
-        let failure = chosen(words).err().expect("refused");
+        let failure = chosen(words).expect_err("refused");
         let mut text = failure.to_string();
         let mut source = std::error::Error::source(&failure);
         while let Some(cause) = source {
