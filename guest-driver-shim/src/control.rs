@@ -67,6 +67,7 @@ pub mod operation {
         Wait: Wait => Empty;
         CreateRecording: CreateRecording => HandleReply;
         DestroyRecording: HandleRequest => Empty;
+        Notify: Notify => NotifyReply;
     }
 }
 

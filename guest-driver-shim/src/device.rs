@@ -1,7 +1,7 @@
 //! The device: opening it, what it is, and what can be made from it.
 
 use causeway_protocol::message::{self, FaultReport, Status};
-use causeway_protocol::registers::{self, Register};
+use causeway_protocol::registers::{self, CONTROL_IN_WINDOW, Register};
 use causeway_protocol::{Access, VERSION_MAJOR, VERSION_MINOR};
 
 use crate::control::{Batch, Control, Operation, operation};
@@ -69,7 +69,8 @@ impl<'t> Device<'t> {
         })
     }
 
-    /// Ends whatever session the device behind `transport` has, with all that it owns.
+    /// Ends whatever session the device behind `transport` has, with all that it owns; behind a transport of one client
+    /// among several, what that client owns.
     pub fn reset(transport: &dyn Transport) {
         transport.write_register(Register::Reset, registers::RESET_KEY);
     }
@@ -232,7 +233,8 @@ fn identify(transport: &dyn Transport) -> Result<Window, OpenError> {
     }
     let area = transport.control_area();
     let bytes = area.window.bytes();
-    if !area.address.is_multiple_of(8) || bytes < 4096 || !bytes.is_multiple_of(8) {
+    let aligned = area.address.is_multiple_of(8) || area.address == CONTROL_IN_WINDOW;
+    if !aligned || bytes < 4096 || !bytes.is_multiple_of(8) {
         return Err(OpenError::ControlArea {
             address: area.address,
             bytes,

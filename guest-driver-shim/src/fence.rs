@@ -5,10 +5,18 @@ use causeway_protocol::message::{self, Status};
 use crate::control::operation;
 use crate::error::{FencePlaceError, WaitError};
 use crate::memory::{CpuMapping, GpuMapping};
+use crate::transport::Sleeping;
 use crate::window::Window;
 
 /// Longest sleep in one message, in nanoseconds: meanwhile the control area is taken.
 const SLICE_NS: u64 = 20_000_000;
+
+/// First and longest sleep between two looks of a wait that nothing ends, in nanoseconds.
+const NAP_MIN_NS: u64 = 20_000;
+const NAP_MAX_NS: u64 = 2_000_000;
+
+/// Longest sleep of a wait that an interrupt ends, in nanoseconds: a command buffer may stop, which raises none.
+const INTERRUPT_SLICE_NS: u64 = 50_000_000;
 
 /// How often a spinning wait looks whether the command buffer has stopped.
 const SPINS_PER_FAULT_CHECK: u32 = 64;
@@ -131,7 +139,12 @@ impl<'d> Fence<'d> {
                 spins = spins.saturating_sub(u64::from(SPINS_PER_FAULT_CHECK));
             }
             if spins == 0 {
-                return self.sleep(value, patience.timeout_ns, fault);
+                let transport = self.gpu.device().transport();
+                return match transport.sleeping() {
+                    Sleeping::InDevice => self.sleep(value, patience.timeout_ns, fault),
+                    Sleeping::ByTime => self.nap(value, patience.timeout_ns, false, fault),
+                    Sleeping::UntilInterrupt => self.nap(value, patience.timeout_ns, true, fault),
+                };
             }
         }
     }
@@ -173,6 +186,61 @@ impl<'d> Fence<'d> {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Sleeps here, in pieces: until an interrupt, or for a time that grows.
+    #[cold]
+    fn nap(
+        &self,
+        value: u64,
+        timeout_ns: u64,
+        mut interrupts: bool,
+        fault: impl Fn() -> Option<(Status, u64)>,
+    ) -> Result<(), WaitError> {
+        let transport = self.gpu.device().transport();
+        let (mut left_ns, mut nap_ns) = (timeout_ns, NAP_MIN_NS);
+        loop {
+            // Asked for anew each time: what came may have been for another fence.
+            interrupts = interrupts && self.ask_for_interrupt(value)?;
+            if self.value() >= value {
+                return Ok(());
+            }
+            if let Some((status, position)) = fault() {
+                return Err(WaitError::Stopped { status, position });
+            }
+            if left_ns == 0 {
+                return Err(WaitError::TimedOut {
+                    wanted: value,
+                    found: self.value(),
+                });
+            }
+            let limit_ns = if interrupts {
+                INTERRUPT_SLICE_NS
+            } else {
+                nap_ns
+            };
+            let slept_ns = transport.sleep(limit_ns.min(left_ns));
+            left_ns = left_ns.saturating_sub(slept_ns.max(1));
+            nap_ns = (nap_ns * 2).min(NAP_MAX_NS);
+        }
+    }
+
+    /// Asks for an interrupt when the fence has reached `value`. False if the device has none to give, as it watches too many
+    /// fences or does not know of interrupts.
+    fn ask_for_interrupt(&self, value: u64) -> Result<bool, WaitError> {
+        let request = message::Notify {
+            space: self.gpu.space(),
+            reserved: 0,
+            address: self.address,
+            value,
+        };
+        match self.gpu.device().call::<operation::Notify>(&request) {
+            Ok(_) => Ok(true),
+            Err(refusal) => match refusal.status {
+                Status::QuotaObjects | Status::NoMemory | Status::BadOpcode => Ok(false),
+                _ => Err(WaitError::Refused(refusal)),
+            },
         }
     }
 }

@@ -61,5 +61,5 @@ pub use producer::{Producer, RingMemory, Unit};
 pub use recording::{RecordError, Recorder, Recording};
 pub use space::AddressSpace;
 pub use staging::Staging;
-pub use transport::{ControlArea, Transport};
+pub use transport::{ControlArea, Sleeping, Transport};
 pub use window::{AccessError, RingWindow, Window};

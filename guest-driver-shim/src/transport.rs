@@ -10,7 +10,20 @@ pub struct ControlArea {
     /// The memory; its size bounds the batches.
     pub window: Window,
     /// Its guest-physical address; 8-byte aligned. The memory is contiguous from there.
+    /// [`CONTROL_IN_WINDOW`](causeway_protocol::registers::CONTROL_IN_WINDOW) if it is the client's control window.
     pub address: u64,
+}
+
+/// How waits sleep where a device is reached, once they have looked often enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sleeping {
+    /// In the device, by the control message `wait`: it holds up the CPU that sends it, and the control area. For a guest
+    /// that has nothing else to do with either.
+    InDevice,
+    /// By [`Transport::sleep`], again and again, for longer and longer.
+    ByTime,
+    /// By [`Transport::sleep`], which the interrupt ends that was asked for by the control message `notify`.
+    UntilInterrupt,
 }
 
 /// A Causeway device that has been found and mapped.
@@ -25,4 +38,18 @@ pub trait Transport: Sync {
     fn aperture(&self) -> Window;
     /// Stores to doorbell `index` of BAR 4.
     fn ring_doorbell(&self, index: u32);
+
+    /// How waits sleep. The same at each call, or nearly so: a wait asks when it begins to sleep.
+    fn sleeping(&self) -> Sleeping {
+        Sleeping::InDevice
+    }
+
+    /// Sleeps for `limit_ns` nanoseconds, or for less, and says how long it was. Called by any thread at any time, but never
+    /// where [`Self::sleeping`] says that waits sleep in the device.
+    ///
+    /// With [`Sleeping::UntilInterrupt`], an interrupt that is or becomes pending ends the sleep of all threads, and has
+    /// been acknowledged (register `InterruptStatus`) when it does. Which fence it was for, they find out by looking.
+    fn sleep(&self, limit_ns: u64) -> u64 {
+        limit_ns
+    }
 }

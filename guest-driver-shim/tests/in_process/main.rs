@@ -1,5 +1,6 @@
 //! Both halves in one process, without a VM: the driver in front of a real session on the software back end.
 
+mod clients;
 mod host;
 mod pool;
 mod recordings;

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use causeway_mediator::{Client, Mediator, Quota, Session};
 use causeway_memory::Mapping;
 use causeway_shim::protocol::registers::{MAGIC, RESET_KEY, Register};
 use causeway_shim::protocol::{VERSION_MAJOR, VERSION_MINOR};
-use causeway_shim::{ControlArea, RamRange, Status, Transport, Window};
+use causeway_shim::{ControlArea, RamRange, Sleeping, Status, Transport, Window};
 
 use crate::host::ProcessHost;
 
@@ -23,6 +24,12 @@ const SCRATCH_ADDRESS: u64 = 1 << 20;
 pub struct Machine {
     pub session: Arc<Session>,
     pub host: Arc<ProcessHost>,
+    client: Client,
+    /// How waits sleep here.
+    pub sleeping: Sleeping,
+    /// Sleeps, and those that an interrupt ended.
+    pub sleeps: AtomicU32,
+    pub interrupts: AtomicU32,
     base: AtomicU64,
     status: AtomicU32,
     /// Register accesses: each would be an exit.
@@ -33,9 +40,24 @@ pub struct Machine {
 impl Machine {
     pub fn new(mediator: &Mediator, quota: Quota, name: &str) -> Self {
         let host = ProcessHost::new(RAM_BYTES, APERTURE_BYTES);
+        let session = mediator.open(Arc::clone(&host) as _, quota, name);
+        Self::of(session, host, Client::FIRST)
+    }
+
+    /// Another client of the same session, as another process of the guest would be one.
+    pub fn beside(&self, client: u32) -> Self {
+        let client = Client::new(client).unwrap();
+        Self::of(Arc::clone(&self.session), Arc::clone(&self.host), client)
+    }
+
+    fn of(session: Arc<Session>, host: Arc<ProcessHost>, client: Client) -> Self {
         Self {
-            session: mediator.open(Arc::clone(&host) as _, quota, name),
+            session,
             host,
+            client,
+            sleeping: Sleeping::InDevice,
+            sleeps: AtomicU32::new(0),
+            interrupts: AtomicU32::new(0),
             base: AtomicU64::new(0),
             status: AtomicU32::new(0),
             exits: AtomicU32::new(0),
@@ -87,7 +109,7 @@ impl Machine {
         let base = self.base.load(Ordering::Relaxed);
         let mut batch = vec![0; bytes as usize];
         self.ram().read(base, &mut batch).unwrap();
-        let status = self.session.execute(Client::FIRST, &mut batch);
+        let status = self.session.execute(self.client, &mut batch);
         self.ram().write(base, &batch).unwrap();
         status
     }
@@ -115,15 +137,20 @@ impl Transport for Machine {
                 let status = self.execute(value);
                 self.status.store(status as u32, Ordering::Relaxed);
             }
-            Register::Reset if value == RESET_KEY => self.session.reset(),
+            Register::Reset if value == RESET_KEY && self.client == Client::FIRST => {
+                self.session.reset();
+            }
+            Register::Reset if value == RESET_KEY => self.session.reset_client(self.client),
             _ => {}
         }
     }
 
     fn control_area(&self) -> ControlArea {
+        let number = self.client.number() as usize;
+        let address = CONTROL_ADDRESS as usize + number * CONTROL_BYTES;
         ControlArea {
-            window: self.ram_window(CONTROL_ADDRESS as usize, CONTROL_BYTES),
-            address: CONTROL_ADDRESS,
+            window: self.ram_window(address, CONTROL_BYTES),
+            address: address as u64,
         }
     }
 
@@ -135,5 +162,26 @@ impl Transport for Machine {
     fn ring_doorbell(&self, index: u32) {
         self.doorbells.fetch_add(1, Ordering::Relaxed);
         assert!(self.host.fake.ring(index), "doorbell {index} is not bound");
+    }
+
+    fn sleeping(&self) -> Sleeping {
+        self.sleeping
+    }
+
+    fn sleep(&self, limit_ns: u64) -> u64 {
+        self.sleeps.fetch_add(1, Ordering::Relaxed);
+        let begun = Instant::now();
+        let limit = Duration::from_nanos(limit_ns);
+        if self.sleeping == Sleeping::ByTime {
+            std::thread::sleep(limit);
+        }
+        while begun.elapsed() < limit {
+            if self.host.fake.take_interrupt(self.client) {
+                self.interrupts.fetch_add(1, Ordering::Relaxed);
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        begun.elapsed().as_nanos() as u64
     }
 }

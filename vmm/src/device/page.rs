@@ -118,7 +118,8 @@ impl Page {
         let base = self.base();
         if base == CONTROL_IN_WINDOW {
             let window = self.lock_window().clone();
-            return window.map(Area::Window).ok_or(Status::BadRange);
+            // Without a window it is an address like any other, and not aligned.
+            return window.map(Area::Window).ok_or(Status::BadAlignment);
         }
         if !base.is_multiple_of(CONTROL_ALIGNMENT) {
             return Err(Status::BadAlignment);

@@ -309,7 +309,7 @@ fn a_control_window_takes_batches_until_its_client_is_reset() {
     let aperture = Arc::clone(registers.host.aperture());
     assert_eq!(
         ring_of(&registers, 5, CONTROL_IN_WINDOW, 24),
-        Status::BadRange,
+        Status::BadAlignment,
         "there is none yet"
     );
     let offset = window_of(&registers, 5);
