@@ -23,6 +23,7 @@ mod board;
 mod build;
 mod config;
 mod processors;
+mod virtio;
 
 pub use build::VmError;
 pub use config::{Boot, ConfigError, VCPUS_MAX, VMS_MAX, VmConfig};

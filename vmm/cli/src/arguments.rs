@@ -1,5 +1,6 @@
 //! What was typed. [`crate::configuration`] makes checked values of it.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -77,6 +78,9 @@ pub struct RunArguments {
         allow_hyphen_values = true
     )]
     pub append: Option<String>,
+    /// Disk of a Linux guest: a raw image, written unless ,ro stands behind its name. Can be given several times.
+    #[arg(long, value_name = "FILE[,ro]")]
+    pub disk: Vec<OsString>,
     /// Virtual CPUs of each VM.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub vcpus: u32,

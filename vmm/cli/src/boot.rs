@@ -8,6 +8,7 @@ use causeway_vmm::linux::{BootProtocol, COMMAND_LINE, Kernel, Linux};
 use causeway_vmm::vm::Boot;
 
 use crate::arguments::{BootChoice, RunArguments};
+use crate::disk;
 use crate::failure::{Code, Failure};
 use crate::program;
 
@@ -20,6 +21,7 @@ const INITRAMFS_BYTES_MAX: u64 = 3 << 30;
 pub fn choose(arguments: &RunArguments) -> Result<(String, Boot), Failure> {
     let Some(path) = &arguments.kernel else {
         let boot = bare(built_in(&arguments.guest)?, arguments);
+        refuse_disks(&arguments.guest, arguments)?;
         return Ok((arguments.guest.clone(), boot));
     };
     let image = read_image(path)?;
@@ -81,6 +83,7 @@ fn linux(
         kernel,
         initramfs,
         command_line,
+        disks: disk::open_all(&arguments.disk, arguments.vms)?.into(),
     })
 }
 
@@ -92,12 +95,21 @@ fn refuse_linux_arguments(path: &Path, arguments: &RunArguments) -> Result<(), F
         ("--program", arguments.program.is_some()),
     ];
     match given.iter().find(|(_, given)| *given) {
-        None => Ok(()),
+        None => refuse_disks(&path.display().to_string(), arguments),
         Some((name, _)) => Err(Failure::usage(format!(
             "{name} is for Linux kernels, and {} is a bare guest: if it is a 64-bit Linux kernel without PVH's note, add --boot linux64",
             path.display()
         ))),
     }
+}
+
+fn refuse_disks(guest: &str, arguments: &RunArguments) -> Result<(), Failure> {
+    if arguments.disk.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "--disk is for Linux kernels, and {guest} is a bare guest: name a kernel with --kernel"
+    )))
 }
 
 fn bare(image: Arc<[u8]>, arguments: &RunArguments) -> Boot {
@@ -171,6 +183,10 @@ mod tests {
         ));
         let text = message(&["--kernel", own, "--append", "quiet"]);
         assert!(text.contains("--append is for Linux kernels"), "{text}");
+        for words in [&["--disk", "x"][..], &["--kernel", own, "--disk", "x,ro"]] {
+            let text = message(words);
+            assert!(text.contains("--disk is for Linux kernels"), "{text}");
+        }
         let text = message(&["--kernel", own, "--boot", "pvh"]);
         assert!(text.contains(own), "{text}");
     }

@@ -5,6 +5,7 @@ mod back_end;
 mod bench;
 mod boot;
 mod configuration;
+mod disk;
 mod doctor;
 mod ending;
 mod failure;

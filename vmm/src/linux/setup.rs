@@ -14,6 +14,7 @@ use super::placement::{self, PlacementError};
 use super::{BootProtocol, Kernel, acpi, processor};
 use crate::memory::GuestRam;
 use crate::pci::Layout;
+use crate::virtio::DiskImage;
 
 /// A system to boot.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub struct Linux {
     pub initramfs: Arc<[u8]>,
     /// The kernel's command line.
     pub command_line: String,
+    /// Its disks, in their order: `/dev/vda`, `/dev/vdb`, …
+    pub disks: Arc<[Arc<DiskImage>]>,
 }
 
 impl Linux {

@@ -6,7 +6,7 @@ use causeway_mediator::{GuestSession, Quota, SESSION_FEATURES, SessionSource};
 use causeway_protocol::harness::{PORT_CONSOLE, PORT_EXIT, PORTS};
 
 use super::processors::Processors;
-use super::{Boot, VmConfig, VmError};
+use super::{Boot, VmConfig, VmError, virtio};
 use crate::aperture::Aperture;
 use crate::bus::{GuestAddress, MmioBus, Port, PortBus, StrayCounters};
 use crate::console::{CONSOLE_BYTES, Console, ConsoleOutput};
@@ -56,12 +56,18 @@ impl Board {
             wiring,
         )?;
         let console = serial_console(console, processors.interrupts.as_ref())?;
-        let ports = match config.boot {
+        let mut devices = Devices::default();
+        devices[0] = Some(Arc::new(HostBridge::default()));
+        devices[FUNCTION_DEVICE] = Some(Arc::new(function));
+        let ports = match &config.boot {
             Boot::Bare { .. } => PortBus::new(Arc::clone(&strays)),
-            // An operating system looks for devices that a PC may have. That is nothing to report.
-            Boot::Linux(_) => pc_ports()?,
+            Boot::Linux(linux) => {
+                virtio::add(&mut devices, processors, &mmio, &linux.disks, &config.name)?;
+                // An operating system looks for devices that a PC may have. That is nothing to report.
+                pc_ports()?
+            }
         };
-        fill_ports(&ports, function, Arc::clone(&console))?;
+        fill_ports(&ports, devices, Arc::clone(&console))?;
         Ok(Self {
             ports: Arc::new(ports),
             mmio,
@@ -121,10 +127,7 @@ fn pc_ports() -> Result<PortBus, VmError> {
 }
 
 /// What every guest has at its ports: PCI configuration, console, and the harness's ports kept free.
-fn fill_ports(ports: &PortBus, function: Function, console: Arc<Console>) -> Result<(), VmError> {
-    let mut devices = Devices::default();
-    devices[0] = Some(Arc::new(HostBridge::default()));
-    devices[FUNCTION_DEVICE] = Some(Arc::new(function));
+fn fill_ports(ports: &PortBus, devices: Devices, console: Arc<Console>) -> Result<(), VmError> {
     ports.insert(
         Port(CONFIG_PORTS),
         CONFIG_PORTS_BYTES,

@@ -27,6 +27,7 @@ use crate::memory::RamCreateError;
 use crate::pci::LayoutError;
 use crate::statistics::{StatisticsError, VmStatistics};
 use crate::vcpu::{Machine, Vcpu};
+use crate::virtio::VirtioError;
 
 /// Why a VM cannot be made. Nothing of it is left.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +78,9 @@ pub enum VmError {
     /// The Causeway function.
     #[error("cannot put the device into the guest's address space")]
     Function(#[from] FunctionError),
+    /// A virtio device.
+    #[error("cannot give the guest its virtio devices")]
+    Virtio(#[from] VirtioError),
     /// No interrupt.
     #[error("cannot create an interrupt")]
     Interrupt(#[source] io::Error),

@@ -75,6 +75,7 @@ fn run_arguments(arguments: &GpuArguments) -> Result<RunArguments, Failure> {
         append: None,
         program: None,
         more: ProgramArguments::default(),
+        disk: Vec::new(),
         vcpus: 1,
         memory: arguments.memory,
         gpu: arguments.gpu.clone(),
