@@ -10,7 +10,8 @@
 //! | 0x7000 | Linux boot parameters ("zero page") |
 //! | 0x9000 … 0xf000 | page tables that map 4 GiB one to one |
 //! | 0x20000 | command line |
-//! | 0xe0000 … 0x100000 | ACPI tables |
+//! | 0xe0000 … | ACPI tables |
+//! | 0xffff0 | code at which a processor begins after a reset: it resets the machine |
 //! | 0x100000 … | the kernel, where it wants to be; the initramfs, as high as the kernel reaches |
 //!
 //! Memory types: the MTRRs say write-back for everything, so that the guest's page tables alone decide.

@@ -13,7 +13,7 @@ use acpi_tables::rsdp::Rsdp;
 use acpi_tables::xsdt::XSDT;
 use causeway_mediator::host::RamError;
 
-use super::memory_map::{ACPI_BASE, ACPI_END};
+use super::memory_map::ACPI_BASE;
 use super::power;
 use crate::memory::GuestRam;
 use crate::pci::Layout;
@@ -42,7 +42,7 @@ pub fn write(ram: &GuestRam, vcpus: u32, layout: &Layout) -> Result<u64, RamErro
         table.to_aml_bytes(&mut bytes);
         let address = next.next_multiple_of(16);
         next = address + bytes.len() as u64;
-        if next > ACPI_END {
+        if next > power::RESET_VECTOR {
             return Err(RamError {
                 address,
                 bytes: bytes.len() as u64,

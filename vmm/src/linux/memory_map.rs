@@ -4,7 +4,7 @@ use crate::memory::{GuestRam, HIGH_BASE};
 
 /// ACPI tables: in the range in which the root pointer is looked for (ACPI 6.5, 5.2.5.1).
 pub const ACPI_BASE: u64 = 0xe_0000;
-/// End of the ACPI tables, and of what lies below the first mebibyte.
+/// End of the range of the ACPI tables, and of what lies below the first mebibyte.
 pub const ACPI_END: u64 = 0x10_0000;
 /// Where the extended BIOS data area of a PC would begin: no kernel uses memory from here to 1 MiB.
 const LOW_MEMORY_END: u64 = 0x9_fc00;

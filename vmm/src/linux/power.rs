@@ -2,7 +2,10 @@
 //!
 //! What a store to them means for the VM is the exit handler's to act on; as devices they do nothing.
 
+use causeway_mediator::host::RamError;
+
 use crate::bus::{BusDevice, Refusal, Response};
+use crate::memory::GuestRam;
 
 /// First port of ACPI's registers: sleep control, sleep status, reset.
 pub(crate) const POWER_PORTS: u16 = 0x600;
@@ -24,6 +27,30 @@ const SLEEP_ENABLE: u8 = 1 << 5;
 pub(crate) const KEYBOARD_COMMAND: u16 = 0x64;
 /// Keyboard controller command: pulse the reset line.
 const KEYBOARD_RESET: u8 = 0xfe;
+
+/// Where a processor begins after a reset, in real mode, as far as software is concerned that jumps there.
+pub const RESET_VECTOR: u64 = 0xf_fff0;
+
+/// Code for those who reset the machine by jumping to its firmware, of which there is none. A Linux kernel that finds
+/// hardware-reduced ACPI and no EFI does (arch/x86/kernel/reboot.c, `reboot_init` and `BOOT_BIOS`).
+///
+/// # Errors
+/// [`RamError`], if there is no RAM.
+pub fn write_reset_vector(ram: &GuestRam) -> Result<(), RamError> {
+    let [low, high] = RESET.to_le_bytes();
+    let code = [
+        0xba,
+        low,
+        high, // mov dx, RESET
+        0xb0,
+        RESET_VALUE, // mov al, RESET_VALUE
+        0xee,        // out dx, al
+        0xf4,        // hlt
+        0xeb,
+        0xfd, // jmp to hlt
+    ];
+    ram.write(RESET_VECTOR, &code)
+}
 
 /// What a guest did to its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

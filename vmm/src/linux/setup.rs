@@ -11,7 +11,7 @@ use vm_memory::GuestAddress;
 use super::boot_params::{self, BootInformation};
 use super::memory_map::memory_map;
 use super::placement::{self, PlacementError};
-use super::{BootProtocol, Kernel, acpi, processor};
+use super::{BootProtocol, Kernel, acpi, power, processor};
 use crate::memory::GuestRam;
 use crate::pci::Layout;
 use crate::virtio::DiskImage;
@@ -89,6 +89,7 @@ pub fn prepare(
     }
     ram.write(boot_params::COMMAND_LINE, &command_line)?;
     processor::write_tables(ram)?;
+    power::write_reset_vector(ram)?;
     let information = BootInformation {
         header: kernel.header,
         initramfs,
