@@ -144,7 +144,7 @@ mod tests {
         let mut bytes = vec![0; 4 * PAGE_BYTES as usize];
         for owner in owners {
             let at = (owner * PAGE_BYTES) as usize + Register::Status as usize;
-            bytes[at..at + 4].copy_from_slice(&(status::OWNS).to_le_bytes());
+            bytes[at..at + 4].copy_from_slice(&(status::READY | status::OWNS).to_le_bytes());
         }
         fs::write(folder.join("resource0"), bytes).unwrap();
         (Function::at(&folder), folder)
