@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use causeway_nested_agent::message::Request;
 
-use crate::link::Job;
+use crate::link::{Job, Printed};
 
 /// How long a program may take unless it is said otherwise.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -68,6 +68,7 @@ pub struct Outcome {
     pub stderr: String,
     /// Whether another process held its outputs open long after its end.
     pub outputs_held: bool,
+    pub(crate) printed: [Printed; 2],
 }
 
 impl Outcome {
@@ -78,6 +79,16 @@ impl Outcome {
         self
     }
 
+    /// When the program had printed a text, from its start, by the machine's own clock.
+    #[must_use]
+    pub fn time_of(&self, text: &str) -> Option<Duration> {
+        let times = self
+            .printed
+            .iter()
+            .filter_map(|printed| printed.time_of(text));
+        times.min()
+    }
+
     /// Everything, for people to read.
     #[must_use]
     pub fn text(&self) -> String {
@@ -85,5 +96,37 @@ impl Outcome {
             "`{}` ended with {}\n--- standard output ---\n{}--- standard error ---\n{}---",
             self.command, self.code, self.stdout, self.stderr
         )
+    }
+}
+
+impl Printed {
+    fn time_of(&self, text: &str) -> Option<Duration> {
+        let windows = self.bytes.windows(text.len());
+        let end = windows
+            .into_iter()
+            .position(|part| part == text.as_bytes())?
+            + text.len();
+        let mut times = self.times.iter();
+        times.find(|(bytes, _)| *bytes >= end).map(|(_, at)| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_has_the_time_of_the_piece_that_completes_it() {
+        let times = [(4, 10), (8, 20), (9, 30)];
+        let times = times.map(|(bytes, ms)| (bytes, Duration::from_millis(ms)));
+        let printed = Printed {
+            bytes: b"one two 3".to_vec(),
+            times: times.to_vec(),
+        };
+        let of = |text| printed.time_of(text).map(|at| at.as_millis());
+        assert_eq!(of("one"), Some(10));
+        assert_eq!(of("one two"), Some(20));
+        assert_eq!(of("3"), Some(30));
+        assert_eq!(of("four"), None);
     }
 }

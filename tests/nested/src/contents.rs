@@ -18,7 +18,7 @@ const MODULES: &[&str] = &[
     "virtio_console",
     "irqbypass",
     "kvm",
-    "kvm-amd",
+    "kvm_amd",
 ];
 
 /// Why an initramfs cannot be made.

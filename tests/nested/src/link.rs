@@ -35,9 +35,17 @@ pub struct Job(pub(crate) u32);
 /// What is known of a job.
 #[derive(Clone, Debug, Default)]
 pub struct JobRecord {
-    pub output: Vec<u8>,
-    pub error: Vec<u8>,
+    pub output: Printed,
+    pub error: Printed,
     pub end: Option<End>,
+}
+
+/// What a job printed, and when.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Printed {
+    pub bytes: Vec<u8>,
+    /// Number of bytes that had come, and when they had, from the start of the job.
+    pub times: Vec<(usize, Duration)>,
 }
 
 /// The connection. One request at a time; jobs print meanwhile.
@@ -159,9 +167,9 @@ impl Inbox {
         let mut state = self.lock();
         match answer {
             Answer::Ready => state.ready = true,
-            Answer::Output { job, stream } => {
+            Answer::Output { job, stream, at_us } => {
                 if let Some(job) = state.jobs.get_mut(&job) {
-                    job.add(stream, &body);
+                    job.add(stream, &body, Duration::from_micros(at_us));
                 }
             }
             Answer::Ended { job, end } => {
@@ -200,13 +208,14 @@ impl Inbox {
 }
 
 impl JobRecord {
-    fn add(&mut self, stream: Stream, bytes: &[u8]) {
+    fn add(&mut self, stream: Stream, bytes: &[u8], at: Duration) {
         let kept = match stream {
             Stream::Output => &mut self.output,
             Stream::Error => &mut self.error,
         };
-        let room = OUTPUT_BYTES_MAX - kept.len();
-        kept.extend(&bytes[..bytes.len().min(room)]);
+        let room = OUTPUT_BYTES_MAX - kept.bytes.len();
+        kept.bytes.extend(&bytes[..bytes.len().min(room)]);
+        kept.times.push((kept.bytes.len(), at));
     }
 }
 
@@ -236,6 +245,7 @@ mod tests {
                 let output = Answer::Output {
                     job: 1,
                     stream: stream_of_job,
+                    at_us: 5,
                 };
                 say(&mut stream, output, text.as_bytes());
             }
@@ -255,7 +265,7 @@ mod tests {
         let end = link.wait_for(job, LIMIT, |record| record.end).unwrap();
         let record = link.forget(job);
         assert_eq!(
-            (end.code, &record.output[..], &record.error[..]),
+            (end.code, &record.output.bytes[..], &record.error.bytes[..]),
             (3, &b"out"[..], &b"err"[..])
         );
     }

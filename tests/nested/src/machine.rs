@@ -9,7 +9,7 @@ use causeway_nested_agent::message::{Answer, Request, Survey};
 use crate::command::{Command, Outcome};
 use crate::contents::{Contents, ContentsError};
 use crate::emulator::Emulator;
-use crate::link::{Job, JobRecord, Link, RequestError};
+use crate::link::{Job, JobRecord, Link, Printed, RequestError};
 use crate::requirements::Requirements;
 
 /// How long a machine may take to boot.
@@ -153,7 +153,7 @@ impl Machine {
     pub fn wait_for_text(&self, command: &Command, job: Job, text: &str) {
         let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(text);
         let found = self.link.wait_for(job, command.limit, |record| {
-            let found = said(&record.output) || said(&record.error);
+            let found = said(&record.output.bytes) || said(&record.error.bytes);
             (found || record.end.is_some()).then_some(found)
         });
         if !matches!(found, Ok(true)) {
@@ -236,13 +236,14 @@ impl Machine {
 }
 
 fn outcome(command: &Command, record: JobRecord) -> Outcome {
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let text = |printed: &Printed| String::from_utf8_lossy(&printed.bytes).into_owned();
     let words = [&command.program].into_iter().chain(&command.arguments);
     Outcome {
         command: words.map(String::as_str).collect::<Vec<_>>().join(" "),
         code: record.end.map_or(i32::MIN, |end| end.code),
         outputs_held: record.end.is_some_and(|end| end.outputs_held),
-        stdout: text(record.output),
-        stderr: text(record.error),
+        stdout: text(&record.output),
+        stderr: text(&record.error),
+        printed: [record.output, record.error],
     }
 }

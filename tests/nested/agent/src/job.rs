@@ -42,13 +42,14 @@ impl Jobs {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
+        let started = Instant::now();
         let mut child = command.spawn()?;
         let (done, closed) = channel();
         if let Some(output) = child.stdout.take() {
-            self.pass_on(job, Stream::Output, output, done.clone());
+            self.pass_on((job, started), Stream::Output, output, done.clone());
         }
         if let Some(error) = child.stderr.take() {
-            self.pass_on(job, Stream::Error, error, done);
+            self.pass_on((job, started), Stream::Error, error, done);
         }
         lock(&self.groups).insert(job, Pid::from_child(&child));
         let (groups, outgoing) = (Arc::clone(&self.groups), self.outgoing.clone());
@@ -65,7 +66,7 @@ impl Jobs {
 
     fn pass_on(
         &self,
-        job: u32,
+        (job, started): (u32, Instant),
         stream: Stream,
         mut from: impl Read + Send + 'static,
         done: Sender<()>,
@@ -74,7 +75,8 @@ impl Jobs {
         thread::spawn(move || {
             let mut buffer = [0; 16 << 10];
             while let Ok(bytes @ 1..) = from.read(&mut buffer) {
-                outgoing.send(&Answer::Output { job, stream }, &buffer[..bytes]);
+                let at_us = started.elapsed().as_micros() as u64;
+                outgoing.send(&Answer::Output { job, stream, at_us }, &buffer[..bytes]);
             }
             // The receiver may have given up waiting.
             let _ = done.send(());

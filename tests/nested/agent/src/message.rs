@@ -65,6 +65,8 @@ pub enum Answer {
         job: u32,
         /// Where to.
         stream: Stream,
+        /// When it came, in microseconds since the job was started.
+        at_us: u64,
     },
     /// A job has ended, and has printed all that it will.
     Ended {
