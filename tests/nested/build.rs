@@ -1,4 +1,4 @@
-//! Builds the agent as a static program, and names it for the harness.
+//! Builds the agent, and the first program of guests, as static programs, and names them for the harness.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,16 @@ fn main() {
     rerun_if_changed(&repository, SOURCES);
     let target_folder = PathBuf::from(variable("OUT_DIR")).join("agent");
     let programs = static_linux(&repository, &["causeway-nested-agent"], &target_folder);
-    let agent = programs.join("nested-agent");
-    assert!(agent.is_file(), "cargo has built no {}", agent.display());
-    println!("cargo::rustc-env=NESTED_AGENT={}", agent.display());
+    for (variable, name) in [
+        ("NESTED_AGENT", "nested-agent"),
+        ("NESTED_FIRST_WORD", "nested-first-word"),
+    ] {
+        let program = programs.join(name);
+        assert!(
+            program.is_file(),
+            "cargo has built no {}",
+            program.display()
+        );
+        println!("cargo::rustc-env={variable}={}", program.display());
+    }
 }

@@ -3,6 +3,7 @@
 //! The tests share one machine, one at a time. `docs/nested.md` says how they work and how to add one.
 
 mod bare;
+mod boot_time;
 #[path = "../../e2e/image.rs"]
 #[allow(dead_code)] // Other tests make more of it.
 mod image;

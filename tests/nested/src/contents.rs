@@ -12,6 +12,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 /// The agent, which is process 1.
 const AGENT: &str = env!("NESTED_AGENT");
+/// The first program of guests whose boot is timed.
+const FIRST_WORD: &str = env!("NESTED_FIRST_WORD");
 /// What the agent's port needs, then KVM.
 const MODULES: &[&str] = &[
     "virtio_pci",
@@ -55,6 +57,7 @@ pub enum ContentsError {
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
     files: BTreeMap<String, PathBuf>,
+    made: BTreeMap<String, Vec<u8>>,
     modules: Vec<&'static str>,
 }
 
@@ -79,6 +82,13 @@ impl Contents {
         self
     }
 
+    /// Adds a file that is made here.
+    #[must_use]
+    pub fn bytes(mut self, place: &str, content: Vec<u8>) -> Self {
+        self.made.insert(place.to_owned(), content);
+        self
+    }
+
     /// Has a module loaded at boot, and what it needs.
     #[must_use]
     pub fn module(mut self, name: &'static str) -> Self {
@@ -96,6 +106,9 @@ impl Contents {
         for (place, file) in &self.files {
             add(place, read(file)?)?;
         }
+        for (place, content) in &self.made {
+            add(place, content.clone())?;
+        }
         let names: Vec<_> = MODULES.iter().chain(&self.modules).copied().collect();
         let mut list = String::new();
         for module in folder.named(&names)? {
@@ -111,6 +124,20 @@ impl Contents {
             .into_inner()
             .map_err(io::IntoInnerError::into_error)?)
     }
+}
+
+/// An initramfs whose first program says [`causeway_nested_agent::FIRST_WORD`] and ends the machine.
+///
+/// # Errors
+/// [`ContentsError`].
+pub fn first_word_initramfs() -> Result<Vec<u8>, ContentsError> {
+    let mut archive = Archive::new();
+    archive.file(
+        &GuestPath::new("/init")?,
+        0o755,
+        read(Path::new(FIRST_WORD))?,
+    )?;
+    Ok(archive.to_vec())
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ContentsError> {

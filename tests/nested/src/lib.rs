@@ -16,9 +16,10 @@ mod machine;
 mod requirements;
 mod shared;
 
+pub use causeway_nested_agent::FIRST_WORD;
 pub use causeway_nested_agent::message::{Process, Survey};
 pub use command::{Command, Outcome};
-pub use contents::{Contents, ContentsError};
+pub use contents::{Contents, ContentsError, first_word_initramfs};
 pub use link::{Job, RequestError};
 pub use machine::{BootError, Machine, Shape};
 pub use requirements::{Missing, Requirements};
