@@ -1,7 +1,7 @@
 //! State of a bare virtual CPU, and the tables in guest memory that go with it.
 //!
 //! Guest code starts in 64-bit mode at CPL 3 and IOPL 3, as [`causeway_protocol::boot`] promises. CPL 3
-//! because a KVM by software runs only that at full speed; IOPL 3 so that port I/O works all the same. The task
+//! because a KVM by software runs only that at full speed (CPL 0 on request, for tests: [`Privilege`]); IOPL 3 so that port I/O works all the same. The task
 //! state segment permits all ports as well: PVM (Linux 6.18) forgets the IOPL of a virtual CPU that was scheduled
 //! out, and port I/O would then fault.
 //! The interrupt descriptor table is empty: any exception ends in a triple fault, which the VMM reports.
@@ -36,8 +36,10 @@ const GIB_TABLE: u64 = 0xa000;
 /// Bytes of page tables that map 512 GiB in 2 MiB pages.
 const SMALL_TABLES_BYTES: u64 = 512 * 4096;
 
-const CODE: u16 = 0x1b;
-const DATA: u16 = 0x23;
+const CODE_KERNEL: u16 = 0x08;
+const DATA_KERNEL: u16 = 0x10;
+const CODE_USER: u16 = 0x1b;
+const DATA_USER: u16 = 0x23;
 const TASK: u16 = 0x28;
 
 // Bits of control registers and EFER: AMD64 Architecture Programmer's Manual, volume 2, 3.1.
@@ -60,6 +62,33 @@ const RFLAGS: u64 = 0x3002;
 // Bits of page table entries: ibid., 5.4. User bit at every level, or CPL 3 sees nothing.
 const PRESENT_WRITABLE_USER: u64 = 0b111;
 const LARGE: u64 = 1 << 7;
+
+/// Privilege level of a bare guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Privilege {
+    /// CPL 0. Guests gain nothing by it; a KVM by software interprets it.
+    Kernel,
+    /// CPL 3.
+    #[default]
+    User,
+}
+
+impl Privilege {
+    fn level(self) -> u8 {
+        match self {
+            Self::Kernel => 0,
+            Self::User => 3,
+        }
+    }
+
+    /// Selectors of code and data.
+    fn selectors(self) -> (u16, u16) {
+        match self {
+            Self::Kernel => (CODE_KERNEL, DATA_KERNEL),
+            Self::User => (CODE_USER, DATA_USER),
+        }
+    }
+}
 
 /// What the virtual CPU offers, as far as booting depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,10 +188,10 @@ fn descriptors() -> [u64; 7] {
     let [task_low, task_high] = task_descriptor();
     [
         0,
-        0x00af_9b00_0000_ffff, // CPL 0 64-bit code: nobody enters it; an empty slot would be as good
-        0x00cf_9300_0000_ffff, // CPL 0 data
-        0x00af_fb00_0000_ffff, // CODE: 64-bit, DPL 3
-        0x00cf_f300_0000_ffff, // DATA: DPL 3
+        0x00af_9b00_0000_ffff, // CODE_KERNEL: 64-bit, DPL 0
+        0x00cf_9300_0000_ffff, // DATA_KERNEL: DPL 0
+        0x00af_fb00_0000_ffff, // CODE_USER: 64-bit, DPL 3
+        0x00cf_f300_0000_ffff, // DATA_USER: DPL 3
         task_low,
         task_high,
     ]
@@ -176,12 +205,17 @@ fn task_descriptor() -> [u64; 2] {
 }
 
 /// System registers, made out of those KVM gave the virtual CPU.
-pub fn system_registers(mut sregs: kvm_sregs, features: Features) -> kvm_sregs {
-    let data = segment(DATA, 0x3, 3);
+pub fn system_registers(
+    mut sregs: kvm_sregs,
+    features: Features,
+    privilege: Privilege,
+) -> kvm_sregs {
+    let (code, data) = privilege.selectors();
+    let data = segment(data, 0x3, privilege.level());
     sregs.cs = kvm_segment {
         l: 1,
         db: 0,
-        ..segment(CODE, 0xb, 3)
+        ..segment(code, 0xb, privilege.level())
     };
     (sregs.ds, sregs.es, sregs.ss) = (data, data, data);
     (sregs.fs, sregs.gs) = (data, data);
@@ -321,13 +355,23 @@ mod tests {
     }
 
     #[test]
-    fn segments_say_64_bit_code_at_cpl_3() {
-        let sregs = system_registers(kvm_sregs::default(), WITH_GIB);
+    fn segments_say_64_bit_code_at_the_level_that_was_asked_for() {
+        let sregs = system_registers(kvm_sregs::default(), WITH_GIB, Privilege::Kernel);
+        assert_eq!((sregs.cs.selector, sregs.cs.dpl, sregs.cs.l), (0x08, 0, 1));
+        assert_eq!((sregs.ss.selector, sregs.ss.dpl), (0x10, 0));
+        let sregs = system_registers(kvm_sregs::default(), WITH_GIB, Privilege::default());
         assert_eq!((sregs.cs.selector, sregs.cs.dpl, sregs.cs.l), (0x1b, 3, 1));
         assert_eq!((sregs.ss.selector, sregs.ss.dpl), (0x23, 3));
         assert_eq!(sregs.idt.limit, 0);
         assert_eq!(sregs.gdt.limit, 55);
-        for (selector, dpl) in [(CODE, 3), (DATA, 3), (TASK, 0)] {
+        let (kernel, user) = (Privilege::Kernel, Privilege::User);
+        for (selector, dpl) in [
+            (kernel.selectors().0, 0),
+            (kernel.selectors().1, 0),
+            (user.selectors().0, 3),
+            (user.selectors().1, 3),
+            (TASK, 0),
+        ] {
             let descriptor = descriptors()[usize::from(selector >> 3)];
             assert_eq!(descriptor >> 45 & 3, dpl, "selector {selector:#x}");
             assert_eq!(descriptor >> 47 & 1, 1, "present");
@@ -339,7 +383,7 @@ mod tests {
     fn every_port_is_permitted_by_the_task_state() {
         let ram = GuestRam::new("test", 8 << 20, false).unwrap();
         write_tables(&ram, WITH_GIB).unwrap();
-        let tr = system_registers(kvm_sregs::default(), WITH_GIB).tr;
+        let tr = system_registers(kvm_sregs::default(), WITH_GIB, Privilege::User).tr;
         let mut task = vec![0; tr.limit as usize + 1];
         ram.read(tr.base, &mut task).unwrap();
         let bitmap = usize::from(u16::from_le_bytes([task[102], task[103]]));
@@ -367,7 +411,7 @@ mod tests {
         assert_eq!(of(&all), WITH_GIB);
         assert_eq!(of(&all[1..2]).xcr0, 0, "XSAVE itself is missing");
         assert_ne!(
-            system_registers(kvm_sregs::default(), of(&all)).cr4 & CR4_OSXSAVE,
+            system_registers(kvm_sregs::default(), of(&all), Privilege::User).cr4 & CR4_OSXSAVE,
             0
         );
     }

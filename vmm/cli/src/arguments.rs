@@ -104,6 +104,9 @@ pub struct RunArguments {
     /// Text handed to a bare guest.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub arguments: String,
+    /// Privilege level of a bare guest. There is nothing to be gained by level 0, which is for tests.
+    #[arg(long, value_name = "LEVEL", default_value = "3", hide = true)]
+    pub cpl: PrivilegeLevel,
     /// Guest RAM in 4 KiB pages, for comparison with the 2 MiB pages that it otherwise has.
     #[arg(long)]
     pub small_pages: bool,
@@ -134,6 +137,17 @@ pub struct ServeArguments {
     /// Processes at a time.
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub processes: u32,
+}
+
+/// Privilege levels that 64-bit code has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PrivilegeLevel {
+    /// That of kernels.
+    #[value(name = "0")]
+    Kernel,
+    /// That of programs.
+    #[value(name = "3")]
+    User,
 }
 
 /// Arguments of `doctor`.

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use causeway_vmm::linux::{BootProtocol, COMMAND_LINE, Kernel, Linux};
-use causeway_vmm::vm::Boot;
+use causeway_vmm::vm::{Boot, Privilege};
 
-use crate::arguments::{BootChoice, RunArguments};
+use crate::arguments::{BootChoice, PrivilegeLevel, RunArguments};
 use crate::disk;
 use crate::failure::{Code, Failure};
 use crate::program;
@@ -116,6 +116,10 @@ fn bare(image: Arc<[u8]>, arguments: &RunArguments) -> Boot {
     Boot::Bare {
         image,
         arguments: arguments.arguments.clone(),
+        privilege: match arguments.cpl {
+            PrivilegeLevel::Kernel => Privilege::Kernel,
+            PrivilegeLevel::User => Privilege::User,
+        },
     }
 }
 

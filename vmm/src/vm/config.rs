@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+pub use crate::boot::Privilege;
 use crate::harness::Counterpart;
 use crate::linux::Linux;
 
@@ -44,6 +45,8 @@ pub enum Boot {
         image: Arc<[u8]>,
         /// Arguments to the guest.
         arguments: String,
+        /// Privilege level that it runs at.
+        privilege: Privilege,
     },
     /// An operating system, on a small PC.
     Linux(Linux),
@@ -113,6 +116,7 @@ mod tests {
         Boot::Bare {
             image: Arc::from([]),
             arguments: arguments.to_owned(),
+            privilege: Privilege::default(),
         }
     }
 

@@ -10,7 +10,7 @@ use kvm_bindings::{
 use kvm_ioctls::{Kvm, VcpuFd, VmFd};
 
 use super::{Boot, ConfigError, VmConfig, VmError};
-use crate::boot::{self, Features};
+use crate::boot::{self, Features, Privilege};
 use crate::hypervisor::{KvmHypervisor, MemorySlots, RAM_SLOT_FIRST, Slot};
 use crate::interrupts::InterruptController;
 use crate::linux::{self, Linux};
@@ -84,7 +84,11 @@ impl Processors {
     /// Loads what the guest runs, writes the boot tables, and sets virtual CPUs to its entry point.
     pub fn boot(&self, config: &VmConfig) -> Result<(), VmError> {
         match &config.boot {
-            Boot::Bare { image, arguments } => self.boot_bare(config, image, arguments),
+            Boot::Bare {
+                image,
+                arguments,
+                privilege,
+            } => self.boot_bare(config, image, arguments, *privilege),
             Boot::Linux(linux) => self.boot_linux(linux),
         }
     }
@@ -113,7 +117,13 @@ impl Processors {
             .map_err(refused("KVM_SET_REGS"))
     }
 
-    fn boot_bare(&self, config: &VmConfig, image: &[u8], arguments: &str) -> Result<(), VmError> {
+    fn boot_bare(
+        &self,
+        config: &VmConfig,
+        image: &[u8],
+        arguments: &str,
+        privilege: Privilege,
+    ) -> Result<(), VmError> {
         let features = Features::of(&self.cpuid);
         let usable_end = boot::usable_low_end(&self.ram, features);
         let image = loader::load(&self.ram, image, usable_end)?;
@@ -132,7 +142,7 @@ impl Processors {
         };
         boot::write_boot_page(&self.ram, &info)?;
         for (index, vcpu) in (0..).zip(&self.vcpus) {
-            self.set_state(vcpu, index, image.entry, features)?;
+            self.set_state(vcpu, index, image.entry, (features, privilege))?;
         }
         Ok(())
     }
@@ -142,13 +152,13 @@ impl Processors {
         vcpu: &VcpuFd,
         index: u32,
         entry: u64,
-        features: Features,
+        (features, privilege): (Features, Privilege),
     ) -> Result<(), VmError> {
         // CPUID first: KVM checks control registers and XCR0 against it.
         vcpu.set_cpuid2(&boot::cpuid_of(&self.cpuid, index))
             .map_err(refused("KVM_SET_CPUID2"))?;
         let fresh = vcpu.get_sregs().map_err(refused("KVM_GET_SREGS"))?;
-        vcpu.set_sregs(&boot::system_registers(fresh, features))
+        vcpu.set_sregs(&boot::system_registers(fresh, features, privilege))
             .map_err(refused("KVM_SET_SREGS"))?;
         if features.xcr0 != 0 {
             vcpu.set_xcrs(&extended_control(features.xcr0))

@@ -17,7 +17,7 @@ use causeway_vmm::harness::PostOffice;
 use causeway_vmm::kvm;
 use causeway_vmm::outcome::VmOutcome;
 use causeway_vmm::signals::Signals;
-use causeway_vmm::vm::{Boot, Vm, VmConfig, VmError};
+use causeway_vmm::vm::{Boot, Privilege, Vm, VmConfig, VmError};
 use kvm_ioctls::Kvm;
 use zerocopy::IntoBytes;
 
@@ -224,6 +224,7 @@ pub fn bare(image: Arc<[u8]>) -> Boot {
     Boot::Bare {
         image,
         arguments: String::new(),
+        privilege: Privilege::default(),
     }
 }
 

@@ -12,7 +12,7 @@ use super::arguments::GpuArguments;
 use super::native::NativeGpu;
 use super::report::{BenchReport, DeviceReport, LineReport, SCHEMA};
 use super::table;
-use crate::arguments::RunArguments;
+use crate::arguments::{PrivilegeLevel, RunArguments};
 use crate::configuration::Run;
 use crate::ending::{RunCode, exit_code, explain};
 use crate::failure::Failure;
@@ -83,6 +83,7 @@ fn run_arguments(arguments: &GpuArguments) -> Result<RunArguments, Failure> {
         timeout: arguments.timeout,
         json: None,
         arguments: guest,
+        cpl: PrivilegeLevel::User,
         small_pages: false,
     })
 }
