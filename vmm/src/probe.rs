@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use causeway_mediator::host::RamError;
 use causeway_protocol::boot::IMAGE_BASE;
 use causeway_protocol::harness::PORT_EXIT;
-use kvm_bindings::{KVM_MAX_CPUID_ENTRIES, kvm_sregs};
+use kvm_bindings::KVM_MAX_CPUID_ENTRIES;
 use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};
 use vmm_sys_util::eventfd::EventFd;
 
-use crate::boot::{self, Features};
+use crate::boot::{self, Features, Privilege};
 use crate::hypervisor::{IoEvents, KvmHypervisor, MemorySlots, Slot};
 use crate::memory::{GuestRam, RamCreateError};
 
@@ -41,15 +41,6 @@ pub enum ProbeError {
     /// The guest did something else.
     #[error("{ERROR_TEXT}: it ended with {0}")]
     Ended(String),
-}
-
-/// Privilege level of a trial guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Privilege {
-    /// CPL 0.
-    Kernel,
-    /// CPL 3 with IOPL 3.
-    User,
 }
 
 /// Nanoseconds of one iteration of a loop of two instructions, over `iterations` that follow as many to warm up.
@@ -217,7 +208,7 @@ impl Guest {
         let sregs = vcpu
             .get_sregs()
             .map_err(kvm_failed("reading system registers"))?;
-        let sregs = at_level(boot::system_registers(sregs, features), privilege);
+        let sregs = boot::system_registers(sregs, features, privilege);
         vcpu.set_sregs(&sregs)
             .map_err(kvm_failed("setting system registers"))?;
         vcpu.set_regs(&boot::registers(IMAGE_BASE, 0))
@@ -240,14 +231,6 @@ impl Guest {
             }
         }
     }
-}
-
-fn at_level(mut sregs: kvm_sregs, privilege: Privilege) -> kvm_sregs {
-    if privilege == Privilege::Kernel {
-        (sregs.cs.selector, sregs.cs.dpl) = (0x08, 0);
-        (sregs.ss.selector, sregs.ss.dpl) = (0x10, 0);
-    }
-    sregs
 }
 
 #[cfg(test)]

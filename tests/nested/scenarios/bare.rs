@@ -1,13 +1,16 @@
-//! Bare guests, with exact numbers of exits.
+//! Bare guests, with exact numbers of exits, at the privilege level of programs and at that of kernels.
+
+use causeway_nested::Lease;
 
 use crate::laboratory::{machine, run};
 
-#[test]
-fn exits_are_counted_exactly_by_kvm_and_by_the_vmm() {
-    let Some(machine) = machine("exact counts") else {
-        return;
-    };
-    let (outcome, report) = run(&machine, &["--guest", "exits"]);
+/// Quotas that are exhausted soon.
+const SMALL_GPU: &str = "software,memory=128,allocations=64,queues=4";
+const LEVELS: [&str; 2] = ["3", "0"];
+
+#[track_caller]
+fn count_exits(machine: &Lease, level: &str) {
+    let (outcome, report) = run(machine, &["--guest", "exits", "--cpl", level]);
     outcome.assert_code(0);
     assert_eq!(report.0["host"]["kvm"], "nested", "{}", report.0["host"]);
     report.phase("nothing").assert_exits(0, 0);
@@ -19,13 +22,25 @@ fn exits_are_counted_exactly_by_kvm_and_by_the_vmm() {
 }
 
 #[test]
-fn compute_verifies_every_kernel_and_its_data_path_never_exits() {
+fn exits_are_counted_exactly_by_kvm_and_by_the_vmm_at_either_level() {
+    let Some(machine) = machine("exact counts") else {
+        return;
+    };
+    for level in LEVELS {
+        count_exits(&machine, level);
+    }
+}
+
+#[test]
+fn compute_verifies_every_kernel_and_its_data_path_never_exits_at_either_level() {
     let Some(machine) = machine("compute") else {
         return;
     };
-    let (outcome, report) = run(&machine, &["--guest", "compute"]);
-    outcome.assert_code(0);
-    report.assert_exit_free();
+    for level in LEVELS {
+        let (outcome, report) = run(&machine, &["--guest", "compute", "--cpl", level]);
+        outcome.assert_code(0);
+        report.assert_exit_free();
+    }
 }
 
 #[test]
@@ -53,7 +68,10 @@ fn a_guest_that_does_everything_wrong_harms_nobody() {
     let Some(machine) = machine("hostile") else {
         return;
     };
-    let (outcome, report) = run(&machine, &["--guest", "hostile", "--vms", "2"]);
+    let (outcome, report) = run(
+        &machine,
+        &["--guest", "hostile", "--vms", "2", "--gpu", SMALL_GPU],
+    );
     outcome.assert_code(0);
     assert_eq!(report.outcome(), "pass");
 }

@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use causeway_nested::{
-    Command, Contents, ContentsError, FIRST_WORD, Machine, Requirements, Shape,
-    first_word_initramfs,
+    Command, Contents, ContentsError, FIRST_WORD, Machine, Requirements, first_word_initramfs,
 };
 
-use crate::laboratory::CAUSEWAY;
+use crate::laboratory::{CAUSEWAY, shape};
 
 const KERNEL: &str = "/guest/vmlinuz";
 const INITRAMFS: &str = "/guest/initramfs";
@@ -33,7 +32,7 @@ fn a_linux_guest_boots_no_slower_than_in_qemus_microvm() {
         Err(missing) => return eprintln!("skipped: no emulated machine (boot time): {missing}"),
     };
     let contents = contents(&requirements).unwrap();
-    let machine = Machine::boot(&requirements, &Shape::default(), &contents).unwrap();
+    let machine = Machine::boot(&requirements, &shape(), &contents).unwrap();
     let (mut own, mut others) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         own.push(first_word(&machine, &causeway()));

@@ -1,61 +1,78 @@
-//! The emulated machine with the `causeway` command of this build in it.
+//! The emulated machine with the `causeway` command of this build in it, and kernels for its guests.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use causeway_nested::{
-    Command, Contents, ContentsError, Lease, Outcome, Requirements, Shape, shared,
+    Command, Contents, ContentsError, Lease, Outcome, Requirements, Shape, first_word_initramfs,
+    shared,
 };
 
 use crate::report::Report;
 
 /// The command under test, in the machine.
 pub const CAUSEWAY: &str = "/bin/causeway";
-/// A Linux kernel for guests in the machine; its modules are found beside it.
-pub const KERNEL: &str = "/guest/vmlinuz";
 /// Where runs write their reports.
 pub const REPORT: &str = "/tmp/report.json";
+/// Debian's kernel for cloud machines, for guests; its modules are found beside it.
+pub const KERNEL: &str = "/guest/cloud/boot/vmlinuz";
+/// Debian's generic kernel, likewise, where the host has it.
+pub const GENERIC_KERNEL: &str = "/guest/generic/boot/vmlinuz";
+/// An initramfs whose first program says [`causeway_nested::FIRST_WORD`] and turns the machine off.
+pub const FIRST_WORD_INITRAMFS: &str = "/guest/first-word";
+
+/// Names the file that is the generic kernel.
+const GENERIC_VARIABLE: &str = "CAUSEWAY_NESTED_GENERIC_KERNEL";
 
 /// The machine, or nothing where the host lacks what it needs.
 #[track_caller]
 pub fn machine(test: &str) -> Option<Lease> {
-    shared(test, &Shape::default(), contents)
+    shared(test, &shape(), contents)
 }
 
-fn contents() -> Result<Contents, ContentsError> {
-    let contents =
-        Contents::default().program("causeway", Path::new(env!("CARGO_BIN_EXE_causeway")))?;
-    match Requirements::find() {
-        Ok(requirements) => guest_kernel(contents, &requirements),
-        // There is no machine to fill then.
-        Err(_) => Ok(contents),
+/// Large enough for a guest of 3 GiB. What is not used costs the host nothing.
+pub fn shape() -> Shape {
+    Shape {
+        memory_mib: 6144,
+        ..Shape::default()
     }
 }
 
-/// Adds the machine's own kernel once more, for guests, with the modules that they have a use for.
-fn guest_kernel(
-    contents: Contents,
-    requirements: &Requirements,
-) -> Result<Contents, ContentsError> {
-    let modules = &requirements.modules;
-    let list = modules.list();
-    let place = format!("/guest/lib/modules/{}/modules.dep", modules.release());
-    let mut contents = contents
-        .file(KERNEL, &requirements.kernel)
-        .file(&place, &list);
-    for module in modules.wanted()? {
-        contents = contents.file(&format!("/guest{}", module.guest), &module.host);
+/// Whether there is a generic kernel in the machine; if not, what is skipped and why is printed.
+pub fn has_generic_kernel(test: &str) -> bool {
+    let found = generic_kernel().is_some();
+    if !found {
+        eprintln!(
+            "skipped: no generic kernel ({test}): {GENERIC_VARIABLE} must name one; tests/nested/generic-kernel fetches Debian's"
+        );
+    }
+    found
+}
+
+fn generic_kernel() -> Option<PathBuf> {
+    std::env::var_os(GENERIC_VARIABLE).map(PathBuf::from)
+}
+
+fn contents() -> Result<Contents, ContentsError> {
+    let cloud = Requirements::find().map(|requirements| requirements.kernel);
+    let cloud = cloud.expect("they were there a moment ago");
+    let mut contents = Contents::default()
+        .program("causeway", Path::new(env!("CARGO_BIN_EXE_causeway")))?
+        .kernel("/guest/cloud", &cloud)?
+        .bytes(FIRST_WORD_INITRAMFS, first_word_initramfs()?);
+    if let Some(kernel) = generic_kernel() {
+        contents = contents.kernel("/guest/generic", &kernel)?;
     }
     Ok(contents)
 }
 
 /// `causeway run` with a report.
 pub fn run_command(words: &[&str]) -> Command {
-    let mut all = vec!["run", "--json", REPORT, "--timeout", "100"];
+    let mut all = vec!["run", "--json", REPORT, "--timeout", "240"];
     all.extend(words);
-    Command::new(CAUSEWAY, &all)
+    Command::new(CAUSEWAY, &all).limit(std::time::Duration::from_secs(250))
 }
 
-/// Runs guests to their end, and reads the report, which is then removed by the next run.
+/// Runs guests to their end, and reads the report.
 #[track_caller]
 pub fn run(machine: &Lease, words: &[&str]) -> (Outcome, Report) {
     let outcome = machine.run(&run_command(words));

@@ -9,6 +9,7 @@ mod boot_time;
 mod image;
 mod laboratory;
 mod leftovers;
+mod linux;
 mod programs;
 #[path = "../../e2e/parsed_report.rs"]
 #[allow(dead_code)] // Other tests ask more of it.

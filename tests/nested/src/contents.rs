@@ -6,7 +6,9 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use causeway_initramfs::{Archive, ArchiveError, GuestPath, GuestPathError, ModuleFolder};
+use causeway_initramfs::{
+    Archive, ArchiveError, GuestPath, GuestPathError, ModuleFolder, release_of,
+};
 use causeway_nested_agent::MODULES_FILE;
 use rustix::fs::{MemfdFlags, memfd_create};
 
@@ -87,6 +89,25 @@ impl Contents {
     pub fn bytes(mut self, place: &str, content: Vec<u8>) -> Self {
         self.made.insert(place.to_owned(), content);
         self
+    }
+
+    /// Adds a kernel for guests as `boot/vmlinuz` of a folder, and the modules that guests want where they are found.
+    ///
+    /// # Errors
+    /// [`ContentsError`].
+    pub fn kernel(mut self, folder: &str, kernel: &Path) -> Result<Self, ContentsError> {
+        let image = read(kernel)?;
+        let modules = release_of(&image).and_then(|release| ModuleFolder::find(kernel, release));
+        if let Some(modules) = modules {
+            let release = modules.release();
+            let place = format!("{folder}/lib/modules/{release}/modules.dep");
+            self.files.insert(place, modules.list());
+            for module in modules.wanted()? {
+                let place = format!("{folder}{}", module.guest);
+                self.files.insert(place, module.host);
+            }
+        }
+        Ok(self.bytes(&format!("{folder}/boot/vmlinuz"), image))
     }
 
     /// Has a module loaded at boot, and what it needs.

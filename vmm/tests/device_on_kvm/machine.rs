@@ -96,7 +96,8 @@ fn boot_all(kvm: &Kvm, vm: &VmFd, ram: &GuestRam, guests: &[&[u8]]) -> Vec<VcpuF
         ram.write(at, code).unwrap();
         let vcpu = vm.create_vcpu(index.into()).unwrap();
         vcpu.set_cpuid2(&boot::cpuid_of(&supported, index)).unwrap();
-        let sregs = boot::system_registers(vcpu.get_sregs().unwrap(), features);
+        let sregs =
+            boot::system_registers(vcpu.get_sregs().unwrap(), features, boot::Privilege::User);
         vcpu.set_sregs(&sregs).unwrap();
         if features.xcr0 != 0 {
             let mut xcrs = kvm_xcrs {

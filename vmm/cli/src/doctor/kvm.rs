@@ -2,7 +2,8 @@
 
 use causeway_vmm::host::{Host, KvmKind};
 use causeway_vmm::kvm::{self, KvmError};
-use causeway_vmm::probe::{self, Privilege, ProbeError};
+use causeway_vmm::probe::{self, ProbeError};
+use causeway_vmm::vm::Privilege;
 use kvm_ioctls::Kvm;
 
 use super::Finding;

@@ -8,7 +8,7 @@ use causeway_protocol::harness::PhasePath;
 use crate::DONE;
 
 /// Longest time to go on without a word of the attacker, in nanoseconds.
-const PATIENCE_NS: u64 = 120_000_000_000;
+const PATIENCE_NS: u64 = 600_000_000_000;
 
 pub fn run(machine: &Machine) {
     let (_, device) = open(machine);
