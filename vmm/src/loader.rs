@@ -175,6 +175,11 @@ impl Segment {
         self.kind == SEGMENT_LOAD
     }
 
+    /// Where its bytes are in the file, once [`Self::check_file`] has found them there.
+    pub fn file_range(&self) -> Range<u64> {
+        self.offset..self.offset.saturating_add(self.file_bytes)
+    }
+
     /// Its bytes in the file; none if they are not all there.
     pub fn contents<'a>(&self, image: &'a [u8]) -> &'a [u8] {
         let range = |from: u64, bytes: u64| {

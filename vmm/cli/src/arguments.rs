@@ -117,11 +117,11 @@ pub struct RunArguments {
 pub enum BootChoice {
     /// A bare guest.
     Bare,
-    /// A bzImage that decompresses itself, at an address that it chooses at random.
+    /// A bzImage that decompresses itself, and may choose its address at random.
     Bzimage,
     /// A 64-bit Linux kernel at its entry point, from an ELF file or out of a bzImage.
     Linux64,
-    /// A kernel with PVH's note, from an ELF file or out of a bzImage.
+    /// An ELF file with PVH's note.
     Pvh,
 }
 

@@ -26,7 +26,7 @@ pub fn choose(arguments: &RunArguments) -> Result<(String, Boot), Failure> {
     };
     let image = read_image(path)?;
     let boot = match recognize(path, &image, arguments.boot)? {
-        Some(kernel) => Boot::Linux(linux(kernel, path, &image, arguments)?),
+        Some(kernel) => Boot::Linux(Box::new(linux(kernel, path, &image, arguments)?)),
         None => {
             refuse_linux_arguments(path, arguments)?;
             bare(image, arguments)
@@ -140,16 +140,18 @@ pub fn read_image(path: &Path) -> Result<Arc<[u8]>, Failure> {
 /// Reads a file of which the guest gets something; whoever boots it checks what it is.
 fn read(path: &Path, bytes_max: u64) -> Result<Arc<[u8]>, Failure> {
     let fail = |e| Failure::image(path, e);
-    let file = std::fs::File::open(path).map_err(fail)?;
+    let mut file = std::fs::File::open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
     if !metadata.is_file() || metadata.len() > bytes_max {
         let why = format!("it must be a regular file of at most {bytes_max} bytes");
         return Err(fail(Error::other(why)));
     }
-    let mut bytes = Vec::with_capacity(metadata.len() as usize);
-    // One byte more would show that it grows.
-    file.take(bytes_max).read_to_end(&mut bytes).map_err(fail)?;
-    Ok(bytes.into())
+    // Read to where it stays: such files are large.
+    let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, metadata.len() as usize).collect();
+    if let Some(bytes) = Arc::get_mut(&mut bytes) {
+        file.read_exact(bytes).map_err(fail)?;
+    }
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -18,27 +18,54 @@ pub struct ElfKernel {
     pub pvh_entry: Option<u32>,
     /// Guest-physical addresses of its segments, from the lowest to the end of the highest.
     pub range: Range<u64>,
+    /// What is to be copied where.
+    pub segments: Vec<FileSegment>,
 }
 
-/// Reads the headers of `image`. Nothing beyond them is looked at.
+/// Bytes of the file that go into memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileSegment {
+    /// Where they are in the file.
+    pub file: Range<u64>,
+    /// Guest-physical address of the first.
+    pub address: u64,
+}
+
+impl FileSegment {
+    /// The part of `bytes`, which are in the file at `offset`, that belongs to the segment, and its guest-physical address.
+    pub fn part<'a>(&self, offset: u64, bytes: &'a [u8]) -> Option<(u64, &'a [u8])> {
+        let from = self.file.start.max(offset);
+        let to = self.file.end.min(offset + bytes.len() as u64);
+        let part = bytes.get((from - offset) as usize..to.checked_sub(offset)? as usize)?;
+        (!part.is_empty()).then_some((self.address + (from - self.file.start), part))
+    }
+}
+
+/// Reads the headers of an ELF file of `file_bytes` bytes that begins with `head`. PVH's note is found if it is in
+/// `head`; nothing else behind the headers is looked at.
 ///
 /// # Errors
 /// [`LoadError`].
-pub fn inspect(image: &[u8]) -> Result<ElfKernel, LoadError> {
-    let header = loader::header(image)?;
+pub fn inspect(head: &[u8], file_bytes: u64) -> Result<ElfKernel, LoadError> {
+    let header = loader::header(head)?;
+    let mut segments = Vec::new();
     let mut pvh_entry = None;
     let mut whole: Option<Range<u64>> = None;
     let mut entry_found = false;
-    for segment in loader::segments(image, &header)? {
+    for segment in loader::segments(head, &header)? {
         if segment.is_load() && segment.bytes != 0 {
-            let range = place(&segment, image.len() as u64)?;
+            let range = place(&segment, file_bytes)?;
+            segments.push(FileSegment {
+                file: segment.file_range(),
+                address: range.start,
+            });
             entry_found |= range.contains(&header.entry);
             whole = Some(match whole {
                 Some(whole) => whole.start.min(range.start)..whole.end.max(range.end),
                 None => range,
             });
         } else if segment.kind == SEGMENT_NOTE && pvh_entry.is_none() {
-            pvh_entry = pvh_note(segment.contents(image));
+            pvh_entry = pvh_note(segment.contents(head));
         }
     }
     match whole {
@@ -46,6 +73,7 @@ pub fn inspect(image: &[u8]) -> Result<ElfKernel, LoadError> {
             entry: header.entry,
             pvh_entry,
             range,
+            segments,
         }),
         _ => Err(LoadError::Entry {
             entry: header.entry,
@@ -98,6 +126,27 @@ mod tests {
             bytes.resize(bytes.len().next_multiple_of(4), 0);
         }
         bytes
+    }
+
+    #[test]
+    fn parts_of_a_segment_go_where_they_belong() {
+        let segment = FileSegment {
+            file: 100..200,
+            address: 0x1000,
+        };
+        let bytes = [7; 50];
+        assert_eq!(segment.part(0, &bytes), None);
+        assert_eq!(segment.part(60, &bytes), Some((0x1000, &bytes[40..])));
+        assert_eq!(segment.part(120, &bytes), Some((0x1014, &bytes[..])));
+        assert_eq!(segment.part(180, &bytes), Some((0x1050, &bytes[..20])));
+        assert_eq!(segment.part(200, &bytes), None);
+        assert_eq!(segment.part(300, &bytes), None);
+        assert_eq!(
+            segment
+                .part(0, &[7; 300])
+                .map(|(at, part)| (at, part.len())),
+            Some((0x1000, 100))
+        );
     }
 
     #[test]

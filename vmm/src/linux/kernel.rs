@@ -9,8 +9,8 @@ use std::sync::Arc;
 use linux_loader::loader::bootparam::setup_header;
 use vm_memory::ByteValued;
 
-use super::elf;
-use super::payload;
+use super::elf::{self, FileSegment};
+use super::payload::{self, Payload};
 use crate::loader::LoadError;
 
 /// Where a bzImage's header begins.
@@ -108,11 +108,25 @@ pub enum KernelError {
     },
 }
 
+/// What of a kernel's file goes into memory.
+#[derive(Clone, Debug)]
+pub(super) enum Content {
+    /// An ELF file, or a whole bzImage: linux-loader knows.
+    File,
+    /// Segments of the ELF file that is compressed in this range of a bzImage.
+    Payload {
+        range: Range<usize>,
+        segments: Vec<FileSegment>,
+    },
+}
+
 /// A kernel that was recognized, and what is needed to load it.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// The file, or what was decompressed from it.
+    /// The file.
     pub(super) image: Arc<[u8]>,
+    /// Where the file has what goes into memory.
+    pub(super) content: Content,
     /// How it is entered.
     pub(super) protocol: BootProtocol,
     /// Where: physical.
@@ -159,7 +173,7 @@ impl Kernel {
     }
 
     fn elf(image: Arc<[u8]>, wanted: Option<BootProtocol>) -> Result<Option<Self>, KernelError> {
-        let elf = match elf::inspect(&image) {
+        let elf = match elf::inspect(&image, image.len() as u64) {
             Ok(elf) => elf,
             // The loader of bare guests says what is wrong, in the terms of bare guests.
             Err(_) if wanted.is_none() => return Ok(None),
@@ -179,6 +193,7 @@ impl Kernel {
         };
         Ok(Some(Self {
             image,
+            content: Content::File,
             protocol,
             entry,
             range: elf.range,
@@ -190,34 +205,28 @@ impl Kernel {
 
     fn bzimage(image: Arc<[u8]>, wanted: Option<BootProtocol>) -> Result<Self, KernelError> {
         let file = BzImage::check(&image)?;
-        let whole = match wanted {
-            Some(BootProtocol::BzImage) => true,
-            _ => !payload::is_known(file.payload(&image)),
-        };
-        if whole {
-            return match wanted {
-                None | Some(BootProtocol::BzImage) => Ok(file.as_it_is(image)),
-                Some(wanted) => Err(KernelError::Protocol {
-                    wanted,
-                    why: "its payload is compressed in a way that only the kernel itself can undo",
-                }),
-            };
-        }
-        let vmlinux: Arc<[u8]> = payload::decompress(file.payload(&image))?.into();
-        let elf = elf::inspect(&vmlinux)?;
-        let (protocol, entry) = match (wanted, elf.pvh_entry) {
-            (Some(BootProtocol::Pvh), Some(entry)) => (BootProtocol::Pvh, entry.into()),
-            (Some(wanted @ BootProtocol::Pvh), None) => {
-                let why = "it has no note of PVH";
-                return Err(KernelError::Protocol { wanted, why });
+        let known = payload::is_known(file.payload(&image));
+        let refused = |wanted, why| Err(KernelError::Protocol { wanted, why });
+        match wanted {
+            None | Some(BootProtocol::Linux64) if known => {}
+            None | Some(BootProtocol::BzImage) => return Ok(file.as_it_is(image)),
+            Some(wanted @ BootProtocol::Pvh) => return refused(wanted, "PVH is for ELF images"),
+            Some(wanted @ BootProtocol::Linux64) => {
+                let why = "its payload is compressed in a way that only the kernel itself can undo";
+                return refused(wanted, why);
             }
-            _ => (BootProtocol::Linux64, elf.entry),
-        };
+        }
+        let payload = Payload::new(file.payload(&image))?;
+        let elf = elf::inspect(&payload.head()?, payload.bytes() as u64)?;
         Ok(Self {
-            protocol,
-            entry,
+            content: Content::Payload {
+                range: file.payload.clone(),
+                segments: elf.segments,
+            },
+            protocol: BootProtocol::Linux64,
+            entry: elf.entry,
             range: elf.range,
-            ..file.as_it_is(vmlinux)
+            ..file.as_it_is(image)
         })
     }
 }
@@ -277,6 +286,7 @@ impl BzImage {
     fn as_it_is(&self, image: Arc<[u8]>) -> Kernel {
         Kernel {
             image,
+            content: Content::File,
             protocol: BootProtocol::BzImage,
             entry: self.preferred.saturating_add(ENTRY_64),
             range: self.preferred..self.preferred.saturating_add(self.init_bytes),

@@ -1,4 +1,5 @@
-//! The compressed kernel within a bzImage, decompressed on the host if that is cheap.
+//! The compressed kernel within a bzImage, decompressed on the host if that is cheap: a block at a time, so that no
+//! copy of the whole is made on the way into guest memory.
 //!
 //! LZ4 is: Linux writes it in the legacy frame format of the `lz4` tool (lz4_Frame_format.md, "Legacy frame"): a magic
 //! number, then blocks with their compressed sizes, each of 8 MiB but for the last. Behind it are four bytes with
@@ -37,35 +38,82 @@ pub fn is_known(payload: &[u8]) -> bool {
     payload.starts_with(MAGIC) && payload.len() >= MAGIC.len() + 4
 }
 
-/// The kernel in a payload that [`is_known`].
-///
-/// # Errors
-/// [`PayloadError`].
-pub fn decompress(payload: &[u8]) -> Result<Vec<u8>, PayloadError> {
-    let blocks = payload.get(MAGIC.len()..).unwrap_or_default();
-    let (mut blocks, size) = blocks
-        .split_last_chunk::<4>()
-        .ok_or(PayloadError::Size { bytes: 0 })?;
-    let bytes = u32::from_le_bytes(*size) as usize;
-    if !(1..=KERNEL_BYTES_MAX).contains(&bytes) {
-        return Err(PayloadError::Size { bytes });
-    }
-    let mut kernel = vec![0; bytes];
-    for (block, into) in kernel.chunks_mut(BLOCK_BYTES).enumerate() {
-        let expected = into.len();
-        let damaged = |source| PayloadError::Block {
-            block,
-            expected,
-            source,
-        };
-        let (from, rest) = split_block(blocks).ok_or_else(|| damaged(None))?;
-        let got = decompress_into(from, into).map_err(|e| damaged(Some(e)))?;
-        if got != expected {
-            return Err(damaged(None));
+/// A payload of a known format.
+#[derive(Clone, Copy, Debug)]
+pub struct Payload<'a> {
+    blocks: &'a [u8],
+    bytes: usize,
+}
+
+impl<'a> Payload<'a> {
+    /// A payload that [`is_known`].
+    ///
+    /// # Errors
+    /// [`PayloadError::Size`].
+    pub fn new(payload: &'a [u8]) -> Result<Self, PayloadError> {
+        let blocks = payload.get(MAGIC.len()..).unwrap_or_default();
+        let (blocks, size) = blocks
+            .split_last_chunk::<4>()
+            .ok_or(PayloadError::Size { bytes: 0 })?;
+        let bytes = u32::from_le_bytes(*size) as usize;
+        if !(1..=KERNEL_BYTES_MAX).contains(&bytes) {
+            return Err(PayloadError::Size { bytes });
         }
-        blocks = rest;
+        Ok(Self { blocks, bytes })
     }
-    Ok(kernel)
+
+    /// Size of the kernel, decompressed.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The first block, decompressed: the kernel's headers are in it.
+    ///
+    /// # Errors
+    /// [`PayloadError::Block`].
+    pub fn head(&self) -> Result<Vec<u8>, PayloadError> {
+        let mut head = vec![0; self.bytes.min(BLOCK_BYTES)];
+        decompress_block(self.blocks, 0, &mut head)?;
+        Ok(head)
+    }
+
+    /// Decompresses block after block, and hands each on with its offset in the kernel.
+    ///
+    /// # Errors
+    /// [`PayloadError::Block`], or what `take` says.
+    pub fn for_each_block<E: From<PayloadError>>(
+        &self,
+        mut take: impl FnMut(u64, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut blocks = self.blocks;
+        let mut buffer = vec![0; self.bytes.min(BLOCK_BYTES)];
+        for (number, offset) in (0..self.bytes).step_by(BLOCK_BYTES).enumerate() {
+            let into = &mut buffer[..(self.bytes - offset).min(BLOCK_BYTES)];
+            blocks = decompress_block(blocks, number, into)?;
+            take(offset as u64, into)?;
+        }
+        Ok(())
+    }
+}
+
+/// Decompresses the first of `blocks`, which is to fill `into`. Gives what is behind it.
+fn decompress_block<'a>(
+    blocks: &'a [u8],
+    block: usize,
+    into: &mut [u8],
+) -> Result<&'a [u8], PayloadError> {
+    let expected = into.len();
+    let damaged = |source| PayloadError::Block {
+        block,
+        expected,
+        source,
+    };
+    let (from, rest) = split_block(blocks).ok_or_else(|| damaged(None))?;
+    match decompress_into(from, into) {
+        Ok(got) if got == expected => Ok(rest),
+        Ok(_) => Err(damaged(None)),
+        Err(e) => Err(damaged(Some(e))),
+    }
 }
 
 /// The first block, and what is behind it.
@@ -103,8 +151,21 @@ mod tests {
         payload
     }
 
+    fn decompress(payload: &[u8]) -> Result<Vec<u8>, PayloadError> {
+        let payload = Payload::new(payload)?;
+        let mut kernel = Vec::new();
+        payload.for_each_block(|offset, block| {
+            assert_eq!(offset, kernel.len() as u64);
+            kernel.extend_from_slice(block);
+            Ok::<_, PayloadError>(())
+        })?;
+        assert_eq!(kernel.len(), payload.bytes());
+        assert!(kernel.starts_with(&payload.head()?));
+        Ok(kernel)
+    }
+
     #[test]
-    fn blocks_are_joined() {
+    fn blocks_follow_each_other() {
         let first = vec![7; BLOCK_BYTES];
         let whole = payload(
             &[literals(&first), literals(b"end")],

@@ -103,6 +103,7 @@ pub fn command_line(kernel: &Kernel, text: &str) -> Result<Vec<u8>, PlacementErr
 mod tests {
     use super::*;
     use crate::linux::BootProtocol;
+    use crate::linux::kernel::Content;
     use std::sync::Arc;
 
     const MIB: u64 = 1 << 20;
@@ -110,6 +111,7 @@ mod tests {
     fn kernel(range: Range<u64>, initramfs_max: u64) -> Kernel {
         Kernel {
             image: Arc::from([]),
+            content: Content::File,
             protocol: BootProtocol::Linux64,
             entry: range.start,
             range,

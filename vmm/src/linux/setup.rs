@@ -9,7 +9,9 @@ use linux_loader::loader::{BzImage, Elf, KernelLoader};
 use vm_memory::GuestAddress;
 
 use super::boot_params::{self, BootInformation};
+use super::kernel::Content;
 use super::memory_map::memory_map;
+use super::payload::{Payload, PayloadError};
 use super::placement::{self, PlacementError};
 use super::{BootProtocol, Kernel, acpi, power, processor};
 use crate::memory::GuestRam;
@@ -53,6 +55,9 @@ pub enum SetupError {
         /// Why.
         source: linux_loader::loader::Error,
     },
+    /// What is compressed in it is damaged.
+    #[error("cannot decompress the kernel")]
+    Payload(#[from] PayloadError),
     /// linux-loader refused the boot parameters.
     #[error("cannot write the kernel's boot parameters")]
     Parameters {
@@ -106,6 +111,17 @@ pub fn prepare(
 }
 
 fn load(ram: &GuestRam, kernel: &Kernel) -> Result<(), SetupError> {
+    if let Content::Payload { range, segments } = &kernel.content {
+        let payload = Payload::new(&kernel.image[range.clone()])?;
+        return payload.for_each_block(|offset, block| {
+            for segment in segments {
+                if let Some((address, part)) = segment.part(offset, block) {
+                    ram.write(address, part)?;
+                }
+            }
+            Ok(())
+        });
+    }
     let image = &mut Cursor::new(&*kernel.image);
     ram.with_view(|view| match kernel.protocol {
         BootProtocol::BzImage => {

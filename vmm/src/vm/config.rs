@@ -49,7 +49,7 @@ pub enum Boot {
         privilege: Privilege,
     },
     /// An operating system, on a small PC.
-    Linux(Linux),
+    Linux(Box<Linux>),
 }
 
 /// Why a VM cannot be like that.

@@ -122,7 +122,16 @@ fn what_a_bzimage_contains_is_entered_directly() {
     );
     assert_eq!(kernel.initramfs_max, 0x7fff_ffff);
     assert_eq!({ kernel.header.unwrap().version }, 0x020f);
-    assert_eq!(&kernel.image[..4], b"\x7fELF");
+    let Content::Payload { segments, .. } = kernel.content else {
+        panic!("it is decompressed");
+    };
+    let [segment] = &segments[..] else {
+        panic!("one segment");
+    };
+    assert_eq!(
+        (segment.file.clone(), segment.address),
+        (0x800..0x900, ENTRY)
+    );
 }
 
 #[test]
@@ -138,8 +147,13 @@ fn a_bzimage_boots_as_it_is_if_it_has_to_or_is_to() {
         );
         assert_eq!(kernel.range, ENTRY..ENTRY + 0x10_0000);
     }
-    let text = refused(bzimage(b"\xfd7zXZ\0 and so on"), Some(BootProtocol::Pvh));
-    assert!(text.contains("cannot be booted as pvh"), "{text}");
+    for wanted in [BootProtocol::Pvh, BootProtocol::Linux64] {
+        let text = refused(bzimage(b"\xfd7zXZ\0 and so on"), Some(wanted));
+        assert!(
+            text.contains(&format!("cannot be booted as {wanted}")),
+            "{text}"
+        );
+    }
 }
 
 #[test]
