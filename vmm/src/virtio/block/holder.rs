@@ -6,6 +6,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use crate::console::printable;
+
 /// The holder of a lock, as far as it can be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
@@ -54,10 +56,11 @@ impl Holder {
         if pid == std::process::id() {
             return Self::Myself;
         }
-        let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+        // Whoever can lock the file chooses this name.
+        let name = fs::read(process.join("comm")).unwrap_or_default();
         Self::Process {
             pid,
-            name: name.trim().to_owned(),
+            name: printable(name.trim_ascii()),
         }
     }
 }
