@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_mediator::fake::{FakeBackend, FakeHost, Live, Producer, ask};
-use causeway_mediator::{Mediator, Quota, Session};
+use causeway_mediator::fake::{FakeBackend, FakeHost, Live, Producer, ask_as};
+use causeway_mediator::{Client, Mediator, Quota, Session};
 use causeway_memory::Mapping;
 use causeway_protocol::message::*;
 use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR, packet, ring};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub const READ: u32 = 1;
 pub const READ_WRITE: u32 = 3;
@@ -30,6 +31,7 @@ pub struct Rig {
 pub struct Guest {
     pub host: Arc<FakeHost>,
     pub session: Arc<Session>,
+    pub client: Client,
 }
 
 impl Rig {
@@ -60,9 +62,55 @@ impl Guest {
     pub fn open(mediator: &Mediator, quota: Quota) -> Self {
         let host = FakeHost::new(RAM_BYTES, 64 << 20).unwrap();
         let session = mediator.open(Arc::clone(&host) as _, quota, "test");
-        let guest = Self { host, session };
+        let client = Client::FIRST;
+        let guest = Self {
+            host,
+            session,
+            client,
+        };
         guest.hello();
         guest
+    }
+
+    /// Another client of the same guest, that has said hello.
+    pub fn beside(&self, client: u32) -> Self {
+        let guest = Self {
+            host: Arc::clone(&self.host),
+            session: Arc::clone(&self.session),
+            client: Client::new(client).unwrap(),
+        };
+        guest.hello();
+        guest
+    }
+
+    pub fn ask<Q: IntoBytes + Immutable, P: FromBytes>(
+        &self,
+        opcode: Opcode,
+        request: &Q,
+    ) -> Result<P, Refused> {
+        ask_as(&self.session, self.client, opcode, request)
+    }
+
+    /// Ends what this client has.
+    pub fn reset(&self) {
+        self.session.reset_client(self.client);
+    }
+
+    /// Whether this client owns something.
+    pub fn owns(&self) -> bool {
+        self.session.owners() & self.client.bit() != 0
+    }
+
+    /// Asks for an interrupt; whether there will be one.
+    pub fn notify(&self, space: u32, address: u64, value: u64) -> Result<bool, Refused> {
+        let request = Notify {
+            space,
+            address,
+            value,
+            ..Notify::default()
+        };
+        let reply: NotifyReply = self.ask(Opcode::Notify, &request)?;
+        Ok(reply.reached == 0)
     }
 
     pub fn hello(&self) -> HelloReply {
@@ -71,7 +119,7 @@ impl Guest {
             minor: VERSION_MINOR,
             ..Hello::default()
         };
-        ask(&self.session, Opcode::Hello, &hello).unwrap()
+        self.ask(Opcode::Hello, &hello).unwrap()
     }
 
     pub fn space(&self) -> u32 {
@@ -79,7 +127,7 @@ impl Guest {
     }
 
     pub fn try_space(&self) -> Result<u32, Refused> {
-        let reply: HandleReply = ask(&self.session, Opcode::CreateSpace, &Empty {})?;
+        let reply: HandleReply = self.ask(Opcode::CreateSpace, &Empty {})?;
         Ok(reply.handle)
     }
 
@@ -89,7 +137,7 @@ impl Guest {
             kind: kind as u32,
             ..Allocate::default()
         };
-        ask(&self.session, Opcode::Allocate, &request)
+        self.ask(Opcode::Allocate, &request)
     }
 
     pub fn memory(&self, kind: MemoryKind, size: u64) -> u32 {
@@ -101,7 +149,7 @@ impl Guest {
             handle,
             ..HandleRequest::default()
         };
-        ask::<_, Empty>(&self.session, opcode, &request).map(drop)
+        self.ask::<_, Empty>(opcode, &request).map(drop)
     }
 
     pub fn free(&self, handle: u32) -> Result<(), Refused> {
@@ -125,7 +173,7 @@ impl Guest {
     }
 
     pub fn map_gpu_at(&self, request: MapGpu) -> Result<u64, Refused> {
-        let reply: AddressReply = ask(&self.session, Opcode::MapGpu, &request)?;
+        let reply: AddressReply = self.ask(Opcode::MapGpu, &request)?;
         Ok(reply.address)
     }
 
@@ -142,7 +190,7 @@ impl Guest {
             offset,
             length,
         };
-        let reply: AddressReply = ask(&self.session, Opcode::MapCpu, &request)?;
+        let reply: AddressReply = self.ask(Opcode::MapCpu, &request)?;
         Ok(reply.address)
     }
 
@@ -152,7 +200,7 @@ impl Guest {
             address,
             ..SpaceAddress::default()
         };
-        ask::<_, Empty>(&self.session, opcode, &request).map(drop)
+        self.ask::<_, Empty>(opcode, &request).map(drop)
     }
 
     pub fn set_access(&self, space: u32, address: u64, access: u32) -> Result<(), Refused> {
@@ -161,15 +209,11 @@ impl Guest {
             access,
             address,
         };
-        ask::<_, Empty>(&self.session, Opcode::SetAccess, &request).map(drop)
+        self.ask::<_, Empty>(Opcode::SetAccess, &request).map(drop)
     }
 
     pub fn export(&self, allocation: u32, access: u32) -> Result<Token, Refused> {
-        ask(
-            &self.session,
-            Opcode::Export,
-            &Export { allocation, access },
-        )
+        self.ask(Opcode::Export, &Export { allocation, access })
     }
 
     pub fn import(&self, token: &Token, access: u32) -> Result<AllocateReply, Refused> {
@@ -178,11 +222,11 @@ impl Guest {
             access,
             ..Import::default()
         };
-        ask(&self.session, Opcode::Import, &request)
+        self.ask(Opcode::Import, &request)
     }
 
     pub fn revoke(&self, token: &Token) -> Result<(), Refused> {
-        ask::<_, Empty>(&self.session, Opcode::Revoke, token).map(drop)
+        self.ask::<_, Empty>(Opcode::Revoke, token).map(drop)
     }
 
     pub fn wait(
@@ -199,7 +243,7 @@ impl Guest {
             timeout_ns: timeout.as_nanos() as u64,
             ..Wait::default()
         };
-        ask::<_, Empty>(&self.session, Opcode::Wait, &request).map(drop)
+        self.ask::<_, Empty>(Opcode::Wait, &request).map(drop)
     }
 
     /// Loads a module whose text is put into guest RAM at `address`.
@@ -214,7 +258,7 @@ impl Guest {
             image_bytes: text.len() as u64,
             ..LoadModule::default()
         };
-        let reply: LoadModuleReply = ask(&self.session, Opcode::LoadModule, &request)?;
+        let reply: LoadModuleReply = self.ask(Opcode::LoadModule, &request)?;
         Ok(reply.handle)
     }
 
@@ -225,7 +269,7 @@ impl Guest {
             ..GetFunction::default()
         };
         request.name[..name.len()].copy_from_slice(name.as_bytes());
-        ask(&self.session, Opcode::GetFunction, &request)
+        self.ask(Opcode::GetFunction, &request)
     }
 
     /// Records packets, which are put into guest RAM at [`RECORDING_ADDRESS`].
@@ -244,16 +288,16 @@ impl Guest {
             bytes,
             ..CreateRecording::default()
         };
-        let reply: HandleReply = ask(&self.session, Opcode::CreateRecording, &request)?;
+        let reply: HandleReply = self.ask(Opcode::CreateRecording, &request)?;
         Ok(reply.handle)
     }
 
     pub fn attributes(&self) -> Attributes {
-        ask(&self.session, Opcode::QueryAttributes, &Empty {}).unwrap()
+        self.ask(Opcode::QueryAttributes, &Empty {}).unwrap()
     }
 
     pub fn fault(&self) -> (Option<Status>, String) {
-        let report: FaultReport = ask(&self.session, Opcode::QueryFault, &Empty {}).unwrap();
+        let report: FaultReport = self.ask(Opcode::QueryFault, &Empty {}).unwrap();
         let text = &report.text[..report.text_bytes as usize];
         let text = String::from_utf8(text.to_vec()).unwrap();
         (Status::from_wire(report.status), text)
@@ -272,7 +316,7 @@ impl Guest {
             length: RING_BYTES,
             ..CreateCommandBuffer::default()
         };
-        let reply: CommandBufferReply = ask(&self.session, Opcode::CreateCommandBuffer, &request)?;
+        let reply: CommandBufferReply = self.ask(Opcode::CreateCommandBuffer, &request)?;
         let offset = self.map_cpu(memory, 0, RING_BYTES, READ_WRITE).unwrap();
         Ok(Queue {
             handle: reply.handle,
@@ -350,7 +394,6 @@ pub fn header(opcode: packet::Opcode, units: u32) -> packet::Header {
 
 /// A launch packet of one thread.
 pub fn launch(function: u32, parameters: &[u8]) -> Vec<u8> {
-    use zerocopy::IntoBytes;
     let launch = packet::Launch {
         header: header(
             packet::Opcode::Launch,
