@@ -1,5 +1,6 @@
 //! Sessions in real worker processes: this test binary starts itself as one.
 
+mod clients;
 mod endings;
 mod hostile;
 mod rig;

@@ -74,7 +74,7 @@ impl Random {
 }
 
 /// The kind and size of every call, so that most pass the first check.
-const CALLS: [(Kind, usize, usize); 10] = [
+const CALLS: [(Kind, usize, usize); 11] = [
     (Kind::Place, 32, 1),
     (Kind::SetAccess, 16, 0),
     (Kind::Remove, 8, 0),
@@ -85,6 +85,7 @@ const CALLS: [(Kind, usize, usize); 10] = [
     (Kind::Register, 48, 0),
     (Kind::Forget, 48, 0),
     (Kind::Withdraw, 32, 0),
+    (Kind::Raise, 8, 0),
 ];
 
 /// Sends something, and takes what comes back.
@@ -94,7 +95,7 @@ fn provoke(random: &mut Random, socket: &Socket, room: &mut [u8]) {
         let _ = rustix::net::send(socket, &random.bytes(), SendFlags::NOSIGNAL);
         return;
     }
-    let (kind, bytes, files) = CALLS[random.below(10) as usize];
+    let (kind, bytes, files) = CALLS[random.below(11) as usize];
     let mut body: Vec<u8> = (0..bytes / 8)
         .flat_map(|_| random.number().to_le_bytes())
         .collect();

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use causeway_mediator::Quota;
 use causeway_mediator::backend::{
     AllocateOptions, Attributes, Backend, BackendError, Exported, Memory, Space,
 };
-use causeway_mediator::fake::{FakeHost, Producer, ask};
+use causeway_mediator::fake::{FakeHost, Producer, ask_as};
+use causeway_mediator::{Client, GuestSession, Quota};
 use causeway_memory::{Mapping, SharedMemory};
 use causeway_protocol::message::{
     AddressReply, Allocate, AllocateReply, CommandBufferReply, CreateCommandBuffer, Empty, Export,
@@ -18,7 +18,7 @@ use causeway_protocol::message::{
 use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR, packet, ring};
 use causeway_software::{Config, Software};
 use rustix::process::{Pid, Signal, kill_process};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::{Equipment, Program, WorkerSession, Workers, serve};
 
@@ -125,6 +125,7 @@ pub fn workers() -> Workers {
 pub struct Guest {
     pub host: Arc<FakeHost>,
     pub session: Arc<WorkerSession>,
+    pub client: Client,
 }
 
 /// A command buffer, as its guest sees it.
@@ -140,9 +141,38 @@ impl Guest {
         let session = workers
             .open_worker(Arc::clone(&host) as _, Quota::default(), "test")
             .unwrap();
-        let guest = Self { host, session };
+        let client = Client::FIRST;
+        let guest = Self {
+            host,
+            session,
+            client,
+        };
         guest.hello();
         guest
+    }
+
+    /// Another client of the same guest, that has said hello.
+    pub fn beside(&self, client: u32) -> Self {
+        let guest = Self {
+            host: Arc::clone(&self.host),
+            session: Arc::clone(&self.session),
+            client: Client::new(client).unwrap(),
+        };
+        guest.hello();
+        guest
+    }
+
+    pub fn ask<Q: IntoBytes + Immutable, P: FromBytes>(
+        &self,
+        opcode: Opcode,
+        request: &Q,
+    ) -> Result<P, Refused> {
+        ask_as(&self.session, self.client, opcode, request)
+    }
+
+    /// Whether this client owns something.
+    pub fn owns(&self) -> bool {
+        self.session.owners() & self.client.bit() != 0
     }
 
     pub fn hello(&self) {
@@ -151,11 +181,11 @@ impl Guest {
             minor: VERSION_MINOR,
             ..Hello::default()
         };
-        ask::<_, HelloReply>(&self.session, Opcode::Hello, &hello).unwrap();
+        self.ask::<_, HelloReply>(Opcode::Hello, &hello).unwrap();
     }
 
     pub fn try_space(&self) -> Result<u32, Refused> {
-        let reply: HandleReply = ask(&self.session, Opcode::CreateSpace, &Empty {})?;
+        let reply: HandleReply = self.ask(Opcode::CreateSpace, &Empty {})?;
         Ok(reply.handle)
     }
 
@@ -165,7 +195,7 @@ impl Guest {
             kind: MemoryKind::Host as u32,
             ..Allocate::default()
         };
-        let reply: AllocateReply = ask(&self.session, Opcode::Allocate, &request).unwrap();
+        let reply: AllocateReply = self.ask(Opcode::Allocate, &request).unwrap();
         reply.handle
     }
 
@@ -176,7 +206,7 @@ impl Guest {
             offset: 0,
             length,
         };
-        let reply: AddressReply = ask(&self.session, Opcode::MapCpu, &request)?;
+        let reply: AddressReply = self.ask(Opcode::MapCpu, &request)?;
         Ok(reply.address)
     }
 
@@ -190,7 +220,7 @@ impl Guest {
             access: READ_WRITE,
             ..MapGpu::default()
         };
-        let reply: AddressReply = ask(&self.session, Opcode::MapGpu, &request).unwrap();
+        let reply: AddressReply = self.ask(Opcode::MapGpu, &request).unwrap();
         let offset = self.map_cpu(allocation, PAGE, READ_WRITE).unwrap();
         (reply.address, self.host.map(offset).unwrap())
     }
@@ -203,8 +233,7 @@ impl Guest {
             length: RING_BYTES,
             ..CreateCommandBuffer::default()
         };
-        let reply: CommandBufferReply =
-            ask(&self.session, Opcode::CreateCommandBuffer, &request).unwrap();
+        let reply: CommandBufferReply = self.ask(Opcode::CreateCommandBuffer, &request).unwrap();
         let offset = self.map_cpu(allocation, RING_BYTES, READ_WRITE).unwrap();
         Queue {
             doorbell: reply.doorbell,
@@ -227,7 +256,7 @@ impl Guest {
             timeout_ns: limit.as_nanos() as u64,
             ..Wait::default()
         };
-        ask::<_, Empty>(&self.session, Opcode::Wait, &request).map(drop)
+        self.ask::<_, Empty>(Opcode::Wait, &request).map(drop)
     }
 
     /// Has the GPU store to memory that the guest reads: everything must work for that.
@@ -244,13 +273,13 @@ impl Guest {
     }
 
     pub fn fault(&self) -> String {
-        let report: FaultReport = ask(&self.session, Opcode::QueryFault, &Empty {}).unwrap();
+        let report: FaultReport = self.ask(Opcode::QueryFault, &Empty {}).unwrap();
         String::from_utf8_lossy(&report.text[..report.text_bytes as usize]).into_owned()
     }
 
     pub fn export(&self, allocation: u32, access: u32) -> Token {
         let request = Export { allocation, access };
-        ask(&self.session, Opcode::Export, &request).unwrap()
+        self.ask(Opcode::Export, &request).unwrap()
     }
 
     pub fn import(&self, token: &Token, access: u32) -> Result<u32, Refused> {
@@ -259,12 +288,12 @@ impl Guest {
             access,
             reserved: 0,
         };
-        let reply: AllocateReply = ask(&self.session, Opcode::Import, &request)?;
+        let reply: AllocateReply = self.ask(Opcode::Import, &request)?;
         Ok(reply.handle)
     }
 
     pub fn revoke(&self, token: &Token) -> Result<(), Refused> {
-        ask::<_, Empty>(&self.session, Opcode::Revoke, token).map(drop)
+        self.ask::<_, Empty>(Opcode::Revoke, token).map(drop)
     }
 
     pub fn pid(&self) -> Pid {
