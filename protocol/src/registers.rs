@@ -94,7 +94,7 @@ registers! {
     /// with the reset after which no client owns anything.
     Reset = 0x18, WriteOnly, "reset";
     /// Guest-physical address of the control area, bits 31:0; 8-byte aligned. All-ones in both halves: the client's
-    /// control window (since 1.2).
+    /// control window (since 1.2), which is what pages other than 0 begin with.
     ControlBaseLow = 0x20, ReadWrite, "control_base_low";
     /// Guest-physical address of the control area, bits 63:32.
     ControlBaseHigh = 0x24, ReadWrite, "control_base_high";

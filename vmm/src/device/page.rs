@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use causeway_mediator::Client;
 use causeway_mediator::host::Host;
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::{CONTROL_BYTES_MAX, CONTROL_IN_WINDOW, NO_CONTROL_WINDOW};
@@ -19,16 +20,28 @@ const CONTROL_ALIGNMENT: u64 = 8;
 /// moment and then executes its batch on a copy with no lock held; so a client that sends batches from several virtual
 /// CPUs keeps setting the base and ringing together, and reads the outcome from its messages, each of which has a
 /// status of its own.
-#[derive(Default)]
 pub(super) struct Page {
     base: Mutex<u64>,
     batch_status: AtomicU32,
     window: Mutex<Option<Arc<ControlWindow>>>,
 }
 
-const _: () = assert!(Status::Ok as u32 == 0, "what a page holds at first");
-
 impl Page {
+    /// A page at whose base nothing is yet: guest-physical zero on page 0, as when there was no other, and a control window
+    /// that is not there on all others. A process that was reset without its knowing must not have a batch read from, and
+    /// replies written to, memory that is not its own.
+    pub fn new(client: Client) -> Self {
+        let base = match client {
+            Client::FIRST => 0,
+            _ => CONTROL_IN_WINDOW,
+        };
+        Self {
+            base: Mutex::new(base),
+            batch_status: AtomicU32::new(Status::Ok as u32),
+            window: Mutex::default(),
+        }
+    }
+
     /// The control base.
     pub fn base(&self) -> u64 {
         *self.lock_base()
@@ -72,9 +85,9 @@ impl Page {
         }
     }
 
-    /// Forgets base and batch status.
+    /// Makes a page other than 0 hold what it did at first.
     pub fn clear(&self) {
-        self.set_base(|_| 0);
+        self.set_base(|_| CONTROL_IN_WINDOW);
         self.batch_status
             .store(Status::Ok as u32, Ordering::Release);
     }

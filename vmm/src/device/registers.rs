@@ -38,7 +38,7 @@ impl Registers {
             session,
             features: features | REGISTER_FEATURES,
             strays,
-            pages: (0..CLIENTS).map(|_| Page::default()).collect(),
+            pages: Client::all().map(Page::new).collect(),
         }
     }
 

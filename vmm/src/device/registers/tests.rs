@@ -337,7 +337,7 @@ fn a_control_window_takes_batches_until_its_client_is_reset() {
     assert_eq!(ring_of(&registers, 5, CONTROL_IN_WINDOW, all), Status::Ok);
     set_of(&registers, 5, Register::Reset, RESET_KEY).unwrap();
     assert_eq!(aperture.placements(), 1);
-    assert_eq!(get_of(&registers, 5, Register::ControlBaseHigh), 0);
+    assert_eq!(get_of(&registers, 5, Register::ControlBaseHigh), u32::MAX);
     // What the next client there finds was not written by the one before.
     window(window_of(&registers, 5))
         .read(0, &mut bytes)

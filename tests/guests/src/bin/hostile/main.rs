@@ -4,6 +4,7 @@
 #![no_main]
 
 mod batches;
+mod clients;
 mod execution;
 mod faults;
 mod handles;
@@ -48,6 +49,7 @@ fn run(machine: &Machine) {
     target.attack("messages: random", random::messages);
     target.attack("modules", modules::attack);
     target.attack("holes", holes::attack);
+    target.attack("clients", clients::attack);
     target.attack("packets", packets::attack);
     target.attack("packets: launches", kernels::attack);
     target.attack("recordings", recordings::attack);
