@@ -1,5 +1,6 @@
 //! Linux guests that run one program.
 
+use causeway_initramfs::{Archive, GuestPath, INIT};
 use causeway_nested::Lease;
 
 use crate::image::elf;
@@ -8,6 +9,8 @@ use crate::report::Report;
 
 /// Where the program lies in the machine.
 const PROGRAM: &str = "/tmp/program";
+/// Where an initramfs lies in the machine.
+const INITRAMFS: &str = "/tmp/initramfs";
 
 // System calls of x86-64 Linux.
 const WRITE: u8 = 1;
@@ -82,4 +85,63 @@ fn the_exit_status_of_a_program_is_the_commands() {
     assert_eq!(report.outcome(), "fail");
     let (text, _) = ends_with(&machine, &crash(), 139);
     assert!(text.contains("killed by signal 11"), "{text}");
+}
+
+/// An initramfs whose init gets these orders, and nothing else.
+fn ordered(orders: &[u8]) -> Vec<u8> {
+    let path = |text| GuestPath::new(text).unwrap();
+    let mut archive = Archive::new();
+    archive.file(&path("/init"), 0o755, INIT).unwrap();
+    archive
+        .file(&path("/causeway/run"), 0o644, orders.to_vec())
+        .unwrap();
+    archive
+        .file(&path("/odd.ko"), 0o644, b"odd".to_vec())
+        .unwrap();
+    archive
+        .character_device(&path("/dev/console"), 0o600, 5, 1)
+        .unwrap();
+    archive.to_vec()
+}
+
+/// The kernel would panic if the first process ended.
+#[test]
+fn orders_that_cannot_be_carried_out_end_the_guest_and_not_its_init() {
+    let Some(machine) = machine("odd orders") else {
+        return;
+    };
+    let orders = b"module=/missing.ko\0module=/odd.ko\0program=/bin/missing\0";
+    for (orders, complaints) in [
+        (
+            &orders[..],
+            &[
+                "causeway-init: cannot load /missing.ko",
+                "causeway-init: cannot load /odd.ko",
+                "causeway-init: cannot run /bin/missing",
+            ][..],
+        ),
+        (b"colour=red\0", &["`colour=red` is not"]),
+    ] {
+        machine.write(INITRAMFS, 0o644, &ordered(orders));
+        let words = [
+            "--kernel",
+            KERNEL,
+            "--initramfs",
+            INITRAMFS,
+            "--append",
+            "quiet",
+        ];
+        let (outcome, report) = run(&machine, &words);
+        outcome.assert_code(5);
+        let text = outcome.text();
+        for complaint in complaints {
+            assert!(text.contains(complaint), "{complaint} is not in {text}");
+        }
+        assert!(text.contains("could not run its program"), "{text}");
+        assert!(!text.contains("Kernel panic"), "{text}");
+        assert_eq!(
+            report.0["vms"][0]["program_status"],
+            serde_json::Value::Null
+        );
+    }
 }
