@@ -291,3 +291,6 @@ impl Service<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
