@@ -12,6 +12,7 @@ use crate::aperture::{Aperture, chunk_bytes};
 use crate::bus::{GuestAddress, Refusal};
 use crate::device::Doorbells;
 use crate::hypervisor::fake::Fake;
+use crate::interrupts::fake::FakeChips;
 use crate::memory::GuestRam;
 
 struct Session;
@@ -42,6 +43,11 @@ struct Machine {
 
 /// A guest of 8 MiB with one page placed in an aperture of 4 GiB, and doorbell 0 bound.
 fn machine() -> Machine {
+    machine_with(None)
+}
+
+/// The same, with or without an interrupt controller.
+fn machine_with(wiring: Option<Wiring<'_>>) -> Machine {
     let fake = Arc::new(Fake::default());
     let layout = Layout::new(40, 8 << 20, 4 * GIB).unwrap();
     assert_eq!(layout.aperture, APERTURE);
@@ -60,7 +66,7 @@ fn machine() -> Machine {
         0,
         Arc::clone(&bus),
         strays,
-        None,
+        wiring,
     )
     .unwrap();
     let page = Arc::new(SharedMemory::new("test", 4096, PageSize::Small).unwrap());
@@ -116,6 +122,90 @@ fn everything_is_decoded_where_firmware_would_put_it() {
     assert_eq!(machine.owner(APERTURE), "aperture");
     assert_eq!(machine.slot_addresses(), [slot_at(APERTURE)]);
     assert_eq!(machine.doorbell_addresses(), [0xe020_2000]);
+}
+
+const DEVICE: u8 = 3;
+const COMMAND_INTX_DISABLE: u32 = 1 << 10;
+const STATUS_INTERRUPT: u32 = 1 << 19;
+/// Message control, in the upper half of its word.
+const MSIX_ENABLE: u32 = 1 << 31;
+const MSIX_FUNCTION_MASK: u32 = 1 << 30;
+
+#[test]
+fn the_pin_follows_pending_interrupts_as_the_command_register_lets_it() {
+    let chips = FakeChips::default();
+    let controller = &chips.controller();
+    let device = DEVICE;
+    let machine = machine_with(Some(Wiring { controller, device }));
+    let line = pci_line(DEVICE, 1);
+    let asserted = || chips.books().asserted.contains(&line);
+    assert_eq!(machine.read(0x3c), 1 << 8 | line);
+    assert_eq!((machine.read(4) & STATUS_INTERRUPT, asserted()), (0, false));
+    let client = Client::new(2).unwrap();
+    machine.host.interrupts().raise(client);
+    assert_eq!(
+        (machine.read(4) & STATUS_INTERRUPT, asserted()),
+        (STATUS_INTERRUPT, true)
+    );
+    // As `uio_pci_generic` masks it, and a process lets it come again.
+    let command = u32::from(COMMAND_MEMORY);
+    machine.write(4, command | COMMAND_INTX_DISABLE);
+    assert_eq!(
+        (machine.read(4) & STATUS_INTERRUPT, asserted()),
+        (STATUS_INTERRUPT, false)
+    );
+    machine.write(4, command);
+    assert!(asserted());
+    machine.host.interrupts().acknowledge(client);
+    assert_eq!((machine.read(4) & STATUS_INTERRUPT, asserted()), (0, false));
+    machine.host.interrupts().raise(client);
+    drop(machine);
+    assert!(!asserted(), "the device is gone");
+}
+
+#[test]
+fn each_client_has_a_vector_and_messages_leave_the_pin_alone() {
+    let chips = FakeChips::default();
+    let controller = &chips.controller();
+    let device = DEVICE;
+    let machine = machine_with(Some(Wiring { controller, device }));
+    let table = |offset: u64, value: u32| {
+        let at = GuestAddress(0xe020_0000 + MSIX_TABLE + offset);
+        assert_eq!(machine.bus.write(at, &value.to_le_bytes()).result, Ok(()));
+    };
+    let pending = || {
+        let mut bits = [0; 8];
+        let at = GuestAddress(0xe020_0000 + MSIX_PENDING);
+        assert_eq!(machine.bus.read(at, &mut bits).result, Ok(()));
+        u64::from_le_bytes(bits)
+    };
+    let client = Client::new(63).unwrap();
+    let vector = 16 * u64::from(client.number());
+    table(vector, 0xfee0_0000);
+    table(vector + 8, 0x51);
+    table(vector + 12, 0);
+    machine.write(0x40, MSIX_ENABLE | MSIX_FUNCTION_MASK);
+    machine.host.interrupts().raise(client);
+    assert!(chips.books().asserted.is_empty(), "messages are on");
+    assert_eq!(pending(), client.bit());
+    machine.write(0x40, MSIX_ENABLE);
+    assert_eq!(pending(), 0, "delivered");
+    let routed: Vec<u32> = chips.books().messages.values().map(|m| m.data).collect();
+    assert_eq!(routed, [0x51]);
+    machine.write(0x40, 0);
+    assert_eq!(
+        chips.books().asserted,
+        [pci_line(DEVICE, 1)],
+        "the pin again"
+    );
+}
+
+#[test]
+fn a_guest_without_an_interrupt_controller_has_no_pin() {
+    let machine = machine();
+    machine.host.interrupts().raise(Client::FIRST);
+    assert_eq!(machine.read(0x3c), 0);
+    assert!(machine.host.interrupts().is_pending(Client::FIRST));
 }
 
 #[test]
