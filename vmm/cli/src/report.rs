@@ -156,6 +156,8 @@ pub struct SessionCounts {
     pub sleeps: u64,
     /// Times that a doorbell woke one.
     pub doorbell_wakeups: u64,
+    /// Interrupts raised for fences that clients waited for.
+    pub interrupts: u64,
     /// Faults that ended a command buffer or the session.
     pub faults: u64,
     /// Most GPU memory in use, in bytes.
@@ -174,6 +176,7 @@ impl From<&SessionReport> for SessionCounts {
             packets: report.packets.iter().copied().collect(),
             sleeps: report.sleeps,
             doorbell_wakeups: report.doorbell_wakeups,
+            interrupts: report.interrupts,
             faults: report.faults,
             memory_peak_bytes: report.memory_peak_bytes,
             fault: report.fault.clone(),
