@@ -1,9 +1,17 @@
 //! What can be a disk, and who may have it.
 
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
 use crate::virtio::block::tests::Scratch;
+
+/// A process that is being started has copies of all descriptors, and with them of locks, until it executes its program.
+/// So those tests that start one, and those that let go of a lock, run one at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn error(path: &Path, read_only: bool) -> String {
     DiskImage::open(path, read_only).unwrap_err().to_string()
@@ -34,6 +42,7 @@ fn what_is_no_image_is_refused_by_name_and_reason() {
 
 #[test]
 fn a_pipe_without_a_writer_keeps_nobody_waiting() {
+    let _alone = alone();
     let path = std::env::temp_dir().join(format!("causeway-pipe-{}", std::process::id()));
     let made = Command::new("mkfifo").arg(&path).status();
     if !made.is_ok_and(|status| status.success()) {
@@ -47,6 +56,7 @@ fn a_pipe_without_a_writer_keeps_nobody_waiting() {
 
 #[test]
 fn many_read_or_one_writes() {
+    let _alone = alone();
     let scratch = Scratch::new("lock", 4096);
     let readers = [(); 2].map(|()| DiskImage::open(&scratch.0, true).unwrap());
     let refused = DiskImage::open(&scratch.0, false).unwrap_err();
@@ -72,6 +82,7 @@ fn many_read_or_one_writes() {
 
 #[test]
 fn the_process_that_has_it_is_named() {
+    let _alone = alone();
     let scratch = Scratch::new("holder", 4096);
     let image = DiskImage::open(&scratch.0, false).unwrap();
     // A process that has our open description has our lock.
