@@ -11,6 +11,7 @@ mod doctor;
 mod ending;
 mod guests;
 mod image;
+mod interactive;
 mod measure;
 mod output;
 mod parsed_report;

@@ -74,6 +74,11 @@ impl Vm {
         self.session.attributes()
     }
 
+    /// Its console, for whoever types.
+    pub fn console(&self) -> &Arc<Console> {
+        &self.console
+    }
+
     /// How it goes on and ends.
     pub(crate) fn life(&self) -> &Lifecycle {
         &self.machine.life

@@ -35,6 +35,9 @@ pub enum Command {
     /// Hold the session of one VM. The program starts itself as this; it is of no use by hand.
     #[command(hide = true)]
     Worker(WorkerArguments),
+    /// Restore the terminal when the process that started this one is gone. Of no use by hand, either.
+    #[command(hide = true)]
+    TerminalKeeper,
 }
 
 /// Arguments of `run`.

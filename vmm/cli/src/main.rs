@@ -11,6 +11,7 @@ mod ending;
 mod failure;
 mod gpu;
 mod image;
+mod interactive;
 mod output_file;
 mod program;
 mod progress;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Bench(command) => bench::run(&command),
         Command::Worker(arguments) => worker::run(&arguments),
+        Command::TerminalKeeper => interactive::keep(),
     };
     match result {
         Ok(code) => code,

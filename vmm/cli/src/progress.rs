@@ -32,14 +32,14 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts watching.
-    pub fn start(what: String) -> std::io::Result<Self> {
+    /// Starts watching. Nothing is shown of what has no name.
+    pub fn start(what: Option<String>) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let own_bytes_max = Arc::new(AtomicU64::new(0));
         let (stopped, bytes) = (Arc::clone(&stop), Arc::clone(&own_bytes_max));
         let thread = std::thread::Builder::new()
             .name("watch".into())
-            .spawn(move || watch(&what, &stopped, &bytes))?;
+            .spawn(move || watch(what.as_deref(), &stopped, &bytes))?;
         Ok(Self {
             stop,
             own_bytes_max,
@@ -68,7 +68,7 @@ impl Drop for Watch {
     }
 }
 
-fn watch(what: &str, stop: &AtomicBool, own_bytes_max: &AtomicU64) {
+fn watch(what: Option<&str>, stop: &AtomicBool, own_bytes_max: &AtomicU64) {
     let started = Instant::now();
     let mut bar = None;
     while !stop.load(Ordering::Relaxed) {
@@ -76,7 +76,10 @@ fn watch(what: &str, stop: &AtomicBool, own_bytes_max: &AtomicU64) {
         if let Some(bytes) = causeway_vmm::host::own_memory_bytes() {
             own_bytes_max.fetch_max(bytes, Ordering::Relaxed);
         }
-        if started.elapsed() >= SHOW_AFTER && std::io::stderr().is_terminal() {
+        if let Some(what) = what
+            && started.elapsed() >= SHOW_AFTER
+            && std::io::stderr().is_terminal()
+        {
             bar.get_or_insert_with(|| spinner(what)).tick();
         }
     }

@@ -1,16 +1,16 @@
 //! `causeway run`: VMs over one mediator, and their report.
 
+use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_mediator::{OpenError, Quota, SessionSource};
-use causeway_vmm::console::LineSink;
+use causeway_vmm::console::ConsoleOutput;
 use causeway_vmm::event_loop::{self, Limits};
 use causeway_vmm::harness::{Counterpart, PostOffice};
 use causeway_vmm::host::Host;
 use causeway_vmm::kvm;
-use causeway_vmm::loader::LoadError;
 use causeway_vmm::outcome::VmOutcome;
 use causeway_vmm::signals::Signals;
 use causeway_vmm::vm::{Vm, VmConfig, VmError};
@@ -23,6 +23,7 @@ use crate::configuration::Run;
 use crate::ending::{RunCode, exit_code, explain};
 use crate::failure::{Code, Failure};
 use crate::gpu::Place;
+use crate::interactive::{self, Interactive};
 use crate::progress::Watch;
 use crate::report::{BackendReport, Report, SCHEMA, VmReport};
 use crate::report_file::ReportFile;
@@ -85,18 +86,21 @@ pub fn execute(
     let back_end = BackEnd::new(run)?;
     let vms = create(run, &kvm, back_end.sessions(), counterpart.as_ref())?;
     let attributes = vms.first().map(Vm::gpu);
-    let watch = Watch::start(format!(
+    let interactive = interactive(run, &vms)?;
+    let shown = format!(
         "{} in {} VM{}",
         run.guest,
         run.vms,
         if run.vms == 1 { "" } else { "s" }
-    ))
-    .map_err(|e| Failure::new(Code::Crashed, "cannot start a thread", e))?;
+    );
+    let watch = Watch::start(interactive.is_none().then_some(shown))
+        .map_err(|e| Failure::new(Code::Crashed, "cannot start a thread", e))?;
     let limits = Limits {
         timeout: Some(run.timeout),
     };
-    let outcomes = event_loop::run_all(vms, &limits, signals)
-        .map_err(|e| Failure::new(Code::Crashed, "the run ended early", e))?;
+    let outcomes = event_loop::run_all(vms, &limits, signals);
+    drop(interactive);
+    let outcomes = outcomes.map_err(|e| Failure::new(Code::Crashed, "the run ended early", e))?;
     let vmm_rss_bytes = watch.finish();
     let mut report = Report {
         schema: SCHEMA,
@@ -166,8 +170,8 @@ fn create(
             large_pages: run.large_pages,
             counterpart: counterpart.cloned(),
         };
-        Vm::new(kvm, &config, sessions, quota, &post, console(&config.name))
-            .map_err(|e| refused(run, e))
+        let console = console(run, &config.name);
+        Vm::new(kvm, &config, sessions, quota, &post, console).map_err(|e| refused(run, e))
     };
     (0..run.vms).map(create).collect()
 }
@@ -176,20 +180,36 @@ fn create(
 fn refused(run: &Run, error: VmError) -> Failure {
     match error {
         VmError::Image(error) => not_an_image(run, error),
+        VmError::Linux(error) => not_an_image(run, error),
         VmError::Session(error @ OpenError::Unavailable { .. }) => run.unavailable(error),
         VmError::Config(error) => Failure::new(Code::Usage, "such a VM cannot be", error),
         error => Failure::new(Code::Crashed, "cannot create the VM", error),
     }
 }
 
-fn not_an_image(run: &Run, error: LoadError) -> Failure {
+fn not_an_image(run: &Run, error: impl Error + Send + Sync + 'static) -> Failure {
     Failure::new(Code::Image, format!("cannot boot {}", run.guest), error)
 }
 
-/// Guests print to standard error, line by line; results alone go to standard output.
-fn console(name: &str) -> LineSink {
+/// Guests print to standard error, line by line unless the terminal is theirs; results alone go to standard output.
+fn console(run: &Run, name: &str) -> ConsoleOutput {
+    if interactive::is_wanted(run) {
+        return ConsoleOutput::Raw(interactive::output());
+    }
     let name = name.to_owned();
-    Arc::new(move |line| terminal::say(&format!("{name}| {line}")))
+    ConsoleOutput::Lines(Arc::new(move |line| {
+        terminal::say(&format!("{name}| {line}"));
+    }))
+}
+
+/// Gives the terminal to the guest, if it is to have it.
+fn interactive(run: &Run, vms: &[Vm]) -> Result<Option<Interactive>, Failure> {
+    let Some(vm) = vms.first().filter(|_| interactive::is_wanted(run)) else {
+        return Ok(None);
+    };
+    Interactive::start(Arc::clone(vm.console()))
+        .map(Some)
+        .map_err(|e| Failure::new(Code::Crashed, "cannot give the terminal to the guest", e))
 }
 
 fn boot_us(outcomes: &[VmOutcome], started: Instant) -> Option<u64> {

@@ -72,7 +72,7 @@ pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Fai
     outcome(spawn(arguments), None)?;
     let before = Traces::now(free());
     let mut report = LivesReport::new(arguments, command);
-    let watch = Watch::start(format!("{} lives", arguments.count))
+    let watch = Watch::start(Some(format!("{} lives", arguments.count)))
         .map_err(|e| Failure::new(Code::Crashed, "cannot start a thread", e))?;
     let mut times = Vec::new();
     for life in 0..arguments.count {

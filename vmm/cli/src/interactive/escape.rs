@@ -1,0 +1,61 @@
+//! What is typed, with the keys that are for this program taken out.
+
+/// Ctrl-A: what follows may be for us.
+const PREFIX: u8 = 0x01;
+
+/// What a typed byte comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// Up to two bytes for the guest.
+    Typed([Option<u8>; 2]),
+    /// The run is to end.
+    End,
+}
+
+/// Whether the last byte was the prefix.
+#[derive(Debug, Default)]
+pub struct Escape {
+    open: bool,
+}
+
+impl Escape {
+    /// Takes the next byte.
+    pub fn feed(&mut self, byte: u8) -> Key {
+        let was_open = std::mem::take(&mut self.open);
+        match (was_open, byte) {
+            (false, PREFIX) => {
+                self.open = true;
+                Key::Typed([None, None])
+            }
+            (true, b'x' | b'X') => Key::End,
+            (true, PREFIX) | (false, _) => Key::Typed([Some(byte), None]),
+            (true, _) => Key::Typed([Some(PREFIX), Some(byte)]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(bytes: &[u8]) -> (Vec<u8>, bool) {
+        let mut escape = Escape::default();
+        let mut guest = Vec::new();
+        for byte in bytes {
+            match escape.feed(*byte) {
+                Key::Typed(bytes) => guest.extend(bytes.into_iter().flatten()),
+                Key::End => return (guest, true),
+            }
+        }
+        (guest, false)
+    }
+
+    #[test]
+    fn only_the_escape_is_kept_from_the_guest() {
+        assert_eq!(typed(b"ls\r\x03"), (b"ls\r\x03".to_vec(), false));
+        assert_eq!(typed(b"a\x01xb"), (b"a".to_vec(), true));
+        assert_eq!(typed(b"\x01\x01x"), (b"\x01x".to_vec(), false));
+        assert_eq!(typed(b"\x01k"), (b"\x01k".to_vec(), false));
+        assert_eq!(typed(b"\x01"), (Vec::new(), false));
+    }
+}
