@@ -47,6 +47,8 @@ pub struct LastWords {
     pub panic: Option<String>,
     /// Whether it said that it restarts.
     pub restarting: bool,
+    /// Whether it said that it stops, without turning the machine off.
+    pub halting: bool,
 }
 
 /// The console device.
@@ -207,12 +209,14 @@ impl LineWriter {
     fn listen(&mut self, line: &str) {
         const PANIC: &str = "Kernel panic - not syncing: ";
         const RESTARTING: &str = "reboot: Restarting system";
+        const HALTING: &str = "reboot: System halted";
         if let Some((_, message)) = line.split_once(PANIC)
             && self.words.panic.is_none()
         {
             self.words.panic = Some(message.to_owned());
         }
         self.words.restarting |= line.contains(RESTARTING);
+        self.words.halting |= line.contains(HALTING);
     }
 }
 
@@ -312,8 +316,11 @@ mod tests {
         let words = LastWords {
             panic: Some("no init".to_owned()),
             restarting: true,
+            halting: false,
         };
         assert_eq!(console.last_words(), words);
+        print(&console, b"[    1.4] reboot: System halted\n");
+        assert!(console.last_words().halting);
     }
 
     #[test]

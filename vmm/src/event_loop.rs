@@ -13,7 +13,10 @@ use crate::vm::{StartError, Vm};
 
 const SIGNAL: u32 = 0;
 const TIMER: u32 = 1;
-const FIRST_VM: u32 = 2;
+const HALT_TIMER: u32 = 2;
+const FIRST_VM: u32 = 3;
+/// How often guests are looked at that may have halted.
+const HALT_PERIOD: Duration = Duration::from_secs(1);
 
 /// What ends a run from outside.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,11 +57,14 @@ pub fn run_all(
     limits: &Limits,
     signals: &mut Signals,
 ) -> Result<Vec<VmOutcome>, RunError> {
-    let timer = timer(limits.timeout)?;
+    let timer = timer(limits.timeout, None)?;
+    let halts = vms.iter().any(Vm::may_halt).then_some(HALT_PERIOD);
+    let halt_timer = self::timer(halts, halts)?;
     let mut supervisor = Supervisor {
         vms,
         signals,
         timer,
+        halt_timer,
         refused: None,
     };
     let watched = supervisor.start().and_then(|()| watch(&mut supervisor));
@@ -74,7 +80,8 @@ pub fn run_all(
     }
 }
 
-fn timer(timeout: Option<Duration>) -> Result<Option<TimerFd>, RunError> {
+/// A timer, if there is a timeout; it comes again after each `period`, if there is one.
+fn timer(timeout: Option<Duration>, period: Option<Duration>) -> Result<Option<TimerFd>, RunError> {
     let Some(timeout) = timeout else {
         return Ok(None);
     };
@@ -85,7 +92,7 @@ fn timer(timeout: Option<Duration>) -> Result<Option<TimerFd>, RunError> {
     let mut timer = TimerFd::new().map_err(fail)?;
     // A timer of zero would never fire.
     let timeout = timeout.max(Duration::from_nanos(1));
-    timer.reset(timeout, None).map_err(fail)?;
+    timer.reset(timeout, period).map_err(fail)?;
     Ok(Some(timer))
 }
 
@@ -116,6 +123,7 @@ struct Supervisor<'a> {
     vms: Vec<Vm>,
     signals: &'a mut Signals,
     timer: Option<TimerFd>,
+    halt_timer: Option<TimerFd>,
     /// Why an event could not be watched.
     refused: Option<String>,
 }
@@ -126,6 +134,13 @@ impl Supervisor<'_> {
             vm.start()?;
         }
         Ok(())
+    }
+
+    fn look_for_halts(&mut self) {
+        if let Some(Err(e)) = self.halt_timer.as_mut().map(TimerFd::wait) {
+            log::debug!("cannot read a timer: {e}");
+        }
+        self.vms.iter().for_each(Vm::look_for_halt);
     }
 
     fn decide_all(&self, result: &VmResult) {
@@ -145,6 +160,7 @@ impl MutEventSubscriber for &mut Supervisor<'_> {
                 }
             }
             TIMER => self.decide_all(&VmResult::Timeout),
+            HALT_TIMER => self.look_for_halts(),
             vm => {
                 let vm = self.vms.get_mut((vm - FIRST_VM) as usize);
                 if let Some(vm) = vm {
@@ -166,6 +182,9 @@ impl MutEventSubscriber for &mut Supervisor<'_> {
         let mut watched = vec![Events::with_data(&*self.signals, SIGNAL, EventSet::IN)];
         if let Some(timer) = &self.timer {
             watched.push(Events::with_data(timer, TIMER, EventSet::IN));
+        }
+        if let Some(timer) = &self.halt_timer {
+            watched.push(Events::with_data(timer, HALT_TIMER, EventSet::IN));
         }
         for (index, vm) in (FIRST_VM..).zip(&self.vms) {
             watched.push(Events::with_data(vm.life().ended(), index, EventSet::IN));

@@ -5,7 +5,7 @@
 //! sets [`Lifecycle::stop`], which every virtual CPU looks at before it runs.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -19,6 +19,10 @@ pub struct Lifecycle {
     stop: Arc<AtomicBool>,
     verdict: Mutex<Option<(VmResult, Instant)>>,
     running: AtomicUsize,
+    halt_suspected: AtomicBool,
+    /// One bit for each virtual CPU that was seen halted for good.
+    halted: AtomicU64,
+    vcpus: u32,
     ended: EventFd,
     first_entry: OnceLock<Instant>,
 }
@@ -33,6 +37,9 @@ impl Lifecycle {
             stop,
             verdict: Mutex::default(),
             running: AtomicUsize::new(vcpus),
+            halt_suspected: AtomicBool::new(false),
+            halted: AtomicU64::new(0),
+            vcpus: vcpus as u32,
             ended: EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC)?,
             first_entry: OnceLock::new(),
         })
@@ -71,6 +78,27 @@ impl Lifecycle {
         if self.running.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.decide(VmResult::Abandoned);
         }
+    }
+
+    /// Asks virtual CPUs whether they have halted for good. They have to be kicked to notice.
+    pub fn suspect_halt(&self) {
+        self.halt_suspected.store(true, Ordering::Release);
+    }
+
+    /// Whether virtual CPUs are asked that.
+    pub fn halt_suspected(&self) -> bool {
+        self.halt_suspected.load(Ordering::Acquire)
+    }
+
+    /// The answer of virtual CPU `index`, below 64. True if it was the last one that had not halted.
+    pub fn halted(&self, index: u32, halted: bool) -> bool {
+        let bit = 1 << index;
+        if !halted {
+            self.halted.fetch_and(!bit, Ordering::AcqRel);
+            return false;
+        }
+        let before = self.halted.fetch_or(bit, Ordering::AcqRel);
+        (before | bit).count_ones() == self.vcpus
     }
 
     /// Asks everyone to stop. They have to be kicked to notice.
@@ -115,6 +143,17 @@ mod tests {
         assert_eq!(life.verdict(), None);
         life.left();
         assert_eq!(life.verdict(), Some(VmResult::Abandoned));
+    }
+
+    #[test]
+    fn a_machine_has_halted_when_its_last_processor_has() {
+        let life = Lifecycle::new(2, Arc::default()).unwrap();
+        assert!(!life.halt_suspected());
+        life.suspect_halt();
+        assert!(life.halt_suspected());
+        assert!(!life.halted(0, true) && !life.halted(0, true));
+        assert!(!life.halted(0, false) && !life.halted(1, true));
+        assert!(life.halted(0, true));
     }
 
     #[test]

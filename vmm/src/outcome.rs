@@ -19,6 +19,8 @@ pub enum VmResult {
     PoweredOff,
     /// The guest restarted its machine, which ends the VM.
     Reset,
+    /// The guest halted every virtual CPU for good, without turning its machine off.
+    Halted,
     /// The guest's kernel panicked.
     GuestPanic {
         /// What it said.
@@ -60,7 +62,10 @@ pub enum VmResult {
 impl VmResult {
     /// Whether all is well.
     pub fn passed(&self) -> bool {
-        matches!(self, Self::Pass | Self::PoweredOff | Self::Reset)
+        matches!(
+            self,
+            Self::Pass | Self::PoweredOff | Self::Reset | Self::Halted
+        )
     }
 }
 
@@ -70,6 +75,7 @@ impl fmt::Display for VmResult {
             Self::Pass => f.write_str("passed"),
             Self::PoweredOff => f.write_str("turned off"),
             Self::Reset => f.write_str("restarted"),
+            Self::Halted => f.write_str("halted"),
             Self::GuestPanic { message } => write!(f, "the guest's kernel panicked: {message}"),
             Self::Fail { code, panic: None } => write!(f, "failed with code {code}"),
             Self::Fail {

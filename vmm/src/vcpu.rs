@@ -4,6 +4,7 @@ use std::error::Error;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use kvm_bindings::{KVM_MP_STATE_HALTED, KVM_MP_STATE_INIT_RECEIVED, KVM_MP_STATE_UNINITIALIZED};
 use kvm_ioctls::{VcpuExit, VcpuFd};
 
 use crate::aperture::{Aperture, EmulationRetry, FaultOutcome};
@@ -104,7 +105,7 @@ impl Runner<'_> {
             }
             let end = match self.turn() {
                 Turn::Outcome(outcome) => self.act(outcome),
-                Turn::Interrupted => None,
+                Turn::Interrupted => self.interrupted(),
                 Turn::Failed(e) => Some(self.crash(format!("KVM_RUN failed: {e}"))),
             };
             if let Some(end) = end {
@@ -165,6 +166,17 @@ impl Runner<'_> {
         }
     }
 
+    /// What a kick asks besides stopping: whether this virtual CPU will ever do anything again.
+    fn interrupted(&mut self) -> Option<End> {
+        let life = &self.machine.life;
+        if !life.halt_suspected() {
+            return None;
+        }
+        let halted = has_halted(self.vcpu.vcpu());
+        life.halted(self.index, halted)
+            .then_some(End::Verdict(VmResult::Halted))
+    }
+
     /// A machine that was turned off or reset. What the kernel said before tells why: it resets itself when it panics.
     fn powered(&self, event: PowerEvent) -> VmResult {
         match (event, self.machine.console.last_words().panic) {
@@ -207,6 +219,20 @@ impl Runner<'_> {
             reason,
             registers: Registers::of(self.vcpu.vcpu()),
         })
+    }
+}
+
+/// Whether a virtual CPU sleeps and takes no interrupt, or was never started. Only an interrupt that cannot be masked
+/// could wake it, and nobody sends one.
+fn has_halted(vcpu: &VcpuFd) -> bool {
+    /// RFLAGS bit 9: interrupts are taken.
+    const INTERRUPTS: u64 = 1 << 9;
+    match vcpu.get_mp_state().map(|state| state.mp_state) {
+        Ok(KVM_MP_STATE_HALTED) => vcpu
+            .get_regs()
+            .is_ok_and(|registers| registers.rflags & INTERRUPTS == 0),
+        Ok(KVM_MP_STATE_UNINITIALIZED | KVM_MP_STATE_INIT_RECEIVED) => true,
+        Ok(_) | Err(_) => false,
     }
 }
 

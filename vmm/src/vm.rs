@@ -114,6 +114,20 @@ impl Vm {
         Ok(())
     }
 
+    /// Whether it runs a kernel that may halt without ending its VM.
+    pub(crate) fn may_halt(&self) -> bool {
+        self.machine.platform.has_power
+    }
+
+    /// Finds out whether the guest has halted for good, if its kernel said that it does: KVM does not tell. The words alone
+    /// end nothing, since any program of the guest can print them.
+    pub(crate) fn look_for_halt(&self) {
+        if self.life().verdict().is_none() && self.console.last_words().halting {
+            self.life().suspect_halt();
+            self.threads.iter().for_each(kick::kick);
+        }
+    }
+
     /// Asks all virtual CPUs to leave their loops, whatever they are doing, and returns at once.
     pub(crate) fn stop(&self) {
         self.life().request_stop();

@@ -66,10 +66,13 @@ impl Promise {
         }
         let own = match result {
             VmResult::Pass => return None,
-            VmResult::PoweredOff | VmResult::Reset if self != Self::Program => return None,
+            VmResult::PoweredOff | VmResult::Reset | VmResult::Halted if self != Self::Program => {
+                return None;
+            }
             VmResult::Fail { .. } if self == Self::Verdict => Code::GuestFailed,
             VmResult::PoweredOff
             | VmResult::Reset
+            | VmResult::Halted
             | VmResult::Fail { .. }
             | VmResult::TripleFault { .. }
             | VmResult::Crash { .. }
@@ -101,7 +104,7 @@ impl Promise {
             (Self::Status | Self::Program, None, VmResult::Fail { code: NOT_RUN, .. }) => {
                 "the guest could not run its program, and says why on its console".to_owned()
             }
-            (Self::Program, None, VmResult::PoweredOff | VmResult::Reset) => {
+            (Self::Program, None, VmResult::PoweredOff | VmResult::Reset | VmResult::Halted) => {
                 format!("{result} before it told how its program ended")
             }
             _ => result.to_string(),
