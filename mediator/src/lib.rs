@@ -17,6 +17,7 @@
 //! methods take.
 
 pub mod backend;
+mod bell;
 mod client;
 mod command_buffer;
 mod counters;

@@ -1,74 +1,14 @@
 //! One life of a session: from opening or reset to loss, reset or close.
 
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::Duration;
 
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
-use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
-use vmm_sys_util::eventfd::{EFD_CLOEXEC, EventFd};
 
 use crate::backend::Fault;
+use crate::bell::Bell;
 use crate::fence::FenceSignal;
-
-/// What a consumer sleeps on: the doorbell, and the wish that it stop.
-#[derive(Debug)]
-pub(crate) struct Bell {
-    event: EventFd,
-    /// Watches the event, for waits that end by themselves.
-    epoll: Epoll,
-    stopped: AtomicBool,
-}
-
-impl Bell {
-    pub fn new() -> std::io::Result<Self> {
-        let event = EventFd::new(EFD_CLOEXEC)?;
-        let epoll = Epoll::new()?;
-        let readable = EpollEvent::new(EventSet::IN, 0);
-        epoll.ctl(ControlOperation::Add, event.as_raw_fd(), readable)?;
-        Ok(Self {
-            event,
-            epoll,
-            stopped: AtomicBool::new(false),
-        })
-    }
-
-    /// The event that the guest's doorbell signals.
-    pub fn event(&self) -> &EventFd {
-        &self.event
-    }
-
-    /// Tells the consumer to end.
-    pub fn stop(&self) {
-        self.stopped.store(true, Ordering::SeqCst);
-        // Fails only when the counter is full, and then the consumer wakes anyway.
-        let _ = self.event.write(1);
-    }
-
-    pub fn stopped(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed)
-    }
-
-    /// Sleeps until somebody rings.
-    pub fn sleep(&self) {
-        // An interrupted read is a wake-up without a reason: the consumer looks, and sleeps again.
-        let _ = self.event.read();
-    }
-
-    /// Sleeps until somebody rings, but no longer than `limit`. True if somebody rang.
-    pub fn sleep_for(&self, limit: Duration) -> bool {
-        let limit_ms = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
-        // An error is a wake-up without a reason, as above.
-        let mut events = [EpollEvent::default()];
-        let rung = self.epoll.wait(limit_ms, &mut events).is_ok_and(|n| n != 0);
-        if rung {
-            self.sleep();
-        }
-        rung
-    }
-}
 
 /// Who wants to know what register `Status` holds, without asking.
 #[derive(Default)]

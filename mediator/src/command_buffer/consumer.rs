@@ -13,8 +13,9 @@ use super::idle::Idle;
 use super::packet::{self, Packet};
 use super::ring::Ring;
 use crate::backend::Fault;
+use crate::bell::Bell;
 use crate::counters::{Counters, PACKET_SLOTS};
-use crate::life::{Bell, FaultScope, Life, scope};
+use crate::life::{FaultScope, Life, scope};
 use crate::refusal::warn_at_first;
 
 /// Units copied out of the ring at a time; more than the longest packet has.

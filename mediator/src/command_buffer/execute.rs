@@ -8,8 +8,8 @@ use causeway_protocol::packet::{Fence, Launch, Replay};
 
 use super::packet::Packet;
 use crate::backend::{Attributes, Fault, Function, LaunchShape, Progress, Queue, Work};
+use crate::bell::Bell;
 use crate::fence::FenceSignal;
-use crate::life::Bell;
 use crate::object::SharedSpace;
 
 /// Most blocks in x, y and z (CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability").

@@ -6,8 +6,8 @@ use causeway_protocol::ring::{Positions, prepare_sleep};
 
 use super::ring::Ring;
 use crate::backend::{Fault, Progress};
+use crate::bell::Bell;
 use crate::counters::Counters;
-use crate::life::Bell;
 
 /// Shortest and longest spin, in this thread's CPU time. Sleeping and being rung for costs the guest an
 /// exit; spinning costs the host CPU. Where others want the CPU, a spin gets little of it and so goes on

@@ -16,9 +16,10 @@ use causeway_protocol::message::Status;
 use causeway_protocol::registers::doorbells::COUNT;
 
 use crate::backend::Memory;
+use crate::bell::Bell;
 use crate::fence::FenceSignal;
 use crate::host::{Host, RingPlace};
-use crate::life::{Bell, Life};
+use crate::life::Life;
 use crate::object::SharedSpace;
 use crate::quota::Charge;
 use crate::refusal::{Refusal, warn_at_first};
@@ -173,7 +174,7 @@ impl Doorbells {
             taken[index] = true;
             index as u32
         };
-        if let Err(error) = self.host.bind_doorbell(index, bell.event(), ring) {
+        if let Err(error) = self.host.bind_doorbell(index, bell.doorbell(), ring) {
             self.release(index);
             return Err(no_memory("a doorbell", &error));
         }
@@ -202,7 +203,7 @@ impl Drop for Doorbell {
         // Unbound before it is free: the next owner must find it unbound.
         self.doorbells
             .host
-            .unbind_doorbell(self.index, self.bell.event());
+            .unbind_doorbell(self.index, self.bell.doorbell());
         self.doorbells.release(self.index);
     }
 }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_protocol::registers::doorbells::{COUNT, FIRST, STRIDE};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::hypervisor::IoEvents;
@@ -38,7 +40,7 @@ pub struct Doorbells {
 struct State {
     /// Guest-physical address of the BAR, if the guest lets it be decoded.
     base: Option<u64>,
-    bound: BTreeMap<u32, EventFd>,
+    bound: BTreeMap<u32, Arc<EventFd>>,
 }
 
 impl Doorbells {
@@ -68,7 +70,7 @@ impl Doorbells {
         if state.bound.contains_key(&index) {
             return Err(io::Error::from_raw_os_error(libc::EBUSY));
         }
-        let event = event.try_clone()?;
+        let event = Arc::new(event.try_clone()?);
         if let Some(base) = state.base {
             self.events.register(self.address(base, index), &event)?;
         }
@@ -94,10 +96,10 @@ impl Doorbells {
     /// Signals the consumer of doorbell `index`: for a store that reached this process although it is bound, because
     /// it came before or while the ioeventfd was registered. False if nobody listens.
     pub fn ring(&self, index: u32) -> bool {
-        match self.state().bound.get(&index) {
-            Some(event) => event.write(1).is_ok(),
-            None => false,
-        }
+        // A worker process may have filled the event, or may do so at any time: then the vCPU that stores waits until it
+        // is kicked, but nobody waits for a lock that it holds.
+        let event = self.state().bound.get(&index).map(Arc::clone);
+        event.is_some_and(|event| !has_room(&event) || event.write(1).is_ok())
     }
 
     /// Moves the BAR to another guest-physical address, or takes it away.
@@ -141,6 +143,16 @@ impl Doorbells {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a write to `event` would not wait. If it would, its reader has long been woken.
+#[allow(unsafe_code)] // The type gives only the number.
+fn has_room(event: &EventFd) -> bool {
+    // SAFETY: the event keeps its descriptor open for as long as it is borrowed.
+    let event = unsafe { BorrowedFd::borrow_raw(event.as_raw_fd()) };
+    let mut polled = [PollFd::from_borrowed_fd(event, PollFlags::OUT)];
+    let polled_now = poll(&mut polled, Some(&Timespec::default()));
+    polled_now.is_ok_and(|_| polled[0].revents().contains(PollFlags::OUT))
 }
 
 #[cfg(test)]
@@ -214,5 +226,14 @@ mod tests {
         doorbells.bind(7, &event).unwrap();
         assert!(doorbells.ring(7) && !doorbells.ring(8));
         assert_eq!(event.read().unwrap(), 1);
+    }
+    #[test]
+    fn a_full_event_holds_no_store_up() {
+        let (doorbells, _) = doorbells();
+        let event = EventFd::new(0).unwrap();
+        event.write(u64::MAX - 1).unwrap();
+        doorbells.bind(0, &event).unwrap();
+        assert!(doorbells.ring(0));
+        assert_eq!(event.read().unwrap(), u64::MAX - 1);
     }
 }
