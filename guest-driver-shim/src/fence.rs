@@ -202,13 +202,19 @@ impl<'d> Fence<'d> {
         let (mut left_ns, mut nap_ns) = (timeout_ns, NAP_MIN_NS);
         loop {
             // Asked for anew each time: what came may have been for another fence.
-            interrupts = interrupts && self.ask_for_interrupt(value)?;
+            let asked = if interrupts {
+                self.ask_for_interrupt(value)
+            } else {
+                Ok(false)
+            };
             if self.value() >= value {
                 return Ok(());
             }
+            // Before the refusal: a fault that loses the session is the reason that there is one.
             if let Some((status, position)) = fault() {
                 return Err(WaitError::Stopped { status, position });
             }
+            interrupts = asked?;
             if left_ns == 0 {
                 return Err(WaitError::TimedOut {
                     wanted: value,

@@ -221,13 +221,14 @@ impl<'d> CpuMapping<'d> {
         offset: u64,
         bytes: u64,
     ) -> Result<Self, crate::Refusal> {
-        match device.aperture().part(offset as usize, bytes as usize) {
-            Ok(window) => Ok(Self {
+        let window = device.aperture().part(offset as usize, bytes as usize);
+        match window {
+            Ok(window) if device.transport().reach(offset, bytes) => Ok(Self {
                 device,
                 offset,
                 window,
             }),
-            Err(_) => Err(crate::Refusal {
+            _ => Err(crate::Refusal {
                 opcode: Some(message::Opcode::MapCpu),
                 status: message::Status::BackEnd,
                 detail: offset as u32,

@@ -36,6 +36,12 @@ pub trait Transport: Sync {
     fn control_area(&self) -> ControlArea;
     /// BAR 2. Holes in it may be touched: they read all-ones.
     fn aperture(&self) -> Window;
+    /// Has a part of BAR 2 be usable before it is touched for the first time, where to have all of it usable from the
+    /// beginning would cost too much. False if that cannot be.
+    fn reach(&self, offset: u64, bytes: u64) -> bool {
+        let _ = (offset, bytes);
+        true
+    }
     /// Stores to doorbell `index` of BAR 4.
     fn ring_doorbell(&self, index: u32);
 

@@ -6,11 +6,10 @@
 use std::ptr::NonNull;
 
 use causeway_protocol::message::Header;
-use causeway_protocol::registers::CONTROL_BYTES_MAX;
 use causeway_shim::Window;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Room for the largest batch.
+/// Room for a batch.
 #[derive(Debug)]
 pub struct Area {
     words: NonNull<[u64]>,
@@ -22,9 +21,9 @@ unsafe impl Send for Area {}
 unsafe impl Sync for Area {}
 
 impl Area {
-    /// Zeroed room.
-    pub fn new() -> Self {
-        let words = vec![0; CONTROL_BYTES_MAX as usize / 8].into_boxed_slice();
+    /// Zeroed room for batches of up to `bytes` bytes, a multiple of 8.
+    pub fn new(bytes: usize) -> Self {
+        let words = vec![0; bytes / 8].into_boxed_slice();
         Self {
             words: NonNull::from(Box::leak(words)),
         }
@@ -33,7 +32,7 @@ impl Area {
     /// The room.
     pub fn window(&self) -> Window {
         // SAFETY: allocated as long as the transport lives, which the shim borrows; the box is not touched meanwhile.
-        unsafe { Window::new(self.words.cast(), CONTROL_BYTES_MAX as usize) }
+        unsafe { Window::new(self.words.cast(), 8 * self.words.len()) }
     }
 }
 
@@ -55,6 +54,13 @@ pub fn refuse(area: &Window, status: u32) {
     }
 }
 
+/// Status of the first message of a batch.
+pub fn first_status(area: &Window) -> u32 {
+    let mut bytes = [0; size_of::<Header>()];
+    let _ = area.read(0, &mut bytes);
+    Header::read_from_bytes(&bytes).map_or(0, |header| header.status)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_refused_batch_does_not_look_like_one_that_was_done() {
-        let area = Area::new();
+        let area = Area::new(4096);
         let header = Header {
             opcode: 1,
             length: 32,

@@ -1,5 +1,6 @@
 //! The device for processes on Linux.
 //!
+//! * [`PciTransport`]: a process in a guest reaches the PCI function, without a driver in the kernel. Several can at once.
 //! * [`SocketTransport`]: an ordinary process on a host talks to `causeway serve`, without a VM.
 //!
 //! Either is a [`causeway_shim::Transport`], on which [`causeway_shim::Device`] and all that is made from it work as they do in
@@ -11,11 +12,19 @@
 mod area;
 mod fork;
 mod module;
+mod pci;
 mod range;
 mod socket;
 mod transport;
 
 pub use causeway_shim as shim;
 pub use module::{LoadError, load_module};
+pub use pci::{
+    Bar, Caching, ClientState, Clients, Function, FunctionError, Interrupts, NotUsable,
+    OpenPciError, PciTransport,
+};
 pub use socket::{ConnectError, SOCKET_VARIABLE, SocketTransport};
 pub use transport::{FindError, LinuxTransport};
+
+/// Largest aperture that is believed: 1 TiB of addresses.
+const APERTURE_BYTES_MAX: u64 = 1 << 40;

@@ -18,6 +18,7 @@ use rustix::net::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::APERTURE_BYTES_MAX;
 use crate::area::{Area, refuse};
 use crate::fork::Owner;
 use crate::range::Range;
@@ -25,8 +26,6 @@ use crate::range::Range;
 /// Environment variable that names the socket of `causeway serve`.
 pub const SOCKET_VARIABLE: &str = "CAUSEWAY_SOCKET";
 
-/// Largest aperture that is believed: 1 TiB of addresses.
-const APERTURE_BYTES_MAX: u64 = 1 << 40;
 /// Largest datagram: an event and a batch.
 const DATAGRAM_BYTES_MAX: usize = size_of::<Event>() + CONTROL_BYTES_MAX as usize;
 
@@ -123,7 +122,7 @@ impl SocketTransport {
         Ok(Self {
             owner: Owner::new(socket),
             aperture: Range::reserve(bytes).map_err(no_addresses)?,
-            control: Area::new(),
+            control: Area::new(CONTROL_BYTES_MAX as usize),
             line: Mutex::new(Line {
                 buffer: vec![0; DATAGRAM_BYTES_MAX],
                 broken: false,

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use causeway_protocol::registers::Register;
-use causeway_shim::{ControlArea, Transport, Window};
+use causeway_shim::{ControlArea, Sleeping, Transport, Window};
 
+use crate::pci::{OpenPciError, PciTransport};
 use crate::socket::{ConnectError, SOCKET_VARIABLE, SocketTransport};
 
 /// Why there is no device.
@@ -13,29 +14,36 @@ pub enum FindError {
     /// The socket that [`SOCKET_VARIABLE`] names leads nowhere.
     #[error(transparent)]
     Socket(#[from] ConnectError),
+    /// That variable names none, and there is no function that can be used either.
+    #[error(transparent)]
+    Pci(#[from] OpenPciError),
 }
 
 /// A device, however it is reached.
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum LinuxTransport {
     /// Over a socket.
     Socket(SocketTransport),
+    /// As a PCI function.
+    Pci(PciTransport),
 }
 
 impl LinuxTransport {
-    /// The device behind the socket that [`SOCKET_VARIABLE`] names.
+    /// The device behind the socket that [`SOCKET_VARIABLE`] names; where it names none, the PCI function of this machine.
     ///
     /// # Errors
     /// [`FindError`].
     pub fn find() -> Result<Self, FindError> {
-        let path = std::env::var_os(SOCKET_VARIABLE).unwrap_or_default();
-        Ok(Self::Socket(SocketTransport::connect(Path::new(&path))?))
+        match std::env::var_os(SOCKET_VARIABLE) {
+            Some(path) => Ok(Self::Socket(SocketTransport::connect(Path::new(&path))?)),
+            None => Ok(Self::Pci(PciTransport::open()?)),
+        }
     }
 
     fn inner(&self) -> &dyn Transport {
         match self {
             Self::Socket(socket) => socket,
+            Self::Pci(pci) => pci,
         }
     }
 }
@@ -55,6 +63,18 @@ impl Transport for LinuxTransport {
 
     fn aperture(&self) -> Window {
         self.inner().aperture()
+    }
+
+    fn reach(&self, offset: u64, bytes: u64) -> bool {
+        self.inner().reach(offset, bytes)
+    }
+
+    fn sleeping(&self) -> Sleeping {
+        self.inner().sleeping()
+    }
+
+    fn sleep(&self, limit_ns: u64) -> u64 {
+        self.inner().sleep(limit_ns)
     }
 
     fn ring_doorbell(&self, index: u32) {

@@ -37,6 +37,11 @@ pub const fn holes_can_be_touched(_: &DeviceTransport) -> bool {
     true
 }
 
+/// Whether a fault that loses the device does so for this guest alone.
+pub const fn faults_are_private(_: &DeviceTransport) -> bool {
+    true
+}
+
 /// RAM to write packets of a recording into, and its address for the device.
 pub fn recording_memory(machine: &Machine, _: &Device<'_>, bytes: usize) -> (Window, u64) {
     let ram = machine.ram().window(bytes);

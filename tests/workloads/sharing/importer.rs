@@ -1,6 +1,8 @@
 //! VM 1: imports, verifies, answers where it may, and tries what it may not.
 
-use crate::platform::{DeviceTransport, Machine, Phase, Totals, holes_can_be_touched, println};
+use crate::platform::{
+    DeviceTransport, Machine, Phase, Totals, faults_are_private, holes_can_be_touched, println,
+};
 use crate::{CaseMemory, Pipeline, Required, pattern, refused, run_case};
 use causeway_kernels::case;
 use causeway_protocol::harness::PhasePath;
@@ -26,6 +28,10 @@ pub fn run(machine: &Machine) {
         verify_and_answer(&transport, &device, &space, &read_only);
         see_revocation(&transport, &device, &space);
         tell(Subject::Faulting);
+        if !faults_are_private(&transport) {
+            println!("importer: pattern verified, forbidden writes refused");
+            return tell(Subject::Recovered);
+        }
         lose_the_device(&device, &space, &read_only);
     }
     Device::reset(&transport);

@@ -1,7 +1,7 @@
 //! What the two guests tell each other. Each subject has a box of its own.
 
 use crate::Required;
-use crate::platform::{fetch, post};
+use crate::platform::{NoLetter, fetch, post};
 use causeway_shim::ExportToken;
 
 /// How long to wait for the other guest, in milliseconds.
@@ -40,8 +40,16 @@ pub fn hear(subject: Subject) {
 }
 
 /// Whether the other guest has said so already.
+///
+/// # Panics
+/// If the other guest will not say it any more.
+#[track_caller]
 pub fn heard(subject: Subject) -> bool {
-    fetch(subject as u32, 0).is_ok()
+    match fetch(subject as u32, 0) {
+        Ok(_) => true,
+        Err(NoLetter::NotYet) => false,
+        Err(hopeless) => panic!("a word from the other guest: {hopeless}"),
+    }
 }
 
 /// Hands a token over.

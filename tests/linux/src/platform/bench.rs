@@ -1,15 +1,108 @@
-//! Reports. A process that has no test bench around it prints its figures and keeps the rest to itself.
+//! Reports. A process of a guest reports to the test bench around its VM, by records in its control window and a port; one
+//! that has none around it prints its figures and keeps the rest to itself.
 
 use std::fmt;
-use std::sync::OnceLock;
-use std::time::Duration;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
-use causeway_protocol::harness::{Loop, PhasePath};
+use causeway_protocol::harness::{
+    Baseline, Identity, Letter, Loop, PORT_RECORD_APERTURE, Panic, PhaseBegin, PhaseEnd, PhasePath,
+    RECORD_UNIT_BYTES, Ratio, RecordHeader, RecordKind,
+};
+use causeway_shim_linux::PciTransport;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::letters::Folder;
+use super::port::Port;
 
-/// Where letters go.
+/// How often it is seen whether a letter has come. Each look is an exit; but a wait in the host would hold a CPU of the
+/// guest's kernel up.
+const LETTER_PERIOD: Duration = Duration::from_millis(10);
+
+/// Where letters go, where no bench carries them.
 pub(super) static LETTERS: OnceLock<Folder> = OnceLock::new();
+
+/// The bench around the VM, if there is one.
+static BENCH: OnceLock<Bench> = OnceLock::new();
+
+/// The way to the bench.
+struct Bench {
+    transport: &'static PciTransport,
+    /// Taken while a record is in the spare memory.
+    port: Mutex<Port>,
+}
+
+/// Finds the bench that is around `transport`'s VM: there is one wherever the function is. Gives which VM this is, and of how
+/// many.
+pub(super) fn find(transport: &'static PciTransport) -> Option<(u32, u32)> {
+    let port = Port::open(PORT_RECORD_APERTURE)
+        .inspect_err(|e| eprintln!("no reports to the host: its ports cannot be used: {e}"))
+        .ok()?;
+    let bench = Bench {
+        transport,
+        port: Mutex::new(port),
+    };
+    let mut identity = Identity {
+        header: header::<Identity>(RecordKind::Identity),
+        ..Identity::default()
+    };
+    bench.send(&mut identity);
+    if identity.vms == 0 {
+        eprintln!("no reports to the host: nobody answers");
+        return None;
+    }
+    let _ = BENCH.set(bench);
+    Some((identity.vm, identity.vms))
+}
+
+/// Whether a bench carries reports and letters.
+pub(super) fn is_there() -> bool {
+    BENCH.get().is_some()
+}
+
+/// Whether the other side is a process beside this one.
+pub(super) fn is_one_of_several_processes() -> bool {
+    LETTERS.get().is_some()
+}
+
+impl Bench {
+    /// Hands a record over, and takes it back with the reply. An exit.
+    fn send<R: IntoBytes + FromBytes>(&self, record: &mut R) {
+        let port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((window, offset)) = self.transport.spare_memory() else {
+            return;
+        };
+        let written = window.write(0, record.as_mut_bytes());
+        let units = u32::try_from(offset / RECORD_UNIT_BYTES);
+        if let (Ok(()), Ok(units)) = (written, units) {
+            port.write(units);
+            // As large as what was written.
+            let _ = window.read(0, record.as_mut_bytes());
+        }
+    }
+}
+
+/// Sends a record to the bench, if there is one.
+fn send<R: IntoBytes + FromBytes>(record: &mut R) {
+    if let Some(bench) = BENCH.get() {
+        bench.send(record);
+    }
+}
+
+const fn header<R>(kind: RecordKind) -> RecordHeader {
+    RecordHeader {
+        kind: kind as u32,
+        bytes: size_of::<R>() as u32,
+    }
+}
+
+/// `text` cut to the room at a character's end, and the bytes used.
+fn cut<const BYTES: usize>(text: &str) -> ([u8; BYTES], u32) {
+    let used = text.floor_char_boundary(BYTES);
+    let mut room = [0; BYTES];
+    room[..used].copy_from_slice(&text.as_bytes()[..used]);
+    (room, used as u32)
+}
 
 /// What was done in a phase.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,29 +115,79 @@ pub struct Totals {
     pub doorbells: u64,
 }
 
-/// A phase of the workload. Phases do not nest.
+/// A phase of the workload, between whose ends the host counts exits. Phases do not nest.
 #[derive(Debug)]
 #[must_use = "a phase lasts until it is ended"]
 pub struct Phase(());
 
 impl Phase {
-    /// Begins a phase.
-    pub fn begin(_: PhasePath, _: &str) -> Self {
+    /// Begins a phase. Of several processes none does: what one counts would be the others' doing.
+    pub fn begin(path: PhasePath, name: &str) -> Self {
+        if is_one_of_several_processes() {
+            return Self(());
+        }
+        let (name, name_bytes) = cut(name);
+        send(&mut PhaseBegin {
+            header: header::<PhaseBegin>(RecordKind::PhaseBegin),
+            path: path as u32,
+            name_bytes,
+            name,
+        });
         Self(())
     }
 
     /// Ends it.
-    pub fn end(self, _: Totals) {}
+    pub fn end(self, totals: Totals) {
+        if is_one_of_several_processes() {
+            return;
+        }
+        let Totals {
+            operations,
+            bytes,
+            doorbells,
+        } = totals;
+        send(&mut PhaseEnd {
+            header: header::<PhaseEnd>(RecordKind::PhaseEnd),
+            operations,
+            bytes,
+            doorbells,
+        });
+    }
 }
 
 /// Reports a figure with its unit.
 pub fn figure(name: &str, value: f64, unit: &str) {
     println!("{name}: {value:.3} {unit}");
+    let (name, name_bytes) = cut(name);
+    let (unit, unit_bytes) = cut(unit);
+    send(&mut Ratio {
+        header: header::<Ratio>(RecordKind::Ratio),
+        value_bits: value.to_bits(),
+        name_bytes,
+        unit_bytes,
+        name,
+        unit,
+    });
 }
 
 /// Reports a plain ratio.
 pub fn ratio(name: &str, value: f64) {
-    println!("{name}: {value:.3}");
+    figure(name, value, "");
+}
+
+/// Reports why the program is about to fail.
+pub(super) fn last_words(file: &str, line: u32, message: &str) {
+    let (file, file_bytes) = cut(file);
+    let (message, message_bytes) = cut(message);
+    send(&mut Panic {
+        header: header::<Panic>(RecordKind::Panic),
+        line,
+        file_bytes,
+        message_bytes,
+        reserved: 0,
+        file,
+        message,
+    });
 }
 
 /// Why there is no letter.
@@ -70,10 +213,17 @@ impl fmt::Display for NoLetter {
 /// # Panics
 /// If there is no way to it.
 pub fn post(slot: u32, data: &[u8; 64]) {
-    let folder = LETTERS.get().expect("letters need another process");
-    folder
-        .post(slot, data)
-        .expect("the folder of letters can be written");
+    if let Some(folder) = LETTERS.get() {
+        let left = folder.post(slot, data);
+        return left.expect("the folder of letters can be written");
+    }
+    assert!(is_there(), "letters need another VM or another process");
+    send(&mut Letter {
+        header: header::<Letter>(RecordKind::Post),
+        slot,
+        wait: 0,
+        data: *data,
+    });
 }
 
 /// Fetches the letter in box `slot`, waiting up to `wait_ms` milliseconds for it.
@@ -81,12 +231,53 @@ pub fn post(slot: u32, data: &[u8; 64]) {
 /// # Errors
 /// There is none.
 pub fn fetch(slot: u32, wait_ms: u32) -> Result<[u8; 64], NoLetter> {
-    let folder = LETTERS.get().ok_or(NoLetter::Hopeless)?;
-    folder.fetch(slot, Duration::from_millis(wait_ms.into()))
+    let wait = Duration::from_millis(wait_ms.into());
+    if let Some(folder) = LETTERS.get() {
+        return folder.fetch(slot, wait);
+    }
+    let begin = Instant::now();
+    loop {
+        let mut letter = Letter {
+            header: header::<Letter>(RecordKind::Fetch),
+            slot,
+            wait: 0,
+            data: [0; 64],
+        };
+        send(&mut letter);
+        match letter.wait {
+            1 => return Ok(letter.data),
+            2 => return Err(NoLetter::Hopeless),
+            _ if begin.elapsed() >= wait => return Err(NoLetter::NotYet),
+            _ => std::thread::sleep(LETTER_PERIOD),
+        }
+    }
 }
 
-/// Runs a loop on a host thread over memory that this guest has mapped; nobody does that here.
+/// Runs a loop on a host thread, over memory that this guest has mapped: `bytes` bytes (a multiple of 64)
+/// at a guest-physical address (64-byte aligned). Gives the ticks it took; `None` if the memory is not mapped.
 #[must_use]
-pub const fn baseline(_: Loop, _: u64, _: u64, _: u32) -> Option<u64> {
-    None
+pub fn baseline(kind: Loop, address: u64, bytes: u64, passes: u32) -> Option<u64> {
+    let mut record = Baseline {
+        header: header::<Baseline>(RecordKind::Baseline),
+        kind: kind as u32,
+        passes,
+        address,
+        bytes,
+        ticks: 0,
+    };
+    send(&mut record);
+    (record.ticks != 0).then_some(record.ticks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_cut_where_a_character_ends() {
+        let (bytes, used) = cut::<4>("aäöü");
+        assert_eq!((&bytes, used), (b"a\xc3\xa4\0", 3));
+        let (_, used) = cut::<64>("short");
+        assert_eq!(used, 5);
+    }
 }

@@ -4,13 +4,14 @@
 mod bench;
 mod letters;
 mod machine;
+mod port;
 mod program;
 
 use std::sync::OnceLock;
 
 use causeway_protocol::registers::Register;
-use causeway_shim::{AddressSpace, Device, Module, Staging, Window};
-use causeway_shim_linux::LinuxTransport;
+use causeway_shim::{AddressSpace, Device, Module, Sleeping, Staging, Transport, Window};
+use causeway_shim_linux::{FindError, LinuxTransport};
 
 pub use bench::{NoLetter, Phase, Totals, baseline, fetch, figure, post, ratio};
 pub use machine::{Barrier, Clock, Machine, Memory, ticks};
@@ -19,10 +20,12 @@ pub use std::println;
 
 use crate::Required;
 
-/// The way to the device.
-pub struct DeviceTransport(LinuxTransport);
+/// The way to the device: one for the program.
+#[derive(Clone, Copy)]
+pub struct DeviceTransport(&'static LinuxTransport);
 
-static TRANSPORT: OnceLock<DeviceTransport> = OnceLock::new();
+static TRANSPORT: OnceLock<LinuxTransport> = OnceLock::new();
+static OPENED: OnceLock<DeviceTransport> = OnceLock::new();
 static DEVICE: OnceLock<Device<'static>> = OnceLock::new();
 
 impl DeviceTransport {
@@ -30,12 +33,21 @@ impl DeviceTransport {
     ///
     /// # Errors
     /// See [`LinuxTransport::find`].
-    pub fn find(_: &Machine) -> Result<Self, causeway_shim_linux::FindError> {
-        LinuxTransport::find().map(Self)
+    pub fn find(_: &Machine) -> Result<Self, FindError> {
+        transport().map(Self)
     }
 }
 
-impl causeway_shim::Transport for DeviceTransport {
+/// The transport of the program, found when it is first asked for.
+fn transport() -> Result<&'static LinuxTransport, FindError> {
+    if let Some(found) = TRANSPORT.get() {
+        return Ok(found);
+    }
+    let found = LinuxTransport::find()?;
+    Ok(TRANSPORT.get_or_init(|| found))
+}
+
+impl Transport for DeviceTransport {
     fn read_register(&self, register: Register) -> u32 {
         self.0.read_register(register)
     }
@@ -52,6 +64,18 @@ impl causeway_shim::Transport for DeviceTransport {
         self.0.aperture()
     }
 
+    fn reach(&self, offset: u64, bytes: u64) -> bool {
+        self.0.reach(offset, bytes)
+    }
+
+    fn sleeping(&self) -> Sleeping {
+        self.0.sleeping()
+    }
+
+    fn sleep(&self, limit_ns: u64) -> u64 {
+        self.0.sleep(limit_ns)
+    }
+
     fn ring_doorbell(&self, index: u32) {
         self.0.ring_doorbell(index);
     }
@@ -62,8 +86,8 @@ impl causeway_shim::Transport for DeviceTransport {
 /// # Panics
 /// If there is no device that can be opened.
 pub fn open(machine: &Machine) -> (&'static DeviceTransport, &'static Device<'static>) {
-    let transport =
-        TRANSPORT.get_or_init(|| DeviceTransport::find(machine).required("finding the device"));
+    let find = || DeviceTransport::find(machine).required("finding the device");
+    let transport = OPENED.get_or_init(find);
     let device = DEVICE.get_or_init(|| Device::open(transport).required("opening the device"));
     (transport, device)
 }
@@ -74,14 +98,23 @@ pub fn device() -> &'static Device<'static> {
 }
 
 /// Where the test bench finds an offset of the aperture, if there is a bench that can reach it.
-pub fn bench_address(_: &DeviceTransport, _: u64) -> Option<u64> {
-    None
+pub fn bench_address(transport: &DeviceTransport, offset: u64) -> Option<u64> {
+    match transport.0 {
+        LinuxTransport::Pci(pci) if bench::is_there() => Some(pci.aperture_address(offset)),
+        _ => None,
+    }
 }
 
 /// Whether holes of the aperture can be touched, and such accesses are counted. A process that reaches the device over a
 /// socket has nothing mapped there.
 pub fn holes_can_be_touched(transport: &DeviceTransport) -> bool {
     !matches!(transport.0, LinuxTransport::Socket(_))
+}
+
+/// Whether a fault that loses the device does so for this program alone. The processes of a guest share its session, and
+/// lose it together.
+pub fn faults_are_private(transport: &DeviceTransport) -> bool {
+    matches!(transport.0, LinuxTransport::Socket(_)) || !bench::is_one_of_several_processes()
 }
 
 /// Memory to write packets of a recording into, and its address for the device. It is never given back.

@@ -4,7 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
 
-use super::bench::LETTERS;
+use causeway_shim_linux::LinuxTransport;
+
+use super::bench::{self, LETTERS};
 use super::letters::Folder;
 use super::machine::{Clock, Machine};
 
@@ -29,6 +31,14 @@ struct Arguments {
 }
 
 impl Arguments {
+    /// With the number of the VM, unless another was asked for.
+    fn numbered(mut self, vm: u32, vms: u32) -> Self {
+        if self.vm.is_none() {
+            (self.vm, self.vms) = (Some(vm), vms);
+        }
+        self
+    }
+
     fn parse(words: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut arguments = Self {
             threads: 1,
@@ -65,23 +75,37 @@ impl Arguments {
     }
 }
 
+/// Which VM this is, and of how many, if there is a test bench around it that says.
+fn identity() -> Option<(u32, u32)> {
+    // Why there is no device, the workload says when it wants one.
+    match super::transport() {
+        Ok(LinuxTransport::Pci(pci)) => bench::find(pci),
+        _ => None,
+    }
+}
+
 /// Runs `workload` on the threads that the command line asks for. A panic of any of them is the program's failure.
 pub fn run(workload: fn(&Machine)) -> ExitCode {
     match Arguments::parse(std::env::args().skip(1)) {
-        Ok(arguments) => run_as(workload, &arguments, arguments.vm.unwrap_or(0)),
+        Ok(arguments) => {
+            let (vm, vms) = identity().unwrap_or((0, 1));
+            run_as(workload, &arguments.numbered(vm, vms))
+        }
         Err(message) => usage(&message),
     }
 }
 
-/// As [`run`], for a workload that takes two: unless this is one of them, both are started as processes of this program.
+/// As [`run`], for a workload that takes two: unless this is one of them, or in one of several VMs, both are started as
+/// processes of this program.
 pub fn run_pair(workload: fn(&Machine)) -> ExitCode {
     let arguments = match Arguments::parse(std::env::args().skip(1)) {
         Ok(arguments) => arguments,
         Err(message) => return usage(&message),
     };
-    match arguments.vm {
-        Some(vm) => run_as(workload, &arguments, vm),
-        None => both().unwrap_or_else(|e| {
+    match (arguments.vm, identity()) {
+        (Some(_), _) => run_as(workload, &arguments),
+        (None, Some((vm, vms))) if vms > 1 => run_as(workload, &arguments.numbered(vm, vms)),
+        _ => both().unwrap_or_else(|e| {
             eprintln!("cannot start two processes: {e}");
             ExitCode::FAILURE
         }),
@@ -93,7 +117,8 @@ fn usage(message: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-fn run_as(workload: fn(&Machine), arguments: &Arguments, vm: u32) -> ExitCode {
+fn run_as(workload: fn(&Machine), arguments: &Arguments) -> ExitCode {
+    end_on_panic();
     if let Some(path) = &arguments.letters {
         LETTERS.get_or_init(|| Folder::new(path.clone()));
     }
@@ -101,16 +126,15 @@ fn run_as(workload: fn(&Machine), arguments: &Arguments, vm: u32) -> ExitCode {
     let machine = |cpu| Machine {
         cpu,
         cpus: arguments.threads,
-        vm,
+        vm: arguments.vm.unwrap_or(0),
         vms: arguments.vms,
         clock,
     };
     let other = |cpu| {
         let machine = machine(cpu);
-        let body = move || workload(&machine);
         std::thread::Builder::new()
             .name(format!("cpu{cpu}"))
-            .spawn(move || end_on_panic(body))
+            .spawn(move || workload(&machine))
     };
     for cpu in 1..arguments.threads {
         if let Err(e) = other(cpu) {
@@ -119,23 +143,20 @@ fn run_as(workload: fn(&Machine), arguments: &Arguments, vm: u32) -> ExitCode {
         }
     }
     // As on a machine: the others have nothing to say once the first is done.
-    end_on_panic(|| workload(&machine(0)));
+    workload(&machine(0));
     ExitCode::SUCCESS
 }
 
-/// A thread that waits for one that has panicked would wait for ever.
-fn end_on_panic(body: impl FnOnce()) {
-    struct Guard;
-    impl Drop for Guard {
-        fn drop(&mut self) {
-            if std::thread::panicking() {
-                std::process::exit(1);
-            }
-        }
-    }
-    let guard = Guard;
-    body();
-    drop(guard);
+/// Has a panic end the program, whose threads may be waiting for each other, and the host be told where and why.
+fn end_on_panic() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        print(info);
+        let message = info.payload_as_str().unwrap_or("no message");
+        let (file, line) = info.location().map_or(("", 0), |at| (at.file(), at.line()));
+        bench::last_words(file, line, message);
+        std::process::exit(1);
+    }));
 }
 
 /// Both sides as processes of this program, with a folder for their letters.

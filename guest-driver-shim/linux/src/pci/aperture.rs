@@ -1,0 +1,154 @@
+//! BAR 2 in this process.
+//!
+//! The kernel fills page tables for all of a device mapping at once, and checks every page of `/dev/mem`: for 64 GiB that is
+//! 128 MiB of tables and minutes. So addresses are reserved for the whole aperture, and pieces of it mapped when something
+//! first appears in them. They stay: what goes leaves a hole, which can be touched.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use causeway_protocol::Access;
+use causeway_protocol::pci::BAR_APERTURE;
+use causeway_shim::Window;
+use std::os::fd::AsFd;
+
+use super::device_file::DeviceFile;
+use super::function::{Function, FunctionError, NotUsable};
+use crate::range::Range;
+
+/// Bytes of a piece.
+const PIECE_BYTES: u64 = 8 << 20;
+/// The guest's physical memory as a file.
+const MEMORY: &str = "/dev/mem";
+
+/// How the CPU caches the aperture, hence how fast host memory in it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caching {
+    /// As ordinary memory.
+    WriteBack,
+    /// Stores are gathered; loads are slow where the processor honours it.
+    WriteCombining,
+    /// Every access goes by itself.
+    Uncached,
+}
+
+impl Caching {
+    /// A word or two for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::WriteBack => "write-back",
+            Self::WriteCombining => "write-combining",
+            Self::Uncached => "uncached",
+        }
+    }
+}
+
+/// The aperture.
+#[derive(Debug)]
+pub struct Aperture {
+    range: Range,
+    file: File,
+    caching: Caching,
+    address: u64,
+    /// What has to be added to an offset into the aperture for the offset into the file.
+    file_base: u64,
+    /// Which pieces are mapped.
+    mapped: Mutex<Vec<bool>>,
+}
+
+impl Aperture {
+    /// Reserves addresses for `bytes` bytes, and finds out how they can be mapped.
+    pub fn new(function: &Function, bytes: u64) -> Result<Self, FunctionError> {
+        let bar = function.bar(BAR_APERTURE)?;
+        if bar.bytes < bytes {
+            return Err(function.forbidden(NotUsable::Bar(BAR_APERTURE)));
+        }
+        let (file, caching, file_base) = choose(function, bar.address)?;
+        let range = Range::reserve(bytes).map_err(|source| {
+            let path = function.path("resource2");
+            let source = source.into();
+            function.forbidden(NotUsable::File { path, source })
+        })?;
+        Ok(Self {
+            range,
+            file,
+            caching,
+            address: bar.address,
+            file_base,
+            mapped: Mutex::new(vec![false; bytes.div_ceil(PIECE_BYTES) as usize]),
+        })
+    }
+
+    /// How it is mapped.
+    pub const fn caching(&self) -> Caching {
+        self.caching
+    }
+
+    /// Guest-physical address.
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// All of it. Only what [`Self::reach`] was asked for can be touched.
+    pub fn window(&self) -> Window {
+        self.range.window()
+    }
+
+    /// Has a part of it be mapped. False if it does not lie inside, or the kernel refuses.
+    pub fn reach(&self, offset: u64, bytes: u64) -> bool {
+        let all_bytes = self.window().bytes() as u64;
+        let Some(end) = offset.checked_add(bytes).filter(|end| *end <= all_bytes) else {
+            return false;
+        };
+        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        for piece in offset / PIECE_BYTES..end.div_ceil(PIECE_BYTES) {
+            if mapped[piece as usize] {
+                continue;
+            }
+            let start = piece * PIECE_BYTES;
+            let length = PIECE_BYTES.min(all_bytes - start);
+            let from = self.file_base + start;
+            let access = Access::ReadWrite;
+            if let Err(e) = self
+                .range
+                .place(start, length, self.file.as_fd(), from, access)
+            {
+                log::error!("cannot map {length} bytes of the aperture at {start:#x}: {e}");
+                return false;
+            }
+            mapped[piece as usize] = true;
+        }
+        true
+    }
+}
+
+/// The best file to map the aperture from, and where in it the aperture begins.
+fn choose(function: &Function, address: u64) -> Result<(File, Caching, u64), FunctionError> {
+    // Without O_SYNC: with it, the kernel maps uncached whatever the memory type ranges say (drivers/char/mem.c).
+    match OpenOptions::new().read(true).write(true).open(MEMORY) {
+        Ok(file) if probe(&file, address) => return Ok((file, Caching::WriteBack, address)),
+        Ok(_) => log::debug!("{MEMORY} does not show the aperture"),
+        Err(e) => log::debug!("{MEMORY}: {e}"),
+    }
+    match function.open("resource2_wc") {
+        Ok(file) if probe(&file, 0) => return Ok((file, Caching::WriteCombining, 0)),
+        Ok(_) => log::debug!("resource2_wc cannot be mapped"),
+        Err(e) => log::debug!("{e}"),
+    }
+    let file = function.open("resource2")?;
+    match DeviceFile::map(&file, 0, PROBE_BYTES) {
+        Ok(_) => Ok((file, Caching::Uncached, 0)),
+        Err(source) => {
+            let path = function.path("resource2");
+            Err(function.forbidden(NotUsable::File { path, source }))
+        }
+    }
+}
+
+const PROBE_BYTES: u64 = 4096;
+
+fn probe(file: &File, offset: u64) -> bool {
+    let mapped: io::Result<_> = DeviceFile::map(file, offset, PROBE_BYTES);
+    mapped.is_ok()
+}

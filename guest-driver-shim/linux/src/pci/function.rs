@@ -1,0 +1,280 @@
+//! The function in sysfs.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use causeway_protocol::pci::{BAR_APERTURE, DEVICE_ID, VENDOR_ID};
+
+use super::device_file::DeviceFile;
+
+/// Where Linux lists PCI functions.
+const DEVICES: &str = "/sys/bus/pci/devices";
+/// Environment variable that names a function, where there are several.
+const FUNCTION_VARIABLE: &str = "CAUSEWAY_FUNCTION";
+
+/// Why the function cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FunctionError {
+    /// There is none.
+    #[error(
+        "there is no Causeway device here: no PCI function {VENDOR_ID:04x}:{DEVICE_ID:04x} in {DEVICES}"
+    )]
+    Absent,
+    /// One was named that is not there.
+    #[error("{FUNCTION_VARIABLE} names `{name}`, which is no Causeway function; there is {there}")]
+    NotNamed {
+        /// What was named.
+        name: String,
+        /// Those that are there.
+        there: String,
+    },
+    /// It is there, but not for this process.
+    #[error("the Causeway device {function} cannot be used: {what}")]
+    Forbidden {
+        /// The function.
+        function: String,
+        /// What is in the way.
+        what: NotUsable,
+    },
+}
+
+/// What is in the way of using a function.
+#[derive(Debug, thiserror::Error)]
+pub enum NotUsable {
+    /// A file of it cannot be opened or mapped.
+    #[error("{}: {source}{}", .path.display(), hint(.source))]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A BAR has no address.
+    #[error("BAR {0} has no address: the guest's firmware or kernel gave it none")]
+    Bar(usize),
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => " (a program that uses the device has to run as root)",
+        _ => "",
+    }
+}
+
+/// A base address register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bar {
+    /// Guest-physical address.
+    pub address: u64,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+/// A Causeway function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    folder: PathBuf,
+}
+
+impl Function {
+    /// The function that the environment names, or else the first.
+    ///
+    /// # Errors
+    /// [`FunctionError`].
+    pub fn find() -> Result<Self, FunctionError> {
+        choose(
+            all_in(Path::new(DEVICES)),
+            std::env::var_os(FUNCTION_VARIABLE),
+        )
+    }
+
+    /// All functions, in the order of their addresses.
+    pub fn all() -> Vec<Self> {
+        all_in(Path::new(DEVICES))
+    }
+
+    #[cfg(test)]
+    pub(super) const fn at(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    /// Its address on the bus: `0000:00:01.0`.
+    pub fn name(&self) -> String {
+        let name = self.folder.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    /// A file of it in sysfs.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Opens a file of it for reading and writing.
+    ///
+    /// # Errors
+    /// [`FunctionError::Forbidden`].
+    pub fn open(&self, name: &str) -> Result<File, FunctionError> {
+        let path = self.path(name);
+        let opened = OpenOptions::new().read(true).write(true).open(&path);
+        opened.map_err(|source| self.forbidden(NotUsable::File { path, source }))
+    }
+
+    /// What the kernel knows of a BAR.
+    ///
+    /// # Errors
+    /// [`FunctionError::Forbidden`], if it has no address.
+    pub fn bar(&self, index: usize) -> Result<Bar, FunctionError> {
+        let path = self.path("resource");
+        let text = fs::read_to_string(&path)
+            .map_err(|source| self.forbidden(NotUsable::File { path, source }))?;
+        parse_bar(&text, index).ok_or_else(|| self.forbidden(NotUsable::Bar(index)))
+    }
+
+    /// Has the function decode its addresses, if it does not.
+    ///
+    /// # Errors
+    /// [`FunctionError::Forbidden`].
+    pub fn enable(&self) -> Result<(), FunctionError> {
+        let path = self.path("enable");
+        let enabled = fs::read_to_string(&path).is_ok_and(|text| text.trim() != "0");
+        if enabled {
+            return Ok(());
+        }
+        let written = fs::write(&path, "1");
+        written.map_err(|source| self.forbidden(NotUsable::File { path, source }))
+    }
+
+    /// Maps a BAR whole.
+    pub(super) fn map(&self, bar: usize) -> Result<DeviceFile, FunctionError> {
+        let bytes = self.bar(bar)?.bytes;
+        self.map_part(bar, 0, bytes)
+    }
+
+    /// Maps a part of a BAR.
+    pub(super) fn map_part(
+        &self,
+        bar: usize,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<DeviceFile, FunctionError> {
+        debug_assert_ne!(bar, BAR_APERTURE, "is mapped piece by piece");
+        let name = format!("resource{bar}");
+        let file = self.open(&name)?;
+        DeviceFile::map(file, offset, bytes).map_err(|source| {
+            let path = self.path(&name);
+            self.forbidden(NotUsable::File { path, source })
+        })
+    }
+
+    pub(super) fn forbidden(&self, what: NotUsable) -> FunctionError {
+        FunctionError::Forbidden {
+            function: self.name(),
+            what,
+        }
+    }
+}
+
+fn all_in(devices: &Path) -> Vec<Function> {
+    let entries = fs::read_dir(devices).into_iter().flatten().flatten();
+    let folders = entries.map(|entry| entry.path());
+    let mut functions: Vec<_> = folders
+        .filter(|folder| {
+            number(folder, "vendor") == Some(VENDOR_ID)
+                && number(folder, "device") == Some(DEVICE_ID)
+        })
+        .map(|folder| Function { folder })
+        .collect();
+    functions.sort_by(|a, b| a.folder.cmp(&b.folder));
+    functions
+}
+
+fn choose(functions: Vec<Function>, wanted: Option<OsString>) -> Result<Function, FunctionError> {
+    let Some(wanted) = wanted else {
+        return functions.into_iter().next().ok_or(FunctionError::Absent);
+    };
+    let name = wanted.to_string_lossy().into_owned();
+    let there: Vec<_> = functions.iter().map(Function::name).collect();
+    let named = functions
+        .into_iter()
+        .find(|function| function.name() == name);
+    named.ok_or_else(|| FunctionError::NotNamed {
+        name,
+        there: if there.is_empty() {
+            String::from("none")
+        } else {
+            there.join(", ")
+        },
+    })
+}
+
+/// A number, which sysfs writes as 0x and four hexadecimal digits.
+fn number(folder: &Path, name: &str) -> Option<u16> {
+    let text = fs::read_to_string(folder.join(name)).ok()?;
+    u16::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
+}
+
+/// Line `index` of sysfs `resource`: first address, last address, flags. Zeros stand for a BAR that has no address.
+fn parse_bar(text: &str, index: usize) -> Option<Bar> {
+    let mut words = text.lines().nth(index)?.split_whitespace();
+    let mut hexadecimal = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    let (first, last) = (hexadecimal()?, hexadecimal()?);
+    let bytes = last.checked_sub(first)?.checked_add(1)?;
+    (first != 0).then_some(Bar {
+        address: first,
+        bytes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESOURCE: &str = "\
+0x00000000e0000000 0x00000000e003ffff 0x0000000000040200
+0x0000000000000000 0x0000000000000000 0x0000000000000000
+0x0000004000000000 0x0000004fffffffff 0x000000000014220c
+";
+
+    #[test]
+    fn bars_are_read_and_those_without_an_address_are_none() {
+        let registers = Bar {
+            address: 0xe000_0000,
+            bytes: 256 << 10,
+        };
+        assert_eq!(parse_bar(RESOURCE, 0), Some(registers));
+        assert_eq!(parse_bar(RESOURCE, 1), None);
+        assert_eq!(parse_bar(RESOURCE, 2).map(|bar| bar.bytes), Some(64 << 30));
+        assert_eq!(parse_bar(RESOURCE, 3), None);
+        assert_eq!(parse_bar("0x5 0x4 0x0", 0), None);
+        assert_eq!(parse_bar("garbage", 0), None);
+    }
+
+    #[test]
+    fn functions_are_found_chosen_and_missed_with_what_there_is() {
+        let devices = std::env::temp_dir().join(format!("causeway-pci-{}", std::process::id()));
+        for (name, vendor) in [
+            ("0000:00:02.0", "0xca57\n"),
+            ("0000:00:01.0", "0xca57\n"),
+            ("0000:00:00.0", "0x8086\n"),
+        ] {
+            let folder = devices.join(name);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("vendor"), vendor).unwrap();
+            fs::write(folder.join("device"), format!("{DEVICE_ID:#06x}\n")).unwrap();
+        }
+        let all = all_in(&devices);
+        fs::remove_dir_all(&devices).unwrap();
+        assert_eq!(all.len(), 2);
+        let name = |wanted: Option<&str>| {
+            choose(all.clone(), wanted.map(Into::into)).map(|function| function.name())
+        };
+        assert_eq!(name(None).unwrap(), "0000:00:01.0");
+        assert_eq!(name(Some("0000:00:02.0")).unwrap(), "0000:00:02.0");
+        let missed = name(Some("0000:00:09.0")).unwrap_err().to_string();
+        assert!(missed.contains("0000:00:01.0, 0000:00:02.0"), "{missed}");
+        let absent = choose(Vec::new(), None).unwrap_err().to_string();
+        assert!(absent.contains("no PCI function ca57:0001"), "{absent}");
+    }
+}

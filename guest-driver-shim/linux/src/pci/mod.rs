@@ -1,0 +1,334 @@
+//! The device as a PCI function of the guest that this process runs in, without a driver in the kernel.
+//!
+//! | what | is mapped from |
+//! |---|---|
+//! | BAR 0, registers: a page for each client | sysfs `resource0` |
+//! | BAR 2, aperture, piece by piece | `/dev/mem` (write-back), or else `resource2_wc`, or else `resource2` |
+//! | BAR 4, doorbells | sysfs `resource4` |
+
+mod aperture;
+mod clients;
+mod device_file;
+mod function;
+mod interrupt;
+
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use causeway_protocol::registers::{
+    CONTROL_WINDOW_BYTES, NO_CONTROL_WINDOW, RESET_KEY, Register, doorbells,
+};
+use causeway_shim::{ControlArea, Sleeping, Status, Transport, Window};
+
+pub use aperture::Caching;
+pub use clients::{ClientState, Clients};
+pub use function::{Bar, Function, FunctionError, NotUsable};
+pub use interrupt::Interrupts;
+
+use crate::area::{Area, first_status, refuse};
+use crate::fork::Owner;
+use aperture::Aperture;
+use clients::Page;
+use device_file::DeviceFile;
+
+/// Bytes of the control window that batches may have. The rest is for records of a test bench.
+const BATCH_BYTES: u64 = CONTROL_WINDOW_BYTES - RECORD_BYTES;
+/// Bytes at the end of the control window that are left for others.
+const RECORD_BYTES: u64 = 4096;
+
+/// Why the function cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenPciError {
+    /// Not there, or not accessible.
+    #[error(transparent)]
+    Function(#[from] FunctionError),
+    /// There is no client left.
+    #[error("all {clients} clients of {function} belong to running processes: end one of them")]
+    Taken {
+        /// The function.
+        function: String,
+        /// How many there may be.
+        clients: u32,
+    },
+    /// Its BARs do not have what this shim needs.
+    #[error("{function} {what}: the host needs a causeway of protocol 1.2")]
+    TooOld {
+        /// The function.
+        function: String,
+        /// What is missing.
+        what: &'static str,
+    },
+}
+
+/// A client of the function, which belongs to this process.
+#[derive(Debug)]
+pub struct PciTransport {
+    function: Function,
+    owner: Owner,
+    /// Mapped as long as `page` and `clients` are used.
+    _registers: DeviceFile,
+    page: Page,
+    clients: Clients,
+    aperture: Aperture,
+    doorbells: DeviceFile,
+    interrupts: Interrupts,
+    area: Area,
+    control: Mutex<Control>,
+}
+
+/// The control window, while there is one.
+#[derive(Debug, Default)]
+struct Control {
+    /// Its offset in the aperture, and the memory.
+    window: Option<(u64, Window)>,
+}
+
+impl PciTransport {
+    /// Takes a client of the first function that there is.
+    ///
+    /// # Errors
+    /// [`OpenPciError`].
+    pub fn open() -> Result<Self, OpenPciError> {
+        Self::open_function(Function::find()?)
+    }
+
+    /// Takes a client of `function`.
+    ///
+    /// # Errors
+    /// [`OpenPciError`].
+    pub fn open_function(function: Function) -> Result<Self, OpenPciError> {
+        function.enable()?;
+        let too_old = |what| OpenPciError::TooOld {
+            function: function.name(),
+            what,
+        };
+        let registers = function.map(0)?;
+        let clients = Clients::new(&function, &registers)?;
+        if clients.count() < 2 {
+            return Err(too_old("has no clients"));
+        }
+        let (page, lock) = clients.take().ok_or_else(|| OpenPciError::Taken {
+            function: function.name(),
+            clients: clients.count() - 1,
+        })?;
+        // What a process that died has left there; and what others have left.
+        page.store(Register::Reset, RESET_KEY);
+        clients.reap();
+        let bytes = u64::from(page.load(Register::ApertureLow))
+            | u64::from(page.load(Register::ApertureHigh)) << 32;
+        if bytes == 0 || bytes > crate::APERTURE_BYTES_MAX {
+            return Err(too_old("has an aperture of impossible size"));
+        }
+        let doorbells = function.map_part(
+            4,
+            doorbells::FIRST,
+            doorbells::STRIDE * u64::from(doorbells::COUNT),
+        )?;
+        let transport = Self {
+            aperture: Aperture::new(&function, bytes)?,
+            interrupts: Interrupts::find(&function),
+            owner: Owner::new(lock),
+            _registers: registers,
+            page,
+            clients,
+            doorbells,
+            area: Area::new(BATCH_BYTES as usize),
+            control: Mutex::default(),
+            function,
+        };
+        if transport.control().is_none() {
+            return Err(OpenPciError::TooOld {
+                function: transport.function.name(),
+                what: "gives no control window",
+            });
+        }
+        Ok(transport)
+    }
+
+    /// The function.
+    pub const fn function(&self) -> &Function {
+        &self.function
+    }
+
+    /// Number of the client that this is, from 1.
+    pub const fn client(&self) -> u32 {
+        self.page.number()
+    }
+
+    /// How the aperture is mapped.
+    pub const fn caching(&self) -> Caching {
+        self.aperture.caching()
+    }
+
+    /// How this process learns of interrupts.
+    pub const fn interrupts(&self) -> &Interrupts {
+        &self.interrupts
+    }
+
+    /// The clients of the function, this one included.
+    pub const fn clients(&self) -> &Clients {
+        &self.clients
+    }
+
+    /// Bytes of the control window that the shim leaves alone, and their offset in the aperture: for records of a test bench.
+    /// Nothing, if the window is gone. It may be another after a reset.
+    pub fn spare_memory(&self) -> Option<(Window, u64)> {
+        let (offset, window) = self.control()?;
+        let spare = window.part(BATCH_BYTES as usize, RECORD_BYTES as usize);
+        Some((spare.ok()?, offset + BATCH_BYTES))
+    }
+
+    /// Guest-physical address of an offset into the aperture.
+    pub const fn aperture_address(&self, offset: u64) -> u64 {
+        self.aperture.address() + offset
+    }
+
+    /// The control window, made if it is not there, and announced.
+    fn control(&self) -> Option<(u64, Window)> {
+        let mut control = self.lock();
+        if control.window.is_none() {
+            let low = self.page.load(Register::ControlWindowLow);
+            let high = self.page.load(Register::ControlWindowHigh);
+            let offset = u64::from(high) << 32 | u64::from(low);
+            if offset == NO_CONTROL_WINDOW || !self.aperture.reach(offset, CONTROL_WINDOW_BYTES) {
+                return None;
+            }
+            let window = self.aperture.window();
+            let window = window.part(offset as usize, CONTROL_WINDOW_BYTES as usize);
+            self.page.store(Register::ControlBaseLow, u32::MAX);
+            self.page.store(Register::ControlBaseHigh, u32::MAX);
+            control.window = Some((offset, window.ok()?));
+        }
+        control.window
+    }
+
+    /// Hands the batch in the control area over. If it was refused for want of something that dead processes may still have,
+    /// it is handed over once more after they have been cleaned up.
+    fn execute(&self, bytes: u32) {
+        let area = self.area.window();
+        let mut batch = vec![0; (bytes as usize).min(area.bytes())];
+        // As long as the area at most.
+        let _ = area.read(0, &mut batch);
+        let Some((_, window)) = self.control() else {
+            return refuse(&area, Status::DeviceLost as u32);
+        };
+        self.hand_over(&window, &batch);
+        if is_quota(first_status(&area)) && self.clients.reap() > 0 {
+            self.hand_over(&window, &batch);
+        }
+    }
+
+    fn hand_over(&self, window: &Window, batch: &[u8]) {
+        let mut replies = vec![0; batch.len()];
+        // The batch fits the area, which is smaller than the window.
+        let _ = window.write(0, batch);
+        fence(Ordering::SeqCst);
+        self.page
+            .store(Register::ControlDoorbell, batch.len() as u32);
+        fence(Ordering::SeqCst);
+        let _ = window.read(0, &mut replies);
+        let _ = self.area.window().write(0, &replies);
+    }
+
+    fn is_here(&self) -> bool {
+        if !self.owner.is_here() {
+            log::error!(
+                "process {} was forked from the one that opened the device, and has to open it for itself",
+                std::process::id()
+            );
+        }
+        self.owner.is_here()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a message was refused because somebody has too much.
+fn is_quota(status: u32) -> bool {
+    matches!(
+        Status::from_wire(status),
+        Some(
+            Status::QuotaBytes
+                | Status::QuotaAllocations
+                | Status::QuotaCommandBuffers
+                | Status::QuotaObjects
+                | Status::NoMemory
+        )
+    )
+}
+
+impl Transport for PciTransport {
+    fn read_register(&self, register: Register) -> u32 {
+        if self.is_here() {
+            self.page.load(register)
+        } else {
+            u32::MAX
+        }
+    }
+
+    fn write_register(&self, register: Register, value: u32) {
+        match register {
+            Register::ControlDoorbell if !self.is_here() => {
+                refuse(&self.area.window(), Status::DeviceLost as u32);
+            }
+            _ if !self.is_here() => {}
+            Register::ControlDoorbell => self.execute(value),
+            // Batches go to the control window, wherever the shim has its own.
+            Register::ControlBaseLow | Register::ControlBaseHigh => {}
+            Register::Reset => {
+                // The window goes with what the client has.
+                self.lock().window = None;
+                self.page.store(register, value);
+            }
+            _ => self.page.store(register, value),
+        }
+    }
+
+    fn control_area(&self) -> ControlArea {
+        ControlArea {
+            window: self.area.window(),
+            // Only this transport knows where batches go.
+            address: 0,
+        }
+    }
+
+    fn aperture(&self) -> Window {
+        self.aperture.window()
+    }
+
+    fn reach(&self, offset: u64, bytes: u64) -> bool {
+        self.aperture.reach(offset, bytes)
+    }
+
+    fn sleeping(&self) -> Sleeping {
+        match self.interrupts.path() {
+            Some(_) => Sleeping::UntilInterrupt,
+            None => Sleeping::ByTime,
+        }
+    }
+
+    fn sleep(&self, limit_ns: u64) -> u64 {
+        let begin = Instant::now();
+        self.interrupts
+            .sleep(&self.page, Duration::from_nanos(limit_ns));
+        u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn ring_doorbell(&self, index: u32) {
+        let offset = u64::from(index) * doorbells::STRIDE;
+        // What was written to write-combining memory must be there before the bell is heard.
+        fence(Ordering::SeqCst);
+        let _ = self.doorbells.window().store_u32(offset as usize, 1);
+    }
+}
+
+impl Drop for PciTransport {
+    fn drop(&mut self) {
+        if self.owner.is_here() {
+            self.page.store(Register::Reset, RESET_KEY);
+        }
+    }
+}
