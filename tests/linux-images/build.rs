@@ -1,0 +1,52 @@
+//! Builds the programs for Linux guests as static executables, and names them for `include_bytes!`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use causeway_guest_build::{rerun_if_changed, static_linux, variable};
+
+/// The packages, and the programs of each.
+const PACKAGES: &[(&str, &[&str])] = &[
+    ("causeway-linux-programs", &["compute", "stream", "sharing"]),
+    ("causeway-info", &["causeway-info"]),
+];
+
+/// What they are made of, relative to the repository. A change there builds them again.
+const SOURCES: &[&str] = &[
+    "Cargo.toml",
+    "Cargo.lock",
+    "tests/linux/Cargo.toml",
+    "tests/linux/src",
+    "tests/workloads",
+    "tests/kernels/Cargo.toml",
+    "tests/kernels/src",
+    "tests/kernels/ptx",
+    "guest-driver-shim/Cargo.toml",
+    "guest-driver-shim/src",
+    "guest-driver-shim/linux",
+    "guest-driver-shim/info",
+    "protocol/Cargo.toml",
+    "protocol/src",
+];
+
+fn main() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    rerun_if_changed(&repository, SOURCES);
+    let out = PathBuf::from(variable("OUT_DIR"));
+    let packages: Vec<_> = PACKAGES.iter().map(|(package, _)| *package).collect();
+    let programs = static_linux(&repository, &packages, &out.join("programs"));
+    fs::write(out.join("images.rs"), table(&programs)).expect("cannot write the table of programs");
+}
+
+/// The source text of a table of (name, program).
+fn table(programs: &Path) -> String {
+    let names = PACKAGES.iter().flat_map(|(_, names)| *names);
+    let line = |name: &&str| {
+        let path = programs.join(name);
+        assert!(path.is_file(), "cargo has built no {}", path.display());
+        let path = path.display().to_string();
+        format!("    ({name:?}, include_bytes!({path:?})),\n")
+    };
+    let lines: String = names.map(line).collect();
+    format!("&[\n{lines}]\n")
+}

@@ -1,0 +1,108 @@
+//! The workloads as programs of Linux guests.
+
+use causeway_linux_images::image;
+use causeway_nested::{Lease, Outcome};
+
+use crate::laboratory::{KERNEL, machine, run};
+use crate::report::Report;
+
+/// Puts a program into the machine, and gives its place.
+fn install(machine: &Lease, name: &str) -> String {
+    let place = format!("/tmp/{name}");
+    let content = image(name).unwrap_or_else(|| panic!("there is no program {name}"));
+    machine.write(&place, 0o755, content);
+    place
+}
+
+/// Runs a program in a Linux guest of its own in each VM, and wants it to pass.
+#[track_caller]
+fn passes(machine: &Lease, name: &str, words: &[&str], arguments: &[&str]) -> (Outcome, Report) {
+    let program = install(machine, name);
+    let guest = ["--kernel", KERNEL, "--program", &program];
+    let (outcome, report) = run(machine, &[&guest, words, &["--"], arguments].concat());
+    outcome.assert_code(0);
+    assert_eq!(report.outcome(), "pass", "{}", outcome.text());
+    (outcome, report)
+}
+
+/// Asserts that no access of a data phase left the guest, by either counter. (KVM emulates instructions for the guest's own
+/// timer, without an exit to the VMM.)
+#[track_caller]
+fn data_phases_stay_inside(report: &Report) {
+    let mut operations = 0;
+    for phase in report.phases().filter(|phase| phase.is_data()) {
+        let kvm = (phase.kvm("mmio_exits"), phase.kvm("io_exits"));
+        let own = (phase.vmm("mmio:"), phase.vmm("io:"));
+        assert_eq!((kvm, own), ((0, 0), (0, 0)), "{}", phase.name());
+        operations += phase.operations();
+    }
+    assert!(operations > 0, "nothing was done on the data path");
+}
+
+#[test]
+fn every_kernel_comes_out_right_in_a_linux_guest() {
+    let Some(machine) = machine("compute on Linux") else {
+        return;
+    };
+    let (outcome, report) = passes(&machine, "compute", &["--vcpus", "2"], &["--threads", "2"]);
+    let text = outcome.text();
+    assert!(text.contains("kernels verified: 22"), "{text}");
+    assert!(text.contains("recorded and replayed: verified"), "{text}");
+    data_phases_stay_inside(&report);
+}
+
+#[test]
+fn the_data_path_of_a_linux_guest_has_no_exit() {
+    let Some(machine) = machine("stream on Linux") else {
+        return;
+    };
+    let (_, report) = passes(&machine, "stream", &[], &[]);
+    data_phases_stay_inside(&report);
+    let stores = report.phase("10^8 stores of 8 bytes");
+    assert_eq!(stores.operations(), 100_663_296);
+    // A batch, a look at the interrupt and its acknowledgement are an exit each.
+    let sleeping = report.phase("launch and wait, sleeping");
+    assert!(sleeping.kvm("mmio_exits") >= 2 * sleeping.operations());
+}
+
+#[test]
+fn two_linux_guests_share_memory_and_a_fault_of_one_is_nothing_to_the_other() {
+    let Some(machine) = machine("sharing on Linux") else {
+        return;
+    };
+    let (outcome, report) = passes(&machine, "sharing", &["--vms", "2"], &[]);
+    data_phases_stay_inside(&report);
+    let text = outcome.text();
+    assert!(text.contains("recovered from a fault"), "{text}");
+}
+
+#[test]
+fn two_processes_of_one_linux_guest_share_memory() {
+    let Some(machine) = machine("sharing in one Linux guest") else {
+        return;
+    };
+    let (outcome, _) = passes(&machine, "sharing", &[], &[]);
+    let text = outcome.text();
+    assert!(text.contains("importer: pattern verified"), "{text}");
+    assert!(text.contains("exporter: 4 kernels verified"), "{text}");
+}
+
+#[test]
+fn a_linux_guest_is_told_what_it_has() {
+    let Some(machine) = machine("causeway-info") else {
+        return;
+    };
+    let limit = ["--gpu", "software,memory=96"];
+    let (outcome, _) = passes(&machine, "causeway-info", &limit, &[]);
+    let text = outcome.text();
+    for part in [
+        "0 bytes used of 96 MiB",
+        "as PCI function 0000:00:01.0",
+        "mapped write-back",
+        "/dev/uio0",
+        "1 of 63",
+        "causeway-info (this program)",
+    ] {
+        assert!(text.contains(part), "`{part}`: {text}");
+    }
+}
