@@ -38,14 +38,15 @@ pub fn assert_nothing_left(machine: &Lease, before: &Survey) {
 
 /// Starts a run, lets it work for a while, and kills its first process alone.
 #[track_caller]
-fn kill_after(machine: &Lease, words: &[&str], milliseconds: u64) {
+pub fn kill_after(machine: &Lease, words: &[&str], milliseconds: u64) {
     let words: Vec<&str> = ["run"].iter().chain(words).copied().collect();
     let command = Command::new(CAUSEWAY, &words);
     let job = machine.start(&command);
     sleep(Duration::from_millis(milliseconds));
     machine.signal(job, KILL, false);
     let outcome = machine.finish(&command, job);
-    outcome.assert_code(-KILL);
+    // A short life may be over by then.
+    assert!([-KILL, 0].contains(&outcome.code), "{}", outcome.text());
     assert!(!outcome.outputs_held, "{}", outcome.text());
 }
 

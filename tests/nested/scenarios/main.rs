@@ -10,6 +10,7 @@ mod image;
 mod laboratory;
 mod leftovers;
 mod linux;
+mod lives;
 mod programs;
 #[path = "../../e2e/parsed_report.rs"]
 #[allow(dead_code)] // Other tests ask more of it.

@@ -1,0 +1,62 @@
+//! Linux guests come and go, well or not, and nothing is left of them.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use causeway_nested::{Command, FIRST_WORD};
+
+use crate::laboratory::{CAUSEWAY, FIRST_WORD_INITRAMFS, KERNEL, machine};
+use crate::leftovers::{assert_nothing_left, kill_after};
+
+const LIVES: u32 = 20;
+/// About the time that a boot takes in the emulated machine, in milliseconds.
+const BOOT_MS: u64 = 4000;
+const GUEST: [&str; 4] = ["--kernel", KERNEL, "--initramfs", FIRST_WORD_INITRAMFS];
+
+#[test]
+fn twenty_boots_in_a_row_come_to_their_end_and_leave_nothing() {
+    let Some(machine) = machine("twenty boots") else {
+        return;
+    };
+    let words = ["run"].iter().chain(&GUEST).copied();
+    let command =
+        Command::new(CAUSEWAY, &words.collect::<Vec<_>>()).limit(Duration::from_secs(100));
+    let mut before = None;
+    for boot in 0..LIVES {
+        let outcome = machine.run(&command);
+        outcome.assert_code(0);
+        let said = outcome.stderr.contains(FIRST_WORD);
+        assert!(said, "boot {boot}: {}", outcome.text());
+        // The first leaves what the kernel keeps from then on.
+        before.get_or_insert_with(|| machine.survey());
+    }
+    assert_nothing_left(&machine, &before.unwrap_or_default());
+}
+
+#[test]
+fn twenty_guests_killed_at_random_moments_leave_nothing() {
+    let Some(machine) = machine("twenty kills") else {
+        return;
+    };
+    kill_after(&machine, &GUEST, BOOT_MS / 2);
+    let before = machine.survey();
+    let mut random = seed();
+    for _ in 0..LIVES {
+        random = next(random);
+        let milliseconds = random % BOOT_MS;
+        println!("killed after {milliseconds} ms");
+        kill_after(&machine, &GUEST, milliseconds);
+        assert_nothing_left(&machine, &before);
+    }
+}
+
+fn seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(1, |now| now.as_nanos() as u64) | 1
+}
+
+/// A step of xorshift64 (Marsaglia, "Xorshift RNGs", 2003).
+fn next(mut state: u64) -> u64 {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^ state << 17
+}
