@@ -43,8 +43,11 @@ fn twenty_guests_killed_at_random_moments_leave_nothing() {
     for _ in 0..LIVES {
         random = next(random);
         let milliseconds = random % BOOT_MS;
-        println!("killed after {milliseconds} ms");
         kill_after(&machine, &GUEST, milliseconds);
+        println!(
+            "killed after {milliseconds} ms: {} KiB are available",
+            machine.survey().available_kib
+        );
         assert_nothing_left(&machine, &before);
     }
 }

@@ -1,6 +1,6 @@
 //! The QEMU process.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use causeway_nested_agent::PORT_NAME;
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -23,6 +24,7 @@ use crate::requirements::Requirements;
 /// A running emulator. It is killed when this is dropped, or when the process ends in whatever way.
 pub struct Emulator {
     process: OwnedFd,
+    number: Pid,
     /// Waits for the process. The kernel kills the emulator when the thread that started it ends, so this thread lives as long.
     keeper: Option<JoinHandle<()>>,
     /// What the machine's console showed.
@@ -58,11 +60,12 @@ impl Emulator {
             .name("emulator".to_owned())
             .spawn(move || keep(command, &started))?;
         let child = starting.recv().map_err(io::Error::other)?;
-        let (process, errors) = child?;
+        let (process, number, errors) = child?;
         // Not before: the child inherits them.
         drop((initramfs, console_end, agent_end));
         let emulator = Self {
             process,
+            number,
             keeper: Some(keeper),
             console: Log::default(),
             said: Log::default(),
@@ -70,6 +73,17 @@ impl Emulator {
         emulator.console.collect(console);
         emulator.said.collect(errors);
         Ok((emulator, agent))
+    }
+
+    /// Processor time that it has used so far, if the kernel says.
+    pub fn processor_time(&self) -> Option<Duration> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.number)).ok()?;
+        // proc_pid_stat(5): behind the name, which is in parentheses, utime and stime are the 12th and the 13th.
+        let (_, fields) = stat.rsplit_once(')')?;
+        let ticks = fields.split_whitespace().skip(11).take(2);
+        let ticks: u64 = ticks.filter_map(|field| field.parse::<u64>().ok()).sum();
+        let second = rustix::param::clock_ticks_per_second();
+        Some(Duration::from_millis(ticks * 1000 / second))
     }
 
     /// Ends it at once.
@@ -88,7 +102,7 @@ impl Drop for Emulator {
     }
 }
 
-type Started = io::Result<(OwnedFd, std::process::ChildStderr)>;
+type Started = io::Result<(OwnedFd, Pid, std::process::ChildStderr)>;
 
 fn keep(mut command: Command, started: &Sender<Started>) {
     let spawned = command.spawn().and_then(|mut child| {
@@ -98,7 +112,10 @@ fn keep(mut command: Command, started: &Sender<Started>) {
         Ok((child, process, errors))
     });
     let (answer, child) = match spawned {
-        Ok((child, process, errors)) => (Ok((process, errors)), Some(child)),
+        Ok((child, process, errors)) => {
+            let number = Pid::from_child(&child);
+            (Ok((process, number, errors)), Some(child))
+        }
         Err(error) => (Err(error), None),
     };
     // Whoever asked waits for it.

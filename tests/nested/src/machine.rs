@@ -208,6 +208,12 @@ impl Machine {
         }
     }
 
+    /// Processor time that emulating it has taken so far.
+    #[must_use]
+    pub fn processor_time(&self) -> Duration {
+        self.emulator.processor_time().unwrap_or_default()
+    }
+
     /// Whether it can be used any further.
     #[must_use]
     pub fn is_up(&self) -> bool {

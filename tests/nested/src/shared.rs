@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::contents::{Contents, ContentsError};
 use crate::machine::{Machine, Shape};
@@ -12,8 +13,13 @@ const REQUIRE_VARIABLE: &str = "CAUSEWAY_REQUIRE_NESTED";
 
 static MACHINE: Mutex<Option<(Shape, Machine)>> = Mutex::new(None);
 
-/// The machine, for one test at a time.
-pub struct Lease(MutexGuard<'static, Option<(Shape, Machine)>>);
+/// The machine, for one test at a time. Its end prints what the test took.
+pub struct Lease {
+    machine: MutexGuard<'static, Option<(Shape, Machine)>>,
+    test: String,
+    begun: Instant,
+    processor_time: Duration,
+}
 
 /// Lends the shared machine, which is booted if there is none, or none of this shape, or if it has ended.
 /// `contents` says what is in it; it must be the same for all tests of a process.
@@ -59,14 +65,22 @@ pub fn shared(
             }
         }
     }
-    Some(Lease(machine))
+    let processor_time = machine
+        .as_ref()
+        .map(|(_, machine)| machine.processor_time());
+    Some(Lease {
+        machine,
+        test: test.to_owned(),
+        begun: Instant::now(),
+        processor_time: processor_time.unwrap_or_default(),
+    })
 }
 
 impl Deref for Lease {
     type Target = Machine;
 
     fn deref(&self) -> &Machine {
-        let machine = self.0.as_ref();
+        let machine = self.machine.as_ref();
         &machine.expect("a lease is made with a machine in place").1
     }
 }
@@ -75,7 +89,16 @@ impl Drop for Lease {
     /// A test that failed may have left anything behind: the next one gets another machine.
     fn drop(&mut self) {
         if std::thread::panicking() {
-            *self.0 = None;
+            *self.machine = None;
+        }
+        if self.machine.is_some() {
+            let processor_time = self.processor_time().saturating_sub(self.processor_time);
+            eprintln!(
+                "{}: {:.1} s, of the emulator's processor time {:.1} s",
+                self.test,
+                self.begun.elapsed().as_secs_f64(),
+                processor_time.as_secs_f64()
+            );
         }
     }
 }
