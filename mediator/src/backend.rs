@@ -8,6 +8,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use causeway_memory::{Backing, PageSize, SharedMemory};
 use causeway_protocol::Access;
@@ -117,6 +118,13 @@ pub trait Backend: Send + Sync {
     /// help and only another process can.
     fn is_spent(&self) -> bool {
         false
+    }
+
+    /// How long work may go on after its client has ended, while other clients of the session live, before it is
+    /// stopped. Zero for a back end that can stop any work; longer for one that is spent ([`Self::is_spent`]) if work
+    /// does not end by itself.
+    fn grace(&self) -> Duration {
+        Duration::ZERO
     }
 }
 

@@ -35,6 +35,7 @@ mod operations;
 mod owners;
 mod quota;
 mod refusal;
+mod reset;
 mod session;
 pub mod share;
 mod state;

@@ -16,7 +16,7 @@ use crate::fence::FenceSignal;
 use crate::host::Host;
 use crate::life::{Life, StatusObserver};
 use crate::notify::Notifier;
-use crate::object::{CommandBufferEntry, MemoryEntry, Object, Origin};
+use crate::object::{MemoryEntry, Origin};
 use crate::operations;
 use crate::owners::Owners;
 use crate::quota::{Account, Quota, Resource};
@@ -52,13 +52,15 @@ pub(crate) struct Inner {
     pub doorbells: Arc<Doorbells>,
     pub notifier: Notifier,
     /// Which clients own something.
-    owners: Arc<Owners>,
+    pub owners: Arc<Owners>,
     /// How often each client was reset; changed with the state locked.
     pub epochs: [AtomicU64; CLIENTS as usize],
     /// Set for good once the VMM wants its vCPU threads back.
     pub interrupted: AtomicBool,
     /// Set for good once no message is to be executed any more.
     halted: AtomicBool,
+    /// Whether the back end is known to be spent.
+    pub spent: AtomicBool,
     pub weak: Weak<Inner>,
     state: Mutex<State>,
 }
@@ -94,6 +96,7 @@ impl Session {
             epochs: std::array::from_fn(|_| AtomicU64::new(0)),
             interrupted: AtomicBool::new(false),
             halted: AtomicBool::new(false),
+            spent: AtomicBool::new(false),
             weak: Weak::clone(weak),
             state: Mutex::new(State::new(
                 Life::new(Arc::clone(&signal), Arc::clone(&status)),
@@ -129,6 +132,9 @@ impl Session {
     /// Ends everything that a client owns, and nothing else. Returns when its consumers have stopped, nothing of it is left
     /// in the aperture, and no interrupt of it will be raised. A session that is lost starts afresh once no client owns
     /// anything.
+    ///
+    /// Work under way may go on for [`Backend::grace`] first. If it cannot be ended but at the expense of the device
+    /// ([`Backend::is_spent`]), the session is lost for all others.
     pub fn reset_client(&self, client: Client) {
         self.inner.reset_client(client);
     }
@@ -256,70 +262,6 @@ impl Inner {
     /// The present life.
     pub fn life(&self) -> Arc<Life> {
         Arc::clone(&self.lock().life)
-    }
-
-    /// Ends the present life with everything it owns, and begins the next.
-    fn end_life(&self, closed: bool) {
-        let (remains, life) = {
-            let mut state = self.lock();
-            state.life.end();
-            let handles = state.handles(None);
-            let remains = state.evict(&*self.host, &handles);
-            (remains, self.begin_life(&mut state, closed))
-        };
-        self.release(&remains);
-        drop((remains, life));
-        if closed {
-            self.notifier.close();
-        }
-    }
-
-    /// Puts a fresh state in place of one that owns nothing any more. Gives the life that is over.
-    fn begin_life(&self, state: &mut State, closed: bool) -> Arc<Life> {
-        self.notifier.clear();
-        let life = Life::new(Arc::clone(&self.signal), Arc::clone(&self.status));
-        let mut fresh = State::new(life, Arc::clone(&self.owners));
-        fresh.closed = closed || state.closed;
-        if fresh.closed {
-            // An operation that another thread began before this finds no life to create anything in.
-            fresh.life.end();
-        }
-        // The old life has ended, and will not say that it is lost any more.
-        self.status
-            .tell(if fresh.closed { 0 } else { status::READY });
-        std::mem::replace(state, fresh).life
-    }
-
-    fn reset_client(&self, client: Client) {
-        let (remains, life) = {
-            let mut state = self.lock();
-            // Operations under way will not leave anything behind, and waits end.
-            self.epochs[client.index()].fetch_add(1, Ordering::SeqCst);
-            state.greeted &= !client.bit();
-            self.notifier.forget(client);
-            let handles = state.handles(Some(client));
-            let remains = state.evict(&*self.host, &handles);
-            let over = state.life.ended() && !state.closed && self.owners.bits() == 0;
-            let life = over.then(|| self.begin_life(&mut state, false));
-            (remains, life)
-        };
-        self.signal.notify();
-        self.release(&remains);
-        drop((remains, life));
-    }
-
-    /// Waits for the consumers of objects that were evicted, and ends what others have of them. Called with no lock held.
-    fn release(&self, remains: &[Object]) {
-        for object in remains {
-            if let Object::CommandBuffer(CommandBufferEntry { buffer, .. }) = object {
-                buffer.join();
-            }
-        }
-        for object in remains {
-            if let Object::Memory(entry) = object {
-                self.let_go(&entry.origin);
-            }
-        }
     }
 
     /// Ends an import's registration, or the exports of memory of this session. Called with no lock held.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use causeway_mediator::backend::{
     AllocateOptions, Attributes, Backend, BackendError, Exported, Memory, Space,
@@ -16,6 +17,10 @@ use crate::host_memory::HostMemory;
 use crate::open;
 use crate::space::CudaSpace;
 use crate::support::Support;
+
+/// How long kernels of a client that is gone may go on, with the quarter of a second that a queue waits before it gives
+/// up: two seconds, as a kernel of a second is nothing unusual.
+const GRACE: Duration = Duration::from_millis(1750);
 
 /// A GPU of NVIDIA's, or the part of one that [`Config`] describes.
 pub struct Cuda {
@@ -114,6 +119,10 @@ impl Backend for Cuda {
 
     fn is_spent(&self) -> bool {
         self.spoiled().is_some()
+    }
+
+    fn grace(&self) -> Duration {
+        GRACE
     }
 
     fn create_space(&self, stop: Arc<AtomicBool>) -> Result<Arc<dyn Space>, BackendError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_mediator::fake::{FakeBackend, FakeHost, Live, Producer, ask_as};
-use causeway_mediator::{Client, Mediator, Quota, Session};
+use causeway_mediator::{Client, GuestSession, Mediator, Quota, Session};
 use causeway_memory::Mapping;
 use causeway_protocol::message::*;
 use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR, packet, ring};
@@ -27,10 +27,10 @@ pub struct Rig {
     pub guest: Guest,
 }
 
-/// A guest with an open session.
-pub struct Guest {
+/// A guest with an open session, wherever that is.
+pub struct Guest<S = Session> {
     pub host: Arc<FakeHost>,
-    pub session: Arc<Session>,
+    pub session: Arc<S>,
     pub client: Client,
 }
 
@@ -71,7 +71,9 @@ impl Guest {
         guest.hello();
         guest
     }
+}
 
+impl<S: GuestSession> Guest<S> {
     /// Another client of the same guest, that has said hello.
     pub fn beside(&self, client: u32) -> Self {
         let guest = Self {

@@ -105,12 +105,14 @@ impl WorkerSession {
         )
     }
 
-    /// Takes what a worker and its stand-in have counted into account.
-    fn settle(&self, worker: Option<&Worker>) {
+    /// Takes what a worker and its stand-in have counted into account. Gives what the worker says that it was lost to.
+    fn settle(&self, worker: Option<&Worker>) -> Option<Fault> {
         let told = worker.and_then(|worker| worker.report(self.order.session).ok());
         let rss_bytes = worker.and_then(|worker| worker.rss_bytes());
         let mut present = self.present();
-        if let Some((told, _, supplement)) = told {
+        let mut fault = None;
+        if let Some((told, lost_to, supplement)) = told {
+            fault = lost_to;
             report::add(&mut present.earlier, &told);
             present.earlier.memory_used_bytes = told.memory_used_bytes;
             present.earlier.fault = told.fault;
@@ -131,6 +133,7 @@ impl WorkerSession {
             report::add(&mut present.earlier, &lost);
             present.earlier.fault = lost.fault;
         }
+        fault
     }
 
     /// Notes that a client has given up what it had in a worker that can serve no more. True if it was the last.
@@ -140,6 +143,15 @@ impl WorkerSession {
         let left = present.bereft.unwrap_or(had) & !client.bit();
         present.bereft = Some(left);
         left == 0
+    }
+
+    /// Ends a worker that can serve no more, while clients still have something in it: for them the device is lost. Work
+    /// that does not end stops only with its process.
+    fn dismiss(&self, worker: &Worker) {
+        if worker.fault().is_none() {
+            let fault = self.settle(Some(worker));
+            worker.lose(fault.unwrap_or_else(|| worker.told("can serve no more")));
+        }
     }
 
     /// Has another process take over from a worker that is of no use any more.
@@ -219,8 +231,13 @@ impl GuestSession for WorkerSession {
         let done = worker
             .as_ref()
             .is_some_and(|w| w.reset_client(client).unwrap_or(false));
-        if !done && self.mourn(client) {
+        if done {
+            return;
+        }
+        if self.mourn(client) {
             self.replace(worker);
+        } else if let Some(worker) = worker {
+            self.dismiss(&worker);
         }
     }
 

@@ -31,6 +31,8 @@ use crate::wire::{
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
 /// Longest that a worker may take for what it does at once when it works as it should.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest that the reset of a client may take: work under way may be given time to end.
+const CLIENT_RESET_PATIENCE: Duration = Duration::from_secs(5);
 /// Longest that a worker whose sockets are closed is waited for, to learn how it ended.
 pub(super) const END_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -66,7 +68,7 @@ pub(super) struct Worker {
     status: Mapping,
     attributes: Attributes,
     /// Why it is of no use any more.
-    broken: OnceLock<String>,
+    broken: OnceLock<Fault>,
     /// When its VM wanted its virtual CPUs back.
     halted: OnceLock<Instant>,
     /// Whether its end is wanted.
@@ -147,11 +149,7 @@ impl Worker {
 
     /// Why it is of no use any more, if it is not.
     pub fn fault(&self) -> Option<Fault> {
-        let how = self.broken.get()?;
-        Some(Fault {
-            status: Status::DeviceLost,
-            text: format!("the worker process of {} {how}", self.name),
-        })
+        self.broken.get().cloned()
     }
 
     /// See `GuestSession::execute`.
@@ -181,14 +179,19 @@ impl Worker {
         })
     }
 
-    /// See `GuestSession::reset_client`. False if it cannot be done: the session is lost for good.
+    /// See `GuestSession::reset_client`. False if this process can serve no other life, and the others must give it up.
     pub fn reset_client(&self, client: Client) -> Result<bool, Lost> {
         let request = ForClient::new(client);
         let parts = [request.as_bytes()];
-        self.ask(Kind::ResetClient, &parts, Some(PATIENCE), |reply| {
-            expect(reply, Kind::ClientReset)?;
-            Ok(reply.body::<ResetDone>()?.spent == 0)
-        })
+        self.ask(
+            Kind::ResetClient,
+            &parts,
+            Some(CLIENT_RESET_PATIENCE),
+            |reply| {
+                expect(reply, Kind::ClientReset)?;
+                Ok(reply.body::<ResetDone>()?.spent == 0)
+            },
+        )
     }
 
     /// The session's report, what it was lost to, and what the binary added.
@@ -255,7 +258,7 @@ impl Worker {
 
     /// Ends the process and takes away all that it had of its guest and of others.
     pub fn end(&self, how: &str) {
-        let _ = self.broken.set(how.to_owned());
+        let _ = self.broken.set(self.told(how));
         self.process.finish();
         self.lanes().clear();
         self.broker.withdraw_all(self.number);
@@ -338,24 +341,36 @@ impl Worker {
                 let how = self.process.how();
                 how.unwrap_or_else(|| "closed its sockets".to_owned())
             }
-            SocketError::Nothing => format!("did not answer within {} s", PATIENCE.as_secs()),
+            SocketError::Nothing => "did not answer in time".to_owned(),
             SocketError::Malformed(what) => format!("broke the protocol: {what}"),
             SocketError::Failed(error) => format!("cannot be reached: {error}"),
         };
-        if self.broken.set(how).is_ok()
-            && let Some(fault) = self.fault()
-        {
+        self.lose(self.told(&how));
+        Lost
+    }
+
+    /// Has the guest know that its device is lost, if it does not yet, and kills the process.
+    pub fn lose(&self, fault: Fault) {
+        let text = fault.text.clone();
+        let first = self.broken.set(fault).is_ok();
+        self.process.kill();
+        if first {
             // The spare lane ends with the process, and may be the first to notice.
             let level = match self.closing.load(Ordering::Acquire) {
                 true => log::Level::Debug,
                 false => log::Level::Warn,
             };
-            log::log!(level, "{}: {}", self.name, fault.text);
-            self.process.kill();
+            log::log!(level, "{}: {text}", self.name);
             self.guest.mark_lost();
         }
-        self.process.kill();
-        Lost
+    }
+
+    /// Loss to what became of the process.
+    pub fn told(&self, how: &str) -> Fault {
+        Fault {
+            status: Status::DeviceLost,
+            text: format!("the worker process of {} {how}", self.name),
+        }
     }
 
     fn notify(&self, kind: Kind) {

@@ -9,7 +9,7 @@ use super::session::Served;
 use crate::report;
 use crate::socket::{Datagram, Socket, SocketError, buffer};
 use crate::wire::{Executed, ForClient, Kind, ResetDone, RevokeImport};
-use causeway_mediator::{Client, Session};
+use causeway_mediator::Client;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// How long work may go on with memory that was taken back. Whoever waits for that is less patient than twice as long.
@@ -59,13 +59,17 @@ fn answer(served: &Served, lane: &Line, request: Datagram<'_>) -> Result<(), Soc
             socket.send(Kind::Executed, &parts, &[])
         }
         Kind::Reset => {
-            let done = reset(served, Session::reset);
-            socket.send(Kind::ResetDone, &[done.as_bytes()], &[])
+            // A process that is replaced takes everything with it.
+            if !served.backend.is_spent() {
+                served.session.reset();
+            }
+            socket.send(Kind::ResetDone, &[reset_done(served).as_bytes()], &[])
         }
         Kind::ResetClient => {
             let client = client(request.body()?)?;
-            let done = reset(served, |session| session.reset_client(client));
-            socket.send(Kind::ClientReset, &[done.as_bytes()], &[])
+            // Whatever the back end is: other clients live on here, until they know that it is lost.
+            served.session.reset_client(client);
+            socket.send(Kind::ClientReset, &[reset_done(served).as_bytes()], &[])
         }
         Kind::Close => {
             served.session.close();
@@ -97,14 +101,10 @@ fn answer(served: &Served, lane: &Line, request: Datagram<'_>) -> Result<(), Soc
     }
 }
 
-/// Resets the session, or a part of it, unless the back end is of no use any more.
-fn reset(served: &Served, reset: impl FnOnce(&Session)) -> ResetDone {
-    let spent = served.backend.is_spent();
-    if !spent {
-        reset(&served.session);
-    }
+/// How a reset went.
+fn reset_done(served: &Served) -> ResetDone {
     ResetDone {
-        spent: (spent || served.backend.is_spent()).into(),
+        spent: served.backend.is_spent().into(),
         reserved: 0,
     }
 }
