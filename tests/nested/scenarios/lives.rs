@@ -7,21 +7,22 @@ use causeway_nested::{Command, FIRST_WORD};
 use crate::laboratory::{CAUSEWAY, FIRST_WORD_INITRAMFS, KERNEL, machine};
 use crate::leftovers::{assert_nothing_left, kill_after};
 
-const LIVES: u32 = 20;
+/// How many in a row, unless `CAUSEWAY_NESTED_LIVES` says otherwise: few, because each takes some ten seconds.
+const LIVES: u32 = 4;
 /// About the time that a boot takes in the emulated machine, in milliseconds.
 const BOOT_MS: u64 = 4000;
 const GUEST: [&str; 4] = ["--kernel", KERNEL, "--initramfs", FIRST_WORD_INITRAMFS];
 
 #[test]
-fn twenty_boots_in_a_row_come_to_their_end_and_leave_nothing() {
-    let Some(machine) = machine("twenty boots") else {
+fn boots_in_a_row_come_to_their_end_and_leave_nothing() {
+    let Some(machine) = machine("boots in a row") else {
         return;
     };
     let words = ["run"].iter().chain(&GUEST).copied();
     let command =
         Command::new(CAUSEWAY, &words.collect::<Vec<_>>()).limit(Duration::from_secs(100));
     let mut before = None;
-    for boot in 0..LIVES {
+    for boot in 0..lives() {
         let outcome = machine.run(&command);
         outcome.assert_code(0);
         let said = outcome.stderr.contains(FIRST_WORD);
@@ -33,14 +34,14 @@ fn twenty_boots_in_a_row_come_to_their_end_and_leave_nothing() {
 }
 
 #[test]
-fn twenty_guests_killed_at_random_moments_leave_nothing() {
-    let Some(machine) = machine("twenty kills") else {
+fn guests_killed_at_random_moments_leave_nothing() {
+    let Some(machine) = machine("kills at random moments") else {
         return;
     };
     kill_after(&machine, &GUEST, BOOT_MS / 2);
     let before = machine.survey();
     let mut random = seed();
-    for _ in 0..LIVES {
+    for _ in 0..lives() {
         random = next(random);
         let milliseconds = random % BOOT_MS;
         kill_after(&machine, &GUEST, milliseconds);
@@ -50,6 +51,13 @@ fn twenty_guests_killed_at_random_moments_leave_nothing() {
         );
         assert_nothing_left(&machine, &before);
     }
+}
+
+fn lives() -> u32 {
+    let wanted = std::env::var("CAUSEWAY_NESTED_LIVES");
+    wanted.map_or(LIVES, |text| {
+        text.parse().expect("CAUSEWAY_NESTED_LIVES is no number")
+    })
 }
 
 fn seed() -> u64 {
