@@ -7,7 +7,10 @@ use causeway_guest_build::{rerun_if_changed, static_linux, variable};
 
 /// The packages, and the programs of each.
 const PACKAGES: &[(&str, &[&str])] = &[
-    ("causeway-linux-programs", &["compute", "stream", "sharing"]),
+    (
+        "causeway-linux-programs",
+        &["compute", "stream", "sharing", "disk"],
+    ),
     ("causeway-info", &["causeway-info"]),
 ];
 

@@ -1,0 +1,104 @@
+//! Disks and random numbers of Linux guests.
+
+use causeway_linux_images::image;
+use causeway_nested::{Command, Lease};
+
+use crate::laboratory::{CAUSEWAY, KERNEL, machine, run, run_command};
+
+/// Where the program of the guests lies in the machine.
+const PROGRAM: &str = "/tmp/disk";
+const IMAGE: &str = "/tmp/written.img";
+const OTHER: &str = "/tmp/read.img";
+const IMAGE_BYTES: usize = 6 << 20;
+
+/// The content of a disk that the program fills.
+fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+    let byte = |place: u64| ((place + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+    (0..bytes as u64).map(byte).collect()
+}
+
+fn install(machine: &Lease) {
+    let program = image("disk").expect("the program is built");
+    machine.write(PROGRAM, 0o755, program);
+    machine.write(IMAGE, 0o644, &vec![0; IMAGE_BYTES]);
+    machine.write(OTHER, 0o644, &pattern(9, IMAGE_BYTES));
+}
+
+/// Words of a run of the program.
+fn words(options: &[&str], orders: &str) -> Vec<String> {
+    let fixed = ["--kernel", KERNEL, "--program", PROGRAM];
+    let all = fixed.iter().chain(options).copied();
+    let orders = orders.split(' ');
+    all.chain(["--"]).chain(orders).map(str::to_owned).collect()
+}
+
+#[track_caller]
+fn passes(machine: &Lease, options: &[&str], orders: &str) -> String {
+    let words = words(options, orders);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (outcome, _) = run(machine, &words);
+    outcome.assert_code(0);
+    outcome.text()
+}
+
+#[test]
+fn what_a_guest_writes_and_flushes_is_in_the_image_and_the_next_guest_reads_it() {
+    let Some(machine) = machine("disks") else {
+        return;
+    };
+    install(&machine);
+    let read_only = format!("{OTHER},ro");
+    let text = passes(
+        &machine,
+        &["--disk", IMAGE, "--disk", &read_only],
+        "write /dev/vda 5 read /dev/vda 5 read /dev/vdb 9 refuse /dev/vdb random",
+    );
+    assert!(
+        text.contains("random numbers come from virtio_rng"),
+        "{text}"
+    );
+    assert!(machine.read(IMAGE).unwrap() == pattern(5, IMAGE_BYTES));
+    assert!(machine.read(OTHER).unwrap() == pattern(9, IMAGE_BYTES));
+    // Without messages, by the pin, and with several virtual CPUs.
+    passes(
+        &machine,
+        &["--disk", IMAGE, "--append", "pci=nomsi", "--vcpus", "2"],
+        "read /dev/vda 5 write /dev/vda 6 read /dev/vda 6 trim /dev/vda random",
+    );
+    assert!(machine.read(IMAGE).unwrap() == vec![0; IMAGE_BYTES]);
+}
+
+#[test]
+fn an_image_in_use_or_missing_is_told_before_anything_starts_and_free_when_its_user_is_killed() {
+    let Some(machine) = machine("disks in use") else {
+        return;
+    };
+    install(&machine);
+    let holding = words(&["--disk", IMAGE], "hold /dev/vda");
+    let holding: Vec<&str> = holding.iter().map(String::as_str).collect();
+    let command = run_command(&holding);
+    let running = machine.start(&command);
+    machine.wait_for_text(&command, running, "is held");
+    let refused = |disks: &[&str]| {
+        let options: Vec<&str> = disks.iter().flat_map(|disk| ["--disk", disk]).collect();
+        let words = words(&options, "random");
+        let all = ["run"].into_iter().chain(words.iter().map(String::as_str));
+        let outcome = machine.run(&Command::new(CAUSEWAY, &all.collect::<Vec<_>>()));
+        outcome.assert_code(2);
+        outcome.text()
+    };
+    let text = refused(&[IMAGE]);
+    assert!(
+        text.contains(IMAGE) && text.contains("in use by process"),
+        "{text}"
+    );
+    assert!(text.contains("(causeway)"), "{text}");
+    machine.signal(running, 9, false);
+    machine.finish(&command, running);
+    // The first is had now, so that it is the second that is missed.
+    let text = refused(&[IMAGE, "/tmp/nothing.img,ro"]);
+    assert!(
+        text.contains("/tmp/nothing.img") && text.contains("must exist"),
+        "{text}"
+    );
+}
