@@ -20,8 +20,11 @@ fn a_session_in_a_worker_does_what_any_session_does() {
     let guest = Guest::open(&workers());
     assert_eq!(guest.session.status_bits(), status::READY);
     guest.works();
+    // The fence is seen before its packet is counted.
+    eventually("the packet is counted", || {
+        guest.session.report().packets == [("fence_release", 1)]
+    });
     let report = guest.session.report();
-    assert_eq!(report.packets, [("fence_release", 1)]);
     assert_eq!(report.failed_messages, 0);
     let worker = report.worker.unwrap();
     assert!(worker.rss_bytes > 0 && worker.restarts == 0);
