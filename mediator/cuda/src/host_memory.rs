@@ -205,7 +205,7 @@ impl HostMemory {
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner)
             .take()?;
-        let exported = *self.exported.get_mut();
+        let exported = *self.exported.get_mut() || self.shared.is_handed_out();
         let alone =
             Arc::strong_count(&self.shared) == 1 && Arc::strong_count(&view.registration) == 1;
         (self.own && !exported && alone).then(|| HostChunk {

@@ -1,7 +1,7 @@
 //! Memory objects.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -85,6 +85,8 @@ pub struct SharedMemory {
     file: OwnedFd,
     bytes: u64,
     pages: PageSize,
+    /// Whether somebody has a descriptor who may keep it.
+    handed_out: AtomicBool,
 }
 
 impl SharedMemory {
@@ -112,7 +114,16 @@ impl SharedMemory {
             &file,
             SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
         );
-        Ok(Self { file, bytes, pages })
+        Ok(Self::from_parts(file, bytes, pages))
+    }
+
+    fn from_parts(file: OwnedFd, bytes: u64, pages: PageSize) -> Self {
+        Self {
+            file,
+            bytes,
+            pages,
+            handed_out: AtomicBool::new(false),
+        }
     }
 
     /// An object that another process made, as large as it is now. `pages` is what that process says it has: a hint.
@@ -132,7 +143,7 @@ impl SharedMemory {
         if !regular || magic != TMPFS_MAGIC || bytes == 0 {
             return Err(fail(io::ErrorKind::InvalidInput.into()));
         }
-        Ok(Self { file, bytes, pages })
+        Ok(Self::from_parts(file, bytes, pages))
     }
 
     /// Size in bytes.
@@ -148,6 +159,26 @@ impl SharedMemory {
     /// The descriptor, to hand to another process or to map by other means.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+
+    /// A descriptor for a stranger, who may keep it for as long as it likes, good for no more than `access`: without the right
+    /// to write it maps for reading only. Who has the right to open the file anew, as the same user has, is not held to that.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn hand_out(&self, access: Access) -> io::Result<OwnedFd> {
+        self.handed_out.store(true, Ordering::SeqCst);
+        if access == Access::ReadWrite {
+            return self.file.try_clone();
+        }
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(rustix::fs::open(path, flags, Mode::empty())?)
+    }
+
+    /// Whether [`Self::hand_out`] has ever given a descriptor away: then somebody may still have the memory.
+    pub fn is_handed_out(&self) -> bool {
+        self.handed_out.load(Ordering::SeqCst)
     }
 
     /// Maps `[offset, offset + bytes)` at an address of the kernel's choice, 2 MiB-aligned for large pages.
@@ -234,6 +265,25 @@ fn mount_huge_tmpfs() -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_descriptor_is_good_for_the_rights_it_was_handed_out_with() {
+        for pages in [PageSize::Small, PageSize::Large] {
+            let memory = SharedMemory::new("test", LARGE_PAGE_BYTES, pages).unwrap();
+            assert!(!memory.is_handed_out());
+            let flags = |file: &OwnedFd| rustix::fs::fcntl_getfl(file).unwrap() & OFlags::ACCMODE;
+            let reader = memory.hand_out(Access::Read).unwrap();
+            assert!(memory.is_handed_out());
+            assert_eq!(flags(&reader), OFlags::RDONLY);
+            let writer = memory.hand_out(Access::ReadWrite).unwrap();
+            assert_eq!(flags(&writer), OFlags::RDWR);
+            rustix::io::pwrite(&writer, b"causeway", 0).unwrap();
+            let mut seen = [0; 8];
+            rustix::io::pread(&reader, &mut seen, 0).unwrap();
+            assert_eq!(&seen, b"causeway");
+            assert!(rustix::io::pwrite(&reader, b"x", 0).is_err());
+        }
+    }
 
     #[test]
     fn large_pages_have_no_limit_but_that_of_the_host() {

@@ -1,5 +1,8 @@
 //! Memory that is given out again holds nothing of its last owner's.
 
+use std::sync::Arc;
+
+use causeway_protocol::Access;
 use causeway_protocol::message::MemoryKind;
 
 use crate::support::{GRANULE, Rig, host, is_child, is_on_standin};
@@ -61,4 +64,30 @@ fn memory_that_others_may_have_is_not_given_out_again() {
         };
         assert_ne!(inode(&shared.file), inode(&other.file), "{kind:?}");
     }
+}
+
+#[test]
+fn memory_whose_descriptor_was_handed_out_is_not_given_out_again() {
+    if !is_child(
+        "reuse::memory_whose_descriptor_was_handed_out_is_not_given_out_again",
+        &[],
+    ) {
+        return;
+    }
+    let rig = Rig::new();
+    let allocate = || {
+        let memory = rig.allocate(MemoryKind::Host, GRANULE).unwrap();
+        let backing = memory.backing().unwrap();
+        let shared = Arc::clone(backing.host().unwrap().0);
+        let inode = rustix::fs::fstat(shared.file()).unwrap().st_ino;
+        // The reference goes first: memory is used again that nobody else has when it is freed.
+        (shared, memory, inode)
+    };
+    let (_, _, first) = allocate();
+    let (shared, memory, again) = allocate();
+    assert_eq!(first, again, "what nobody else has is used again");
+    let kept = shared.hand_out(Access::Read);
+    drop((shared, memory));
+    assert_ne!(allocate().2, again);
+    drop(kept.unwrap());
 }

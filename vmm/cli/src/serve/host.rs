@@ -2,7 +2,9 @@
 //!
 //! What happens to aperture and doorbells is kept as events, which go to the process with the reply to its next request. So a
 //! revocation by another session takes effect there with that request; and as with any descriptor, a process that does not
-//! want to let go of memory keeps it. This is for development, by one person's own processes.
+//! want to let go of memory keeps it. The descriptor of memory that may only be read is open for reading only; but a process of
+//! the same user, and there are no others, can open it anew. So access rights bind those who keep to them. This is for
+//! development, by one person's own processes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -92,10 +94,13 @@ impl State {
             self.tell(EventKind::Remove, 0, offset, bytes);
             return Ok(());
         }
-        let file = duplicate(placement.memory.file()).map_err(|source| PlaceError::Map {
-            bytes,
-            source: MemoryError::Map { bytes, source },
-        })?;
+        let file = placement
+            .memory
+            .hand_out(placement.access)
+            .map_err(|source| PlaceError::Map {
+                bytes,
+                source: MemoryError::Map { bytes, source },
+            })?;
         let event = Event {
             kind: EventKind::Place as u32,
             argument: placement.access.wire(),
@@ -183,7 +188,7 @@ impl Host for ClientHost {
         if index >= doorbells::COUNT || state.doorbells.contains_key(&index) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let file = duplicate(descriptor(event))?;
+        let file = descriptor(event).try_clone_to_owned()?;
         state.doorbells.insert(index, ());
         let bind = Event {
             kind: EventKind::Bind as u32,
@@ -210,10 +215,6 @@ impl Host for ClientHost {
 fn descriptor(event: &EventFd) -> BorrowedFd<'_> {
     // SAFETY: the event keeps its descriptor open for as long as it is borrowed.
     unsafe { BorrowedFd::borrow_raw(event.as_raw_fd()) }
-}
-
-fn duplicate(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    file.try_clone_to_owned()
 }
 
 #[cfg(test)]
@@ -252,5 +253,23 @@ mod tests {
         assert!(matches!(full, Err(PlaceError::Full { .. })));
         let absent = host.remove(PAGE);
         assert!(matches!(absent, Err(PlaceError::Absent { offset: PAGE })));
+    }
+    #[test]
+    fn the_descriptor_of_memory_to_be_read_cannot_write() {
+        let host = ClientHost::new(16 * PAGE);
+        let memory = Arc::new(SharedMemory::new("test", PAGE, PageSize::Small).unwrap());
+        let at = host
+            .place(&Backing::from(Arc::clone(&memory)), 0, PAGE, Access::Read)
+            .unwrap();
+        host.set_access(at, Access::ReadWrite).unwrap();
+        let writes = host.take_events().into_iter().map(|(event, file)| {
+            let written = rustix::io::pwrite(file.unwrap(), b"x", 0);
+            (Access::from_wire(event.argument), written.is_ok())
+        });
+        assert_eq!(
+            writes.collect::<Vec<_>>(),
+            [(Some(Access::Read), false), (Some(Access::ReadWrite), true)]
+        );
+        assert!(memory.is_handed_out());
     }
 }
