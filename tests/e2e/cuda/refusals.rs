@@ -133,6 +133,14 @@ fn several_vms_on_a_gpu_must_have_processes_of_their_own() {
 }
 
 #[test]
+fn several_processes_on_a_gpu_must_have_sessions_in_processes_of_their_own() {
+    let words = ["serve", "--socket", "socket", "--gpu", "cuda,worker=inside"];
+    let outcome = Machine::new().run(&words);
+    let parts = ["worker=inside", "--processes 8", "(--processes 1)"];
+    outcome.assert_refused(USAGE, &parts);
+}
+
+#[test]
 fn memory_that_may_not_be_locked_is_refused_with_the_limit() {
     if !kvm("a limit on locked memory") {
         return;

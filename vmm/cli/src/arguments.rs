@@ -164,9 +164,12 @@ pub struct DoctorArguments {
 /// Arguments of `worker`.
 #[derive(Debug, Args)]
 pub struct WorkerArguments {
-    /// As given to `run`.
+    /// As given to `run` or `serve`.
     #[arg(long)]
     pub gpu: String,
+    /// Seal memory, which strangers will be given.
+    #[arg(long)]
+    pub seal: bool,
     /// Number of the process that started this one.
     pub parent: u32,
     /// Number of the session, from 1.

@@ -22,6 +22,40 @@ const KERNELS_TOLD_MAX: usize = 256;
 /// Longest name of a kernel that it tells, in bytes.
 const NAME_BYTES_MAX: usize = 128;
 
+/// Who has sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Users {
+    /// So many VMs of this process.
+    Vms(u32),
+    /// Up to so many processes, which are given descriptors of the memory that their sessions use.
+    Processes(u32),
+}
+
+impl Users {
+    /// How many sessions there may be at a time.
+    const fn count(self) -> u32 {
+        match self {
+            Self::Vms(count) | Self::Processes(count) => count,
+        }
+    }
+
+    /// Refuses more than one in one process on a GPU.
+    fn check(self, gpu: &Gpu) -> Result<(), Failure> {
+        let count = self.count();
+        if gpu.place != Place::Inside || !matches!(gpu.kind, Kind::Cuda { .. }) || count <= 1 {
+            return Ok(());
+        }
+        let (option, way_out) = match self {
+            Self::Vms(_) => ("--vms", "run one VM"),
+            Self::Processes(_) => ("--processes", "serve one process at a time (--processes 1)"),
+        };
+        Err(Failure::usage(format!(
+            "worker=inside cannot be with {option} {count} on a GPU, where a fault of one would be the end of all: \
+             leave it out, or {way_out}"
+        )))
+    }
+}
+
 /// Where the VMs of a run get their sessions from.
 pub enum BackEnd {
     /// One back end for all VMs, in this process.
@@ -42,28 +76,31 @@ pub struct Local {
 impl BackEnd {
     /// What the arguments ask for. Workers start with their sessions.
     pub fn new(run: &Run) -> Result<Self, Failure> {
-        if run.gpu.place == Place::Inside && run.vms > 1 && run.gpu.kind.name() == "cuda" {
-            return Err(Failure::usage(format!(
-                "worker=inside cannot be with --vms {} on a GPU, where a fault of one would be the end of all: \
-                 leave it out, or run one VM",
-                run.vms
-            )));
-        }
-        Self::open(&run.gpu, &run.gpu_text, run.vms)
+        Self::open(&run.gpu, &run.gpu_text, Users::Vms(run.vms))
     }
 
-    /// The same for `sessions` sessions at a time. `gpu_text` is what `gpu` was typed as.
-    pub fn open(gpu: &Gpu, gpu_text: &str, sessions: u32) -> Result<Self, Failure> {
+    /// The same for others. `gpu_text` is what `gpu` was typed as.
+    pub fn open(gpu: &Gpu, gpu_text: &str, users: Users) -> Result<Self, Failure> {
+        users.check(gpu)?;
+        let seals = matches!(users, Users::Processes(_));
+        if seals {
+            causeway_memory::seal_all();
+        }
         match gpu.place {
             Place::Inside => {
-                let local = Local::open(gpu, sessions, 1).map_err(|e| unavailable(gpu_text, e))?;
+                let local =
+                    Local::open(gpu, users.count(), 1).map_err(|e| unavailable(gpu_text, e))?;
                 let mediator = Mediator::new(Arc::clone(&local.backend));
                 Ok(Self::Inside(local, mediator))
             }
             Place::Process => {
+                let mut arguments = vec!["worker", "--gpu", gpu_text];
+                if seals {
+                    arguments.push("--seal");
+                }
                 let program = Program {
                     path: "/proc/self/exe".into(),
-                    arguments: ["worker", "--gpu", gpu_text].map(Into::into).to_vec(),
+                    arguments: arguments.into_iter().map(Into::into).collect(),
                     environment: environment(gpu.kind),
                 };
                 let workers = Workers::new(program, import_device(gpu.kind))

@@ -18,6 +18,9 @@ pub fn run(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
         .gpu
         .parse()
         .map_err(|e| Failure::usage_from("--gpu", &arguments.gpu, e))?;
+    if arguments.seal {
+        causeway_memory::seal_all();
+    }
     causeway_worker::serve(arguments.parent, || {
         back_end::equipment(&gpu, arguments.session)
     })

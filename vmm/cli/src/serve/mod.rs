@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::arguments::ServeArguments;
-use crate::back_end::BackEnd;
+use crate::back_end::{BackEnd, Users};
 use crate::configuration::{choose_gpu, within};
 use crate::failure::{Code, Failure};
 use crate::gpu::Gpu;
@@ -70,9 +70,7 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     let (gpu, gpu_text) = choose_gpu(&arguments.gpu)?;
     let mut signals = run::block_signals()?;
     run::raise_descriptor_limit();
-    // Processes get descriptors of the memory that sessions use here.
-    causeway_memory::seal_all();
-    let back_end = BackEnd::open(&gpu, &gpu_text, arguments.processes)?;
+    let back_end = BackEnd::open(&gpu, &gpu_text, Users::Processes(arguments.processes))?;
     let path = &arguments.socket;
     let listener = Listener::bind(path).map_err(|e| {
         Failure::new(
