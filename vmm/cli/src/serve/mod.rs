@@ -3,6 +3,7 @@
 //! A connection is a session, which ends with it. The way there is [`causeway_protocol::socket`].
 
 mod connection;
+mod ending;
 mod host;
 mod listener;
 
@@ -10,12 +11,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use causeway_mediator::{GuestSession, Quota};
 use causeway_vmm::signals::Signals;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use vmm_sys_util::eventfd::EventFd;
 
 use crate::arguments::ServeArguments;
 use crate::back_end::{BackEnd, Users};
@@ -24,18 +25,18 @@ use crate::failure::{Code, Failure};
 use crate::gpu::Gpu;
 use crate::{run, terminal};
 use connection::Connection;
+use ending::{Ending, Ends};
 use host::ClientHost;
 use listener::Listener;
 
 /// Aperture of each process in bytes: addresses that it reserves.
 const APERTURE_BYTES: u64 = 64 << 30;
-/// `EFD_NONBLOCK`, which is `O_NONBLOCK` (eventfd(2)).
-const NONBLOCKING: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 /// How soon to look again for a thread that has said that it ends.
-const ENDING: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 2_000_000,
-};
+const ENDING: Duration = Duration::from_millis(2);
+/// How long nobody is taken after nobody could be: whoever waits stays there, and what lacked may be back.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How often something that processes can bring about at will is a warning.
+const WARNINGS: u32 = 8;
 /// Most processes at a time.
 const PROCESSES_MAX: u32 = 64;
 
@@ -45,7 +46,9 @@ struct Served {
     socket: Arc<OwnedFd>,
     session: Arc<dyn GuestSession>,
     thread: JoinHandle<()>,
-    /// Whether the process is gone, and the thread about to end.
+    /// Whether the thread is about to end.
+    ending: Ending,
+    /// Whether the process is gone.
     leaving: bool,
 }
 
@@ -58,9 +61,12 @@ struct Server {
     count: u64,
     served: Vec<Served>,
     /// Signalled by threads that are about to end.
-    ended: Arc<EventFd>,
-    /// Threads that have signalled and are still to be joined.
-    ending: u64,
+    ends: Ends,
+    /// When to look at the listener again, if not now.
+    paused_until: Option<Instant>,
+    /// Processes that were turned away, and those that could not be taken.
+    turned_away: u32,
+    not_taken: u32,
 }
 
 /// Serves until a signal comes.
@@ -86,8 +92,10 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
         processes: arguments.processes,
         count: 0,
         served: Vec::new(),
-        ended: Arc::new(EventFd::new(NONBLOCKING).map_err(failed)?),
-        ending: 0,
+        ends: Ends::new().map_err(failed)?,
+        paused_until: None,
+        turned_away: 0,
+        not_taken: 0,
     };
     terminal::say(&format!(
         "causeway: serving {gpu_text} at {}; programs want CAUSEWAY_SOCKET={0}",
@@ -112,7 +120,7 @@ impl Server {
             for index in gone {
                 self.served[index].leave();
             }
-            self.ending += self.ended.read().unwrap_or(0);
+            self.ends.take();
             self.reap();
             if connecting {
                 self.admit(listener);
@@ -121,12 +129,20 @@ impl Server {
     }
 
     /// Sleeps until something happens: whether somebody connects, and which connections have ended at the other side.
-    fn wait(&self, listener: &Listener, signals: &Signals) -> Result<(bool, Vec<usize>), Errno> {
-        let (signals, ended) = (borrow(signals), borrow(&*self.ended));
+    fn wait(
+        &mut self,
+        listener: &Listener,
+        signals: &Signals,
+    ) -> Result<(bool, Vec<usize>), Errno> {
+        let timeout = self.timeout();
+        let connections = match self.paused_until {
+            Some(_) => PollFlags::empty(),
+            None => PollFlags::IN,
+        };
         let mut polled = vec![
-            PollFd::from_borrowed_fd(signals, PollFlags::IN),
-            PollFd::from_borrowed_fd(ended, PollFlags::IN),
-            PollFd::new(listener, PollFlags::IN),
+            PollFd::from_borrowed_fd(borrow(signals), PollFlags::IN),
+            PollFd::from_borrowed_fd(borrow(self.ends.event()), PollFlags::IN),
+            PollFd::new(listener, connections),
         ];
         let present = |(index, served): (usize, &Served)| (!served.leaving).then_some(index);
         let watched: Vec<usize> = self.served.iter().enumerate().filter_map(present).collect();
@@ -134,7 +150,6 @@ impl Server {
             let socket = self.served[*index].socket.as_fd();
             polled.push(PollFd::from_borrowed_fd(socket, PollFlags::RDHUP));
         }
-        let timeout = (self.ending > 0).then_some(ENDING);
         loop {
             match poll(&mut polled, timeout.as_ref()) {
                 Err(Errno::INTR) => {}
@@ -150,14 +165,31 @@ impl Server {
         Ok((connecting, gone))
     }
 
+    /// When to look without anything having happened. Ends a pause that is over.
+    fn timeout(&mut self) -> Option<Timespec> {
+        let now = Instant::now();
+        self.paused_until = self.paused_until.filter(|until| *until > now);
+        let pause = self.paused_until.map(|until| until - now);
+        let ending = self.served.iter().any(|served| served.ending.has_begun());
+        let soonest = ending.then_some(ENDING).into_iter().chain(pause).min();
+        // As short as they are, they fit.
+        soonest.and_then(|wait| Timespec::try_from(wait).ok())
+    }
+
     /// Takes a connection, if there is one and room for it. Why it has no session, its process sees from the end of it.
     fn admit(&mut self, listener: &Listener) {
         let socket = match listener.accept() {
             Ok(socket) => Arc::new(socket),
-            Err(e) => return log::warn!("a process could not connect: {e}"),
+            Err(e) => {
+                self.paused_until = Some(Instant::now() + PAUSE);
+                let level = level(&mut self.not_taken);
+                return log::log!(level, "a process could not connect: {e}");
+            }
         };
         if self.served.len() >= self.processes as usize {
-            return log::warn!(
+            let level = level(&mut self.turned_away);
+            return log::log!(
+                level,
                 "a process was turned away: {} are connected already; --processes lets more in",
                 self.processes
             );
@@ -177,36 +209,18 @@ impl Server {
             Err(e) => return log::error!("no session for {name}: {e}"),
         };
         let connection = Connection::new(Arc::clone(&socket), host, Arc::clone(&session));
-        match self.start(&name, connection, Arc::clone(&session)) {
+        let ending = self.ends.another();
+        match start(&name, connection, Arc::clone(&session), ending.clone()) {
             Ok(thread) => self.served.push(Served {
                 name,
                 socket,
                 session,
                 thread,
+                ending,
                 leaving: false,
             }),
             Err(e) => log::error!("no thread for {name}: {e}"),
         }
-    }
-
-    fn start(
-        &self,
-        name: &str,
-        mut connection: Connection,
-        session: Arc<dyn GuestSession>,
-    ) -> std::io::Result<JoinHandle<()>> {
-        let ended = Arc::clone(&self.ended);
-        std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || {
-                if let Err(e) = connection.serve() {
-                    log::warn!("the connection ends: {e}");
-                }
-                session.close();
-                drop(connection);
-                // Only a full counter refuses, and then the main thread wakes anyway.
-                let _ = ended.write(1);
-            })
     }
 
     /// Joins threads that have ended.
@@ -215,7 +229,6 @@ impl Server {
             .into_iter()
             .partition(|served: &Served| served.thread.is_finished());
         self.served = served;
-        self.ending = self.ending.saturating_sub(ended.len() as u64);
         ended.into_iter().for_each(Served::join);
     }
 
@@ -242,6 +255,35 @@ impl Served {
             Ok(()) => log::info!("{} is gone", self.name),
             Err(_) => log::error!("the thread of {} has panicked", self.name),
         }
+    }
+}
+
+/// Starts the thread that answers a process.
+fn start(
+    name: &str,
+    mut connection: Connection,
+    session: Arc<dyn GuestSession>,
+    ending: Ending,
+) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || {
+            // Also if it panics.
+            let _begins = ending.on_drop();
+            if let Err(e) = connection.serve() {
+                log::warn!("the connection ends: {e}");
+            }
+            session.close();
+            drop(connection);
+        })
+}
+
+/// The level at which to log what has happened `times` times before. Counts up.
+fn level(times: &mut u32) -> log::Level {
+    *times = times.saturating_add(1);
+    match *times {
+        ..=WARNINGS => log::Level::Warn,
+        _ => log::Level::Debug,
     }
 }
 
