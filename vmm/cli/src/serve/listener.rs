@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, Stat};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -45,6 +45,8 @@ impl Listener {
     pub fn bind(path: &Path) -> Result<Self, ListenError> {
         let failed = |e: Errno| ListenError::Failed(e.into());
         let address = SocketAddrUnix::new(path).map_err(|e| ListenError::Path(e.into()))?;
+        // Until there is a listener, another server would take the socket for one that is left behind.
+        let _starting = Starting::begin(path)?;
         let socket = seqpacket().map_err(failed)?;
         // The file gets the mode that the socket has before it is bound (unix_bind in net/unix/af_unix.c).
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed)?;
@@ -55,7 +57,10 @@ impl Listener {
             }
             bound => bound.map_err(failed)?,
         }
-        let status = rustix::fs::lstat(path).map_err(failed)?;
+        let status = rustix::fs::lstat(path).map_err(|e| {
+            let _ = std::fs::remove_file(path);
+            failed(e)
+        })?;
         let listener = Self {
             socket,
             path: path.to_owned(),
@@ -86,6 +91,46 @@ impl Drop for Listener {
         if ours && let Err(e) = std::fs::remove_file(&self.path) {
             log::warn!("the socket {} stays behind: {e}", self.path.display());
         }
+    }
+}
+
+/// The right to start a server at a path: a lock on a file beside it, which goes with the lock.
+struct Starting {
+    file: OwnedFd,
+    path: PathBuf,
+}
+
+impl Starting {
+    fn begin(socket: &Path) -> Result<Self, ListenError> {
+        let mut path = socket.as_os_str().to_owned();
+        path.push(".lock");
+        let path = PathBuf::from(path);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let failed = |e: Errno| ListenError::Failed(e.into());
+        let mode = Mode::RUSR | Mode::WUSR;
+        loop {
+            let file = rustix::fs::open(&path, flags, mode).map_err(failed)?;
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) => return Err(ListenError::InUse),
+                locked => locked.map_err(failed)?,
+            }
+            let ours = rustix::fs::fstat(&file).map_err(failed)?;
+            // Whoever had the lock may have removed the file meanwhile: then the lock is worth nothing.
+            let there = rustix::fs::lstat(&path);
+            if there.is_ok_and(|there| identity(&there) == identity(&ours)) {
+                return Ok(Self { file, path });
+            }
+        }
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        // While the lock is held, the file is ours.
+        if let Err(e) = std::fs::remove_file(&self.path) {
+            log::warn!("{} stays behind: {e}", self.path.display());
+        }
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
 
@@ -151,6 +196,38 @@ mod tests {
         ));
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_server_that_starts_is_not_taken_for_a_dead_one() {
+        let path = path("starting");
+        let starting = Starting::begin(&path).unwrap();
+        // Bound, but not listening yet.
+        let bound = seqpacket().unwrap();
+        rustix::net::bind(&bound, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        assert!(matches!(Listener::bind(&path), Err(ListenError::InUse)));
+        assert!(path.exists());
+        let lock = starting.path.clone();
+        drop((starting, bound));
+        drop(Listener::bind(&path).unwrap());
+        assert!(!path.exists() && !lock.exists());
+    }
+
+    #[test]
+    fn of_servers_that_start_at_once_one_listens() {
+        let path = path("race");
+        for _ in 0..100 {
+            let starts = (0..4).map(|_| {
+                let path = path.clone();
+                std::thread::spawn(move || Listener::bind(&path))
+            });
+            let starts: Vec<_> = starts.collect();
+            let outcomes = starts.into_iter().map(|start| start.join().unwrap());
+            let listeners: Vec<_> = outcomes.filter_map(Result::ok).collect();
+            assert_eq!(listeners.len(), 1);
+            let address = SocketAddrUnix::new(&path).unwrap();
+            rustix::net::connect(seqpacket().unwrap(), &address).unwrap();
+        }
     }
 
     #[test]
