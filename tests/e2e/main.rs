@@ -17,6 +17,7 @@ mod output;
 mod parsed_report;
 mod programs;
 mod report;
+mod serve;
 mod sharing;
 mod standin;
 mod terminal;
