@@ -18,6 +18,7 @@ mod parsed_report;
 mod programs;
 mod report;
 mod serve;
+mod serving;
 mod sharing;
 mod standin;
 mod terminal;

@@ -9,7 +9,7 @@ use causeway_guest_build::{rerun_if_changed, static_linux, variable};
 const PACKAGES: &[(&str, &[&str])] = &[
     (
         "causeway-linux-programs",
-        &["compute", "stream", "sharing", "disk"],
+        &["compute", "stream", "sharing", "disk", "processes"],
     ),
     ("causeway-info", &["causeway-info"]),
 ];

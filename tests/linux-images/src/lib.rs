@@ -37,7 +37,7 @@ mod tests {
                 assert_ne!(word(at), PT_INTERP, "{name} is dynamic");
             }
         }
-        assert!(names().count() >= 4);
+        assert!(names().count() >= 5);
         assert_eq!(image("no such program"), None);
     }
 }

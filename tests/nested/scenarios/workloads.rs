@@ -106,3 +106,22 @@ fn a_linux_guest_is_told_what_it_has() {
         assert!(text.contains(part), "`{part}`: {text}");
     }
 }
+
+#[test]
+fn what_a_killed_process_held_is_free_again_and_a_greedy_one_hurts_nobody() {
+    let Some(machine) = machine("processes of one Linux guest") else {
+        return;
+    };
+    let limit = ["--gpu", "software,memory=64"];
+    let (outcome, _) = passes(&machine, "processes", &limit, &[]);
+    let text = outcome.text();
+    for part in [
+        "after the child: all of the quota was had again",
+        "after the orphan: all of the quota was had again",
+        "the session's memory quota is exhausted",
+        "meanwhile: round 3 verified",
+        "afterwards: round 4 verified",
+    ] {
+        assert!(text.contains(part), "`{part}`: {text}");
+    }
+}

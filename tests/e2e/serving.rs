@@ -1,0 +1,144 @@
+//! `causeway serve` with programs that are written for Linux guests, run as ordinary processes of this host.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use causeway_linux_images::image;
+use rustix::process::Signal;
+
+use crate::command::{Running, Scratch, alone};
+use crate::workers::await_output;
+
+/// What the command ends with when an argument is at fault.
+const USAGE: i32 = 2;
+/// Longest that anything here may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Number of SIGKILL, negative as an outcome's code is.
+const KILLED: i32 = -9;
+
+/// A server under way.
+struct Server {
+    running: Running,
+    scratch: Scratch,
+}
+
+impl Server {
+    fn start(gpu: &str) -> Self {
+        let scratch = Scratch::new();
+        let running = scratch.start(&["serve", "--socket", "socket", "--gpu", gpu]);
+        await_output(&running, "causeway: serving", 1);
+        Self { running, scratch }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.scratch.path("socket")
+    }
+
+    /// Starts a program in a scratch directory that is not the server's.
+    fn client(&self, scratch: &Scratch, name: &str, arguments: &[&str]) -> Running {
+        program(scratch, name, arguments, &self.socket())
+    }
+
+    /// Runs `compute`, which has to verify every kernel.
+    fn computes(&self) {
+        let scratch = Scratch::new();
+        let outcome = self.client(&scratch, "compute", &[]).finish();
+        assert_eq!(outcome.code, 0, "{outcome:?}");
+        let verified = format!("kernels verified: {}", causeway_kernels::CASES.len());
+        assert!(outcome.stdout.contains(&verified), "{outcome:?}");
+    }
+
+    /// Asks it to end, which it has to do with nothing left behind.
+    fn end(self) {
+        let socket = self.socket();
+        self.running.signal(Signal::TERM);
+        let outcome = self.running.finish();
+        assert_eq!(outcome.code, 0, "{outcome:?}");
+        assert!(!socket.exists());
+    }
+}
+
+/// Starts a program that finds its device at `socket`.
+fn program(scratch: &Scratch, name: &str, arguments: &[&str], socket: &Path) -> Running {
+    let content = image(name).unwrap_or_else(|| panic!("there is no program {name}"));
+    let path = scratch.file(name, content);
+    fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(path);
+    command.args(arguments).env("CAUSEWAY_SOCKET", socket);
+    scratch.start_command(command)
+}
+
+/// Waits until `processes hold` has half of the quota, and the device works for it.
+fn await_work(holder: &Running) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holder.stdout().contains("holding: ") {
+        let said = holder.stderr();
+        assert!(Instant::now() < deadline, "it holds nothing: {said}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_program_for_guests_computes_as_an_ordinary_process() {
+    let _alone = alone();
+    for gpu in ["software", "software,worker=process"] {
+        let server = Server::start(gpu);
+        server.computes();
+        server.end();
+    }
+}
+
+#[test]
+fn a_second_server_at_the_same_path_is_refused_and_the_first_goes_on() {
+    let server = Server::start("software,memory=64");
+    let socket = server.socket();
+    let second = Scratch::new();
+    let path = socket.to_str().unwrap();
+    let outcome = second.run(&["serve", "--socket", path]);
+    outcome.assert_refused(USAGE, &[path, "another `causeway serve` listens there"]);
+    assert!(socket.exists());
+    let scratch = Scratch::new();
+    let outcome = server.client(&scratch, "causeway-info", &[]).finish();
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    assert!(outcome.stdout.contains("of 64 MiB"), "{outcome:?}");
+    server.end();
+}
+
+#[test]
+fn a_process_that_is_killed_at_work_leaves_the_server_usable() {
+    let _alone = alone();
+    let server = Server::start("software,memory=256");
+    for _ in 0..3 {
+        let scratch = Scratch::new();
+        let holder = server.client(&scratch, "processes", &["hold"]);
+        await_work(&holder);
+        holder.signal(Signal::KILL);
+        assert_eq!(holder.finish().code, KILLED);
+    }
+    server.computes();
+    server.end();
+}
+
+#[test]
+fn a_server_ends_although_a_process_is_at_work_and_is_missed_by_name() {
+    let server = Server::start("software,memory=64");
+    let scratch = Scratch::new();
+    let holder = server.client(&scratch, "processes", &["hold"]);
+    await_work(&holder);
+    server.running.signal(Signal::TERM);
+    let outcome = server.running.finish();
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    holder.signal(Signal::KILL);
+    assert_eq!(holder.finish().code, KILLED);
+    let missing = scratch.path("nobody");
+    let outcome = program(&scratch, "causeway-info", &[], &missing).finish();
+    assert_eq!(outcome.code, 1, "{outcome:?}");
+    let wanted = format!(
+        "is `causeway serve --socket {}` running?",
+        missing.display()
+    );
+    assert!(outcome.stderr.contains(&wanted), "{outcome:?}");
+}
