@@ -178,12 +178,14 @@ fn work() -> Result<(), Failure> {
 fn exhaust() -> Result<(), Failure> {
     let transport = LinuxTransport::find()?;
     let device = Device::open(&transport)?;
-    let piece = device.attributes()?.granularity_bytes;
+    let attributes = device.attributes()?;
+    let mut piece = attributes.memory_bytes / 4;
     let mut taken: Vec<Allocation<'_>> = Vec::new();
     let refused = loop {
         match device.allocate(piece, MemoryKind::Device) {
             Ok(allocation) => taken.push(allocation),
-            Err(e) => break e,
+            Err(e) if piece <= attributes.granularity_bytes => break e,
+            Err(_) => piece /= 2,
         }
     };
     if refused.status() != Status::QuotaBytes {
