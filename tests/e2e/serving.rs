@@ -1,7 +1,5 @@
 //! `causeway serve` with programs that are written for Linux guests, run as ordinary processes of this host.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -64,8 +62,14 @@ impl Server {
 /// Starts a program that finds its device at `socket`.
 fn program(scratch: &Scratch, name: &str, arguments: &[&str], socket: &Path) -> Running {
     let content = image(name).unwrap_or_else(|| panic!("there is no program {name}"));
-    let path = scratch.file(name, content);
-    fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    let path = scratch.path(name);
+    let copy = scratch.file("program", content);
+    // Another test's child may have a file that is written here open for a moment, and then it cannot be executed (ETXTBSY).
+    let install = Command::new("install")
+        .args(["-m", "755", &copy])
+        .arg(&path)
+        .status();
+    assert!(install.unwrap().success());
     let mut command = Command::new(path);
     command.args(arguments).env("CAUSEWAY_SOCKET", socket);
     scratch.start_command(command)
