@@ -115,7 +115,7 @@ fn lives_leave_nothing_although_some_are_cut_short() {
         let words = [
             "bench", "lives", "--count", "12", "--kill", "4", "--mib", "16",
         ];
-        let rest = ["--kill-within-ms", "60", "--json", "l.json", "--gpu", gpu];
+        let rest = ["--kill-within-ms", "20", "--json", "l.json", "--gpu", gpu];
         let outcome = machine.run(&[&words[..], &rest].concat());
         outcome.assert_passed();
         let report = machine.json("l.json");
@@ -126,7 +126,11 @@ fn lives_leave_nothing_although_some_are_cut_short() {
         );
         let killed = report["killed"].as_u64().unwrap();
         let too_late = report["ended_before_the_kill"].as_u64().unwrap();
-        assert_eq!(killed + too_late, 4, "{report}");
+        // One that came too late is made up for, as long as there are lives to come.
+        assert!(
+            (1..=4).contains(&killed) && killed + too_late >= 4,
+            "{report}"
+        );
         assert!(outcome.stdout.contains("-> PASS"), "{outcome:?}");
         let memory = report["free_gpu_bytes"].as_array();
         assert_eq!(memory.is_some(), gpu != "software", "{report}");
