@@ -56,6 +56,8 @@ pub(crate) struct Physical {
     /// Handles to it that have not been released; it may live on in mappings and in work.
     pub(crate) references: AtomicUsize,
     shared: AtomicBool,
+    /// Another process created it: as on an H200, it cannot be exported again.
+    pub(crate) imported: bool,
     _charge: Option<Charge>,
 }
 
@@ -100,12 +102,11 @@ impl Physical {
         }
         // SAFETY: fresh from the kernel, owned by nobody else.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(copy) });
-        let (mut properties, start) = described(&file)?;
-        // As on an H200: only what this process created can be exported.
-        properties.handle_types = 0;
+        let (properties, start) = described(&file)?;
         let bytes = file.metadata().ok()?.len().checked_sub(start)?;
         let memory = Memory::map(file, start, bytes).ok()?;
-        let physical = Self::of(memory, properties, None);
+        let mut physical = Self::of(memory, properties, None);
+        physical.imported = true;
         physical.shared.store(true, Ordering::Relaxed);
         Some(physical)
     }
@@ -117,6 +118,7 @@ impl Physical {
             properties,
             references: AtomicUsize::new(1),
             shared: AtomicBool::new(false),
+            imported: false,
             _charge: charge,
         }
     }

@@ -303,7 +303,7 @@ extern "C" fn cuMemExportToShareableHandle(
     call_unless_faulted(|driver| {
         let physical = find(&driver.state(), handle)?;
         let asked = physical.properties.handle_types & POSIX != 0;
-        if descriptor.is_null() || kind != POSIX || flags != 0 || !asked {
+        if descriptor.is_null() || kind != POSIX || flags != 0 || !asked || physical.imported {
             return Err(Code::INVALID_VALUE);
         }
         let exported = physical.export().map_err(|_| Code::OPERATING_SYSTEM)?;
