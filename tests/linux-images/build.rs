@@ -27,6 +27,7 @@ const SOURCES: &[&str] = &[
     "guest-driver-shim/Cargo.toml",
     "guest-driver-shim/src",
     "guest-driver-shim/linux",
+    "guest-driver-shim/sysfs",
     "guest-driver-shim/info",
     "protocol/Cargo.toml",
     "protocol/src",

@@ -10,6 +10,9 @@ const SOURCES: &[&str] = &[
     "Cargo.lock",
     "guest-driver-shim/init/Cargo.toml",
     "guest-driver-shim/init/src",
+    "guest-driver-shim/sysfs",
+    "guest-driver-shim/Cargo.toml",
+    "guest-driver-shim/src",
     "protocol/Cargo.toml",
     "protocol/src",
 ];

@@ -7,11 +7,10 @@
 //! The kernel panics if its first process ends: nothing here does, whatever is missing. What goes wrong is said on the
 //! console, in lines that begin with `causeway-init: `.
 
-mod clients;
 mod configuration;
 mod console;
+mod driver;
 mod end;
-mod function;
 mod modules;
 mod mounts;
 mod port;
@@ -20,6 +19,7 @@ mod processes;
 pub use configuration::{Configuration, ConfigurationError};
 pub use end::{NOT_RUN, Status};
 
+use causeway_sysfs::{Clients, Function};
 use console::say;
 
 /// Does all that there is to do, and does not return: it ends the VM.
@@ -45,13 +45,23 @@ pub fn run() -> ! {
 
 fn carry_out(configuration: &Configuration) -> Status {
     modules::load_all(&configuration.modules);
-    let functions = function::find_all();
+    let functions = Function::all();
     for function in &functions {
-        function.prepare();
+        driver::prepare(function);
     }
     processes::run(configuration, || {
         for function in &functions {
-            clients::reap(function);
+            reap(function);
         }
     })
+}
+
+/// Resets the clients of processes that have died. The kernel drops their locks; what they own stays until somebody does this.
+fn reap(function: &Function) {
+    match Clients::open(function) {
+        Ok(clients) => {
+            clients.reap();
+        }
+        Err(error) => say(&error.to_string()),
+    }
 }

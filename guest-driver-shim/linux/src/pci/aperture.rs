@@ -6,15 +6,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
 
 use causeway_protocol::Access;
 use causeway_protocol::pci::BAR_APERTURE;
 use causeway_shim::Window;
-use std::os::fd::AsFd;
+use causeway_sysfs::{Function, FunctionError, NotUsable, Registers};
 
-use super::device_file::DeviceFile;
-use super::function::{Function, FunctionError, NotUsable};
 use crate::range::Range;
 
 /// Bytes of a piece.
@@ -137,7 +136,7 @@ fn choose(function: &Function, address: u64) -> Result<(File, Caching, u64), Fun
         Err(e) => log::debug!("{e}"),
     }
     let file = function.open("resource2")?;
-    match DeviceFile::map(&file, 0, PROBE_BYTES) {
+    match Registers::map(&file, 0, PROBE_BYTES) {
         Ok(_) => Ok((file, Caching::Uncached, 0)),
         Err(source) => {
             let path = function.path("resource2");
@@ -149,6 +148,6 @@ fn choose(function: &Function, address: u64) -> Result<(File, Caching, u64), Fun
 const PROBE_BYTES: u64 = 4096;
 
 fn probe(file: &File, offset: u64) -> bool {
-    let mapped: io::Result<_> = DeviceFile::map(file, offset, PROBE_BYTES);
+    let mapped: io::Result<_> = Registers::map(file, offset, PROBE_BYTES);
     mapped.is_ok()
 }

@@ -14,10 +14,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_protocol::registers::Register;
+use causeway_sysfs::{Function, Page};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-use super::clients::Page;
-use super::function::Function;
 
 /// Offset of the command register in configuration space, and its bit that masks INTx (PCI 3.0, 6.2.2).
 const COMMAND: u64 = 4;

@@ -7,9 +7,6 @@
 //! | BAR 4, doorbells | sysfs `resource4` |
 
 mod aperture;
-mod clients;
-mod device_file;
-mod function;
 mod interrupt;
 
 use std::sync::atomic::{Ordering, fence};
@@ -20,17 +17,15 @@ use causeway_protocol::registers::{
     CONTROL_WINDOW_BYTES, NO_CONTROL_WINDOW, RESET_KEY, Register, doorbells,
 };
 use causeway_shim::{ControlArea, Sleeping, Status, Transport, Window};
+use causeway_sysfs::{Page, Registers};
 
 pub use aperture::Caching;
-pub use clients::{ClientState, Clients};
-pub use function::{Bar, Function, FunctionError, NotUsable};
+pub use causeway_sysfs::{Bar, ClientState, Clients, Function, FunctionError, NotUsable};
 pub use interrupt::Interrupts;
 
 use crate::area::{Area, first_status, refuse};
 use crate::fork::Owner;
 use aperture::Aperture;
-use clients::Page;
-use device_file::DeviceFile;
 
 /// Bytes of the control window that batches may have. The rest is for records of a test bench.
 const BATCH_BYTES: u64 = CONTROL_WINDOW_BYTES - RECORD_BYTES;
@@ -66,12 +61,10 @@ pub enum OpenPciError {
 pub struct PciTransport {
     function: Function,
     owner: Owner,
-    /// Mapped as long as `page` and `clients` are used.
-    _registers: DeviceFile,
     page: Page,
     clients: Clients,
     aperture: Aperture,
-    doorbells: DeviceFile,
+    doorbells: Registers,
     interrupts: Interrupts,
     area: Area,
     control: Mutex<Control>,
@@ -103,8 +96,7 @@ impl PciTransport {
             function: function.name(),
             what,
         };
-        let registers = function.map(0)?;
-        let clients = Clients::new(&function, &registers)?;
+        let clients = Clients::open(&function)?;
         if clients.count() < 2 {
             return Err(too_old("has no clients"));
         }
@@ -129,7 +121,6 @@ impl PciTransport {
             aperture: Aperture::new(&function, bytes)?,
             interrupts: Interrupts::find(&function),
             owner: Owner::new(lock),
-            _registers: registers,
             page,
             clients,
             doorbells,
@@ -321,7 +312,7 @@ impl Transport for PciTransport {
         let offset = u64::from(index) * doorbells::STRIDE;
         // What was written to write-combining memory must be there before the bell is heard.
         fence(Ordering::SeqCst);
-        let _ = self.doorbells.window().store_u32(offset as usize, 1);
+        self.doorbells.store(offset, 1);
     }
 }
 

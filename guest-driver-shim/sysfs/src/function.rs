@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use causeway_protocol::pci::{BAR_APERTURE, DEVICE_ID, VENDOR_ID};
 
-use super::device_file::DeviceFile;
+use crate::registers::Registers;
 
 /// Where Linux lists PCI functions.
 const DEVICES: &str = "/sys/bus/pci/devices";
@@ -96,7 +96,7 @@ impl Function {
     }
 
     #[cfg(test)]
-    pub(super) const fn at(folder: PathBuf) -> Self {
+    pub(crate) const fn at(folder: PathBuf) -> Self {
         Self { folder }
     }
 
@@ -147,28 +147,36 @@ impl Function {
     }
 
     /// Maps a BAR whole.
-    pub(super) fn map(&self, bar: usize) -> Result<DeviceFile, FunctionError> {
+    ///
+    /// # Errors
+    /// [`FunctionError::Forbidden`].
+    pub fn map(&self, bar: usize) -> Result<Registers, FunctionError> {
         let bytes = self.bar(bar)?.bytes;
         self.map_part(bar, 0, bytes)
     }
 
-    /// Maps a part of a BAR.
-    pub(super) fn map_part(
+    /// Maps `bytes` bytes of a BAR from `offset`, both in whole pages.
+    ///
+    /// # Errors
+    /// [`FunctionError::Forbidden`].
+    pub fn map_part(
         &self,
         bar: usize,
         offset: u64,
         bytes: u64,
-    ) -> Result<DeviceFile, FunctionError> {
+    ) -> Result<Registers, FunctionError> {
         debug_assert_ne!(bar, BAR_APERTURE, "is mapped piece by piece");
         let name = format!("resource{bar}");
         let file = self.open(&name)?;
-        DeviceFile::map(file, offset, bytes).map_err(|source| {
+        Registers::map(file, offset, bytes).map_err(|source| {
             let path = self.path(&name);
             self.forbidden(NotUsable::File { path, source })
         })
     }
 
-    pub(super) fn forbidden(&self, what: NotUsable) -> FunctionError {
+    /// The error of a function that `what` is in the way of using.
+    #[must_use]
+    pub fn forbidden(&self, what: NotUsable) -> FunctionError {
         FunctionError::Forbidden {
             function: self.name(),
             what,
@@ -254,19 +262,22 @@ mod tests {
     #[test]
     fn functions_are_found_chosen_and_missed_with_what_there_is() {
         let devices = std::env::temp_dir().join(format!("causeway-pci-{}", std::process::id()));
-        for (name, vendor) in [
-            ("0000:00:02.0", "0xca57\n"),
-            ("0000:00:01.0", "0xca57\n"),
-            ("0000:00:00.0", "0x8086\n"),
+        for (name, vendor, device) in [
+            ("0000:00:02.0", "0xca57\n", "0x0001\n"),
+            ("0000:00:01.0", "0xca57\n", "0x0001\n"),
+            ("0000:00:00.0", "0x8086\n", "0x0001\n"),
+            ("0000:00:03.0", "0xca57\n", "0x0002\n"),
+            ("0000:00:04.0", "garbage", ""),
         ] {
             let folder = devices.join(name);
             fs::create_dir_all(&folder).unwrap();
             fs::write(folder.join("vendor"), vendor).unwrap();
-            fs::write(folder.join("device"), format!("{DEVICE_ID:#06x}\n")).unwrap();
+            fs::write(folder.join("device"), device).unwrap();
         }
         let all = all_in(&devices);
         fs::remove_dir_all(&devices).unwrap();
         assert_eq!(all.len(), 2);
+        assert_eq!(all_in(&devices), [], "the folder is gone");
         let name = |wanted: Option<&str>| {
             choose(all.clone(), wanted.map(Into::into)).map(|function| function.name())
         };

@@ -7,36 +7,41 @@
 use std::fs::{self, DirEntry};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 
-use causeway_protocol::registers::{PAGE_BYTES, RESET_KEY, Register, status};
-use causeway_shim::Window;
+use causeway_protocol::pci::BAR_REGISTERS;
+use causeway_protocol::registers::{CLIENTS, PAGE_BYTES, RESET_KEY, Register, status};
 
-use super::device_file::DeviceFile;
-use super::function::{Function, FunctionError};
+use crate::function::{Function, FunctionError};
+use crate::registers::Registers;
 
 /// The registers of one client.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Page {
     number: u32,
-    window: Window,
+    registers: Arc<Registers>,
 }
 
 impl Page {
     /// Number of the client.
+    #[must_use]
     pub const fn number(&self) -> u32 {
         self.number
     }
 
     /// Loads a register. An exit.
+    #[must_use]
     pub fn load(&self, register: Register) -> u32 {
-        // Every register lies, aligned, in the page.
-        self.window.load_u32(register as usize).unwrap_or(u32::MAX)
+        self.registers.load(self.offset(register))
     }
 
     /// Stores to a register. An exit.
     pub fn store(&self, register: Register, value: u32) {
-        // As for loads.
-        let _ = self.window.store_u32(register as usize, value);
+        self.registers.store(self.offset(register), value);
+    }
+
+    fn offset(&self, register: Register) -> u64 {
+        u64::from(self.number) * PAGE_BYTES + register as u64
     }
 
     /// Whether the client owns something. All-ones is what a machine gives that has no such register.
@@ -63,75 +68,87 @@ pub struct ClientState {
 #[derive(Debug)]
 pub struct Clients {
     function: Function,
-    registers: Window,
+    registers: Arc<Registers>,
 }
 
 impl Clients {
-    /// The clients whose registers are mapped by `registers`, which lives as long.
-    pub(super) fn new(function: &Function, registers: &DeviceFile) -> Result<Self, FunctionError> {
-        // Found out now whether there may be locks at all.
-        function.open("resource0")?;
+    /// Maps the registers of all clients of `function`.
+    ///
+    /// # Errors
+    /// [`FunctionError::Forbidden`].
+    pub fn open(function: &Function) -> Result<Self, FunctionError> {
         Ok(Self {
             function: function.clone(),
-            registers: registers.window(),
+            registers: Arc::new(function.map(BAR_REGISTERS)?),
         })
     }
 
     /// Number of pages, that of the session included.
+    #[must_use]
     pub fn count(&self) -> u32 {
-        (self.registers.bytes() as u64 / PAGE_BYTES) as u32
+        let pages = self.registers.bytes() as u64 / PAGE_BYTES;
+        pages.min(CLIENTS.into()) as u32
     }
 
-    fn page(&self, number: u32) -> Option<Page> {
-        let offset = u64::from(number) * PAGE_BYTES;
-        let window = self.registers.part(offset as usize, PAGE_BYTES as usize);
-        Some(Page {
-            number,
-            window: window.ok()?,
-        })
+    fn page(&self, number: u32) -> Page {
+        let registers = Arc::clone(&self.registers);
+        Page { number, registers }
+    }
+
+    /// All but the session's.
+    fn pages(&self) -> impl Iterator<Item = Page> {
+        (1..self.count()).map(|number| self.page(number))
+    }
+
+    /// The file whose locks are meant, opened anew: locks of one open file do not exclude each other.
+    fn lock_file(&self) -> Option<OwnedFd> {
+        self.function.open("resource0").ok().map(Into::into)
     }
 
     /// Takes the first client that no process has, and the lock that says so.
-    pub(super) fn take(&self) -> Option<(Page, OwnedFd)> {
-        let lock: OwnedFd = self.function.open("resource0").ok()?.into();
-        let number = (1..self.count()).find(|number| set_lock(&lock, *number, libc::F_WRLCK))?;
-        Some((self.page(number)?, lock))
+    #[must_use]
+    pub fn take(&self) -> Option<(Page, OwnedFd)> {
+        let file = self.lock_file()?;
+        let page = self.pages().find(|page| lock(&file, page.number))?;
+        Some((page, file))
     }
 
     /// Frees what clients own whose processes are gone. Gives the number of such clients.
     pub fn reap(&self) -> u32 {
-        // An open file of its own: locks of one open file do not exclude each other.
-        let Ok(file) = self.function.open("resource0") else {
+        let Some(file) = self.lock_file() else {
             return 0;
         };
-        let lock: OwnedFd = file.into();
-        let pages = (1..self.count()).filter_map(|number| self.page(number));
         let mut reaped = 0;
-        for page in pages {
-            if !set_lock(&lock, page.number, libc::F_WRLCK) {
+        // Only those are locked that own something: a process that looks for a client meanwhile finds the others free.
+        for page in self.pages().filter(Page::owns) {
+            if !lock(&file, page.number) {
                 continue;
             }
+            // Asked again: the client may be another one by now, and that may have ended as well.
             if page.owns() {
                 log::debug!("client {} is left of a process that is gone", page.number);
                 page.store(Register::Reset, RESET_KEY);
                 reaped += 1;
             }
-            set_lock(&lock, page.number, libc::F_UNLCK);
+            unlock(&file, page.number);
         }
         reaped
     }
 
     /// Who has which client. Those that nobody has and that own nothing are left out.
+    #[must_use]
     pub fn states(&self) -> Vec<ClientState> {
-        let file = fs::canonicalize(self.function.path("resource0"));
-        let holders = file.map_or_else(|_| Vec::new(), |file| holders(&file));
-        let files: Option<OwnedFd> = self.function.open("resource0").ok().map(Into::into);
-        let state = |number| {
-            let owns = self.page(number)?.owns();
-            let lock = files.as_ref()?;
-            let taken = !set_lock(lock, number, libc::F_WRLCK);
+        let path = fs::canonicalize(self.function.path("resource0"));
+        let holders = path.map_or_else(|_| Vec::new(), |path| holders(&path));
+        let Some(file) = self.lock_file() else {
+            return Vec::new();
+        };
+        let state = |page: Page| {
+            let number = page.number;
+            let owns = page.owns();
+            let taken = !lock(&file, number);
             if !taken {
-                set_lock(lock, number, libc::F_UNLCK);
+                unlock(&file, number);
             }
             let holder = holders.iter().find(|(byte, _)| *byte == u64::from(number));
             (taken || owns).then_some(ClientState {
@@ -141,11 +158,20 @@ impl Clients {
                 owns,
             })
         };
-        (1..self.count()).filter_map(state).collect()
+        self.pages().filter_map(state).collect()
     }
 }
 
-/// Locks or unlocks byte `number` for an open file, without waiting. False if another has it.
+/// Locks byte `number` for an open file, without waiting. False if another has it.
+fn lock(file: &OwnedFd, number: u32) -> bool {
+    set_lock(file, number, libc::F_WRLCK)
+}
+
+/// Unlocks it. Should that fail, the lock goes with the open file.
+fn unlock(file: &OwnedFd, number: u32) {
+    set_lock(file, number, libc::F_UNLCK);
+}
+
 fn set_lock(file: &OwnedFd, number: u32, kind: i32) -> bool {
     let lock = libc::flock {
         l_type: kind as i16,
@@ -209,8 +235,8 @@ mod tests {
             Self(folder)
         }
 
-        fn function(&self) -> Function {
-            Function::at(self.0.clone())
+        fn clients(&self) -> Clients {
+            Clients::open(&Function::at(self.0.clone())).unwrap()
         }
     }
 
@@ -223,9 +249,7 @@ mod tests {
     #[test]
     fn each_process_gets_a_client_of_its_own_until_there_are_no_more() {
         let fake = FakeFunction::new("take");
-        let function = fake.function();
-        let registers = function.map(0).unwrap();
-        let clients = Clients::new(&function, &registers).unwrap();
+        let clients = fake.clients();
         let mut taken: Vec<_> = (0..3).map(|_| clients.take().unwrap()).collect();
         let numbers: Vec<_> = taken.iter().map(|(page, _)| page.number).collect();
         assert_eq!(numbers, [1, 2, 3]);
@@ -237,25 +261,44 @@ mod tests {
     #[test]
     fn what_the_dead_own_is_freed_and_what_the_living_own_is_not() {
         let fake = FakeFunction::new("reap");
-        let function = fake.function();
-        let registers = function.map(0).unwrap();
-        let clients = Clients::new(&function, &registers).unwrap();
-        let (alive, _lock) = clients.take().unwrap();
-        let dead = clients.page(2).unwrap();
-        alive.store(Register::Status, status::OWNS);
-        dead.store(Register::Status, status::OWNS);
+        let clients = fake.clients();
+        let (alive, lock) = clients.take().unwrap();
+        let (session, dead) = (clients.page(0), clients.page(2));
+        for page in [&session, &alive, &dead] {
+            page.store(Register::Status, status::READY | status::OWNS);
+        }
         assert_eq!(clients.states().len(), 2);
         assert_eq!(clients.reap(), 1);
-        assert_eq!(dead.load(Register::Reset), RESET_KEY);
-        assert_eq!(alive.load(Register::Reset), 0);
+        let resets = [&session, &alive, &dead, &clients.page(3)].map(|p| p.load(Register::Reset));
+        assert_eq!(resets, [0, 0, RESET_KEY, 0], "3 owns nothing");
+        drop(lock);
+        dead.store(Register::Status, status::READY);
+        assert_eq!(clients.reap(), 1);
+        assert_eq!(alive.load(Register::Reset), RESET_KEY);
+    }
+
+    #[test]
+    fn a_machine_without_the_register_has_nothing_to_free() {
+        let fake = FakeFunction::new("ones");
+        let clients = fake.clients();
+        clients.page(1).store(Register::Status, u32::MAX);
+        assert_eq!(clients.reap(), 0);
+    }
+
+    #[test]
+    fn locks_are_given_back() {
+        let fake = FakeFunction::new("locks");
+        let clients = fake.clients();
+        clients.page(1).store(Register::Status, status::OWNS);
+        assert_eq!(clients.reap(), 1);
+        assert_eq!(clients.states().len(), 1);
+        assert_eq!(clients.take().unwrap().0.number, 1);
     }
 
     #[test]
     fn the_process_that_has_a_client_is_told() {
         let fake = FakeFunction::new("holders");
-        let function = fake.function();
-        let registers = function.map(0).unwrap();
-        let clients = Clients::new(&function, &registers).unwrap();
+        let clients = fake.clients();
         let _first = clients.take().unwrap();
         let _second = clients.take().unwrap();
         let processes: Vec<_> = clients

@@ -1,0 +1,42 @@
+//! The Causeway function, made ready for processes: it decodes its addresses, and has a driver that counts its interrupts.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use causeway_sysfs::Function;
+
+use crate::console::say;
+
+const DRIVERS: &str = "/sys/bus/pci/drivers";
+const DRIVER: &str = "uio_pci_generic";
+
+/// Has the function decode its addresses, and its interrupt reach processes where the kernel has the driver for it.
+pub(crate) fn prepare(function: &Function) {
+    if let Err(error) = function.enable() {
+        say(&error.to_string());
+    }
+    if !Path::new(DRIVERS).join(DRIVER).exists() {
+        // Programs get along without interrupts.
+        return;
+    }
+    if let Err(error) = bind(function) {
+        let name = function.name();
+        say(&format!("cannot give {name} to {DRIVER}: {error}"));
+    }
+}
+
+fn bind(function: &Function) -> io::Result<()> {
+    let bound = function.path("driver");
+    if bound.exists() {
+        return Ok(());
+    }
+    fs::write(function.path("driver_override"), DRIVER)?;
+    fs::write("/sys/bus/pci/drivers_probe", function.name())?;
+    // A driver that refuses a function is not an error of the probe.
+    if bound.exists() {
+        Ok(())
+    } else {
+        Err(io::Error::other("the driver has refused it"))
+    }
+}

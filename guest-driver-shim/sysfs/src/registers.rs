@@ -1,0 +1,90 @@
+//! Mappings of a function's memory.
+#![allow(unsafe_code)] // Maps device memory.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+
+use causeway_shim::Window;
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// A range of a function's memory in this process, until dropped. Every access goes to the device.
+#[derive(Debug)]
+pub struct Registers {
+    /// Never handed out: it must not outlive the mapping.
+    window: Window,
+}
+
+impl Registers {
+    /// Maps `bytes` bytes of `file` from `offset`, both in whole pages.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn map(file: impl AsFd, offset: u64, bytes: u64) -> io::Result<Self> {
+        let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing that exists.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                file,
+                offset,
+            )
+        }?;
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        // SAFETY: mapped until `drop`, and used by this mapping alone. It is a device's: no references are made to it, and
+        // the device defines what any access does.
+        let window = unsafe { Window::new(base, bytes) };
+        Ok(Self { window })
+    }
+
+    /// Size in bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.window.bytes()
+    }
+
+    /// Loads 32 bits from `offset`. All-ones, as from a function that is not there, outside or if not aligned.
+    #[must_use]
+    pub fn load(&self, offset: u64) -> u32 {
+        self.window.load_u32(offset as usize).unwrap_or(u32::MAX)
+    }
+
+    /// Stores 32 bits to `offset`. Nothing happens outside or if not aligned.
+    pub fn store(&self, offset: u64, value: u32) {
+        let _ = self.window.store_u32(offset as usize, value);
+    }
+}
+
+impl Drop for Registers {
+    fn drop(&mut self) {
+        let base = self.window.as_ptr().as_ptr();
+        // SAFETY: mapped by `map`; the window on it goes with it.
+        if let Err(e) = unsafe { rustix::mm::munmap(base.cast(), self.window.bytes()) } {
+            log::error!("cannot unmap {} bytes of the device: {e}", self.bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accesses_reach_the_file_and_those_outside_do_nothing() {
+        let file = rustix::fs::memfd_create("registers", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 8192).unwrap();
+        let registers = Registers::map(&file, 4096, 4096).unwrap();
+        registers.store(8, 7);
+        assert_eq!(registers.load(8), 7);
+        let mut bytes = [0; 4];
+        rustix::io::pread(&file, &mut bytes, 4096 + 8).unwrap();
+        assert_eq!(bytes, [7, 0, 0, 0]);
+        for offset in [9, 4094, 4096, u64::MAX - 3] {
+            registers.store(offset, 1);
+            assert_eq!(registers.load(offset), u32::MAX, "{offset:#x}");
+        }
+    }
+}
