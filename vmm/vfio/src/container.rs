@@ -1,0 +1,314 @@
+//! Containers: devices that share one translation of addresses, by groups or one by one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use causeway_memory::SharedMemory;
+use causeway_protocol::Access;
+use iommufd_bindings::iommufd::{
+    iommu_ioas_map, iommufd_ioas_map_flags_IOMMU_IOAS_MAP_FIXED_IOVA as IOAS_FIXED,
+    iommufd_ioas_map_flags_IOMMU_IOAS_MAP_READABLE as IOAS_READABLE,
+    iommufd_ioas_map_flags_IOMMU_IOAS_MAP_WRITEABLE as IOAS_WRITABLE,
+};
+use iommufd_ioctls::{IommuFd, IommufdError};
+use vfio_bindings::bindings::vfio::{
+    VFIO_DMA_MAP_FLAG_READ, VFIO_DMA_MAP_FLAG_WRITE, vfio_iommu_type1_dma_map,
+};
+use vfio_ioctls::{VfioContainer, VfioDeviceFd, VfioError, VfioIommufd, VfioOps};
+
+use crate::Address;
+use crate::dma::{DmaError, Ledger, Translation};
+use crate::host::Host;
+use crate::ioctl;
+use crate::statistics::DmaStatistics;
+
+/// Which of the kernel's interfaces to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// iommufd if the kernel has it and each device has a file of its own; else groups.
+    #[default]
+    Automatic,
+    /// Groups in a container with a type-1 IOMMU.
+    Type1,
+    /// Devices one by one, with iommufd.
+    Iommufd,
+}
+
+/// Which of the kernel's interfaces is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Groups in a container with a type-1 IOMMU.
+    Type1,
+    /// Devices one by one, with iommufd.
+    Iommufd,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Type1 => "group and type-1 container",
+            Self::Iommufd => "iommufd",
+        })
+    }
+}
+
+/// Why there is no container.
+#[derive(Debug, thiserror::Error)]
+pub enum ContainerError {
+    /// The kernel's files cannot be opened, or are not what they should be.
+    #[error("cannot open a {kind} for devices")]
+    Open {
+        /// Which.
+        kind: Kind,
+        /// What vfio-ioctls said.
+        source: VfioError,
+    },
+}
+
+/// Devices that share one translation of addresses: what is mapped for one is mapped for all.
+pub struct Container {
+    kind: Kind,
+    host: Host,
+    /// None behind a fake.
+    pub(crate) vfio: Option<Vfio>,
+    ledger: Ledger,
+    pub(crate) open: Mutex<OpenDevices>,
+}
+
+/// Devices that are open, with the groups by which they were opened.
+pub(crate) type OpenDevices = BTreeMap<Address, Option<u32>>;
+
+/// The kernel's side.
+#[derive(Clone)]
+pub(crate) enum Vfio {
+    Type1(Arc<VfioContainer>),
+    Iommufd(Arc<VfioIommufd>),
+}
+
+impl Container {
+    /// A container for `devices`, which are told to KVM as they are opened if there is `kvm`, its VFIO device.
+    ///
+    /// # Errors
+    /// [`ContainerError`].
+    pub fn new(
+        host: &Host,
+        choice: Choice,
+        devices: &[Address],
+        kvm: Option<Arc<VfioDeviceFd>>,
+    ) -> Result<Arc<Self>, ContainerError> {
+        let kind = kind(host, choice, devices);
+        let fail = |source| ContainerError::Open { kind, source };
+        let vfio = match kind {
+            Kind::Type1 => Vfio::Type1(Arc::new(VfioContainer::new(kvm).map_err(fail)?)),
+            Kind::Iommufd => {
+                let file = IommuFd::new().map_err(|e| fail(VfioError::NewVfioIommufd(e)))?;
+                let iommufd = VfioIommufd::new(Arc::new(file), None, kvm).map_err(fail)?;
+                Vfio::Iommufd(Arc::new(iommufd))
+            }
+        };
+        log::info!("devices are held through VFIO by {kind}");
+        let translation = Arc::new(vfio.clone());
+        Ok(Self::over(kind, host.clone(), Some(vfio), translation))
+    }
+
+    pub(crate) fn over(
+        kind: Kind,
+        host: Host,
+        vfio: Option<Vfio>,
+        translation: Arc<dyn Translation>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            kind,
+            host,
+            vfio,
+            ledger: Ledger::new(translation),
+            open: Mutex::default(),
+        })
+    }
+
+    /// Which of the kernel's interfaces is used.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The host whose devices are opened.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Has the devices reach `[offset, offset + bytes)` of `memory` at device address `iova`, for reading or for both.
+    /// Everything is a multiple of 4 KiB. Its pages are populated and locked, and the memory is kept, until it is unmapped,
+    /// or the last device is closed.
+    ///
+    /// There must be an open device: the kernel chooses the IOMMU by it.
+    ///
+    /// # Errors
+    /// [`DmaError`]; then nothing changed.
+    pub fn map_dma(
+        &self,
+        iova: u64,
+        memory: &Arc<SharedMemory>,
+        offset: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<(), DmaError> {
+        self.ledger.map(iova, memory, offset, bytes, access)
+    }
+
+    /// Ends what [`Self::map_dma`] began. When it returns, no device reaches the memory; what a device reads or writes
+    /// there is a fault in the IOMMU, which the kernel reports in its log and the device sees as it sees other aborts.
+    ///
+    /// # Errors
+    /// [`DmaError`]; then nothing changed.
+    pub fn unmap_dma(&self, iova: u64, bytes: u64) -> Result<(), DmaError> {
+        self.ledger.unmap(iova, bytes)
+    }
+
+    /// Unmaps everything, in the reverse order.
+    ///
+    /// # Errors
+    /// The first of the failures.
+    pub fn unmap_all_dma(&self) -> Result<(), DmaError> {
+        self.ledger.unmap_all()
+    }
+
+    /// What devices can reach.
+    pub fn statistics(&self) -> DmaStatistics {
+        self.ledger.statistics()
+    }
+
+    /// Devices that are open now.
+    pub fn devices(&self) -> Vec<Address> {
+        self.open().keys().copied().collect()
+    }
+
+    pub(crate) fn open(&self) -> MutexGuard<'_, OpenDevices> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Container {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Container")
+            .field("kind", &self.kind)
+            .field("devices", &self.devices())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What `choice` means for these devices.
+fn kind(host: &Host, choice: Choice, devices: &[Address]) -> Kind {
+    let has_file = |address: &Address| {
+        let function = host.function(*address).ok().flatten();
+        function.is_some_and(|function| host.device_files(&function).is_some())
+    };
+    match choice {
+        Choice::Type1 => Kind::Type1,
+        Choice::Iommufd => Kind::Iommufd,
+        Choice::Automatic if !devices.is_empty() && devices.iter().all(has_file) => Kind::Iommufd,
+        Choice::Automatic => Kind::Type1,
+    }
+}
+
+impl Vfio {
+    pub(crate) fn operations(&self) -> Arc<dyn VfioOps> {
+        match self {
+            Self::Type1(container) => Arc::clone(container) as Arc<dyn VfioOps>,
+            Self::Iommufd(iommufd) => Arc::clone(iommufd) as Arc<dyn VfioOps>,
+        }
+    }
+}
+
+impl fmt::Debug for Vfio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Type1(_) => "Type1",
+            Self::Iommufd(_) => "Iommufd",
+        })
+    }
+}
+
+impl Translation for Vfio {
+    #[allow(unsafe_code)] // Gives devices memory.
+    unsafe fn map(&self, iova: u64, host: *mut u8, bytes: u64, access: Access) -> io::Result<()> {
+        match self {
+            // The methods of vfio-ioctls map everything writable.
+            Self::Type1(container) => {
+                let request = type1_request(iova, host, bytes, access);
+                // SAFETY: by this function's contract.
+                unsafe { ioctl::map_dma(&**container, &request) }
+            }
+            Self::Iommufd(iommufd) => {
+                let request = ioas_request(iommufd.ioas().id(), iova, host, bytes, access);
+                iommufd
+                    .iommufd()
+                    .map_iommu_ioas(&request)
+                    .map_err(|e| vfio_errno(VfioError::IommufdIoctlError(e)))
+            }
+        }
+    }
+
+    fn unmap(&self, iova: u64, bytes: u64) -> io::Result<()> {
+        let length = usize::try_from(bytes).map_err(io::Error::other)?;
+        self.operations()
+            .vfio_dma_unmap(iova, length)
+            .map_err(vfio_errno)
+    }
+}
+
+fn type1_request(iova: u64, host: *mut u8, bytes: u64, access: Access) -> vfio_iommu_type1_dma_map {
+    let right = |allowed: Access, flag| if access.allows(allowed) { flag } else { 0 };
+    vfio_iommu_type1_dma_map {
+        argsz: size_of::<vfio_iommu_type1_dma_map>() as u32,
+        flags: right(Access::Read, VFIO_DMA_MAP_FLAG_READ)
+            | right(Access::ReadWrite, VFIO_DMA_MAP_FLAG_WRITE),
+        vaddr: host as u64,
+        iova,
+        size: bytes,
+    }
+}
+
+fn ioas_request(
+    ioas_id: u32,
+    iova: u64,
+    host: *mut u8,
+    bytes: u64,
+    access: Access,
+) -> iommu_ioas_map {
+    let right = |allowed: Access, flag| if access.allows(allowed) { flag } else { 0 };
+    iommu_ioas_map {
+        size: size_of::<iommu_ioas_map>() as u32,
+        flags: IOAS_FIXED
+            | right(Access::Read, IOAS_READABLE)
+            | right(Access::ReadWrite, IOAS_WRITABLE),
+        ioas_id,
+        __reserved: 0,
+        user_va: host as u64,
+        length: bytes,
+        iova,
+    }
+}
+
+/// What the kernel said, where vfio-ioctls kept it.
+pub(crate) fn vfio_errno(error: VfioError) -> io::Error {
+    let number = match &error {
+        VfioError::OpenContainer(e) | VfioError::OpenGroup(e, _) | VfioError::OpenDeviceCdev(e) => {
+            e.raw_os_error()
+        }
+        VfioError::ContainerSetIOMMU(e)
+        | VfioError::GroupGetDeviceFD(e)
+        | VfioError::SetDeviceAttr(e)
+        | VfioError::VfioDeviceGetInfo(e)
+        | VfioError::IommuDmaMap(e)
+        | VfioError::IommuDmaUnmap(e)
+        | VfioError::VfioDeviceBindIommufd(e)
+        | VfioError::VfioDeviceAttachIommufdPt(e) => Some(e.errno()),
+        VfioError::IommufdIoctlError(
+            IommufdError::IommuIoasMap(e) | IommufdError::IommuIoasUnmap(e),
+        ) => Some(e.errno()),
+        _ => None,
+    };
+    number.map_or_else(|| io::Error::other(error), io::Error::from_raw_os_error)
+}

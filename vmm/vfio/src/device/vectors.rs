@@ -1,0 +1,226 @@
+//! Interrupts of a device: one kind at a time.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::{MutexGuard, PoisonError};
+
+use vmm_sys_util::eventfd::EventFd;
+
+use crate::device::Device;
+use crate::interrupts::{Action, InterruptError, InterruptInfo, InterruptKind};
+use crate::statistics::Counters;
+
+/// The kind of interrupts that is enabled, and how many vectors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Enabled {
+    kind: InterruptKind,
+    vectors: u32,
+}
+
+impl Device {
+    /// What the device has of a kind of interrupts.
+    pub fn interrupts(&self, kind: InterruptKind) -> InterruptInfo {
+        let mut all = self.description.interrupts.iter();
+        let found = all.find(|info| info.kind == kind);
+        found.copied().unwrap_or(InterruptInfo::new(kind, 0, 0))
+    }
+
+    /// Has the device's pin signal `trigger`. The kernel masks it each time (if it is [`InterruptInfo::automasked`], which
+    /// level-triggered pins are) until `unmask` is signalled, as KVM's irqfd does by its resampling event, or
+    /// [`Self::unmask_intx`] is called. Other interrupts are disabled.
+    ///
+    /// # Errors
+    /// [`InterruptError`]; the pin is then disabled.
+    pub fn set_intx(
+        &self,
+        trigger: &EventFd,
+        unmask: Option<&EventFd>,
+    ) -> Result<(), InterruptError> {
+        const KIND: InterruptKind = InterruptKind::Intx;
+        self.check_vectors(KIND, 1)?;
+        let mut enabled = self.enabled();
+        self.disable(&mut enabled)?;
+        let action = Action::Signal {
+            start: 0,
+            events: &[Some(lend(trigger))],
+        };
+        self.act(KIND, action, "set up")?;
+        *enabled = Some(Enabled {
+            kind: KIND,
+            vectors: 1,
+        });
+        if let Some(unmask) = unmask {
+            let result = self.act(KIND, Action::UnmaskOn(lend(unmask)), "resample");
+            if let Err(e) = result {
+                self.disable(&mut enabled)?;
+                return Err(e);
+            }
+        }
+        Counters::add(&self.counters.vectors, 1);
+        Ok(())
+    }
+
+    /// Masks the device's pin.
+    ///
+    /// # Errors
+    /// [`InterruptError`].
+    pub fn mask_intx(&self) -> Result<(), InterruptError> {
+        self.act(InterruptKind::Intx, Action::Mask, "mask")
+    }
+
+    /// Unmasks the device's pin. If it is asserted still, it is signalled again.
+    ///
+    /// # Errors
+    /// [`InterruptError`].
+    pub fn unmask_intx(&self) -> Result<(), InterruptError> {
+        self.act(InterruptKind::Intx, Action::Unmask, "unmask")
+    }
+
+    /// Has `events.len()` vectors of MSI or MSI-X signal these events, where there are any, in place of whatever was set up.
+    /// Messages that a vector without an event sends are lost.
+    ///
+    /// # Errors
+    /// [`InterruptError`]; all interrupts are then disabled.
+    pub fn set_vectors(
+        &self,
+        kind: InterruptKind,
+        events: &[Option<&EventFd>],
+    ) -> Result<(), InterruptError> {
+        self.check_messages(kind)?;
+        self.check_vectors(kind, events.len() as u64)?;
+        let mut enabled = self.enabled();
+        self.disable(&mut enabled)?;
+        if events.is_empty() {
+            return Ok(());
+        }
+        let lent: Vec<_> = events.iter().map(|event| event.map(lend)).collect();
+        let action = Action::Signal {
+            start: 0,
+            events: &lent,
+        };
+        self.act(kind, action, "set up")?;
+        *enabled = Some(Enabled {
+            kind,
+            // Checked above.
+            vectors: events.len() as u32,
+        });
+        let signalled = events.iter().flatten().count();
+        Counters::add(&self.counters.vectors, signalled as u64);
+        Ok(())
+    }
+
+    /// Changes the event of one vector, or has it signal none. The others are not disturbed.
+    ///
+    /// A vector beyond those that [`Self::set_vectors`] has set up is added, where the device's can be
+    /// (not [`InterruptInfo::fixed`]).
+    ///
+    /// # Errors
+    /// [`InterruptError`]: [`InterruptError::NotEnabled`] for a vector that cannot be added.
+    pub fn set_vector(
+        &self,
+        kind: InterruptKind,
+        vector: u32,
+        event: Option<&EventFd>,
+    ) -> Result<(), InterruptError> {
+        self.check_messages(kind)?;
+        self.check_vectors(kind, u64::from(vector) + 1)?;
+        let mut enabled = self.enabled();
+        let vectors = enabled.filter(|e| e.kind == kind).map_or(0, |e| e.vectors);
+        let can_add = vectors != 0 && !self.interrupts(kind).fixed;
+        if vector >= vectors && !can_add {
+            return Err(InterruptError::NotEnabled {
+                address: self.address,
+                kind,
+                vector,
+                enabled: vectors,
+            });
+        }
+        let action = Action::Signal {
+            start: vector,
+            events: &[event.map(lend)],
+        };
+        self.act(kind, action, "change")?;
+        *enabled = Some(Enabled {
+            kind,
+            vectors: vectors.max(vector + 1),
+        });
+        Counters::add(&self.counters.vectors, u64::from(event.is_some()));
+        Ok(())
+    }
+
+    /// Disables whatever [`Self::set_intx`] or [`Self::set_vectors`] has set up. Notifications ([`Self::watch`]) stay.
+    ///
+    /// # Errors
+    /// [`InterruptError`].
+    pub fn disable_interrupts(&self) -> Result<(), InterruptError> {
+        self.disable(&mut self.enabled())
+    }
+
+    /// The kind of interrupts that is set up, and how many vectors.
+    pub fn enabled_interrupts(&self) -> Option<(InterruptKind, u32)> {
+        let enabled = *self.enabled();
+        enabled.map(|enabled| (enabled.kind, enabled.vectors))
+    }
+
+    fn disable(&self, enabled: &mut Option<Enabled>) -> Result<(), InterruptError> {
+        if let Some(Enabled { kind, .. }) = *enabled {
+            self.act(kind, Action::Disable, "disable")?;
+            *enabled = None;
+        }
+        Ok(())
+    }
+
+    fn act(
+        &self,
+        kind: InterruptKind,
+        action: Action<'_>,
+        what: &'static str,
+    ) -> Result<(), InterruptError> {
+        self.hardware
+            .set_interrupts(kind, action)
+            .map_err(|source| InterruptError::Failed {
+                address: self.address,
+                kind,
+                what,
+                source,
+            })
+    }
+
+    fn check_messages(&self, kind: InterruptKind) -> Result<(), InterruptError> {
+        match kind {
+            InterruptKind::Msi | InterruptKind::Msix => Ok(()),
+            InterruptKind::Intx | InterruptKind::Error | InterruptKind::Request => {
+                Err(InterruptError::NotMessages {
+                    address: self.address,
+                    kind,
+                })
+            }
+        }
+    }
+
+    /// Refuses more vectors than there are.
+    fn check_vectors(&self, kind: InterruptKind, vectors: u64) -> Result<(), InterruptError> {
+        let (address, info) = (self.address, self.interrupts(kind));
+        if info.count == 0 || !info.eventfd {
+            return Err(InterruptError::Absent { address, kind });
+        }
+        if vectors > u64::from(info.count) {
+            return Err(InterruptError::Vector {
+                address,
+                kind,
+                vector: vectors - 1,
+                count: info.count,
+            });
+        }
+        Ok(())
+    }
+
+    fn enabled(&self) -> MutexGuard<'_, Option<Enabled>> {
+        self.enabled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[allow(unsafe_code)] // Lends a descriptor that vmm-sys-util shows as a number.
+pub(crate) fn lend(event: &EventFd) -> BorrowedFd<'_> {
+    // SAFETY: the event is open for as long as it is lent.
+    unsafe { BorrowedFd::borrow_raw(event.as_raw_fd()) }
+}

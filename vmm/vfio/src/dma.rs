@@ -1,0 +1,269 @@
+//! Host memory that devices reach: what is mapped where, and kept until it is unmapped.
+#![allow(unsafe_code)] // Gives devices memory.
+
+use std::fmt::Debug;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use causeway_memory::{Mapping, MemoryError, PAGE_BYTES, SharedMemory};
+use causeway_protocol::Access;
+
+use crate::statistics::DmaStatistics;
+
+/// Address translation of devices: an IOMMU, or a fake in its place.
+pub trait Translation: Send + Sync + Debug {
+    /// Has devices reach `bytes` bytes at `host` of this process under `iova`.
+    ///
+    /// # Safety
+    /// Until they are unmapped, or the translation is gone, devices read and (with the right to) write these bytes at
+    /// any time. The caller keeps the addresses mapped, and holds no Rust reference to what is behind them.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    unsafe fn map(&self, iova: u64, host: *mut u8, bytes: u64, access: Access) -> io::Result<()>;
+
+    /// Ends what [`Self::map`] began with the same `iova` and `bytes`. When it returns, no device reaches the memory.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    fn unmap(&self, iova: u64, bytes: u64) -> io::Result<()>;
+}
+
+/// Why memory was not mapped for DMA, or not unmapped.
+#[derive(Debug, thiserror::Error)]
+pub enum DmaError {
+    /// Not whole pages.
+    #[error("{bytes:#x} bytes at device address {iova:#x} are not whole pages of 4 KiB")]
+    Unaligned {
+        /// Device address.
+        iova: u64,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// Something is there already.
+    #[error("{bytes:#x} bytes at device address {iova:#x} overlap what is mapped at {other:#x}")]
+    Overlap {
+        /// Device address.
+        iova: u64,
+        /// Bytes.
+        bytes: u64,
+        /// Where the other mapping begins.
+        other: u64,
+    },
+    /// Nothing to unmap.
+    #[error("nothing of {bytes:#x} bytes is mapped at device address {iova:#x}")]
+    Absent {
+        /// Device address.
+        iova: u64,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// The memory cannot be mapped into this process.
+    #[error("memory for device address {iova:#x} cannot be mapped")]
+    Memory {
+        /// Device address.
+        iova: u64,
+        /// Why.
+        source: MemoryError,
+    },
+    /// Too much would be locked.
+    #[error(
+        "cannot lock {bytes} bytes for device address {iova:#x} beside {mapped} bytes that are mapped for DMA already: raise the limit of locked memory with `ulimit -l`, or run with CAP_IPC_LOCK"
+    )]
+    LockedMemory {
+        /// Device address.
+        iova: u64,
+        /// Bytes.
+        bytes: u64,
+        /// Bytes mapped before.
+        mapped: u64,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The kernel refused.
+    #[error("cannot map {bytes:#x} bytes at device address {iova:#x}")]
+    Map {
+        /// Device address.
+        iova: u64,
+        /// Bytes.
+        bytes: u64,
+        /// What it said: EINVAL for addresses that the IOMMU does not translate, ENOTTY before a device is opened.
+        source: io::Error,
+    },
+    /// The kernel refused.
+    #[error("cannot unmap {bytes:#x} bytes at device address {iova:#x}, which devices still reach")]
+    Unmap {
+        /// Device address.
+        iova: u64,
+        /// Bytes.
+        bytes: u64,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+/// What is mapped.
+#[derive(Debug)]
+struct Entry {
+    iova: u64,
+    mapping: Mapping,
+    /// Kept, as devices write it.
+    _memory: Arc<SharedMemory>,
+}
+
+/// Mappings in the order in which they were made. They are undone in the reverse order.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    translation: Arc<dyn Translation>,
+    entries: Mutex<Entries>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    live: Vec<Entry>,
+    made: u64,
+}
+
+impl Ledger {
+    pub(crate) fn new(translation: Arc<dyn Translation>) -> Self {
+        Self {
+            translation,
+            entries: Mutex::default(),
+        }
+    }
+
+    /// See [`crate::Container::map_dma`].
+    pub(crate) fn map(
+        &self,
+        iova: u64,
+        memory: &Arc<SharedMemory>,
+        offset: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<(), DmaError> {
+        let mut entries = self.entries();
+        entries.check(iova, bytes)?;
+        let mapping = memory
+            .map(offset, bytes, access)
+            .map_err(|source| DmaError::Memory { iova, source })?;
+        let mapped = entries.bytes();
+        self.translate(iova, &mapping, access)
+            .map_err(|source| map_error(iova, bytes, mapped, source))?;
+        entries.made += 1;
+        entries.live.push(Entry {
+            iova,
+            mapping,
+            _memory: Arc::clone(memory),
+        });
+        Ok(())
+    }
+
+    fn translate(&self, iova: u64, mapping: &Mapping, access: Access) -> io::Result<()> {
+        let host = mapping.as_ptr().as_ptr();
+        // SAFETY: the mapping is kept until it was unmapped, and nobody makes references to its content.
+        unsafe { self.translation.map(iova, host, mapping.bytes(), access) }
+    }
+
+    /// See [`crate::Container::unmap_dma`].
+    pub(crate) fn unmap(&self, iova: u64, bytes: u64) -> Result<(), DmaError> {
+        let mut entries = self.entries();
+        let is_it = |entry: &Entry| entry.iova == iova && entry.mapping.bytes() == bytes;
+        let index = entries.live.iter().position(is_it);
+        let index = index.ok_or(DmaError::Absent { iova, bytes })?;
+        self.forget(iova, bytes)?;
+        entries.live.remove(index);
+        Ok(())
+    }
+
+    /// Unmaps everything, the last first.
+    ///
+    /// # Errors
+    /// The first failure; what could not be unmapped is kept.
+    pub(crate) fn unmap_all(&self) -> Result<(), DmaError> {
+        let mut entries = self.entries();
+        let mut result = Ok(());
+        for entry in std::mem::take(&mut entries.live).into_iter().rev() {
+            if let Err(e) = self.forget(entry.iova, entry.mapping.bytes()) {
+                entries.live.insert(0, entry);
+                result = result.and(Err(e));
+            }
+        }
+        result
+    }
+
+    fn forget(&self, iova: u64, bytes: u64) -> Result<(), DmaError> {
+        self.translation
+            .unmap(iova, bytes)
+            .map_err(|source| DmaError::Unmap {
+                iova,
+                bytes,
+                source,
+            })
+    }
+
+    pub(crate) fn statistics(&self) -> DmaStatistics {
+        let entries = self.entries();
+        DmaStatistics {
+            mappings: entries.live.len() as u64,
+            bytes: entries.bytes(),
+            made: entries.made,
+        }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entries {
+    fn bytes(&self) -> u64 {
+        self.live.iter().map(|entry| entry.mapping.bytes()).sum()
+    }
+
+    /// Refuses what is not whole pages, or where something is.
+    fn check(&self, iova: u64, bytes: u64) -> Result<(), DmaError> {
+        let end = iova.checked_add(bytes).filter(|_| bytes != 0);
+        let aligned = (iova | bytes).is_multiple_of(PAGE_BYTES);
+        let Some(end) = end.filter(|_| aligned) else {
+            return Err(DmaError::Unaligned { iova, bytes });
+        };
+        let overlaps =
+            |entry: &&Entry| entry.iova < end && iova < entry.iova + entry.mapping.bytes();
+        match self.live.iter().find(overlaps) {
+            Some(entry) => Err(DmaError::Overlap {
+                iova,
+                bytes,
+                other: entry.iova,
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        if let Err(e) = self.unmap_all() {
+            log::error!("{e}: the memory stays with this process");
+        }
+        for entry in std::mem::take(&mut self.entries().live) {
+            // A device that can still write them must not find other memory at these addresses.
+            std::mem::forget(entry);
+        }
+    }
+}
+
+fn map_error(iova: u64, bytes: u64, mapped: u64, source: io::Error) -> DmaError {
+    match source.raw_os_error() {
+        Some(libc::ENOMEM) => DmaError::LockedMemory {
+            iova,
+            bytes,
+            mapped,
+            source,
+        },
+        _ => DmaError::Map {
+            iova,
+            bytes,
+            source,
+        },
+    }
+}

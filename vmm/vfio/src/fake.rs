@@ -1,0 +1,280 @@
+//! A device without a device: regions are memory of the host, interrupts are what was asked for.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use causeway_protocol::Access;
+use rustix::fs::MemfdFlags;
+
+use crate::Address;
+use crate::container::{Container, Kind};
+use crate::device::{Device, OpenError};
+use crate::dma::Translation;
+use crate::hardware::{Description, Hardware};
+use crate::host::Host;
+use crate::interrupts::{Action, InterruptInfo, InterruptKind};
+use crate::region::{Area, Region, RegionIndex};
+use crate::reset::{ResetError, ResetMethod};
+
+/// Where in the file a region begins: 1 TiB apart.
+const REGION_SHIFT: u32 = 40;
+
+/// A function of a PCI device, for tests: what [`Device`] does to it can be seen, and what a device does can be done.
+#[derive(Debug)]
+pub struct FakeHardware {
+    file: OwnedFd,
+    description: Description,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Events by kind and vector.
+    events: BTreeMap<(InterruptKind, u32), OwnedFd>,
+    unmask: Option<OwnedFd>,
+    masked: bool,
+    resets: u32,
+    refuse: bool,
+}
+
+impl FakeHardware {
+    /// A function that has 4 KiB of configuration space, an event by which it is asked back, and nothing else.
+    ///
+    /// # Errors
+    /// What the kernel said: there is no memory.
+    pub fn new() -> io::Result<Self> {
+        let file = rustix::fs::memfd_create("fake device", MemfdFlags::CLOEXEC)?;
+        let fake = Self {
+            file,
+            description: Description::default(),
+            state: Mutex::default(),
+        };
+        let config = fake.with_region(RegionIndex::Config, 4096)?;
+        Ok(config.with_interrupts(InterruptKind::Request, 1))
+    }
+
+    /// Adds a region of zeros. BARs can be mapped.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_region(mut self, index: RegionIndex, bytes: u64) -> io::Result<Self> {
+        let file_offset = u64::from(index.number()) << REGION_SHIFT;
+        let mappable = matches!(index, RegionIndex::Bar(_)).then_some(Area { offset: 0, bytes });
+        let end = rustix::fs::fstat(&self.file)?.st_size.cast_unsigned();
+        rustix::fs::ftruncate(&self.file, end.max(file_offset + bytes))?;
+        self.description.regions.push(Region {
+            index,
+            bytes,
+            readable: true,
+            writable: index != RegionIndex::Rom,
+            mappable: mappable.into_iter().collect(),
+            msix_mappable: false,
+            file_offset,
+        });
+        Ok(self)
+    }
+
+    /// Changes what was said about a region.
+    #[must_use]
+    pub fn with_change(mut self, index: RegionIndex, change: impl FnOnce(&mut Region)) -> Self {
+        let mut regions = self.description.regions.iter_mut();
+        if let Some(region) = regions.find(|region| region.index == index) {
+            change(region);
+        }
+        self
+    }
+
+    /// Adds `count` interrupts of a kind, with what VFIO says of such.
+    #[must_use]
+    pub fn with_interrupts(mut self, kind: InterruptKind, count: u32) -> Self {
+        let pin = kind == InterruptKind::Intx;
+        self.description.interrupts.push(InterruptInfo {
+            kind,
+            count,
+            eventfd: true,
+            maskable: pin,
+            automasked: pin,
+            fixed: !pin,
+        });
+        self
+    }
+
+    /// Has a file stand for sysfs' `reset`.
+    #[must_use]
+    pub fn with_reset_attribute(mut self, path: impl Into<PathBuf>) -> Self {
+        self.description.reset_attribute = Some(path.into());
+        self
+    }
+
+    /// The device that consists of it.
+    ///
+    /// # Errors
+    /// None, with this hardware.
+    pub fn device(self: &Arc<Self>, address: Address) -> Result<Device, OpenError> {
+        Device::over(address, Vec::new(), Arc::clone(self) as Arc<dyn Hardware>)
+    }
+
+    /// Stores bytes in a region, as the device itself would.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn poke(&self, index: RegionIndex, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let at = (u64::from(index.number()) << REGION_SHIFT) + offset;
+        rustix::io::pwrite(&self.file, bytes, at)?;
+        Ok(())
+    }
+
+    /// What is in a region, as the device itself would see it.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn peek(&self, index: RegionIndex, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let at = (u64::from(index.number()) << REGION_SHIFT) + offset;
+        rustix::io::pread(&self.file, bytes, at)?;
+        Ok(())
+    }
+
+    /// Sends an interrupt. Whether anybody listens; a pin that is masked is not heard, and masks itself.
+    pub fn fire(&self, kind: InterruptKind, vector: u32) -> bool {
+        let mut state = self.state();
+        if kind == InterruptKind::Intx && std::mem::replace(&mut state.masked, true) {
+            return false;
+        }
+        let event = state.events.get(&(kind, vector));
+        event.is_some_and(|event| rustix::io::write(event, &1_u64.to_ne_bytes()).is_ok())
+    }
+
+    /// Vectors of a kind that signal an event.
+    pub fn vectors(&self, kind: InterruptKind) -> Vec<u32> {
+        let state = self.state();
+        let keys = state.events.keys();
+        let of_kind = keys.filter(|(own, _)| *own == kind);
+        of_kind.map(|(_, vector)| *vector).collect()
+    }
+
+    /// Whether the pin is unmasked by an event.
+    pub fn is_resampled(&self) -> bool {
+        self.state().unmask.is_some()
+    }
+
+    /// Whether the pin is masked.
+    pub fn is_masked(&self) -> bool {
+        self.state().masked
+    }
+
+    /// How often it was reset.
+    pub fn resets(&self) -> u32 {
+        self.state().resets
+    }
+
+    /// Has it refuse interrupts from now on, or not any more.
+    pub fn refuse_interrupts(&self, refuse: bool) {
+        self.state().refuse = refuse;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Hardware for FakeHardware {
+    fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    fn describe(&self) -> io::Result<Description> {
+        Ok(self.description.clone())
+    }
+
+    fn set_interrupts(&self, kind: InterruptKind, action: Action<'_>) -> io::Result<()> {
+        let mut state = self.state();
+        if state.refuse && !matches!(action, Action::Disable) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        match action {
+            Action::Signal { start, events } => {
+                for (vector, event) in (start..).zip(events) {
+                    state.events.remove(&(kind, vector));
+                    if let Some(event) = event {
+                        let own = event.try_clone_to_owned()?;
+                        state.events.insert((kind, vector), own);
+                    }
+                }
+            }
+            Action::UnmaskOn(event) => state.unmask = Some(event.try_clone_to_owned()?),
+            Action::Mask => state.masked = true,
+            Action::Unmask => state.masked = false,
+            Action::Disable => {
+                state.events.retain(|(own, _), _| *own != kind);
+                state.unmask = None;
+                state.masked = false;
+            }
+        }
+        Ok(())
+    }
+
+    fn reset(&self) -> Result<ResetMethod, ResetError> {
+        self.state().resets += 1;
+        Ok(ResetMethod::Function)
+    }
+}
+
+/// A range that devices reach: device address, host address, bytes, right.
+pub type FakeRange = (u64, u64, u64, Access);
+
+/// An IOMMU without an IOMMU: what is mapped now, in the order in which it was.
+#[derive(Debug, Default)]
+pub struct FakeTranslation {
+    mapped: Mutex<Vec<FakeRange>>,
+    refuse: Mutex<Option<i32>>,
+}
+
+impl FakeTranslation {
+    /// A container over it.
+    pub fn container(self: &Arc<Self>) -> Arc<Container> {
+        let translation = Arc::clone(self) as Arc<dyn Translation>;
+        Container::over(Kind::Type1, Host::default(), None, translation)
+    }
+
+    /// What is mapped.
+    pub fn mapped(&self) -> Vec<FakeRange> {
+        self.ranges().clone()
+    }
+
+    /// Has it refuse whatever is asked from now on with an error number of the kernel's, or not any more.
+    pub fn refuse(&self, number: Option<i32>) {
+        *self.refuse.lock().unwrap_or_else(PoisonError::into_inner) = number;
+    }
+
+    fn check(&self) -> io::Result<()> {
+        let number = *self.refuse.lock().unwrap_or_else(PoisonError::into_inner);
+        number.map_or(Ok(()), |number| Err(io::Error::from_raw_os_error(number)))
+    }
+
+    fn ranges(&self) -> MutexGuard<'_, Vec<FakeRange>> {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Translation for FakeTranslation {
+    #[allow(unsafe_code)] // By the trait.
+    unsafe fn map(&self, iova: u64, host: *mut u8, bytes: u64, access: Access) -> io::Result<()> {
+        self.check()?;
+        self.ranges().push((iova, host as u64, bytes, access));
+        Ok(())
+    }
+
+    fn unmap(&self, iova: u64, bytes: u64) -> io::Result<()> {
+        self.check()?;
+        let mut ranges = self.ranges();
+        let found = ranges
+            .iter()
+            .position(|(at, _, size, _)| (*at, *size) == (iova, bytes));
+        let found = found.ok_or(io::ErrorKind::NotFound)?;
+        ranges.remove(found);
+        Ok(())
+    }
+}

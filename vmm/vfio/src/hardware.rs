@@ -1,0 +1,47 @@
+//! The seam below [`crate::Device`]: what the kernel's VFIO device does, or a fake in its place.
+
+use std::fmt::Debug;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+
+use crate::interrupts::{Action, InterruptInfo, InterruptKind};
+use crate::region::Region;
+use crate::reset::{ResetError, ResetMethod};
+
+/// What a device has.
+#[derive(Clone, Debug, Default)]
+pub struct Description {
+    /// Regions that are not empty.
+    pub regions: Vec<Region>,
+    /// Interrupts by kind.
+    pub interrupts: Vec<InterruptInfo>,
+    /// The file by which others can reset the device under its user: sysfs' `reset`.
+    pub reset_attribute: Option<PathBuf>,
+}
+
+/// A device that is held. It is given back when this is dropped.
+///
+/// Regions are read, written and mapped through [`Self::file`], at their [`Region::file_offset`].
+pub trait Hardware: Send + Sync + Debug {
+    /// The device's file.
+    fn file(&self) -> BorrowedFd<'_>;
+
+    /// What it has.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    fn describe(&self) -> io::Result<Description>;
+
+    /// Changes what interrupts do.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    fn set_interrupts(&self, kind: InterruptKind, action: Action<'_>) -> io::Result<()>;
+
+    /// Brings the device into the state that it has after power-up.
+    ///
+    /// # Errors
+    /// [`ResetError`].
+    fn reset(&self) -> Result<ResetMethod, ResetError>;
+}

@@ -1,0 +1,171 @@
+//! Interrupts of a device: what it has, and which events they signal.
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+
+use vfio_bindings::bindings::vfio::{
+    VFIO_IRQ_INFO_AUTOMASKED, VFIO_IRQ_INFO_EVENTFD, VFIO_IRQ_INFO_MASKABLE,
+    VFIO_IRQ_INFO_NORESIZE, VFIO_PCI_ERR_IRQ_INDEX, VFIO_PCI_INTX_IRQ_INDEX,
+    VFIO_PCI_MSI_IRQ_INDEX, VFIO_PCI_MSIX_IRQ_INDEX, VFIO_PCI_REQ_IRQ_INDEX,
+};
+
+use crate::Address;
+
+/// Kinds of interrupts, and of notifications that VFIO treats as such.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum InterruptKind {
+    /// A pin, level-triggered and possibly shared.
+    Intx,
+    /// Messages, one address for all vectors.
+    Msi,
+    /// Messages, each with an address of its own.
+    Msix,
+    /// The device reported an uncorrectable error (PCIe AER).
+    Error,
+    /// The host wants the device back.
+    Request,
+}
+
+impl InterruptKind {
+    /// All there are.
+    pub const ALL: [Self; 5] = [
+        Self::Intx,
+        Self::Msi,
+        Self::Msix,
+        Self::Error,
+        Self::Request,
+    ];
+
+    /// VFIO's number (linux/vfio.h).
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Self::Intx => VFIO_PCI_INTX_IRQ_INDEX,
+            Self::Msi => VFIO_PCI_MSI_IRQ_INDEX,
+            Self::Msix => VFIO_PCI_MSIX_IRQ_INDEX,
+            Self::Error => VFIO_PCI_ERR_IRQ_INDEX,
+            Self::Request => VFIO_PCI_REQ_IRQ_INDEX,
+        }
+    }
+}
+
+impl fmt::Display for InterruptKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Intx => "INTx",
+            Self::Msi => "MSI",
+            Self::Msix => "MSI-X",
+            Self::Error => "error",
+            Self::Request => "request",
+        })
+    }
+}
+
+/// What VFIO says about the interrupts of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterruptInfo {
+    /// Which kind.
+    pub kind: InterruptKind,
+    /// Vectors there can be; 0 if the device has none of this kind.
+    pub count: u32,
+    /// Whether they can signal an eventfd.
+    pub eventfd: bool,
+    /// Whether they can be masked.
+    pub maskable: bool,
+    /// Whether they mask themselves when they are signalled, until unmasked.
+    pub automasked: bool,
+    /// Whether vectors can only be added by disabling all and starting anew.
+    pub fixed: bool,
+}
+
+impl InterruptInfo {
+    /// What VFIO's flags mean.
+    pub(crate) fn new(kind: InterruptKind, count: u32, flags: u32) -> Self {
+        Self {
+            kind,
+            count,
+            eventfd: flags & VFIO_IRQ_INFO_EVENTFD != 0,
+            maskable: flags & VFIO_IRQ_INFO_MASKABLE != 0,
+            automasked: flags & VFIO_IRQ_INFO_AUTOMASKED != 0,
+            fixed: flags & VFIO_IRQ_INFO_NORESIZE != 0,
+        }
+    }
+}
+
+/// What is to be done with vectors (VFIO_DEVICE_SET_IRQS).
+#[derive(Clone, Copy, Debug)]
+pub enum Action<'a> {
+    /// Have the vectors from `start` signal these events, or none.
+    Signal {
+        /// First vector.
+        start: u32,
+        /// An event for each.
+        events: &'a [Option<BorrowedFd<'a>>],
+    },
+    /// Unmask vector 0 whenever this event is signalled (INTx).
+    UnmaskOn(BorrowedFd<'a>),
+    /// Mask vector 0 (INTx).
+    Mask,
+    /// Unmask vector 0 (INTx).
+    Unmask,
+    /// No interrupts of this kind any more.
+    Disable,
+}
+
+/// Why interrupts could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum InterruptError {
+    /// The device has none of that kind, or VFIO cannot signal them.
+    #[error("device {address} has no {kind} interrupts")]
+    Absent {
+        /// The device.
+        address: Address,
+        /// The kind.
+        kind: InterruptKind,
+    },
+    /// Not that many.
+    #[error("device {address} has {count} {kind} vectors, so there is no vector {vector}")]
+    Vector {
+        /// The device.
+        address: Address,
+        /// The kind.
+        kind: InterruptKind,
+        /// What was asked for.
+        vector: u64,
+        /// What there is.
+        count: u32,
+    },
+    /// Pins are not set vector by vector, and notifications are for [`crate::Device::watch`].
+    #[error("{kind} interrupts of device {address} are not message-signalled")]
+    NotMessages {
+        /// The device.
+        address: Address,
+        /// The kind.
+        kind: InterruptKind,
+    },
+    /// A vector of which no neighbour is enabled yet.
+    #[error(
+        "{kind} vector {vector} of device {address} is beyond the {enabled} that are enabled: enable all that are wanted at once"
+    )]
+    NotEnabled {
+        /// The device.
+        address: Address,
+        /// The kind.
+        kind: InterruptKind,
+        /// What was asked for.
+        vector: u32,
+        /// How many are enabled.
+        enabled: u32,
+    },
+    /// The kernel refused.
+    #[error("cannot {what} the {kind} interrupts of device {address}")]
+    Failed {
+        /// The device.
+        address: Address,
+        /// The kind.
+        kind: InterruptKind,
+        /// "set up", "mask", …
+        what: &'static str,
+        /// What it said.
+        source: std::io::Error,
+    },
+}

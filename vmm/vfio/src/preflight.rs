@@ -1,0 +1,301 @@
+//! Whether a device can be had, found out before anything is opened: each reason why not comes with the way out.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use rustix::fs::{Access, access};
+
+use crate::Address;
+use crate::host::{Function, Host};
+use crate::locked::LockedMemory;
+
+/// Why a device cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum PreflightError {
+    /// There is no such function.
+    #[error("there is no PCI device {address}: `lspci -D` lists those that there are")]
+    Absent {
+        /// What was asked for.
+        address: Address,
+    },
+    /// Sysfs cannot be read.
+    #[error("cannot read what {path} says about device {address}")]
+    Unreadable {
+        /// The device.
+        address: Address,
+        /// Its folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A bridge.
+    #[error(
+        "device {address} is a bridge between PCI buses, which cannot be handed out: name a device behind it"
+    )]
+    Bridge {
+        /// The device.
+        address: Address,
+    },
+    /// No IOMMU would hold its DMA.
+    #[error(
+        "device {address} is in no IOMMU group, so nothing would keep it from writing to all memory: enable VT-d or AMD-Vi in the firmware and boot with intel_iommu=on (AMD: on by default); in a VM, ask for a virtual IOMMU"
+    )]
+    NoIommu {
+        /// The device.
+        address: Address,
+    },
+    /// Another driver has it, or none.
+    #[error(
+        "device {address} is bound to {}, not to vfio-pci; as root: {}",
+        driver_words(driver.as_deref()),
+        bind_commands(*address, driver.is_some(), *loaded)
+    )]
+    NotBound {
+        /// The device.
+        address: Address,
+        /// Its driver.
+        driver: Option<String>,
+        /// Whether vfio-pci is loaded.
+        loaded: bool,
+    },
+    /// Others of the group belong to the host.
+    #[error(
+        "device {address} cannot be isolated: it is in IOMMU group {group} with {}; bind them to vfio-pci too, or unbind them: {}",
+        members(others),
+        unbind_commands(others)
+    )]
+    NotViable {
+        /// The device.
+        address: Address,
+        /// Its group.
+        group: u32,
+        /// Functions of it that the host's drivers use.
+        others: Vec<Function>,
+    },
+    /// The file that gives access to it is not there.
+    #[error(
+        "there is no {path}, by which device {address} is opened: modprobe vfio-pci (and vfio_iommu_type1)"
+    )]
+    NoFile {
+        /// The device.
+        address: Address,
+        /// The file.
+        path: PathBuf,
+    },
+    /// Not allowed.
+    #[error(
+        "no permission to open {path}, by which device {address} is opened: run as root, or `sudo chown $USER {path}`"
+    )]
+    Permission {
+        /// The device.
+        address: Address,
+        /// The file.
+        path: PathBuf,
+    },
+    /// Somebody has it.
+    #[error(
+        "device {address} is in use by {}: {path} can be open once, so end that first",
+        holder.as_ref().map_or_else(|| "another process".to_owned(), Holder::to_string)
+    )]
+    InUse {
+        /// The device.
+        address: Address,
+        /// The file that is open.
+        path: PathBuf,
+        /// By whom, if /proc shows it.
+        holder: Option<Holder>,
+    },
+    /// Its DMA needs more locked memory than the process may have.
+    #[error(
+        "device {address} is to reach {bytes} bytes by DMA, which are locked meanwhile, but this process may lock {limit} bytes (RLIMIT_MEMLOCK) and has locked {used}: raise the limit with `ulimit -l {}`, or run with CAP_IPC_LOCK",
+        used.saturating_add(*bytes).div_ceil(1024)
+    )]
+    LockedMemory {
+        /// The device.
+        address: Address,
+        /// Bytes to be mapped.
+        bytes: u64,
+        /// Most bytes locked at a time.
+        limit: u64,
+        /// Bytes locked now.
+        used: u64,
+    },
+}
+
+/// A process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its number.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} ({})", self.pid, self.name)
+    }
+}
+
+impl Host {
+    /// Finds out whether `address` can be had by this process, and can reach `dma_bytes` bytes of it by DMA.
+    ///
+    /// # Errors
+    /// [`PreflightError`]: the first thing that is in the way.
+    pub fn preflight(&self, address: Address, dma_bytes: u64) -> Result<Function, PreflightError> {
+        let function = self.bound(address)?;
+        self.check_files(&function)?;
+        let locked = LockedMemory::of_this_process(self);
+        match locked.limit {
+            Some(limit) if !locked.allows(dma_bytes) => Err(PreflightError::LockedMemory {
+                address,
+                bytes: dma_bytes,
+                limit,
+                used: locked.used,
+            }),
+            _ => Ok(function),
+        }
+    }
+
+    /// The function, if it and its group are VFIO's.
+    fn bound(&self, address: Address) -> Result<Function, PreflightError> {
+        let function = self.function(address);
+        let function = function.map_err(|source| PreflightError::Unreadable {
+            address,
+            path: self.folder(address),
+            source,
+        })?;
+        let function = function.ok_or(PreflightError::Absent { address })?;
+        if function.is_bridge() {
+            return Err(PreflightError::Bridge { address });
+        }
+        let group = function.group.ok_or(PreflightError::NoIommu { address })?;
+        if !function.is_for_vfio() {
+            return Err(PreflightError::NotBound {
+                address,
+                driver: function.driver,
+                loaded: self.has_vfio_pci(),
+            });
+        }
+        let mut others = self.group(group);
+        others.retain(|other| other.address != address && !other.is_harmless());
+        if !others.is_empty() {
+            return Err(PreflightError::NotViable {
+                address,
+                group,
+                others,
+            });
+        }
+        Ok(function)
+    }
+
+    /// Checks the files by which the function is opened.
+    fn check_files(&self, function: &Function) -> Result<(), PreflightError> {
+        let address = function.address;
+        let by_group = self.group_files(function);
+        let by_device = self.device_files(function);
+        // Either way will do, if it can be gone.
+        let check = |paths: &[String]| paths.iter().try_for_each(|p| self.check_file(address, p));
+        match by_device.as_ref().map(|paths| check(paths)) {
+            Some(Ok(())) => Ok(()),
+            _ => check(&by_group),
+        }
+    }
+
+    /// What is opened where groups are handed out.
+    pub(crate) fn group_files(&self, function: &Function) -> [String; 2] {
+        let group = function.group.unwrap_or_default();
+        ["/dev/vfio/vfio".to_owned(), format!("/dev/vfio/{group}")]
+    }
+
+    /// What is opened where single devices are, with iommufd.
+    pub(crate) fn device_files(&self, function: &Function) -> Option<[String; 2]> {
+        let iommu = "/dev/iommu".to_owned();
+        let cdev = function.cdev.as_ref()?;
+        let there = self.path(&iommu).exists();
+        there.then(|| [iommu, format!("/dev/vfio/devices/{cdev}")])
+    }
+
+    fn check_file(&self, address: Address, path: &str) -> Result<(), PreflightError> {
+        let file = self.path(path);
+        match access(&file, Access::READ_OK | Access::WRITE_OK) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::NOENT) => {
+                return Err(PreflightError::NoFile {
+                    address,
+                    path: file,
+                });
+            }
+            Err(_) => {
+                return Err(PreflightError::Permission {
+                    address,
+                    path: file,
+                });
+            }
+        }
+        // The container's file may be open many times.
+        let exclusive = path != "/dev/vfio/vfio" && path != "/dev/iommu";
+        match self.holder(path).filter(|_| exclusive) {
+            // What this process has open it may share; who opens a device a second time is told so.
+            Some(holder) if holder.pid != std::process::id() => Err(PreflightError::InUse {
+                address,
+                path: file,
+                holder: Some(holder),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The first process that has a file open, of those that this process may look at.
+    pub(crate) fn holder(&self, path: &str) -> Option<Holder> {
+        let processes = fs::read_dir(self.path("/proc")).ok()?.flatten();
+        let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let pid: u32 = numbers.find(|pid| self.has_open(*pid, path))?;
+        let name = fs::read_to_string(self.path(&format!("/proc/{pid}/comm"))).unwrap_or_default();
+        Some(Holder {
+            pid,
+            name: name.trim().to_owned(),
+        })
+    }
+
+    fn has_open(&self, pid: u32, path: &str) -> bool {
+        let files = fs::read_dir(self.path(&format!("/proc/{pid}/fd")));
+        let mut files = files.into_iter().flatten().flatten();
+        files.any(|file| fs::read_link(file.path()).is_ok_and(|target| target == *path))
+    }
+}
+
+fn driver_words(driver: Option<&str>) -> String {
+    driver.map_or_else(|| "no driver".to_owned(), |name| format!("driver {name}"))
+}
+
+/// What a person types to have a device bound to vfio-pci.
+fn bind_commands(address: Address, bound: bool, loaded: bool) -> String {
+    let folder = format!("/sys/bus/pci/devices/{address}");
+    let load = (!loaded).then(|| "modprobe vfio-pci".to_owned());
+    let choose = format!("echo vfio-pci > {folder}/driver_override");
+    let unbind = bound.then(|| format!("echo {address} > {folder}/driver/unbind"));
+    let probe = format!("echo {address} > /sys/bus/pci/drivers_probe");
+    let commands = [load, Some(choose), unbind, Some(probe)];
+    let words: Vec<_> = commands.into_iter().flatten().collect();
+    words.join(" && ")
+}
+
+fn unbind_commands(functions: &[Function]) -> String {
+    let command = |function: &Function| {
+        let address = function.address;
+        format!("echo {address} > /sys/bus/pci/devices/{address}/driver/unbind")
+    };
+    let words: Vec<_> = functions.iter().map(command).collect();
+    words.join(" && ")
+}
+
+fn members(functions: &[Function]) -> String {
+    let words = functions.iter().map(|function| {
+        let driver = driver_words(function.driver.as_deref());
+        format!("{} ({driver})", function.address)
+    });
+    words.collect::<Vec<_>>().join(", ")
+}

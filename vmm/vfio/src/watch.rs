@@ -1,0 +1,177 @@
+//! What others do to a device that is held: want it back, or reset it.
+
+use std::fmt;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::fs::inotify;
+
+use crate::Address;
+use crate::hardware::{Description, Hardware};
+use crate::interrupts::{Action, InterruptKind};
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceEvent {
+    /// The host wants the device back: somebody unbinds or removes it, and waits until it is closed. Repeated while
+    /// it is not.
+    AskedBack,
+    /// Somebody reset it by sysfs. What was in its registers is gone, and so may be what was in its memory.
+    Reset,
+    /// It reported an error that it does not recover from by itself.
+    Error,
+}
+
+impl fmt::Display for DeviceEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AskedBack => "the host wants it back",
+            Self::Reset => "somebody has reset it",
+            Self::Error => "it reported an uncorrectable error",
+        })
+    }
+}
+
+/// Why a device cannot be watched.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot watch device {address}: {what} failed")]
+pub struct WatchError {
+    /// The device.
+    pub address: Address,
+    /// Which step.
+    pub what: &'static str,
+    /// What the kernel said.
+    pub source: io::Error,
+}
+
+/// Tells of [`DeviceEvent`]s, until dropped. Its descriptor is readable when there is one.
+#[derive(Debug)]
+pub struct Watch {
+    epoll: OwnedFd,
+    sources: Vec<(DeviceEvent, OwnedFd)>,
+    hardware: Arc<dyn Hardware>,
+}
+
+impl Watch {
+    pub(crate) fn new(
+        address: Address,
+        hardware: &Arc<dyn Hardware>,
+        description: &Description,
+    ) -> Result<Self, WatchError> {
+        let fail = |what| {
+            move |source: rustix::io::Errno| WatchError {
+                address,
+                what,
+                source: source.into(),
+            }
+        };
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(fail("epoll_create"))?;
+        let mut watch = Self {
+            epoll,
+            sources: Vec::new(),
+            hardware: Arc::clone(hardware),
+        };
+        for (event, kind) in NOTIFICATIONS {
+            let mut known = description.interrupts.iter();
+            if known.any(|info| info.kind == kind && info.count != 0) {
+                let source = notification(&**hardware, kind).map_err(|source| WatchError {
+                    address,
+                    what: "setting up a notification",
+                    source,
+                })?;
+                watch.add(event, source).map_err(fail("epoll_ctl"))?;
+            }
+        }
+        if let Some(path) = &description.reset_attribute {
+            let stores = stores_of(path).map_err(fail("watching sysfs"))?;
+            watch
+                .add(DeviceEvent::Reset, stores)
+                .map_err(fail("epoll_ctl"))?;
+        }
+        Ok(watch)
+    }
+
+    /// What happened since the last call, each once; does not wait.
+    pub fn take(&self) -> Vec<DeviceEvent> {
+        let mut happened = Vec::new();
+        for (event, source) in &self.sources {
+            let some = match event {
+                DeviceEvent::AskedBack | DeviceEvent::Error => drain_notification(source),
+                DeviceEvent::Reset => drain_stores(source),
+            };
+            if some {
+                happened.push(*event);
+            }
+        }
+        happened
+    }
+
+    fn add(&mut self, event: DeviceEvent, source: OwnedFd) -> rustix::io::Result<()> {
+        let data = epoll::EventData::new_u64(self.sources.len() as u64);
+        epoll::add(&self.epoll, &source, data, epoll::EventFlags::IN)?;
+        self.sources.push((event, source));
+        Ok(())
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        for (event, kind) in NOTIFICATIONS {
+            let set_up = self.sources.iter().any(|(own, _)| *own == event);
+            let disabled = set_up.then(|| self.hardware.set_interrupts(kind, Action::Disable));
+            if let Some(Err(e)) = disabled {
+                log::debug!("cannot disable a notification of a device: {e}");
+            }
+        }
+    }
+}
+
+const NOTIFICATIONS: [(DeviceEvent, InterruptKind); 2] = [
+    (DeviceEvent::AskedBack, InterruptKind::Request),
+    (DeviceEvent::Error, InterruptKind::Error),
+];
+
+/// An event that the kernel signals.
+fn notification(hardware: &dyn Hardware, kind: InterruptKind) -> io::Result<OwnedFd> {
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let action = Action::Signal {
+        start: 0,
+        events: &[Some(event.as_fd())],
+    };
+    hardware.set_interrupts(kind, action)?;
+    Ok(event)
+}
+
+/// Tells of stores to a file of sysfs: the kernel tells of what user space writes there, when it was carried out.
+fn stores_of(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
+    let stores = inotify::init(flags)?;
+    inotify::add_watch(&stores, path, inotify::WatchFlags::MODIFY)?;
+    Ok(stores)
+}
+
+/// Whether it was signalled.
+fn drain_notification(event: &OwnedFd) -> bool {
+    rustix::io::read(event, &mut [0; 8]).is_ok()
+}
+
+/// Whether there were any.
+fn drain_stores(stores: &OwnedFd) -> bool {
+    let mut buffer = [MaybeUninit::uninit(); 512];
+    let mut reader = inotify::Reader::new(stores, &mut buffer);
+    let mut some = false;
+    while let Ok(event) = reader.next() {
+        some |= event.events().contains(inotify::ReadFlags::MODIFY);
+    }
+    some
+}
