@@ -199,7 +199,7 @@ impl Device {
     /// # Errors
     /// [`WatchError`].
     pub fn watch(&self) -> Result<Watch, WatchError> {
-        Watch::new(self.address, &self.hardware, &self.description)
+        Watch::new(self.address, &*self.hardware, &self.description)
     }
 
     /// What was done with it.

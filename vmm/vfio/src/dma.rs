@@ -80,6 +80,18 @@ pub enum DmaError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// Addresses that devices cannot use.
+    #[error(
+        "the IOMMU does not translate all of {bytes:#x} bytes at device address {iova:#x}: they are beyond its width, or among those of interrupts (0xfee00000), so place the memory elsewhere or take less"
+    )]
+    Address {
+        /// Device address.
+        iova: u64,
+        /// Bytes.
+        bytes: u64,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// The kernel refused.
     #[error("cannot map {bytes:#x} bytes at device address {iova:#x}")]
     Map {
@@ -87,7 +99,7 @@ pub enum DmaError {
         iova: u64,
         /// Bytes.
         bytes: u64,
-        /// What it said: EINVAL for addresses that the IOMMU does not translate, ENOTTY before a device is opened.
+        /// What it said: ENOTTY before a device is opened.
         source: io::Error,
     },
     /// The kernel refused.
@@ -260,10 +272,128 @@ fn map_error(iova: u64, bytes: u64, mapped: u64, source: io::Error) -> DmaError 
             mapped,
             source,
         },
+        Some(libc::EINVAL) => DmaError::Address {
+            iova,
+            bytes,
+            source,
+        },
         _ => DmaError::Map {
             iova,
             bytes,
             source,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeTranslation;
+    use causeway_memory::PageSize;
+
+    fn memory() -> Arc<SharedMemory> {
+        Arc::new(SharedMemory::new("test", 16 * PAGE_BYTES, PageSize::Small).unwrap())
+    }
+
+    #[test]
+    fn mappings_are_undone_in_the_reverse_order_and_keep_their_memory_until_then() {
+        let translation = Arc::new(FakeTranslation::default());
+        let container = translation.container();
+        let memory = memory();
+        for (iova, access) in [
+            (0, Access::ReadWrite),
+            (0x10_0000, Access::Read),
+            (0x5000, Access::ReadWrite),
+        ] {
+            container
+                .map_dma(iova, &memory, PAGE_BYTES, 2 * PAGE_BYTES, access)
+                .unwrap();
+        }
+        assert_eq!(Arc::strong_count(&memory), 4);
+        let mapped: Vec<_> = translation
+            .mapped()
+            .iter()
+            .map(|r| (r.0, r.2, r.3))
+            .collect();
+        let bytes = 2 * PAGE_BYTES;
+        assert_eq!(
+            mapped,
+            [
+                (0, bytes, Access::ReadWrite),
+                (0x10_0000, bytes, Access::Read),
+                (0x5000, bytes, Access::ReadWrite)
+            ]
+        );
+        let statistics = container.statistics();
+        assert_eq!((statistics.mappings, statistics.bytes), (3, 3 * bytes));
+        drop(container);
+        assert_eq!(translation.unmapped(), [0x5000, 0x10_0000, 0]);
+        assert_eq!(Arc::strong_count(&memory), 1);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_before_the_kernel_is_asked() {
+        let translation = Arc::new(FakeTranslation::default());
+        let container = translation.container();
+        let memory = memory();
+        let map = |iova, offset, bytes| {
+            container.map_dma(iova, &memory, offset, bytes, Access::ReadWrite)
+        };
+        map(0x4000, 0, 0x2000).unwrap();
+        for (iova, bytes) in [(0x5000, 0x1000), (0x3000, 0x2000), (0, 0x8000)] {
+            assert!(matches!(
+                map(iova, 0, bytes),
+                Err(DmaError::Overlap { other: 0x4000, .. })
+            ));
+        }
+        for (iova, bytes) in [
+            (0x800, 0x1000),
+            (0, 0x800),
+            (0, 0),
+            (u64::MAX - 0xfff, 0x2000),
+        ] {
+            assert!(matches!(
+                map(iova, 0, bytes),
+                Err(DmaError::Unaligned { .. })
+            ));
+        }
+        assert!(matches!(
+            map(0x8000, 0x10_0000, 0x1000),
+            Err(DmaError::Memory { iova: 0x8000, .. })
+        ));
+        assert!(matches!(
+            container.unmap_dma(0x4000, 0x1000),
+            Err(DmaError::Absent { .. })
+        ));
+        assert_eq!(translation.mapped().len(), 1);
+        container.unmap_dma(0x4000, 0x2000).unwrap();
+        assert_eq!(translation.mapped(), []);
+    }
+
+    #[test]
+    fn refusals_say_what_they_mean_and_change_nothing() {
+        let translation = Arc::new(FakeTranslation::default());
+        let container = translation.container();
+        let memory = memory();
+        let map = |iova| container.map_dma(iova, &memory, 0, 0x1000, Access::ReadWrite);
+        map(0).unwrap();
+        translation.refuse(Some(libc::ENOMEM));
+        let error = map(0x1000).unwrap_err();
+        assert!(error.to_string().contains("ulimit -l"), "{error}");
+        assert!(error.to_string().contains("beside 4096 bytes"), "{error}");
+        translation.refuse(Some(libc::EINVAL));
+        let error = map(0xfee0_0000).unwrap_err();
+        assert!(error.to_string().contains("0xfee00000"), "{error}");
+        translation.refuse(Some(libc::ENOTTY));
+        assert!(matches!(map(0x1000), Err(DmaError::Map { .. })));
+        assert!(matches!(
+            container.unmap_dma(0, 0x1000),
+            Err(DmaError::Unmap { .. })
+        ));
+        assert_eq!(container.statistics().mappings, 1);
+        translation.refuse(None);
+        container.unmap_all_dma().unwrap();
+        assert_eq!(container.statistics().mappings, 0);
+        assert_eq!(Arc::strong_count(&memory), 1);
     }
 }

@@ -229,6 +229,7 @@ pub type FakeRange = (u64, u64, u64, Access);
 #[derive(Debug, Default)]
 pub struct FakeTranslation {
     mapped: Mutex<Vec<FakeRange>>,
+    unmapped: Mutex<Vec<u64>>,
     refuse: Mutex<Option<i32>>,
 }
 
@@ -242,6 +243,12 @@ impl FakeTranslation {
     /// What is mapped.
     pub fn mapped(&self) -> Vec<FakeRange> {
         self.ranges().clone()
+    }
+
+    /// Device addresses of what was unmapped so far, in that order.
+    pub fn unmapped(&self) -> Vec<u64> {
+        let unmapped = self.unmapped.lock();
+        unmapped.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Has it refuse whatever is asked from now on with an error number of the kernel's, or not any more.
@@ -275,6 +282,8 @@ impl Translation for FakeTranslation {
             .position(|(at, _, size, _)| (*at, *size) == (iova, bytes));
         let found = found.ok_or(io::ErrorKind::NotFound)?;
         ranges.remove(found);
+        let unmapped = self.unmapped.lock();
+        unmapped.unwrap_or_else(PoisonError::into_inner).push(iova);
         Ok(())
     }
 }

@@ -5,7 +5,6 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fs::inotify;
@@ -48,18 +47,17 @@ pub struct WatchError {
     pub source: io::Error,
 }
 
-/// Tells of [`DeviceEvent`]s, until dropped. Its descriptor is readable when there is one.
+/// Tells of [`DeviceEvent`]s. Its descriptor is readable when there is one. It does not hold the device.
 #[derive(Debug)]
 pub struct Watch {
     epoll: OwnedFd,
     sources: Vec<(DeviceEvent, OwnedFd)>,
-    hardware: Arc<dyn Hardware>,
 }
 
 impl Watch {
     pub(crate) fn new(
         address: Address,
-        hardware: &Arc<dyn Hardware>,
+        hardware: &dyn Hardware,
         description: &Description,
     ) -> Result<Self, WatchError> {
         let fail = |what| {
@@ -73,12 +71,11 @@ impl Watch {
         let mut watch = Self {
             epoll,
             sources: Vec::new(),
-            hardware: Arc::clone(hardware),
         };
         for (event, kind) in NOTIFICATIONS {
             let mut known = description.interrupts.iter();
             if known.any(|info| info.kind == kind && info.count != 0) {
-                let source = notification(&**hardware, kind).map_err(|source| WatchError {
+                let source = notification(hardware, kind).map_err(|source| WatchError {
                     address,
                     what: "setting up a notification",
                     source,
@@ -121,18 +118,6 @@ impl Watch {
 impl AsFd for Watch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        for (event, kind) in NOTIFICATIONS {
-            let set_up = self.sources.iter().any(|(own, _)| *own == event);
-            let disabled = set_up.then(|| self.hardware.set_interrupts(kind, Action::Disable));
-            if let Some(Err(e)) = disabled {
-                log::debug!("cannot disable a notification of a device: {e}");
-            }
-        }
     }
 }
 
