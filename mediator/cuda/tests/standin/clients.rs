@@ -137,8 +137,9 @@ fn a_long_kernel_may_end<S: GuestSession>(first: &Guest<S>) {
     let space = long.space();
     let memory = long.memory(MemoryKind::Device, BYTES);
     let states = long.map_gpu(space, memory, BYTES, READ_WRITE).unwrap();
-    let (mut queue, view) = begin_endless(&long, space);
+    // Before the long kernel begins: a driver may load modules only when kernels under way are done.
     let spin = function(&long, space, special::SPIN);
+    let (mut queue, view) = begin_endless(&long, space);
     queue.submit(&[&spinning(spin, states)]);
     await_consumer(&queue);
     std::thread::scope(|scope| {
