@@ -17,6 +17,8 @@
 #[cfg(test)]
 extern crate std;
 
+mod barrier;
+mod clock;
 mod command_buffer;
 mod control;
 mod device;
@@ -41,9 +43,11 @@ mod transport;
 mod unit;
 mod window;
 
+pub use barrier::Barrier;
 pub use causeway_protocol as protocol;
 pub use causeway_protocol::Access;
 pub use causeway_protocol::message::{MemoryKind, Status};
+pub use clock::{Clock, ticks};
 pub use command_buffer::{CommandBuffer, LaunchShape};
 pub use control::{Batch, Operation, Replies, Ticket, operation};
 pub use device::{Attributes, Device, ExportToken};

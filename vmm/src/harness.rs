@@ -28,7 +28,7 @@ use place::Place;
 
 pub use comparison::{Counterpart, SAMPLES_MAX, Sample};
 pub use phases::{MARKER, Phase, PhaseRecorder};
-pub use post::{BOXES, NoLetter, PostOffice};
+pub use post::{BOXES, PostOffice};
 
 /// Most figures that a guest can report.
 pub const FIGURES_MAX: usize = 1024;
@@ -327,13 +327,7 @@ impl Harness {
             return Err(field(RecordKind::Fetch, "slot", letter.slot));
         }
         let wait = Duration::from_millis(letter.wait.into()).min(FETCH_WAIT_MAX);
-        let found = self.post.fetch(letter.slot, wait, &self.stop);
-        letter.wait = match found {
-            Ok(_) => 1,
-            Err(NoLetter::NotYet) => 0,
-            Err(NoLetter::Hopeless) => 2,
-        };
-        letter.data = found.unwrap_or([0; 64]);
+        letter.answer(self.post.fetch(letter.slot, wait, &self.stop));
         self.reply(place, letter.as_bytes())
     }
 

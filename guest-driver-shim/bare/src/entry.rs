@@ -4,7 +4,7 @@ use core::arch::global_asm;
 use core::cell::UnsafeCell;
 
 use causeway_protocol::boot::{BootInfo, MAGIC};
-use causeway_protocol::harness::{PORT_RECORD, RecordHeader, RecordKind};
+use causeway_protocol::harness::{PORT_RECORD, RecordHeader};
 
 use crate::machine::Machine;
 use crate::record;
@@ -24,10 +24,7 @@ unsafe impl Sync for Stacks {}
 static CAUSEWAY_STACKS: Stacks = Stacks(UnsafeCell::new([[0; STACK_BYTES]; CPUS_MAX]));
 
 #[unsafe(no_mangle)]
-static CAUSEWAY_PARK: RecordHeader = RecordHeader {
-    kind: RecordKind::Park as u32,
-    bytes: size_of::<RecordHeader>() as u32,
-};
+static CAUSEWAY_PARK: RecordHeader = RecordHeader::park();
 
 /// Masks every SSE exception, round to nearest: the state that compiled code expects.
 #[unsafe(no_mangle)]

@@ -15,7 +15,6 @@
 //! A panic anywhere ends the guest as failed, with file and line.
 #![no_std]
 
-mod clock;
 mod console;
 mod entry;
 mod intrinsics;
@@ -24,20 +23,19 @@ mod panic;
 mod port;
 mod ram;
 mod record;
-mod smp;
+mod shared;
 mod transport;
 
 pub use causeway_protocol as protocol;
+pub use causeway_protocol::harness::{NoLetter, Totals};
 pub use causeway_shim as shim;
-pub use clock::{Clock, ticks};
+pub use causeway_shim::{Barrier, Clock, ticks};
 pub use console::write_console;
 pub use machine::Machine;
 pub use port::IoPorts;
 pub use ram::Ram;
-pub use record::{
-    NoLetter, Phase, Totals, baseline, compare, exit, fetch, figure, park, post, ratio,
-};
-pub use smp::{Barrier, Shared};
+pub use record::{Phase, baseline, compare, exit, fetch, figure, park, post, ratio};
+pub use shared::Shared;
 pub use transport::{FindDeviceError, PciTransport};
 
 /// Names the guest's main function, a `fn(&Machine)`.

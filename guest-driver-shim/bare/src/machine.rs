@@ -1,8 +1,8 @@
 //! What a guest is told about the machine it runs on.
 
 use causeway_protocol::boot::BootInfo;
+use causeway_shim::Clock;
 
-use crate::clock::Clock;
 use crate::ram::Ram;
 
 /// The machine, as one of its CPUs sees it.

@@ -4,6 +4,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use causeway_protocol::harness::NoLetter;
+
 /// Number of boxes.
 pub const BOXES: usize = 64;
 
@@ -13,15 +15,6 @@ pub const BOXES: usize = 64;
 pub struct PostOffice {
     state: Mutex<State>,
     changed: Condvar,
-}
-
-/// Why there is no letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoLetter {
-    /// None was left in time.
-    NotYet,
-    /// [`PostOffice::give_up`] says that none will be.
-    Hopeless,
 }
 
 #[derive(Debug)]

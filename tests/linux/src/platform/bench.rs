@@ -1,13 +1,12 @@
 //! Reports. A process of a guest reports to the test bench around its VM, by records in its control window and a port; one
 //! that has none around it prints its figures and keeps the rest to itself.
 
-use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_protocol::harness::{
-    Baseline, Identity, Letter, Loop, PORT_RECORD_APERTURE, Panic, PhaseBegin, PhaseEnd, PhasePath,
-    RECORD_UNIT_BYTES, Ratio, RecordHeader, RecordKind,
+    Baseline, Identity, Letter, Loop, NoLetter, PORT_RECORD_APERTURE, Panic, PhaseBegin, PhaseEnd,
+    PhasePath, RECORD_UNIT_BYTES, Ratio, Totals,
 };
 use causeway_shim_linux::PciTransport;
 use zerocopy::{FromBytes, IntoBytes};
@@ -42,17 +41,15 @@ pub(super) fn find(transport: &'static PciTransport) -> Option<(u32, u32)> {
         transport,
         port: Mutex::new(port),
     };
-    let mut identity = Identity {
-        header: header::<Identity>(RecordKind::Identity),
-        ..Identity::default()
-    };
+    let mut identity = Identity::ask();
     bench.send(&mut identity);
-    if identity.vms == 0 {
+    let answer = identity.answer();
+    if answer.is_none() {
         eprintln!("no reports to the host: nobody answers");
         return None;
     }
     let _ = BENCH.set(bench);
-    Some((identity.vm, identity.vms))
+    answer
 }
 
 /// Whether a bench carries reports and letters.
@@ -89,32 +86,6 @@ fn send<R: IntoBytes + FromBytes>(record: &mut R) {
     }
 }
 
-const fn header<R>(kind: RecordKind) -> RecordHeader {
-    RecordHeader {
-        kind: kind as u32,
-        bytes: size_of::<R>() as u32,
-    }
-}
-
-/// `text` cut to the room at a character's end, and the bytes used.
-fn cut<const BYTES: usize>(text: &str) -> ([u8; BYTES], u32) {
-    let used = text.floor_char_boundary(BYTES);
-    let mut room = [0; BYTES];
-    room[..used].copy_from_slice(&text.as_bytes()[..used]);
-    (room, used as u32)
-}
-
-/// What was done in a phase.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Totals {
-    /// Operations.
-    pub operations: u64,
-    /// Bytes moved.
-    pub bytes: u64,
-    /// Doorbells rung.
-    pub doorbells: u64,
-}
-
 /// A phase of the workload, between whose ends the host counts exits. Phases do not nest.
 #[derive(Debug)]
 #[must_use = "a phase lasts until it is ended"]
@@ -126,13 +97,7 @@ impl Phase {
         if is_one_of_several_processes() {
             return Self(());
         }
-        let (name, name_bytes) = cut(name);
-        send(&mut PhaseBegin {
-            header: header::<PhaseBegin>(RecordKind::PhaseBegin),
-            path: path as u32,
-            name_bytes,
-            name,
-        });
+        send(&mut PhaseBegin::new(path, name));
         Self(())
     }
 
@@ -141,33 +106,14 @@ impl Phase {
         if is_one_of_several_processes() {
             return;
         }
-        let Totals {
-            operations,
-            bytes,
-            doorbells,
-        } = totals;
-        send(&mut PhaseEnd {
-            header: header::<PhaseEnd>(RecordKind::PhaseEnd),
-            operations,
-            bytes,
-            doorbells,
-        });
+        send(&mut PhaseEnd::new(totals));
     }
 }
 
 /// Reports a figure with its unit.
 pub fn figure(name: &str, value: f64, unit: &str) {
     println!("{name}: {value:.3} {unit}");
-    let (name, name_bytes) = cut(name);
-    let (unit, unit_bytes) = cut(unit);
-    send(&mut Ratio {
-        header: header::<Ratio>(RecordKind::Ratio),
-        value_bits: value.to_bits(),
-        name_bytes,
-        unit_bytes,
-        name,
-        unit,
-    });
+    send(&mut Ratio::new(name, value, unit));
 }
 
 /// Reports a plain ratio.
@@ -177,35 +123,7 @@ pub fn ratio(name: &str, value: f64) {
 
 /// Reports why the program is about to fail.
 pub(super) fn last_words(file: &str, line: u32, message: &str) {
-    let (file, file_bytes) = cut(file);
-    let (message, message_bytes) = cut(message);
-    send(&mut Panic {
-        header: header::<Panic>(RecordKind::Panic),
-        line,
-        file_bytes,
-        message_bytes,
-        reserved: 0,
-        file,
-        message,
-    });
-}
-
-/// Why there is no letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoLetter {
-    /// None has been left so far.
-    NotYet,
-    /// None will be that is worth waiting for: the other side has failed.
-    Hopeless,
-}
-
-impl fmt::Display for NoLetter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotYet => "there is none so far",
-            Self::Hopeless => "the other side has failed",
-        })
-    }
+    send(&mut Panic::new(file, line, message));
 }
 
 /// Leaves a letter for the other side in box `slot`, below 64.
@@ -218,12 +136,7 @@ pub fn post(slot: u32, data: &[u8; 64]) {
         return left.expect("the folder of letters can be written");
     }
     assert!(is_there(), "letters need another VM or another process");
-    send(&mut Letter {
-        header: header::<Letter>(RecordKind::Post),
-        slot,
-        wait: 0,
-        data: *data,
-    });
+    send(&mut Letter::post(slot, *data));
 }
 
 /// Fetches the letter in box `slot`, waiting up to `wait_ms` milliseconds for it.
@@ -237,18 +150,13 @@ pub fn fetch(slot: u32, wait_ms: u32) -> Result<[u8; 64], NoLetter> {
     }
     let begin = Instant::now();
     loop {
-        let mut letter = Letter {
-            header: header::<Letter>(RecordKind::Fetch),
-            slot,
-            wait: 0,
-            data: [0; 64],
-        };
+        let mut letter = Letter::fetch(slot, 0);
         send(&mut letter);
-        match letter.wait {
-            1 => return Ok(letter.data),
-            2 => return Err(NoLetter::Hopeless),
-            _ if begin.elapsed() >= wait => return Err(NoLetter::NotYet),
-            _ => std::thread::sleep(LETTER_PERIOD),
+        match letter.fetched() {
+            Err(NoLetter::NotYet) if begin.elapsed() < wait => {
+                std::thread::sleep(LETTER_PERIOD);
+            }
+            fetched => return fetched,
         }
     }
 }
@@ -257,27 +165,7 @@ pub fn fetch(slot: u32, wait_ms: u32) -> Result<[u8; 64], NoLetter> {
 /// at a guest-physical address (64-byte aligned). Gives the ticks it took; `None` if the memory is not mapped.
 #[must_use]
 pub fn baseline(kind: Loop, address: u64, bytes: u64, passes: u32) -> Option<u64> {
-    let mut record = Baseline {
-        header: header::<Baseline>(RecordKind::Baseline),
-        kind: kind as u32,
-        passes,
-        address,
-        bytes,
-        ticks: 0,
-    };
+    let mut record = Baseline::new(kind, address, bytes, passes);
     send(&mut record);
-    (record.ticks != 0).then_some(record.ticks)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn text_is_cut_where_a_character_ends() {
-        let (bytes, used) = cut::<4>("aäöü");
-        assert_eq!((&bytes, used), (b"a\xc3\xa4\0", 3));
-        let (_, used) = cut::<64>("short");
-        assert_eq!(used, 5);
-    }
+    record.measured()
 }

@@ -1,10 +1,9 @@
 //! Threads, time, and memory of the process.
 
-use std::hint::spin_loop;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use causeway_shim::{Clock, ticks};
 use zerocopy::IntoBytes;
 
 /// How long the time stamp counter is watched to know its rate.
@@ -74,115 +73,46 @@ impl Memory {
     }
 }
 
-/// Ticks of the time stamp counter, not reordered with what is around. Reading it is a system call nowhere.
-#[inline]
-#[must_use]
-#[allow(unsafe_code)] // Instructions without a safe form.
-pub fn ticks() -> u64 {
-    use std::arch::x86_64::{_mm_lfence, _rdtsc};
-    // SAFETY: both exist on every x86-64, and Linux lets programs read the counter.
-    unsafe {
-        _mm_lfence();
-        let ticks = _rdtsc();
-        _mm_lfence();
-        ticks
-    }
-}
-
-/// Converts ticks.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    khz: u32,
-}
-
-impl Clock {
-    /// Finds the rate of the counter out, once.
-    pub(super) fn calibrated() -> Self {
-        static KHZ: OnceLock<u32> = OnceLock::new();
-        let khz = *KHZ.get_or_init(|| {
-            let (start, begin) = (Instant::now(), ticks());
-            std::thread::sleep(CALIBRATION);
-            let (elapsed, counted) = (start.elapsed(), ticks().wrapping_sub(begin));
-            let khz = u128::from(counted) * 1_000_000 / elapsed.as_nanos().max(1);
-            u32::try_from(khz).unwrap_or(u32::MAX).max(1)
-        });
-        Self { khz }
-    }
-
-    /// Nanoseconds that `ticks` ticks take.
-    #[must_use]
-    pub fn nanoseconds(self, ticks: u64) -> u64 {
-        let ns = u128::from(ticks) * 1_000_000 / u128::from(self.khz);
-        u64::try_from(ns).unwrap_or(u64::MAX)
-    }
-
-    /// Waits for `ns` nanoseconds.
-    pub fn spin(self, ns: u64) {
-        let begin = ticks();
-        while self.nanoseconds(ticks().wrapping_sub(begin)) < ns {
-            spin_loop();
-        }
-    }
+/// The clock, whose rate is found out once.
+pub(super) fn calibrated_clock() -> Clock {
+    static KHZ: OnceLock<u32> = OnceLock::new();
+    let khz = KHZ.get_or_init(|| {
+        let (start, begin) = (Instant::now(), ticks());
+        std::thread::sleep(CALIBRATION);
+        let (elapsed, counted) = (start.elapsed(), ticks().wrapping_sub(begin));
+        let khz = u128::from(counted) * 1_000_000 / elapsed.as_nanos().max(1);
+        u32::try_from(khz).unwrap_or(u32::MAX)
+    });
+    Clock::new(*khz)
 }
 
 /// A point that threads pass together, any number of times. They spin, so that they make no system call; but not for long,
 /// as there may be fewer CPUs than threads.
 #[derive(Debug, Default)]
-pub struct Barrier {
-    arrived: AtomicU32,
-    round: AtomicU32,
-}
+pub struct Barrier(causeway_shim::Barrier);
 
 impl Barrier {
     /// A barrier that nobody has reached.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            arrived: AtomicU32::new(0),
-            round: AtomicU32::new(0),
-        }
+        Self(causeway_shim::Barrier::new())
     }
 
     /// Waits until `threads` threads have come.
     pub fn wait(&self, threads: u32) {
-        let round = self.round.load(Ordering::Acquire);
-        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == threads {
-            self.arrived.store(0, Ordering::Relaxed);
-            self.round.store(round.wrapping_add(1), Ordering::Release);
-            return;
-        }
         let mut spins = 0;
-        while self.round.load(Ordering::Acquire) == round {
+        self.0.wait_with(threads, || {
             spins += 1;
             if spins % SPINS == 0 {
                 std::thread::yield_now();
             }
-            spin_loop();
-        }
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_barrier_holds_everybody_back_each_round() {
-        static BARRIER: Barrier = Barrier::new();
-        static PASSED: AtomicU32 = AtomicU32::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| {
-                    for round in 1..=20 {
-                        PASSED.fetch_add(1, Ordering::SeqCst);
-                        BARRIER.wait(3);
-                        assert!(PASSED.load(Ordering::SeqCst) >= 3 * round);
-                        BARRIER.wait(3);
-                    }
-                });
-            }
-        });
-    }
 
     #[test]
     fn memory_is_zeroed_aligned_and_as_long_as_asked() {

@@ -13,8 +13,10 @@ use causeway_protocol::registers::Register;
 use causeway_shim::{AddressSpace, Device, Module, Sleeping, Staging, Transport, Window};
 use causeway_shim_linux::{FindError, LinuxTransport};
 
-pub use bench::{NoLetter, Phase, Totals, baseline, fetch, figure, post, ratio};
-pub use machine::{Barrier, Clock, Machine, Memory, ticks};
+pub use bench::{Phase, baseline, fetch, figure, post, ratio};
+pub use causeway_protocol::harness::{NoLetter, Totals};
+pub use causeway_shim::{Clock, ticks};
+pub use machine::{Barrier, Machine, Memory};
 pub use program::{run, run_pair};
 pub use std::println;
 

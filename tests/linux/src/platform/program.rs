@@ -8,7 +8,7 @@ use causeway_shim_linux::LinuxTransport;
 
 use super::bench::{self, LETTERS};
 use super::letters::Folder;
-use super::machine::{Clock, Machine};
+use super::machine::{Machine, calibrated_clock};
 
 /// Most threads.
 const THREADS_MAX: u32 = 64;
@@ -122,7 +122,7 @@ fn run_as(workload: fn(&Machine), arguments: &Arguments) -> ExitCode {
     if let Some(path) = &arguments.letters {
         LETTERS.get_or_init(|| Folder::new(path.clone()));
     }
-    let clock = Clock::calibrated();
+    let clock = calibrated_clock();
     let machine = |cpu| Machine {
         cpu,
         cpus: arguments.threads,

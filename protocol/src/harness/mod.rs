@@ -8,6 +8,10 @@
 //! A process of a Linux guest, which knows no guest-physical addresses, has its records in the aperture, and stores to
 //! [`PORT_RECORD_APERTURE`].
 
+mod compose;
+
+pub use compose::{NoLetter, Totals};
+
 use crate::wire::structures;
 
 /// Port of the serial console (16550A).

@@ -1,39 +1,8 @@
-//! Meeting points of CPUs.
+//! What one CPU makes, and all use.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
-
-/// A point that CPUs pass together, any number of times. They spin.
-#[derive(Debug, Default)]
-pub struct Barrier {
-    arrived: AtomicU32,
-    round: AtomicU32,
-}
-
-impl Barrier {
-    /// A barrier that nobody has reached.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            arrived: AtomicU32::new(0),
-            round: AtomicU32::new(0),
-        }
-    }
-
-    /// Waits until `cpus` CPUs have come.
-    pub fn wait(&self, cpus: u32) {
-        let round = self.round.load(Ordering::Acquire);
-        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == cpus {
-            self.arrived.store(0, Ordering::Relaxed);
-            self.round.store(round.wrapping_add(1), Ordering::Release);
-            return;
-        }
-        while self.round.load(Ordering::Acquire) == round {
-            core::hint::spin_loop();
-        }
-    }
-}
 
 /// Nothing is there yet, or one CPU is at it.
 const EMPTY: u32 = 0;
