@@ -6,15 +6,16 @@ use causeway_mediator::GuestSession;
 use causeway_protocol::message::{Empty, HandleRequest, Notify, NotifyReply, Opcode, Status};
 use causeway_protocol::registers::status;
 use rustix::process::Signal;
+use zerocopy::IntoBytes;
 
-use super::rig::{Guest, eventually, workers};
+use super::rig::{Guest, PAGE, eventually, release, workers};
 
 #[test]
 fn clients_own_end_and_are_interrupted_across_processes() {
     let workers = workers();
     let first = Guest::open(&workers);
     let (one, other) = (first.beside(1), first.beside(40));
-    let theirs = one.memory(4096);
+    let theirs = one.page();
     assert!(one.owns() && !other.owns() && !first.owns());
     let request = HandleRequest {
         handle: theirs,
@@ -23,8 +24,8 @@ fn clients_own_end_and_are_interrupted_across_processes() {
     let refused = other.ask::<_, Empty>(Opcode::Free, &request);
     assert_eq!(refused, Err((Status::BadHandle, theirs)));
 
-    let space = other.try_space().unwrap();
-    let (address, _memory) = other.buffer(space);
+    let space = other.space();
+    let (address, _memory) = other.buffer(space, PAGE);
     let mut queue = other.command_buffer(space);
     let request = Notify {
         space,
@@ -34,7 +35,7 @@ fn clients_own_end_and_are_interrupted_across_processes() {
     };
     let reply: NotifyReply = other.ask(Opcode::Notify, &request).unwrap();
     assert_eq!(reply.reached, 0);
-    queue.release(address, 7);
+    queue.submit(&[release(address, 7).as_bytes()]);
     eventually("the interrupt", || other.host.take_interrupt(other.client));
     assert!(!other.host.take_interrupt(one.client));
 
@@ -64,8 +65,8 @@ fn a_lost_worker_is_replaced_when_the_last_client_has_given_up() {
     let workers = workers();
     let first = Guest::open(&workers);
     let (one, other) = (first.beside(1), first.beside(2));
-    one.memory(4096);
-    other.try_space().unwrap();
+    one.page();
+    other.space();
     let old = first.pid();
     first.signal(Signal::KILL);
     eventually("loss", || first.session.status_bits() == status::LOST);

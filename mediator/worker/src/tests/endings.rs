@@ -9,7 +9,7 @@ use causeway_protocol::message::{Empty, Opcode, SetAccess, Status};
 use causeway_protocol::registers::status;
 use rustix::process::{Signal, test_kill_process};
 
-use super::rig::{Guest, READ, READ_WRITE, eventually, program, workers};
+use super::rig::{Guest, PAGE, READ, READ_WRITE, eventually, program, workers};
 use crate::Workers;
 
 /// Longer than any limit that a worker is given.
@@ -76,8 +76,8 @@ fn a_program_that_is_no_worker_is_told_with_how_it_ended() {
 #[test]
 fn a_guest_whose_worker_is_killed_is_told_resets_and_goes_on() {
     let guest = Guest::open(&workers());
-    let space = guest.try_space().unwrap();
-    let (address, _memory) = guest.buffer(space);
+    let space = guest.space();
+    let (address, _memory) = guest.buffer(space, PAGE);
     let queue = guest.command_buffer(space);
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| guest.wait(space, address, 1, LONG));
@@ -90,9 +90,9 @@ fn a_guest_whose_worker_is_killed_is_told_resets_and_goes_on() {
         queue.producer.fault() == u64::from(Status::DeviceLost as u32)
     });
     assert!(
-        guest.fault().contains("was killed by signal 9"),
+        guest.fault().1.contains("was killed by signal 9"),
         "{}",
-        guest.fault()
+        guest.fault().1
     );
     assert_eq!(guest.try_space(), Err((Status::DeviceLost, 0)));
     guest.hello();
@@ -128,8 +128,8 @@ fn a_worker_that_hangs_holds_up_neither_reset_nor_close() {
 #[test]
 fn a_halted_session_gives_its_callers_back_whatever_its_worker_does() {
     let guest = Guest::open(&workers());
-    let space = guest.try_space().unwrap();
-    let (address, _memory) = guest.buffer(space);
+    let space = guest.space();
+    let (address, _memory) = guest.buffer(space, PAGE);
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| guest.wait(space, address, 1, LONG));
         std::thread::sleep(Duration::from_millis(20));
@@ -177,8 +177,8 @@ fn many_sessions_one_after_the_other_leave_nothing() {
 #[test]
 fn placements_change_and_fail_as_the_host_says() {
     let guest = Guest::open(&workers());
-    let memory = guest.memory(4096);
-    let offset = guest.map_cpu(memory, 4096, READ_WRITE).unwrap();
+    let memory = guest.page();
+    let offset = guest.map_cpu(memory, 0, PAGE, READ_WRITE).unwrap();
     let placed = guest.host.placements();
     assert_eq!(placed[&offset].bytes, 4096);
     let request = SetAccess {
@@ -189,7 +189,7 @@ fn placements_change_and_fail_as_the_host_says() {
     ask::<_, Empty>(&guest.session, Opcode::SetAccess, &request).unwrap();
     assert_eq!(guest.host.placements()[&offset].access, Access::Read);
     guest.host.fail("place", true);
-    let refused = guest.map_cpu(memory, 4096, READ_WRITE);
+    let refused = guest.map_cpu(memory, 0, PAGE, READ_WRITE);
     assert_eq!(refused, Err((Status::NoMemory, 0)));
     guest.host.fail("place", false);
 }

@@ -13,14 +13,14 @@ use crate::Workers;
 fn an_import_is_the_same_memory_until_it_is_taken_back() {
     let workers = workers();
     let (owner, importer) = (Guest::open(&workers), Guest::open(&workers));
-    let memory = owner.memory(PAGE);
-    let token = owner.export(memory, READ);
+    let memory = owner.page();
+    let token = owner.export(memory, READ).unwrap();
     let denied = importer.import(&token, READ_WRITE);
     assert_eq!(denied, Err((Status::AccessDenied, 0)));
-    let import = importer.import(&token, READ).unwrap();
-    let own = owner.map_cpu(memory, PAGE, READ_WRITE).unwrap();
+    let import = importer.import(&token, READ).unwrap().handle;
+    let own = owner.map_cpu(memory, 0, PAGE, READ_WRITE).unwrap();
     owner.host.map(own).unwrap().write(8, b"across").unwrap();
-    let theirs = importer.map_cpu(import, PAGE, READ).unwrap();
+    let theirs = importer.map_cpu(import, 0, PAGE, READ).unwrap();
     let mut seen = [0; 6];
     let view = importer.host.map(theirs).unwrap();
     view.read(8, &mut seen).unwrap();
@@ -29,7 +29,7 @@ fn an_import_is_the_same_memory_until_it_is_taken_back() {
     assert_eq!(importer.revoke(&token), Err((Status::BadToken, 0)));
     owner.revoke(&token).unwrap();
     assert!(importer.host.placements().is_empty(), "it is still mapped");
-    let gone = importer.map_cpu(import, PAGE, READ);
+    let gone = importer.map_cpu(import, 0, PAGE, READ);
     assert_eq!(gone, Err((Status::Revoked, 0)));
     let late = importer.import(&token, READ);
     assert_eq!(late, Err((Status::BadToken, 0)));
@@ -42,9 +42,9 @@ fn what_the_owner_closes_loses_or_resets_is_taken_from_importers() {
     let importer = Guest::open(&workers);
     for end in ["close", "reset", "kill"] {
         let owner = Guest::open(&workers);
-        let token = owner.export(owner.memory(PAGE), READ);
-        let import = importer.import(&token, READ).unwrap();
-        importer.map_cpu(import, PAGE, READ).unwrap();
+        let token = owner.export(owner.page(), READ).unwrap();
+        let import = importer.import(&token, READ).unwrap().handle;
+        importer.map_cpu(import, 0, PAGE, READ).unwrap();
         match end {
             "close" => owner.session.close(),
             "reset" => owner.session.reset(),
@@ -55,7 +55,7 @@ fn what_the_owner_closes_loses_or_resets_is_taken_from_importers() {
             }
         }
         assert!(importer.host.placements().is_empty(), "{end}");
-        let gone = importer.map_cpu(import, PAGE, READ);
+        let gone = importer.map_cpu(import, 0, PAGE, READ);
         assert_eq!(gone, Err((Status::Revoked, 0)), "{end}");
     }
 }
@@ -64,17 +64,17 @@ fn what_the_owner_closes_loses_or_resets_is_taken_from_importers() {
 fn an_importer_that_hangs_does_not_keep_what_is_taken_back() {
     let workers = workers();
     let (owner, importer) = (Guest::open(&workers), Guest::open(&workers));
-    let token = owner.export(owner.memory(PAGE), READ_WRITE);
-    let import = importer.import(&token, READ_WRITE).unwrap();
-    importer.map_cpu(import, PAGE, READ_WRITE).unwrap();
+    let token = owner.export(owner.page(), READ_WRITE).unwrap();
+    let import = importer.import(&token, READ_WRITE).unwrap().handle;
+    importer.map_cpu(import, 0, PAGE, READ_WRITE).unwrap();
     importer.stop();
     owner.revoke(&token).unwrap();
     assert!(importer.host.placements().is_empty());
     assert_eq!(importer.session.status_bits(), status::LOST);
     assert!(
-        importer.fault().contains("did not answer"),
+        importer.fault().1.contains("did not answer"),
         "{}",
-        importer.fault()
+        importer.fault().1
     );
     importer.session.reset();
     importer.hello();
@@ -86,7 +86,7 @@ fn an_importer_that_hangs_does_not_keep_what_is_taken_back() {
 fn work_that_does_not_let_go_of_what_is_taken_back_ends_with_its_worker() {
     let workers = Workers::new(program("rig::worker_process", "keeper"), None).unwrap();
     let (owner, importer) = (Guest::open(&workers), Guest::open(&workers));
-    let token = owner.export(owner.memory(PAGE), READ_WRITE);
+    let token = owner.export(owner.page(), READ_WRITE).unwrap();
     importer.import(&token, READ_WRITE).unwrap();
     let worker = importer.pid();
     owner.revoke(&token).unwrap();
@@ -105,10 +105,10 @@ fn work_that_does_not_let_go_of_what_is_taken_back_ends_with_its_worker() {
 fn exports_are_bounded_by_what_a_guest_may_allocate() {
     let workers = workers();
     let guest = Guest::open(&workers);
-    let memory = guest.memory(PAGE);
+    let memory = guest.page();
     let most = Quota::default().allocations;
     for _ in 0..most {
-        guest.export(memory, READ);
+        guest.export(memory, READ).unwrap();
     }
     let request = Export {
         allocation: memory,
@@ -125,9 +125,9 @@ fn two_that_import_from_each_other_and_themselves_can_end_at_once() {
     for _ in 0..3 {
         for (owner, importer) in [(&one, &other), (&other, &one), (&one, &one)] {
             for _ in 0..4 {
-                let token = owner.export(owner.memory(PAGE), READ_WRITE);
-                let import = importer.import(&token, READ_WRITE).unwrap();
-                importer.map_cpu(import, PAGE, READ_WRITE).unwrap();
+                let token = owner.export(owner.page(), READ_WRITE).unwrap();
+                let import = importer.import(&token, READ_WRITE).unwrap().handle;
+                importer.map_cpu(import, 0, PAGE, READ_WRITE).unwrap();
             }
         }
         std::thread::scope(|scope| {
