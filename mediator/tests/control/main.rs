@@ -1,0 +1,8 @@
+//! Control operations, by the statuses that they can end with.
+
+mod batches;
+mod mappings;
+mod modules;
+#[path = "../rig/mod.rs"]
+mod rig;
+mod session;
