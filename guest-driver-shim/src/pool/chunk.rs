@@ -3,7 +3,7 @@
 use causeway_protocol::Access;
 use causeway_protocol::message::{self, MemoryKind, PREVIOUS};
 
-use super::{Origin, Piece};
+use super::piece::{Origin, Piece};
 use crate::control::operation;
 use crate::device::Device;
 use crate::error::{AllocateError, FreeError};

@@ -11,6 +11,8 @@ mod blocks;
 mod chunk;
 mod classes;
 mod error;
+mod piece;
+mod whole;
 
 use causeway_protocol::message::{MemoryKind, Status};
 
@@ -19,11 +21,12 @@ use crate::device::Device;
 use crate::error::{AllocateError, FreeError, QueryError};
 use crate::memory::PAGE_BYTES;
 use crate::space::AddressSpace;
-use crate::window::Window;
 use blocks::{Block, Blocks, TakeError, Taken};
 use chunk::{Chunk, Role};
 pub use classes::GRANULE_BYTES;
 pub use error::{PoolError, PoolFreeError};
+use piece::Origin;
+pub use piece::Piece;
 
 /// Bytes of freed large pieces that a pool keeps, unless told otherwise.
 const KEPT_BYTES: u64 = 256 << 20;
@@ -48,44 +51,6 @@ impl<const BLOCKS: usize, const CHUNKS: usize> PoolStorage<'_, BLOCKS, CHUNKS> {
 impl<const BLOCKS: usize, const CHUNKS: usize> Default for PoolStorage<'_, BLOCKS, CHUNKS> {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// A piece of a pool's memory. It is not copied, so that it is freed once; dropping it keeps it allocated until its pool
-/// is dropped.
-#[derive(Debug)]
-#[must_use = "a piece that is dropped stays allocated: free it"]
-pub struct Piece {
-    address: u64,
-    bytes: u64,
-    window: Option<Window>,
-    origin: Origin,
-}
-
-/// Where a piece is from: number of the chunk and, if the chunk has others, of the block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Origin {
-    chunk: u32,
-    block: Option<u32>,
-}
-
-impl Piece {
-    /// GPU virtual address.
-    #[must_use]
-    pub const fn address(&self) -> u64 {
-        self.address
-    }
-
-    /// Size in bytes: what was asked for, rounded up to [`GRANULE_BYTES`].
-    #[must_use]
-    pub const fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// The memory as the CPU sees it; none in a pool of device kind.
-    #[must_use]
-    pub const fn window(&self) -> Option<&Window> {
-        self.window.as_ref()
     }
 }
 
@@ -274,83 +239,6 @@ impl<'s, 'd> Pool<'s, 'd> {
         };
         chunk.role = Role::Divided { first };
         Ok(first)
-    }
-
-    /// A piece of a chunk of its own: one that was kept, or a new one of `most` bytes.
-    fn allocate_whole(
-        &mut self,
-        bytes: u64,
-        alignment: u64,
-        most: u64,
-    ) -> Result<Piece, PoolError> {
-        let layout = PoolError::Layout { bytes, alignment };
-        let index = match self.best_kept(bytes, alignment, most) {
-            Some(index) => index,
-            None => {
-                let most = most.checked_next_multiple_of(self.granularity_bytes);
-                self.obtain(most.ok_or(layout)?)?
-            }
-        };
-        let Some(chunk) = &mut self.chunks[index] else {
-            unreachable!("it was found, or has just been put there")
-        };
-        if matches!(chunk.role, Role::Kept { .. }) {
-            self.kept_bytes -= chunk.bytes;
-            chunk.role = Role::Whole;
-        }
-        let origin = Origin {
-            chunk: index as u32,
-            block: None,
-        };
-        // It has room: that is how it was found, or how much was asked for.
-        let address = chunk.place(bytes, alignment).ok_or(layout)?;
-        Ok(chunk.piece(address, bytes, origin))
-    }
-
-    /// The smallest kept chunk with room for a piece, if it does not waste more than a quarter.
-    fn best_kept(&self, bytes: u64, alignment: u64, most: u64) -> Option<usize> {
-        let limit = most
-            .saturating_add(most / 4)
-            .saturating_add(self.granularity_bytes);
-        let kept = self.chunks.iter().enumerate().filter_map(|(index, chunk)| {
-            let chunk = chunk.as_ref()?;
-            let kept = matches!(chunk.role, Role::Kept { .. });
-            let fits = kept && chunk.bytes <= limit && chunk.place(bytes, alignment).is_some();
-            fits.then_some((chunk.bytes, index))
-        });
-        kept.min().map(|(_, index)| index)
-    }
-
-    fn free_whole(&mut self, piece: Piece, index: u32) -> Result<(), PoolFreeError> {
-        let chunk = self.chunks.get_mut(index as usize).and_then(Option::as_mut);
-        let Some(chunk) = chunk.filter(|chunk| chunk.is_whole_piece(piece.address)) else {
-            return Err(PoolFreeError::Foreign(piece));
-        };
-        if chunk.bytes > self.kept_bytes_max {
-            let freed = self.give_back(index as usize);
-            return freed.map(drop).map_err(PoolFreeError::Refused);
-        }
-        self.gifts += 1;
-        let since = self.gifts;
-        chunk.role = Role::Kept { since };
-        self.kept_bytes += chunk.bytes;
-        while self.kept_bytes > self.kept_bytes_max {
-            let Some(oldest) = self.oldest_kept() else {
-                break;
-            };
-            self.give_back(oldest).map_err(PoolFreeError::Refused)?;
-        }
-        Ok(())
-    }
-
-    fn oldest_kept(&self) -> Option<usize> {
-        let kept = self.chunks.iter().enumerate().filter_map(|(index, chunk)| {
-            match chunk.as_ref()?.role {
-                Role::Kept { since } => Some((since, index)),
-                Role::Divided { .. } | Role::Whole => None,
-            }
-        });
-        kept.min().map(|(_, index)| index)
     }
 
     /// A new chunk in the table: gives its number. If table or quota have no room, idle chunks make some.

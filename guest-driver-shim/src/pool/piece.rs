@@ -1,0 +1,41 @@
+//! What a pool gives out.
+
+use crate::window::Window;
+
+/// A piece of a pool's memory. It is not copied, so that it is freed once; dropping it keeps it allocated until its pool
+/// is dropped.
+#[derive(Debug)]
+#[must_use = "a piece that is dropped stays allocated: free it"]
+pub struct Piece {
+    pub(super) address: u64,
+    pub(super) bytes: u64,
+    pub(super) window: Option<Window>,
+    pub(super) origin: Origin,
+}
+
+/// Where a piece is from: number of the chunk and, if the chunk has others, of the block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Origin {
+    pub chunk: u32,
+    pub block: Option<u32>,
+}
+
+impl Piece {
+    /// GPU virtual address.
+    #[must_use]
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Size in bytes: what was asked for, rounded up to [`GRANULE_BYTES`](super::GRANULE_BYTES).
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The memory as the CPU sees it; none in a pool of device kind.
+    #[must_use]
+    pub const fn window(&self) -> Option<&Window> {
+        self.window.as_ref()
+    }
+}
