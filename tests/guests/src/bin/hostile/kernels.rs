@@ -4,7 +4,7 @@ use causeway_guests::Required;
 use causeway_kernels::special;
 use causeway_protocol::message::Status;
 use causeway_protocol::packet::{Launch, Opcode, launch_units};
-use causeway_shim::{Buffer, MemoryKind, Unit};
+use causeway_shim::{Buffer, Function, MemoryKind, Unit};
 use zerocopy::transmute;
 
 use crate::packets::{header, stops};
@@ -19,95 +19,21 @@ pub fn attack(target: &mut Target) {
     let module = target.memory.load_module(&space, special::PTX);
     let function = module.function(special::SPIN).required("the kernel");
     let states = Buffer::new(&device, &space, 4096, MemoryKind::Host).required("memory");
-    let parameter_bytes = function.parameter_bytes();
-    let good = Launch {
-        header: header(Opcode::Launch, launch_units(parameter_bytes as usize)),
-        function: function.handle(),
-        grid: [1; 3],
-        block: [32, 1, 1],
-        parameter_bytes,
-        ..Launch::default()
+    let good = Attempt::good(&function, &states);
+    let mut refuse = |what: &str, attempt: Attempt, status| {
+        stops(target, &device, &space, what, &attempt.units(), status);
     };
-    let tail: Unit = [1, states.gpu.address(), 0, 0, 0, 0, 0, 0];
-    let mut refuse = |what: &str, launch: Launch, status| {
-        stops(
-            target,
-            &device,
-            &space,
-            what,
-            &[transmute!(launch), tail],
-            status,
-        );
-    };
-    let bad = Status::BadLaunch;
-    for function in [0, 0xdead_beef, u32::MAX, space.handle(), module.handle()] {
-        refuse(
-            "a function that is none",
-            Launch { function, ..good },
-            Status::BadHandle,
-        );
-    }
-    for axis in 0..3 {
-        let (mut grid, mut block) = (good.grid, good.block);
-        grid[axis] = 0;
-        block[axis] = 0;
-        refuse("an empty grid", Launch { grid, ..good }, bad);
-        refuse("an empty block", Launch { block, ..good }, bad);
-        let mut block = [1; 3];
-        block[axis] = attributes.block_threads_max + 1;
-        refuse("a block too large", Launch { block, ..good }, bad);
-        let mut grid = [1; 3];
-        grid[axis] = u32::MAX;
-        refuse("a grid too large", Launch { grid, ..good }, bad);
-    }
-    refuse(
-        "blocks whose size overflows",
-        Launch {
-            block: [u32::MAX; 3],
-            ..good
-        },
-        bad,
-    );
-    refuse(
-        "blocks whose size wraps to zero",
-        Launch {
-            block: [1 << 16; 3],
-            ..good
-        },
-        bad,
-    );
-    let shared_bytes = attributes.shared_bytes_max + 1;
-    refuse(
-        "too much shared memory",
-        Launch {
-            shared_bytes,
-            ..good
-        },
-        bad,
-    );
-    refuse(
-        "far too much of it",
-        Launch {
-            shared_bytes: u32::MAX,
-            ..good
-        },
-        bad,
-    );
-    for parameter_bytes in [1, parameter_bytes - 4, parameter_bytes + 4, 64] {
-        let launch = Launch {
-            parameter_bytes,
-            ..good
-        };
-        refuse("parameters of another size", launch, Status::BadParameters);
-    }
+    let strangers = [0, 0xdead_beef, u32::MAX, space.handle(), module.handle()];
+    refuse_strangers(&good, &strangers, &mut refuse);
+    refuse_shapes(&good, attributes.block_threads_max, &mut refuse);
+    refuse_sizes(&good, attributes.shared_bytes_max, &mut refuse);
     // A kernel belongs to the address space of its module.
-    let launch = [transmute!(good), tail];
     stops(
         target,
         &device,
         &other_space,
         "another space's kernel",
-        &launch,
+        &good.units(),
         Status::BadHandle,
     );
     assert!(
@@ -115,4 +41,90 @@ pub fn attack(target: &mut Target) {
         "a refused launch must not cost the session"
     );
     works(&device, &space, "refused launches");
+}
+
+/// A launch, and the unit with its parameters.
+#[derive(Clone, Copy)]
+struct Attempt {
+    launch: Launch,
+    tail: Unit,
+}
+
+impl Attempt {
+    fn good(function: &Function<'_>, states: &Buffer<'_>) -> Self {
+        let parameter_bytes = function.parameter_bytes();
+        let launch = Launch {
+            header: header(Opcode::Launch, launch_units(parameter_bytes as usize)),
+            function: function.handle(),
+            grid: [1; 3],
+            block: [32, 1, 1],
+            parameter_bytes,
+            ..Launch::default()
+        };
+        let tail = [1, states.gpu.address(), 0, 0, 0, 0, 0, 0];
+        Self { launch, tail }
+    }
+
+    /// The same but for its launch.
+    fn with(self, change: impl FnOnce(&mut Launch)) -> Self {
+        let mut changed = self;
+        change(&mut changed.launch);
+        changed
+    }
+
+    fn units(&self) -> [Unit; 2] {
+        [transmute!(self.launch), self.tail]
+    }
+}
+
+type Refuse<'r> = dyn FnMut(&str, Attempt, Status) + 'r;
+
+fn refuse_strangers(good: &Attempt, strangers: &[u32], refuse: &mut Refuse<'_>) {
+    for function in strangers {
+        let attempt = good.with(|launch| launch.function = *function);
+        refuse("a function that is none", attempt, Status::BadHandle);
+    }
+}
+
+fn refuse_shapes(good: &Attempt, block_threads_max: u32, refuse: &mut Refuse<'_>) {
+    let bad = Status::BadLaunch;
+    for axis in 0..3 {
+        let large = |size| {
+            let mut shape = [1; 3];
+            shape[axis] = size;
+            shape
+        };
+        let (grid, block) = (large(u32::MAX), large(block_threads_max + 1));
+        for (what, attempt) in [
+            ("an empty grid", good.with(|launch| launch.grid[axis] = 0)),
+            ("an empty block", good.with(|launch| launch.block[axis] = 0)),
+            (
+                "a block too large",
+                good.with(|launch| launch.block = block),
+            ),
+            ("a grid too large", good.with(|launch| launch.grid = grid)),
+        ] {
+            refuse(what, attempt, bad);
+        }
+    }
+    let overflowing = good.with(|launch| launch.block = [u32::MAX; 3]);
+    refuse("blocks whose size overflows", overflowing, bad);
+    let wrapping = good.with(|launch| launch.block = [1 << 16; 3]);
+    refuse("blocks whose size wraps to zero", wrapping, bad);
+}
+
+fn refuse_sizes(good: &Attempt, shared_bytes_max: u32, refuse: &mut Refuse<'_>) {
+    for (what, shared_bytes) in [
+        ("too much shared memory", shared_bytes_max + 1),
+        ("far too much of it", u32::MAX),
+    ] {
+        let attempt = good.with(|launch| launch.shared_bytes = shared_bytes);
+        refuse(what, attempt, Status::BadLaunch);
+    }
+    let right = good.launch.parameter_bytes;
+    for parameter_bytes in [1, right - 4, right + 4, 64] {
+        let attempt = good.with(|launch| launch.parameter_bytes = parameter_bytes);
+        let what = "parameters of another size";
+        refuse(what, attempt, Status::BadParameters);
+    }
 }

@@ -83,121 +83,109 @@ fn allocations(target: &mut Target, device: &Device<'_>) {
 }
 
 fn gpu_mappings(target: &mut Target, device: &Device<'_>, good: message::MapGpu, bytes: u64) {
-    use Status::{AddressInUse, BadAccess, BadAlignment, BadHandle, BadRange};
     let attributes = device.attributes().required("the attributes");
-    let end = attributes.va_base + attributes.va_bytes;
     // Wanted addresses are aligned to it.
     let granularity = attributes.granularity_bytes;
-    let cases = [
-        (message::MapGpu { access: 2, ..good }, BadAccess),
-        (message::MapGpu { access: 4, ..good }, BadAccess),
-        (message::MapGpu { offset: 1, ..good }, BadAlignment),
-        (
-            message::MapGpu {
-                length: 4097,
-                ..good
-            },
-            BadAlignment,
-        ),
-        (
-            message::MapGpu {
-                address: 0x1001,
-                ..good
-            },
-            BadAlignment,
-        ),
-        (message::MapGpu { length: 0, ..good }, BadRange),
-        (
-            message::MapGpu {
-                length: bytes + 4096,
-                ..good
-            },
-            BadRange,
-        ),
-        (
-            message::MapGpu {
-                offset: bytes,
-                ..good
-            },
-            BadRange,
-        ),
-        (
-            message::MapGpu {
-                offset: u64::MAX - 4095,
-                ..good
-            },
-            BadRange,
-        ),
-        (
-            message::MapGpu {
-                address: end,
-                ..good
-            },
-            AddressInUse,
-        ),
-        (
-            message::MapGpu {
-                address: end - granularity,
-                length: 2 * granularity,
-                ..good
-            },
-            AddressInUse,
-        ),
-        (
-            message::MapGpu {
-                address: 0_u64.wrapping_sub(granularity),
-                ..good
-            },
-            AddressInUse,
-        ),
-        (
-            message::MapGpu {
-                space: good.allocation,
-                ..good
-            },
-            BadHandle,
-        ),
-        (
-            message::MapGpu {
-                allocation: good.space,
-                ..good
-            },
-            BadHandle,
-        ),
-    ];
-    for (request, status) in cases {
+    let end = attributes.va_base + attributes.va_bytes;
+    mapping_rights_and_ranges(target, device, good, bytes);
+    mapping_addresses(target, device, good, (end, granularity));
+    for (space, allocation) in [(good.allocation, good.allocation), (good.space, good.space)] {
+        let request = message::MapGpu {
+            space,
+            allocation,
+            ..good
+        };
+        refuse::<operation::MapGpu>(target, device, &request, Status::BadHandle);
+    }
+    changes_of_mappings(target, device, good);
+}
+
+fn mapping_rights_and_ranges(
+    target: &mut Target,
+    device: &Device<'_>,
+    good: message::MapGpu,
+    bytes: u64,
+) {
+    for access in [2, 4] {
+        let request = message::MapGpu { access, ..good };
+        refuse::<operation::MapGpu>(target, device, &request, Status::BadAccess);
+    }
+    for (offset, length, status) in [
+        (1, good.length, Status::BadAlignment),
+        (0, 4097, Status::BadAlignment),
+        (0, 0, Status::BadRange),
+        (0, bytes + 4096, Status::BadRange),
+        (bytes, good.length, Status::BadRange),
+        (u64::MAX - 4095, good.length, Status::BadRange),
+    ] {
+        let request = message::MapGpu {
+            offset,
+            length,
+            ..good
+        };
         refuse::<operation::MapGpu>(target, device, &request, status);
     }
-    let mapped = device
-        .call::<operation::MapGpu>(&good)
-        .required("a mapping");
-    let taken = message::MapGpu {
-        address: mapped.address,
-        ..good
-    };
-    refuse::<operation::MapGpu>(target, device, &taken, AddressInUse);
+}
 
-    let at = |space, address| message::SpaceAddress {
+/// The address space ends at `end`.
+fn mapping_addresses(
+    target: &mut Target,
+    device: &Device<'_>,
+    good: message::MapGpu,
+    (end, granularity): (u64, u64),
+) {
+    for (address, length, status) in [
+        (0x1001, good.length, Status::BadAlignment),
+        (end, good.length, Status::AddressInUse),
+        (end - granularity, 2 * granularity, Status::AddressInUse),
+        (
+            0_u64.wrapping_sub(granularity),
+            good.length,
+            Status::AddressInUse,
+        ),
+    ] {
+        let request = message::MapGpu {
+            address,
+            length,
+            ..good
+        };
+        refuse::<operation::MapGpu>(target, device, &request, status);
+    }
+}
+
+const fn place(space: u32, address: u64) -> message::SpaceAddress {
+    message::SpaceAddress {
         space,
         reserved: 0,
         address,
-    };
-    refuse::<operation::UnmapGpu>(
-        target,
-        device,
-        &at(good.space, mapped.address + 4096),
-        BadRange,
-    );
-    refuse::<operation::UnmapGpu>(target, device, &at(BOGUS, mapped.address), BadHandle);
-    refuse::<operation::UnmapGpu>(target, device, &at(0, mapped.address), BadHandle);
-    let set = |access, address| message::SetAccess {
-        space: good.space,
-        access,
-        address,
-    };
-    refuse::<operation::SetAccess>(target, device, &set(2, mapped.address), BadAccess);
-    refuse::<operation::SetAccess>(target, device, &set(1, mapped.address ^ 0x1000), BadRange);
-    let mapping = at(good.space, mapped.address);
+    }
+}
+
+/// What is wrong with a mapping that is there.
+fn changes_of_mappings(target: &mut Target, device: &Device<'_>, good: message::MapGpu) {
+    use Status::{AddressInUse, BadAccess, BadHandle, BadRange};
+    let mapped = device
+        .call::<operation::MapGpu>(&good)
+        .required("a mapping");
+    let (space, address) = (good.space, mapped.address);
+    let taken = message::MapGpu { address, ..good };
+    refuse::<operation::MapGpu>(target, device, &taken, AddressInUse);
+    for (space, address, status) in [
+        (space, address + 4096, BadRange),
+        (BOGUS, address, BadHandle),
+        (0, address, BadHandle),
+    ] {
+        refuse::<operation::UnmapGpu>(target, device, &place(space, address), status);
+    }
+    for (access, address, status) in [(2, address, BadAccess), (1, address ^ 0x1000, BadRange)] {
+        let request = message::SetAccess {
+            space,
+            access,
+            address,
+        };
+        refuse::<operation::SetAccess>(target, device, &request, status);
+    }
+    let mapping = place(space, address);
     device
         .call::<operation::UnmapGpu>(&mapping)
         .required("unmapping");
@@ -212,55 +200,36 @@ fn cpu_mappings(target: &mut Target, device: &Device<'_>, allocation: u32, bytes
         offset: 0,
         length: 4096,
     };
+    let request = message::MapCpu { access: 2, ..good };
+    refuse::<operation::MapCpu>(target, device, &request, BadAccess);
+    for (offset, length, status) in [
+        (8, 4096, BadAlignment),
+        (0, 1, BadAlignment),
+        (0, 0, BadRange),
+        (bytes, 4096, BadRange),
+        (4096, u64::MAX - 4095, BadRange),
+    ] {
+        let request = message::MapCpu {
+            offset,
+            length,
+            ..good
+        };
+        refuse::<operation::MapCpu>(target, device, &request, status);
+    }
     let hidden = device
         .allocate(4096, MemoryKind::Device)
         .required("device memory");
-    let cases = [
-        (message::MapCpu { access: 2, ..good }, BadAccess),
-        (message::MapCpu { offset: 8, ..good }, BadAlignment),
-        (message::MapCpu { length: 1, ..good }, BadAlignment),
-        (message::MapCpu { length: 0, ..good }, BadRange),
-        (
-            message::MapCpu {
-                offset: bytes,
-                ..good
-            },
-            BadRange,
-        ),
-        (
-            message::MapCpu {
-                offset: 4096,
-                length: u64::MAX - 4095,
-                ..good
-            },
-            BadRange,
-        ),
-        (
-            message::MapCpu {
-                allocation: BOGUS,
-                ..good
-            },
-            BadHandle,
-        ),
-        (
-            message::MapCpu {
-                allocation: hidden.handle(),
-                ..good
-            },
-            BadMemory,
-        ),
-    ];
-    for (request, status) in cases {
+    for (allocation, status) in [(BOGUS, BadHandle), (hidden.handle(), BadMemory)] {
+        let request = message::MapCpu { allocation, ..good };
         refuse::<operation::MapCpu>(target, device, &request, status);
     }
-    let at = |space, address| message::SpaceAddress {
-        space,
-        reserved: 0,
-        address,
-    };
-    refuse::<operation::UnmapCpu>(target, device, &at(0, 1 << 40), BadRange);
-    refuse::<operation::UnmapCpu>(target, device, &at(0, u64::MAX), BadRange);
-    refuse::<operation::UnmapCpu>(target, device, &at(BOGUS, 0), BadHandle);
+    for (space, address, status) in [
+        (0, 1 << 40, BadRange),
+        (0, u64::MAX, BadRange),
+        (BOGUS, 0, BadHandle),
+    ] {
+        refuse::<operation::UnmapCpu>(target, device, &place(space, address), status);
+    }
     let set = message::SetAccess {
         space: 0,
         access: 1,
