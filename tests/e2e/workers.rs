@@ -119,14 +119,8 @@ fn losers(scratch: &Scratch, vms: usize) -> Running {
     running
 }
 
-#[test]
-fn a_guest_whose_worker_is_killed_resets_and_goes_on_and_the_others_notice_nothing() {
-    if !kvm("killed worker") {
-        return;
-    }
-    let _alone = alone();
-    let scratch = Scratch::new();
-    let running = losers(&scratch, 2);
+/// Kills the workers of two guests that compute: each says what it has lost, and goes on; the other notices nothing.
+pub fn kill_one_after_the_other(running: Running) {
     let [first, second] = workers(&running)[..] else {
         panic!("two workers")
     };
@@ -139,6 +133,17 @@ fn a_guest_whose_worker_is_killed_resets_and_goes_on_and_the_others_notice_nothi
     outcome.assert_passed();
     let said = outcome.stderr.matches("was killed by signal 9").count();
     assert!(said >= 2, "{outcome:?}");
+}
+
+#[test]
+fn a_guest_whose_worker_is_killed_resets_and_goes_on_and_the_others_notice_nothing() {
+    if !kvm("killed worker") {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let running = losers(&scratch, 2);
+    kill_one_after_the_other(running);
     let report = fs::read_to_string(scratch.path("report.json")).unwrap();
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
     for vm in report["vms"].as_array().unwrap() {

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::command::{Running, alone, kvm};
 use crate::standin::Machine;
-use crate::workers::{await_output, kill_with_workers, workers};
+use crate::workers::{await_output, kill_one_after_the_other, kill_with_workers};
 
 #[test]
 fn a_guest_whose_worker_is_killed_resets_and_goes_on_and_the_other_notices_nothing() {
@@ -18,18 +18,7 @@ fn a_guest_whose_worker_is_killed_resets_and_goes_on_and_the_other_notices_nothi
     let words = ["run", "--guest", "lost", "--json", "report.json", "--vms"];
     let running = machine.start(&[&words[..], &["2", "--gpu", "cuda,memory=256"]].concat());
     await_output(&running, "computing", 2);
-    let [first, second] = workers(&running)[..] else {
-        panic!("two workers")
-    };
-    kill_process(first, Signal::KILL).unwrap();
-    await_output(&running, "lost after", 1);
-    std::thread::sleep(Duration::from_millis(200));
-    assert_eq!(running.stderr().matches("lost after").count(), 1);
-    kill_process(second, Signal::KILL).unwrap();
-    let outcome = running.finish();
-    outcome.assert_passed();
-    let said = outcome.stderr.matches("was killed by signal 9").count();
-    assert!(said >= 2, "{outcome:?}");
+    kill_one_after_the_other(running);
     for vm in machine.json("report.json")["vms"].as_array().unwrap() {
         assert_eq!(vm["worker_restarts"], 1, "{vm}");
     }

@@ -59,30 +59,16 @@ fn by_spinning(
     pipeline: &mut Pipeline<'_>,
     parameters: &Parameters<'_, 4>,
 ) -> u64 {
-    let mut samples = [0; SPINNING];
     pipeline.arm();
-    let rung = pipeline.commands.doorbells_rung();
-    let phase = Phase::begin(PhasePath::Data, "launch and wait, spinning");
-    for sample in &mut samples {
-        let start = ticks();
-        pipeline
-            .commands
-            .launch(SHAPE, parameters)
-            .required("launching");
-        let value = pipeline.finish();
+    let phase = (PhasePath::Data, "launch and wait, spinning");
+    let median = sampled(machine, pipeline, &mut [0; SPINNING], phase, |pipeline| {
+        let value = launch(pipeline, parameters);
         pipeline.arm();
         pipeline.open_but(1);
         pipeline.wait(value, Patience::SPIN).required("waiting");
-        *sample = ticks() - start;
-    }
-    let doorbells = pipeline.commands.doorbells_rung() - rung;
-    phase.end(Totals {
-        operations: SPINNING as u64,
-        bytes: 0,
-        doorbells,
     });
     pipeline.open();
-    machine.clock().nanoseconds(median(&mut samples))
+    median
 }
 
 fn by_sleeping(
@@ -90,31 +76,48 @@ fn by_sleeping(
     pipeline: &mut Pipeline<'_>,
     parameters: &Parameters<'_, 4>,
 ) -> u64 {
-    let mut samples = [0; SLEEPING];
     pipeline.drain();
     let patience = Patience {
         spins: 1,
         ..Patience::default()
     };
-    let rung = pipeline.commands.doorbells_rung();
-    let phase = Phase::begin(PhasePath::Control, "launch and wait, sleeping");
-    for sample in &mut samples {
-        let start = ticks();
-        pipeline
-            .commands
-            .launch(SHAPE, parameters)
-            .required("launching");
-        let value = pipeline.finish();
+    let phase = (PhasePath::Control, "launch and wait, sleeping");
+    sampled(machine, pipeline, &mut [0; SLEEPING], phase, |pipeline| {
+        let value = launch(pipeline, parameters);
         pipeline.wait(value, patience).required("waiting");
+    })
+}
+
+/// Launches, and gives the value of the fence behind it.
+fn launch(pipeline: &mut Pipeline<'_>, parameters: &Parameters<'_, 4>) -> u64 {
+    pipeline
+        .commands
+        .launch(SHAPE, parameters)
+        .required("launching");
+    pipeline.finish()
+}
+
+/// Does something once for each of `samples`, in a phase. Gives the median of the nanoseconds that it took.
+fn sampled(
+    machine: &Machine,
+    pipeline: &mut Pipeline<'_>,
+    samples: &mut [u64],
+    (path, name): (PhasePath, &str),
+    mut once: impl FnMut(&mut Pipeline<'_>),
+) -> u64 {
+    let rung = pipeline.commands.doorbells_rung();
+    let phase = Phase::begin(path, name);
+    for sample in &mut *samples {
+        let start = ticks();
+        once(pipeline);
         *sample = ticks() - start;
     }
-    let doorbells = pipeline.commands.doorbells_rung() - rung;
     phase.end(Totals {
-        operations: SLEEPING as u64,
+        operations: samples.len() as u64,
         bytes: 0,
-        doorbells,
+        doorbells: pipeline.commands.doorbells_rung() - rung,
     });
-    machine.clock().nanoseconds(median(&mut samples))
+    machine.clock().nanoseconds(median(samples))
 }
 
 /// Every launch takes every state one step further.
