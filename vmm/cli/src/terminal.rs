@@ -81,7 +81,9 @@ pub fn output_width() -> Option<usize> {
 
 /// Sends logs to standard error, one line each, in the form of all other messages.
 pub fn start_logging() {
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn"))
+    // What vfio-ioctls logs as a warning is what a device does not have, or what is an error of ours.
+    let filter = env_logger::Env::default().default_filter_or("warn,vfio_ioctls=off");
+    env_logger::Builder::from_env(filter)
         .format(|out, record| {
             let level = level(record.level());
             match std::thread::current().name() {

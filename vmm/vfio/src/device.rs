@@ -1,5 +1,6 @@
 //! Devices that are held.
 
+use std::error::Error;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
@@ -15,7 +16,7 @@ use crate::mapping::{MapError, Mapping};
 use crate::memory::RegionMemory;
 use crate::preflight::PreflightError;
 use crate::region::{Region, RegionIndex};
-use crate::reset::{ResetError, ResetMethod};
+use crate::reset::{ResetError, ResetMethod, ResetReach};
 use crate::statistics::{Counters, DeviceStatistics};
 use crate::watch::{Watch, WatchError};
 
@@ -101,9 +102,9 @@ impl Device {
         let mut companions = companions.unwrap_or_default();
         companions.retain(|companion| companion.address != address);
         let device = Self::over(address, companions, Arc::new(hardware))?;
-        match device.reset() {
+        match device.reset_within(ResetReach::Alone) {
             Ok(method) => log::debug!("device {address}: {method}"),
-            Err(e) => log::warn!("{e}"),
+            Err(e) => warn(&e),
         }
         Ok(device)
     }
@@ -184,12 +185,17 @@ impl Device {
     }
 
     /// Brings the device into the state that it has after power-up, except for configuration space, which the kernel
-    /// restores.
+    /// restores. A device that has no reset of its own is reset with its bus, if all others there are open in the same
+    /// container: they are hit too. (The resets when a device is opened and dropped hit no others.)
     ///
     /// # Errors
     /// [`ResetError`], which says what it means that there is no reset.
     pub fn reset(&self) -> Result<ResetMethod, ResetError> {
-        let method = self.hardware.reset()?;
+        self.reset_within(ResetReach::Container)
+    }
+
+    fn reset_within(&self, reach: ResetReach) -> Result<ResetMethod, ResetError> {
+        let method = self.hardware.reset(reach)?;
         Counters::add(&self.counters.resets, 1);
         Ok(method)
     }
@@ -211,14 +217,25 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         if let Err(e) = self.disable_interrupts() {
-            log::warn!("{e}");
+            warn(&e);
         }
         if let Err(e) = self.set_bus_mastering(false) {
-            log::warn!("{e}");
+            warn(&e);
         }
-        if let Err(e) = self.reset() {
-            log::warn!("{e}");
+        match self.reset_within(ResetReach::Alone) {
+            Ok(_) => {}
+            // It was said when the device was opened.
+            Err(e) if e.is_permanent() => log::debug!("{e}"),
+            Err(e) => warn(&e),
         }
+    }
+}
+
+/// Logs what is no reason to stop, with its cause.
+fn warn(error: &dyn Error) {
+    match error.source() {
+        Some(cause) => log::warn!("{error}: {cause}"),
+        None => log::warn!("{error}"),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::hardware::{Description, Hardware};
 use crate::host::Host;
 use crate::interrupts::{Action, InterruptInfo, InterruptKind};
 use crate::region::{Area, Region, RegionIndex};
-use crate::reset::{ResetError, ResetMethod};
+use crate::reset::{ResetError, ResetMethod, ResetReach};
 
 /// Where in the file a region begins: 1 TiB apart.
 const REGION_SHIFT: u32 = 40;
@@ -216,7 +216,7 @@ impl Hardware for FakeHardware {
         Ok(())
     }
 
-    fn reset(&self) -> Result<ResetMethod, ResetError> {
+    fn reset(&self, _reach: ResetReach) -> Result<ResetMethod, ResetError> {
         self.state().resets += 1;
         Ok(ResetMethod::Function)
     }

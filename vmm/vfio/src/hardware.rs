@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::interrupts::{Action, InterruptInfo, InterruptKind};
 use crate::region::Region;
-use crate::reset::{ResetError, ResetMethod};
+use crate::reset::{ResetError, ResetMethod, ResetReach};
 
 /// What a device has.
 #[derive(Clone, Debug, Default)]
@@ -43,5 +43,5 @@ pub trait Hardware: Send + Sync + Debug {
     ///
     /// # Errors
     /// [`ResetError`].
-    fn reset(&self) -> Result<ResetMethod, ResetError>;
+    fn reset(&self, reach: ResetReach) -> Result<ResetMethod, ResetError>;
 }

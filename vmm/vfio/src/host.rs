@@ -1,5 +1,6 @@
 //! What sysfs says about the host's PCI functions.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -52,6 +53,22 @@ impl Function {
     /// Whether it is a bridge between buses, which nobody hands out.
     pub fn is_bridge(&self) -> bool {
         self.class >> 8 == CLASS_PCI_BRIDGE
+    }
+}
+
+impl fmt::Display for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            address,
+            vendor,
+            device,
+            ..
+        } = self;
+        write!(f, "{address} ({vendor:04x}:{device:04x})")?;
+        match self.group {
+            Some(group) => write!(f, " in IOMMU group {group}"),
+            None => f.write_str(" without an IOMMU group"),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::host::Function;
 use crate::interrupts::{Action, InterruptKind};
 use crate::ioctl;
 use crate::region::RegionIndex;
-use crate::reset::{ResetError, ResetMethod};
+use crate::reset::{ResetError, ResetMethod, ResetReach};
 
 mod bus_reset;
 mod region;
@@ -79,7 +79,7 @@ impl Hardware for KernelDevice {
         ioctl::set_interrupts(self.lend(), kind, action)
     }
 
-    fn reset(&self) -> Result<ResetMethod, ResetError> {
+    fn reset(&self, reach: ResetReach) -> Result<ResetMethod, ResetError> {
         let address = self.address;
         let failed = |source| ResetError::Failed {
             address,
@@ -88,7 +88,7 @@ impl Hardware for KernelDevice {
         };
         let flags = ioctl::device_flags(self.lend()).map_err(failed)?;
         if flags & VFIO_DEVICE_FLAGS_RESET == 0 {
-            return bus_reset::reset(self.lend(), address, &self.container);
+            return bus_reset::reset(self.lend(), address, &self.container, reach);
         }
         ioctl::reset(self.lend()).map_err(failed)?;
         Ok(ResetMethod::Function)

@@ -42,7 +42,7 @@ pub use interrupts::{Action, InterruptError, InterruptInfo, InterruptKind};
 pub use mapping::{MapError, Mapping, TouchError};
 pub use preflight::{Holder, PreflightError};
 pub use region::{AccessError, Area, BARS, Region, RegionIndex};
-pub use reset::{ResetError, ResetMethod};
+pub use reset::{ResetError, ResetMethod, ResetReach};
 pub use statistics::{DeviceStatistics, DmaStatistics};
 /// KVM's VFIO device, as [`Container::new`] wants it.
 pub use vfio_ioctls::VfioDeviceFd;

@@ -5,6 +5,15 @@ use std::io;
 
 use crate::Address;
 
+/// Whom a reset may hit beside the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetReach {
+    /// Nobody that is in use.
+    Alone,
+    /// Other devices of its container, which share its bus.
+    Container,
+}
+
 /// How a device was reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResetMethod {
@@ -28,13 +37,13 @@ impl fmt::Display for ResetMethod {
 pub enum ResetError {
     /// It has no reset of its own, and that of its bus would hit others.
     #[error(
-        "device {address} cannot be reset alone, and a reset of its bus would reset {} too: what one user leaves in its registers and memory, the next one finds",
+        "device {address} cannot be reset alone, and a reset of its bus would reset {} too: what one user leaves in its registers and memory, the next one finds, unless all of them are handed out together",
         list(others)
     )]
     Shared {
         /// The device.
         address: Address,
-        /// Functions that are not ours.
+        /// Functions that are somebody else's, or in use.
         others: Vec<Address>,
     },
     /// It has no reset at all.
@@ -57,6 +66,16 @@ pub enum ResetError {
         /// What the kernel said.
         source: io::Error,
     },
+}
+
+impl ResetError {
+    /// Whether it is the device's nature, which no further try changes.
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Self::Shared { .. } | Self::Impossible { .. } => true,
+            Self::Failed { .. } => false,
+        }
+    }
 }
 
 fn list(addresses: &[Address]) -> String {

@@ -202,7 +202,7 @@ fn files_that_may_not_be_opened_are_named() {
         return;
     }
     let file = tree.root.join("dev/vfio/7");
-    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0)).unwrap();
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o0)).unwrap();
     let text = message(&tree);
     assert!(matches!(
         check(&tree),

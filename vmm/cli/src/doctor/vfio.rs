@@ -1,64 +1,94 @@
 //! IOMMU and VFIO, for passing real devices through.
 
-use std::fs;
-use std::path::Path;
+use causeway_vfio::{Function, Host};
 
 use super::Finding;
 
 /// Everything about VFIO.
 pub fn findings() -> Vec<Finding> {
-    let groups = fs::read_dir("/sys/kernel/iommu_groups")
-        .map(Iterator::count)
-        .unwrap_or(0);
-    let iommu = if groups == 0 {
-        Finding::no(
-            "IOMMU",
+    of(&Host::default())
+}
+
+fn of(host: &Host) -> Vec<Finding> {
+    let bound = host.functions().into_iter().filter(Function::is_for_vfio);
+    let devices = bound.map(|function| device(host, &function));
+    [iommu(host), driver(host)]
+        .into_iter()
+        .chain(devices)
+        .collect()
+}
+
+fn iommu(host: &Host) -> Finding {
+    const NAME: &str = "IOMMU";
+    match host.groups() {
+        0 => Finding::no(
+            NAME,
             "no IOMMU groups",
             "real PCI devices cannot be passed through; mediated allocations need no IOMMU",
             "enable VT-d or AMD-Vi in the firmware and boot with intel_iommu=on (AMD: on by default); in a VM, ask for a virtual IOMMU",
-        )
-    } else {
-        Finding::yes(
-            "IOMMU",
+        ),
+        groups => Finding::yes(
+            NAME,
             format!("{groups} groups"),
             "real PCI devices can be isolated",
-        )
-    };
-    vec![iommu, vfio()]
+        ),
+    }
 }
 
-fn vfio() -> Finding {
+fn driver(host: &Host) -> Finding {
     const NAME: &str = "VFIO";
-    const MEANS: &str = "passing a real PCI device through needs it; mediated allocations do not";
-    let node = Path::new("/dev/vfio/vfio");
-    let driver = Path::new("/sys/bus/pci/drivers/vfio-pci");
-    if !driver.exists() {
+    if !host.has_vfio_pci() {
         return Finding::no(
             NAME,
             "driver vfio-pci is not loaded",
-            MEANS,
+            "passing a real PCI device through needs it; mediated allocations do not",
             "modprobe vfio-pci",
         );
     }
-    match fs::OpenOptions::new().read(true).write(true).open(node) {
-        Ok(_) => {
-            let devices = fs::read_dir(driver).map(|entries| {
-                entries
-                    .flatten()
-                    .filter(|e| e.file_name().to_string_lossy().contains(':'))
-                    .count()
-            });
-            Finding::yes(
-                NAME,
-                format!("{} devices bound to vfio-pci", devices.unwrap_or(0)),
-                "bound devices can be handed to a guest",
-            )
-        }
+    let functions = host.functions();
+    let bound = functions.iter().filter(|f| f.is_for_vfio()).count();
+    Finding::yes(
+        NAME,
+        format!(
+            "{bound} of {} PCI functions bound to vfio-pci",
+            functions.len()
+        ),
+        "bound devices can be handed to a guest",
+    )
+}
+
+/// A device that is bound, and whether it can be had.
+fn device(host: &Host, function: &Function) -> Finding {
+    const NAME: &str = "PCI device";
+    let address = function.address;
+    match host.preflight(address, 0) {
+        Ok(_) => Finding::yes(
+            NAME,
+            function.to_string(),
+            format!("can be handed out: --vfio {address}"),
+        ),
         Err(e) => Finding::no(
             NAME,
-            format!("{}: {e}", node.display()),
-            MEANS,
-            "run as root, or give yourself rights on /dev/vfio",
+            function.to_string(),
+            "cannot be handed out as it is",
+            e.to_string(),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::State;
+
+    #[test]
+    fn a_host_without_devices_is_told_how_to_get_there() {
+        let findings = of(&Host::at("/nonexistent"));
+        assert_eq!(findings.len(), 2);
+        assert!(
+            findings
+                .iter()
+                .all(|f| f.state == State::No && f.how.is_some())
+        );
     }
 }

@@ -9,26 +9,28 @@ use std::os::fd::RawFd;
 use crate::Address;
 use crate::container::{Container, Kind};
 use crate::ioctl;
-use crate::reset::{ResetError, ResetMethod};
+use crate::reset::{ResetError, ResetMethod, ResetReach};
 
 /// Words of `vfio_pci_hot_reset_info` before its devices: argsz, flags, count.
 const INFO_WORDS: usize = 3;
 /// More functions than a bus has: 32 devices with 8 functions each.
 const FUNCTIONS_MAX: usize = 256;
 
-/// Resets the bus of a device, if nobody else has anything on it.
+/// Resets the bus of a device, if that hits nobody beyond its reach.
 pub(super) fn reset(
     device: BorrowedFd<'_>,
     address: Address,
     container: &Container,
+    reach: ResetReach,
 ) -> Result<ResetMethod, ResetError> {
     let hit = functions_hit(device);
     let hit = hit.map_err(|source| ResetError::Impossible { address, source })?;
-    let open: BTreeSet<Address> = container.devices().into_iter().collect();
-    let others: Vec<_> = hit
-        .into_iter()
-        .filter(|function| !open.contains(function))
-        .collect();
+    let ours = match reach {
+        ResetReach::Alone => vec![address],
+        ResetReach::Container => container.devices(),
+    };
+    let mut others = hit;
+    others.retain(|function| !ours.contains(function));
     if !others.is_empty() {
         return Err(ResetError::Shared { address, others });
     }
