@@ -227,6 +227,10 @@ impl<'d> Fence<'d> {
                 nap_ns
             };
             let slept_ns = transport.sleep(limit_ns.min(left_ns));
+            // Before asking anew, which is an exit.
+            if self.value() >= value {
+                return Ok(());
+            }
             left_ns = left_ns.saturating_sub(slept_ns.max(1));
             nap_ns = (nap_ns * 2).min(NAP_MAX_NS);
         }

@@ -17,9 +17,9 @@ use causeway_protocol::registers::Register;
 use causeway_sysfs::{Function, Page};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Offset of the command register in configuration space, and its bit that masks INTx (PCI 3.0, 6.2.2).
-const COMMAND: u64 = 4;
-const COMMAND_NO_INTX: u16 = 1 << 10;
+/// Offset of the command register's high byte in configuration space, and the bit of it that masks INTx (PCI 3.0, 6.2.2).
+const COMMAND_HIGH: u64 = 5;
+const COMMAND_HIGH_NO_INTX: u8 = 1 << 2;
 
 /// First and longest pause after an interrupt that was another client's and that it has not acknowledged yet.
 const PAUSE_MIN: Duration = Duration::from_micros(50);
@@ -53,6 +53,9 @@ struct Uio {
     path: PathBuf,
     events: File,
     configuration: File,
+    /// What the command register's high byte is while INTx is not masked. Nobody changes its other bits while a driver has
+    /// the function, so it is read once: an access to configuration space is two exits.
+    unmasked: u8,
 }
 
 impl Interrupts {
@@ -94,7 +97,8 @@ impl Interrupts {
         if state.watched {
             // Ended by the thread that watches, whether it saw an interrupt or has had enough.
             let slept = self.changed.wait_timeout(state, longest);
-            return drop(slept);
+            let (state, _) = slept.unwrap_or_else(PoisonError::into_inner);
+            return SEEN.set(state.count);
         }
         state.watched = true;
         let masked = std::mem::replace(&mut state.masked, true);
@@ -109,6 +113,8 @@ impl Interrupts {
         if let Ok(Seen { own, masked }) = outcome {
             state.count += u64::from(own);
             state.masked = masked;
+            // This thread looks at what it waits for when this returns.
+            SEEN.set(state.count);
         }
         drop(state);
         self.changed.notify_all();
@@ -133,22 +139,20 @@ impl Uio {
         let entry = entries.next().ok_or(io::ErrorKind::NotFound)??;
         let path = PathBuf::from("/dev").join(entry.file_name());
         let open = |path: &PathBuf| OpenOptions::new().read(true).write(true).open(path);
+        let configuration = open(&function.path("config"))?;
+        let mut command = [0];
+        configuration.read_exact_at(&mut command, COMMAND_HIGH)?;
         Ok(Self {
             events: open(&path)?,
-            configuration: open(&function.path("config"))?,
+            configuration,
+            unmasked: command[0] & !COMMAND_HIGH_NO_INTX,
             path,
         })
     }
 
     fn unmask(&self) -> io::Result<()> {
-        let mut command = [0; 2];
-        self.configuration.read_exact_at(&mut command, COMMAND)?;
-        let masked = u16::from_le_bytes(command);
-        if masked & COMMAND_NO_INTX != 0 {
-            let unmasked = (masked & !COMMAND_NO_INTX).to_le_bytes();
-            self.configuration.write_all_at(&unmasked, COMMAND)?;
-        }
-        Ok(())
+        self.configuration
+            .write_all_at(&[self.unmasked], COMMAND_HIGH)
     }
 
     /// Waits for an interrupt of the client. `masked` says whether the function may be masked now.
