@@ -9,7 +9,14 @@ use causeway_guest_build::{rerun_if_changed, static_linux, variable};
 const PACKAGES: &[(&str, &[&str])] = &[
     (
         "causeway-linux-programs",
-        &["compute", "stream", "sharing", "disk", "processes"],
+        &[
+            "compute",
+            "stream",
+            "sharing",
+            "disk",
+            "processes",
+            "interrupts",
+        ],
     ),
     ("causeway-info", &["causeway-info"]),
 ];

@@ -3,6 +3,7 @@
 //! They run in a Linux guest, where they report to the test bench around the VM, and on a host in front of
 //! `causeway serve`, where they only print.
 
+pub mod interrupts;
 pub mod platform;
 #[path = "../../workloads/mod.rs"]
 #[allow(missing_docs, reason = "written for the guests, which are programs")]

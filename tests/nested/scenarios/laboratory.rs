@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use causeway_linux_images::image;
 use causeway_nested::{
     Command, Contents, ContentsError, Lease, Outcome, Requirements, Shape, first_word_initramfs,
     shared,
@@ -63,6 +64,14 @@ fn contents() -> Result<Contents, ContentsError> {
         contents = contents.kernel("/guest/generic", &kernel)?;
     }
     Ok(contents)
+}
+
+/// Puts a program into the machine, and gives its place there.
+pub fn install(machine: &Lease, name: &str) -> String {
+    let place = format!("/tmp/{name}");
+    let content = image(name).unwrap_or_else(|| panic!("there is no program {name}"));
+    machine.write(&place, 0o755, content);
+    place
 }
 
 /// `causeway run` with a report.

@@ -8,6 +8,7 @@ mod disks;
 #[path = "../../e2e/image.rs"]
 #[allow(dead_code)] // Other tests make more of it.
 mod image;
+mod interrupts;
 mod laboratory;
 mod leftovers;
 mod linux;

@@ -1,18 +1,9 @@
 //! The workloads as programs of Linux guests.
 
-use causeway_linux_images::image;
 use causeway_nested::{Lease, Outcome};
 
-use crate::laboratory::{KERNEL, machine, run};
+use crate::laboratory::{KERNEL, install, machine, run};
 use crate::report::Report;
-
-/// Puts a program into the machine, and gives its place.
-fn install(machine: &Lease, name: &str) -> String {
-    let place = format!("/tmp/{name}");
-    let content = image(name).unwrap_or_else(|| panic!("there is no program {name}"));
-    machine.write(&place, 0o755, content);
-    place
-}
 
 /// Runs a program in a Linux guest of its own in each VM, and wants it to pass.
 #[track_caller]

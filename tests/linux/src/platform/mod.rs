@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use causeway_protocol::registers::Register;
 use causeway_shim::{AddressSpace, Device, Module, Sleeping, Staging, Transport, Window};
-use causeway_shim_linux::{FindError, LinuxTransport};
+use causeway_shim_linux::{FindError, Interrupts, LinuxTransport};
 
 pub use bench::{Phase, baseline, fetch, figure, post, ratio};
 pub use causeway_protocol::harness::{NoLetter, Totals};
@@ -104,6 +104,14 @@ pub fn bench_address(transport: &DeviceTransport, offset: u64) -> Option<u64> {
     match transport.0 {
         LinuxTransport::Pci(pci) if bench::is_there() => Some(pci.aperture_address(offset)),
         _ => None,
+    }
+}
+
+/// How the program learns of interrupts, if it opened the PCI function of a guest.
+pub fn interrupts() -> Option<&'static Interrupts> {
+    match TRANSPORT.get()? {
+        LinuxTransport::Pci(pci) => Some(pci.interrupts()),
+        LinuxTransport::Socket(_) => None,
     }
 }
 
