@@ -87,6 +87,22 @@ fn the_exit_status_of_a_program_is_the_commands() {
     assert!(text.contains("killed by signal 11"), "{text}");
 }
 
+#[test]
+fn the_statuses_of_several_guests_are_told_and_the_first_is_the_commands() {
+    let Some(machine) = machine("programs of two guests") else {
+        return;
+    };
+    machine.write(PROGRAM, 0o755, &elf(&exit(7)));
+    let words = ["--kernel", KERNEL, "--program", PROGRAM, "--vms", "2"];
+    let (outcome, report) = run(&machine, &words);
+    outcome.assert_code(7);
+    for vm in 0..2 {
+        let said = format!("vm{vm}: the program ended with status 7");
+        assert!(outcome.stderr.contains(&said), "{}", outcome.text());
+        assert_eq!(report.0["vms"][vm]["program_status"], 7);
+    }
+}
+
 /// An initramfs whose init gets these orders, and nothing else.
 fn ordered(orders: &[u8]) -> Vec<u8> {
     let path = |text| GuestPath::new(text).unwrap();
