@@ -6,6 +6,7 @@
 
 mod cases;
 pub mod compute;
+pub mod edu;
 mod expect;
 mod numbers;
 pub mod pattern;

@@ -15,6 +15,7 @@
 //! A panic anywhere ends the guest as failed, with file and line.
 #![no_std]
 
+mod apic;
 mod console;
 mod entry;
 mod intrinsics;
@@ -26,6 +27,7 @@ mod record;
 mod shared;
 mod transport;
 
+pub use apic::LocalApic;
 pub use causeway_protocol as protocol;
 pub use causeway_protocol::harness::{NoLetter, Totals};
 pub use causeway_shim as shim;
@@ -36,7 +38,7 @@ pub use port::IoPorts;
 pub use ram::Ram;
 pub use record::{Phase, baseline, compare, exit, fetch, figure, park, post, ratio};
 pub use shared::Shared;
-pub use transport::{FindDeviceError, PciTransport};
+pub use transport::{FindDeviceError, PciTransport, device_memory};
 
 /// Names the guest's main function, a `fn(&Machine)`.
 #[macro_export]

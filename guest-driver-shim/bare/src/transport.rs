@@ -56,7 +56,14 @@ pub struct PciTransport {
     control: ControlArea,
 }
 
-/// Memory of a device at a guest-physical address.
+/// Memory of a device at a guest-physical address, which must be no RAM; none at zero, or where the guest's page tables do
+/// not reach.
+#[must_use]
+pub fn device_memory(address: u64, bytes: u64) -> Option<Window> {
+    let end = address.checked_add(bytes)?;
+    (end <= MAPPED_END).then(|| device_window(address, bytes))?
+}
+
 fn device_window(address: u64, bytes: u64) -> Option<Window> {
     let base = NonNull::new(address as *mut u8)?;
     // SAFETY: identity-mapped device memory: never RAM that Rust uses, and any access to it is defined by

@@ -17,6 +17,7 @@ use rustix::process::{
     set_parent_process_death_signal,
 };
 
+use crate::devices;
 use crate::log::Log;
 use crate::machine::Shape;
 use crate::requirements::Requirements;
@@ -153,6 +154,10 @@ fn hand_over(command: &mut Command, files: [RawFd; 3]) {
 
 fn arguments(requirements: &Requirements, shape: &Shape, files: [RawFd; 3]) -> Vec<String> {
     let [initramfs, console, agent] = files;
+    let (devices, kernel_words) = match shape.has_iommu {
+        true => (devices::arguments(), devices::KERNEL_WORDS),
+        false => (Vec::new(), ""),
+    };
     let words = [
         ("-machine", "q35".to_owned()),
         ("-accel", "tcg,thread=multi".to_owned()),
@@ -165,7 +170,7 @@ fn arguments(requirements: &Requirements, shape: &Shape, files: [RawFd; 3]) -> V
         // A kernel that panics resets the machine, which ends it.
         (
             "-append",
-            "console=ttyS0 quiet panic=-1 reboot=t mitigations=off".to_owned(),
+            format!("console=ttyS0 quiet panic=-1 reboot=t mitigations=off{kernel_words}"),
         ),
         ("-chardev", format!("socket,id=console,fd={console}")),
         ("-serial", "chardev:console".to_owned()),
@@ -179,6 +184,7 @@ fn arguments(requirements: &Requirements, shape: &Shape, files: [RawFd; 3]) -> V
     let flags = ["-nodefaults", "-no-user-config", "-no-reboot"].map(str::to_owned);
     let pairs = words
         .into_iter()
+        .chain(devices)
         .flat_map(|(flag, value)| [flag.to_owned(), value]);
     flags.into_iter().chain(pairs).collect()
 }

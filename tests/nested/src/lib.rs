@@ -9,6 +9,7 @@
 
 mod command;
 mod contents;
+pub mod devices;
 mod emulator;
 mod link;
 mod log;

@@ -30,6 +30,8 @@ pub struct Shape {
     pub cpus: u32,
     /// Its memory in MiB.
     pub memory_mib: u32,
+    /// Whether it has an IOMMU, and the [devices](crate::devices) that are to be handed out.
+    pub has_iommu: bool,
 }
 
 impl Default for Shape {
@@ -37,6 +39,7 @@ impl Default for Shape {
         Self {
             cpus: 2,
             memory_mib: 3072,
+            has_iommu: false,
         }
     }
 }
@@ -194,6 +197,18 @@ impl Machine {
         let path = path.to_owned();
         let (_, content) = self.link.ask(&Request::Read { path }, &[], ANSWER_LIMIT)?;
         Ok(content)
+    }
+
+    /// What its kernel has logged so far, a line for each message; the oldest may be gone.
+    ///
+    /// # Panics
+    /// If the machine fails.
+    #[track_caller]
+    pub fn kernel_log(&self) -> String {
+        match self.link.ask(&Request::KernelLog, &[], ANSWER_LIMIT) {
+            Ok((Answer::Content, text)) => String::from_utf8_lossy(&text).into_owned(),
+            other => self.fail(&format!("no kernel log: {other:?}")),
+        }
     }
 
     /// What there is in the machine.

@@ -7,12 +7,13 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use causeway_nested::{Command, Contents, ContentsError, Lease, Process, Shape, shared};
+use causeway_nested::{Command, Contents, ContentsError, Lease, Process, Shape, devices, shared};
 
 fn machine(test: &str) -> Option<Lease> {
     let shape = Shape {
         cpus: 1,
         memory_mib: 512,
+        has_iommu: true,
     };
     shared(test, &shape, contents)
 }
@@ -20,7 +21,9 @@ fn machine(test: &str) -> Option<Lease> {
 fn contents() -> Result<Contents, ContentsError> {
     Contents::default()
         .program("sh", Path::new("/bin/sh"))?
-        .program("sleep", Path::new("/bin/sleep"))
+        .program("sleep", Path::new("/bin/sleep"))?
+        .program("ls", Path::new("/bin/ls"))
+        .map(|contents| contents.module("vfio_iommu_type1").module("vfio_pci"))
 }
 
 fn shell(script: &str) -> Command {
@@ -65,6 +68,58 @@ fn files_go_in_and_come_out() {
     assert!(machine.read("/tmp/deep/file").unwrap() == content);
     let error = machine.read("/tmp/nothing").unwrap_err().to_string();
     assert!(error.contains("/tmp/nothing"), "{error}");
+}
+
+#[test]
+fn devices_are_where_they_should_be_and_change_drivers() {
+    let Some(machine) = machine("devices") else {
+        return;
+    };
+    devices::all().for_each(|device| device.assert_present(&machine));
+    let device = devices::RANDOM;
+    assert_eq!(device.driver(&machine).as_deref(), Some("virtio-pci"));
+    device.bind(&machine, "vfio-pci");
+    assert_eq!(device.driver(&machine).as_deref(), Some("vfio-pci"));
+    device.unbind(&machine);
+    assert_eq!(device.driver(&machine), None);
+}
+
+#[test]
+fn each_device_is_alone_in_its_group_but_those_that_are_one() {
+    let Some(machine) = machine("groups") else {
+        return;
+    };
+    let group = |device: &devices::HostDevice| {
+        let script = format!("ls {}", device.file("iommu_group/devices"));
+        let outcome = machine.run(&shell(&script));
+        outcome.assert_code(0);
+        outcome
+            .stdout
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let both = [devices::SHARED, devices::NEIGHBOUR];
+    for device in devices::all() {
+        match both.contains(&device) {
+            true => assert_eq!(group(&device), both.map(|device| device.address)),
+            false => assert_eq!(group(&device), [device.address]),
+        }
+    }
+}
+
+#[test]
+fn the_kernels_log_can_be_read() {
+    let Some(machine) = machine("kernel log") else {
+        return;
+    };
+    machine.write("/dev/kmsg", 0o644, b"<5>a word; and another\n");
+    let log = machine.kernel_log();
+    assert_eq!(log.lines().last(), Some("a word; and another"), "{log}");
+    assert!(
+        log.contains("intel_iommu=on") && log.contains("DMAR: IOMMU enabled"),
+        "{log}"
+    );
 }
 
 #[test]

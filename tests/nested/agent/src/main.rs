@@ -5,6 +5,7 @@
 
 mod init;
 mod job;
+mod kernel_log;
 mod port;
 mod serve;
 mod survey;

@@ -39,6 +39,8 @@ pub enum Request {
         /// The file.
         path: String,
     },
+    /// Send what the kernel has logged, a line for each message: [`Answer::Content`].
+    KernelLog,
     /// Look at what there is: [`Answer::Survey`].
     Survey,
 }
@@ -55,7 +57,7 @@ pub enum Answer {
         /// Why.
         message: String,
     },
-    /// The frame's body is the file that was asked for.
+    /// The frame's body is the file, or the log, that was asked for.
     Content,
     /// What there is.
     Survey(Survey),

@@ -11,7 +11,7 @@ use causeway_nested_agent::frame::{self, BODY_BYTES_MAX, FrameError};
 use causeway_nested_agent::message::{Answer, Request};
 
 use crate::job::Jobs;
-use crate::{port, survey};
+use crate::{kernel_log, port, survey};
 
 /// The way to the host, which the threads of jobs share.
 #[derive(Clone)]
@@ -68,6 +68,7 @@ fn carry_out(request: Request, body: &[u8], jobs: &mut Jobs) -> io::Result<(Answ
                 .map_err(|e| io::Error::other(format!("cannot read {path}: {e}")))?;
             return Ok((Answer::Content, content));
         }
+        Request::KernelLog => return Ok((Answer::Content, kernel_log::read()?)),
         Request::Survey => return Ok((Answer::Survey(survey::take()?), Vec::new())),
     }
     Ok((Answer::Done, Vec::new()))

@@ -1,0 +1,122 @@
+//! A driver of QEMU's educational device, which is passed through to the guest, and what is tested with it.
+//!
+//! Registers are of 32 bits, in BAR 0 ("EDU device", QEMU's documentation, specs/edu): the guest reaches them where a real
+//! device's are, so that none of its accesses is an exit.
+
+mod exercise;
+
+use causeway_shim::Window;
+
+use crate::Required;
+
+pub use exercise::{DmaMemory, PASSES, accesses, dma, factorials, interrupt, introduce};
+
+/// Vendor and device ID.
+pub const IDS: (u16, u16) = (0x1234, 0x11e8);
+/// BAR of the registers.
+pub const BAR: usize = 0;
+/// Bytes of the memory that the device has for DMA.
+pub const BUFFER_BYTES: usize = 4096;
+
+/// What [`Edu::identity`] reads as: version 1.0 in the upper half.
+const IDENTITY: u32 = 0x0100_00ed;
+/// Where the device's memory is for its DMA engine.
+const BUFFER: u32 = 0x4_0000;
+
+const REG_IDENTITY: u64 = 0x00;
+const REG_LIVENESS: u64 = 0x04;
+const REG_FACTORIAL: u64 = 0x08;
+const REG_STATUS: u64 = 0x20;
+const REG_INTERRUPT_STATUS: u64 = 0x24;
+const REG_INTERRUPT_RAISE: u64 = 0x60;
+const REG_INTERRUPT_ACKNOWLEDGE: u64 = 0x64;
+const REG_DMA_SOURCE: u64 = 0x80;
+const REG_DMA_TARGET: u64 = 0x88;
+const REG_DMA_BYTES: u64 = 0x90;
+const REG_DMA_COMMAND: u64 = 0x98;
+
+const STATUS_COMPUTING: u32 = 1;
+const DMA_START: u32 = 1;
+const DMA_TO_MEMORY: u32 = 2;
+
+/// A device's registers, of 32 bits.
+pub trait Registers {
+    /// Loads one.
+    fn load(&self, offset: u64) -> u32;
+    /// Stores one.
+    fn store(&self, offset: u64, value: u32);
+}
+
+impl Registers for Window {
+    fn load(&self, offset: u64) -> u32 {
+        self.load_u32(offset as usize).required("a register")
+    }
+
+    fn store(&self, offset: u64, value: u32) {
+        self.store_u32(offset as usize, value).required("a register");
+    }
+}
+
+/// The device.
+#[derive(Debug)]
+pub struct Edu<R>(pub R);
+
+impl<R: Registers> Edu<R> {
+    /// Whether this is the device, and answers.
+    pub fn identity(&self) -> u32 {
+        self.0.load(REG_IDENTITY)
+    }
+
+    /// What becomes of a value that is stored to the register of liveness: its complement.
+    pub fn liveness(&self, value: u32) -> u32 {
+        self.0.store(REG_LIVENESS, value);
+        self.0.load(REG_LIVENESS)
+    }
+
+    /// Has it compute n! (modulo 2^32).
+    pub fn factorial(&self, n: u32) -> u32 {
+        self.0.store(REG_FACTORIAL, n);
+        self.wait_while(REG_STATUS, STATUS_COMPUTING);
+        self.0.load(REG_FACTORIAL)
+    }
+
+    /// Has it read `bytes` bytes of memory into its own. A transfer takes it a tenth of a second.
+    pub fn read_memory(&self, address: u32, bytes: u32) {
+        self.transfer(address, BUFFER, bytes, DMA_START);
+    }
+
+    /// Has it write `bytes` bytes of its own to memory.
+    pub fn write_memory(&self, address: u32, bytes: u32) {
+        self.transfer(BUFFER, address, bytes, DMA_START | DMA_TO_MEMORY);
+    }
+
+    /// Has it interrupt; `value` is what its status says of it until it is acknowledged.
+    pub fn raise(&self, value: u32) {
+        self.0.store(REG_INTERRUPT_RAISE, value);
+    }
+
+    /// Why it interrupts; zero if it does not.
+    pub fn interrupt_status(&self) -> u32 {
+        self.0.load(REG_INTERRUPT_STATUS)
+    }
+
+    /// Ends the reasons to interrupt.
+    pub fn acknowledge(&self, value: u32) {
+        self.0.store(REG_INTERRUPT_ACKNOWLEDGE, value);
+    }
+
+    fn transfer(&self, source: u32, target: u32, bytes: u32, command: u32) {
+        assert!(bytes as usize <= BUFFER_BYTES, "{bytes} bytes");
+        self.0.store(REG_DMA_SOURCE, source);
+        self.0.store(REG_DMA_TARGET, target);
+        self.0.store(REG_DMA_BYTES, bytes);
+        self.0.store(REG_DMA_COMMAND, command);
+        self.wait_while(REG_DMA_COMMAND, DMA_START);
+    }
+
+    fn wait_while(&self, register: u64, bit: u32) {
+        while self.0.load(register) & bit != 0 {
+            core::hint::spin_loop();
+        }
+    }
+}
