@@ -16,6 +16,8 @@ const PACKAGES: &[(&str, &[&str])] = &[
             "disk",
             "processes",
             "interrupts",
+            "edu",
+            "random",
         ],
     ),
     ("causeway-info", &["causeway-info"]),

@@ -4,6 +4,7 @@
 //! `causeway serve`, where they only print.
 
 pub mod interrupts;
+pub mod passed;
 pub mod platform;
 #[path = "../../workloads/mod.rs"]
 #[allow(missing_docs, reason = "written for the guests, which are programs")]

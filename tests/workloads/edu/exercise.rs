@@ -11,8 +11,6 @@ use crate::{Required, pattern};
 pub const PASSES: u64 = 500_000;
 /// Transfers in each direction of [`dma`].
 const TRANSFERS: u64 = 4;
-/// Looks for an interrupt before it is said to be lost. Each takes an exit that KVM handles.
-const LOOKS: u32 = 500_000;
 /// Largest n whose factorial fits into 32 bits.
 const FACTORIAL_MAX: u32 = 12;
 
@@ -85,11 +83,20 @@ pub fn dma<R: Registers>(edu: &Edu<R>, source: &DmaMemory, target: &DmaMemory) {
     pattern::write(&source.window, !0);
     edu.read_memory(source.address + 4 * word, 4);
     edu.write_memory(target.address + 4 * word, 4);
-    let at = |index: u32| target.window.load_u32(4 * index as usize).required("a word");
+    let at = |index: u32| {
+        target
+            .window
+            .load_u32(4 * index as usize)
+            .required("a word")
+    };
     let want = |index, mask| pattern::word(index) ^ mask;
     let mask = TRANSFERS as u32;
     for (index, mask) in [(word - 1, mask), (word, !0), (word + 1, mask)] {
-        assert!(at(index) == want(index, mask), "word {index} is {:#x}", at(index));
+        assert!(
+            at(index) == want(index, mask),
+            "word {index} is {:#x}",
+            at(index)
+        );
     }
 }
 
@@ -111,21 +118,28 @@ pub fn accesses<R: Registers>(edu: &Edu<R>) {
     });
 }
 
-/// An interrupt, from the device's register to where `arrived` sees it, and acknowledged.
+/// An interrupt, from the device's register to where `wait` sees it, and acknowledged.
 ///
 /// # Panics
 /// If it does not arrive, or does not end.
-pub fn interrupt<R: Registers>(edu: &Edu<R>, value: u32, arrived: impl Fn() -> bool) {
-    let totals = Totals {
+pub fn interrupt<R: Registers>(
+    edu: &Edu<R>,
+    path: PhasePath,
+    value: u32,
+    wait: impl FnOnce() -> bool,
+) {
+    let phase = Phase::begin(path, "an interrupt");
+    edu.raise(value);
+    let seen = wait();
+    edu.acknowledge(value);
+    phase.end(Totals {
         operations: 1,
         ..Totals::default()
-    };
-    phase("an interrupt", totals, || {
-        edu.raise(value);
-        let seen = (0..LOOKS).any(|_| arrived());
-        assert!(seen, "the interrupt has not arrived");
-        edu.acknowledge(value);
     });
+    assert!(seen, "the interrupt has not arrived");
     let status = edu.interrupt_status();
-    assert!(status == 0, "the interrupt is acknowledged, but its status is {status:#x}");
+    assert!(
+        status == 0,
+        "the interrupt is acknowledged, but its status is {status:#x}"
+    );
 }

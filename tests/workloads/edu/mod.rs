@@ -53,7 +53,8 @@ impl Registers for Window {
     }
 
     fn store(&self, offset: u64, value: u32) {
-        self.store_u32(offset as usize, value).required("a register");
+        self.store_u32(offset as usize, value)
+            .required("a register");
     }
 }
 

@@ -1,0 +1,67 @@
+//! Interrupts by a function's pin, as `uio_pci_generic` tells processes of them: it counts one, and masks the pin.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{COMMAND_NO_PIN, Function, open};
+
+/// The driver.
+const DRIVER: &str = "uio_pci_generic";
+
+/// A function's pin.
+#[derive(Debug)]
+pub struct Pin {
+    function: Function,
+    events: File,
+}
+
+impl Pin {
+    /// Has the driver take the function, and opens the file by which it tells.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn open(function: &Function) -> io::Result<Self> {
+        function.bind(DRIVER)?;
+        let mut entries = fs::read_dir(function.path("uio"))?;
+        let entry = entries.next().ok_or(io::ErrorKind::NotFound)??;
+        Ok(Self {
+            function: function.clone(),
+            events: open(&PathBuf::from("/dev").join(entry.file_name()))?,
+        })
+    }
+
+    /// Lets the function interrupt, which it does at once if it still has a reason to.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn unmask(&self) -> io::Result<()> {
+        self.function
+            .change_command(|command| command & !COMMAND_NO_PIN)
+    }
+
+    /// Waits for an interrupt, and gives their number so far; none if there is none in time.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    #[allow(unsafe_code)] // Waiting for a file has no safe form in the standard library.
+    pub fn wait(&self, longest: Duration) -> io::Result<Option<u32>> {
+        let mut polled = libc::pollfd {
+            fd: self.events.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let limit_ms = i32::try_from(longest.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: one structure, which outlives the call; the descriptor is open.
+        match unsafe { libc::poll(&raw mut polled, 1, limit_ms) } {
+            0 => return Ok(None),
+            1 => {}
+            _ => return Err(io::Error::last_os_error()),
+        }
+        let mut count = [0; 4];
+        (&self.events).read_exact(&mut count)?;
+        Ok(Some(u32::from_ne_bytes(count)))
+    }
+}

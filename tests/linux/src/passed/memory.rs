@@ -1,0 +1,50 @@
+//! Memory of the process for a device, which has to know its physical address.
+#![allow(unsafe_code)] // Maps memory, and keeps it where it is.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::ptr::NonNull;
+
+use causeway_shim::Window;
+
+use crate::edu::{BUFFER_BYTES, DmaMemory};
+
+/// An entry of pagemap: the page is there, and the number of its frame (Documentation/admin-guide/mm/pagemap.rst).
+const PRESENT: u64 = 1 << 63;
+const FRAME: u64 = (1 << 55) - 1;
+const ENTRY_BYTES: u64 = 8;
+
+/// A page that stays in memory, and its physical address. It is never given back.
+///
+/// # Errors
+/// What the kernel says; or that the address is beyond what the device has bits for, or hidden from this process.
+pub fn dma_page() -> io::Result<DmaMemory> {
+    let base = locked_page()?;
+    // SAFETY: mapped, and never unmapped; nobody makes a reference to it.
+    let window = unsafe { Window::new(base, BUFFER_BYTES) };
+    let number = base.as_ptr() as u64 / BUFFER_BYTES as u64;
+    let mut entry = [0; ENTRY_BYTES as usize];
+    File::open("/proc/self/pagemap")?.read_exact_at(&mut entry, number * ENTRY_BYTES)?;
+    let entry = u64::from_le_bytes(entry);
+    let address = (entry & FRAME) * BUFFER_BYTES as u64;
+    match u32::try_from(address) {
+        Ok(address) if address != 0 && entry & PRESENT != 0 => Ok(DmaMemory { window, address }),
+        _ => Err(io::Error::other(format!("no address for it: {entry:#x}"))),
+    }
+}
+
+fn locked_page() -> io::Result<NonNull<u8>> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_LOCKED | libc::MAP_POPULATE;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing that exists.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), BUFFER_BYTES, access, flags, -1, 0) };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+    // Written, so that it is a page of its own and not the one of zeros.
+    // SAFETY: mapped above for writing.
+    unsafe { base.as_ptr().write_volatile(1) };
+    Ok(base)
+}

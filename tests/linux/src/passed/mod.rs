@@ -1,0 +1,125 @@
+//! Functions that are passed through to a Linux guest, for programs that drive them without a driver in the kernel.
+
+mod interrupt;
+mod memory;
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use causeway_sysfs::Registers;
+
+pub use interrupt::Pin;
+pub use memory::dma_page;
+
+/// Where Linux lists PCI functions.
+const DEVICES: &str = "/sys/bus/pci/devices";
+
+/// Offset of the command register in configuration space (PCI Local Bus Specification 3.0, 6.2.2).
+const COMMAND: u64 = 4;
+/// It may master the bus; it may not use its pin.
+const COMMAND_MASTER: u16 = 1 << 2;
+const COMMAND_NO_PIN: u16 = 1 << 10;
+
+/// A PCI function of the guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    folder: PathBuf,
+}
+
+impl Function {
+    /// All functions with these IDs, in the order of their addresses.
+    #[must_use]
+    pub fn all((vendor, device): (u16, u16)) -> Vec<Self> {
+        let entries = fs::read_dir(DEVICES).into_iter().flatten().flatten();
+        let mut functions: Vec<_> = entries
+            .map(|entry| Self {
+                folder: entry.path(),
+            })
+            .filter(|function| {
+                function.id("vendor") == Some(vendor) && function.id("device") == Some(device)
+            })
+            .collect();
+        functions.sort_by(|a, b| a.folder.cmp(&b.folder));
+        functions
+    }
+
+    /// Its address on the bus.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let name = self.folder.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    /// A file of it in sysfs.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// An ID: the number in a file such as `subsystem_device`.
+    #[must_use]
+    pub fn id(&self, name: &str) -> Option<u16> {
+        let text = fs::read_to_string(self.path(name)).ok()?;
+        u16::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
+    }
+
+    /// Has a driver take it.
+    ///
+    /// # Errors
+    /// What the kernel says, or that the driver has refused it.
+    pub fn bind(&self, driver: &str) -> io::Result<()> {
+        fs::write(self.path("driver_override"), driver)?;
+        fs::write("/sys/bus/pci/drivers_probe", self.name())?;
+        match self.path("driver").exists() {
+            true => Ok(()),
+            false => Err(io::Error::other(format!("{driver} has refused it"))),
+        }
+    }
+
+    /// Has it decode its addresses and use memory.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn enable(&self) -> io::Result<()> {
+        fs::write(self.path("enable"), "1")?;
+        self.change_command(|command| command | COMMAND_MASTER)
+    }
+
+    /// Maps a BAR of `bytes` bytes.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn map(&self, bar: usize, bytes: u64) -> io::Result<Registers> {
+        let file = open(&self.path(&format!("resource{bar}")))?;
+        Registers::map(file, 0, bytes)
+    }
+
+    fn change_command(&self, change: impl FnOnce(u16) -> u16) -> io::Result<()> {
+        let configuration = open(&self.path("config"))?;
+        let mut bytes = [0; 2];
+        configuration.read_exact_at(&mut bytes, COMMAND)?;
+        let command = u16::from_le_bytes(bytes);
+        let changed = change(command);
+        match changed == command {
+            true => Ok(()),
+            false => configuration.write_all_at(&changed.to_le_bytes(), COMMAND),
+        }
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let opened = OpenOptions::new().read(true).write(true).open(path);
+    opened.map_err(|error| io::Error::other(format!("{}: {error}", path.display())))
+}
+
+impl crate::edu::Registers for Registers {
+    fn load(&self, offset: u64) -> u32 {
+        Self::load(self, offset)
+    }
+
+    fn store(&self, offset: u64, value: u32) {
+        Self::store(self, offset, value);
+    }
+}
