@@ -9,6 +9,7 @@ use causeway_guest_build::{bare, rerun_if_changed, variable};
 const NAMES: &[&str] = &[
     "compute", "stream", "sharing", "visible", "hostile", "bench", "residue", "panic", "spin",
     "triple", "exits", "lost", "edu",
+    "lent",
 ];
 
 /// What the guests are made of, relative to the repository. A change there builds them again.

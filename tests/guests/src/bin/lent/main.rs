@@ -1,0 +1,151 @@
+//! Uses memory of a device that is lent out in parts: what one guest stores, it finds again, and nobody else does; what it gives
+//! back is empty for the next; copies and fills arrive, and kernels are refused.
+//!
+//! Argument: `hold`, to do no more than use it until the end of the run, or until the device is lost.
+#![no_std]
+#![no_main]
+
+mod turns;
+mod work;
+
+use causeway_bare::protocol::harness::PhasePath;
+use causeway_bare::{Machine, Phase, Totals, println};
+use causeway_guests::{Required, open, touch};
+use causeway_shim::{AddressSpace, Buffer, Device, MemoryKind, Window};
+use turns::Turns;
+
+causeway_bare::main!(run);
+
+/// Bytes that each guest has at the same time as the other.
+const BYTES: u64 = 16 << 20;
+/// Bytes that they have in turns: more than half of what there is.
+const TURN_BYTES: u64 = 36 << 20;
+const TURNS: u32 = 3;
+/// Words between two that are looked at where it is enough to look at some.
+const STRIDE: usize = 64;
+
+fn run(machine: &Machine) {
+    if machine.cpu() != 0 || machine.vm() > 1 {
+        return;
+    }
+    let (_, device) = open(machine);
+    let space = device.create_space().required("an address space");
+    let mut turns = Turns::new(machine);
+    if machine.arguments() == "hold" {
+        hold(device, &space);
+    }
+    work::refuse_kernels(machine, &space);
+    together(machine, device, &space, &mut turns);
+    for turn in 0..TURNS {
+        turns.wait_for(machine.vm(), turn);
+        alone(device, machine.vm(), turn);
+        turns.end();
+    }
+    println!("lent: memory of the device is each guest's own, and empty for the next");
+}
+
+/// Memory of the device, empty.
+fn memory<'d>(device: &'d Device<'d>, space: &AddressSpace<'d>, bytes: u64) -> Buffer<'d> {
+    let memory = Buffer::new(device, space, bytes, MemoryKind::DeviceVisible);
+    let memory = memory.required("memory of the device");
+    assert_empty(memory.cpu.window());
+    memory
+}
+
+#[track_caller]
+fn assert_empty(window: &Window) {
+    for at in (0..window.bytes()).step_by(8) {
+        let word = window.load_u64(at).required("a word");
+        assert!(word == 0, "{word:#x} was left at {at:#x}");
+    }
+}
+
+/// What guest `vm` stores at `at` in a round.
+fn word(vm: u32, round: u32, at: usize) -> u64 {
+    let seed = u64::from(vm) << 32 | u64::from(round) | 1 << 63;
+    (at as u64 ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1
+}
+
+fn store(window: &Window, vm: u32, round: u32) {
+    for at in (0..window.bytes()).step_by(8) {
+        let stored = window.store_u64(at, word(vm, round, at));
+        stored.required("a word");
+    }
+}
+
+#[track_caller]
+fn verify(window: &Window, vm: u32, round: u32) {
+    for at in (0..window.bytes()).step_by(8) {
+        let (got, want) = (window.load_u64(at).required("a word"), word(vm, round, at));
+        assert!(got == want, "{got:#x} is at {at:#x}, and not {want:#x}");
+    }
+}
+
+/// Both guests have memory, and use it as they like.
+fn together<'d>(
+    machine: &Machine,
+    device: &'d Device<'d>,
+    space: &AddressSpace<'d>,
+    turns: &mut Turns,
+) {
+    let vm = machine.vm();
+    let memory = memory(device, space, BYTES);
+    let window = memory.cpu.window();
+    store(window, vm, 0);
+    turns.meet();
+    verify(window, vm, 0);
+    turns.meet();
+    stream(window);
+    work::copies_and_fills(device, space, &memory, vm);
+    memory.free().required("giving it back");
+    turns.meet();
+}
+
+/// 10^6 loads and stores, and more.
+fn stream(window: &Window) {
+    let words = BYTES / 8;
+    let totals = Totals {
+        operations: words,
+        bytes: BYTES,
+        doorbells: 0,
+    };
+    let phase = Phase::begin(PhasePath::Data, "2*10^6 stores to the device's memory");
+    touch::store(window, 1);
+    phase.end(totals);
+    let phase = Phase::begin(PhasePath::Data, "2*10^6 loads from the device's memory");
+    let (_, sum) = touch::load(window, 1);
+    phase.end(totals);
+    let want = touch::expected_sum(window, 1);
+    assert!(sum == want, "the words' sum is {sum:#x}, and not {want:#x}");
+}
+
+/// Takes over what the other had, in part; leaves something in turn.
+fn alone(device: &Device<'_>, vm: u32, turn: u32) {
+    let allocation = device.allocate(TURN_BYTES, MemoryKind::DeviceVisible);
+    let allocation = allocation.required("most of the device's memory");
+    let mapping = allocation.map_cpu(0, TURN_BYTES, causeway_shim::Access::ReadWrite);
+    let mapping = mapping.required("mapping it");
+    assert_empty(mapping.window());
+    store(mapping.window(), vm, turn);
+    verify(mapping.window(), vm, turn);
+    mapping.unmap().required("unmapping it");
+    allocation.free().required("giving it back");
+}
+
+/// Uses memory until the device is lost, which reads as all-ones; then ends.
+fn hold<'d>(device: &'d Device<'d>, space: &AddressSpace<'d>) -> ! {
+    let memory = memory(device, space, BYTES);
+    let window = memory.cpu.window();
+    store(window, 0, 0);
+    println!("lent: in use");
+    loop {
+        for at in (0..window.bytes()).step_by(8 * STRIDE) {
+            let (got, want) = (window.load_u64(at).required("a word"), word(0, 0, at));
+            if got == u64::MAX && device.is_lost() {
+                println!("lent: the device is lost");
+                causeway_bare::exit(0);
+            }
+            assert!(got == want, "{got:#x} is at {at:#x}, and not {want:#x}");
+        }
+    }
+}
