@@ -1,6 +1,7 @@
 //! What the guests share.
 #![no_std]
 
+pub mod function;
 pub mod platform;
 #[path = "../../workloads/mod.rs"]
 mod workloads;

@@ -3,6 +3,8 @@
 //! Each is alone behind a root port, so that it is alone in its IOMMU group and can be reset through its slot; but
 //! [`SHARED`] and [`NEIGHBOUR`], which are functions of one device on the root bus, in one group and without a reset.
 
+use std::os::fd::RawFd;
+
 use crate::machine::Machine;
 
 /// A device of the machine.
@@ -66,17 +68,27 @@ pub const NEIGHBOUR: HostDevice = HostDevice {
     ..RANDOM
 };
 
+/// Doorbells: [`DOORBELL_VECTORS`] MSI-X vectors, each raised by a store to a register of the device's own.
+pub const DOORBELL: HostDevice = HostDevice {
+    address: "0000:05:00.0",
+    ids: MEMORY_IDS,
+    model: "ivshmem-doorbell,vectors=4,chardev=doorbell",
+    slot: (0x15, 0),
+};
+
+/// Vectors of [`DOORBELL`].
+pub const DOORBELL_VECTORS: usize = 4;
 /// Bytes of [`MEMORY`]'s memory.
 pub const MEMORY_BYTES: u64 = 64 << 20;
 
-const BEHIND_PORTS: [HostDevice; 4] = [EDU, OTHER_EDU, MEMORY, RANDOM];
+const BEHIND_PORTS: [HostDevice; 5] = [EDU, OTHER_EDU, MEMORY, RANDOM, DOORBELL];
 const ON_THE_ROOT_BUS: [HostDevice; 2] = [SHARED, NEIGHBOUR];
 
 /// What the kernel is told beside what it is told without an IOMMU.
 pub(crate) const KERNEL_WORDS: &str = " intel_iommu=on";
 
-/// Arguments of the emulator, with their values. Firmware numbers the buses behind ports in the order of the ports.
-pub(crate) fn arguments() -> Vec<(&'static str, String)> {
+/// Arguments of the emulator, with their values; `doorbell` is [`DOORBELL`]'s connection. Firmware numbers the buses behind ports in the order of the ports.
+pub(crate) fn arguments(doorbell: RawFd) -> Vec<(&'static str, String)> {
     let memory = format!("memory-backend-memfd,id=memory,size={MEMORY_BYTES},share=on");
     let mut words = vec![
         // Before all that it is to hold.
@@ -85,6 +97,7 @@ pub(crate) fn arguments() -> Vec<(&'static str, String)> {
             "intel-iommu,intremap=on,caching-mode=on".to_owned(),
         ),
         ("-object", memory),
+        ("-chardev", format!("socket,id=doorbell,fd={doorbell}")),
     ];
     for device in BEHIND_PORTS {
         let slot = device.slot.0;

@@ -18,6 +18,7 @@ use rustix::process::{
 };
 
 use crate::devices;
+use crate::doorbell;
 use crate::log::Log;
 use crate::machine::Shape;
 use crate::requirements::Requirements;
@@ -28,6 +29,8 @@ pub struct Emulator {
     number: Pid,
     /// Waits for the process. The kernel kills the emulator when the thread that started it ends, so this thread lives as long.
     keeper: Option<JoinHandle<()>>,
+    /// The other end of a device that is connected to its peers, of which there are none.
+    _doorbell: Option<UnixStream>,
     /// What the machine's console showed.
     pub console: Log,
     /// What the emulator itself said.
@@ -43,19 +46,22 @@ impl Emulator {
     ) -> io::Result<(Self, UnixStream)> {
         let (agent, agent_end) = UnixStream::pair()?;
         let (console, console_end) = UnixStream::pair()?;
+        let doorbell = shape.has_iommu.then(doorbell::connection).transpose()?;
+        let (doorbell, doorbell_end) = doorbell.unzip();
         let mut command = Command::new(&requirements.emulator);
-        let files = [
-            initramfs.as_raw_fd(),
-            console_end.as_raw_fd(),
-            agent_end.as_raw_fd(),
-        ];
-        command.args(arguments(requirements, shape, files));
+        let files = Files {
+            initramfs: initramfs.as_raw_fd(),
+            console: console_end.as_raw_fd(),
+            agent: agent_end.as_raw_fd(),
+            doorbell: doorbell_end.as_ref().map(AsRawFd::as_raw_fd),
+        };
+        command.args(arguments(requirements, shape, &files));
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         command.process_group(0);
-        hand_over(&mut command, files);
+        hand_over(&mut command, &files);
         let (started, starting) = channel();
         let keeper = thread::Builder::new()
             .name("emulator".to_owned())
@@ -63,11 +69,12 @@ impl Emulator {
         let child = starting.recv().map_err(io::Error::other)?;
         let (process, number, errors) = child?;
         // Not before: the child inherits them.
-        drop((initramfs, console_end, agent_end));
+        drop((initramfs, console_end, agent_end, doorbell_end));
         let emulator = Self {
             process,
             number,
             keeper: Some(keeper),
+            _doorbell: doorbell,
             console: Log::default(),
             said: Log::default(),
         };
@@ -131,9 +138,19 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
+/// Files that the emulator inherits.
+struct Files {
+    initramfs: RawFd,
+    console: RawFd,
+    agent: RawFd,
+    doorbell: Option<RawFd>,
+}
+
 /// Has the child inherit the files, and die with the thread that starts it.
 #[allow(unsafe_code)] // What happens between fork and exec.
-fn hand_over(command: &mut Command, files: [RawFd; 3]) {
+fn hand_over(command: &mut Command, files: &Files) {
+    let fixed = [files.initramfs, files.console, files.agent];
+    let files: Vec<RawFd> = fixed.into_iter().chain(files.doorbell).collect();
     let parent = rustix::process::getpid();
     let prepare = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -141,9 +158,9 @@ fn hand_over(command: &mut Command, files: [RawFd; 3]) {
         if getppid() != Some(parent) {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        for file in files {
+        for file in &files {
             // SAFETY: the caller of `spawn` keeps the files open until it has returned.
-            let file = unsafe { BorrowedFd::borrow_raw(file) };
+            let file = unsafe { BorrowedFd::borrow_raw(*file) };
             fcntl_setfd(file, FdFlags::empty())?;
         }
         Ok(())
@@ -152,11 +169,16 @@ fn hand_over(command: &mut Command, files: [RawFd; 3]) {
     unsafe { command.pre_exec(prepare) };
 }
 
-fn arguments(requirements: &Requirements, shape: &Shape, files: [RawFd; 3]) -> Vec<String> {
-    let [initramfs, console, agent] = files;
-    let (devices, kernel_words) = match shape.has_iommu {
-        true => (devices::arguments(), devices::KERNEL_WORDS),
-        false => (Vec::new(), ""),
+fn arguments(requirements: &Requirements, shape: &Shape, files: &Files) -> Vec<String> {
+    let Files {
+        initramfs,
+        console,
+        agent,
+        doorbell,
+    } = files;
+    let (devices, kernel_words) = match doorbell {
+        Some(doorbell) => (devices::arguments(*doorbell), devices::KERNEL_WORDS),
+        None => (Vec::new(), ""),
     };
     let words = [
         ("-machine", "q35".to_owned()),

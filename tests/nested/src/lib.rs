@@ -10,6 +10,7 @@
 mod command;
 mod contents;
 pub mod devices;
+mod doorbell;
 mod emulator;
 mod link;
 mod log;

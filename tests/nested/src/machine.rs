@@ -189,6 +189,16 @@ impl Machine {
         self.done(&Request::Write { path, mode }, content);
     }
 
+    /// Lets everybody read and write a file that is there.
+    ///
+    /// # Panics
+    /// If it is not.
+    #[track_caller]
+    pub fn allow_everybody(&self, path: &str) {
+        let path = path.to_owned();
+        self.done(&Request::Allow { path, mode: 0o666 }, &[]);
+    }
+
     /// Reads a file.
     ///
     /// # Errors

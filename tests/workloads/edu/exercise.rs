@@ -3,7 +3,7 @@
 use causeway_protocol::harness::PhasePath;
 use causeway_shim::Window;
 
-use super::{BUFFER_BYTES, Edu, IDENTITY, Registers};
+use super::{Edu, IDENTITY, Registers, TRANSFER_BYTES};
 use crate::platform::{Phase, Totals};
 use crate::{Required, pattern};
 
@@ -17,7 +17,7 @@ const FACTORIAL_MAX: u32 = 12;
 /// A page of memory that the device reaches.
 #[derive(Clone, Copy, Debug)]
 pub struct DmaMemory {
-    /// For the CPU: [`BUFFER_BYTES`] bytes.
+    /// For the CPU: [`TRANSFER_BYTES`] bytes of it.
     pub window: Window,
     /// For the device: guest-physical.
     pub address: u32,
@@ -63,7 +63,7 @@ pub fn factorials<R: Registers>(edu: &Edu<R>) {
 /// # Panics
 /// If not all of one arrives, or more than that.
 pub fn dma<R: Registers>(edu: &Edu<R>, source: &DmaMemory, target: &DmaMemory) {
-    let bytes = BUFFER_BYTES as u64;
+    let bytes = TRANSFER_BYTES as u64;
     let totals = Totals {
         operations: 2 * TRANSFERS,
         bytes: 2 * TRANSFERS * bytes,
@@ -79,7 +79,7 @@ pub fn dma<R: Registers>(edu: &Edu<R>, source: &DmaMemory, target: &DmaMemory) {
         }
     });
     // A part, in the middle: what is beside it stays.
-    let word = BUFFER_BYTES as u32 / 8;
+    let word = TRANSFER_BYTES as u32 / 8;
     pattern::write(&source.window, !0);
     edu.read_memory(source.address + 4 * word, 4);
     edu.write_memory(target.address + 4 * word, 4);

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 use causeway_shim::Window;
 
-use crate::edu::{BUFFER_BYTES, DmaMemory};
+use crate::edu::{DmaMemory, PAGE_BYTES, TRANSFER_BYTES};
 
 /// An entry of pagemap: the page is there, and the number of its frame (Documentation/admin-guide/mm/pagemap.rst).
 const PRESENT: u64 = 1 << 63;
@@ -22,12 +22,12 @@ const ENTRY_BYTES: u64 = 8;
 pub fn dma_page() -> io::Result<DmaMemory> {
     let base = locked_page()?;
     // SAFETY: mapped, and never unmapped; nobody makes a reference to it.
-    let window = unsafe { Window::new(base, BUFFER_BYTES) };
-    let number = base.as_ptr() as u64 / BUFFER_BYTES as u64;
+    let window = unsafe { Window::new(base, TRANSFER_BYTES) };
+    let number = base.as_ptr() as u64 / PAGE_BYTES as u64;
     let mut entry = [0; ENTRY_BYTES as usize];
     File::open("/proc/self/pagemap")?.read_exact_at(&mut entry, number * ENTRY_BYTES)?;
     let entry = u64::from_le_bytes(entry);
-    let address = (entry & FRAME) * BUFFER_BYTES as u64;
+    let address = (entry & FRAME) * PAGE_BYTES as u64;
     match u32::try_from(address) {
         Ok(address) if address != 0 && entry & PRESENT != 0 => Ok(DmaMemory { window, address }),
         _ => Err(io::Error::other(format!("no address for it: {entry:#x}"))),
@@ -38,7 +38,7 @@ fn locked_page() -> io::Result<NonNull<u8>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_LOCKED | libc::MAP_POPULATE;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing that exists.
-    let base = unsafe { libc::mmap(std::ptr::null_mut(), BUFFER_BYTES, access, flags, -1, 0) };
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), PAGE_BYTES, access, flags, -1, 0) };
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }

@@ -34,6 +34,13 @@ pub enum Request {
         /// Its permission bits.
         mode: u32,
     },
+    /// Change who may do what with a file.
+    Allow {
+        /// The file.
+        path: String,
+        /// Its permission bits.
+        mode: u32,
+    },
     /// Send a file.
     Read {
         /// The file.

@@ -63,6 +63,10 @@ fn carry_out(request: Request, body: &[u8], jobs: &mut Jobs) -> io::Result<(Answ
         Request::Signal { job, signal, group } => jobs.signal(job, signal, group)?,
         Request::Write { path, mode } => write(Path::new(&path), mode, body)
             .map_err(|e| io::Error::other(format!("cannot write {path}: {e}")))?,
+        Request::Allow { path, mode } => {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode))
+                .map_err(|e| io::Error::other(format!("cannot change {path}: {e}")))?;
+        }
         Request::Read { path } => {
             let content = read(Path::new(&path))
                 .map_err(|e| io::Error::other(format!("cannot read {path}: {e}")))?;

@@ -4,9 +4,8 @@ use causeway_bare::protocol::harness::PhasePath;
 use causeway_bare::{LocalApic, Phase, Totals, println};
 use causeway_guests::Required;
 use causeway_guests::edu::{self, Edu};
+use causeway_guests::function::Function;
 use causeway_shim::Window;
-
-use crate::function::Function;
 
 /// Vectors of the interrupts that only arrive, from the first on. They stay where they have arrived: one each.
 const FIRST_VECTOR: u8 = 0x40;

@@ -5,14 +5,13 @@
 #![no_std]
 #![no_main]
 
-mod function;
 mod interrupts;
 
 use causeway_bare::{Machine, device_memory, println};
-use causeway_guests::edu::{self, BAR, BUFFER_BYTES, DmaMemory, Edu};
+use causeway_guests::edu::{self, BAR, DmaMemory, Edu, TRANSFER_BYTES};
+use causeway_guests::function::Function;
 use causeway_guests::{Required, pattern};
 use causeway_shim::Window;
-use function::Function;
 
 causeway_bare::main!(run);
 
@@ -47,7 +46,7 @@ fn run(machine: &Machine) {
 
 /// Memory for the device. One to one: where it is for the CPU, it is for the device.
 fn page(machine: &Machine) -> DmaMemory {
-    let window = machine.ram().window(BUFFER_BYTES);
+    let window = machine.ram().window(TRANSFER_BYTES);
     let window = window.required("guest RAM");
     DmaMemory {
         window,
@@ -63,11 +62,11 @@ fn number(text: &str) -> u32 {
 /// Has the device read and write where the guest has no memory. It must get nothing that anybody has stored; what it writes
 /// must not arrive anywhere, which those to whom it might say.
 fn stray(edu: &Edu<Window>, address: u32, target: &DmaMemory) {
-    let bytes = BUFFER_BYTES as u32;
+    let bytes = TRANSFER_BYTES as u32;
     edu.read_memory(address, bytes);
     edu.write_memory(address, bytes);
     edu.write_memory(target.address, bytes);
-    let words = (0..BUFFER_BYTES).step_by(8);
+    let words = (0..TRANSFER_BYTES).step_by(8);
     let found = words.map(|at| target.window.load_u64(at).required("a word"));
     // What a read that was refused gives is the device's affair; here nothing, or all-ones.
     let strange = found.filter(|word| ![0, u64::MAX].contains(word)).count();

@@ -1,6 +1,7 @@
-//! The PCI function that is passed through, without firmware or operating system.
+//! A PCI function that is passed through, without firmware or operating system.
 
-use causeway_bare::IoPorts;
+use causeway_bare::{IoPorts, device_memory};
+use causeway_shim::Window;
 use causeway_shim::pci::{COMMAND, COMMAND_MASTER, COMMAND_MEMORY, FunctionAddress};
 
 /// Status bit: there are capabilities (PCI Local Bus Specification 3.0, 6.2.3), in the upper half of the word of the command.
@@ -17,6 +18,21 @@ const MSI_ENABLE: u32 = 1 << 16;
 const MSI_64_BIT: u32 = 1 << 23;
 /// How many messages are on, which is to be one.
 const MSI_COUNT: u32 = 0b111 << 20;
+
+/// Capability of tables of messages (ibid., 6.8.2).
+const MSIX: u8 = 0x11;
+/// Of its first word: on; how many entries there are, less one.
+const MSIX_ENABLE: u32 = 1 << 31;
+const MSIX_COUNT_SHIFT: u32 = 16;
+const MSIX_COUNT: u32 = 0x7ff;
+/// Of the words that say where something is: which BAR.
+const MSIX_BAR: u32 = 0b111;
+/// Bytes of an entry, and offsets in it.
+const ENTRY_BYTES: usize = 16;
+const ENTRY_ADDRESS_HIGH: usize = 4;
+const ENTRY_DATA: usize = 8;
+const ENTRY_CONTROL: usize = 12;
+const ENTRY_MASKED: u32 = 1;
 
 /// A function.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +78,26 @@ impl Function {
         Some(())
     }
 
+    /// Has it interrupt by a table of messages, which are all masked.
+    pub fn use_table(&self) -> Option<MessageTable> {
+        let at = self.capability(MSIX)?;
+        let first = self.0.read(&IoPorts, at);
+        let count = (first >> MSIX_COUNT_SHIFT & MSIX_COUNT) as usize + 1;
+        let place = |offset, bytes: usize| {
+            let word = self.0.read(&IoPorts, offset);
+            let base = self.0.bar(&IoPorts, (word & MSIX_BAR) as usize)?;
+            device_memory(base + u64::from(word & !MSIX_BAR), bytes as u64)
+        };
+        let table = MessageTable {
+            entries: place(at + 4, ENTRY_BYTES * count)?,
+            pending: place(at + 8, 8 * count.div_ceil(64))?,
+            count,
+        };
+        (0..count).try_for_each(|index| table.mask(index))?;
+        self.0.write(&IoPorts, at, first | MSIX_ENABLE);
+        Some(table)
+    }
+
     /// Offset of a capability.
     fn capability(&self, id: u8) -> Option<u8> {
         if self.0.read(&IoPorts, COMMAND) & HAS_CAPABILITIES == 0 {
@@ -79,5 +115,46 @@ impl Function {
             at = (head >> 8) as u8 & 0xfc;
         }
         None
+    }
+}
+
+/// A table of messages. Its methods give nothing for entries that it does not have.
+#[derive(Clone, Copy, Debug)]
+pub struct MessageTable {
+    entries: Window,
+    pending: Window,
+    count: usize,
+}
+
+impl MessageTable {
+    /// Entries.
+    pub const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Has an entry send this message, unless it is masked.
+    pub fn set(&self, index: usize, address: u32, data: u32) -> Option<()> {
+        let at = ENTRY_BYTES * index;
+        self.entries.store_u32(at, address).ok()?;
+        self.entries.store_u32(at + ENTRY_ADDRESS_HIGH, 0).ok()?;
+        self.entries.store_u32(at + ENTRY_DATA, data).ok()
+    }
+
+    /// Has an entry wait.
+    pub fn mask(&self, index: usize) -> Option<()> {
+        let at = ENTRY_BYTES * index + ENTRY_CONTROL;
+        self.entries.store_u32(at, ENTRY_MASKED).ok()
+    }
+
+    /// Has an entry send, at once if it has waited.
+    pub fn unmask(&self, index: usize) -> Option<()> {
+        let at = ENTRY_BYTES * index + ENTRY_CONTROL;
+        self.entries.store_u32(at, 0).ok()
+    }
+
+    /// Whether an entry waits.
+    pub fn is_pending(&self, index: usize) -> Option<bool> {
+        let bits = self.pending.load_u32(4 * (index / 32)).ok()?;
+        Some(bits & 1 << (index % 32) != 0)
     }
 }
