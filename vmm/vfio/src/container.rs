@@ -27,7 +27,7 @@ use crate::statistics::DmaStatistics;
 /// Which of the kernel's interfaces to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// iommufd if the kernel has it and each device has a file of its own; else groups.
+    /// iommufd if the kernel has it and each device has a file of its own that may be opened; else groups.
     #[default]
     Automatic,
     /// Groups in a container with a type-1 IOMMU.
@@ -58,12 +58,14 @@ impl fmt::Display for Kind {
 #[derive(Debug, thiserror::Error)]
 pub enum ContainerError {
     /// The kernel's files cannot be opened, or are not what they should be.
-    #[error("cannot open a {kind} for devices")]
+    #[error("cannot open {path}, by which devices are held through VFIO ({kind})")]
     Open {
         /// Which.
         kind: Kind,
-        /// What vfio-ioctls said.
-        source: VfioError,
+        /// The file.
+        path: &'static str,
+        /// What the kernel said.
+        source: io::Error,
     },
 }
 
@@ -99,7 +101,15 @@ impl Container {
         kvm: Option<Arc<VfioDeviceFd>>,
     ) -> Result<Arc<Self>, ContainerError> {
         let kind = kind(host, choice, devices);
-        let fail = |source| ContainerError::Open { kind, source };
+        let path = match kind {
+            Kind::Type1 => "/dev/vfio/vfio",
+            Kind::Iommufd => "/dev/iommu",
+        };
+        let fail = |e| ContainerError::Open {
+            kind,
+            path,
+            source: vfio_errno(e),
+        };
         let vfio = match kind {
             Kind::Type1 => Vfio::Type1(Arc::new(VfioContainer::new(kvm).map_err(fail)?)),
             Kind::Iommufd => {
@@ -202,7 +212,7 @@ impl fmt::Debug for Container {
 fn kind(host: &Host, choice: Choice, devices: &[Address]) -> Kind {
     let has_file = |address: &Address| {
         let function = host.function(*address).ok().flatten();
-        function.is_some_and(|function| host.device_files(&function).is_some())
+        function.is_some_and(|function| host.can_open_alone(&function))
     };
     match choice {
         Choice::Type1 => Kind::Type1,
@@ -294,9 +304,10 @@ fn ioas_request(
 /// What the kernel said, where vfio-ioctls kept it.
 pub(crate) fn vfio_errno(error: VfioError) -> io::Error {
     let number = match &error {
-        VfioError::OpenContainer(e) | VfioError::OpenGroup(e, _) | VfioError::OpenDeviceCdev(e) => {
-            e.raw_os_error()
-        }
+        VfioError::OpenContainer(e)
+        | VfioError::OpenGroup(e, _)
+        | VfioError::OpenDeviceCdev(e)
+        | VfioError::NewVfioIommufd(IommufdError::OpenIommufd(e)) => e.raw_os_error(),
         VfioError::ContainerSetIOMMU(e)
         | VfioError::GroupGetDeviceFD(e)
         | VfioError::SetDeviceAttr(e)

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use causeway_memory::{Mapping, MemoryError, PAGE_BYTES, SharedMemory};
 use causeway_protocol::Access;
 
+use crate::host::Host;
+use crate::locked::LockedMemory;
 use crate::statistics::DmaStatistics;
 
 /// Address translation of devices: an IOMMU, or a fake in its place.
@@ -68,7 +70,8 @@ pub enum DmaError {
     },
     /// Too much would be locked.
     #[error(
-        "cannot lock {bytes} bytes for device address {iova:#x} beside {mapped} bytes that are mapped for DMA already: raise the limit of locked memory with `ulimit -l`, or run with CAP_IPC_LOCK"
+        "cannot lock {bytes} bytes for device address {iova:#x} beside {mapped} bytes that are mapped for DMA already: this process may lock {limit} bytes (RLIMIT_MEMLOCK); raise the limit with `ulimit -l {}`, or run with CAP_IPC_LOCK",
+        mapped.saturating_add(*bytes).div_ceil(1024)
     )]
     LockedMemory {
         /// Device address.
@@ -77,6 +80,8 @@ pub enum DmaError {
         bytes: u64,
         /// Bytes mapped before.
         mapped: u64,
+        /// Most bytes locked at a time.
+        limit: u64,
         /// What the kernel said.
         source: io::Error,
     },
@@ -160,7 +165,7 @@ impl Ledger {
             .map_err(|source| DmaError::Memory { iova, source })?;
         let mapped = entries.bytes();
         self.translate(iova, &mapping, access)
-            .map_err(|source| map_error(iova, bytes, mapped, source))?;
+            .map_err(|source| map_error(iova, bytes, mapped, locked_limit(), source))?;
         entries.made += 1;
         entries.live.push(Entry {
             iova,
@@ -264,15 +269,27 @@ impl Drop for Ledger {
     }
 }
 
-fn map_error(iova: u64, bytes: u64, mapped: u64, source: io::Error) -> DmaError {
-    match source.raw_os_error() {
-        Some(libc::ENOMEM) => DmaError::LockedMemory {
+/// Bytes that this process may lock, if there is a limit.
+fn locked_limit() -> Option<u64> {
+    LockedMemory::of_this_process(&Host::default()).limit
+}
+
+fn map_error(
+    iova: u64,
+    bytes: u64,
+    mapped: u64,
+    limit: Option<u64>,
+    source: io::Error,
+) -> DmaError {
+    match (source.raw_os_error(), limit) {
+        (Some(libc::ENOMEM), Some(limit)) => DmaError::LockedMemory {
             iova,
             bytes,
             mapped,
+            limit,
             source,
         },
-        Some(libc::EINVAL) => DmaError::Address {
+        (Some(libc::EINVAL), _) => DmaError::Address {
             iova,
             bytes,
             source,
@@ -378,9 +395,7 @@ mod tests {
         let map = |iova| container.map_dma(iova, &memory, 0, 0x1000, Access::ReadWrite);
         map(0).unwrap();
         translation.refuse(Some(libc::ENOMEM));
-        let error = map(0x1000).unwrap_err();
-        assert!(error.to_string().contains("ulimit -l"), "{error}");
-        assert!(error.to_string().contains("beside 4096 bytes"), "{error}");
+        map(0x1000).unwrap_err();
         translation.refuse(Some(libc::EINVAL));
         let error = map(0xfee0_0000).unwrap_err();
         assert!(error.to_string().contains("0xfee00000"), "{error}");
@@ -395,5 +410,19 @@ mod tests {
         container.unmap_all_dma().unwrap();
         assert_eq!(container.statistics().mappings, 0);
         assert_eq!(Arc::strong_count(&memory), 1);
+    }
+
+    #[test]
+    fn no_memory_means_the_limit_only_where_there_is_one() {
+        let no_memory = || io::Error::from_raw_os_error(libc::ENOMEM);
+        let error = map_error(0x1000, 8192, 4096, Some(10_000), no_memory());
+        let text = error.to_string();
+        assert!(matches!(error, DmaError::LockedMemory { .. }), "{text}");
+        assert!(
+            text.contains("10000") && text.contains("ulimit -l 12"),
+            "{text}"
+        );
+        let error = map_error(0x1000, 8192, 4096, None, no_memory());
+        assert!(matches!(error, DmaError::Map { .. }), "{error}");
     }
 }

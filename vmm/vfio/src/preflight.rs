@@ -194,14 +194,19 @@ impl Host {
     /// Checks the files by which the function is opened.
     fn check_files(&self, function: &Function) -> Result<(), PreflightError> {
         let address = function.address;
-        let by_group = self.group_files(function);
-        let by_device = self.device_files(function);
         // Either way will do, if it can be gone.
-        let check = |paths: &[String]| paths.iter().try_for_each(|p| self.check_file(address, p));
-        match by_device.as_ref().map(|paths| check(paths)) {
-            Some(Ok(())) => Ok(()),
-            _ => check(&by_group),
+        if self.can_open_alone(function) {
+            return Ok(());
         }
+        let mut paths = self.group_files(function).into_iter();
+        paths.try_for_each(|path| self.check_file(address, &path))
+    }
+
+    /// Whether the function has a file of its own that may be opened, and iommufd is there for it.
+    pub(crate) fn can_open_alone(&self, function: &Function) -> bool {
+        let may_open = |path: &String| self.check_file(function.address, path).is_ok();
+        let paths = self.device_files(function);
+        paths.is_some_and(|paths| paths.iter().all(may_open))
     }
 
     /// What is opened where groups are handed out.

@@ -50,9 +50,12 @@ fn main() -> ExitCode {
         }
     };
     for address in &addresses {
-        match host.preflight(*address, DMA_BYTES) {
-            Ok(function) => step(&describe(&function), drive(&host, &function)),
-            Err(e) => println!("cannot have it: {e}"),
+        if let Err(e) = host.preflight(*address, DMA_BYTES) {
+            println!("in the way: {e}");
+        }
+        match host.function(*address) {
+            Ok(Some(function)) => step(&function.to_string(), drive(&host, &function)),
+            other => println!("{address}: {other:?}"),
         }
     }
     step("functions of one group", group(&host, &addresses));
@@ -91,17 +94,6 @@ fn chain(error: &dyn Error) -> String {
         cause = error.source();
     }
     text
-}
-
-fn describe(function: &Function) -> String {
-    let Function {
-        address,
-        vendor,
-        device,
-        group,
-        ..
-    } = function;
-    format!("device {address} ({vendor:04x}:{device:04x}), group {group:?}")
 }
 
 /// A container, with a virtual machine that is told of the devices where there is KVM.
