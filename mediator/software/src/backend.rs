@@ -4,17 +4,18 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use causeway_host_work::{HostHandle, HostMemory};
 use causeway_mediator::backend::{
     AllocateOptions, Attributes, Backend, BackendError, Exported, Memory, Space,
 };
-use causeway_memory::{Mapping, MemoryError, PAGE_BYTES, SharedMemory};
+use causeway_memory::{Mapping, PAGE_BYTES, SharedMemory};
 use causeway_protocol::message::{MemoryKind, Status};
 use causeway_protocol::registers::features;
 
 use crate::address;
 use crate::isa::Isa;
 use crate::lower::{BLOCK_THREADS_MAX, SHARED_BYTES_MAX};
-use crate::memory::{MemoryHandle, Pool, SoftwareMemory};
+use crate::pool::Pool;
 use crate::program::WARP;
 use crate::queue::{Counts, LaunchCount};
 use crate::space::SoftwareSpace;
@@ -91,7 +92,7 @@ impl Software {
 
     /// Memory to map that is somebody else's, and stays mapped as long as `owner` lives. It counts against nothing.
     pub fn wrap(mapping: Mapping, owner: Box<dyn Any + Send + Sync>) -> Arc<dyn Memory> {
-        MemoryHandle::share(SoftwareMemory::over(mapping, owner))
+        HostHandle::share(HostMemory::over(mapping, owner))
     }
 
     /// What all address spaces share.
@@ -108,14 +109,6 @@ impl Software {
 
 fn available_cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-fn no_memory(context: String, source: MemoryError) -> BackendError {
-    BackendError {
-        status: Status::NoMemory,
-        context,
-        source: Some(Box::new(source)),
-    }
 }
 
 impl Backend for Software {
@@ -136,22 +129,17 @@ impl Backend for Software {
             context: format!("allocate {bytes} bytes; the device has {free} left"),
             source: None,
         })?;
-        let memory = SoftwareMemory::allocate(bytes)
-            .map_err(|e| no_memory(format!("allocate {bytes} bytes"), e))?;
-        Ok(MemoryHandle::share(memory.charged(charge)))
+        let memory = HostMemory::allocate(bytes).map_err(|e| BackendError {
+            status: Status::NoMemory,
+            context: format!("allocate {bytes} bytes"),
+            source: Some(Box::new(e)),
+        })?;
+        Ok(HostHandle::share(memory.charged(charge)))
     }
 
     /// It is not counted against the device's memory: whoever allocated it is.
     fn import(&self, exported: Exported) -> Result<Arc<dyn Memory>, BackendError> {
-        let Exported { bytes, offset, .. } = exported;
-        let refused = |e| BackendError {
-            status: Status::BadMemory,
-            context: format!("import {bytes} bytes from {offset:#x}"),
-            source: Some(Box::new(e) as Box<_>),
-        };
-        let shared = SharedMemory::adopt(exported.file, exported.pages).map_err(refused)?;
-        let memory = SoftwareMemory::register(Arc::new(shared), offset, bytes).map_err(refused)?;
-        Ok(MemoryHandle::share(memory))
+        HostHandle::import(exported)
     }
 
     fn register_ram(
@@ -160,9 +148,7 @@ impl Backend for Software {
         offset: u64,
         bytes: u64,
     ) -> Result<Arc<dyn Memory>, BackendError> {
-        let memory = SoftwareMemory::register(ram, offset, bytes)
-            .map_err(|e| no_memory(format!("register {bytes} bytes of guest RAM"), e))?;
-        Ok(MemoryHandle::share(memory))
+        HostHandle::register(ram, offset, bytes)
     }
 
     fn create_space(&self, stop: Arc<AtomicBool>) -> Result<Arc<dyn Space>, BackendError> {

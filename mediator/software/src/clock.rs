@@ -1,14 +1,6 @@
-//! The clock of the device: nanoseconds, monotonic, the same for timestamps and kernels.
+//! Clocks: that of the device, and what a thread has taken of a core.
 
-use std::sync::OnceLock;
-use std::time::Instant;
-
-/// Nanoseconds since the clock was first read in this process.
-pub(crate) fn now_ns() -> u64 {
-    static EPOCH: OnceLock<Instant> = OnceLock::new();
-    let epoch = EPOCH.get_or_init(Instant::now);
-    u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
-}
+pub(crate) use causeway_host_work::clock::now_ns;
 
 /// Time that this thread has run on a core, in nanoseconds.
 pub(crate) fn thread_ns() -> u64 {

@@ -4,16 +4,16 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use causeway_host_work::{Entry, HostMemory};
 use causeway_mediator::backend::{Function, Module, ModuleError};
 use causeway_protocol::Access;
 use causeway_protocol::message::Parameter;
 
 use crate::lower::{self, Refusal, Segment, Variables};
-use crate::memory::{Charge, SoftwareMemory};
+use crate::pool::Charge;
 use crate::program::Program;
 use crate::ptx;
 use crate::space::{SpaceState, VariableRange};
-use crate::table::Entry;
 
 /// A module, lowered.
 pub struct SoftwareModule {
@@ -65,7 +65,7 @@ struct VariableMappings {
 impl Drop for VariableMappings {
     fn drop(&mut self) {
         for start in &self.starts {
-            self.state.change(|table| table.without(*start));
+            self.state.mappings.change(|table| table.without(*start));
         }
     }
 }
@@ -158,7 +158,7 @@ fn map_variables(
     for (segment, access, memory) in segments {
         let bytes = memory.mapping().bytes();
         let entry = Entry::new(segment.start, memory, 0, bytes, access);
-        let mapped = entry.is_some_and(|entry| state.change(|table| table.with(entry.clone())));
+        let mapped = entry.is_some_and(|entry| state.mappings.change(|table| table.with(entry)));
         if !mapped {
             return Err(ModuleError {
                 line: 0,
@@ -171,10 +171,7 @@ fn map_variables(
     Ok(mappings)
 }
 
-fn segment_memory(
-    state: &SpaceState,
-    segment: Segment,
-) -> Result<Arc<SoftwareMemory>, ModuleError> {
+fn segment_memory(state: &SpaceState, segment: Segment) -> Result<Arc<HostMemory>, ModuleError> {
     let bytes = u64::from(segment.bytes).next_multiple_of(causeway_memory::PAGE_BYTES);
     let none = |why: String| ModuleError {
         line: 0,
@@ -182,7 +179,7 @@ fn segment_memory(
     };
     let charge = state.device.pool.charge(bytes);
     let charge = charge.ok_or_else(|| none(String::from("the device has no more")))?;
-    let memory = SoftwareMemory::allocate(bytes).map_err(|e| none(e.to_string()))?;
+    let memory = HostMemory::allocate(bytes).map_err(|e| none(e.to_string()))?;
     Ok(Arc::new(memory.charged(charge)))
 }
 

@@ -1,22 +1,17 @@
-//! Execution of work, in order and at once: what is submitted is done when `submit` returns.
+//! Launches of kernels, and what each kernel has done.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use std::any::Any;
-
-use causeway_mediator::backend::{
-    Fault, Function, LaunchShape, Progress, Queue, Recorded, Recording, Work,
-};
+use causeway_host_work::Kernels;
+use causeway_mediator::backend::{Fault, Function, LaunchShape};
 use causeway_protocol::message::Status;
 
-use crate::clock;
 use crate::exec::{Launch, LaunchOutcome, footprint_bytes};
 use crate::lower::SHARED_BYTES_MAX;
 use crate::module::SoftwareFunction;
 use crate::program::Program;
 use crate::space::SpaceState;
-use crate::transfer;
 
 /// Registers, local and shared memory of a block, at most.
 const BLOCK_FOOTPRINT_MAX: u64 = 64 << 20;
@@ -75,28 +70,6 @@ impl Counts {
     }
 }
 
-/// Work to be done again and again: executed piece by piece each time.
-pub(crate) struct SoftwareRecording {
-    work: Box<[Recorded]>,
-}
-
-impl SoftwareRecording {
-    /// A copy of `work`.
-    pub(crate) fn new(work: &[Recorded]) -> Self {
-        Self { work: work.into() }
-    }
-}
-
-impl Recording for SoftwareRecording {
-    fn memory_bytes(&self) -> u64 {
-        0
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
-
 /// Where the kernels of a queue find themselves. The engine has no multiprocessors: this is what they read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Multiprocessors {
@@ -118,71 +91,23 @@ impl Default for Multiprocessors {
     }
 }
 
-/// A queue of an address space.
-pub(crate) struct SoftwareQueue {
+/// The kernels of a queue.
+pub(crate) struct SoftwareKernels {
     state: Arc<SpaceState>,
     multiprocessors: Multiprocessors,
-    dead: Option<Fault>,
 }
 
-impl SoftwareQueue {
-    /// A queue whose work sees the mappings of `state`.
+impl SoftwareKernels {
+    /// Kernels that see the mappings of `state`.
     pub(crate) fn new(state: Arc<SpaceState>, multiprocessors: Multiprocessors) -> Self {
         Self {
             state,
             multiprocessors,
-            dead: None,
         }
     }
+}
 
-    fn execute(&self, work: &Work<'_>) -> Result<(), Fault> {
-        let stop = &self.state.stop;
-        match *work {
-            Work::Launch {
-                function,
-                shape,
-                parameters,
-            } => self.launch(function, shape, parameters),
-            Work::Copy {
-                destination,
-                source,
-                bytes,
-            } => transfer::copy(&self.state.table(), destination, source, bytes, stop),
-            Work::Fill {
-                destination,
-                bytes,
-                pattern,
-                width,
-            } => transfer::fill(
-                &self.state.table(),
-                destination,
-                bytes,
-                (pattern, width),
-                stop,
-            ),
-            Work::Release { address, value } => self.store(address, value, "fence release"),
-            Work::Timestamp { address } => self.store(address, clock::now_ns(), "timestamp"),
-            Work::Replay { recording } => self.replay(recording),
-        }
-    }
-
-    fn replay(&self, recording: &Arc<dyn Recording>) -> Result<(), Fault> {
-        let Some(recording) = recording.as_any().downcast_ref::<SoftwareRecording>() else {
-            return Err(Fault {
-                status: Status::BadHandle,
-                text: String::from("the recording belongs to another back end"),
-            });
-        };
-        let mut pieces = recording.work.iter();
-        pieces.try_for_each(|piece| self.execute(&piece.as_work()))
-    }
-
-    /// Stores a word that the guest may be waiting for. What it frees then must be free: no snapshot outlives the store.
-    fn store(&self, address: u64, value: u64, what: &'static str) -> Result<(), Fault> {
-        self.state
-            .with_table(|table| transfer::store_release(table, address, value, what))
-    }
-
+impl Kernels for SoftwareKernels {
     fn launch(
         &self,
         function: &Arc<dyn Function>,
@@ -193,7 +118,7 @@ impl SoftwareQueue {
         check(program, &shape, parameters)?;
         let launch = Arc::new(Launch::new(
             Arc::clone(program),
-            self.state.table(),
+            self.state.mappings.table(),
             shape,
             parameters,
             Arc::clone(&self.state.stop),
@@ -202,30 +127,6 @@ impl SoftwareQueue {
         let outcome = self.state.device.workers.run(&launch)?;
         self.state.device.counts.add(&program.name, &outcome);
         Ok(())
-    }
-}
-
-impl Queue for SoftwareQueue {
-    fn submit(&mut self, work: Work<'_>) -> Result<(), Fault> {
-        if let Some(fault) = &self.dead {
-            return Err(fault.clone());
-        }
-        self.execute(&work)
-            .inspect_err(|fault| self.dead = Some(fault.clone()))
-    }
-
-    /// What was submitted has begun, and is done.
-    fn flush(&mut self) -> Result<(), Fault> {
-        self.finish()
-    }
-
-    /// What was submitted is done.
-    fn poll(&mut self) -> Result<Progress, Fault> {
-        self.finish().map(|()| Progress::Idle)
-    }
-
-    fn finish(&mut self) -> Result<(), Fault> {
-        self.dead.clone().map_or(Ok(()), Err)
     }
 }
 
@@ -239,7 +140,7 @@ fn program_of(function: &Arc<dyn Function>) -> Result<&Arc<Program>, Fault> {
     }
 }
 
-/// What [`Queue::submit`] would say to a launch before it executes it.
+/// What [`causeway_mediator::backend::Queue::submit`] would say to a launch before it executes it.
 ///
 /// # Errors
 /// `BadParameters` and `BadLaunch`.

@@ -1,23 +1,22 @@
-//! Address spaces: mappings that change while kernels run, each of which sees the table that it began with.
+//! Address spaces: mappings that change while kernels run, and ranges for the variables of modules.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use causeway_host_work::{
+    HostHandle, Mappings, Part, WorkQueue, WorkRecording, load_acquire_u32, store_release_u32,
+};
 use causeway_mediator::backend::{
     BackendError, Fault, Memory, Module, ModuleError, Queue, Recorded, Recording, Space,
 };
-use causeway_mediator::va::VaAllocator;
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 
 use crate::address;
 use crate::backend::Device;
-use crate::memory::MemoryHandle;
 use crate::module::{self, SoftwareModule};
-use crate::queue::{Multiprocessors, SoftwareQueue, SoftwareRecording};
-use crate::table::{Account, Entry, Table};
-use crate::transfer;
+use crate::queue::{Multiprocessors, SoftwareKernels};
 
 /// Distance of the variables of different modules.
 const VARIABLES_STRIDE: u64 = 1 << 30;
@@ -31,9 +30,8 @@ pub(crate) struct SpaceState {
     pub(crate) device: Arc<Device>,
     /// Set when the session ends.
     pub(crate) stop: Arc<AtomicBool>,
-    table: RwLock<Arc<Table>>,
-    /// Held while the table is changed, so that no change is lost.
-    changing: Mutex<()>,
+    /// What is mapped.
+    pub(crate) mappings: Arc<Mappings>,
     /// Ranges for the variables of modules, by number: those in use.
     variables: Mutex<BTreeSet<u64>>,
 }
@@ -58,30 +56,6 @@ impl Drop for VariableRange {
 }
 
 impl SpaceState {
-    /// The mappings as they are now.
-    pub(crate) fn table(&self) -> Arc<Table> {
-        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Has `look` see the mappings as they are. They cannot change meanwhile, so it must be brief.
-    pub(crate) fn with_table<R>(&self, look: impl FnOnce(&Table) -> R) -> R {
-        look(&self.table.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Replaces the table by what `change` makes of it; false if it makes nothing.
-    pub(crate) fn change(&self, change: impl FnOnce(&Table) -> Option<Table>) -> bool {
-        let _changing = lock(&self.changing);
-        let Some(new) = change(&self.table()) else {
-            return false;
-        };
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        // The old table may be the last to hold memory: that goes after the lock.
-        let old = std::mem::replace(&mut *table, Arc::new(new));
-        drop(table);
-        drop(old);
-        true
-    }
-
     /// A range for the variables of one more module, if there is one left.
     pub(crate) fn reserve_variables(self: &Arc<Self>) -> Option<VariableRange> {
         let mut taken = lock(&self.variables);
@@ -101,8 +75,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// An address space of a session.
 pub struct SoftwareSpace {
     state: Arc<SpaceState>,
-    /// Bytes of each mapping, by its first address, and what is free beside them.
-    addresses: Mutex<(BTreeMap<u64, u64>, VaAllocator)>,
 }
 
 impl SoftwareSpace {
@@ -111,13 +83,11 @@ impl SoftwareSpace {
         let state = SpaceState {
             device,
             stop,
-            table: RwLock::default(),
-            changing: Mutex::default(),
+            mappings: Arc::new(Mappings::new(address::MAPPINGS)),
             variables: Mutex::default(),
         };
         Self {
             state: Arc::new(state),
-            addresses: Mutex::new((BTreeMap::new(), VaAllocator::new(address::MAPPINGS))),
         }
     }
 
@@ -135,28 +105,45 @@ impl SoftwareSpace {
     /// A fault, if it cannot be written.
     pub fn store_u32(&self, va: u64, value: u32) -> Result<(), Fault> {
         self.state
-            .with_table(|table| transfer::store_release_u32(table, va, value))
+            .mappings
+            .with_table(|table| store_release_u32(table, va, value))
     }
 
     /// Loads the 32-bit word at `va`. `None` if it cannot be read.
     pub fn load_u32(&self, va: u64) -> Option<u32> {
         self.state
-            .with_table(|table| transfer::load_acquire_u32(table, va))
+            .mappings
+            .with_table(|table| load_acquire_u32(table, va))
     }
 
     /// An execution queue whose kernels find themselves on these multiprocessors (`%smid`).
     pub fn queue_on(&self, multiprocessors: Multiprocessors) -> Box<dyn Queue> {
         let state = Arc::clone(&self.state);
-        Box::new(SoftwareQueue::new(state, multiprocessors))
+        let (mappings, stop) = (Arc::clone(&state.mappings), Arc::clone(&state.stop));
+        let kernels = SoftwareKernels::new(state, multiprocessors);
+        Box::new(WorkQueue::new(mappings, stop, kernels))
     }
 }
 
-fn failed(context: String) -> BackendError {
-    BackendError {
+/// A part of an allocation of this back end, to be mapped.
+fn part(
+    account: &Arc<dyn Memory>,
+    offset: u64,
+    bytes: u64,
+    access: Access,
+) -> Result<Part<'_>, BackendError> {
+    let memory = HostHandle::memory_of(account).ok_or_else(|| BackendError {
         status: Status::BackEnd,
-        context,
+        context: String::from("map memory of another back end"),
         source: None,
-    }
+    })?;
+    Ok(Part {
+        account,
+        memory,
+        offset,
+        bytes,
+        access,
+    })
 }
 
 impl SoftwareSpace {
@@ -173,16 +160,8 @@ impl SoftwareSpace {
         bytes: u64,
         access: Access,
     ) -> Result<(), BackendError> {
-        let what = || format!("map {bytes:#x} bytes from {offset:#x} at {va:#x}");
-        let account = Account(Arc::clone(memory));
-        let memory = MemoryHandle::memory_of(memory).ok_or_else(|| failed(what()))?;
-        let entry = Entry::new(va, memory, offset, bytes, access);
-        let entry = entry.ok_or_else(|| failed(what()))?.on_account(account);
-        if self.state.change(|table| table.with(entry)) {
-            Ok(())
-        } else {
-            Err(failed(what()))
-        }
+        let part = part(memory, offset, bytes, access)?;
+        self.state.mappings.map_at(va, part)
     }
 
     /// Ends a mapping that [`Self::map_at`] has made.
@@ -190,11 +169,7 @@ impl SoftwareSpace {
     /// # Errors
     /// `BackEnd`, if there is none that begins at `va`.
     pub fn unmap_at(&self, va: u64) -> Result<(), BackendError> {
-        if self.state.change(|table| table.without(va)) {
-            Ok(())
-        } else {
-            Err(failed(format!("unmap {va:#x}")))
-        }
+        self.state.mappings.unmap_at(va)
     }
 }
 
@@ -207,39 +182,16 @@ impl Space for SoftwareSpace {
         bytes: u64,
         access: Access,
     ) -> Result<u64, BackendError> {
-        let mut addresses = lock(&self.addresses);
-        let (mappings, free) = &mut *addresses;
-        let va = free.place(wanted, bytes)?;
-        let mapped = self.map_at(va, memory, offset, bytes, access);
-        match mapped {
-            Ok(()) => {
-                mappings.insert(va, bytes);
-                Ok(va)
-            }
-            Err(error) => {
-                free.give(va, bytes);
-                Err(error)
-            }
-        }
+        let part = part(memory, offset, bytes, access)?;
+        self.state.mappings.map(wanted, part)
     }
 
     fn unmap(&self, va: u64) -> Result<(), BackendError> {
-        let mut addresses = lock(&self.addresses);
-        let (mappings, free) = &mut *addresses;
-        let bytes = mappings.get(&va).copied();
-        let bytes = bytes.filter(|_| self.state.change(|table| table.without(va)));
-        let bytes = bytes.ok_or_else(|| failed(format!("unmap {va:#x}")))?;
-        mappings.remove(&va);
-        free.give(va, bytes);
-        Ok(())
+        self.state.mappings.unmap(va)
     }
 
     fn set_access(&self, va: u64, access: Access) -> Result<(), BackendError> {
-        if self.state.change(|table| table.with_access(va, access)) {
-            Ok(())
-        } else {
-            Err(failed(format!("set access of {va:#x}")))
-        }
+        self.state.mappings.set_access(va, access)
     }
 
     fn load_module(&self, image: &[u8]) -> Result<Arc<dyn Module>, ModuleError> {
@@ -251,12 +203,11 @@ impl Space for SoftwareSpace {
     }
 
     fn record(&self, work: &[Recorded]) -> Result<Arc<dyn Recording>, BackendError> {
-        Ok(Arc::new(SoftwareRecording::new(work)))
+        Ok(Arc::new(WorkRecording::new(work)))
     }
 
     fn load_u64(&self, va: u64) -> Option<u64> {
-        self.state
-            .with_table(|table| transfer::load_acquire(table, va))
+        self.state.mappings.load_u64(va)
     }
 }
 
@@ -264,8 +215,6 @@ impl Space for SoftwareSpace {
 mod tests {
     use super::*;
     use crate::backend::{Config, Software};
-    use causeway_mediator::backend::{AllocateOptions, Backend};
-    use causeway_protocol::message::MemoryKind;
 
     fn space() -> (Software, SoftwareSpace) {
         let software = Software::new(Config {
@@ -274,27 +223,6 @@ mod tests {
         });
         let space = SoftwareSpace::new(Arc::clone(software.device()), Arc::default());
         (software, space)
-    }
-
-    #[test]
-    fn work_under_way_keeps_what_the_mediator_accounts_for() {
-        let (software, space) = space();
-        let memory = software
-            .allocate(MemoryKind::Device, 4096, AllocateOptions::default())
-            .unwrap();
-        let account = Arc::downgrade(&memory);
-        space
-            .map(Some(0x1000_0000), &memory, 0, 4096, Access::ReadWrite)
-            .unwrap();
-        let under_way = space.state.table();
-        space.unmap(0x1000_0000).unwrap();
-        drop(memory);
-        assert!(
-            account.upgrade().is_some(),
-            "work that began before still has the memory"
-        );
-        drop(under_way);
-        assert!(account.upgrade().is_none());
     }
 
     #[test]

@@ -7,6 +7,7 @@
     reason = "several arrays are walked at once"
 )]
 
+use causeway_host_work::Entry;
 use causeway_protocol::Access as Rights;
 
 use super::Context;
@@ -259,7 +260,7 @@ fn window(
 
 #[inline(always)]
 fn mapped(context: &mut Context<'_>, (low, high): (u64, u64), access: Access) -> Option<u64> {
-    let holds = |entry: &crate::table::Entry| low >= entry.start && low < entry.end;
+    let holds = |entry: &Entry| low >= entry.start && low < entry.end;
     let mut entry = context.entries.get(context.cached)?;
     if !holds(entry) {
         context.cached = context.launch.table.find(low)?;

@@ -1,9 +1,10 @@
 //! What an operation can reach: registers of the running warp, and the memory of its block and launch.
 
+use causeway_host_work::Entry;
+
 use super::access::{Reacher, reacher};
 use super::launch::Launch;
 use crate::program::{FrameBytes, Guard, Slot};
-use crate::table::Entry;
 
 /// Why a kernel cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]

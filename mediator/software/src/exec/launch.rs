@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use causeway_host_work::Table;
 use causeway_mediator::backend::{Fault, LaunchShape};
 use causeway_protocol::message::Status;
 
@@ -13,7 +14,6 @@ use super::context::{Area, Trouble};
 use crate::clock;
 use crate::program::{FrameBytes, Program, WARP};
 use crate::queue::Multiprocessors;
-use crate::table::Table;
 
 /// A kernel with its grid, its parameters, and the mappings that it sees.
 pub(crate) struct Launch {

@@ -10,7 +10,9 @@ use causeway_mediator::backend::Fault;
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 
-use crate::table::Table;
+use crate::mapped::Caching;
+use crate::table::{Reached, Table};
+use crate::uncached;
 
 /// Bytes moved between two looks at the session's `stop`.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -26,11 +28,11 @@ pub(crate) fn copy(
     let mut done = 0;
     while done < bytes && !stop.load(Ordering::Relaxed) {
         let left = (bytes - done).min(CHUNK_BYTES);
-        let (from, readable) = reach(table, source, done, Access::Read, "copy", left)?;
-        let (to, writable) = reach(table, destination, done, Access::ReadWrite, "copy", left)?;
-        let count = left.min(readable).min(writable);
+        let from = reach(table, source, done, Access::Read, "copy", left)?;
+        let to = reach(table, destination, done, Access::ReadWrite, "copy", left)?;
+        let count = left.min(from.left).min(to.left);
         // SAFETY: both ranges lie within mappings that the table keeps alive, with the rights needed.
-        unsafe { copy_bytes(from, to, count) };
+        unsafe { copy_reached(&from, &to, count) };
         done += count;
     }
     Ok(())
@@ -52,12 +54,18 @@ pub(crate) fn fill(
     let mut done = 0;
     while done < bytes && !stop.load(Ordering::Relaxed) {
         let left = (bytes - done).min(CHUNK_BYTES);
-        let (to, writable) = reach(table, destination, done, Access::ReadWrite, "fill", left)?;
-        let count = left.min(writable);
+        let to = reach(table, destination, done, Access::ReadWrite, "fill", left)?;
+        let count = left.min(to.left);
         // Pieces begin at multiples of the pattern's width; bytes of the word follow the address.
-        let turned = word.rotate_right(8 * (to as u32 & 3 & (width - 1)));
+        let turned = word.rotate_right(8 * (to.at as u32 & 3 & (width - 1)));
+        let at = to.at as *mut u8;
         // SAFETY: the range lies within a mapping that the table keeps alive, with the right to write.
-        unsafe { fill_bytes(to, count, turned) };
+        unsafe {
+            match to.caching {
+                Caching::Cached => fill_bytes(at, count, turned),
+                Caching::Uncached => uncached::fill_uncached(at, count, turned),
+            }
+        };
         done += count;
     }
     Ok(())
@@ -70,12 +78,12 @@ pub(crate) fn store_release(
     value: u64,
     what: &'static str,
 ) -> Result<(), Fault> {
-    let (to, writable) = reach(table, address, 0, Access::ReadWrite, what, 8)?;
-    if writable < 8 || !address.is_multiple_of(8) {
+    let to = reach(table, address, 0, Access::ReadWrite, what, 8)?;
+    if to.left < 8 || !address.is_multiple_of(8) {
         return Err(outside(what, Access::ReadWrite, address, 8));
     }
     // SAFETY: in range, aligned (mappings are page-aligned), writable; others may access it meanwhile, atomically.
-    unsafe { AtomicU64::from_ptr(to.cast()) }.store(value, Ordering::Release);
+    unsafe { AtomicU64::from_ptr(to.at as *mut u64) }.store(value, Ordering::Release);
     Ok(())
 }
 
@@ -90,18 +98,21 @@ pub(crate) fn load_acquire(table: &Table, address: u64) -> Option<u64> {
 }
 
 /// Stores a 32-bit word with release ordering.
-pub(crate) fn store_release_u32(table: &Table, address: u64, value: u32) -> Result<(), Fault> {
-    let (to, writable) = reach(table, address, 0, Access::ReadWrite, "write", 4)?;
-    if writable < 4 || !address.is_multiple_of(4) {
+///
+/// # Errors
+/// A fault, if it cannot be written.
+pub fn store_release_u32(table: &Table, address: u64, value: u32) -> Result<(), Fault> {
+    let to = reach(table, address, 0, Access::ReadWrite, "write", 4)?;
+    if to.left < 4 || !address.is_multiple_of(4) {
         return Err(outside("write", Access::ReadWrite, address, 4));
     }
     // SAFETY: as in `store_release`.
-    unsafe { AtomicU32::from_ptr(to.cast()) }.store(value, Ordering::Release);
+    unsafe { AtomicU32::from_ptr(to.at as *mut u32) }.store(value, Ordering::Release);
     Ok(())
 }
 
-/// Loads a 32-bit word with acquire ordering.
-pub(crate) fn load_acquire_u32(table: &Table, address: u64) -> Option<u32> {
+/// Loads a 32-bit word with acquire ordering. `None` if it cannot be read.
+pub fn load_acquire_u32(table: &Table, address: u64) -> Option<u32> {
     let (from, readable) = table.host(address, Access::Read)?;
     if readable < 4 || !address.is_multiple_of(4) {
         return None;
@@ -118,14 +129,11 @@ fn reach(
     wanted: Access,
     what: &'static str,
     bytes: u64,
-) -> Result<(*mut u8, u64), Fault> {
+) -> Result<Reached, Fault> {
     let found = start
         .checked_add(done)
-        .and_then(|at| table.host(at, wanted));
-    match found {
-        Some((host, left)) => Ok((host as *mut u8, left)),
-        None => Err(outside(what, wanted, start.wrapping_add(done), bytes)),
-    }
+        .and_then(|at| table.reach(at, wanted));
+    found.ok_or_else(|| outside(what, wanted, start.wrapping_add(done), bytes))
 }
 
 fn outside(what: &'static str, wanted: Access, address: u64, bytes: u64) -> Fault {
@@ -139,6 +147,23 @@ fn outside(what: &'static str, wanted: Access, address: u64, bytes: u64) -> Faul
         text: format!(
             "{what}: {kind} of {bytes} bytes at {address:#x}: not mapped with that right"
         ),
+    }
+}
+
+/// # Safety
+/// `bytes` bytes at `from` can be read, and at `to` be written. Others may write both meanwhile.
+unsafe fn copy_reached(from: &Reached, to: &Reached, bytes: u64) {
+    let (source, destination) = (from.at as *const u8, to.at as *mut u8);
+    // SAFETY: by this function's contract.
+    unsafe {
+        match (from.caching, to.caching) {
+            (Caching::Cached, Caching::Cached) => copy_bytes(source, destination, bytes),
+            (Caching::Uncached, Caching::Cached) => uncached::load(source, destination, bytes),
+            (Caching::Cached, Caching::Uncached) => uncached::store(source, destination, bytes),
+            (Caching::Uncached, Caching::Uncached) => {
+                uncached::copy(source, destination, bytes);
+            }
+        }
     }
 }
 
@@ -188,13 +213,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::memory::SoftwareMemory;
+    use crate::memory::HostMemory;
     use crate::table::Entry;
 
-    fn table() -> (Table, Arc<SoftwareMemory>) {
-        let memory = Arc::new(SoftwareMemory::allocate(3 << 20).unwrap());
+    fn table() -> (Table, Arc<HostMemory>) {
+        let memory = Arc::new(HostMemory::allocate(3 << 20).unwrap());
         let map = |table: Table, at: u64, offset: u64, bytes: u64, access| {
-            let entry = Entry::new(at, Arc::clone(&memory), offset, bytes, access).unwrap();
+            let entry = Entry::new(at, Arc::clone(&memory) as _, offset, bytes, access).unwrap();
             table.with(entry).unwrap()
         };
         let table = map(Table::default(), 0x10_0000, 0, 2 << 20, Access::ReadWrite);

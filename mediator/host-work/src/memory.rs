@@ -1,37 +1,42 @@
-//! Memory of allocations: a shared object, and the back end's own mapping of it.
+//! Host memory as allocations: a shared object, and the back end's own mapping of it.
 
 use std::any::Any;
+use std::fmt;
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_mediator::backend::{BackendError, Exported, Memory};
 use causeway_memory::{Backing, LARGE_PAGE_BYTES, Mapping, MemoryError, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 
+use crate::mapped::{Caching, Mapped};
+
 /// An allocation, registered guest RAM, or a range that somebody else has mapped. Fresh memory is zero because the kernel
 /// gives it that way; freed memory goes back to the kernel, so nobody ever sees what another left behind.
 #[derive(Debug)]
-pub(crate) struct SoftwareMemory {
+pub struct HostMemory {
     shared: Option<(Arc<SharedMemory>, u64)>,
     mapping: Mapping,
-    _charge: Option<Charge>,
     /// Dropped after the mapping.
-    _owner: Option<Owner>,
+    _kept: Option<Kept>,
 }
 
-/// Whatever keeps a borrowed mapping valid.
-struct Owner(#[allow(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>);
+/// Whatever keeps a borrowed mapping valid, or accounts for the memory.
+struct Kept(#[allow(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>);
 
-impl std::fmt::Debug for Owner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Owner")
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Kept")
     }
 }
 
-impl SoftwareMemory {
-    /// Fresh memory, with pages behind it where they are large.
-    pub(crate) fn allocate(bytes: u64) -> Result<Self, MemoryError> {
+impl HostMemory {
+    /// `bytes` bytes of fresh memory, with pages behind it where they are large.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    pub fn allocate(bytes: u64) -> Result<Self, MemoryError> {
         let large = bytes >= LARGE_PAGE_BYTES;
         let pages = if large {
             PageSize::Large
@@ -50,23 +55,24 @@ impl SoftwareMemory {
         Self {
             shared: Some((shared, offset)),
             mapping,
-            _charge: None,
-            _owner: None,
+            _kept: None,
         }
     }
 
-    /// Memory that is mapped already, and stays so as long as `owner` lives.
-    pub(crate) fn over(mapping: Mapping, owner: Box<dyn Any + Send + Sync>) -> Self {
+    /// Memory that is mapped already, readable and writable, and stays so as long as `owner` lives.
+    pub fn over(mapping: Mapping, owner: Box<dyn Any + Send + Sync>) -> Self {
         Self {
             shared: None,
             mapping,
-            _charge: None,
-            _owner: Some(Owner(owner)),
+            _kept: Some(Kept(owner)),
         }
     }
 
-    /// Memory that exists already.
-    pub(crate) fn register(
+    /// `bytes` bytes of memory that exists already, from `offset`.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    pub fn register(
         shared: Arc<SharedMemory>,
         offset: u64,
         bytes: u64,
@@ -75,37 +81,102 @@ impl SoftwareMemory {
         Ok(Self::of(shared, offset, mapping))
     }
 
-    /// The same, accounted for as long as it lives.
-    pub(crate) fn charged(self, charge: Charge) -> Self {
+    /// The same, holding on to what accounts for it.
+    #[must_use]
+    pub fn charged(self, charge: impl Any + Send + Sync) -> Self {
         Self {
-            _charge: Some(charge),
+            _kept: Some(Kept(Box::new(charge))),
             ..self
         }
     }
 
     /// This process's view of it.
-    pub(crate) fn mapping(&self) -> &Mapping {
+    pub fn mapping(&self) -> &Mapping {
         &self.mapping
     }
 }
 
-/// What sessions hold: a share of the memory, which lives as long as anyone has one.
-pub(crate) struct MemoryHandle(Arc<SoftwareMemory>);
+impl Mapped for HostMemory {
+    fn base(&self) -> NonNull<u8> {
+        self.mapping.as_ptr()
+    }
 
-impl MemoryHandle {
+    fn bytes(&self) -> u64 {
+        self.mapping.bytes()
+    }
+
+    fn caching(&self) -> Caching {
+        Caching::Cached
+    }
+}
+
+/// What sessions hold: a share of the memory, which lives as long as anyone has one.
+pub struct HostHandle(Arc<HostMemory>);
+
+impl HostHandle {
     /// A handle, as the mediator wants it.
-    pub(crate) fn share(memory: SoftwareMemory) -> Arc<dyn Memory> {
+    pub fn share(memory: HostMemory) -> Arc<dyn Memory> {
         Arc::new(Self(Arc::new(memory)))
     }
 
-    /// The memory behind a handle, if it is one of this back end.
-    pub(crate) fn memory_of(handle: &Arc<dyn Memory>) -> Option<Arc<SoftwareMemory>> {
+    /// `bytes` bytes of fresh memory.
+    ///
+    /// # Errors
+    /// `NoMemory`.
+    pub fn allocate(bytes: u64) -> Result<Arc<dyn Memory>, BackendError> {
+        let memory = HostMemory::allocate(bytes);
+        Ok(Self::share(memory.map_err(|e| {
+            refused(Status::NoMemory, format!("allocate {bytes} bytes"), e)
+        })?))
+    }
+
+    /// A part of guest RAM.
+    ///
+    /// # Errors
+    /// `NoMemory`.
+    pub fn register(
+        ram: Arc<SharedMemory>,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Arc<dyn Memory>, BackendError> {
+        let memory = HostMemory::register(ram, offset, bytes).map_err(|e| {
+            let context = format!("register {bytes} bytes of guest RAM");
+            refused(Status::NoMemory, context, e)
+        })?;
+        Ok(Self::share(memory))
+    }
+
+    /// Host memory that another process exported. It is not counted against anything: whoever allocated it is.
+    ///
+    /// # Errors
+    /// `BadMemory`.
+    pub fn import(exported: Exported) -> Result<Arc<dyn Memory>, BackendError> {
+        let Exported { bytes, offset, .. } = exported;
+        let not_memory = |e| {
+            let context = format!("import {bytes} bytes from {offset:#x}");
+            refused(Status::BadMemory, context, e)
+        };
+        let shared = SharedMemory::adopt(exported.file, exported.pages).map_err(not_memory)?;
+        let memory = HostMemory::register(Arc::new(shared), offset, bytes).map_err(not_memory)?;
+        Ok(Self::share(memory))
+    }
+
+    /// The memory behind a handle, if it is of this kind.
+    pub fn memory_of(handle: &Arc<dyn Memory>) -> Option<Arc<HostMemory>> {
         let handle = handle.as_any().downcast_ref::<Self>()?;
         Some(Arc::clone(&handle.0))
     }
 }
 
-impl Memory for MemoryHandle {
+fn refused(status: Status, context: String, source: MemoryError) -> BackendError {
+    BackendError {
+        status,
+        context,
+        source: Some(Box::new(source)),
+    }
+}
+
+impl Memory for HostHandle {
     fn bytes(&self) -> u64 {
         self.0.mapping.bytes()
     }
@@ -118,7 +189,6 @@ impl Memory for MemoryHandle {
         })
     }
 
-    /// All kinds are the host's memory here.
     fn export(&self) -> Result<Exported, BackendError> {
         let failed = |status, context: &str| BackendError {
             status,
@@ -152,68 +222,13 @@ impl Memory for MemoryHandle {
     }
 }
 
-/// Bytes of the device that allocations may still take.
-#[derive(Debug)]
-pub(crate) struct Pool {
-    free: AtomicU64,
-}
-
-impl Pool {
-    /// A pool of `bytes` bytes.
-    pub(crate) fn new(bytes: u64) -> Arc<Self> {
-        Arc::new(Self {
-            free: AtomicU64::new(bytes),
-        })
-    }
-
-    /// Bytes nobody has taken.
-    pub(crate) fn free(&self) -> u64 {
-        self.free.load(Ordering::Relaxed)
-    }
-
-    /// Takes `bytes` bytes until the charge is dropped.
-    pub(crate) fn charge(self: &Arc<Self>, bytes: u64) -> Option<Charge> {
-        self.free
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| {
-                free.checked_sub(bytes)
-            })
-            .ok()?;
-        Some(Charge {
-            pool: Arc::clone(self),
-            bytes,
-        })
-    }
-}
-
-/// Bytes taken from a [`Pool`].
-#[derive(Debug)]
-pub(crate) struct Charge {
-    pool: Arc<Pool>,
-    bytes: u64,
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.pool.free.fetch_add(self.bytes, Ordering::Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_is_charged_comes_back() {
-        let pool = Pool::new(100);
-        let charge = pool.charge(60).unwrap();
-        assert!(pool.charge(41).is_none());
-        drop(charge);
-        assert_eq!(pool.free(), 100);
-    }
-
-    #[test]
     fn fresh_memory_is_zero_and_shared() {
-        let memory = SoftwareMemory::allocate(65536).unwrap();
+        let memory = HostMemory::allocate(65536).unwrap();
         let (shared, _) = memory.shared.as_ref().unwrap();
         let other = shared.map(0, 65536, Access::ReadWrite);
         other.unwrap().write(4096, b"seen").unwrap();

@@ -5,21 +5,23 @@ use std::sync::Arc;
 use causeway_mediator::backend::Memory;
 use causeway_protocol::Access;
 
-use crate::memory::SoftwareMemory;
+use crate::mapped::{Caching, Mapped};
 
 /// One mapping.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub struct Entry {
     /// First GPU virtual address.
-    pub(crate) start: u64,
+    pub start: u64,
     /// One past the last.
-    pub(crate) end: u64,
+    pub end: u64,
     /// Host address of the first byte. Whoever dereferences it holds the table and stays below `end`.
-    pub(crate) host: u64,
+    pub host: u64,
     /// Rights of kernels, copies and fills.
-    pub(crate) access: Access,
+    pub access: Access,
+    /// How the host address is reached.
+    caching: Caching,
     /// Keeps the memory alive.
-    _memory: Arc<SoftwareMemory>,
+    _memory: Arc<dyn Mapped>,
     /// Keeps what the mediator accounts for it alive as well, so that memory in use stays charged.
     _account: Option<Account>,
 }
@@ -36,23 +38,24 @@ impl std::fmt::Debug for Account {
 
 impl Entry {
     /// Maps `bytes` bytes of `memory` from `offset` at `start`; `None` if that is outside the memory.
-    pub(crate) fn new(
+    pub fn new(
         start: u64,
-        memory: Arc<SoftwareMemory>,
+        memory: Arc<dyn Mapped>,
         offset: u64,
         bytes: u64,
         access: Access,
     ) -> Option<Self> {
         let end = start.checked_add(bytes)?;
-        if bytes == 0 || offset.checked_add(bytes)? > memory.mapping().bytes() {
+        if bytes == 0 || offset.checked_add(bytes)? > memory.bytes() {
             return None;
         }
-        let host = memory.mapping().as_ptr().as_ptr() as u64 + offset;
+        let host = memory.base().as_ptr() as u64 + offset;
         Some(Self {
             start,
             end,
             host,
             access,
+            caching: memory.caching(),
             _memory: memory,
             _account: None,
         })
@@ -67,7 +70,7 @@ impl Entry {
     }
 
     /// The same memory with other rights.
-    pub(crate) fn with_access(&self, access: Access) -> Self {
+    fn with_access(&self, access: Access) -> Self {
         Self {
             access,
             ..self.clone()
@@ -75,32 +78,45 @@ impl Entry {
     }
 
     /// Rights of this mapping, as far as the memory itself can be written.
-    pub(crate) fn allows(&self, wanted: Access) -> bool {
+    #[inline]
+    pub fn allows(&self, wanted: Access) -> bool {
         self.access.allows(wanted)
     }
 }
 
+/// Where an address is in this process.
+pub(crate) struct Reached {
+    /// Host address.
+    pub at: u64,
+    /// Bytes from there to the end of the mapping.
+    pub left: u64,
+    /// How they are reached.
+    pub caching: Caching,
+}
+
 /// Mappings in ascending order, without overlap.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Table {
+pub struct Table {
     entries: Vec<Entry>,
 }
 
 impl Table {
     /// All mappings.
-    pub(crate) fn entries(&self) -> &[Entry] {
+    #[inline]
+    pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
     /// Index of the mapping that holds `address`.
-    pub(crate) fn find(&self, address: u64) -> Option<usize> {
+    #[inline]
+    pub fn find(&self, address: u64) -> Option<usize> {
         let after = self.entries.partition_point(|e| e.start <= address);
         let index = after.checked_sub(1)?;
         (address < self.entries[index].end).then_some(index)
     }
 
     /// A table with one mapping more; `None` if it overlaps another.
-    pub(crate) fn with(&self, entry: Entry) -> Option<Self> {
+    pub fn with(&self, entry: Entry) -> Option<Self> {
         let index = self.entries.partition_point(|e| e.start < entry.start);
         let free_before = index == 0 || self.entries[index - 1].end <= entry.start;
         let free_behind = self
@@ -118,7 +134,7 @@ impl Table {
     }
 
     /// A table without the mapping that begins at `start`; `None` if there is none.
-    pub(crate) fn without(&self, start: u64) -> Option<Self> {
+    pub fn without(&self, start: u64) -> Option<Self> {
         let index = self.position(start)?;
         let mut entries = self.entries.clone();
         entries.remove(index);
@@ -126,7 +142,7 @@ impl Table {
     }
 
     /// A table in which the mapping that begins at `start` has other rights; `None` if there is none.
-    pub(crate) fn with_access(&self, start: u64, access: Access) -> Option<Self> {
+    pub fn with_access(&self, start: u64, access: Access) -> Option<Self> {
         let index = self.position(start)?;
         let mut entries = self.entries.clone();
         entries[index] = entries[index].with_access(access);
@@ -134,10 +150,21 @@ impl Table {
     }
 
     /// Host address of `address` and the bytes that follow it in the same mapping, if `wanted` is allowed there.
-    pub(crate) fn host(&self, address: u64, wanted: Access) -> Option<(u64, u64)> {
+    #[inline]
+    pub fn host(&self, address: u64, wanted: Access) -> Option<(u64, u64)> {
+        let Reached { at, left, .. } = self.reach(address, wanted)?;
+        Some((at, left))
+    }
+
+    /// The same, and how it is reached.
+    #[inline]
+    pub(crate) fn reach(&self, address: u64, wanted: Access) -> Option<Reached> {
         let entry = &self.entries[self.find(address)?];
-        let at = entry.host + (address - entry.start);
-        entry.allows(wanted).then_some((at, entry.end - address))
+        entry.allows(wanted).then(|| Reached {
+            at: entry.host + (address - entry.start),
+            left: entry.end - address,
+            caching: entry.caching,
+        })
     }
 
     fn position(&self, start: u64) -> Option<usize> {
@@ -148,9 +175,10 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::HostMemory;
 
     fn entry(start: u64, bytes: u64) -> Entry {
-        let memory = Arc::new(SoftwareMemory::allocate(bytes).unwrap());
+        let memory = Arc::new(HostMemory::allocate(bytes).unwrap());
         Entry::new(start, memory, 0, bytes, Access::ReadWrite).unwrap()
     }
 

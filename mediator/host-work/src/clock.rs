@@ -1,0 +1,11 @@
+//! The clock of devices whose work is done by this process: nanoseconds, monotonic.
+
+use std::sync::OnceLock;
+use std::time::Instant;
+
+/// Nanoseconds since the clock was first read in this process.
+pub fn now_ns() -> u64 {
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    let epoch = EPOCH.get_or_init(Instant::now);
+    u64::try_from(epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
