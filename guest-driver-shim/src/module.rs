@@ -55,7 +55,8 @@ impl<'d> Module<'d> {
             Err(refusal) => {
                 let refused = refusal.status == Status::BadModule;
                 let line = if refused { refusal.detail } else { 0 };
-                let log_bytes = if refused {
+                // A device without kernels says so in the log, too.
+                let log_bytes = if refused || refusal.status == Status::Unsupported {
                     replies.body(ticket).log_bytes
                 } else {
                     0

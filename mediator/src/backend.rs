@@ -63,6 +63,9 @@ pub struct ModuleError {
     pub reason: String,
 }
 
+/// Who is told that the device was taken from all sessions: see [`Backend::observe_loss`].
+pub type LossObserver = Box<dyn Fn(&Fault) + Send + Sync>;
+
 /// A GPU, or something that stands in for one.
 pub trait Backend: Send + Sync {
     /// What it is.
@@ -106,6 +109,16 @@ pub trait Backend: Send + Sync {
     /// help and only another process can.
     fn is_spent(&self) -> bool {
         false
+    }
+
+    /// Has `lost` called when the device is taken from all sessions at once, by others than their work: the host wants it
+    /// back, or somebody has reset it. When `lost` returns, no session has any of its memory mapped, or begins new work with
+    /// it, until the session's guest begins anew; work under way lets go soon. Host memory and guest RAM stay.
+    ///
+    /// Only the first caller is heard. `lost` is called with no lock held that any other method takes. Most back ends lose
+    /// their device by work only, or not at all.
+    fn observe_loss(&self, lost: LossObserver) {
+        drop(lost);
     }
 
     /// How long work may go on after its client has ended, while other clients of the session live, before it is

@@ -1,19 +1,22 @@
 //! A back end and the sessions on it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Fault};
 use crate::host::Host;
 use crate::quota::Quota;
-use crate::session::Session;
+use crate::session::{Inner, Session};
 use crate::share::{Exchange, Exports};
 
 /// Opens sessions on one back end. Sessions of one mediator can share memory, and nothing else.
 pub struct Mediator {
     backend: Arc<dyn Backend>,
     exchange: Arc<dyn Exchange>,
-    sessions: AtomicU64,
+    /// Sessions so far.
+    count: AtomicU64,
+    /// Those that may be open. A leaf lock.
+    sessions: Mutex<Vec<Weak<Inner>>>,
 }
 
 impl Mediator {
@@ -24,11 +27,19 @@ impl Mediator {
 
     /// A mediator whose sessions export and import through `exchange`, which others may use too.
     pub fn with_exchange(backend: Arc<dyn Backend>, exchange: Arc<dyn Exchange>) -> Arc<Self> {
-        Arc::new(Self {
+        let mediator = Arc::new(Self {
             backend,
             exchange,
-            sessions: AtomicU64::new(0),
-        })
+            count: AtomicU64::new(0),
+            sessions: Mutex::default(),
+        });
+        let weak = Arc::downgrade(&mediator);
+        mediator.backend.observe_loss(Box::new(move |fault| {
+            if let Some(mediator) = weak.upgrade() {
+                mediator.lose_device(fault);
+            }
+        }));
+        mediator
     }
 
     /// The back end.
@@ -39,19 +50,36 @@ impl Mediator {
     /// A session for one guest. `name` is for logs and reports. The session ends, with all it owns, when
     /// it is closed or dropped.
     pub fn open(&self, host: Arc<dyn Host>, quota: Quota, name: &str) -> Arc<Session> {
-        let id = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         self.open_as(id, host, quota, name)
     }
 
     /// As [`Self::open`], with a number that the caller gives.
     pub fn open_as(&self, id: u64, host: Arc<dyn Host>, quota: Quota, name: &str) -> Arc<Session> {
-        Session::open(
+        let session = Session::open(
             id,
             name,
             Arc::clone(&self.backend),
             host,
             Arc::clone(&self.exchange),
             quota,
-        )
+        );
+        let mut sessions = self.sessions();
+        sessions.retain(|session| session.strong_count() != 0);
+        sessions.push(Weak::clone(&session.inner().weak));
+        drop(sessions);
+        session
+    }
+
+    /// Takes the device from all sessions. One that is opened meanwhile has no memory of it yet.
+    fn lose_device(&self, fault: &Fault) {
+        let sessions = self.sessions().clone();
+        for session in sessions.iter().filter_map(Weak::upgrade) {
+            session.lose_device(fault);
+        }
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Vec<Weak<Inner>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

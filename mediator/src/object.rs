@@ -135,10 +135,27 @@ pub(crate) enum Material {
     GuestRam,
 }
 
+impl Material {
+    /// Whether it is memory of the device itself, not of the host.
+    pub fn is_of_device(self) -> bool {
+        match self {
+            Self::Allocated(MemoryKind::Device | MemoryKind::DeviceVisible) => true,
+            Self::Allocated(MemoryKind::Host) | Self::GuestRam => false,
+        }
+    }
+}
+
 /// How the session came by memory.
 pub(crate) enum Origin {
     Own { exports: Vec<OwnExport> },
     Import { token: TokenBytes, import: u64 },
+}
+
+impl Default for Origin {
+    fn default() -> Self {
+        let exports = Vec::new();
+        Self::Own { exports }
+    }
 }
 
 /// An export of memory that the session allocated.

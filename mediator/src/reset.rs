@@ -10,6 +10,7 @@ use causeway_protocol::registers::status;
 use crate::backend::Fault;
 use crate::client::Client;
 use crate::command_buffer::CommandBuffer;
+use crate::counters::Counters;
 use crate::life::Life;
 use crate::object::{CommandBufferEntry, Object};
 use crate::session::Inner;
@@ -48,6 +49,24 @@ impl Inner {
         self.status
             .tell(if fresh.closed { 0 } else { status::READY });
         std::mem::replace(state, fresh).life
+    }
+
+    /// Loses the device as by a fault, and takes its memory away with every mapping, wherever the guest has it: it would stay
+    /// until the guest begins anew, and others want the device. What it owned otherwise stays its own until then.
+    pub fn lose_device(&self, fault: &Fault) {
+        let taken = {
+            let mut state = self.lock();
+            if state.closed {
+                return;
+            }
+            Counters::add(&self.counters.faults);
+            state.life.lose(fault.clone());
+            state.take_device_memory(&*self.host)
+        };
+        for (origin, _) in &taken {
+            self.let_go(origin);
+        }
+        drop(taken);
     }
 
     /// Ends what a client owns, and the life with it if that was lost and nobody owns anything any more.

@@ -109,6 +109,10 @@ impl Session {
         Arc::new(Self { inner })
     }
 
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.inner
+    }
+
     /// Executes a control batch of a client, that is a private copy of what the guest wrote, and puts the replies in
     /// its place. `Ok`, or why the batch as a whole was not taken; it is then unchanged.
     ///

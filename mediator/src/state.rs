@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::handles::Table;
 use crate::host::Host;
 use crate::life::Life;
-use crate::object::{Kind, MappingEntry, MemoryEntry, Object, SpaceEntry};
+use crate::object::{Kind, MappingEntry, MemoryEntry, Object, Origin, SpaceEntry};
 use crate::owners::{Counts, Owners};
 use crate::refusal::{Refusal, cause};
 
@@ -184,6 +184,28 @@ impl State {
             return Err(Refusal::new(Status::BackEnd));
         }
         Ok(())
+    }
+
+    /// Ends every mapping of the device's memory in this session, and takes the memory from its handles, which are then
+    /// worth as much as those of revoked imports. Gives the memory with its exports or its import, for who lets go of them.
+    pub fn take_device_memory(&mut self, host: &dyn Host) -> Vec<(Origin, Arc<dyn Memory>)> {
+        let mut taken = Vec::new();
+        for handle in self.handles(None) {
+            let Ok(entry) = self.get_mut::<MemoryEntry>(handle) else {
+                continue;
+            };
+            if !entry.material.is_of_device() {
+                continue;
+            }
+            // A mapping that will not go keeps the memory back.
+            let _ = self.unmap_everywhere(host, handle);
+            if let Ok(entry) = self.get_mut::<MemoryEntry>(handle)
+                && let Some(memory) = entry.memory.take()
+            {
+                taken.push((std::mem::take(&mut entry.origin), memory));
+            }
+        }
+        taken
     }
 
     /// Ends every mapping of the memory behind `handle` in this session.

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use causeway_memory::{Backing, Mapping, PageSize, SharedMemory};
@@ -14,7 +14,8 @@ use causeway_protocol::registers::features;
 use super::behind::Behind;
 use super::space::FakeSpace;
 use crate::backend::{
-    AllocateOptions, Attributes, Backend, BackendError, Exported, Fault, LaunchShape, Memory, Space,
+    AllocateOptions, Attributes, Backend, BackendError, Exported, Fault, LaunchShape, LossObserver,
+    Memory, Space,
 };
 use crate::va::VaAllocator;
 
@@ -96,6 +97,7 @@ pub struct FakeBackend {
     kernels: Mutex<HashMap<String, FakeKernel>>,
     failures: Failures,
     behind: Arc<Behind>,
+    loss: OnceLock<LossObserver>,
 }
 
 impl FakeBackend {
@@ -128,6 +130,7 @@ impl FakeBackend {
             kernels: Mutex::default(),
             failures: Arc::default(),
             behind: Arc::default(),
+            loss: OnceLock::new(),
         })
     }
 
@@ -162,6 +165,13 @@ impl FakeBackend {
     /// Does what queues have left undone, in order for each queue, on the calling thread. A fault is the queue's.
     pub fn catch_up(&self) {
         self.behind.catch_up();
+    }
+
+    /// Takes the device from all sessions.
+    pub fn lose(&self, fault: &Fault) {
+        if let Some(lost) = self.loss.get() {
+            lost(fault);
+        }
     }
 
     /// What is alive now.
@@ -259,6 +269,10 @@ impl Backend for FakeBackend {
             behind: Arc::clone(&self.behind),
             _alive: Arc::new(alive),
         }))
+    }
+
+    fn observe_loss(&self, lost: LossObserver) {
+        let _ = self.loss.set(lost);
     }
 }
 

@@ -9,10 +9,11 @@ use causeway_protocol::message::{
     CommandBufferReply, CreateCommandBuffer, Empty, FUNCTION_NAME_MAX, FunctionReply, GetFunction,
     HandleRequest, LoadModule, MODULE_BYTES_MAX, MemoryKind, PARAMETERS_MAX, Parameter, Status,
 };
+use causeway_protocol::registers::features;
 use causeway_protocol::ring;
 
 use super::{check_aligned, nothing};
-use crate::backend::{Function, Memory};
+use crate::backend::{Function, Memory, ModuleError};
 use crate::client::ClientSession;
 use crate::command_buffer::{CommandBuffer, Placement};
 use crate::decode::HEADER_BYTES;
@@ -63,7 +64,7 @@ impl ClientSession<'_> {
                     self.name
                 );
                 return Err(LoadFailure {
-                    refusal: Refusal::with(Status::BadModule, error.line),
+                    refusal: self.module_refusal(&error),
                     log_bytes: self.write_log(&request, &error.to_string())?,
                 });
             }
@@ -84,6 +85,14 @@ impl ClientSession<'_> {
             charges: Arc::new([image_charge, object_charge, memory_charge]),
         };
         Ok(state.insert(Object::Module(entry))?)
+    }
+
+    /// A device that executes no kernels refuses every module, whatever is in it.
+    fn module_refusal(&self, error: &ModuleError) -> Refusal {
+        match self.backend.attributes().features & features::KERNELS {
+            0 => Refusal::new(Status::Unsupported),
+            _ => Refusal::with(Status::BadModule, error.line),
+        }
     }
 
     /// Writes as much of `text` as there is room for. Gives the number of bytes.

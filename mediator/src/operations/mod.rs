@@ -158,7 +158,10 @@ fn load_module(
             Ok(())
         }
         Err(failure) => {
-            if failure.refusal.status == Status::BadModule {
+            if matches!(
+                failure.refusal.status,
+                Status::BadModule | Status::Unsupported
+            ) {
                 let reply = LoadModuleReply {
                     handle: 0,
                     log_bytes: failure.log_bytes,
