@@ -83,6 +83,11 @@ impl VaAllocator {
         }
     }
 
+    /// Takes all that is free: first addresses and ends, in order.
+    pub fn take_all(&mut self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.free).into_iter().collect()
+    }
+
     /// Gives back what [`Self::take`] or [`Self::take_at`] took.
     pub fn give(&mut self, address: u64, bytes: u64) {
         let (mut start, mut end) = (address, address + bytes);

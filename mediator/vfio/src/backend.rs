@@ -1,0 +1,270 @@
+//! The back end: one device, one BAR, and what is lent of it.
+
+use std::io;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+
+use causeway_host_work::HostHandle;
+use causeway_mediator::backend::{
+    AllocateOptions, Attributes, Backend, BackendError, Exported, Fault, LossObserver, Memory,
+    Space,
+};
+use causeway_memory::{PAGE_BYTES, SharedMemory};
+use causeway_protocol::message::{MemoryKind, Status};
+use causeway_protocol::registers::features;
+use causeway_vfio::{
+    AccessError, Address, Choice, Container, ContainerError, Device, Host, InterruptError,
+    WatchError,
+};
+
+use crate::bar::{Bar, BarError};
+use crate::memory::BarHandle;
+use crate::pool::{Pool, Refused};
+use crate::scrubber;
+use crate::space::{ADDRESSES, VfioSpace};
+use crate::watcher::Watcher;
+
+/// What is to be lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The device, bound to vfio-pci.
+    pub address: Address,
+    /// The BAR whose memory is lent; the largest of prefetchable memory if not given.
+    pub bar: Option<u8>,
+}
+
+/// Why there is no such back end.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// VFIO is not to be had.
+    #[error(transparent)]
+    Container(#[from] ContainerError),
+    /// The device is not to be had.
+    #[error(transparent)]
+    Device(#[from] causeway_vfio::OpenError),
+    /// It has no memory that can be lent.
+    #[error(transparent)]
+    Bar(#[from] BarError),
+    /// It cannot be kept from doing DMA, or does not answer.
+    #[error("device {address} cannot be set up")]
+    Command {
+        /// The device.
+        address: Address,
+        /// Why.
+        source: AccessError,
+    },
+    /// It cannot be kept from interrupting.
+    #[error(transparent)]
+    Interrupts(#[from] InterruptError),
+    /// Nobody would hear that the host wants it back.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    /// No thread for it.
+    #[error("cannot start a thread for device {address}")]
+    Thread {
+        /// The device.
+        address: Address,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// What the threads of the back end share with it.
+pub(crate) struct Shared {
+    pub address: Address,
+    pub pool: Arc<Pool>,
+    /// None once it is being given back.
+    bar: Mutex<Option<Arc<Bar>>>,
+    loss: OnceLock<LossObserver>,
+}
+
+impl Shared {
+    /// The BAR, unless it is being given back.
+    pub fn bar(&self) -> Option<Arc<Bar>> {
+        self.lock().clone()
+    }
+
+    /// The BAR, which nobody gets any more.
+    pub fn take_bar(&self) -> Option<Arc<Bar>> {
+        self.lock().take()
+    }
+
+    /// Takes the device from all sessions.
+    pub fn lose(&self, fault: &Fault) {
+        if let Some(lost) = self.loss.get() {
+            lost(fault);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Bar>>> {
+        self.bar.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The VFIO back end. When it is dropped, what was lent is scrubbed, and the device reset and given back.
+pub struct Vfio {
+    attributes: Attributes,
+    shared: Arc<Shared>,
+    /// Ends before the device is given back: taken out only by `drop`.
+    watcher: Option<Watcher>,
+    scrubber: Option<JoinHandle<()>>,
+}
+
+impl Vfio {
+    /// Takes the device, resets it, and begins to scrub its memory.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(config: &Config) -> Result<Arc<Self>, OpenError> {
+        let devices = [config.address];
+        let host = Host::default();
+        // Asked first: without a device to be had, there may be no container either, and that says less.
+        host.preflight(config.address, 0)
+            .map_err(causeway_vfio::OpenError::from)?;
+        let container = Container::new(&host, Choice::default(), &devices, None)?;
+        Self::over(Device::open(&container, config.address)?, config.bar)
+    }
+
+    /// The same with a device that is open. Nothing may be mapped for its DMA.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn over(device: Device, bar: Option<u8>) -> Result<Arc<Self>, OpenError> {
+        let address = device.address();
+        device.disable_interrupts()?;
+        device
+            .set_bus_mastering(false)
+            .and_then(|()| device.set_memory_decoding(true))
+            .map_err(|source| OpenError::Command { address, source })?;
+        let watch = device.watch()?;
+        let bar = Arc::new(Bar::map(device, bar)?);
+        let pool = Pool::new(&bar);
+        let attributes = attributes(address, &bar);
+        let failed = |source| OpenError::Thread { address, source };
+        let scrubber = scrubber::start(Arc::clone(&bar), Arc::clone(&pool)).map_err(failed)?;
+        let mut backend = Self {
+            attributes,
+            shared: Arc::new(Shared {
+                address,
+                pool,
+                bar: Mutex::new(Some(bar)),
+                loss: OnceLock::new(),
+            }),
+            watcher: None,
+            scrubber: Some(scrubber),
+        };
+        let watcher = Watcher::start(watch, Arc::clone(&backend.shared)).map_err(failed)?;
+        backend.watcher = Some(watcher);
+        Ok(Arc::new(backend))
+    }
+
+    fn check(&self, what: &str) -> Result<Arc<Bar>, BackendError> {
+        let bar = self.shared.bar();
+        let bar = bar.filter(|_| !self.shared.pool.has_ended());
+        bar.ok_or_else(|| self.given_back(what))
+    }
+
+    fn given_back(&self, what: &str) -> BackendError {
+        let address = self.shared.address;
+        BackendError {
+            status: Status::DeviceLost,
+            context: format!("{what}: device {address} was given back to the host"),
+            source: None,
+        }
+    }
+}
+
+impl Drop for Vfio {
+    fn drop(&mut self) {
+        self.watcher = None;
+        self.shared.pool.end_now();
+        let scrubber = self.scrubber.take();
+        if scrubber.is_some_and(|thread| thread.join().is_err()) {
+            log::error!("the thread that scrubs memory of a device panicked");
+        }
+    }
+}
+
+fn attributes(address: Address, bar: &Bar) -> Attributes {
+    Attributes {
+        name: format!("vfio {address} BAR {}", bar.number()),
+        memory_bytes: bar.bytes(),
+        granularity_bytes: PAGE_BYTES,
+        va: ADDRESSES,
+        compute_units: 0,
+        warp_threads: 0,
+        block_threads_max: 0,
+        shared_bytes_max: 0,
+        features: features::GUEST_RAM
+            | features::SHARING
+            | features::RECORDING
+            | features::DEVICE_VISIBLE,
+    }
+}
+
+impl Backend for Vfio {
+    fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    fn allocate(
+        &self,
+        kind: MemoryKind,
+        bytes: u64,
+        _: AllocateOptions,
+    ) -> Result<Arc<dyn Memory>, BackendError> {
+        let what = || format!("allocate {bytes} bytes");
+        let bar = self.check(&what())?;
+        let visible = match kind {
+            MemoryKind::Host => return HostHandle::allocate(bytes),
+            MemoryKind::Device => false,
+            MemoryKind::DeviceVisible => true,
+        };
+        let pool = Arc::clone(&self.shared.pool);
+        let piece = pool.lend(bytes).map_err(|refused| match refused {
+            Refused::Ended => self.given_back(&what()),
+            Refused::Full { free } => BackendError {
+                status: Status::NoMemory,
+                context: format!(
+                    "{}: nobody has {free} bytes of the device, in pieces",
+                    what()
+                ),
+                source: None,
+            },
+        })?;
+        BarHandle::share(bar, pool, piece, visible)
+    }
+
+    fn import(&self, exported: Exported) -> Result<Arc<dyn Memory>, BackendError> {
+        self.check("import memory")?;
+        if exported.kind != MemoryKind::Host {
+            return Err(BackendError {
+                status: Status::Unsupported,
+                context: "import memory of a device from another process".to_owned(),
+                source: None,
+            });
+        }
+        HostHandle::import(exported)
+    }
+
+    fn register_ram(
+        &self,
+        ram: Arc<SharedMemory>,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Arc<dyn Memory>, BackendError> {
+        self.check("register guest RAM")?;
+        HostHandle::register(ram, offset, bytes)
+    }
+
+    fn create_space(&self, stop: Arc<AtomicBool>) -> Result<Arc<dyn Space>, BackendError> {
+        self.check("create an address space")?;
+        Ok(Arc::new(VfioSpace::new(stop)))
+    }
+
+    fn observe_loss(&self, lost: LossObserver) {
+        // Only the first caller is heard.
+        let _ = self.shared.loss.set(lost);
+    }
+}

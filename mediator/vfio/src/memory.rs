@@ -1,0 +1,135 @@
+//! Allocations: parts of the BAR.
+
+use std::any::Any;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use causeway_host_work::{Caching, HostHandle, Mapped};
+use causeway_mediator::backend::{BackendError, Exported, Memory};
+use causeway_memory::{Backing, DeviceMemory};
+use causeway_protocol::message::Status;
+use causeway_vfio::RegionIndex;
+
+use crate::bar::Bar;
+use crate::pool::{Piece, Pool};
+use crate::scrubber;
+
+/// A part of the BAR that is lent, until dropped: it is then scrubbed before anyone else has it.
+pub(crate) struct BarMemory {
+    /// Where this process has it; mapped as long as `bar` lives.
+    base: NonZeroUsize,
+    piece: Piece,
+    pool: Arc<Pool>,
+    bar: Arc<Bar>,
+}
+
+impl BarMemory {
+    /// A piece that was lent. None if it is not one of this BAR; it is then never lent again.
+    fn new(bar: Arc<Bar>, pool: Arc<Pool>, piece: Piece) -> Option<Self> {
+        let base = bar.at(piece.offset, piece.bytes)?;
+        Some(Self {
+            base: base.expose_provenance(),
+            piece,
+            pool,
+            bar,
+        })
+    }
+}
+
+impl fmt::Debug for BarMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BarMemory").field(&self.piece).finish()
+    }
+}
+
+impl Mapped for BarMemory {
+    fn base(&self) -> NonNull<u8> {
+        NonNull::with_exposed_provenance(self.base)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.piece.bytes
+    }
+
+    fn caching(&self) -> Caching {
+        Caching::Uncached
+    }
+}
+
+impl Drop for BarMemory {
+    fn drop(&mut self) {
+        if !self.pool.take_back(self.piece) {
+            // The back end has gone before: nobody else does it.
+            scrubber::scrub(&self.bar, self.piece);
+        }
+    }
+}
+
+/// What sessions hold: a share of the memory, which lives as long as anyone has one.
+pub(crate) struct BarHandle {
+    memory: Arc<BarMemory>,
+    /// What can be placed in apertures, if guests may see it by their own loads and stores.
+    visible: Option<Arc<dyn DeviceMemory>>,
+}
+
+impl BarHandle {
+    /// A piece that was lent.
+    ///
+    /// # Errors
+    /// `BackEnd`, if the kernel does not let it be mapped once more.
+    pub fn share(
+        bar: Arc<Bar>,
+        pool: Arc<Pool>,
+        piece: Piece,
+        visible: bool,
+    ) -> Result<Arc<dyn Memory>, BackendError> {
+        let Piece { offset, bytes, .. } = piece;
+        let failed = |source| BackendError {
+            status: Status::BackEnd,
+            context: format!("lend {bytes} bytes at {offset:#x} of a BAR"),
+            source,
+        };
+        let memory = BarMemory::new(bar, pool, piece).ok_or_else(|| failed(None))?;
+        let bar = &memory.bar;
+        let index = RegionIndex::Bar(bar.number());
+        let show = || bar.device().memory(index, offset, bytes);
+        let visible = visible.then(show).transpose();
+        Ok(Arc::new(Self {
+            visible: visible.map_err(|e| failed(Some(Box::new(e))))?,
+            memory: Arc::new(memory),
+        }))
+    }
+}
+
+impl Memory for BarHandle {
+    fn bytes(&self) -> u64 {
+        self.memory.piece.bytes
+    }
+
+    fn backing(&self) -> Option<Backing> {
+        self.visible.clone().map(Backing::Device)
+    }
+
+    fn export(&self) -> Result<Exported, BackendError> {
+        let context = "hand a part of a VFIO device to another process: the descriptor would give all of the device";
+        Err(BackendError {
+            status: Status::Unsupported,
+            context: context.to_owned(),
+            source: None,
+        })
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// The memory behind a handle of this back end.
+pub(crate) fn mapped_of(handle: &Arc<dyn Memory>) -> Option<Arc<dyn Mapped>> {
+    if let Some(own) = handle.as_any().downcast_ref::<BarHandle>() {
+        return Some(Arc::clone(&own.memory) as Arc<dyn Mapped>);
+    }
+    HostHandle::memory_of(handle).map(|memory| memory as Arc<dyn Mapped>)
+}

@@ -1,0 +1,282 @@
+//! The memory that is lent: who may have which part, and what has to be scrubbed first.
+//!
+//! A byte is *clean* (zero, and nobody's), *lent*, *dirty* (somebody had it), or *unknown* (what the device had in it
+//! before). Only clean memory is lent. Dirty and unknown memory becomes clean piece by piece, by [`crate::scrubber`].
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use causeway_mediator::va::VaAllocator;
+
+use crate::bar::Bar;
+
+/// Bytes scrubbed at a time, at most.
+const PIECE_BYTES: u64 = 4 << 20;
+/// Distance of areas in the allocator's addresses: more than any BAR has, so that no two areas touch.
+const AREA_SHIFT: u32 = 48;
+
+/// A range of the BAR, in an area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    area: u64,
+    /// First byte in the BAR.
+    pub offset: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+impl Piece {
+    /// Its address for the allocator. Alignment is that of the offset.
+    fn address(self) -> u64 {
+        ((self.area + 1) << AREA_SHIFT) + self.offset
+    }
+
+    fn at(address: u64, bytes: u64) -> Self {
+        Self {
+            area: (address >> AREA_SHIFT) - 1,
+            offset: address & ((1 << AREA_SHIFT) - 1),
+            bytes,
+        }
+    }
+
+    /// The first part, and what remains of it.
+    fn split(self) -> (Self, Option<Self>) {
+        let bytes = self.bytes.min(PIECE_BYTES);
+        let rest = Self {
+            offset: self.offset + bytes,
+            bytes: self.bytes - bytes,
+            ..self
+        };
+        (Self { bytes, ..self }, (rest.bytes != 0).then_some(rest))
+    }
+}
+
+/// Why nothing was lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// There is no range of that size.
+    Full {
+        /// Bytes that nobody has.
+        free: u64,
+    },
+    /// The device is being given back.
+    Ended,
+}
+
+/// How lending ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum End {
+    #[default]
+    NotYet,
+    /// When everything lent is back and scrubbed.
+    AllBack,
+    /// When what is back is scrubbed.
+    Now,
+}
+
+struct State {
+    clean: VaAllocator,
+    /// What came back, and what is there from before.
+    dirty: VecDeque<Piece>,
+    unknown: VecDeque<Piece>,
+    /// Bytes that are clean, and bytes that are being scrubbed.
+    clean_bytes: u64,
+    scrubbing_bytes: u64,
+    lent_bytes: u64,
+    /// How often all that was clean became unknown.
+    doubts: u64,
+    end: End,
+    /// Whether somebody scrubs.
+    attended: bool,
+}
+
+/// What is to be scrubbed next.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub piece: Piece,
+    doubts: u64,
+}
+
+/// The memory that is lent. A leaf lock.
+pub(crate) struct Pool {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Pool {
+    /// All of the BAR's areas, of which nobody knows what is in them.
+    pub fn new(bar: &Bar) -> Arc<Self> {
+        let areas = (0..).zip(bar.areas());
+        let piece = |(area, range): (u64, causeway_vfio::Area)| Piece {
+            area,
+            offset: range.offset,
+            bytes: range.bytes,
+        };
+        Self::of(areas.map(piece).collect())
+    }
+
+    fn of(unknown: VecDeque<Piece>) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                clean: VaAllocator::new(0..0),
+                dirty: VecDeque::new(),
+                unknown,
+                clean_bytes: 0,
+                scrubbing_bytes: 0,
+                lent_bytes: 0,
+                doubts: 0,
+                end: End::NotYet,
+                attended: true,
+            }),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Lends `bytes` bytes, a multiple of 4 KiB; waits for scrubbing if that makes room for them.
+    pub fn lend(&self, bytes: u64) -> Result<Piece, Refused> {
+        let mut state = self.lock();
+        loop {
+            if state.end != End::NotYet {
+                return Err(Refused::Ended);
+            }
+            if let Some(address) = state.clean.take(bytes) {
+                state.clean_bytes -= bytes;
+                state.lent_bytes += bytes;
+                return Ok(Piece::at(address, bytes));
+            }
+            let free = state.free_bytes();
+            if free < bytes || free == state.clean_bytes {
+                return Err(Refused::Full { free });
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// Takes back what was lent. False if the caller has to scrub it, because nobody else does any more.
+    #[must_use]
+    pub fn take_back(&self, piece: Piece) -> bool {
+        let mut state = self.lock();
+        state.lent_bytes -= piece.bytes;
+        if state.attended {
+            state.dirty.push_back(piece);
+        }
+        self.changed.notify_all();
+        state.attended
+    }
+
+    /// What is to be scrubbed next; waits for it. None once there is nothing more to do for ever.
+    pub fn next(&self) -> Option<Task> {
+        let mut state = self.lock();
+        loop {
+            if let Some(task) = state.take_task() {
+                return Some(task);
+            }
+            let over = match state.end {
+                End::NotYet => false,
+                End::AllBack => state.lent_bytes == 0,
+                End::Now => true,
+            };
+            if over {
+                state.attended = false;
+                return None;
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// A piece is zero now.
+    pub fn scrubbed(&self, task: &Task) {
+        let mut state = self.lock();
+        let piece = task.piece;
+        state.scrubbing_bytes -= piece.bytes;
+        if task.doubts == state.doubts {
+            state.clean_bytes += piece.bytes;
+            state.clean.give(piece.address(), piece.bytes);
+        } else {
+            state.unknown.push_back(piece);
+        }
+        self.changed.notify_all();
+    }
+
+    /// Somebody may have changed what nobody has: it is to be scrubbed again.
+    pub fn doubt(&self) {
+        let mut state = self.lock();
+        state.doubts += 1;
+        state.clean_bytes = 0;
+        for (start, end) in state.clean.take_all() {
+            state.unknown.push_back(Piece::at(start, end - start));
+        }
+        self.changed.notify_all();
+    }
+
+    /// Lends nothing any more.
+    pub fn end(&self) {
+        self.end_when(End::AllBack);
+    }
+
+    /// The same, and does not wait for what is lent.
+    pub fn end_now(&self) {
+        self.end_when(End::Now);
+    }
+
+    /// Whether it lends nothing any more.
+    pub fn has_ended(&self) -> bool {
+        self.lock().end != End::NotYet
+    }
+
+    /// Bytes that are lent.
+    pub fn lent_bytes(&self) -> u64 {
+        self.lock().lent_bytes
+    }
+
+    fn end_when(&self, end: End) {
+        let mut state = self.lock();
+        state.end = end;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let waited = self.changed.wait(state);
+        waited.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Bytes that nobody has.
+    fn free_bytes(&self) -> u64 {
+        let queued = self.dirty.iter().chain(&self.unknown);
+        let queued: u64 = queued.map(|piece| piece.bytes).sum();
+        self.clean_bytes + self.scrubbing_bytes + queued
+    }
+
+    /// What somebody had comes first. What the device had in it before is nobody's secret here: once nothing is lent any
+    /// more, it stays.
+    fn take_task(&mut self) -> Option<Task> {
+        let ended = self.end != End::NotYet;
+        let (queue, dirty) = if self.dirty.is_empty() {
+            (&mut self.unknown, false)
+        } else {
+            (&mut self.dirty, true)
+        };
+        if ended && !dirty {
+            return None;
+        }
+        let (piece, rest) = queue.pop_front()?.split();
+        if let Some(rest) = rest {
+            queue.push_front(rest);
+        }
+        self.scrubbing_bytes += piece.bytes;
+        Some(Task {
+            piece,
+            doubts: self.doubts,
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "pool_tests.rs"]
+mod tests;

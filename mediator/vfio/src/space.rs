@@ -1,0 +1,102 @@
+//! Address spaces: mappings of the device's and of host memory, and work on them.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use causeway_host_work::{Kernels, Mappings, Part, WorkQueue, WorkRecording};
+use causeway_mediator::backend::{
+    BackendError, Fault, Function, LaunchShape, Memory, Module, ModuleError, Queue, Recorded,
+    Recording, Space,
+};
+use causeway_protocol::Access;
+use causeway_protocol::message::Status;
+
+use crate::memory::mapped_of;
+
+/// Where mappings lie. Below it nothing is mapped, so that null pointers fault.
+pub(crate) const ADDRESSES: std::ops::Range<u64> = 0x1000_0000..0x7000_0000_0000;
+
+/// What whoever wants a kernel is told.
+const NO_KERNELS: &str =
+    "this device has no processor for kernels: copies and fills only; use --gpu software or cuda";
+
+/// An address space of a session.
+pub(crate) struct VfioSpace {
+    mappings: Arc<Mappings>,
+    stop: Arc<AtomicBool>,
+}
+
+impl VfioSpace {
+    /// An empty one; its work returns soon when `stop` is set.
+    pub fn new(stop: Arc<AtomicBool>) -> Self {
+        Self {
+            mappings: Arc::new(Mappings::new(ADDRESSES)),
+            stop,
+        }
+    }
+}
+
+impl Space for VfioSpace {
+    fn map(
+        &self,
+        wanted: Option<u64>,
+        memory: &Arc<dyn Memory>,
+        offset: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<u64, BackendError> {
+        let mapped = mapped_of(memory).ok_or_else(|| BackendError {
+            status: Status::BackEnd,
+            context: "map memory of another back end".to_owned(),
+            source: None,
+        })?;
+        let part = Part {
+            account: memory,
+            memory: mapped,
+            offset,
+            bytes,
+            access,
+        };
+        self.mappings.map(wanted, part)
+    }
+
+    fn unmap(&self, va: u64) -> Result<(), BackendError> {
+        self.mappings.unmap(va)
+    }
+
+    fn set_access(&self, va: u64, access: Access) -> Result<(), BackendError> {
+        self.mappings.set_access(va, access)
+    }
+
+    fn load_module(&self, _: &[u8]) -> Result<Arc<dyn Module>, ModuleError> {
+        Err(ModuleError {
+            line: 0,
+            reason: NO_KERNELS.to_owned(),
+        })
+    }
+
+    fn create_queue(&self) -> Result<Box<dyn Queue>, BackendError> {
+        let (mappings, stop) = (Arc::clone(&self.mappings), Arc::clone(&self.stop));
+        Ok(Box::new(WorkQueue::new(mappings, stop, NoKernels)))
+    }
+
+    fn record(&self, work: &[Recorded]) -> Result<Arc<dyn Recording>, BackendError> {
+        Ok(Arc::new(WorkRecording::new(work)))
+    }
+
+    fn load_u64(&self, va: u64) -> Option<u64> {
+        self.mappings.load_u64(va)
+    }
+}
+
+/// In place of a processor.
+struct NoKernels;
+
+impl Kernels for NoKernels {
+    fn launch(&self, _: &Arc<dyn Function>, _: LaunchShape, _: &[u8]) -> Result<(), Fault> {
+        Err(Fault {
+            status: Status::BadLaunch,
+            text: NO_KERNELS.to_owned(),
+        })
+    }
+}

@@ -1,0 +1,124 @@
+//! What becomes of the sessions when others want the device, or reset it.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+use causeway_mediator::backend::Fault;
+use causeway_protocol::message::Status;
+use causeway_vfio::{DeviceEvent, Watch};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use crate::backend::Shared;
+
+/// The thread that watches, until dropped.
+pub(crate) struct Watcher {
+    stop: OwnedFd,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watcher {
+    /// Starts it.
+    pub fn start(watch: Watch, shared: Arc<Shared>) -> io::Result<Self> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let own = stop.try_clone()?;
+        let thread = Builder::new().name("vfio-watch".to_owned());
+        Ok(Self {
+            thread: Some(thread.spawn(move || run(watch, &own, &shared))?),
+            stop,
+        })
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        if let Err(e) = rustix::io::write(&self.stop, &1_u64.to_ne_bytes()) {
+            log::error!("cannot stop the thread that watches a device: {e}");
+            return;
+        }
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            log::error!("the thread that watches a device panicked");
+        }
+    }
+}
+
+/// Waits for what happens, until told to stop, or the device was given back.
+fn run(watch: Watch, stop: &OwnedFd, shared: &Shared) {
+    loop {
+        let mut polled = [
+            PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
+        ];
+        match poll(&mut polled, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => {
+                log::error!("device {} is not watched any more: {e}", shared.address);
+                return;
+            }
+        }
+        if !polled[1].revents().is_empty() {
+            return;
+        }
+        for event in watch.take() {
+            if event == DeviceEvent::AskedBack {
+                // It holds on to the device as well.
+                drop(watch);
+                give_back(shared);
+                return;
+            }
+            begin_anew(shared, event);
+        }
+    }
+}
+
+/// Takes the device from all sessions for good, and lets go of it once nothing of it is used and all was scrubbed.
+fn give_back(shared: &Shared) {
+    let address = shared.address;
+    log::warn!(
+        "device {address} is given back, because {}: all guests lose it now",
+        DeviceEvent::AskedBack
+    );
+    shared.pool.end();
+    shared.lose(&lost(
+        shared,
+        DeviceEvent::AskedBack,
+        "it does not come back",
+    ));
+    drop(shared.take_bar());
+    let lent_bytes = shared.pool.lent_bytes();
+    if lent_bytes != 0 {
+        log::info!("device {address}: work on {lent_bytes} bytes is under way still");
+    }
+}
+
+/// Takes all memory from all sessions, which can begin anew with what is scrubbed again.
+fn begin_anew(shared: &Shared, event: DeviceEvent) {
+    log::warn!(
+        "device {}: {event}: what was in its memory may be gone, so all guests lose it now, and can begin anew",
+        shared.address
+    );
+    shared.pool.doubt();
+    shared.lose(&lost(shared, event, "reset the session to begin anew"));
+    let Some(bar) = shared.bar() else { return };
+    let device = bar.device();
+    if event == DeviceEvent::Error
+        && let Err(e) = device.reset()
+    {
+        log::warn!("{e}");
+    }
+    if let Err(e) = device.set_bus_mastering(false) {
+        log::warn!("{e}");
+    }
+    shared.pool.doubt();
+}
+
+/// What guests are told.
+fn lost(shared: &Shared, event: DeviceEvent, way_out: &str) -> Fault {
+    Fault {
+        status: Status::DeviceLost,
+        text: format!("device {}: {event}; {way_out}", shared.address),
+    }
+}
