@@ -90,8 +90,9 @@ pub struct RunArguments {
     /// RAM of each VM in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     pub memory: u64,
-    /// Back end and the limits of each VM on it: software, cuda, cuda:N (GPU number N), or auto (cuda where there is a GPU),
-    /// then any of memory=MIB, allocations=N, queues=N, worker=inside|process, and cores=N (software) or sms=N,
+    /// Back end and the limits of each VM on it: software, cuda, cuda:N (GPU number N), vfio:BDF (memory of a PCI device,
+    /// docs/vfio.md), or auto (cuda where there is a GPU),
+    /// then any of memory=MIB, allocations=N, queues=N, worker=inside|process, and cores=N (software), bar=N (vfio) or sms=N,
     /// launches=gathered|single and contexts=one|each (cuda; docs/cuda.md). With worker=process, as by default on cuda, each VM has a process of its own that holds its session.
     #[arg(long, value_name = "GPU", default_value = "software")]
     pub gpu: String,

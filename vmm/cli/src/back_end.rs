@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use causeway_cuda::{Config as CudaConfig, Cuda, OpenError, Sms, Visible};
+use causeway_cuda::{Config as CudaConfig, Cuda, Sms, Visible};
 use causeway_mediator::backend::Backend;
 use causeway_mediator::{Mediator, SessionSource};
 use causeway_software::{Config as SoftwareConfig, LaunchCount, Software};
+use causeway_vfio_backend::{Config as VfioConfig, Vfio};
 use causeway_vmm::outcome::VmOutcome;
 use causeway_worker::{DeviceUuid, Equipment, ImportDevice, Program, Workers};
 
@@ -54,6 +55,17 @@ impl Users {
              leave it out, or {way_out}"
         )))
     }
+}
+
+/// Why a back end is not to be had.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// No such GPU, or no driver.
+    #[error(transparent)]
+    Cuda(#[from] causeway_cuda::OpenError),
+    /// No such device, or none that can be lent.
+    #[error(transparent)]
+    Vfio(#[from] causeway_vfio_backend::OpenError),
 }
 
 /// Where the VMs of a run get their sessions from.
@@ -168,6 +180,11 @@ impl Local {
                     software: None,
                 })
             }
+            Kind::Vfio { address, bar } => Ok(Self {
+                backend: Vfio::open(&VfioConfig { address, bar })?,
+                software: None,
+                device: None,
+            }),
         }
     }
 
@@ -212,7 +229,7 @@ fn import_device(kind: Kind) -> Option<Arc<ImportDevice>> {
 /// What a back end wants in the environment of its process.
 fn environment(kind: Kind) -> Vec<(OsString, OsString)> {
     match kind {
-        Kind::Software { .. } => Vec::new(),
+        Kind::Software { .. } | Kind::Vfio { .. } => Vec::new(),
         Kind::Cuda { .. } => {
             let variables = causeway_cuda::ENVIRONMENT.iter();
             variables

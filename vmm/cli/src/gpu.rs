@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use causeway_vfio::{Address, BARS, ParseAddressError};
+
 /// Allocations of a VM, unless told otherwise.
 const ALLOCATIONS_PER_VM: u32 = 1024;
 /// Allocations of all VMs together, unless told otherwise.
@@ -41,6 +43,13 @@ pub enum Kind {
         /// Whether each address space has a context of its own.
         context_per_space: bool,
     },
+    /// Memory of a PCI device that is bound to vfio-pci.
+    Vfio {
+        /// The device.
+        address: Address,
+        /// Number of the BAR whose memory is lent, or the largest.
+        bar: Option<u8>,
+    },
 }
 
 impl Kind {
@@ -49,6 +58,7 @@ impl Kind {
         match self {
             Self::Software { .. } => "software",
             Self::Cuda { .. } => "cuda",
+            Self::Vfio { .. } => "vfio",
         }
     }
 
@@ -67,6 +77,11 @@ impl Kind {
                 let number = number("cuda", device, device.parse().ok(), 0, 255)?;
                 Ok(cuda(number as u32))
             }
+            None if text == "vfio" => Err(GpuError::NoDevice),
+            Some(("vfio", address)) => Ok(Self::Vfio {
+                address: address.parse().map_err(GpuError::Address)?,
+                bar: None,
+            }),
             _ => Err(GpuError::BackEnd(text.to_owned())),
         }
     }
@@ -75,7 +90,7 @@ impl Kind {
     /// the process that holds the context.
     const fn defaults(self) -> Gpu {
         let (memory_bytes, place) = match self {
-            Self::Software { .. } => (1 << 30, Place::Inside),
+            Self::Software { .. } | Self::Vfio { .. } => (1 << 30, Place::Inside),
             Self::Cuda { .. } => (4 << 30, Place::Process),
         };
         Gpu {
@@ -130,8 +145,18 @@ impl Gpu {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GpuError {
     /// Not a back end.
-    #[error("`{0}` is not a back end: there are software, cuda, cuda:N for GPU number N, and auto")]
+    #[error(
+        "`{0}` is not a back end: there are software, cuda, cuda:N for GPU number N, vfio:BDF for a PCI device, and auto"
+    )]
     BackEnd(String),
+    /// Of which device.
+    #[error(
+        "vfio wants the PCI device whose memory is to be lent, for example vfio:0000:00:03.0: `causeway doctor` lists those that can be had"
+    )]
+    NoDevice,
+    /// Not a device.
+    #[error(transparent)]
+    Address(ParseAddressError),
     /// Not `key=value`.
     #[error("`{0}` is not of the form key=value")]
     Form(String),
@@ -146,6 +171,11 @@ pub enum GpuError {
     /// Not a place for a session.
     #[error("worker={0} cannot be: it must be inside or process")]
     Worker(String),
+    /// Not elsewhere.
+    #[error(
+        "worker=process cannot be with vfio: the descriptor of a device gives all of it, so the memory is lent by the process that runs the VMs; leave worker out"
+    )]
+    InsideOnly,
     /// Not one of two words.
     #[error("{key}={value} cannot be: it must be {} or {}", .words[0], .words[1])]
     Choice {
@@ -177,6 +207,7 @@ pub enum GpuError {
 fn keys(back_end: &str) -> &'static str {
     match back_end {
         "cuda" => "memory, sms, allocations, queues, worker, launches and contexts",
+        "vfio" => "bar, memory, allocations, queues and worker",
         _ => "memory, allocations, queues, cores and worker",
     }
 }
@@ -233,7 +264,16 @@ impl FromStr for Gpu {
                         context_per_space, ..
                     },
                 ) => *context_per_space = choice("contexts", value, ["one", "each"])?,
-                ("worker", _) => gpu.place = place(value)?,
+                ("bar", Kind::Vfio { bar, .. }) => {
+                    let most = u64::from(BARS - 1);
+                    *bar = Some(number("bar", value, value.parse().ok(), 0, most)? as u8)
+                }
+                ("worker", kind) => {
+                    gpu.place = place(value)?;
+                    if gpu.place == Place::Process && matches!(kind, Kind::Vfio { .. }) {
+                        return Err(GpuError::InsideOnly);
+                    }
+                }
                 _ => {
                     return Err(GpuError::Key {
                         key: key.to_owned(),
@@ -340,6 +380,17 @@ mod tests {
     }
 
     #[test]
+    fn a_device_has_colons_and_perhaps_a_bar() {
+        let gpu: Gpu = "vfio:0000:00:03.0,bar=2,memory=64MiB".parse().unwrap();
+        let address = "0000:00:03.0".parse().unwrap();
+        let (bar, place) = (Some(2), Place::Inside);
+        assert_eq!(gpu.kind, Kind::Vfio { address, bar });
+        assert_eq!((gpu.place, gpu.memory_bytes), (place, 64 << 20));
+        let short: Gpu = "vfio:00:03.0,worker=inside".parse().unwrap();
+        assert_eq!(short.kind, Kind::Vfio { address, bar: None });
+    }
+
+    #[test]
     fn many_vms_share_what_a_process_can_map() {
         let gpu: Gpu = "software".parse().unwrap();
         assert_eq!(gpu.allocations(1), 1024);
@@ -367,6 +418,20 @@ mod tests {
                 "software,contexts=one",
                 "`contexts` is not a key of software",
             ),
+            ("vfio", "vfio:0000:00:03.0"),
+            ("vfio:", "\"\" is not a PCI address"),
+            ("vfio:0", "\"0\" is not a PCI address"),
+            (
+                "vfio:0000:00:03.0,bar=6",
+                "bar=6 cannot be: it must be a number from 0 to 5",
+            ),
+            ("vfio:0000:00:03.0,bar=x", "bar=x"),
+            (
+                "vfio:0000:00:03.0,cores=1",
+                "`cores` is not a key of vfio: it knows bar,",
+            ),
+            ("vfio:0000:00:03.0,worker=process", "gives all of it"),
+            ("cuda,bar=1", "`bar` is not a key of cuda"),
             ("software,speed=11", "`speed`"),
             ("software,memory", "`memory` is not of the form"),
             ("software,memory=0", "memory=0"),

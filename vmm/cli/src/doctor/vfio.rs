@@ -1,8 +1,17 @@
 //! IOMMU and VFIO, for passing real devices through.
 
-use causeway_vfio::{Function, Host};
+use std::fs;
+
+use causeway_vfio::{Address, BARS, Function, Host};
 
 use super::Finding;
+
+/// Resource of a PCI function in sysfs: memory, not I/O ports (linux/ioport.h).
+const RESOURCE_MEMORY: u64 = 0x200;
+/// Resource: reads have no side effects.
+const RESOURCE_PREFETCHABLE: u64 = 0x2000;
+/// Least size of a BAR that can be mapped.
+const PAGE_BYTES: u64 = 4096;
 
 /// Everything about VFIO.
 pub fn findings() -> Vec<Finding> {
@@ -65,7 +74,10 @@ fn device(host: &Host, function: &Function) -> Finding {
         Ok(_) => Finding::yes(
             NAME,
             function.to_string(),
-            format!("can be handed out: --vfio {address}"),
+            format!(
+                "can be handed out: --vfio {address}{}",
+                lendable(host, address)
+            ),
         ),
         Err(e) => Finding::no(
             NAME,
@@ -74,6 +86,39 @@ fn device(host: &Host, function: &Function) -> Finding {
             e.to_string(),
         ),
     }
+}
+
+/// What of a device's memory can be lent to several guests, if it has such.
+fn lendable(host: &Host, address: Address) -> String {
+    let resources = fs::read_to_string(host.folder(address).join("resource"));
+    let bars = memory_bars(&resources.unwrap_or_default());
+    let largest = bars.into_iter().max_by_key(|(_, bytes)| *bytes);
+    largest.map_or_else(String::new, |(bar, bytes)| {
+        let size = match bytes >> 20 {
+            0 => format!("{} KiB", bytes >> 10),
+            mib => format!("{mib} MiB"),
+        };
+        format!(
+            "; its {size} of memory can be lent to several guests: --gpu vfio:{address},bar={bar}"
+        )
+    })
+}
+
+/// Numbers and sizes of the BARs in a `resource` attribute that are prefetchable memory of a page or more.
+fn memory_bars(resources: &str) -> Vec<(usize, u64)> {
+    let lines = resources.lines().take(BARS.into());
+    let bars = lines.enumerate().filter_map(|(bar, line)| {
+        let mut numbers = line.split_whitespace().map(hexadecimal);
+        let (start, end, flags) = (numbers.next()??, numbers.next()??, numbers.next()??);
+        let bytes = end.checked_sub(start)?.checked_add(1)?;
+        let wanted = RESOURCE_MEMORY | RESOURCE_PREFETCHABLE;
+        (flags & wanted == wanted && bytes >= PAGE_BYTES).then_some((bar, bytes))
+    });
+    bars.collect()
+}
+
+fn hexadecimal(word: &str) -> Option<u64> {
+    u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
 }
 
 #[cfg(test)]
@@ -90,5 +135,18 @@ mod tests {
                 .iter()
                 .all(|f| f.state == State::No && f.how.is_some())
         );
+    }
+
+    #[test]
+    fn bars_of_prefetchable_memory_are_found_with_their_sizes() {
+        let resources = "0x00000000fea00000 0x00000000fea000ff 0x0000000000040200\n\
+            0x0000000000000000 0x0000000000000000 0x0000000000000000\n\
+            0x000000fe00000000 0x000000fe03ffffff 0x000000000014220c\n\
+            nonsense\n\
+            0x000000000000c000 0x000000000000c01f 0x0000000000040101\n\
+            0x00000000e0000000 0x00000000e0000fff 0x0000000000042208\n\
+            0x00000000e1000000 0x00000000e1ffffff 0x0000000000042208\n";
+        assert_eq!(memory_bars(resources), [(2, 64 << 20), (5, 4096)]);
+        assert!(memory_bars("").is_empty());
     }
 }
