@@ -54,6 +54,9 @@ impl InterruptChips for NoChips {
     fn connect(&self, _: &EventFd, _: u32) -> io::Result<()> {
         Ok(())
     }
+    fn connect_resampled(&self, _: &EventFd, _: &EventFd, _: u32) -> io::Result<()> {
+        Ok(())
+    }
     fn disconnect(&self, _: &EventFd, _: u32) -> io::Result<()> {
         Ok(())
     }

@@ -64,6 +64,8 @@ pub enum Refusal {
     WriteForbidden,
     /// Nothing listens to this doorbell.
     UnboundDoorbell,
+    /// The host's device, or its kernel, did not carry it out.
+    Device,
 }
 
 impl fmt::Display for Refusal {
@@ -78,6 +80,7 @@ impl fmt::Display for Refusal {
             Self::Hole => "nothing is mapped there",
             Self::WriteForbidden => "what is mapped there is read-only",
             Self::UnboundDoorbell => "no command buffer listens to this doorbell",
+            Self::Device => "the host's device does not carry it out",
         })
     }
 }

@@ -6,8 +6,10 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
+use causeway_vfio::VfioDeviceFd;
 use kvm_bindings::{
-    KVM_CAP_EXIT_ON_EMULATION_FAILURE, KVM_MEM_READONLY, KVMIO, kvm_enable_cap, kvm_ioeventfd,
+    KVM_CAP_EXIT_ON_EMULATION_FAILURE, KVM_MEM_READONLY, KVMIO, kvm_create_device,
+    kvm_device_type_KVM_DEV_TYPE_VFIO, kvm_enable_cap, kvm_ioeventfd,
     kvm_ioeventfd_flag_nr_deassign, kvm_userspace_memory_region,
 };
 use kvm_ioctls::VmFd;
@@ -20,8 +22,12 @@ pub(crate) mod fake;
 
 /// Number of the first memory slot of guest RAM.
 pub const RAM_SLOT_FIRST: u32 = 0;
-/// Number of the first memory slot of the aperture; all above belong to it.
+/// Number of the first memory slot of the aperture; all above belong to it, up to those of devices passed through.
 pub const APERTURE_SLOT_FIRST: u32 = 16;
+/// Number of the first memory slot of devices passed through.
+pub const PASSTHROUGH_SLOT_FIRST: u32 = 400;
+/// Slots of devices passed through: with all others, fewer than the 509 that kernels before 5.12 have.
+pub const PASSTHROUGH_SLOTS: u32 = 100;
 
 /// A memory slot: guest-physical addresses and what is behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +99,19 @@ impl KvmHypervisor {
             event_bytes: bytes,
             ..self
         }
+    }
+
+    /// KVM's VFIO device, which is told of the devices that the VM has.
+    ///
+    /// # Errors
+    /// What KVM said: `ENODEV` if it was built without it.
+    pub(crate) fn vfio_device(&self) -> io::Result<VfioDeviceFd> {
+        let mut request = kvm_create_device {
+            type_: kvm_device_type_KVM_DEV_TYPE_VFIO,
+            ..Default::default()
+        };
+        let device = self.vm.create_device(&mut request).map_err(from_errno)?;
+        Ok(VfioDeviceFd::new_from_kvm(device))
     }
 
     /// The VM.

@@ -1,5 +1,6 @@
 //! Interrupts of a VM that boots an operating system: message-signalled ones, level lines of PCI, and edges of the
-//! serial port. Bare guests have no interrupt controller, and none of this.
+//! serial port. Bare guests have no interrupt controller, and none of this, unless a device is passed
+//! through to them.
 //!
 //! | global system interrupts (GSI) | what |
 //! |---|---|
@@ -13,7 +14,7 @@
 //!
 //! Lines are driven by `KVM_IRQ_LINE` rather than by irqfd and a resampling eventfd: a device of ours always knows
 //! when its line falls, because that is a store of the guest to a register of it, so nobody has to be told when the guest
-//! has handled the interrupt.
+//! has handled the interrupt. Devices of the host's that are passed through are not ours: a [`ResampledLine`] is for them.
 //!
 //! Lock order: a message's or line's own, then the controller's, which is a leaf.
 
@@ -65,7 +66,14 @@ pub trait InterruptChips: Send + Sync {
     /// What the hypervisor said: `EBUSY` if the event is connected.
     fn connect(&self, event: &EventFd, gsi: u32) -> io::Result<()>;
 
-    /// Ends what [`Self::connect`] began. Signals are then kept in the event.
+    /// Has every signal of `event` assert the line `gsi`. When the guest has handled the interrupt, the line falls and
+    /// `handled` is signalled (`KVM_IRQFD_FLAG_RESAMPLE`).
+    ///
+    /// # Errors
+    /// What the hypervisor said.
+    fn connect_resampled(&self, event: &EventFd, handled: &EventFd, gsi: u32) -> io::Result<()>;
+
+    /// Ends what [`Self::connect`] or [`Self::connect_resampled`] began. Signals are then kept in the event.
     ///
     /// # Errors
     /// What the hypervisor said.
@@ -135,6 +143,25 @@ impl InterruptController {
             controller: Arc::clone(self),
             gsi,
             asserted: Mutex::new(false),
+        })
+    }
+
+    /// One more share of the line `gsi`, for a device that the host's kernel watches: it is asserted by an event, until
+    /// the guest has handled the interrupt, and nobody in between is told.
+    ///
+    /// # Errors
+    /// `EINVAL` for a GSI that is no line, or what the hypervisor said.
+    pub fn resampled_line(self: &Arc<Self>, gsi: u32) -> io::Result<ResampledLine> {
+        if !(LINE_FIRST..LINE_FIRST + LINES).contains(&gsi) {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let (event, handled) = (new_event()?, new_event()?);
+        self.chips.connect_resampled(&event, &handled, gsi)?;
+        Ok(ResampledLine {
+            controller: Arc::clone(self),
+            gsi,
+            event,
+            handled,
         })
     }
 
@@ -295,6 +322,35 @@ impl LineInterrupt {
 impl Drop for LineInterrupt {
     fn drop(&mut self) {
         self.set(false);
+    }
+}
+
+/// A share of a level-triggered line whose device is not ours to ask: who signals it is told when to look again.
+pub struct ResampledLine {
+    controller: Arc<InterruptController>,
+    gsi: u32,
+    event: EventFd,
+    handled: EventFd,
+}
+
+impl ResampledLine {
+    /// What asserts the line when it is signalled.
+    pub fn event(&self) -> &EventFd {
+        &self.event
+    }
+
+    /// What is signalled when the guest has handled the interrupt. If the device asserts its pin still, it signals
+    /// [`Self::event`] again.
+    pub fn handled(&self) -> &EventFd {
+        &self.handled
+    }
+}
+
+impl Drop for ResampledLine {
+    fn drop(&mut self) {
+        if let Err(e) = self.controller.chips.disconnect(&self.event, self.gsi) {
+            log::error!("line {} stays in the hypervisor: {e}", self.gsi);
+        }
     }
 }
 

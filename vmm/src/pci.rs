@@ -12,10 +12,13 @@ mod msix;
 
 pub use bridge::HostBridge;
 pub use config::{
-    COMMAND_BUS_MASTER, COMMAND_MEMORY, ConfigSpace, Identity, MemoryBar, MsixCapability,
+    COMMAND_BUS_MASTER, COMMAND_INTX_DISABLE, COMMAND_MEMORY, ConfigSpace, Identity, MemoryBar,
+    MsixCapability,
 };
 pub use decode::{DecodeError, Decoders, Follow};
-pub use layout::{LOW_BASE, LOW_END, Layout, LayoutError, LowBars, physical_address_bits};
+pub use layout::{
+    HighBars, LOW_BASE, LOW_END, Layout, LayoutError, LowBars, physical_address_bits,
+};
 pub use mechanism::{CONFIG_PORTS, CONFIG_PORTS_BYTES, PciBus};
 pub use msix::MsixTable;
 

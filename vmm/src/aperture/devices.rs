@@ -11,13 +11,14 @@ use causeway_protocol::Access;
 
 use super::Placement;
 use super::slots::{ChunkSlots, SLOTS_MAX};
-use crate::hypervisor::{APERTURE_SLOT_FIRST, MemorySlots, Slot};
+use crate::hypervisor::{APERTURE_SLOT_FIRST, MemorySlots, PASSTHROUGH_SLOT_FIRST, Slot};
 
 /// Most placements of device memory at a time. With guest RAM and the chunks of the window, their slots are fewer
 /// than the 509 that kernels before 5.12 have.
 pub const DEVICE_PLACEMENTS_MAX: u32 = 128;
 /// Number of the first slot of device memory.
 const DEVICE_SLOT_FIRST: u32 = APERTURE_SLOT_FIRST + SLOTS_MAX as u32;
+const _: () = assert!(DEVICE_SLOT_FIRST + DEVICE_PLACEMENTS_MAX <= PASSTHROUGH_SLOT_FIRST);
 
 /// A placement that the guest can access.
 struct Shown {

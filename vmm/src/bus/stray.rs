@@ -102,7 +102,8 @@ impl StrayCounters {
             | Refusal::BadSize
             | Refusal::Misaligned
             | Refusal::ReadOnly
-            | Refusal::UnboundDoorbell => &self.registers,
+            | Refusal::UnboundDoorbell
+            | Refusal::Device => &self.registers,
         };
         counter.fetch_add(1, Ordering::Relaxed);
         let (level, more) = match self.total() {

@@ -14,6 +14,8 @@ pub(crate) struct Books {
     pub messages: BTreeMap<u32, MsiMessage>,
     /// GSI of each connected event, by the descriptor it was connected with.
     pub connected: BTreeMap<i32, u32>,
+    /// Descriptor of the event that is signalled when an interrupt was handled, by GSI.
+    pub resampled: BTreeMap<u32, i32>,
     /// Lines that are asserted.
     pub asserted: Vec<u32>,
     /// Error of the next call, if it is to fail.
@@ -64,8 +66,16 @@ impl InterruptChips for FakeChips {
         Ok(())
     }
 
-    fn disconnect(&self, event: &EventFd, _gsi: u32) -> io::Result<()> {
-        self.begin()?.connected.remove(&event.as_raw_fd());
+    fn connect_resampled(&self, event: &EventFd, handled: &EventFd, gsi: u32) -> io::Result<()> {
+        self.connect(event, gsi)?;
+        self.books().resampled.insert(gsi, handled.as_raw_fd());
+        Ok(())
+    }
+
+    fn disconnect(&self, event: &EventFd, gsi: u32) -> io::Result<()> {
+        let mut books = self.begin()?;
+        books.connected.remove(&event.as_raw_fd());
+        books.resampled.remove(&gsi);
         Ok(())
     }
 

@@ -31,6 +31,12 @@ impl InterruptChips for KvmHypervisor {
         self.vm().register_irqfd(event, gsi).map_err(from_errno)
     }
 
+    fn connect_resampled(&self, event: &EventFd, handled: &EventFd, gsi: u32) -> io::Result<()> {
+        self.vm()
+            .register_irqfd_with_resample(event, handled, gsi)
+            .map_err(from_errno)
+    }
+
     fn disconnect(&self, event: &EventFd, gsi: u32) -> io::Result<()> {
         self.vm().unregister_irqfd(event, gsi).map_err(from_errno)
     }
@@ -118,5 +124,7 @@ mod tests {
         line.set(true);
         line.set(false);
         controller.edge(4).unwrap().trigger();
+        let resampled = controller.resampled_line(LINE_FIRST + 3).unwrap();
+        resampled.event().write(1).unwrap();
     }
 }

@@ -9,7 +9,7 @@ pub const COMMAND_MEMORY: u16 = 1 << 1;
 /// Command register, bit 2: the function may access memory, and send message-signalled interrupts.
 pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
 /// Command register, bit 10: the function does not assert INTx.
-const COMMAND_INTX_DISABLE: u16 = 1 << 10;
+pub const COMMAND_INTX_DISABLE: u16 = 1 << 10;
 /// Status register, bit 3: the function would assert INTx if it were allowed to.
 const STATUS_INTERRUPT: u16 = 1 << 3;
 /// Status register, bit 4: there is a list of capabilities.
@@ -94,12 +94,7 @@ pub struct ConfigSpace {
 impl ConfigSpace {
     /// A function without BARs and capabilities.
     pub fn new(identity: Identity) -> Self {
-        let mut space = Self {
-            value: [0; 256],
-            writable: [0; 256],
-            capabilities_end: OFFSET_FIRST_CAPABILITY,
-            last_link: OFFSET_CAPABILITIES,
-        };
+        let mut space = Self::blank();
         space.set_u16(OFFSET_VENDOR, identity.vendor, 0);
         space.set_u16(OFFSET_VENDOR + 2, identity.device, 0);
         let command = COMMAND_MEMORY | COMMAND_BUS_MASTER | COMMAND_INTX_DISABLE;
@@ -110,6 +105,25 @@ impl ConfigSpace {
         space.set_u16(OFFSET_SUBSYSTEM, identity.vendor, 0);
         space.set_u16(OFFSET_SUBSYSTEM + 2, identity.device, 0);
         space
+    }
+
+    /// A space of which nothing is defined yet: it reads zero, and nothing can be written.
+    pub fn blank() -> Self {
+        Self {
+            value: [0; 256],
+            writable: [0; 256],
+            capabilities_end: OFFSET_FIRST_CAPABILITY,
+            last_link: OFFSET_CAPABILITIES,
+        }
+    }
+
+    /// Defines the bits `mask` of the 16-bit word at `offset`, which is below 255: their value, and whether the guest can
+    /// change them.
+    pub fn define_u16(&mut self, offset: usize, mask: u16, value: u16, writable: bool) {
+        let others = self.u16(offset) & !mask;
+        let fixed = self.writable_u16(offset) & !mask;
+        let changing = if writable { mask } else { 0 };
+        self.set_u16(offset, others | value & mask, fixed | changing);
     }
 
     /// Adds a BAR at `address`. Its low address bits are fixed at zero: that is how a guest finds its size.
@@ -242,11 +256,17 @@ impl ConfigSpace {
         start..start.saturating_add(bytes)
     }
 
-    fn u16(&self, offset: usize) -> u16 {
+    /// The 16-bit word at `offset`, which is below 255.
+    pub fn u16(&self, offset: usize) -> u16 {
         u16::from_le_bytes([self.value[offset], self.value[offset + 1]])
     }
 
-    fn u32(&self, offset: usize) -> u32 {
+    fn writable_u16(&self, offset: usize) -> u16 {
+        u16::from_le_bytes([self.writable[offset], self.writable[offset + 1]])
+    }
+
+    /// The 32-bit word at `offset`, which is below 253.
+    pub fn u32(&self, offset: usize) -> u32 {
         u32::from(self.u16(offset)) | u32::from(self.u16(offset + 2)) << 16
     }
 
@@ -392,6 +412,21 @@ mod tests {
         assert_eq!(dword(&space, 4) >> 16, 0x18, "pending all the same");
         assert!(!space.set_interrupt_pending(false));
         assert_eq!(dword(&space, 4) >> 16, 0x10);
+    }
+
+    #[test]
+    fn bits_of_a_blank_space_are_defined_one_by_one() {
+        let mut space = ConfigSpace::blank();
+        space.write(0x10, &[0xff; 4]);
+        assert_eq!(dword(&space, 0x10), 0);
+        space.define_u16(0x10, 0x00ff, 0x1234, false);
+        space.define_u16(0x10, 0x0f00, 0x0500, true);
+        assert_eq!((space.u16(0x10), space.u32(0x10)), (0x0534, 0x0534));
+        space.write(0x10, &[0xff; 4]);
+        assert_eq!(dword(&space, 0x10), 0x0f34);
+        space.define_u16(0x10, 0x0f00, 0, false);
+        space.write(0x10, &[0xff; 4]);
+        assert_eq!(dword(&space, 0x10), 0x0034, "defined anew");
     }
 
     #[test]

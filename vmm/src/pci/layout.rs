@@ -27,6 +27,8 @@ pub struct Layout {
     pub aperture_bytes: u64,
     /// One past the highest guest-physical address.
     pub address_end: u64,
+    /// First address and end of the range for 64-bit BARs of other functions, if there are to be any.
+    pub high_window: Option<(u64, u64)>,
 }
 
 /// Why there is no room for the function.
@@ -88,7 +90,35 @@ impl Layout {
             aperture,
             aperture_bytes,
             address_end,
+            high_window: None,
         })
+    }
+
+    /// The larger of the ranges that RAM and aperture leave above 4 GiB, where the 64-bit BARs of functions other than
+    /// Causeway's go: first address, and end. RAM ends at `ram_end`.
+    pub fn with_high_window(self, ram_end: u64) -> Self {
+        let end = MAPPED_END.min(self.address_end);
+        let above = (self.aperture + self.aperture_bytes, end);
+        let below = (
+            ram_end.max(4 << 30).next_multiple_of(2 << 20),
+            self.aperture,
+        );
+        let bytes = |(start, end): (u64, u64)| end.saturating_sub(start);
+        let window = if bytes(above) >= bytes(below).min(64 << 30) {
+            above
+        } else {
+            below
+        };
+        Self {
+            high_window: (bytes(window) != 0).then_some(window),
+            ..self
+        }
+    }
+
+    /// Places in the window that [`Self::with_high_window`] has found.
+    pub fn high_bars(&self) -> HighBars {
+        let (next, end) = self.high_window.unwrap_or((0, 0));
+        HighBars { next, end }
     }
 
     /// What the function leaves of 32-bit device memory.
@@ -110,6 +140,23 @@ impl LowBars {
     pub fn place(&mut self, bytes: u64) -> Option<u64> {
         let base = self.next.checked_next_multiple_of(bytes)?;
         let end = base.checked_add(bytes).filter(|end| *end <= LOW_END)?;
+        self.next = end;
+        Some(base)
+    }
+}
+
+/// Places for the 64-bit BARs of functions other than Causeway's.
+#[derive(Clone, Debug)]
+pub struct HighBars {
+    next: u64,
+    end: u64,
+}
+
+impl HighBars {
+    /// A place for a BAR of `bytes` bytes, a power of two; none if there is no room left.
+    pub fn place(&mut self, bytes: u64) -> Option<u64> {
+        let base = self.next.checked_next_multiple_of(bytes)?;
+        let end = base.checked_add(bytes).filter(|end| *end <= self.end)?;
         self.next = end;
         Some(base)
     }
@@ -187,6 +234,22 @@ mod tests {
         assert!(large.is_multiple_of(1 << 24) && large > first);
         assert_eq!(bars.place(1 << 29), None);
         assert_eq!(bars.place(0x1000), Some(large + (1 << 24)));
+    }
+
+    #[test]
+    fn large_bars_of_other_functions_go_where_ram_and_aperture_are_not() {
+        let layout = Layout::new(48, GIB, 64 * GIB).unwrap();
+        assert_eq!(layout.high_bars().place(GIB), None, "only if asked for");
+        let mut bars = layout.with_high_window(GIB).high_bars();
+        assert_eq!(bars.place(64 << 20), Some(320 * GIB));
+        assert_eq!(bars.place(64 * GIB), Some(384 * GIB));
+        assert_eq!(bars.place(128 * GIB), None);
+        // Nothing is above an aperture that was moved down.
+        let layout = Layout::new(38, GIB, 64 * GIB).unwrap();
+        let mut bars = layout.with_high_window(GIB).high_bars();
+        assert_eq!(bars.place(GIB), Some(4 * GIB));
+        let layout = Layout::new(33, GIB, 64 * GIB).unwrap();
+        assert_eq!(layout.with_high_window(GIB).high_bars().place(4096), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::bus::{Refusal, Response};
 use crate::interrupts::{InterruptController, MessageInterrupt, MsiMessage};
+use vmm_sys_util::eventfd::EventFd;
 
 /// Words of a table entry: address low and high, data, control.
 const ENTRY_WORDS: usize = 4;
@@ -91,6 +92,22 @@ impl MsixTable {
             .interrupts
             .iter()
             .for_each(MessageInterrupt::clear_pending);
+    }
+
+    /// Lends the event of each vector, for those who have others signal them. There are none in a silent table.
+    pub fn with_events<R>(&self, f: impl FnOnce(&[&EventFd]) -> R) -> R {
+        let state = self.state();
+        let events: Vec<_> = state.interrupts.iter().map(|i| i.event()).collect();
+        f(&events)
+    }
+
+    /// One past the highest vector that software has given a message, or unmasked.
+    pub fn programmed(&self) -> u16 {
+        let state = self.state();
+        let mut entries = state.words.as_chunks::<ENTRY_WORDS>().0.iter();
+        let fresh = [0, 0, 0, CONTROL_MASKED];
+        let highest = entries.rposition(|entry| *entry != fresh);
+        highest.map_or(0, |vector| vector as u16 + 1)
     }
 
     /// A load at `offset` of the table.
@@ -246,6 +263,19 @@ mod tests {
         assert_eq!((routed(&chips).len(), pending(&table)), (0, 1));
         write4(&table, 8, 0x44);
         assert_eq!((routed(&chips), pending(&table)), (vec![0x44], 0));
+    }
+
+    #[test]
+    fn vectors_are_programmed_up_to_the_highest_that_was_touched() {
+        let table = MsixTable::new(3, &FakeChips::default().controller()).unwrap();
+        assert_eq!(
+            (table.programmed(), table.with_events(|events| events.len())),
+            (0, 3)
+        );
+        write4(&table, 16 + 8, 1);
+        assert_eq!(table.programmed(), 2);
+        write4(&table, 32 + 12, 0);
+        assert_eq!(table.programmed(), 3);
     }
 
     fn read4(table: &MsixTable, offset: u64) -> u32 {

@@ -30,8 +30,8 @@ pub fn dsdt(layout: &Layout) -> Sdt {
     table
 }
 
-/// The root of PCI: one bus, reached by configuration mechanism #1; a window of 32-bit addresses, and one for the
-/// aperture.
+/// The root of PCI: one bus, reached by configuration mechanism #1; a window of 32-bit addresses, one for the
+/// aperture, and one for other large BARs if there may be any.
 fn pci(layout: &Layout, code: &mut Vec<u8>) {
     let buses = AddressSpace::new_bus_number(0u16, 0);
     let mechanism = IO::new(CONFIG_PORTS, CONFIG_PORTS, 1, CONFIG_PORTS_BYTES as u8);
@@ -49,7 +49,13 @@ fn pci(layout: &Layout, code: &mut Vec<u8>) {
         layout.aperture + layout.aperture_bytes - 1,
         None,
     );
-    let resources = ResourceTemplate::new(vec![&buses, &mechanism, &low, &aperture]);
+    let mut windows: Vec<&dyn Aml> = vec![&buses, &mechanism, &low, &aperture];
+    let high = layout.high_window.map(|(start, end)| {
+        let cacheable = AddressSpaceCacheable::NotCacheable;
+        AddressSpace::new_memory(cacheable, true, start, end - 1, None)
+    });
+    windows.extend(high.as_ref().map(|window| window as &dyn Aml));
+    let resources = ResourceTemplate::new(windows);
     Device::new(
         Path::new("_SB_.PCI0"),
         vec![
