@@ -19,6 +19,7 @@ pub mod linux;
 pub mod loader;
 pub mod memory;
 pub mod outcome;
+pub mod passthrough;
 pub mod pci;
 pub mod probe;
 pub mod registers;

@@ -1,0 +1,266 @@
+//! A host's function on the guest's PCI bus.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use causeway_vfio::{Device, InterruptKind, RegionIndex};
+
+use super::assigned::Surroundings;
+use super::bar_device::{AccessCounters, BarDevice, name};
+use super::bars::{self, BarPlan};
+use super::capabilities::{self, Capabilities};
+use super::complaints::Complaints;
+use super::filter::Owner::{Fixed, Guest};
+use super::filter::{Filter, patch};
+use super::header::{self, HEADER};
+use super::interrupts::Interrupts;
+use super::report::{BarReport, DeviceReport, Identity, InterruptReport, MappedRange};
+use super::slots::BarSlots;
+use super::source::PassThroughError;
+use crate::interrupts::pci_line;
+use crate::pci::{COMMAND_MEMORY, ConfigAccess, Decoders};
+
+/// INTA#: whatever the device has, this is the pin that the guest's routing knows.
+const PIN: u8 = 1;
+
+/// The function. After [`Self::release`] it is as one that was pulled out.
+pub struct PassedFunction {
+    live: Mutex<Option<Live>>,
+    counters: Arc<AccessCounters>,
+    complaints: Arc<Complaints>,
+}
+
+/// Order of dropping: slots and bus first, then interrupts, then the device.
+struct Live {
+    filter: Filter,
+    decoders: Decoders,
+    bars: Vec<Bar>,
+    interrupts: Arc<Interrupts>,
+    identity: Identity,
+    device: Arc<Device>,
+}
+
+/// A BAR, and the slots over it.
+struct Bar {
+    plan: BarPlan,
+    slots: Arc<BarSlots>,
+}
+
+impl PassedFunction {
+    /// Puts the device at device number `number` of bus 0, decoded, as firmware leaves it. It is the `index`th of its VM.
+    ///
+    /// # Errors
+    /// [`PassThroughError`].
+    pub fn new(
+        device: Device,
+        number: u8,
+        index: usize,
+        at: &mut Surroundings<'_>,
+    ) -> Result<Self, PassThroughError> {
+        let device = Arc::new(device);
+        let (counters, complaints) = (Arc::default(), Arc::<Complaints>::default());
+        let mut filter = Filter::new(&HEADER);
+        let capabilities = capabilities::add(&mut filter, &device)?;
+        let line = add_pin(&mut filter, &device, number);
+        let interrupts = Interrupts::new(
+            Arc::clone(&device),
+            at.controller,
+            line,
+            &capabilities,
+            Arc::clone(&complaints),
+        );
+        let mut live = Live {
+            filter,
+            decoders: Decoders::new(Arc::clone(at.bus), at.address_end),
+            bars: Vec::new(),
+            interrupts: Arc::new(interrupts.map_err(PassThroughError::Interrupts)?),
+            identity: Identity::of(&device)?,
+            device,
+        };
+        live.add_bars(&capabilities, at, |live, bar| BarDevice {
+            name: name(index),
+            index: bar,
+            device: Arc::clone(&live.device),
+            msix: capabilities.msix,
+            interrupts: Arc::clone(&live.interrupts),
+            counters: Arc::clone(&counters),
+            complaints: Arc::clone(&complaints),
+        })?;
+        // A function that nobody has configured asserts its pin, if it has one.
+        live.interrupts.configure(live.filter.space());
+        Ok(Self {
+            live: Mutex::new(Some(live)),
+            counters,
+            complaints,
+        })
+    }
+
+    /// Takes the device from the guest: slots and interrupts go, the device is stopped, and it is held no more when
+    /// this returns. Gives what was done with it; nothing, if it was released before.
+    ///
+    /// No virtual CPU may run any more.
+    pub fn release(&self) -> Option<DeviceReport> {
+        let live = self.lock().take()?;
+        let report = self.report(&live);
+        live.interrupts.shut_down();
+        Some(report)
+    }
+
+    fn report(&self, live: &Live) -> DeviceReport {
+        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let used = live.interrupts.used();
+        let statistics = live.device.statistics();
+        DeviceReport {
+            address: live.device.address().to_string(),
+            id: live.identity.id.clone(),
+            class: live.identity.class.clone(),
+            held_by: String::new(),
+            companions: live
+                .device
+                .companions()
+                .iter()
+                .map(|f| f.address.to_string())
+                .collect(),
+            bars: live.bars.iter().map(Bar::report).collect(),
+            interrupts: InterruptReport {
+                mode: used.mode.into(),
+                vectors: used.vectors,
+                changes: used.changes,
+            },
+            config_reads: load(&self.counters.config_reads),
+            config_writes: load(&self.counters.config_writes),
+            trapped_reads: load(&self.counters.reads),
+            trapped_writes: load(&self.counters.writes),
+            moved_bars: live.bars.iter().map(|bar| bar.slots.moves()).sum(),
+            failures: self.complaints.count(),
+            resets: statistics.resets,
+            dma_bytes: 0,
+            events: Vec::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Live>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Gives the function its pin, if VFIO can signal it. Gives the line's GSI.
+fn add_pin(filter: &mut Filter, device: &Device, number: u8) -> Option<u32> {
+    let pin = device.interrupts(InterruptKind::Intx);
+    let line = (pin.count != 0 && pin.eventfd).then(|| pci_line(number, PIN));
+    // Firmware's word for the line is its GSI; 255 says that there is none.
+    let noted = line
+        .and_then(|gsi| u8::try_from(gsi).ok())
+        .unwrap_or(u8::MAX);
+    let shown = if line.is_some() {
+        u16::from(PIN) << 8
+    } else {
+        0
+    };
+    let patches = [
+        patch(header::INTERRUPT, 0x00ff, Guest(noted.into())),
+        patch(header::INTERRUPT, 0xff00, Fixed(shown)),
+    ];
+    filter.apply(0, &patches);
+    line
+}
+
+impl Live {
+    /// Plans, places and maps the BARs, and has them decoded.
+    fn add_bars(
+        &mut self,
+        capabilities: &Capabilities,
+        at: &mut Surroundings<'_>,
+        device: impl Fn(&Self, u8) -> BarDevice,
+    ) -> Result<(), PassThroughError> {
+        let plans = bars::plan(&self.device)?;
+        let places =
+            bars::place(&plans, at.low, at.high).map_err(|bar| PassThroughError::Room {
+                address: self.device.address(),
+                bar: bar.index,
+                bytes: bar.bytes,
+            })?;
+        for (plan, place) in plans.into_iter().zip(places) {
+            let areas = bars::mapped(&plan.region, capabilities.msix.as_ref());
+            let hypervisor = Arc::clone(at.slots);
+            let slots = BarSlots::new(hypervisor, at.numbers, &self.device, &plan.region, &areas)?;
+            let slots = Arc::new(slots);
+            self.filter.space_mut().add_bar(plan.register, place);
+            let follow = Arc::clone(&slots);
+            let bar = Arc::new(device(self, plan.register.index as u8));
+            let follow = Box::new(move |base| follow.relocate(base));
+            self.decoders.add(plan.register, bar, follow);
+            self.bars.push(Bar { plan, slots });
+        }
+        self.filter.space_mut().set_command(COMMAND_MEMORY);
+        self.decoders.settle_first(self.filter.space())?;
+        Ok(())
+    }
+}
+
+impl Bar {
+    fn report(&self) -> BarReport {
+        let areas = self.slots.areas();
+        let mapped: u64 = areas.iter().map(|area| area.bytes).sum();
+        let register = self.plan.register;
+        BarReport {
+            bar: register.index,
+            bytes: register.bytes,
+            wide: register.wide,
+            prefetchable: register.prefetchable,
+            address: self.slots.base(),
+            mapped: areas
+                .iter()
+                .map(|area| MappedRange {
+                    offset: area.offset,
+                    bytes: area.bytes,
+                })
+                .collect(),
+            mapped_bytes: mapped,
+            trapped_bytes: self.plan.region.bytes.saturating_sub(mapped),
+        }
+    }
+}
+
+impl ConfigAccess for PassedFunction {
+    fn read_config(&self, offset: u8, into: &mut [u8]) {
+        AccessCounters::add(&self.counters.config_reads);
+        let mut live = self.lock();
+        let Some(live) = &mut *live else {
+            return into.fill(0xff);
+        };
+        if let Some((at, bits)) = live.interrupts.msi_pending() {
+            let at = usize::from(at);
+            let space = live.filter.space_mut();
+            space.define_u16(at, 0xffff, bits as u16, false);
+            space.define_u16(at + 2, 0xffff, (bits >> 16) as u16, false);
+        }
+        if let Err(e) = live.filter.read(&live.device, offset, into) {
+            self.complaints.add(&e);
+        }
+    }
+
+    fn write_config(&self, offset: u8, from: &[u8]) {
+        AccessCounters::add(&self.counters.config_writes);
+        let mut live = self.lock();
+        let Some(live) = &mut *live else { return };
+        if let Err(e) = live.filter.write(&live.device, offset, from) {
+            self.complaints.add(&e);
+        }
+        live.decoders.settle(live.filter.space());
+        live.interrupts.configure(live.filter.space());
+    }
+}
+
+impl Identity {
+    /// Of a device, as the guest sees it.
+    fn of(device: &Device) -> Result<Self, PassThroughError> {
+        let config = RegionIndex::Config;
+        let [vendor, id] = [0, 2].map(|offset| device.read_u16(config, offset));
+        let class = device.read_u32(config, 8)? >> 8;
+        Ok(Self {
+            id: format!("{:04x}:{:04x}", vendor?, id?),
+            class: format!("{class:06x}"),
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! The header of configuration space (PCI Local Bus Specification 3.0, 6.1 and 6.2), as the guest sees it.
+
+use super::filter::Owner::{Cleared, Fixed, Guest, Passed, Shown};
+use super::filter::{Patch, patch};
+use crate::pci::{COMMAND_BUS_MASTER, COMMAND_INTX_DISABLE, COMMAND_MEMORY};
+
+/// Offset of the header's link to the first capability.
+pub const CAPABILITIES: usize = 0x34;
+/// Offset of the status register.
+pub const STATUS: u8 = 0x06;
+/// Status bit: there is a list of capabilities.
+pub const STATUS_CAPABILITIES: u16 = 1 << 4;
+/// Offset of the first base address register.
+pub const BARS: u64 = 0x10;
+/// First byte behind the header.
+pub const END: u8 = 0x40;
+/// Offset of interrupt line and pin.
+pub const INTERRUPT: u8 = 0x3c;
+
+/// Command bits that report errors: parity (6), SERR# (8).
+const COMMAND_ERRORS: u16 = 1 << 6 | 1 << 8;
+/// Status bits that tell what the device can do, or is doing: interrupt (3), 66 MHz (5), fast back-to-back (7), timing
+/// (10:9).
+const STATUS_SHOWN: u16 = 1 << 3 | 1 << 5 | 1 << 7 | 3 << 9;
+/// Status bits of errors, which are cleared by storing a one: 8 and 15:11.
+const STATUS_ERRORS: u16 = 1 << 8 | 0xf800;
+
+/// Who owns the header. BARs, capabilities and interrupt pin come with what the device has; I/O decoding, latency and
+/// header type (one function, whatever the host's device has), self-test, expansion ROM and all else are zero.
+///
+/// The guest's memory decoding is its own: slots and bus follow it. The device decodes as long as a guest has it, since
+/// touching what it does not decode would be a fault of the VMM's.
+pub const HEADER: [Patch; 13] = [
+    // Vendor and device.
+    patch(0x00, 0xffff, Shown),
+    patch(0x02, 0xffff, Shown),
+    // Command.
+    patch(0x04, COMMAND_MEMORY | COMMAND_INTX_DISABLE, Guest(0)),
+    patch(0x04, COMMAND_BUS_MASTER | COMMAND_ERRORS, Passed),
+    patch(STATUS, STATUS_SHOWN, Shown),
+    patch(STATUS, STATUS_ERRORS, Cleared),
+    // Revision and class.
+    patch(0x08, 0xffff, Shown),
+    patch(0x0a, 0xffff, Shown),
+    // Cache line size, which nothing of PCI Express looks at.
+    patch(0x0c, 0x00ff, Guest(0)),
+    // Subsystem.
+    patch(0x2c, 0xffff, Shown),
+    patch(0x2e, 0xffff, Shown),
+    // Expansion ROM: no bit of it can be set, so it has no size.
+    patch(0x30, 0xffff, Fixed(0)),
+    // How long it needs the bus, in quarters of a microsecond.
+    patch(0x3e, 0xffff, Shown),
+];

@@ -1,0 +1,274 @@
+//! What kind of interrupts a device raises, as the guest has chosen: its pin, or messages.
+//!
+//! The host's kernel signals an event for each, and KVM raises an interrupt of the guest's for each signal: the VMM is not
+//! asked. It is, when the guest changes something.
+//!
+//! A message that is masked is not connected to KVM; its event keeps that it was raised, and is the pending bit. So all
+//! vectors of MSI-X are set up with the device when the guest enables them, masked or not. If the host has not that many, as
+//! many are as the guest has programmed, and those that it programs later are added.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use causeway_vfio::{Device, InterruptError, InterruptKind};
+use vmm_sys_util::eventfd::EventFd;
+
+use super::capabilities::{Capabilities, MsixPlace};
+use super::complaints::Complaints;
+use super::msi::MsiVectors;
+use crate::bus::{Refusal, Response};
+use crate::interrupts::{InterruptController, ResampledLine};
+use crate::pci::{ConfigSpace, MsixTable};
+
+/// Why a kind of interrupts could not be enabled.
+#[derive(Debug, thiserror::Error)]
+enum ModeError {
+    #[error("the guest gets no interrupts of its device")]
+    Device(#[from] InterruptError),
+    #[error("the guest gets no interrupts of its device: KVM refuses them")]
+    Hypervisor(#[from] io::Error),
+}
+
+/// What is enabled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// Nothing.
+    #[default]
+    None,
+    /// The pin.
+    Pin,
+    /// MSI, with so many vectors.
+    Messages(usize),
+    /// MSI-X.
+    Table,
+}
+
+/// What was enabled, at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// The kind: messages rather than the pin, and MSI-X rather than MSI.
+    pub mode: Mode,
+    /// Most vectors that were set up with the device at a time.
+    pub vectors: usize,
+    /// Times that the guest changed the kind.
+    pub changes: u64,
+}
+
+#[derive(Default)]
+struct State {
+    mode: Mode,
+    /// Vectors of MSI-X that are set up with the device.
+    vectors: usize,
+    /// The pin, while it is enabled.
+    line: Option<ResampledLine>,
+    used: Used,
+}
+
+/// The interrupts of a device.
+pub struct Interrupts {
+    device: Arc<Device>,
+    controller: Arc<InterruptController>,
+    /// GSI of the pin's line, if the device has a pin.
+    line: Option<u32>,
+    msi: Option<MsiVectors>,
+    msix: Option<(MsixPlace, MsixTable)>,
+    complaints: Arc<Complaints>,
+    state: Mutex<State>,
+}
+
+impl Interrupts {
+    /// Nothing is enabled. The pin, if there is one, is wired to `line`.
+    ///
+    /// # Errors
+    /// As [`InterruptController::message`].
+    pub fn new(
+        device: Arc<Device>,
+        controller: &Arc<InterruptController>,
+        line: Option<u32>,
+        capabilities: &Capabilities,
+        complaints: Arc<Complaints>,
+    ) -> io::Result<Self> {
+        let msi = capabilities.msi.map(|msi| MsiVectors::new(msi, controller));
+        let table = |place: MsixPlace| {
+            MsixTable::new(place.vectors, controller).map(|table| (place, table))
+        };
+        Ok(Self {
+            device,
+            controller: Arc::clone(controller),
+            line,
+            msi: msi.transpose()?,
+            msix: capabilities.msix.map(table).transpose()?,
+            complaints,
+            state: Mutex::default(),
+        })
+    }
+
+    /// Takes over what was stored to configuration space.
+    pub fn configure(&self, space: &ConfigSpace) {
+        let mut state = self.state();
+        if let Some((place, table)) = &self.msix {
+            table.set_control(space.msix_control(place.offset));
+        }
+        if let Some(Err(e)) = self.msi.as_ref().map(|msi| msi.route(space)) {
+            self.complaints.add(&ModeError::from(e));
+        }
+        let wanted = self.wanted(space);
+        if state.mode != wanted {
+            self.switch(&mut state, wanted);
+        }
+    }
+
+    /// What the guest wants. A function that raises messages leaves its pin alone, and with both kinds of messages
+    /// enabled, which is not defined, MSI-X counts.
+    fn wanted(&self, space: &ConfigSpace) -> Mode {
+        let msix = self
+            .msix
+            .as_ref()
+            .is_some_and(|(_, table)| table.is_enabled());
+        let messages = self
+            .msi
+            .as_ref()
+            .map_or(0, |msi| msi.capability.enabled(space));
+        match () {
+            () if msix => Mode::Table,
+            () if messages != 0 => Mode::Messages(messages),
+            () if self.line.is_some() && space.is_interrupt_pin_enabled() => Mode::Pin,
+            () => Mode::None,
+        }
+    }
+
+    fn switch(&self, state: &mut State, wanted: Mode) {
+        self.disable(state);
+        state.mode = wanted;
+        state.used.mode = state.used.mode.max(wanted);
+        state.used.changes += 1;
+        if let Err(e) = self.enable(state, wanted) {
+            self.complaints.add(&e);
+        }
+    }
+
+    /// The device raises nothing, and nothing is pending.
+    fn disable(&self, state: &mut State) {
+        if let Err(e) = self.device.disable_interrupts() {
+            self.complaints.add(&e);
+        }
+        state.line = None;
+        state.vectors = 0;
+        match state.mode {
+            Mode::None | Mode::Pin => {}
+            Mode::Messages(_) => self.msi.iter().for_each(MsiVectors::clear_pending),
+            Mode::Table => self
+                .msix
+                .iter()
+                .for_each(|(_, table)| table.clear_pending()),
+        }
+        state.mode = Mode::None;
+    }
+
+    fn enable(&self, state: &mut State, mode: Mode) -> Result<(), ModeError> {
+        let vectors = match (mode, self.line, &self.msi, &self.msix) {
+            (Mode::Pin, Some(gsi), ..) => {
+                let line = self.controller.resampled_line(gsi)?;
+                self.device.set_intx(line.event(), Some(line.handled()))?;
+                state.line = Some(line);
+                1
+            }
+            (Mode::Messages(count), _, Some(msi), _) => {
+                let interrupts = msi.interrupts().iter().take(count);
+                let events: Vec<_> = interrupts
+                    .map(|interrupt| Some(interrupt.event()))
+                    .collect();
+                self.device.set_vectors(InterruptKind::Msi, &events)?;
+                events.len()
+            }
+            (Mode::Table, _, _, Some((place, table))) => {
+                let all = place.vectors.into();
+                state.vectors = self.set_up(table, all).or_else(|e| {
+                    log::info!("not all {all} vectors: {e}");
+                    self.set_up(table, usize::from(table.programmed()).max(1))
+                })?;
+                state.vectors
+            }
+            _ => 0,
+        };
+        state.used.vectors = state.used.vectors.max(vectors);
+        Ok(())
+    }
+
+    /// Has the first `count` vectors of MSI-X signal their events.
+    fn set_up(&self, table: &MsixTable, count: usize) -> Result<usize, InterruptError> {
+        table.with_events(|events| {
+            let events: Vec<Option<&EventFd>> =
+                events.iter().take(count).copied().map(Some).collect();
+            self.device.set_vectors(InterruptKind::Msix, &events)?;
+            Ok(events.len())
+        })
+    }
+
+    /// A load from the MSI-X table.
+    pub fn read_table(&self, offset: u64, into: &mut [u8]) -> Response {
+        match &self.msix {
+            Some((_, table)) => table.read(offset, into),
+            None => Response::refused(Refusal::NoRegister),
+        }
+    }
+
+    /// A load from the pending bits of MSI-X.
+    pub fn read_pending(&self, offset: u64, into: &mut [u8]) -> Response {
+        match &self.msix {
+            Some((_, table)) => table.read_pending(offset, into),
+            None => Response::refused(Refusal::NoRegister),
+        }
+    }
+
+    /// A store to the MSI-X table.
+    pub fn write_table(&self, offset: u64, from: &[u8]) -> Response {
+        let Some((place, table)) = &self.msix else {
+            return Response::refused(Refusal::NoRegister);
+        };
+        let response = table.write(offset, from);
+        let mut state = self.state();
+        let all = usize::from(place.vectors);
+        if state.mode == Mode::Table && state.vectors < all {
+            self.grow(&mut state, table);
+        }
+        response
+    }
+
+    /// Adds vectors that were programmed meanwhile, where not all could be had at once. The kernel may take down those
+    /// there are for a moment.
+    fn grow(&self, state: &mut State, table: &MsixTable) {
+        let wanted = usize::from(table.programmed());
+        if wanted <= state.vectors {
+            return;
+        }
+        match self.set_up(table, wanted).or_else(|e| {
+            self.complaints.add(&e);
+            self.set_up(table, state.vectors.max(1))
+        }) {
+            Ok(vectors) => state.vectors = vectors,
+            Err(e) => self.complaints.add(&e),
+        }
+        state.used.vectors = state.used.vectors.max(state.vectors);
+    }
+
+    /// Vectors of MSI that are pending, and where configuration space shows them.
+    pub fn msi_pending(&self) -> Option<(u8, u32)> {
+        let msi = self.msi.as_ref()?;
+        Some((msi.capability.pending()?, msi.pending()))
+    }
+
+    /// What was used.
+    pub fn used(&self) -> Used {
+        self.state().used
+    }
+
+    /// The device raises nothing any more.
+    pub fn shut_down(&self) {
+        self.disable(&mut self.state());
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

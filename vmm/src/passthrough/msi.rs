@@ -1,0 +1,177 @@
+//! Message-signalled interrupts by the capability of that name (PCI Local Bus Specification 3.0, 6.8.1).
+
+use std::io;
+use std::sync::Arc;
+
+use causeway_vfio::{AccessError, Device, InterruptKind, RegionIndex};
+
+use super::filter::Owner::{Fixed, Guest};
+use super::filter::{Patch, patch};
+use crate::interrupts::{InterruptController, MessageInterrupt, MsiMessage};
+use crate::pci::ConfigSpace;
+
+/// Message control bit: the function raises messages, and no pin.
+const ENABLE: u16 = 1 << 0;
+/// Message control bit: the address is of 64 bits.
+const WIDE: u16 = 1 << 7;
+/// Message control bit: each vector can be masked.
+const MASKABLE: u16 = 1 << 8;
+/// Most vectors, as a power of two.
+const VECTORS_LOG_MAX: u16 = 5;
+
+/// What a device has of MSI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MsiCapability {
+    /// Offset of the capability.
+    pub offset: u8,
+    /// Vectors there can be, as a power of two.
+    pub vectors_log: u16,
+    wide: bool,
+    maskable: bool,
+}
+
+impl MsiCapability {
+    /// What the device says, as far as VFIO can raise it; none if VFIO has none.
+    ///
+    /// # Errors
+    /// [`AccessError`].
+    pub fn of(device: &Device, offset: u8) -> Result<Option<Self>, AccessError> {
+        let control = device.read_u16(RegionIndex::Config, u64::from(offset) + 2)?;
+        let info = device.interrupts(InterruptKind::Msi);
+        if info.count == 0 || !info.eventfd {
+            return Ok(None);
+        }
+        let capable = (control >> 1 & 7).min(VECTORS_LOG_MAX);
+        Ok(Some(Self {
+            offset,
+            vectors_log: capable.min(info.count.ilog2() as u16),
+            wide: control & WIDE != 0,
+            maskable: control & MASKABLE != 0,
+        }))
+    }
+
+    /// Who owns its bits, relative to the capability: address, data and masks are the guest's.
+    pub fn patches(&self) -> Vec<Patch> {
+        let flag = |on: bool, bit: u16| if on { bit } else { 0 };
+        let fixed = self.vectors_log << 1 | flag(self.wide, WIDE) | flag(self.maskable, MASKABLE);
+        let mut patches = vec![
+            patch(2, !0, Fixed(fixed)),
+            patch(2, ENABLE | 7 << 4, Guest(0)),
+            patch(4, 0xfffc, Guest(0)),
+            patch(6, 0xffff, Guest(0)),
+        ];
+        if self.wide {
+            patches.extend([8, 10].map(|at| patch(at, 0xffff, Guest(0))));
+        }
+        let data = self.data();
+        patches.push(patch(data, 0xffff, Guest(0)));
+        if self.maskable {
+            let vectors = self.all_vectors();
+            patches.push(patch(data + 2, 0xffff, Fixed(0)));
+            patches.push(patch(data + 4, vectors as u16, Guest(0)));
+            patches.push(patch(data + 6, (vectors >> 16) as u16, Guest(0)));
+            patches.extend([8, 10].map(|at| patch(data + at, 0xffff, Fixed(0))));
+        }
+        patches
+    }
+
+    /// How many vectors the guest has enabled: none if messages are off.
+    pub fn enabled(&self, space: &ConfigSpace) -> usize {
+        let control = space.u16(usize::from(self.offset) + 2);
+        let granted = (control >> 4 & 7).min(self.vectors_log);
+        if control & ENABLE == 0 {
+            0
+        } else {
+            1 << granted
+        }
+    }
+
+    /// The message of a vector, if it is one of those that are enabled and not masked.
+    pub fn message(&self, space: &ConfigSpace, vector: usize) -> Option<MsiMessage> {
+        let base = usize::from(self.offset);
+        let enabled = self.enabled(space);
+        let masked =
+            self.maskable && space.u32(base + usize::from(self.data()) + 4) >> vector & 1 != 0;
+        if vector >= enabled || masked {
+            return None;
+        }
+        let high = if self.wide { space.u32(base + 8) } else { 0 };
+        let data = u32::from(space.u16(base + usize::from(self.data())));
+        Some(MsiMessage {
+            address: u64::from(high) << 32 | u64::from(space.u32(base + 4)),
+            // The function changes as many of the low bits as it takes to tell its vectors apart.
+            data: data & !(enabled as u32 - 1) | vector as u32,
+        })
+    }
+
+    /// Offset of the pending bits in configuration space, if there are any.
+    pub fn pending(&self) -> Option<u8> {
+        self.maskable.then_some(self.offset + self.data() + 8)
+    }
+
+    /// Offset of the data in the capability.
+    fn data(&self) -> u8 {
+        if self.wide { 12 } else { 8 }
+    }
+
+    /// A bit for each vector there can be.
+    fn all_vectors(&self) -> u32 {
+        ((1_u64 << (1 << self.vectors_log)) - 1) as u32
+    }
+}
+
+/// The vectors of a device's MSI, each an interrupt of the guest's.
+pub struct MsiVectors {
+    pub capability: MsiCapability,
+    interrupts: Vec<MessageInterrupt>,
+}
+
+impl MsiVectors {
+    /// As many as the capability has, masked.
+    ///
+    /// # Errors
+    /// As [`InterruptController::message`].
+    pub fn new(
+        capability: MsiCapability,
+        controller: &Arc<InterruptController>,
+    ) -> io::Result<Self> {
+        let interrupts = (0..1 << capability.vectors_log).map(|_| controller.message());
+        Ok(Self {
+            capability,
+            interrupts: interrupts.collect::<io::Result<_>>()?,
+        })
+    }
+
+    /// Has each vector raise what configuration space says.
+    ///
+    /// # Errors
+    /// What the hypervisor said of the first that it refused; that one is masked.
+    pub fn route(&self, space: &ConfigSpace) -> io::Result<()> {
+        let mut result = Ok(());
+        for (vector, interrupt) in self.interrupts.iter().enumerate() {
+            let set = interrupt.set(self.capability.message(space, vector));
+            result = result.and(set);
+        }
+        result
+    }
+
+    /// The vectors, in order.
+    pub fn interrupts(&self) -> &[MessageInterrupt] {
+        &self.interrupts
+    }
+
+    /// A bit for each vector that was raised while it was masked.
+    pub fn pending(&self) -> u32 {
+        let pending = self.interrupts.iter().map(MessageInterrupt::is_pending);
+        pending.enumerate().fold(0, |bits, (vector, pending)| {
+            bits | u32::from(pending) << vector
+        })
+    }
+
+    /// Forgets what is pending.
+    pub fn clear_pending(&self) {
+        self.interrupts
+            .iter()
+            .for_each(MessageInterrupt::clear_pending);
+    }
+}

@@ -1,0 +1,263 @@
+//! Memory slots over the mapped parts of a BAR. They stand while the guest has the BAR decoded, where it has put it.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use causeway_vfio::{Area, Device, MapError, Mapping, Region};
+
+use crate::hypervisor::{MemorySlots, PASSTHROUGH_SLOT_FIRST, PASSTHROUGH_SLOTS, Slot};
+
+/// Numbers of slots that are not taken yet.
+#[derive(Debug)]
+pub struct SlotNumbers {
+    next: u32,
+}
+
+impl Default for SlotNumbers {
+    fn default() -> Self {
+        Self {
+            next: PASSTHROUGH_SLOT_FIRST,
+        }
+    }
+}
+
+impl SlotNumbers {
+    /// The next one; none if all are taken.
+    fn take(&mut self) -> Option<u32> {
+        let number = self.next;
+        self.next += 1;
+        (number < PASSTHROUGH_SLOT_FIRST + PASSTHROUGH_SLOTS).then_some(number)
+    }
+}
+
+/// A mapped part.
+struct Part {
+    number: u32,
+    area: Area,
+    mapping: Mapping,
+    standing: bool,
+}
+
+/// The slots of one BAR.
+pub struct BarSlots {
+    slots: Arc<dyn MemorySlots>,
+    read_only: bool,
+    state: Mutex<State>,
+    /// Times that the guest has put the BAR somewhere else, or had it decoded again.
+    moves: AtomicU64,
+}
+
+struct State {
+    parts: Vec<Part>,
+    /// Where the BAR is decoded.
+    base: Option<u64>,
+    was_placed: bool,
+}
+
+impl BarSlots {
+    /// Slots over `areas`, each mapped. None stands yet. Areas for which there is no number are left to exits.
+    ///
+    /// # Errors
+    /// [`MapError`].
+    pub fn new(
+        slots: Arc<dyn MemorySlots>,
+        numbers: &mut SlotNumbers,
+        device: &Device,
+        region: &Region,
+        areas: &[Area],
+    ) -> Result<Self, MapError> {
+        let mut parts = Vec::with_capacity(areas.len());
+        for area in areas {
+            let Some(number) = numbers.take() else {
+                log::warn!(
+                    "{} of device {} has more parts than there are memory slots: the guest reaches the rest by exits",
+                    region.index,
+                    device.address()
+                );
+                break;
+            };
+            parts.push(Part {
+                number,
+                area: *area,
+                mapping: device.map(region.index, area.offset, area.bytes)?,
+                standing: false,
+            });
+        }
+        Ok(Self {
+            slots,
+            read_only: !region.writable,
+            state: Mutex::new(State {
+                parts,
+                base: None,
+                was_placed: false,
+            }),
+            moves: AtomicU64::new(0),
+        })
+    }
+
+    /// Has the slots stand where the BAR is decoded, or nowhere.
+    ///
+    /// # Errors
+    /// What the hypervisor said. If slots could not be added, none stands; if one could not be deleted, it stands still.
+    pub fn relocate(&self, base: Option<u64>) -> io::Result<()> {
+        let mut state = self.state();
+        let State { parts, .. } = &mut *state;
+        // What a failure left standing stands elsewhere.
+        let deleted = delete_all(&*self.slots, parts);
+        state.base = base.filter(|_| deleted.is_ok());
+        deleted?;
+        let Some(base) = base else { return Ok(()) };
+        if std::mem::replace(&mut state.was_placed, true) {
+            self.moves.fetch_add(1, Ordering::Relaxed);
+        }
+        let State { parts, .. } = &mut *state;
+        let mut all = parts.iter_mut();
+        let added = all.try_for_each(|part| add(&*self.slots, part, base, self.read_only));
+        if added.is_err() {
+            delete_all(&*self.slots, parts)?;
+            state.base = None;
+        }
+        added
+    }
+
+    /// Mapped parts.
+    pub fn areas(&self) -> Vec<Area> {
+        self.state().parts.iter().map(|part| part.area).collect()
+    }
+
+    /// Where the BAR is decoded.
+    pub fn base(&self) -> Option<u64> {
+        self.state().base
+    }
+
+    /// How often the BAR was moved, or decoded again.
+    pub fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Relaxed)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[allow(unsafe_code)] // Gives the guest memory of a device.
+fn add(slots: &dyn MemorySlots, part: &mut Part, base: u64, read_only: bool) -> io::Result<()> {
+    let slot = Slot {
+        number: part.number,
+        gpa: base + part.area.offset,
+        host: part.mapping.as_ptr().as_ptr() as u64,
+        bytes: part.area.bytes,
+        read_only,
+    };
+    // SAFETY: the mapping keeps its addresses until it is dropped, and is dropped after the slot was deleted (or never).
+    // By its contract nobody holds references to its content.
+    unsafe { slots.set(slot) }?;
+    part.standing = true;
+    Ok(())
+}
+
+/// Deletes what stands, as far as that can be done. Gives the first failure.
+fn delete_all(slots: &dyn MemorySlots, parts: &mut [Part]) -> io::Result<()> {
+    let mut result = Ok(());
+    for part in parts.iter_mut().filter(|part| part.standing) {
+        match slots.delete(part.number) {
+            Ok(()) => part.standing = false,
+            Err(e) => result = result.and(Err(e)),
+        }
+    }
+    result
+}
+
+impl Drop for BarSlots {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Err(e) = delete_all(&*self.slots, &mut state.parts) {
+            log::error!("cannot delete a memory slot, so the device's memory stays mapped: {e}");
+        }
+        for part in std::mem::take(&mut state.parts) {
+            if part.standing {
+                // A slot over addresses that are given back would show the guest whatever is mapped there next.
+                std::mem::forget(part.mapping);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hypervisor::fake::{Call, Fake};
+    use causeway_vfio::RegionIndex;
+    use causeway_vfio::fake::FakeHardware;
+
+    const FIRST: u32 = PASSTHROUGH_SLOT_FIRST;
+    const GPA: u64 = 0xe100_0000;
+
+    fn slots(hypervisor: &Arc<Fake>) -> BarSlots {
+        let fake = FakeHardware::new().unwrap();
+        let fake = fake.with_region(RegionIndex::Bar(0), 0x8000).unwrap();
+        let device = Arc::new(fake).device("00:03.0".parse().unwrap()).unwrap();
+        let region = device.region(RegionIndex::Bar(0)).unwrap();
+        let areas = [(0, 0x1000), (0x3000, 0x5000)].map(|(offset, bytes)| Area { offset, bytes });
+        let numbers = &mut SlotNumbers::default();
+        BarSlots::new(
+            Arc::clone(hypervisor) as _,
+            numbers,
+            &device,
+            region,
+            &areas,
+        )
+        .unwrap()
+    }
+
+    fn places(hypervisor: &Fake) -> Vec<(u64, u64)> {
+        let state = hypervisor.state();
+        state
+            .slots
+            .values()
+            .map(|slot| (slot.gpa, slot.bytes))
+            .collect()
+    }
+
+    #[test]
+    fn slots_follow_the_bar() {
+        let hypervisor = Arc::new(Fake::default());
+        let slots = slots(&hypervisor);
+        assert!(places(&hypervisor).is_empty());
+        slots.relocate(Some(GPA)).unwrap();
+        assert_eq!(places(&hypervisor), [(GPA, 0x1000), (GPA + 0x3000, 0x5000)]);
+        slots.relocate(None).unwrap();
+        assert!(places(&hypervisor).is_empty());
+        slots.relocate(Some(2 * GPA)).unwrap();
+        assert_eq!((slots.base(), slots.moves()), (Some(2 * GPA), 1));
+        drop(slots);
+        assert!(places(&hypervisor).is_empty());
+    }
+
+    #[test]
+    fn what_fails_half_way_is_taken_back() {
+        let hypervisor = Arc::new(Fake::default());
+        let slots = slots(&hypervisor);
+        hypervisor.fail_after(1, libc::ENOMEM);
+        slots.relocate(Some(GPA)).unwrap_err();
+        assert!(places(&hypervisor).is_empty() && slots.base().is_none());
+        slots.relocate(Some(GPA)).unwrap();
+        // One slot cannot be deleted, and goes before the BAR comes elsewhere.
+        hypervisor.fail_after(0, libc::EIO);
+        slots.relocate(None).unwrap_err();
+        assert_eq!(places(&hypervisor), [(GPA, 0x1000)]);
+        slots.relocate(Some(2 * GPA)).unwrap();
+        assert_eq!(places(&hypervisor)[0].0, 2 * GPA);
+        let calls = hypervisor.state().calls.clone();
+        assert_eq!(calls[calls.len() - 3], Call::Delete(FIRST));
+    }
+
+    #[test]
+    fn there_are_as_many_numbers_as_there_are_slots() {
+        let mut numbers = SlotNumbers::default();
+        assert_eq!(numbers.take(), Some(FIRST));
+        let rest = std::iter::from_fn(|| numbers.take()).count();
+        assert_eq!(rest as u32, PASSTHROUGH_SLOTS - 1);
+    }
+}
