@@ -61,6 +61,7 @@ pub fn run_all(
     let halts = vms.iter().any(Vm::may_halt).then_some(HALT_PERIOD);
     let halt_timer = self::timer(halts, halts)?;
     let mut supervisor = Supervisor {
+        devices: devices(&vms),
         vms,
         signals,
         timer,
@@ -118,9 +119,26 @@ fn watch(supervisor: &mut Supervisor<'_>) -> Result<(), RunError> {
     }
 }
 
+/// Devices of the VMs that are watched.
+fn devices(vms: &[Vm]) -> Vec<(usize, usize)> {
+    let of = |(index, vm): (usize, &Vm)| {
+        let devices = vm.watched_devices().map(move |(device, _)| (index, device));
+        devices.collect::<Vec<_>>()
+    };
+    vms.iter().enumerate().flat_map(of).collect()
+}
+
+fn unwatch(ops: &mut EventOps, events: Events) {
+    if let Err(e) = ops.remove(events) {
+        log::error!("cannot unwatch a VM that has ended: {e:?}");
+    }
+}
+
 /// Watches over the VMs of a run.
 struct Supervisor<'a> {
     vms: Vec<Vm>,
+    /// Devices that are watched: index of the VM, and of the device in it.
+    devices: Vec<(usize, usize)>,
     signals: &'a mut Signals,
     timer: Option<TimerFd>,
     halt_timer: Option<TimerFd>,
@@ -143,6 +161,36 @@ impl Supervisor<'_> {
         self.vms.iter().for_each(Vm::look_for_halt);
     }
 
+    /// A VM has ended: takes it down.
+    fn ended(&mut self, index: usize, ops: &mut EventOps) {
+        let devices = self.device_events(index);
+        let Some(vm) = self.vms.get_mut(index) else {
+            return;
+        };
+        // Their descriptors are closed with the VM.
+        devices.into_iter().for_each(|events| unwatch(ops, events));
+        if vm.life().verdict().is_some_and(|result| !result.passed()) {
+            // The others would wait in vain for the letters that it has not written.
+            vm.post().give_up();
+        }
+        // At once, whatever the others do: what it left running on the GPU would take its share from them.
+        vm.retire();
+    }
+
+    /// What is watched of a VM's devices.
+    fn device_events(&self, vm: usize) -> Vec<Events> {
+        let first = FIRST_VM + self.vms.len() as u32;
+        let watched = self.vms.get(vm).map(Vm::watched_devices);
+        let number = |device| {
+            let found = self.devices.iter().position(|known| *known == (vm, device));
+            found.map(|position| first + position as u32)
+        };
+        let watched = watched.into_iter().flatten();
+        let events = watched
+            .filter_map(|(device, fd)| Some(Events::with_data(&fd, number(device)?, EventSet::IN)));
+        events.collect()
+    }
+
     fn decide_all(&self, result: &VmResult) {
         for vm in &self.vms {
             vm.life().decide(result.clone());
@@ -161,18 +209,21 @@ impl MutEventSubscriber for &mut Supervisor<'_> {
             }
             TIMER => self.decide_all(&VmResult::Timeout),
             HALT_TIMER => self.look_for_halts(),
-            vm => {
-                let vm = self.vms.get_mut((vm - FIRST_VM) as usize);
-                if let Some(vm) = vm {
-                    if vm.life().verdict().is_some_and(|result| !result.passed()) {
-                        // The others would wait in vain for the letters that it has not written.
-                        vm.post().give_up();
+            number => {
+                let index = (number - FIRST_VM) as usize;
+                match index.checked_sub(self.vms.len()) {
+                    None => {
+                        self.ended(index, ops);
+                        unwatch(ops, events);
                     }
-                    // At once, whatever the others do: what it left running on the GPU would take its share from them.
-                    vm.retire();
-                }
-                if let Err(e) = ops.remove(events) {
-                    log::error!("cannot unwatch a VM that has ended: {e:?}");
+                    Some(position) => {
+                        let place = self.devices.get(position).copied();
+                        if let Some((vm, device)) = place
+                            && let Some(vm) = self.vms.get_mut(vm)
+                        {
+                            vm.look_at_device(device);
+                        }
+                    }
                 }
             }
         }
@@ -189,6 +240,7 @@ impl MutEventSubscriber for &mut Supervisor<'_> {
         for (index, vm) in (FIRST_VM..).zip(&self.vms) {
             watched.push(Events::with_data(vm.life().ended(), index, EventSet::IN));
         }
+        watched.extend((0..self.vms.len()).flat_map(|vm| self.device_events(vm)));
         for events in watched {
             if let Err(e) = ops.add(events) {
                 self.refused = Some(format!("cannot watch an event: {e:?}"));

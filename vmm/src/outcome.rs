@@ -5,9 +5,11 @@ use std::fmt;
 use std::time::Instant;
 
 use causeway_mediator::SessionReport;
+use causeway_vfio::Address;
 
 use crate::bus::StrayCounts;
 use crate::harness::{Figure, PanicInfo, Phase, Sample};
+use crate::passthrough::DeviceReport;
 use crate::registers::Registers;
 
 /// How a VM ended.
@@ -51,6 +53,11 @@ pub enum VmResult {
     },
     /// Every virtual CPU has parked or halted, and none ended the VM.
     Abandoned,
+    /// The host wants a device back that the guest has.
+    DeviceWanted {
+        /// Its address on the host.
+        address: Address,
+    },
     /// Time was up.
     Timeout,
     /// The VMM was told to end by this signal.
@@ -97,6 +104,10 @@ impl fmt::Display for VmResult {
             Self::Abandoned => f.write_str(
                 "every virtual CPU has parked or halted, and none stored to the exit port",
             ),
+            Self::DeviceWanted { address } => write!(
+                f,
+                "the host wants device {address} back, which was passed through to it"
+            ),
             Self::Timeout => f.write_str("did not end in time"),
             Self::Signal(signal) => write!(f, "interrupted by signal {signal}"),
             Self::Error(reason) => write!(f, "the VMM cannot go on: {reason}"),
@@ -133,6 +144,8 @@ pub struct VmOutcome {
     pub console_tail: Vec<String>,
     /// Guest RAM in bytes.
     pub memory_bytes: u64,
+    /// Devices that were passed through to it.
+    pub devices: Vec<DeviceReport>,
 }
 
 #[cfg(test)]

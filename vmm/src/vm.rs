@@ -1,12 +1,14 @@
 //! A virtual machine: made, started, stopped, and reported on.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::Attributes;
 use causeway_mediator::{GuestSession, SessionReport};
+use causeway_vfio::DeviceEvent;
 
 use crate::bus::StrayCounters;
 use crate::console::Console;
@@ -16,6 +18,7 @@ use crate::kick;
 use crate::lifecycle::Lifecycle;
 use crate::memory::GuestRam;
 use crate::outcome::{VmOutcome, VmResult};
+use crate::passthrough::PassedThrough;
 use crate::statistics::VmStatistics;
 use crate::vcpu::{Machine, Vcpu, chain};
 
@@ -50,6 +53,7 @@ pub struct Vm {
     name: String,
     // Order of dropping: the session takes its placements out of the aperture first.
     session: Arc<dyn GuestSession>,
+    passed: PassedThrough,
     machine: Arc<Machine>,
     waiting: Vec<Vcpu>,
     threads: Vec<JoinHandle<()>>,
@@ -140,6 +144,8 @@ impl Vm {
     /// the work it has left there ends.
     pub(crate) fn retire(&mut self) -> SessionReport {
         self.end_threads();
+        // Somebody may wait for them.
+        self.passed.release();
         let session = &self.session;
         self.report
             .get_or_insert_with(|| {
@@ -148,6 +154,30 @@ impl Vm {
                 report
             })
             .clone()
+    }
+
+    /// What is readable when something has happened to one of its devices, with the device's index.
+    pub(crate) fn watched_devices(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
+        self.passed.watched()
+    }
+
+    /// Looks at what others have done to one of its devices. If the host wants it back, the VM ends.
+    pub(crate) fn look_at_device(&mut self, index: usize) {
+        let Some((address, events)) = self.passed.take_events(index) else {
+            return;
+        };
+        for event in events {
+            match event {
+                DeviceEvent::AskedBack => {
+                    log::info!("{}: device {address}: {event}", self.name);
+                    self.life().decide(VmResult::DeviceWanted { address });
+                }
+                // What the guest makes of it is its own affair.
+                DeviceEvent::Reset | DeviceEvent::Error => {
+                    log::warn!("{}: device {address}: {event}", self.name);
+                }
+            }
+        }
     }
 
     /// Takes the VM down, unless that was done when it ended, and says how it ended.
@@ -175,6 +205,7 @@ impl Vm {
             strays: self.strays.counts(),
             console_tail: self.console.finish(),
             memory_bytes: self.ram.bytes(),
+            devices: self.passed.reports().to_vec(),
         }
     }
 
@@ -196,6 +227,7 @@ impl Vm {
 impl Drop for Vm {
     fn drop(&mut self) {
         self.end_threads();
+        self.passed.release();
         self.session.close();
     }
 }

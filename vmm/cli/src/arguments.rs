@@ -84,6 +84,10 @@ pub struct RunArguments {
     /// Disk of a Linux guest: a raw image, written unless ,ro stands behind its name. Can be given several times.
     #[arg(long, value_name = "FILE[,ro]")]
     pub disk: Vec<OsString>,
+    /// PCI device of the host to pass through, as `lspci -D` names it. Can be given several times; with several VMs there
+    /// is one for each, in their order (docs/vfio.md).
+    #[arg(long, value_name = "BDF")]
+    pub vfio: Vec<String>,
     /// Virtual CPUs of each VM.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub vcpus: u32,
@@ -183,6 +187,7 @@ Exit codes (with --program, the program's own status if it ended; docs/guests.md
   1  a guest reported a failure    6  the time given by --timeout was over
   2  bad argument                  7  the report or image cannot be written
   3  KVM is missing or forbidden   8  the GPU is not available
-  4  not an image that can boot    130, 143  ended by SIGINT, SIGTERM
+  4  not an image that can boot    9  a device for --vfio is not available, or the host wants it back
+                                   130, 143  ended by SIGINT, SIGTERM
 
 Logs go to standard error; RUST_LOG=info (or debug) shows more of them.";

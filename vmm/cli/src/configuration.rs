@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use causeway_vfio::Address;
 use causeway_vmm::vm::{Boot, VCPUS_MAX, VMS_MAX};
 
 use crate::arguments::RunArguments;
@@ -9,6 +10,7 @@ use crate::boot;
 use crate::ending::Promise;
 use crate::failure::{Code, Failure};
 use crate::gpu::Gpu;
+use crate::passthrough;
 use crate::terminal;
 
 /// Least RAM of a VM in MiB: below it the built-in guests have no room for their images and buffers.
@@ -38,6 +40,8 @@ pub struct Run {
     pub gpu: Gpu,
     /// The same as it was typed, for worker processes, with a back end in place of `auto`.
     pub gpu_text: String,
+    /// Devices of each VM that are passed through to it; empty if none are.
+    pub devices: Vec<Vec<Address>>,
 }
 
 impl Run {
@@ -65,6 +69,7 @@ impl Run {
         within("--timeout", arguments.timeout, 1, 365 * 24 * 3600)?;
         let (gpu, gpu_text) = choose_gpu(&arguments.gpu)?;
         let (guest, boot) = boot::choose(arguments)?;
+        let devices = passthrough::choose(arguments, &gpu)?;
         Ok(Self {
             guest,
             promise: Promise::of(&boot, arguments.program.is_some()),
@@ -76,6 +81,7 @@ impl Run {
             timeout: Duration::from_secs(arguments.timeout),
             gpu,
             gpu_text,
+            devices,
         })
     }
 }

@@ -79,6 +79,7 @@ impl Promise {
             | VmResult::GuestPanic { .. }
             | VmResult::Abandoned
             | VmResult::Error(_) => Code::Crashed,
+            VmResult::DeviceWanted { .. } => Code::Device,
             VmResult::Timeout => Code::Timeout,
             VmResult::Signal(signal) if *signal == rustix::process::Signal::TERM.as_raw() => {
                 Code::Terminated
@@ -121,7 +122,7 @@ pub fn exit_code(
     let severity = |code: RunCode| match code {
         RunCode::Own(Code::Interrupted | Code::Terminated) => 4,
         RunCode::Own(Code::Timeout) => 3,
-        RunCode::Own(Code::Crashed) => 2,
+        RunCode::Own(Code::Crashed | Code::Device) => 2,
         RunCode::Own(_) | RunCode::Program(_) => 1,
     };
     let codes = outcomes

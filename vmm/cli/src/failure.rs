@@ -23,6 +23,8 @@ pub enum Code {
     Report = 7,
     /// The GPU that was asked for is not available.
     Gpu = 8,
+    /// A device to be passed through is not available, or the host wants it back.
+    Device = 9,
     /// SIGINT.
     Interrupted = 130,
     /// SIGTERM.

@@ -13,6 +13,7 @@ mod gpu;
 mod image;
 mod interactive;
 mod output_file;
+mod passthrough;
 mod program;
 mod progress;
 mod report;

@@ -7,6 +7,7 @@ use causeway_software::LaunchCount;
 use causeway_vmm::bus::StrayCounts;
 use causeway_vmm::harness::{Figure, Phase};
 use causeway_vmm::host::Host;
+use causeway_vmm::passthrough::DeviceReport;
 use serde::{Deserialize, Serialize};
 
 /// Name and version of the report's schema. Fields may be added; a changed meaning changes the number.
@@ -139,6 +140,9 @@ pub struct VmReport {
     /// Times that the guest lost its worker process and went on with another; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_restarts: Option<u64>,
+    /// Devices of the host's that were passed through to it; absent without any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceReport>,
 }
 
 /// What a session counted.

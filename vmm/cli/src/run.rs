@@ -24,6 +24,7 @@ use crate::ending::{RunCode, exit_code, explain};
 use crate::failure::{Code, Failure};
 use crate::gpu::Place;
 use crate::interactive::{self, Interactive};
+use crate::passthrough;
 use crate::progress::Watch;
 use crate::report::{BackendReport, Report, SCHEMA, VmReport};
 use crate::report_file::ReportFile;
@@ -83,6 +84,7 @@ pub fn execute(
 ) -> Result<Finished, Failure> {
     let kvm = kvm::open().map_err(|e| Failure::new(Code::Kvm, "guests need KVM", e))?;
     raise_descriptor_limit();
+    passthrough::check(run)?;
     let back_end = BackEnd::new(run)?;
     let vms = create(run, &kvm, back_end.sessions(), counterpart.as_ref())?;
     let attributes = vms.first().map(Vm::gpu);
@@ -169,6 +171,7 @@ fn create(
             aperture_bytes: APERTURE_BYTES,
             large_pages: run.large_pages,
             counterpart: counterpart.cloned(),
+            devices: passthrough::source(run, index),
         };
         let console = console(run, &config.name);
         Vm::new(kvm, &config, sessions, quota, &post, console).map_err(|e| refused(run, e))
@@ -182,6 +185,7 @@ fn refused(run: &Run, error: VmError) -> Failure {
         VmError::Image(error) => not_an_image(run, error),
         VmError::Linux(error) => not_an_image(run, error),
         VmError::Session(error @ OpenError::Unavailable { .. }) => run.unavailable(error),
+        VmError::PassThrough(error) => passthrough::refused(error),
         VmError::Config(error) => Failure::new(Code::Usage, "such a VM cannot be", error),
         error => Failure::new(Code::Crashed, "cannot create the VM", error),
     }
@@ -234,6 +238,7 @@ impl Report {
             worker: worker.map_or(Place::Inside, |_| Place::Process).name(),
             worker_rss_bytes: worker.map(|worker| worker.rss_bytes),
             worker_restarts: worker.map(|worker| worker.restarts),
+            devices: outcome.devices.clone(),
         });
         self.phases.extend(
             outcome

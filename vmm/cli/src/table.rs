@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use causeway_vmm::harness::Figure;
 use causeway_vmm::host::Host;
+use causeway_vmm::passthrough::DeviceReport;
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::report::{PhaseReport, Report};
@@ -34,6 +35,9 @@ pub fn render(report: &Report, width: Option<usize>) -> String {
             vm.result,
             vm.strays.total()
         );
+        for device in &vm.devices {
+            let _ = writeln!(out, "  {}", passed_through(device));
+        }
     }
     let boot = report
         .boot_us
@@ -66,6 +70,45 @@ fn backend(report: &Report) -> String {
         report.backend.compute_units,
         report.backend.memory_bytes_per_vm >> 20
     )
+}
+
+/// A device that a VM had, in one line.
+fn passed_through(device: &DeviceReport) -> String {
+    let bars = device.bars.iter().map(|bar| {
+        let trapped = match bar.trapped_bytes {
+            0 => String::new(),
+            bytes => format!(" + {} trapped", size(bytes)),
+        };
+        format!("BAR {} {} mapped{trapped}", bar.bar, size(bar.mapped_bytes))
+    });
+    let bars: Vec<_> = bars.collect();
+    let events = match &device.events[..] {
+        [] => String::new(),
+        events => format!("; {}", events.join(", ")),
+    };
+    format!(
+        "{} ({}) by {}: {}; interrupts: {} ({} vectors); {} exits for configuration, {} for BARs; BARs moved {} times{events}",
+        device.address,
+        device.id,
+        device.held_by,
+        bars.join(", "),
+        device.interrupts.mode,
+        device.interrupts.vectors,
+        count(device.config_reads + device.config_writes),
+        count(device.trapped_reads + device.trapped_writes),
+        count(device.moved_bars),
+    )
+}
+
+/// Bytes in the largest unit in which they are a whole number.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0 => "0 B".to_owned(),
+        b if b.is_multiple_of(1 << 30) => format!("{} GiB", b >> 30),
+        b if b.is_multiple_of(1 << 20) => format!("{} MiB", b >> 20),
+        b if b.is_multiple_of(1 << 10) => format!("{} KiB", b >> 10),
+        b => format!("{b} B"),
+    }
 }
 
 /// The number this project lives by.
@@ -271,5 +314,7 @@ mod tests {
         assert_eq!(duration(1.5e6), "1.5 ms");
         assert_eq!(figure(0.9876), "0.988");
         assert_eq!(figure(12345.6), "12346");
+        let sizes = [0, 256, 4096, 3 << 20, 64 << 30].map(size);
+        assert_eq!(sizes, ["0 B", "256 B", "4 KiB", "3 MiB", "64 GiB"]);
     }
 }

@@ -11,10 +11,14 @@ use crate::aperture::Aperture;
 use crate::bus::{GuestAddress, MmioBus, Port, PortBus, StrayCounters};
 use crate::console::{CONSOLE_BYTES, Console, ConsoleOutput};
 use crate::device::{Doorbells, Function, GuestHost, Wiring};
+use crate::hypervisor::MemorySlots;
 use crate::interrupts::InterruptController;
 use crate::linux::{KEYBOARD_COMMAND, POWER_PORTS, POWER_PORTS_BYTES, Power, SERIAL_GSI};
 use crate::memory::GuestRam;
-use crate::pci::{CONFIG_PORTS, CONFIG_PORTS_BYTES, Devices, HostBridge, Layout, PciBus};
+use crate::passthrough::{PassedThrough, SlotNumbers, Surroundings};
+use crate::pci::{
+    CONFIG_PORTS, CONFIG_PORTS_BYTES, Devices, HostBridge, LOW_END, Layout, LowBars, PciBus,
+};
 
 /// Number of the Causeway function's device on PCI bus 0.
 const FUNCTION_DEVICE: usize = 1;
@@ -27,6 +31,7 @@ pub(super) struct Board {
     pub session: Arc<dyn GuestSession>,
     pub strays: Arc<StrayCounters>,
     pub console: Arc<Console>,
+    pub passed: PassedThrough,
 }
 
 impl Board {
@@ -56,17 +61,27 @@ impl Board {
             wiring,
         )?;
         let console = serial_console(console, processors.interrupts.as_ref())?;
+        let mut bars = layout.low_bars();
         let mut devices = Devices::default();
         devices[0] = Some(Arc::new(HostBridge::default()));
         devices[FUNCTION_DEVICE] = Some(Arc::new(function));
         let ports = match &config.boot {
             Boot::Bare { .. } => PortBus::new(Arc::clone(&strays)),
             Boot::Linux(linux) => {
-                virtio::add(&mut devices, processors, &mmio, &linux.disks, &config.name)?;
+                let disks = &linux.disks;
+                virtio::add(
+                    &mut devices,
+                    processors,
+                    &mmio,
+                    &mut bars,
+                    disks,
+                    &config.name,
+                )?;
                 // An operating system looks for devices that a PC may have. That is nothing to report.
                 pc_ports()?
             }
         };
+        let passed = pass_through(&mut devices, processors, &mmio, &mut bars, config)?;
         fill_ports(&ports, devices, Arc::clone(&console))?;
         Ok(Self {
             ports: Arc::new(ports),
@@ -75,8 +90,38 @@ impl Board {
             session,
             strays,
             console,
+            passed,
         })
     }
+}
+
+/// Puts the host's devices that the VM is to have on the bus, behind all others.
+fn pass_through(
+    devices: &mut Devices,
+    processors: &Processors,
+    mmio: &Arc<MmioBus>,
+    low: &mut LowBars,
+    config: &VmConfig,
+) -> Result<PassedThrough, VmError> {
+    let (Some(source), Some(controller)) = (&config.devices, &processors.interrupts) else {
+        return Ok(PassedThrough::default());
+    };
+    // Slots over the interrupt controllers would hide them.
+    mmio.reserve(GuestAddress(LOW_END), (4 << 30) - LOW_END, "platform")?;
+    let slots: Arc<dyn MemorySlots> = Arc::new(processors.hypervisor.clone());
+    let surroundings = Surroundings {
+        bus: mmio,
+        low,
+        high: &mut processors.layout.high_bars(),
+        address_end: processors.layout.address_end,
+        ram: &processors.ram,
+        controller,
+        slots: &slots,
+        numbers: &mut SlotNumbers::default(),
+    };
+    let kvm = || processors.hypervisor.vfio_device();
+    let passed = PassedThrough::new(&**source, devices, &kvm, surroundings)?;
+    Ok(passed)
 }
 
 fn guest_host(

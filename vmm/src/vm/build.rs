@@ -24,6 +24,7 @@ use crate::lifecycle::Lifecycle;
 use crate::linux;
 use crate::loader::LoadError;
 use crate::memory::RamCreateError;
+use crate::passthrough::PassThroughError;
 use crate::pci::LayoutError;
 use crate::statistics::{StatisticsError, VmStatistics};
 use crate::vcpu::{Machine, Vcpu};
@@ -81,6 +82,9 @@ pub enum VmError {
     /// A virtio device.
     #[error("cannot give the guest its virtio devices")]
     Virtio(#[from] VirtioError),
+    /// Devices of the host's.
+    #[error("the guest cannot have the devices that were asked for")]
+    PassThrough(#[from] PassThroughError),
     /// No interrupt.
     #[error("cannot create an interrupt")]
     Interrupt(#[source] io::Error),
@@ -163,6 +167,7 @@ fn assemble(
     Ok(Vm {
         name: config.name.clone(),
         session: board.session,
+        passed: board.passed,
         waiting: waiting.collect(),
         machine,
         threads: Vec::new(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 pub use crate::boot::Privilege;
 use crate::harness::Counterpart;
 use crate::linux::Linux;
+use crate::passthrough::DeviceSource;
 
 /// Most virtual CPUs of a VM.
 pub const VCPUS_MAX: u32 = 64;
@@ -34,6 +35,8 @@ pub struct VmConfig {
     pub large_pages: bool,
     /// What a guest that compares itself with the host is compared with.
     pub counterpart: Option<Arc<dyn Counterpart>>,
+    /// Devices of the host's that are passed through to it. With any, a bare guest has interrupt controllers, too.
+    pub devices: Option<Arc<dyn DeviceSource>>,
 }
 
 /// What a VM runs.
@@ -131,6 +134,7 @@ mod tests {
             aperture_bytes: 1 << 30,
             large_pages: false,
             counterpart: None,
+            devices: None,
         }
     }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use causeway_protocol::boot::BootInfo;
 use kvm_bindings::{
-    CpuId, KVM_MAX_CPUID_ENTRIES, KVM_PIT_SPEAKER_DUMMY, kvm_pit_config, kvm_xcr, kvm_xcrs,
+    CpuId, KVM_MAX_CPUID_ENTRIES, KVM_MP_STATE_RUNNABLE, KVM_PIT_SPEAKER_DUMMY, kvm_mp_state,
+    kvm_pit_config, kvm_xcr, kvm_xcrs,
 };
 use kvm_ioctls::{Kvm, VcpuFd, VmFd};
 
@@ -21,6 +22,8 @@ use crate::pci::{Layout, physical_address_bits};
 /// Where KVM on Intel hides three pages of task state (Documentation/virt/kvm/api.rst, 4.36): in the gap below
 /// 4 GiB, above every BAR.
 const KVM_TASK_STATE: usize = 0xfffb_d000;
+/// Offset of the spurious-interrupt vector register of a local APIC (Intel SDM volume 3, 11.9).
+const SPURIOUS_VECTOR: usize = 0xf0;
 
 /// A VM with RAM and virtual CPUs, and nothing else yet.
 pub(super) struct Processors {
@@ -32,7 +35,7 @@ pub(super) struct Processors {
     pub tsc_khz: u32,
     /// Where PCI's functions are.
     pub layout: Layout,
-    /// KVM's interrupt chips; bare guests have none.
+    /// KVM's interrupt chips; bare guests have none unless devices are passed through to them.
     pub interrupts: Option<Arc<InterruptController>>,
     /// Whether KVM has the local timers' deadline mode.
     deadline_timer: bool,
@@ -48,10 +51,16 @@ impl Processors {
         let interrupts = match config.boot {
             Boot::Bare { .. } => {
                 report_emulation_failures(&hypervisor);
-                None
+                // A device raises interrupts, and it takes a controller to see them.
+                let wanted = config.devices.as_ref();
+                wanted.map(|_| interrupt_chips(&hypervisor)).transpose()?
             }
             // An operating system deals with a process's instructions that cannot be emulated itself.
-            Boot::Linux(_) => Some(interrupt_chips(kvm, &hypervisor)?),
+            Boot::Linux(_) => {
+                let chips = interrupt_chips(&hypervisor)?;
+                old_timer(kvm, &hypervisor)?;
+                Some(chips)
+            }
         };
         add_ram(&hypervisor, &ram)?;
         let cpuid = kvm
@@ -59,7 +68,10 @@ impl Processors {
             .map_err(refused("KVM_GET_SUPPORTED_CPUID"))?;
         let bits = physical_address_bits(cpuid.as_slice());
         let ram_end = ram.low_end().max(ram.high_end());
-        let layout = Layout::new(bits, ram_end, config.aperture_bytes)?;
+        let mut layout = Layout::new(bits, ram_end, config.aperture_bytes)?;
+        if config.devices.is_some() {
+            layout = layout.with_high_window(ram_end);
+        }
         let create = |index| vm.create_vcpu(index).map_err(refused("KVM_CREATE_VCPU"));
         let vcpus = (0..config.vcpus.into())
             .map(create)
@@ -164,6 +176,9 @@ impl Processors {
             vcpu.set_xcrs(&extended_control(features.xcr0))
                 .map_err(refused("KVM_SET_XCRS"))?;
         }
+        if self.interrupts.is_some() {
+            start_with_chips(vcpu)?;
+        }
         vcpu.set_regs(&boot::registers(entry, index))
             .map_err(refused("KVM_SET_REGS"))
     }
@@ -175,22 +190,37 @@ fn report_emulation_failures(hypervisor: &KvmHypervisor) {
     }
 }
 
-/// Makes KVM's interrupt chips, which has to be before any virtual CPU, and the old timer where guests need it.
-fn interrupt_chips(
-    kvm: &Kvm,
-    hypervisor: &KvmHypervisor,
-) -> Result<Arc<InterruptController>, VmError> {
-    let vm = hypervisor.vm();
-    vm.create_irq_chip()
-        .map_err(refused("KVM_CREATE_IRQCHIP"))?;
-    if linux::needs_timer(kvm) {
-        vm.create_pit2(kvm_pit_config {
-            flags: KVM_PIT_SPEAKER_DUMMY,
-            ..Default::default()
-        })
-        .map_err(refused("KVM_CREATE_PIT2"))?;
-    }
+/// Makes KVM's interrupt chips, which has to be before any virtual CPU.
+fn interrupt_chips(hypervisor: &KvmHypervisor) -> Result<Arc<InterruptController>, VmError> {
+    let chips = hypervisor.vm().create_irq_chip();
+    chips.map_err(refused("KVM_CREATE_IRQCHIP"))?;
     Ok(InterruptController::new(Box::new(hypervisor.clone())))
+}
+
+/// Makes the old timer where operating systems need it.
+fn old_timer(kvm: &Kvm, hypervisor: &KvmHypervisor) -> Result<(), VmError> {
+    if !linux::needs_timer(kvm) {
+        return Ok(());
+    }
+    let timer = hypervisor.vm().create_pit2(kvm_pit_config {
+        flags: KVM_PIT_SPEAKER_DUMMY,
+        ..Default::default()
+    });
+    timer.map_err(refused("KVM_CREATE_PIT2"))
+}
+
+/// Makes a bare virtual CPU with interrupt chips what one without them is, since nobody starts it by interrupts: ready to run;
+/// and has its local controller, whose software enable is clear after a reset, take messages.
+fn start_with_chips(vcpu: &VcpuFd) -> Result<(), VmError> {
+    let state = kvm_mp_state {
+        mp_state: KVM_MP_STATE_RUNNABLE,
+    };
+    vcpu.set_mp_state(state)
+        .map_err(refused("KVM_SET_MP_STATE"))?;
+    let mut local = vcpu.get_lapic().map_err(refused("KVM_GET_LAPIC"))?;
+    // The register is of 32 bits, its bit 8 the enable.
+    local.regs[SPURIOUS_VECTOR + 1] |= 1;
+    vcpu.set_lapic(&local).map_err(refused("KVM_SET_LAPIC"))
 }
 
 fn extended_control(xcr0: u64) -> kvm_xcrs {

@@ -6,7 +6,7 @@ use super::VmError;
 use super::processors::Processors;
 use crate::bus::MmioBus;
 use crate::hypervisor::IoEvents;
-use crate::pci::Devices;
+use crate::pci::{Devices, LowBars};
 use crate::virtio::{
     Block, DiskImage, Entropy, Surroundings, VirtioDevice, VirtioError, VirtioFunction,
 };
@@ -21,6 +21,7 @@ pub(super) fn add(
     devices: &mut Devices,
     processors: &Processors,
     bus: &Arc<MmioBus>,
+    bars: &mut LowBars,
     disks: &[Arc<DiskImage>],
     name: &str,
 ) -> Result<(), VmError> {
@@ -29,7 +30,6 @@ pub(super) fn add(
     };
     let events = processors.hypervisor.clone();
     let events: Arc<dyn IoEvents> = Arc::new(events.with_events_of(NOTIFICATION_BYTES));
-    let mut bars = processors.layout.low_bars();
     let entropy: (&str, Box<dyn VirtioDevice>) = ("rng", Box::new(Entropy));
     let disks = disks
         .iter()
@@ -37,7 +37,7 @@ pub(super) fn add(
     for (number, (kind, device)) in (ENTROPY_DEVICE..).zip([entropy].into_iter().chain(disks)) {
         let surroundings = Surroundings {
             bus,
-            bars: &mut bars,
+            bars,
             address_end: processors.layout.address_end,
             ram: &processors.ram,
             controller,

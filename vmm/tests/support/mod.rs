@@ -239,6 +239,7 @@ pub fn config(image: Arc<[u8]>) -> VmConfig {
         aperture_bytes: 1 << 30,
         large_pages: false,
         counterpart: None,
+        devices: None,
     }
 }
 

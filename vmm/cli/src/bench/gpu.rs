@@ -75,6 +75,7 @@ fn run_arguments(arguments: &GpuArguments) -> Result<RunArguments, Failure> {
         append: None,
         program: None,
         more: ProgramArguments::default(),
+        vfio: Vec::new(),
         disk: Vec::new(),
         vcpus: 1,
         memory: arguments.memory,

@@ -1,0 +1,141 @@
+//! `--vfio`: devices of the host's for the VMs.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::sync::Arc;
+
+use causeway_vfio::{Address, Choice, Host};
+use causeway_vmm::passthrough::{DeviceSource, HostDevices, PassThroughError};
+
+use crate::arguments::RunArguments;
+use crate::configuration::Run;
+use crate::failure::{Code, Failure};
+use crate::gpu::{Gpu, Kind};
+
+/// The devices of each VM; no entry at all without `--vfio`.
+pub fn choose(arguments: &RunArguments, gpu: &Gpu) -> Result<Vec<Vec<Address>>, Failure> {
+    let addresses = arguments.vfio.iter().map(|text| {
+        let address = text.parse::<Address>();
+        address.map_err(|e| Failure::usage_from("--vfio", text, e))
+    });
+    let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
+    refuse_twice(&addresses, mediated(gpu.kind))?;
+    let (vms, devices) = (arguments.vms as usize, addresses.len());
+    match (devices, vms) {
+        (0, _) => Ok(Vec::new()),
+        (_, 1) => Ok(vec![addresses]),
+        _ if devices == vms => Ok(addresses.into_iter().map(|address| vec![address]).collect()),
+        _ => Err(Failure::usage(format!(
+            "--vms {vms} with {devices} times --vfio cannot be: a device belongs to one VM, so name {vms} devices, one for each VM in order"
+        ))),
+    }
+}
+
+/// The device that `--gpu` mediates, if it is one of those that could be passed through.
+fn mediated(kind: Kind) -> Option<Address> {
+    match kind {
+        Kind::Vfio { address, .. } => Some(address),
+        Kind::Software { .. } | Kind::Cuda { .. } => None,
+    }
+}
+
+fn refuse_twice(addresses: &[Address], mediated: Option<Address>) -> Result<(), Failure> {
+    let mut seen = BTreeSet::new();
+    if let Some(address) = addresses.iter().find(|address| !seen.insert(**address)) {
+        return Err(Failure::usage(format!(
+            "--vfio {address} is given twice: a device belongs to one VM"
+        )));
+    }
+    match mediated.filter(|address| seen.contains(address)) {
+        None => Ok(()),
+        Some(address) => Err(Failure::usage(format!(
+            "device {address} is given twice, by --vfio and by --gpu: it is either passed through to one VM or mediated among several"
+        ))),
+    }
+}
+
+/// Finds out whether each device can be had, before anything is opened: all guest memory is to be locked meanwhile.
+pub fn check(run: &Run) -> Result<(), Failure> {
+    let host = Host::default();
+    // Each VM has a translation of its own, in which its memory is locked.
+    let with_devices = run.devices.iter().filter(|devices| !devices.is_empty());
+    let dma_bytes = run.memory_bytes.saturating_mul(with_devices.count() as u64);
+    for address in run.devices.iter().flatten() {
+        host.preflight(*address, dma_bytes).map_err(unavailable)?;
+    }
+    Ok(())
+}
+
+/// Where VM `index` gets its devices from, if it has any.
+pub fn source(run: &Run, index: u32) -> Option<Arc<dyn DeviceSource>> {
+    let addresses = run.devices.get(index as usize)?.clone();
+    Some(Arc::new(HostDevices {
+        host: Host::default(),
+        choice: Choice::default(),
+        addresses,
+    }))
+}
+
+/// A VM that could not have its devices.
+pub fn refused(error: PassThroughError) -> Failure {
+    unavailable(error)
+}
+
+fn unavailable(error: impl Error + Send + Sync + 'static) -> Failure {
+    Failure::new(Code::Device, "cannot pass a device through", error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::{Arguments, Command};
+    use clap::Parser;
+
+    fn chosen(words: &[&str]) -> Result<Vec<Vec<Address>>, String> {
+        let words = ["causeway", "run"].iter().chain(words);
+        let Command::Run(arguments) = Arguments::parse_from(words).command else {
+            unreachable!("the words say run")
+        };
+        choose(&arguments, &arguments.gpu.parse().unwrap()).map_err(|failure| {
+            let cause = failure.source().map(ToString::to_string);
+            format!("{failure}: {}", cause.unwrap_or_default())
+        })
+    }
+
+    fn counts(words: &[&str]) -> Vec<usize> {
+        chosen(words).unwrap().iter().map(Vec::len).collect()
+    }
+
+    #[test]
+    fn one_vm_has_all_devices_and_several_have_one_each() {
+        assert!(counts(&[]).is_empty());
+        assert!(counts(&["--vms", "3"]).is_empty());
+        let two = ["--vfio", "00:03.0", "--vfio", "0000:00:04.0"];
+        assert_eq!(counts(&two), [2]);
+        assert_eq!(counts(&[&two[..], &["--vms", "2"]].concat()), [1, 1]);
+        let refused = chosen(&[&two[..], &["--vms", "3"]].concat()).unwrap_err();
+        assert!(
+            refused.contains("name 3 devices, one for each VM"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn a_device_that_is_given_twice_is_named() {
+        let twice = chosen(&["--vfio", "00:03.0", "--vfio", "0000:00:03.0"]).unwrap_err();
+        assert!(
+            twice.contains("--vfio 0000:00:03.0 is given twice"),
+            "{twice}"
+        );
+        for gpu in ["vfio:00:03.0", "vfio:0000:00:03.0,bar=2"] {
+            let both = chosen(&["--vfio", "00:03.0", "--gpu", gpu]).unwrap_err();
+            assert!(both.contains("by --vfio and by --gpu"), "{both}");
+        }
+        assert!(chosen(&["--vfio", "00:03.0", "--gpu", "vfio:00:04.0"]).is_ok());
+        let mistyped = chosen(&["--vfio", "edu"]).unwrap_err();
+        assert!(
+            mistyped.contains("--vfio edu cannot be") && mistyped.contains("lspci -D"),
+            "{mistyped}"
+        );
+    }
+}
