@@ -55,12 +55,19 @@ pub struct BackendError {
 
 /// Why a module was refused.
 #[derive(Debug, thiserror::Error)]
-#[error("line {line}: {reason}")]
+#[error("{}{reason}", place(*.line))]
 pub struct ModuleError {
     /// Line in the image, from 1; 0 if the fault has no line.
     pub line: u32,
     /// What is wrong and, where one is known, the way out.
     pub reason: String,
+}
+
+fn place(line: u32) -> String {
+    match line {
+        0 => String::new(),
+        line => format!("line {line}: "),
+    }
 }
 
 /// Who is told that the device was taken from all sessions: see [`Backend::observe_loss`].
