@@ -226,6 +226,9 @@ impl Drop for Device {
             Ok(_) => {}
             // It was said when the device was opened.
             Err(e) if e.is_permanent() => log::debug!("{e}"),
+            Err(e) if e.is_locked_out() => {
+                log::info!("{e}: whoever unbinds it is at work on it, and gets it as it is");
+            }
             Err(e) => warn(&e),
         }
     }

@@ -69,6 +69,14 @@ pub enum ResetError {
 }
 
 impl ResetError {
+    /// Whether somebody else holds the lock that a reset takes: whoever unbinds the device does, until it is given back.
+    pub fn is_locked_out(&self) -> bool {
+        match self {
+            Self::Failed { source, .. } => source.kind() == io::ErrorKind::WouldBlock,
+            Self::Shared { .. } | Self::Impossible { .. } => false,
+        }
+    }
+
     /// Whether it is the device's nature, which no further try changes.
     pub fn is_permanent(&self) -> bool {
         match self {
