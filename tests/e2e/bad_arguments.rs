@@ -59,6 +59,10 @@ fn a_back_end_or_key_that_is_not_known_is_refused_with_those_that_are() {
         ("software,queues=0", "queues=0"),
         ("software,memory=1,memory=2", "`memory` is given twice"),
         ("software,", "``"),
+        ("vfio", "vfio:0000:00:03.0"),
+        ("vfio:3,bar=2", "is not a PCI address"),
+        ("vfio:0000:00:03.0,bar=6", "bar=6"),
+        ("vfio:0000:00:03.0,worker=process", "worker=process"),
     ] {
         let scratch = Scratch::new();
         scratch

@@ -187,7 +187,7 @@ fn limits(run: &Run, outcome: &VmOutcome) -> String {
         outcome.session.memory_peak_bytes >> 20,
         gpu.allocations(run.vms),
         gpu.queues,
-        gpu.kind.name()
+        run.gpu_text.split(',').next().unwrap_or_default()
     )
 }
 

@@ -112,8 +112,10 @@ pub fn execute(
             name: attributes
                 .as_ref()
                 .map_or_else(String::new, |a| a.name.clone()),
+            memory_bytes_per_vm: attributes.as_ref().map_or(run.gpu.memory_bytes, |a| {
+                run.gpu.memory_bytes.min(a.memory_bytes)
+            }),
             compute_units: attributes.map_or(0, |a| a.compute_units),
-            memory_bytes_per_vm: run.gpu.memory_bytes,
         },
         guest: run.guest.clone(),
         outcome: "fail",
