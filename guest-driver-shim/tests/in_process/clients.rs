@@ -1,15 +1,15 @@
 //! Several clients of one session, and waits that sleep outside the device.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use causeway_mediator::Quota;
+use causeway_mediator::{Mediator, Quota};
 use causeway_shim::protocol::registers::features;
 use causeway_shim::{
     Buffer, CommandBuffer, Device, MemoryKind, Patience, Sleeping, Status, WaitError, operation,
 };
 
-use crate::mediator;
 use crate::transport::Machine;
 
 /// Looks a few times, then sleeps.
@@ -18,9 +18,8 @@ const SLEEPY: Patience = Patience {
     timeout_ns: 20_000_000_000,
 };
 
-#[test]
-fn clients_have_objects_of_their_own_and_end_alone() {
-    let first = Machine::new(&mediator(), Quota::default(), "clients");
+fn clients_have_objects_of_their_own_and_end_alone(mediator: &Arc<Mediator>) {
+    let first = Machine::new(mediator, Quota::default(), "clients");
     let second = first.beside(1);
     let device = Device::open(&first).unwrap();
     assert_ne!(device.features() & features::CLIENTS, 0);
@@ -77,18 +76,16 @@ fn wait_late(machine: &Machine) {
     ));
 }
 
-#[test]
-fn a_wait_sleeps_until_its_interrupt() {
-    let mut machine = Machine::new(&mediator(), Quota::default(), "interrupts");
+fn a_wait_sleeps_until_its_interrupt(mediator: &Arc<Mediator>) {
+    let mut machine = Machine::new(mediator, Quota::default(), "interrupts");
     machine.sleeping = Sleeping::UntilInterrupt;
     wait_late(&machine);
     assert_ne!(machine.interrupts.load(Ordering::Relaxed), 0);
     assert_ne!(machine.session.report().interrupts, 0);
 }
 
-#[test]
-fn a_wait_without_interrupts_sleeps_longer_and_longer() {
-    let mut machine = Machine::new(&mediator(), Quota::default(), "naps");
+fn a_wait_without_interrupts_sleeps_longer_and_longer(mediator: &Arc<Mediator>) {
+    let mut machine = Machine::new(mediator, Quota::default(), "naps");
     machine.sleeping = Sleeping::ByTime;
     wait_late(&machine);
     assert_eq!(machine.session.report().interrupts, 0);
@@ -96,9 +93,8 @@ fn a_wait_without_interrupts_sleeps_longer_and_longer() {
     assert!((4..2000).contains(&sleeps), "{sleeps} sleeps");
 }
 
-#[test]
-fn a_sleeping_wait_ends_with_its_command_buffer() {
-    let mut machine = Machine::new(&mediator(), Quota::default(), "stopped");
+fn a_sleeping_wait_ends_with_its_command_buffer(mediator: &Arc<Mediator>) {
+    let mut machine = Machine::new(mediator, Quota::default(), "stopped");
     machine.sleeping = Sleeping::UntilInterrupt;
     let device = Device::open(&machine).unwrap();
     let space = device.create_space().unwrap();
@@ -110,3 +106,10 @@ fn a_sleeping_wait_ends_with_its_command_buffer() {
     let stopped = commands.wait(&fence, 1, SLEEPY).unwrap_err();
     assert!(matches!(stopped, WaitError::Stopped { .. }), "{stopped:?}");
 }
+
+on_each_back_end!(
+    clients_have_objects_of_their_own_and_end_alone,
+    a_wait_sleeps_until_its_interrupt,
+    a_wait_without_interrupts_sleeps_longer_and_longer,
+    a_sleeping_wait_ends_with_its_command_buffer,
+);

@@ -1,4 +1,17 @@
-//! Both halves in one process, without a VM: the driver in front of a real session on the software back end.
+//! Both halves in one process, without a VM: the driver in front of a real session on the software back end, and, where no
+//! kernel is launched, on the VFIO back end over a fake device.
+
+/// Makes a test of each function, on each of the back ends.
+macro_rules! on_each_back_end {
+    ($($test:ident,)*) => {
+        mod on_software {
+            $(#[test] fn $test() { super::$test(&crate::mediator()); })*
+        }
+        mod on_vfio {
+            $(#[test] fn $test() { super::$test(&crate::lent()); })*
+        }
+    };
+}
 
 mod clients;
 mod host;
@@ -16,6 +29,9 @@ use causeway_shim::{
     Status, WaitError,
 };
 use causeway_software::{Config, Software};
+use causeway_vfio::RegionIndex;
+use causeway_vfio::fake::FakeHardware;
+use causeway_vfio_backend::Vfio;
 
 use transport::Machine;
 
@@ -25,6 +41,15 @@ fn mediator() -> Arc<Mediator> {
         cores: None,
     });
     Mediator::new(Arc::new(software))
+}
+
+/// Over 64 MiB behind a BAR of a device without a device.
+fn lent() -> Arc<Mediator> {
+    let bar = RegionIndex::Bar(2);
+    let hardware = FakeHardware::new().unwrap();
+    let hardware = Arc::new(hardware.with_region(bar, 64 << 20).unwrap());
+    let device = hardware.device("0000:00:03.0".parse().unwrap()).unwrap();
+    Mediator::new(Vfio::over(device, Some(2)).unwrap())
 }
 
 fn load<'d>(machine: &Machine, space: &AddressSpace<'d>, ptx: &str) -> Module<'d> {
@@ -97,9 +122,8 @@ fn every_kernel_comes_out_right_and_leaves_nothing_behind() {
     );
 }
 
-#[test]
-fn allocating_mapping_and_freeing_takes_two_exits() {
-    let machine = Machine::new(&mediator(), Quota::default(), "exits");
+fn allocating_mapping_and_freeing_takes_two_exits(mediator: &Arc<Mediator>) {
+    let machine = Machine::new(mediator, Quota::default(), "exits");
     let device = Device::open(&machine).unwrap();
     let space = device.create_space().unwrap();
     let before = machine.exits.load(Ordering::Relaxed);
@@ -203,12 +227,10 @@ fn a_fault_is_seen_by_the_waiter_and_a_reset_heals() {
     run(&machine, &device, &CASES[0]);
 }
 
-#[test]
-fn an_import_shows_the_exporters_memory_until_it_is_revoked() {
-    let mediator = mediator();
+fn an_import_shows_the_exporters_memory_until_it_is_revoked(mediator: &Arc<Mediator>) {
     let (exporter, importer) = (
-        Machine::new(&mediator, Quota::default(), "exporter"),
-        Machine::new(&mediator, Quota::default(), "importer"),
+        Machine::new(mediator, Quota::default(), "exporter"),
+        Machine::new(mediator, Quota::default(), "importer"),
     );
     let device = Device::open(&exporter).unwrap();
     let memory = device.allocate(1 << 20, MemoryKind::Host).unwrap();
@@ -245,3 +267,8 @@ fn an_import_shows_the_exporters_memory_until_it_is_revoked() {
         Status::Revoked
     );
 }
+
+on_each_back_end!(
+    allocating_mapping_and_freeing_takes_two_exits,
+    an_import_shows_the_exporters_memory_until_it_is_revoked,
+);

@@ -1,14 +1,14 @@
 //! Pools of memory through the driver, with the exits that they take.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use causeway_mediator::Quota;
+use causeway_mediator::{Mediator, Quota};
 use causeway_shim::{
     Buffer, CommandBuffer, Device, GRANULE_BYTES, MemoryKind, Patience, Piece, Pool, PoolError,
     PoolFreeError, PoolStorage, Status,
 };
 
-use crate::mediator;
 use crate::transport::Machine;
 
 const MIB: u64 = 1 << 20;
@@ -17,9 +17,8 @@ fn exits(machine: &Machine) -> u32 {
     machine.exits.load(Ordering::Relaxed)
 }
 
-#[test]
-fn pieces_cost_no_exit_once_the_pool_has_grown_and_hold_what_is_written() {
-    let machine = Machine::new(&mediator(), Quota::default(), "pool");
+fn pieces_cost_no_exit_once_the_pool_has_grown_and_hold_what_is_written(mediator: &Arc<Mediator>) {
+    let machine = Machine::new(mediator, Quota::default(), "pool");
     let device = Device::open(&machine).unwrap();
     let space = device.create_space().unwrap();
     let mut storage = PoolStorage::<512, 16>::new();
@@ -75,9 +74,8 @@ fn pieces_cost_no_exit_once_the_pool_has_grown_and_hold_what_is_written() {
     assert_eq!(device.attributes().unwrap().memory_used_bytes, 0);
 }
 
-#[test]
-fn what_a_chunk_has_no_room_for_is_kept_for_the_next_up_to_a_limit() {
-    let machine = Machine::new(&mediator(), Quota::default(), "large pieces");
+fn what_a_chunk_has_no_room_for_is_kept_for_the_next_up_to_a_limit(mediator: &Arc<Mediator>) {
+    let machine = Machine::new(mediator, Quota::default(), "large pieces");
     let device = Device::open(&machine).unwrap();
     let space = device.create_space().unwrap();
     let mut storage = PoolStorage::<8, 8>::new();
@@ -121,13 +119,12 @@ fn what_a_chunk_has_no_room_for_is_kept_for_the_next_up_to_a_limit() {
     assert_eq!(pool.reserved_bytes(), 0);
 }
 
-#[test]
-fn a_quota_is_met_after_idle_chunks_were_given_back() {
+fn a_quota_is_met_after_idle_chunks_were_given_back(mediator: &Arc<Mediator>) {
     let quota = Quota {
         memory_bytes: 10 * MIB,
         ..Quota::default()
     };
-    let machine = Machine::new(&mediator(), quota, "small quota");
+    let machine = Machine::new(mediator, quota, "small quota");
     let device = Device::open(&machine).unwrap();
     let space = device.create_space().unwrap();
     let mut storage = PoolStorage::<16, 8>::new();
@@ -150,9 +147,8 @@ fn a_quota_is_met_after_idle_chunks_were_given_back() {
     assert_eq!(machine.host.placements(), 0);
 }
 
-#[test]
-fn wrong_requests_and_pieces_of_another_pool_are_refused() {
-    let machine = Machine::new(&mediator(), Quota::default(), "wrong");
+fn wrong_requests_and_pieces_of_another_pool_are_refused(mediator: &Arc<Mediator>) {
+    let machine = Machine::new(mediator, Quota::default(), "wrong");
     let device = Device::open(&machine).unwrap();
     let space = device.create_space().unwrap();
     let (mut one, mut other) = (PoolStorage::<4, 2>::new(), PoolStorage::<4, 2>::new());
@@ -192,9 +188,8 @@ fn wrong_requests_and_pieces_of_another_pool_are_refused() {
     assert_eq!(pool.trim().unwrap(), 3 * MIB);
 }
 
-#[test]
-fn a_piece_is_cleared_by_a_packet_if_wanted() {
-    let machine = Machine::new(&mediator(), Quota::default(), "cleared");
+fn a_piece_is_cleared_by_a_packet_if_wanted(mediator: &Arc<Mediator>) {
+    let machine = Machine::new(mediator, Quota::default(), "cleared");
     let device = Device::open(&machine).unwrap();
     let space = device.create_space().unwrap();
     let fences = Buffer::new(&device, &space, 4096, MemoryKind::Host).unwrap();
@@ -225,3 +220,11 @@ fn a_piece_is_cleared_by_a_packet_if_wanted() {
     }
     pool.free(piece).unwrap();
 }
+
+on_each_back_end!(
+    pieces_cost_no_exit_once_the_pool_has_grown_and_hold_what_is_written,
+    what_a_chunk_has_no_room_for_is_kept_for_the_next_up_to_a_limit,
+    a_quota_is_met_after_idle_chunks_were_given_back,
+    wrong_requests_and_pieces_of_another_pool_are_refused,
+    a_piece_is_cleared_by_a_packet_if_wanted,
+);

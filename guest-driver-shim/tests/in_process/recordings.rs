@@ -1,9 +1,10 @@
 //! Recordings through the driver.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use causeway_kernels::special;
-use causeway_mediator::Quota;
+use causeway_mediator::{Mediator, Quota};
 use causeway_shim::protocol::packet::UNIT_BYTES;
 use causeway_shim::protocol::registers::features;
 use causeway_shim::{
@@ -77,9 +78,8 @@ fn a_recording_outlives_its_module_and_costs_a_packet_each_time() {
     recording.destroy().unwrap();
 }
 
-#[test]
-fn a_recorder_knows_its_room_and_a_refusal_its_packet() {
-    let machine = Machine::new(&mediator(), Quota::default(), "refused recording");
+fn a_recorder_knows_its_room_and_a_refusal_its_packet(mediator: &Arc<Mediator>) {
+    let machine = Machine::new(mediator, Quota::default(), "refused recording");
     let device = Device::open(&machine).unwrap();
     let space = device.create_space().unwrap();
     let (window, address) = machine.recording_ram(3 * UNIT_BYTES);
@@ -111,3 +111,5 @@ fn a_recorder_knows_its_room_and_a_refusal_its_packet() {
         Status::BadHandle
     );
 }
+
+on_each_back_end!(a_recorder_knows_its_room_and_a_refusal_its_packet,);
