@@ -10,8 +10,8 @@
 //! # Locks
 //!
 //! In this order, and never two of the same kind: a session's `State`, the exchange of exports, the fences that are
-//! watched, then leaves (doorbells, function tables, `Life`, the fence signal, whatever a back end or a host has
-//! inside). Revocation reaches into other sessions: the exchange collects them, lets its lock go, and then
+//! watched, then leaves (the list of a mediator's sessions, doorbells, function tables, `Life`, the fence signal,
+//! whatever a back end or a host has inside). Revocation reaches into other sessions: the exchange collects them, lets its lock go, and then
 //! has them locked one `State` at a time. No lock is held while work executes, while a guest sleeps in `Wait`,
 //! or while a thread is joined. A host calls into a session with no lock held that its [`host::Host`]
 //! methods take.

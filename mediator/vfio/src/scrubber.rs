@@ -1,4 +1,8 @@
 //! Fills memory with zeros before anyone else has it, on a thread of its own.
+//!
+//! While somebody else resets the device (sysfs' `reset`), it does not answer, and stores are lost. The kernel tells of it
+//! only afterwards; then all that nobody has is filled again. What was filled during the reset and lent between its end and
+//! that moment may hold what its last owner wrote: who resets a device while guests share it has to know that.
 #![allow(
     unsafe_code,
     reason = "fills memory of a device that is reached through raw pointers"
