@@ -57,26 +57,8 @@ impl PassedFunction {
         index: usize,
         at: &mut Surroundings<'_>,
     ) -> Result<Self, PassThroughError> {
-        let device = Arc::new(device);
-        let (counters, complaints) = (Arc::default(), Arc::<Complaints>::default());
-        let mut filter = Filter::new(&HEADER);
-        let capabilities = capabilities::add(&mut filter, &device)?;
-        let line = add_pin(&mut filter, &device, number);
-        let interrupts = Interrupts::new(
-            Arc::clone(&device),
-            at.controller,
-            line,
-            &capabilities,
-            Arc::clone(&complaints),
-        );
-        let mut live = Live {
-            filter,
-            decoders: Decoders::new(Arc::clone(at.bus), at.address_end),
-            bars: Vec::new(),
-            interrupts: Arc::new(interrupts.map_err(PassThroughError::Interrupts)?),
-            identity: Identity::of(&device)?,
-            device,
-        };
+        let (counters, complaints) = (Arc::default(), Arc::default());
+        let (mut live, capabilities) = Live::new(Arc::new(device), number, &complaints, at)?;
         live.add_bars(&capabilities, at, |live, bar| BarDevice {
             name: name(index),
             index: bar,
@@ -166,6 +148,34 @@ fn add_pin(filter: &mut Filter, device: &Device, number: u8) -> Option<u32> {
 }
 
 impl Live {
+    /// A function without BARs, of which no interrupt is enabled.
+    fn new(
+        device: Arc<Device>,
+        number: u8,
+        complaints: &Arc<Complaints>,
+        at: &Surroundings<'_>,
+    ) -> Result<(Self, Capabilities), PassThroughError> {
+        let mut filter = Filter::new(&HEADER);
+        let capabilities = capabilities::add(&mut filter, &device)?;
+        let line = add_pin(&mut filter, &device, number);
+        let interrupts = Interrupts::new(
+            Arc::clone(&device),
+            at.controller,
+            line,
+            &capabilities,
+            Arc::clone(complaints),
+        );
+        let live = Self {
+            filter,
+            decoders: Decoders::new(Arc::clone(at.bus), at.address_end),
+            bars: Vec::new(),
+            interrupts: Arc::new(interrupts.map_err(PassThroughError::Interrupts)?),
+            identity: Identity::of(&device)?,
+            device,
+        };
+        Ok((live, capabilities))
+    }
+
     /// Plans, places and maps the BARs, and has them decoded.
     fn add_bars(
         &mut self,
