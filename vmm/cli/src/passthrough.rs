@@ -60,8 +60,39 @@ pub fn check(run: &Run) -> Result<(), Failure> {
     // Each VM has a translation of its own, in which its memory is locked.
     let with_devices = run.devices.iter().filter(|devices| !devices.is_empty());
     let dma_bytes = run.memory_bytes.saturating_mul(with_devices.count() as u64);
-    for address in run.devices.iter().flatten() {
-        host.preflight(*address, dma_bytes).map_err(unavailable)?;
+    let mut owners = Vec::new();
+    for (vm, devices) in run.devices.iter().enumerate() {
+        for address in devices {
+            let function = host.preflight(*address, dma_bytes).map_err(unavailable)?;
+            owners.push((function.group, Owner::Vm(vm), *address));
+        }
+    }
+    if let Some(address) = mediated(run.gpu.kind).filter(|_| !owners.is_empty()) {
+        let function = host.function(address).ok().flatten();
+        owners.push((function.and_then(|f| f.group), Owner::Mediator, address));
+    }
+    one_owner_for_each_group(&owners)
+}
+
+/// Who is to have a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// The VM with this index.
+    Vm(usize),
+    /// All VMs, in parts.
+    Mediator,
+}
+
+/// Devices of one IOMMU group are not isolated from each other, and are handed out together.
+fn one_owner_for_each_group(owners: &[(Option<u32>, Owner, Address)]) -> Result<(), Failure> {
+    for (index, (group, owner, address)) in owners.iter().enumerate() {
+        let Some(number) = group else { continue };
+        let mut before = owners[..index].iter();
+        if let Some((.., other)) = before.find(|(g, o, _)| g == group && o != owner) {
+            return Err(Failure::usage(format!(
+                "devices {other} and {address} cannot be apart: both are in IOMMU group {number}, which is handed out as a whole, so give them to one VM"
+            )));
+        }
     }
     Ok(())
 }
@@ -118,6 +149,26 @@ mod tests {
             refused.contains("name 3 devices, one for each VM"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn devices_of_one_group_have_one_owner() {
+        let [first, second]: [Address; 2] = ["00:03.0", "00:03.1"].map(|a| a.parse().unwrap());
+        let check = |group, owner| {
+            let owners = [(Some(7), Owner::Vm(0), first), (group, owner, second)];
+            one_owner_for_each_group(&owners).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(check(Some(7), Owner::Vm(0)), Ok(()));
+        assert_eq!(check(Some(8), Owner::Vm(1)), Ok(()));
+        assert_eq!(check(None, Owner::Mediator), Ok(()));
+        for owner in [Owner::Vm(1), Owner::Mediator] {
+            let message = check(Some(7), owner).unwrap_err();
+            assert!(
+                message.contains("0000:00:03.0 and 0000:00:03.1"),
+                "{message}"
+            );
+            assert!(message.contains("IOMMU group 7"), "{message}");
+        }
     }
 
     #[test]
