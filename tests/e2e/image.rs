@@ -44,6 +44,38 @@ pub fn elf(code: &[u8]) -> Vec<u8> {
     image
 }
 
+/// A kernel by PVH's note that does nothing, for ever: an ELF file whose one segment is a jump to itself. It wants this much
+/// memory from 16 MiB on.
+pub fn kernel(memory_bytes: u64) -> Vec<u8> {
+    const KERNEL_ENTRY: u64 = 0x100_0000;
+    let mut image = vec![0; 0x102];
+    put(&mut image, 0, b"\x7fELF\x02\x01\x01");
+    put(&mut image, KIND, &[2, 0, 62, 0]);
+    put(&mut image, ENTRY, &KERNEL_ENTRY.to_le_bytes());
+    put(&mut image, 32, &64u64.to_le_bytes());
+    put(&mut image, 54, &[56, 0, 2, 0]);
+    let load = [
+        1 | 5 << 32,
+        0x100,
+        KERNEL_ENTRY,
+        KERNEL_ENTRY,
+        2,
+        memory_bytes,
+        0,
+    ];
+    let note = [4, 0xb0, 0, 0, 20, 20, 0];
+    for (at, words) in [(64, load), (120, note)] {
+        for (i, word) in words.into_iter().enumerate() {
+            put(&mut image, at + 8 * i, &u64::to_le_bytes(word));
+        }
+    }
+    put(&mut image, 0xb0, &[4, 0, 0, 0, 4, 0, 0, 0, 18, 0, 0, 0]);
+    put(&mut image, 0xbc, b"Xen\0");
+    put(&mut image, 0xc0, &(KERNEL_ENTRY as u32).to_le_bytes());
+    put(&mut image, 0x100, &SPIN);
+    image
+}
+
 /// The image with some bytes replaced.
 pub fn changed(mut image: Vec<u8>, at: usize, value: &[u8]) -> Vec<u8> {
     put(&mut image, at, value);

@@ -12,34 +12,9 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, tcgetattr};
 
 use crate::command::{Scratch, kvm};
+use crate::image::kernel;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A kernel by PVH's note that does nothing, for ever: an ELF file whose one segment is a jump to itself.
-fn spinning_kernel() -> Vec<u8> {
-    const ENTRY: u64 = 0x100_0000;
-    let mut image = vec![0; 0x102];
-    let mut put = |offset: usize, bytes: &[u8]| {
-        image[offset..offset + bytes.len()].copy_from_slice(bytes);
-    };
-    put(0, b"\x7fELF\x02\x01\x01");
-    put(16, &[2, 0, 62, 0]);
-    put(24, &ENTRY.to_le_bytes());
-    put(32, &64u64.to_le_bytes());
-    put(54, &[56, 0, 2, 0]);
-    let load = [1 | 5 << 32, 0x100, ENTRY, ENTRY, 2, 2, 0u64];
-    let note = [4, 0xb0, 0, 0, 20, 20, 0u64];
-    for (at, words) in [(64, load), (120, note)] {
-        for (i, word) in words.into_iter().enumerate() {
-            put(at + 8 * i, &word.to_le_bytes());
-        }
-    }
-    put(0xb0, &[4, 0, 0, 0, 4, 0, 0, 0, 18, 0, 0, 0]);
-    put(0xbc, b"Xen\0");
-    put(0xc0, &(ENTRY as u32).to_le_bytes());
-    put(0x100, &[0xeb, 0xfe]);
-    image
-}
 
 /// A run on a terminal of its own.
 struct OnTerminal {
@@ -53,7 +28,7 @@ struct OnTerminal {
 impl OnTerminal {
     fn start() -> Self {
         let scratch = Scratch::new();
-        let kernel = scratch.file("kernel", &spinning_kernel());
+        let kernel = scratch.file("kernel", &kernel(4096));
         let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&screen).unwrap();
         unlockpt(&screen).unwrap();

@@ -5,6 +5,7 @@
 
 mod bad_arguments;
 mod bad_images;
+mod bad_systems;
 mod command;
 mod cuda;
 mod doctor;

@@ -46,7 +46,10 @@ pub enum LoadError {
         encoding: u8,
     },
     /// For another processor.
-    #[error("ELF machine {machine}: only x86-64 ({MACHINE_X86_64}) images run here")]
+    #[error(
+        "ELF machine {machine}{}: only x86-64 ({MACHINE_X86_64}) images run here",
+        machine_name(*machine)
+    )]
     Machine {
         /// `e_machine`.
         machine: u16,
@@ -63,7 +66,7 @@ pub enum LoadError {
     #[error("the image asks for a dynamic linker: link with -static -no-pie")]
     Dynamic,
     /// Parts of the file are missing.
-    #[error("the image is truncated: {what} ends at byte {end}, the file at {bytes}")]
+    #[error("the image is truncated: {what} ends at byte {end}, the file at {bytes}; get it anew")]
     Truncated {
         /// Which part.
         what: &'static str,
@@ -130,6 +133,18 @@ pub enum LoadError {
         /// Why.
         source: vm_memory::mmap::FromRangesError,
     },
+}
+
+/// The name of another machine, in parentheses, if it is a common one (System V ABI, "ELF Header").
+fn machine_name(machine: u16) -> &'static str {
+    match machine {
+        3 => " (x86, 32-bit)",
+        40 => " (Arm, 32-bit)",
+        183 => " (AArch64)",
+        243 => " (RISC-V)",
+        258 => " (LoongArch)",
+        _ => "",
+    }
 }
 
 /// ELF header: `Elf64_Ehdr`.

@@ -17,6 +17,9 @@ const IMAGE_BYTES_MAX: u64 = 1 << 30;
 /// Largest initramfs in bytes: it lies below 3 GiB, with the kernel.
 const INITRAMFS_BYTES_MAX: u64 = 3 << 30;
 
+/// What `--initramfs` names, in messages.
+const INITRAMFS: &str = "initramfs";
+
 /// Name of the guest, for the report, and what it boots.
 pub fn choose(arguments: &RunArguments) -> Result<(String, Boot), Failure> {
     let Some(path) = &arguments.kernel else {
@@ -67,9 +70,22 @@ fn linux(
             let kernel = program::Kernel { path, image };
             program::initramfs(program, &arguments.more, Some(kernel))?.into()
         }
-        (None, Some(path)) => read(path, INITRAMFS_BYTES_MAX)?,
+        (None, Some(path)) => read_initramfs(path)?,
         (None, None) => Arc::from([]),
     };
+    let command_line = command_line(arguments);
+    kernel
+        .check_command_line(&command_line)
+        .map_err(|e| Failure::new(Code::Usage, "this --append cannot be", e))?;
+    Ok(Linux {
+        kernel,
+        initramfs,
+        command_line,
+        disks: disk::open_all(&arguments.disk, arguments.vms)?.into(),
+    })
+}
+
+fn command_line(arguments: &RunArguments) -> String {
     let mut command_line = COMMAND_LINE.to_owned();
     if arguments.program.is_some() {
         // The console is the program's.
@@ -79,12 +95,7 @@ fn linux(
         command_line.push(' ');
         command_line.push_str(text);
     }
-    Ok(Linux {
-        kernel,
-        initramfs,
-        command_line,
-        disks: disk::open_all(&arguments.disk, arguments.vms)?.into(),
-    })
+    command_line
 }
 
 /// What only a Linux kernel understands must not be lost on a bare guest.
@@ -134,12 +145,25 @@ fn built_in(name: &str) -> Result<Arc<[u8]>, Failure> {
 
 /// Reads a kernel or a bare image; whoever boots it checks what it is.
 pub fn read_image(path: &Path) -> Result<Arc<[u8]>, Failure> {
-    read(path, IMAGE_BYTES_MAX)
+    read("guest image", path, IMAGE_BYTES_MAX)
+}
+
+/// Reads an initramfs, of which this much is known: that there is something in it.
+fn read_initramfs(path: &Path) -> Result<Arc<[u8]>, Failure> {
+    let bytes = read(INITRAMFS, path, INITRAMFS_BYTES_MAX)?;
+    match bytes.is_empty() {
+        true => Err(Failure::file(INITRAMFS, path, Error::other("it is empty"))),
+        false => Ok(bytes),
+    }
 }
 
 /// Reads a file of which the guest gets something; whoever boots it checks what it is.
-fn read(path: &Path, bytes_max: u64) -> Result<Arc<[u8]>, Failure> {
-    let fail = |e| Failure::image(path, e);
+fn read(what: &str, path: &Path, bytes_max: u64) -> Result<Arc<[u8]>, Failure> {
+    let fail = |e| Failure::file(what, path, e);
+    // Asked before it is opened: opening a pipe would wait for somebody to write to it.
+    if !std::fs::metadata(path).map_err(fail)?.is_file() {
+        return Err(fail(Error::other("it must be a regular file")));
+    }
     let mut file = std::fs::File::open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
     if !metadata.is_file() || metadata.len() > bytes_max {

@@ -31,6 +31,11 @@ fn open(text: &OsStr, vms: u32) -> Result<Arc<DiskImage>, Failure> {
         None => (Path::new(text), false),
     };
     let shown = text.display();
+    if path.as_os_str().is_empty() {
+        return Err(Failure::usage(format!(
+            "--disk {shown} names no file: write FILE, or FILE,ro for an image that is only read"
+        )));
+    }
     if vms > 1 && !read_only {
         return Err(Failure::usage(format!(
             "--disk {shown} cannot be with --vms {vms}: VMs that write to one image destroy its content; add ,ro to share it"

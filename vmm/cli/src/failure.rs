@@ -87,13 +87,10 @@ impl Failure {
         }
     }
 
-    /// An image that cannot be read.
-    pub fn image(path: &Path, source: std::io::Error) -> Self {
-        Self::new(
-            Code::Image,
-            format!("cannot read the guest image {}", path.display()),
-            source,
-        )
+    /// A file of which the guest gets something, and which cannot be read. `what` says what it is.
+    pub fn file(what: &str, path: &Path, source: std::io::Error) -> Self {
+        let message = format!("cannot read the {what} {}", path.display());
+        Self::new(Code::Image, message, source)
     }
 
     /// Prints the message and its causes, once, in one line.

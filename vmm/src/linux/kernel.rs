@@ -11,7 +11,8 @@ use vm_memory::ByteValued;
 
 use super::elf::{self, FileSegment};
 use super::payload::{self, Payload};
-use crate::loader::LoadError;
+use super::placement::{self, PlacementError};
+use crate::loader::{self, LoadError};
 
 /// Where a bzImage's header begins.
 const OFFSET_HEADER: usize = 0x1f1;
@@ -61,9 +62,36 @@ impl fmt::Display for BootProtocol {
     }
 }
 
+/// How files begin that are often taken for kernels, and what to do about them.
+const COMPRESSED: &[(&[u8], &str)] = &[
+    (b"\x1f\x8b", "gunzip"),
+    (b"\xfd7zXZ", "unxz"),
+    (b"\x28\xb5\x2f\xfd", "unzstd"),
+    (b"BZh", "bunzip2"),
+];
+
 /// Why a file is no kernel that can boot here.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
+    /// Nothing in it.
+    #[error("the file is empty")]
+    Empty,
+    /// Compressed as a whole.
+    #[error("this is no kernel yet, but something compressed: decompress it first ({tool})")]
+    Compressed {
+        /// What does that.
+        tool: &'static str,
+    },
+    /// Something else.
+    #[error(
+        "this is neither a Linux kernel (bzImage) nor an ELF image: it has {bytes} bytes and begins with {head:02x?}"
+    )]
+    Unknown {
+        /// Size of the file.
+        bytes: usize,
+        /// First bytes.
+        head: Vec<u8>,
+    },
     /// ELF, but not for us.
     #[error(transparent)]
     Elf(#[from] LoadError),
@@ -86,7 +114,9 @@ pub enum KernelError {
     #[error("this bzImage has no 64-bit entry point: only x86-64 kernels boot here")]
     Not64Bit,
     /// Parts of the file are missing.
-    #[error("the kernel is truncated: {what} ends at byte {end}, the file at {bytes}")]
+    #[error(
+        "the kernel is truncated: {what} ends at byte {end}, the file at {bytes}; get the file anew"
+    )]
     Truncated {
         /// Which part.
         what: &'static str,
@@ -99,7 +129,9 @@ pub enum KernelError {
     #[error("cannot decompress the kernel")]
     Payload(#[from] payload::PayloadError),
     /// The protocol that was asked for is not the kernel's.
-    #[error("this kernel cannot be booted as {wanted}: {why}")]
+    #[error(
+        "this kernel cannot be booted as {wanted}: {why} (without --boot, the way is found out)"
+    )]
     Protocol {
         /// Protocol.
         wanted: BootProtocol,
@@ -142,7 +174,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Recognizes a kernel. `None` if the file is an ELF image that does not say that it is one: a bare guest.
+    /// Recognizes a kernel. `None` if the file is an ELF image that does not say that it is one: a bare guest, or nothing that
+    /// can run.
     ///
     /// A kernel is booted as it is best: a bzImage whose payload can be decompressed here at the 64-bit entry point of
     /// what it contains, which saves the guest the work; ELF by PVH. `wanted` overrides that.
@@ -161,8 +194,8 @@ impl Kernel {
         if image.get(OFFSET_MAGIC..OFFSET_MAGIC + MAGIC.len()) == Some(MAGIC) {
             return Self::bzimage(image, wanted).map(Some);
         }
-        if !image.starts_with(b"\x7fELF") && wanted.is_none() {
-            return Ok(None);
+        if !image.starts_with(b"\x7fELF") {
+            return Err(unknown(&image));
         }
         Self::elf(image, wanted)
     }
@@ -172,7 +205,21 @@ impl Kernel {
         self.protocol
     }
 
+    /// Checks that the kernel takes a command line.
+    ///
+    /// # Errors
+    /// [`PlacementError::CommandLine`], [`PlacementError::ZeroByte`].
+    pub fn check_command_line(&self, text: &str) -> Result<(), PlacementError> {
+        placement::command_line(self, text).map(drop)
+    }
+
     fn elf(image: Arc<[u8]>, wanted: Option<BootProtocol>) -> Result<Option<Self>, KernelError> {
+        if let Err(e @ (LoadError::Class { .. } | LoadError::Machine { .. })) =
+            loader::header(&image)
+        {
+            // Whatever it is meant to be.
+            return Err(e.into());
+        }
         let elf = match elf::inspect(&image, image.len() as u64) {
             Ok(elf) => elf,
             // The loader of bare guests says what is wrong, in the terms of bare guests.
@@ -228,6 +275,21 @@ impl Kernel {
             range: elf.range,
             ..file.as_it_is(image)
         })
+    }
+}
+
+/// What to say of a file that is neither a bzImage nor ELF.
+fn unknown(image: &[u8]) -> KernelError {
+    if image.is_empty() {
+        return KernelError::Empty;
+    }
+    let mut kinds = COMPRESSED.iter();
+    match kinds.find(|(magic, _)| image.starts_with(magic)) {
+        Some((_, tool)) => KernelError::Compressed { tool },
+        None => KernelError::Unknown {
+            bytes: image.len(),
+            head: image.iter().copied().take(4).collect(),
+        },
     }
 }
 

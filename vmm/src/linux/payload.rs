@@ -22,7 +22,7 @@ pub enum PayloadError {
         bytes: usize,
     },
     /// A block that is not all there, or not as large as it has to be.
-    #[error("LZ4 block {block} is damaged: it should give {expected} bytes")]
+    #[error("LZ4 block {block}, of {expected} bytes, is damaged (get the file anew)")]
     Block {
         /// Number of the block, from 0.
         block: usize,

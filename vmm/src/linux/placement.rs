@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::Kernel;
 use super::memory_map::ACPI_END;
+use crate::memory::LOW_END_MAX;
 
 /// Alignment of the initramfs, which the kernel frees by pages.
 const PAGE_BYTES: u64 = 4096;
@@ -23,6 +24,18 @@ pub enum PlacementError {
         end: u64,
         /// End of RAM below 4 GiB.
         ram_end: u64,
+    },
+    /// The initramfs, for any amount of memory.
+    #[error(
+        "the initramfs is of {bytes} bytes, and this kernel takes at most {most}, between itself and {highest:#x}: give a smaller initramfs"
+    )]
+    InitramfsTooLarge {
+        /// Its size.
+        bytes: u64,
+        /// Bytes that there can be for it.
+        most: u64,
+        /// End of where it can be.
+        highest: u64,
     },
     /// The initramfs.
     #[error(
@@ -67,18 +80,38 @@ pub fn place(kernel: &Kernel, bytes: u64, ram_end: u64) -> Result<Range<u64>, Pl
             ram_end,
         });
     }
-    let highest = ram_end.min(kernel.initramfs_max.saturating_add(1)) & !(PAGE_BYTES - 1);
+    let highest = initramfs_end(kernel, ram_end);
     let base = highest
         .checked_sub(bytes)
         .map(|base| base & !(PAGE_BYTES - 1));
     match base {
         Some(base) if base >= end => Ok(base..base + bytes),
-        _ => Err(PlacementError::Initramfs {
-            bytes,
-            room: highest.saturating_sub(end.next_multiple_of(PAGE_BYTES)),
-            kernel_end: end,
-        }),
+        _ => Err(too_large(kernel, bytes, highest)),
     }
+}
+
+/// Why an initramfs does not fit below `highest`.
+fn too_large(kernel: &Kernel, bytes: u64, highest: u64) -> PlacementError {
+    let kernel_end = kernel.range.end;
+    let room = |highest: u64| highest.saturating_sub(kernel_end.next_multiple_of(PAGE_BYTES));
+    let ever = initramfs_end(kernel, LOW_END_MAX);
+    match bytes > room(ever) {
+        true => PlacementError::InitramfsTooLarge {
+            bytes,
+            most: room(ever),
+            highest: ever,
+        },
+        false => PlacementError::Initramfs {
+            bytes,
+            room: room(highest),
+            kernel_end,
+        },
+    }
+}
+
+/// End of where an initramfs can be, with RAM up to `ram_end`.
+fn initramfs_end(kernel: &Kernel, ram_end: u64) -> u64 {
+    ram_end.min(kernel.initramfs_max.saturating_add(1)) & !(PAGE_BYTES - 1)
 }
 
 /// The command line as the kernel wants it: with a zero byte at its end.
@@ -140,7 +173,16 @@ mod tests {
         assert!(error.to_string().contains("at least 64 MiB"), "{error}");
         let error = place(&kernel, 192 * MIB + 1, 256 * MIB).unwrap_err();
         assert!(error.to_string().contains("at least 257 MiB"), "{error}");
-        assert!(place(&kernel, u64::MAX, 256 * MIB).is_err());
+        let limit = u64::from(u32::MAX);
+        let error = place(&kernel, limit, 256 * MIB).unwrap_err().to_string();
+        let most = format!("takes at most {}", LOW_END_MAX - 64 * MIB);
+        assert!(
+            error.contains(&most) && !error.contains("--memory"),
+            "{error}"
+        );
+        let short = self::kernel(16 * MIB..64 * MIB, 128 * MIB - 1);
+        let error = place(&short, 65 * MIB, 3072 * MIB).unwrap_err().to_string();
+        assert!(error.contains("takes at most 67108864"), "{error}");
     }
 
     #[test]

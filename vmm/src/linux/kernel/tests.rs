@@ -176,6 +176,26 @@ fn kernels_that_cannot_boot_here_say_why() {
 }
 
 #[test]
+fn what_is_no_kernel_is_told_with_what_it_is_and_the_way_out() {
+    for wanted in [None, Some(BootProtocol::Linux64)] {
+        assert!(refused(Vec::new(), wanted).contains("the file is empty"));
+        let text = refused(b"#!/bin/sh\n".to_vec(), wanted);
+        assert!(
+            text.contains("neither a Linux kernel") && text.contains("10 bytes"),
+            "{text}"
+        );
+        let text = refused(b"\x1f\x8b\x08\0...".to_vec(), wanted);
+        assert!(text.contains("gunzip"), "{text}");
+        let mut other = elf(None);
+        other[18] = 183;
+        assert!(refused(other, wanted).contains("machine 183 (AArch64)"));
+        let mut short = elf(None);
+        short[4] = 1;
+        assert!(refused(short, wanted).contains("class 1"));
+    }
+}
+
+#[test]
 fn no_prefix_of_a_kernel_is_a_panic() {
     let whole = bzimage(&lz4(&elf(Some(1))));
     for bytes in 0..whole.len().min(0x300) {

@@ -35,6 +35,14 @@ impl fmt::Display for Holder {
 }
 
 impl Holder {
+    /// What a person can do about it.
+    pub fn way_out(&self) -> &'static str {
+        match self {
+            Self::Myself => "give it once, or each time with ,ro behind its name",
+            Self::Process { .. } | Self::Unknown => "end it, or give every user of the image ,ro",
+        }
+    }
+
     /// Looks for a process that has a lock on the file.
     pub fn of(file: &fs::Metadata) -> Self {
         let inode = format!(":{}", file.ino());

@@ -47,9 +47,7 @@ pub enum DiskError {
         path: PathBuf,
     },
     /// Somebody has it.
-    #[error(
-        "the disk image {path} is in use by {holder}: end it, or give every user of the image ,ro"
-    )]
+    #[error("the disk image {path} is in use by {holder}: {}", holder.way_out())]
     InUse {
         /// Its path.
         path: PathBuf,
