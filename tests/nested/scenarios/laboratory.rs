@@ -1,6 +1,7 @@
 //! The emulated machine with the `causeway` command of this build in it, and kernels for its guests.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use causeway_linux_images::image;
 use causeway_nested::{
@@ -74,11 +75,11 @@ pub fn install(machine: &Lease, name: &str) -> String {
     place
 }
 
-/// `causeway run` with a report.
+/// `causeway run` with a report. Its time is for a host that has much else to do: only what hangs takes it all.
 pub fn run_command(words: &[&str]) -> Command {
-    let mut all = vec!["run", "--json", REPORT, "--timeout", "240"];
+    let mut all = vec!["run", "--json", REPORT, "--timeout", "480"];
     all.extend(words);
-    Command::new(CAUSEWAY, &all).limit(std::time::Duration::from_secs(250))
+    Command::new(CAUSEWAY, &all).limit(Duration::from_secs(500))
 }
 
 /// Runs guests to their end, and reads the report.

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use causeway_nested::{Command, FIRST_WORD};
 
 use crate::laboratory::{CAUSEWAY, FIRST_WORD_INITRAMFS, KERNEL, machine};
-use crate::leftovers::{assert_nothing_left, kill_after};
+use crate::leftovers::{after_a_first, assert_nothing_left, kill_after};
 
 /// How many in a row, unless `CAUSEWAY_NESTED_LIVES` says otherwise: few, because each takes some ten seconds.
 const LIVES: u32 = 4;
@@ -20,17 +20,16 @@ fn boots_in_a_row_come_to_their_end_and_leave_nothing() {
     };
     let words = ["run"].iter().chain(&GUEST).copied();
     let command =
-        Command::new(CAUSEWAY, &words.collect::<Vec<_>>()).limit(Duration::from_secs(100));
-    let mut before = None;
-    for boot in 0..lives() {
+        Command::new(CAUSEWAY, &words.collect::<Vec<_>>()).limit(Duration::from_secs(250));
+    let boot = |number| {
         let outcome = machine.run(&command);
         outcome.assert_code(0);
         let said = outcome.stderr.contains(FIRST_WORD);
-        assert!(said, "boot {boot}: {}", outcome.text());
-        // The first leaves what the kernel keeps from then on.
-        before.get_or_insert_with(|| machine.survey());
-    }
-    assert_nothing_left(&machine, &before.unwrap_or_default());
+        assert!(said, "boot {number}: {}", outcome.text());
+    };
+    let before = after_a_first(&machine, || boot(0));
+    (1..lives()).for_each(boot);
+    assert_nothing_left(&machine, &before);
 }
 
 #[test]
@@ -38,18 +37,15 @@ fn guests_killed_at_random_moments_leave_nothing() {
     let Some(machine) = machine("kills at random moments") else {
         return;
     };
-    kill_after(&machine, &GUEST, BOOT_MS / 2);
-    let before = machine.survey();
+    let before = after_a_first(&machine, || kill_after(&machine, &GUEST, BOOT_MS / 2));
     let mut random = seed();
     for _ in 0..lives() {
         random = next(random);
         let milliseconds = random % BOOT_MS;
         kill_after(&machine, &GUEST, milliseconds);
-        println!(
-            "killed after {milliseconds} ms: {} KiB are available",
-            machine.survey().available_kib
-        );
-        assert_nothing_left(&machine, &before);
+        let after = assert_nothing_left(&machine, &before);
+        let available = after.available_kib;
+        println!("killed after {milliseconds} ms: {available} KiB are available");
     }
 }
 

@@ -223,7 +223,7 @@ impl JobRecord {
 mod tests {
     use super::*;
 
-    const LIMIT: Duration = Duration::from_secs(20);
+    const LIMIT: Duration = Duration::from_secs(120);
 
     /// A link whose agent is the closure.
     fn linked(agent: impl FnOnce(UnixStream) + Send + 'static) -> Link {
