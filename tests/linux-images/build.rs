@@ -15,6 +15,7 @@ const PACKAGES: &[(&str, &[&str])] = &[
             "sharing",
             "disk",
             "processes",
+            "console",
             "interrupts",
             "edu",
             "random",

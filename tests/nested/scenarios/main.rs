@@ -4,6 +4,7 @@
 
 mod bare;
 mod boot_time;
+mod console;
 mod disks;
 #[path = "../../e2e/image.rs"]
 #[allow(dead_code)] // Other tests make more of it.

@@ -16,6 +16,7 @@ pub struct Command {
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) limit: Duration,
+    pub(crate) on_terminal: bool,
 }
 
 impl Command {
@@ -27,6 +28,7 @@ impl Command {
             arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
             environment: Vec::new(),
             limit: LIMIT,
+            on_terminal: false,
         }
     }
 
@@ -44,6 +46,13 @@ impl Command {
         self
     }
 
+    /// Gives it a terminal. What it shows there is its standard output.
+    #[must_use]
+    pub fn on_terminal(mut self) -> Self {
+        self.on_terminal = true;
+        self
+    }
+
     pub(crate) fn request(&self, job: Job) -> Request {
         Request::Start {
             job: job.0,
@@ -51,6 +60,7 @@ impl Command {
             arguments: self.arguments.clone(),
             environment: self.environment.clone(),
             directory: "/tmp".to_owned(),
+            on_terminal: self.on_terminal,
         }
     }
 }

@@ -19,7 +19,7 @@ mod requirements;
 mod shared;
 
 pub use causeway_nested_agent::FIRST_WORD;
-pub use causeway_nested_agent::message::{Process, Survey};
+pub use causeway_nested_agent::message::{Process, Survey, Terminal, TerminalModes};
 pub use command::{Command, Outcome};
 pub use contents::{Contents, ContentsError, first_word_initramfs};
 pub use link::{Job, RequestError};

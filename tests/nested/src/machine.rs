@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::time::{Duration, Instant};
 
-use causeway_nested_agent::message::{Answer, Request, Survey};
+use causeway_nested_agent::message::{Answer, Request, Survey, Terminal};
 
 use crate::command::{Command, Outcome};
 use crate::contents::{Contents, ContentsError};
@@ -13,11 +13,11 @@ use crate::link::{Job, JobRecord, Link, Printed, RequestError};
 use crate::requirements::Requirements;
 
 /// How long a machine may take to boot.
-const BOOT_LIMIT: Duration = Duration::from_secs(120);
+const BOOT_LIMIT: Duration = Duration::from_secs(300);
 /// How long the agent may take to answer. Emulation is slow, and the host may be busy.
-const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 /// How long a program may live after it was killed.
-const KILL_LIMIT: Duration = Duration::from_secs(30);
+const KILL_LIMIT: Duration = Duration::from_secs(90);
 /// SIGKILL.
 const KILL: i32 = 9;
 /// Lines of the console in messages.
@@ -123,12 +123,15 @@ impl Machine {
         job
     }
 
-    /// Waits for the end of a program.
+    /// Waits for the end of a program. Its terminal is gone then, if it had one.
     ///
     /// # Panics
     /// Like [`run`](Self::run).
     #[track_caller]
     pub fn finish(&self, command: &Command, job: Job) -> Outcome {
+        if command.on_terminal {
+            self.done(&Request::LetGo { job: job.0 }, &[]);
+        }
         match self.link.wait_for(job, command.limit, |record| record.end) {
             Ok(_) => outcome(command, self.link.forget(job)),
             Err(RequestError::Late(limit)) => {
@@ -177,6 +180,30 @@ impl Machine {
     pub fn signal(&self, job: Job, signal: i32, group: bool) {
         let job = job.0;
         self.done(&Request::Signal { job, signal, group }, &[]);
+    }
+
+    /// Types on the terminal of a program that has one.
+    ///
+    /// # Panics
+    /// If the machine fails, or the program was given no terminal.
+    #[track_caller]
+    pub fn type_keys(&self, job: Job, keys: &[u8]) {
+        self.done(&Request::Type { job: job.0 }, keys);
+    }
+
+    /// How the terminal of a program is set. The program may have ended, but not be [finished](Self::finish).
+    ///
+    /// # Panics
+    /// Like [`type_keys`](Self::type_keys).
+    #[track_caller]
+    pub fn terminal(&self, job: Job) -> Terminal {
+        match self
+            .link
+            .ask(&Request::Terminal { job: job.0 }, &[], ANSWER_LIMIT)
+        {
+            Ok((Answer::Terminal(terminal), _)) => terminal,
+            other => self.fail(&format!("no terminal: {other:?}")),
+        }
     }
 
     /// Writes a file.

@@ -9,6 +9,7 @@ mod kernel_log;
 mod port;
 mod serve;
 mod survey;
+mod terminal;
 
 use std::process::ExitCode;
 

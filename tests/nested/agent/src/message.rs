@@ -17,6 +17,24 @@ pub enum Request {
         environment: Vec<(String, String)>,
         /// Where it starts; made if it is not there.
         directory: String,
+        /// Whether it has a terminal of its own, in place of no input and two outputs. What it shows there is its
+        /// [`Stream::Output`].
+        on_terminal: bool,
+    },
+    /// Type the frame's body on a job's terminal.
+    Type {
+        /// The job.
+        job: u32,
+    },
+    /// Look how a job's terminal is set, also when the job has ended: [`Answer::Terminal`].
+    Terminal {
+        /// The job.
+        job: u32,
+    },
+    /// Let go of a job's terminal: nobody will ask for it any more. The end of the job is not told before that.
+    LetGo {
+        /// The job.
+        job: u32,
     },
     /// Send a signal to a job. One that has ended gets none.
     Signal {
@@ -68,6 +86,8 @@ pub enum Answer {
     Content,
     /// What there is.
     Survey(Survey),
+    /// How a job's terminal is set.
+    Terminal(Terminal),
     /// The frame's body was printed by a job.
     Output {
         /// The job.
@@ -102,6 +122,28 @@ pub struct End {
     pub code: i32,
     /// Whether another process held its outputs open long after.
     pub outputs_held: bool,
+}
+
+/// How the terminal of a job is set, and was when the job was started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terminal {
+    /// Before the job was started.
+    pub before: TerminalModes,
+    /// Now.
+    pub now: TerminalModes,
+}
+
+/// How a terminal is set (termios(3)).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TerminalModes {
+    /// Whether it hands over lines, which can be corrected, rather than keys (`ICANON`).
+    pub lines: bool,
+    /// Whether it shows what is typed (`ECHO`).
+    pub echo: bool,
+    /// Whether Ctrl-C and Ctrl-Z are signals (`ISIG`).
+    pub signals: bool,
+    /// Everything, for comparison.
+    pub all: String,
 }
 
 /// What there is in the machine, beside the agent itself.

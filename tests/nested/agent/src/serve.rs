@@ -51,16 +51,23 @@ fn carry_out(request: Request, body: &[u8], jobs: &mut Jobs) -> io::Result<(Answ
             arguments,
             environment,
             directory,
+            on_terminal,
         } => {
             fs::create_dir_all(&directory)?;
             let mut command = std::process::Command::new(&program);
             command.args(arguments).current_dir(directory);
             command.env_clear().env("PATH", "/bin").env("HOME", "/tmp");
             command.envs(environment);
-            jobs.start(job, command)
+            jobs.start(job, command, on_terminal)
                 .map_err(|e| io::Error::other(format!("cannot start {program}: {e}")))?;
         }
         Request::Signal { job, signal, group } => jobs.signal(job, signal, group)?,
+        Request::Type { job } => jobs.terminal(job)?.type_keys(body)?,
+        Request::Terminal { job } => {
+            let terminal = jobs.terminal(job)?.look()?;
+            return Ok((Answer::Terminal(terminal), Vec::new()));
+        }
+        Request::LetGo { job } => jobs.let_go(job),
         Request::Write { path, mode } => write(Path::new(&path), mode, body)
             .map_err(|e| io::Error::other(format!("cannot write {path}: {e}")))?,
         Request::Allow { path, mode } => {
