@@ -83,8 +83,10 @@ struct State {
     clean_bytes: u64,
     scrubbing_bytes: u64,
     lent_bytes: u64,
-    /// How often all that was clean became unknown.
+    /// How often all that was clean became dirty.
     doubts: u64,
+    /// Whether nothing is lent for the time being.
+    paused: bool,
     end: End,
     /// Whether somebody scrubs.
     attended: bool,
@@ -125,6 +127,7 @@ impl Pool {
                 scrubbing_bytes: 0,
                 lent_bytes: 0,
                 doubts: 0,
+                paused: false,
                 end: End::NotYet,
                 attended: true,
             }),
@@ -138,6 +141,10 @@ impl Pool {
         loop {
             if state.end != End::NotYet {
                 return Err(Refused::Ended);
+            }
+            if state.paused {
+                state = self.wait(state);
+                continue;
             }
             if let Some(address) = state.clean.take(bytes) {
                 state.clean_bytes -= bytes;
@@ -193,18 +200,24 @@ impl Pool {
             state.clean_bytes += piece.bytes;
             state.clean.give(piece.address(), piece.bytes);
         } else {
-            state.unknown.push_back(piece);
+            state.dirty.push_back(piece);
         }
         self.changed.notify_all();
     }
 
-    /// Somebody may have changed what nobody has: it is to be scrubbed again.
-    pub fn doubt(&self) {
+    /// Has whoever wants memory wait until [`Self::resume`], or the end.
+    pub fn pause(&self) {
+        self.lock().paused = true;
+    }
+
+    /// Lends again. What nobody has may have been changed meanwhile, or not have become zero: it is scrubbed again.
+    pub fn resume(&self) {
         let mut state = self.lock();
+        state.paused = false;
         state.doubts += 1;
         state.clean_bytes = 0;
         for (start, end) in state.clean.take_all() {
-            state.unknown.push_back(Piece::at(start, end - start));
+            state.dirty.push_back(Piece::at(start, end - start));
         }
         self.changed.notify_all();
     }

@@ -84,7 +84,8 @@ fn what_is_doubted_is_scrubbed_again_even_if_that_was_under_way() {
     let lent = pool.lend(PAGE_BYTES).unwrap();
     assert!(pool.take_back(lent));
     let task = pool.next().unwrap();
-    pool.doubt();
+    pool.pause();
+    pool.resume();
     pool.scrubbed(&task);
     let again = scrub(&pool);
     assert_eq!(again.iter().map(|p| p.bytes).sum::<u64>(), 2 * AREA_BYTES);
@@ -122,6 +123,24 @@ fn who_comes_back_after_the_scrubber_has_gone_scrubs_for_itself() {
 }
 
 #[test]
+fn nothing_is_lent_during_a_pause() {
+    let pool = pool();
+    scrub(&pool);
+    pool.pause();
+    let lent = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| pool.lend(PAGE_BYTES));
+        std::thread::yield_now();
+        assert_eq!(pool.lent_bytes(), 0);
+        pool.resume();
+        let task = pool.next().unwrap();
+        assert_eq!(pool.lent_bytes(), 0, "what was clean is in doubt");
+        pool.scrubbed(&task);
+        waiting.join().unwrap().unwrap()
+    });
+    assert!(pool.take_back(lent));
+}
+
+#[test]
 fn who_waits_is_told_of_the_end() {
     let pool = pool();
     let refused = std::thread::scope(|scope| {
@@ -155,7 +174,7 @@ proptest! {
                     scrub(&pool);
                 }
                 6 => {
-                    pool.doubt();
+                    pool.resume();
                     scrub(&pool);
                 }
                 _ => {}

@@ -1,8 +1,9 @@
 //! Fills memory with zeros before anyone else has it, on a thread of its own.
 //!
-//! While somebody else resets the device (sysfs' `reset`), it does not answer, and stores are lost. The kernel tells of it
-//! only afterwards; then all that nobody has is filled again. What was filled during the reset and lent between its end and
-//! that moment may hold what its last owner wrote: who resets a device while guests share it has to know that.
+//! While somebody else resets the device (sysfs' `reset`), it does not answer, and stores are lost. A shell that resets it is
+//! heard before, as it opens the file, and again afterwards: nothing is lent in between, and all that nobody has is filled
+//! again. Of a program that opens the file without cutting it short the kernel tells only afterwards: what was filled
+//! during its reset, and lent before that was heard, may hold what its last owner wrote.
 #![allow(
     unsafe_code,
     reason = "fills memory of a device that is reached through raw pointers"

@@ -8,9 +8,16 @@ use std::thread::{Builder, JoinHandle};
 use causeway_mediator::backend::Fault;
 use causeway_protocol::message::Status;
 use causeway_vfio::{DeviceEvent, Watch};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::backend::Shared;
+
+/// How long there must be no further event until a reset is over: who opens sysfs' `reset` by a shell is heard before, and
+/// after.
+const SETTLING: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 /// The thread that watches, until dropped.
 pub(crate) struct Watcher {
@@ -47,15 +54,22 @@ impl Drop for Watcher {
 
 /// Waits for what happens, until told to stop, or the device was given back.
 fn run(watch: Watch, stop: &OwnedFd, shared: &Shared) {
+    let mut settling = false;
     loop {
         let mut polled = [
             PollFd::from_borrowed_fd(watch.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
         ];
-        match poll(&mut polled, None) {
+        match poll(&mut polled, settling.then_some(&SETTLING)) {
+            Ok(0) => {
+                settling = false;
+                shared.pool.resume();
+                continue;
+            }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => {
                 log::error!("device {} is not watched any more: {e}", shared.address);
+                shared.pool.resume();
                 return;
             }
         }
@@ -69,7 +83,8 @@ fn run(watch: Watch, stop: &OwnedFd, shared: &Shared) {
                 give_back(shared);
                 return;
             }
-            begin_anew(shared, event);
+            begin_anew(shared, event, settling);
+            settling = true;
         }
     }
 }
@@ -94,13 +109,18 @@ fn give_back(shared: &Shared) {
     }
 }
 
-/// Takes all memory from all sessions, which can begin anew with what is scrubbed again.
-fn begin_anew(shared: &Shared, event: DeviceEvent) {
-    log::warn!(
+/// Takes all memory from all sessions, which can begin anew with what is scrubbed again once nothing happens any more.
+fn begin_anew(shared: &Shared, event: DeviceEvent, again: bool) {
+    let level = match again {
+        true => log::Level::Debug,
+        false => log::Level::Warn,
+    };
+    log::log!(
+        level,
         "device {}: {event}: what was in its memory may be gone, so all guests lose it now, and can begin anew",
         shared.address
     );
-    shared.pool.doubt();
+    shared.pool.pause();
     shared.lose(&lost(shared, event, "reset the session to begin anew"));
     let Some(bar) = shared.bar() else { return };
     let device = bar.device();
@@ -112,7 +132,6 @@ fn begin_anew(shared: &Shared, event: DeviceEvent) {
     if let Err(e) = device.set_bus_mastering(false) {
         log::warn!("{e}");
     }
-    shared.pool.doubt();
 }
 
 /// What guests are told.
