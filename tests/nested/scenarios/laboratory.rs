@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use causeway_linux_images::image;
 use causeway_nested::{
-    Command, Contents, ContentsError, Lease, Outcome, Requirements, Shape, first_word_initramfs,
-    shared,
+    Command, Contents, ContentsError, Lease, Machine, Outcome, Requirements, Shape,
+    first_word_initramfs, shared,
 };
 
 use crate::report::Report;
@@ -31,10 +31,11 @@ pub fn machine(test: &str) -> Option<Lease> {
     shared(test, &shape(), contents)
 }
 
-/// Large enough for a guest of 3 GiB. What is not used costs the host nothing.
+/// Large enough for a guest of 3 GiB. What is not used costs the host nothing; nor does an IOMMU, until it is used.
 pub fn shape() -> Shape {
     Shape {
         memory_mib: 6144,
+        has_iommu: true,
         ..Shape::default()
     }
 }
@@ -54,12 +55,17 @@ fn generic_kernel() -> Option<PathBuf> {
     std::env::var_os(GENERIC_VARIABLE).map(PathBuf::from)
 }
 
-fn contents() -> Result<Contents, ContentsError> {
+/// What is in the machine.
+pub fn contents() -> Result<Contents, ContentsError> {
     let cloud = Requirements::find().map(|requirements| requirements.kernel);
     let cloud = cloud.expect("they were there a moment ago");
     let mut contents = Contents::default()
         .program("causeway", Path::new(env!("CARGO_BIN_EXE_causeway")))?
+        .program("sh", Path::new("/bin/sh"))?
+        .program("setpriv", Path::new("/usr/bin/setpriv"))?
         .kernel("/guest/cloud", &cloud)?
+        .module("vfio_iommu_type1")
+        .module("vfio_pci")
         .bytes(FIRST_WORD_INITRAMFS, first_word_initramfs()?);
     if let Some(kernel) = generic_kernel() {
         contents = contents.kernel("/guest/generic", &kernel)?;
@@ -80,6 +86,38 @@ pub fn run_command(words: &[&str]) -> Command {
     let mut all = vec!["run", "--json", REPORT, "--timeout", "480"];
     all.extend(words);
     Command::new(CAUSEWAY, &all).limit(Duration::from_secs(500))
+}
+
+/// A script of the shell's.
+pub fn shell(script: &str) -> Command {
+    Command::new("/bin/sh", &["-c", script])
+}
+
+/// Runs the command, which must refuse the words with an exit code, and say these parts of why.
+#[track_caller]
+pub fn refused(machine: &Machine, words: &[&str], code: i32, parts: &[&str]) -> Outcome {
+    let words: Vec<_> = ["run"].iter().chain(words).copied().collect();
+    let outcome = machine.run(&Command::new(CAUSEWAY, &words));
+    outcome.assert_code(code);
+    for part in parts {
+        let said = outcome.stderr.contains(part);
+        assert!(said, "`{part}` is not in {}", outcome.text());
+    }
+    outcome
+}
+
+/// Asserts that no access of a data phase left the guest to user space, by either counter. (KVM itself emulates instructions
+/// for interrupt controllers and timers.)
+#[track_caller]
+pub fn assert_data_stays_inside(report: &Report) {
+    let mut operations = 0;
+    for phase in report.phases().filter(|phase| phase.is_data()) {
+        let kvm = (phase.kvm("mmio_exits"), phase.kvm("io_exits"));
+        let own = (phase.vmm("mmio:"), phase.vmm("io:"));
+        assert_eq!((kvm, own), ((0, 0), (0, 0)), "{}", phase.name());
+        operations += phase.operations();
+    }
+    assert!(operations > 0, "nothing was done on the data path");
 }
 
 /// Runs guests to their end, and reads the report.

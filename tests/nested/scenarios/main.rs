@@ -18,4 +18,5 @@ mod programs;
 #[path = "../../e2e/parsed_report.rs"]
 #[allow(dead_code)] // Other tests ask more of it.
 mod report;
+mod vfio;
 mod workloads;

@@ -84,8 +84,9 @@ pub const MEMORY_BYTES: u64 = 64 << 20;
 const BEHIND_PORTS: [HostDevice; 5] = [EDU, OTHER_EDU, MEMORY, RANDOM, DOORBELL];
 const ON_THE_ROOT_BUS: [HostDevice; 2] = [SHARED, NEIGHBOUR];
 
-/// What the kernel is told beside what it is told without an IOMMU.
-pub(crate) const KERNEL_WORDS: &str = " intel_iommu=on";
+/// What the kernel is told beside what it is told without an IOMMU. It tries whether the timer interrupts, for some ticks, and
+/// panics where interrupts are remapped and it does not: as when the host is too busy to emulate so many ticks in time.
+pub(crate) const KERNEL_WORDS: &str = " intel_iommu=on no_timer_check";
 
 /// Arguments of the emulator, with their values; `doorbell` is [`DOORBELL`]'s connection. Firmware numbers the buses behind ports in the order of the ports.
 pub(crate) fn arguments(doorbell: RawFd) -> Vec<(&'static str, String)> {

@@ -8,6 +8,7 @@ use causeway_cuda::{Config as CudaConfig, Cuda, Sms, Visible};
 use causeway_mediator::backend::Backend;
 use causeway_mediator::{Mediator, SessionSource};
 use causeway_software::{Config as SoftwareConfig, LaunchCount, Software};
+use causeway_vfio::Address;
 use causeway_vfio_backend::{Config as VfioConfig, Vfio};
 use causeway_vmm::outcome::VmOutcome;
 use causeway_worker::{DeviceUuid, Equipment, ImportDevice, Program, Workers};
@@ -66,6 +67,20 @@ pub enum OpenError {
     /// No such device, or none that can be lent.
     #[error(transparent)]
     Vfio(#[from] causeway_vfio_backend::OpenError),
+    /// Less memory than a VM is to have.
+    #[error(
+        "memory={} cannot be: what can be lent of device {address} is {} MiB, so ask for that at most, or for another of its BARs (bar=N)",
+        wanted >> 20,
+        bytes >> 20
+    )]
+    Smaller {
+        /// The device.
+        address: Address,
+        /// What it has, in bytes.
+        bytes: u64,
+        /// What was asked for, in bytes.
+        wanted: u64,
+    },
 }
 
 /// Where the VMs of a run get their sessions from.
@@ -181,7 +196,7 @@ impl Local {
                 })
             }
             Kind::Vfio { address, bar } => Ok(Self {
-                backend: Vfio::open(&VfioConfig { address, bar })?,
+                backend: lend(gpu, &VfioConfig { address, bar })?,
                 software: None,
                 device: None,
             }),
@@ -192,6 +207,21 @@ impl Local {
         let software = self.software.as_ref();
         software.map_or_else(Vec::new, |software| software.launch_counts())
     }
+}
+
+/// Opens a device whose memory is lent, if it has what a VM was promised.
+fn lend(gpu: &Gpu, config: &VfioConfig) -> Result<Arc<Vfio>, OpenError> {
+    let vfio = Vfio::open(config)?;
+    let (bytes, wanted) = (vfio.attributes().memory_bytes, gpu.memory_bytes);
+    if gpu.memory_given && wanted > bytes {
+        let address = config.address;
+        return Err(OpenError::Smaller {
+            address,
+            bytes,
+            wanted,
+        });
+    }
+    Ok(vfio)
 }
 
 /// What the worker process of session number `session`, from 1, works with.

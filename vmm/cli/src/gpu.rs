@@ -16,6 +16,8 @@ pub struct Gpu {
     pub kind: Kind,
     /// GPU memory of each VM in bytes.
     pub memory_bytes: u64,
+    /// Whether that was asked for, and not chosen here.
+    pub memory_given: bool,
     /// Allocations of each VM, if given.
     allocations: Option<u32>,
     /// Command buffers of each VM.
@@ -96,6 +98,7 @@ impl Kind {
         Gpu {
             kind: self,
             memory_bytes,
+            memory_given: false,
             allocations: None,
             queues: 16,
             place,
@@ -237,7 +240,8 @@ impl FromStr for Gpu {
             seen.push(key);
             match (key, &mut gpu.kind) {
                 ("memory", _) => {
-                    gpu.memory_bytes = number("memory", value, mebibytes(value), 1, 1 << 20)? << 20
+                    gpu.memory_bytes = number("memory", value, mebibytes(value), 1, 1 << 20)? << 20;
+                    gpu.memory_given = true;
                 }
                 ("allocations", _) => {
                     let allocations = number("allocations", value, value.parse().ok(), 1, 1 << 16)?;

@@ -21,6 +21,8 @@ const BYTES: u64 = 16 << 20;
 /// Bytes that they have in turns: more than half of what there is.
 const TURN_BYTES: u64 = 36 << 20;
 const TURNS: u32 = 3;
+/// How long after its memory the device may be lost, in nanoseconds.
+const LOSS_NS: u64 = 20_000_000_000;
 /// Words between two that are looked at where it is enough to look at some.
 const STRIDE: usize = 64;
 
@@ -32,7 +34,7 @@ fn run(machine: &Machine) {
     let space = device.create_space().required("an address space");
     let mut turns = Turns::new(machine);
     if machine.arguments() == "hold" {
-        hold(device, &space);
+        hold(machine, device, &space);
     }
     work::refuse_kernels(machine, &space);
     together(machine, device, &space, &mut turns);
@@ -132,8 +134,8 @@ fn alone(device: &Device<'_>, vm: u32, turn: u32) {
     allocation.free().required("giving it back");
 }
 
-/// Uses memory until the device is lost, which reads as all-ones; then ends.
-fn hold<'d>(device: &'d Device<'d>, space: &AddressSpace<'d>) -> ! {
+/// Uses memory until the device is lost: then it reads as something else, at first as whatever a device reads that is being reset.
+fn hold<'d>(machine: &Machine, device: &'d Device<'d>, space: &AddressSpace<'d>) -> ! {
     let memory = memory(device, space, BYTES);
     let window = memory.cpu.window();
     store(window, 0, 0);
@@ -141,11 +143,21 @@ fn hold<'d>(device: &'d Device<'d>, space: &AddressSpace<'d>) -> ! {
     loop {
         for at in (0..window.bytes()).step_by(8 * STRIDE) {
             let (got, want) = (window.load_u64(at).required("a word"), word(0, 0, at));
-            if got == u64::MAX && device.is_lost() {
+            if got != want {
+                await_loss(machine, device);
                 println!("lent: the device is lost");
                 causeway_bare::exit(0);
             }
-            assert!(got == want, "{got:#x} is at {at:#x}, and not {want:#x}");
         }
+    }
+}
+
+fn await_loss(machine: &Machine, device: &Device<'_>) {
+    let clock = machine.clock();
+    let deadline = clock.now_ns() + LOSS_NS;
+    while !device.is_lost() {
+        let late = clock.now_ns() >= deadline;
+        assert!(!late, "its memory has changed, but the device is not lost");
+        clock.spin(1_000_000);
     }
 }
