@@ -31,11 +31,21 @@ pub fn machine(test: &str) -> Option<Lease> {
     shared(test, &shape(), contents)
 }
 
-/// Large enough for a guest of 3 GiB. What is not used costs the host nothing; nor does an IOMMU, until it is used.
+/// Another one, with an IOMMU and devices to hand out. The scenarios of either are next to each other in the order of their names,
+/// since there is one machine at a time.
+#[track_caller]
+pub fn machine_with_devices(test: &str) -> Option<Lease> {
+    let shape = Shape {
+        has_iommu: true,
+        ..Shape::default()
+    };
+    shared(test, &shape, contents)
+}
+
+/// Large enough for a guest of 3 GiB. What is not used costs the host nothing.
 pub fn shape() -> Shape {
     Shape {
         memory_mib: 6144,
-        has_iommu: true,
         ..Shape::default()
     }
 }
@@ -55,8 +65,7 @@ fn generic_kernel() -> Option<PathBuf> {
     std::env::var_os(GENERIC_VARIABLE).map(PathBuf::from)
 }
 
-/// What is in the machine.
-pub fn contents() -> Result<Contents, ContentsError> {
+fn contents() -> Result<Contents, ContentsError> {
     let cloud = Requirements::find().map(|requirements| requirements.kernel);
     let cloud = cloud.expect("they were there a moment ago");
     let mut contents = Contents::default()

@@ -4,11 +4,11 @@ use causeway_nested::devices::{DOORBELL, DOORBELL_VECTORS};
 
 use super::edu::device;
 use super::hand_out;
-use crate::laboratory::{machine, run};
+use crate::laboratory::{machine_with_devices, run};
 
 #[test]
 fn messages_of_a_table_arrive_without_an_exit_and_masked_ones_wait() {
-    let Some(machine) = machine("tables of messages") else {
+    let Some(machine) = machine_with_devices("tables of messages") else {
         return;
     };
     hand_out(&machine, &[DOORBELL]);

@@ -4,7 +4,7 @@ use causeway_nested::devices::{EDU, OTHER_EDU};
 use serde_json::Value;
 
 use super::hand_out;
-use crate::laboratory::{assert_data_stays_inside, machine, run};
+use crate::laboratory::{assert_data_stays_inside, machine_with_devices, run};
 use crate::report::Report;
 use crate::workloads::passes;
 
@@ -31,7 +31,7 @@ fn assert_registers_mapped(report: &Report) {
 
 #[test]
 fn a_bare_guest_drives_a_device_by_registers_dma_and_messages_at_either_level() {
-    let Some(machine) = machine("pass-through to bare guests") else {
+    let Some(machine) = machine_with_devices("pass-through to bare guests") else {
         return;
     };
     hand_out(&machine, &[EDU]);
@@ -55,7 +55,7 @@ fn a_bare_guest_drives_a_device_by_registers_dma_and_messages_at_either_level() 
 
 #[test]
 fn a_program_on_linux_drives_a_device_by_registers_dma_and_its_pin() {
-    let Some(machine) = machine("pass-through to Linux") else {
+    let Some(machine) = machine_with_devices("pass-through to Linux") else {
         return;
     };
     hand_out(&machine, &[EDU]);
@@ -69,7 +69,7 @@ fn a_program_on_linux_drives_a_device_by_registers_dma_and_its_pin() {
 #[test]
 fn dma_outside_a_guests_memory_faults_in_the_iommu_and_harms_nobody() {
     const OUTSIDE: &str = "0x8000000";
-    let Some(machine) = machine("stray DMA") else {
+    let Some(machine) = machine_with_devices("stray DMA") else {
         return;
     };
     hand_out(&machine, &[EDU, OTHER_EDU]);

@@ -5,7 +5,7 @@ use causeway_nested::{Command, Job, Lease, Outcome};
 
 use super::edu::device;
 use super::hand_out;
-use crate::laboratory::{REPORT, machine, run_command, shell};
+use crate::laboratory::{REPORT, machine_with_devices, run_command, shell};
 use crate::report::Report;
 
 /// SIGINT.
@@ -42,7 +42,7 @@ fn report(machine: &Lease) -> Report {
 
 #[test]
 fn a_guest_whose_device_is_unbound_ends_in_order_and_lets_go_of_it() {
-    let Some(machine) = machine("unbinding a device that is passed through") else {
+    let Some(machine) = machine_with_devices("unbinding a device that is passed through") else {
         return;
     };
     hand_out(&machine, &[EDU]);
@@ -66,7 +66,7 @@ fn a_guest_whose_device_is_unbound_ends_in_order_and_lets_go_of_it() {
 
 #[test]
 fn a_reset_of_a_device_under_its_guest_is_told() {
-    let Some(machine) = machine("resetting a device that is passed through") else {
+    let Some(machine) = machine_with_devices("resetting a device that is passed through") else {
         return;
     };
     hand_out(&machine, &[EDU]);
@@ -109,7 +109,9 @@ fn assert_told_of_loss(outcome: &Outcome) {
 
 #[test]
 fn guests_lose_memory_that_is_lent_when_its_device_is_unbound_or_reset() {
-    let Some(machine) = machine("unbinding and resetting a device whose memory is lent out") else {
+    let Some(machine) =
+        machine_with_devices("unbinding and resetting a device whose memory is lent out")
+    else {
         return;
     };
     hand_out(&machine, &[MEMORY]);

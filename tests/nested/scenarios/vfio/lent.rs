@@ -3,11 +3,11 @@
 use causeway_nested::devices::MEMORY;
 
 use super::hand_out;
-use crate::laboratory::{machine, run};
+use crate::laboratory::{machine_with_devices, run};
 
 #[test]
 fn guests_have_parts_of_one_devices_memory_and_see_nothing_of_each_other() {
-    let Some(machine) = machine("memory lent out") else {
+    let Some(machine) = machine_with_devices("memory lent out") else {
         return;
     };
     hand_out(&machine, &[MEMORY]);

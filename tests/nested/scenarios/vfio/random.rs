@@ -4,12 +4,12 @@ use causeway_nested::devices::RANDOM;
 
 use super::edu::device;
 use super::hand_out;
-use crate::laboratory::{assert_data_stays_inside, machine};
+use crate::laboratory::{assert_data_stays_inside, machine_with_devices};
 use crate::workloads::passes;
 
 #[test]
 fn a_guests_stock_driver_uses_a_device_that_is_passed_through() {
-    let Some(machine) = machine("random numbers passed through") else {
+    let Some(machine) = machine_with_devices("random numbers passed through") else {
         return;
     };
     hand_out(&machine, &[RANDOM]);

@@ -1,10 +1,10 @@
 //! Devices that cannot be had: one message each, with the way out.
 
 use causeway_nested::devices::{EDU, MEMORY, NEIGHBOUR, OTHER_EDU, RANDOM, SHARED};
-use causeway_nested::{Command, Lease, Machine, Requirements, Shape};
+use causeway_nested::{Command, Lease};
 
 use super::hand_out;
-use crate::laboratory::{CAUSEWAY, contents, machine, refused, run, run_command, shell};
+use crate::laboratory::{CAUSEWAY, machine_with_devices, refused, run, run_command, shell};
 
 /// Exit codes.
 const USAGE: i32 = 2;
@@ -21,7 +21,7 @@ fn follow(machine: &Lease, message: &str) {
 
 #[test]
 fn a_device_that_another_driver_has_is_had_by_the_commands_that_the_message_names() {
-    let Some(machine) = machine("a device bound elsewhere") else {
+    let Some(machine) = machine_with_devices("a device bound elsewhere") else {
         return;
     };
     RANDOM.bind(&machine, "virtio-pci");
@@ -41,7 +41,7 @@ fn a_device_that_another_driver_has_is_had_by_the_commands_that_the_message_name
 
 #[test]
 fn a_device_that_is_not_alone_names_those_that_are_in_the_way() {
-    let Some(machine) = machine("a group that is not viable") else {
+    let Some(machine) = machine_with_devices("a group that is not viable") else {
         return;
     };
     hand_out(&machine, &[SHARED]);
@@ -58,7 +58,7 @@ fn a_device_that_is_not_alone_names_those_that_are_in_the_way() {
 
 #[test]
 fn a_device_that_is_given_twice_or_in_use_or_not_there_is_named() {
-    let Some(machine) = machine("devices given twice, in use, absent") else {
+    let Some(machine) = machine_with_devices("devices given twice, in use, absent") else {
         return;
     };
     hand_out(&machine, &[EDU, OTHER_EDU, MEMORY]);
@@ -105,7 +105,7 @@ fn a_device_that_is_given_twice_or_in_use_or_not_there_is_named() {
 
 #[test]
 fn a_bar_that_cannot_be_lent_out_is_named() {
-    let Some(machine) = machine("BARs that cannot be lent out") else {
+    let Some(machine) = machine_with_devices("BARs that cannot be lent out") else {
         return;
     };
     hand_out(&machine, &[MEMORY]);
@@ -134,7 +134,7 @@ fn as_user(script: &str) -> Command {
 
 #[test]
 fn who_may_not_open_a_device_or_lock_its_memory_is_told() {
-    let Some(machine) = machine("devices without rights") else {
+    let Some(machine) = machine_with_devices("devices without rights") else {
         return;
     };
     hand_out(&machine, &[EDU]);
@@ -163,26 +163,8 @@ fn who_may_not_open_a_device_or_lock_its_memory_is_told() {
 }
 
 #[test]
-fn a_host_without_an_iommu_is_told_how_to_get_one() {
-    // Held, so that there are not two machines at work.
-    let Some(_other) = machine("pass-through without an IOMMU") else {
-        return;
-    };
-    let requirements = Requirements::find().expect("they were there a moment ago");
-    let shape = Shape {
-        memory_mib: 1024,
-        ..Shape::default()
-    };
-    let contents = contents().expect("as for the other machine");
-    let machine = Machine::boot(&requirements, &shape, &contents).expect("a machine");
-    // Whatever is there: the agent's port.
-    let words = ["--guest", "exits", "--vfio", "0000:00:01.0"];
-    refused(&machine, &words, DEVICE, &["IOMMU", "intel_iommu=on"]);
-}
-
-#[test]
 fn doctor_names_the_devices_that_can_be_handed_out_and_for_what() {
-    let Some(machine) = machine("doctor and devices") else {
+    let Some(machine) = machine_with_devices("doctor and devices") else {
         return;
     };
     hand_out(&machine, &[EDU, MEMORY]);
