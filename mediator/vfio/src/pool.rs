@@ -82,6 +82,8 @@ struct State {
     /// Bytes that are clean, and bytes that are being scrubbed.
     clean_bytes: u64,
     scrubbing_bytes: u64,
+    /// Bytes scrubbed so far.
+    scrubbed_bytes: u64,
     lent_bytes: u64,
     /// How often all that was clean became dirty.
     doubts: u64,
@@ -125,6 +127,7 @@ impl Pool {
                 unknown,
                 clean_bytes: 0,
                 scrubbing_bytes: 0,
+                scrubbed_bytes: 0,
                 lent_bytes: 0,
                 doubts: 0,
                 paused: false,
@@ -135,9 +138,13 @@ impl Pool {
         })
     }
 
-    /// Lends `bytes` bytes, a multiple of 4 KiB; waits for scrubbing if that makes room for them.
+    /// Lends `bytes` bytes, a multiple of 4 KiB; waits for scrubbing if that may make room for them.
+    ///
+    /// It waits for as much as is to be scrubbed now, and not for what comes back meanwhile: a guest that takes and gives
+    /// back all the time would keep another waiting for ever.
     pub fn lend(&self, bytes: u64) -> Result<Piece, Refused> {
         let mut state = self.lock();
+        let mut patience = None;
         loop {
             if state.end != End::NotYet {
                 return Err(Refused::Ended);
@@ -152,7 +159,12 @@ impl Pool {
                 return Ok(Piece::at(address, bytes));
             }
             let free = state.free_bytes();
-            if free < bytes || free == state.clean_bytes {
+            // How much will have been scrubbed by then. After a doubt, all of it is to be scrubbed again.
+            let all = state.scrubbed_bytes + free - state.clean_bytes;
+            let known = patience.filter(|(doubts, _)| *doubts == state.doubts);
+            let last = known.map_or(all, |(_, last)| last);
+            patience = Some((state.doubts, last));
+            if free < bytes || free == state.clean_bytes || state.scrubbed_bytes >= last {
                 return Err(Refused::Full { free });
             }
             state = self.wait(state);
@@ -191,11 +203,12 @@ impl Pool {
         }
     }
 
-    /// A piece is zero now.
+    /// A piece is zero now. Doubted meanwhile, it counts as dirty still, since somebody may have had it.
     pub fn scrubbed(&self, task: &Task) {
         let mut state = self.lock();
         let piece = task.piece;
         state.scrubbing_bytes -= piece.bytes;
+        state.scrubbed_bytes += piece.bytes;
         if task.doubts == state.doubts {
             state.clean_bytes += piece.bytes;
             state.clean.give(piece.address(), piece.bytes);

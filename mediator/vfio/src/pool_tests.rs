@@ -93,6 +93,38 @@ fn what_is_doubted_is_scrubbed_again_even_if_that_was_under_way() {
 }
 
 #[test]
+fn who_takes_and_gives_back_all_the_time_keeps_nobody_waiting() {
+    const STEPS: usize = 100_000;
+    let pool = pool();
+    scrub(&pool);
+    let all: Vec<_> = std::iter::from_fn(|| pool.lend(PAGE_BYTES).ok()).collect();
+    for piece in all.iter().step_by(2) {
+        assert!(pool.take_back(*piece));
+    }
+    scrub(&pool);
+    // There is always something to be scrubbed from now on, and never a range of two pages.
+    let churn = || {
+        let piece = pool.lend(PAGE_BYTES).unwrap();
+        assert!(pool.take_back(piece));
+    };
+    churn();
+    let refused = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| pool.lend(2 * PAGE_BYTES));
+        for _ in 0..STEPS {
+            let task = pool.next().unwrap();
+            churn();
+            pool.scrubbed(&task);
+            if waiting.is_finished() {
+                break;
+            }
+        }
+        pool.end_now();
+        waiting.join().unwrap()
+    });
+    assert!(matches!(refused, Err(Refused::Full { .. })), "{refused:?}");
+}
+
+#[test]
 fn an_end_waits_for_what_is_lent_and_scrubs_only_what_was() {
     let pool = pool();
     let task = pool.next().unwrap();
