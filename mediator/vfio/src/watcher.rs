@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
+use std::thread::{self, Builder, JoinHandle};
 
 use causeway_mediator::backend::Fault;
 use causeway_protocol::message::Status;
@@ -44,7 +44,11 @@ impl Drop for Watcher {
             log::error!("cannot stop the thread that watches a device: {e}");
             return;
         }
+        // Whoever is told of a loss may let go of the back end's last holder: then this is the thread itself, which ends
+        // next, and cannot wait for that.
+        let own = thread::current().id();
         if let Some(thread) = self.thread.take()
+            && thread.thread().id() != own
             && thread.join().is_err()
         {
             log::error!("the thread that watches a device panicked");

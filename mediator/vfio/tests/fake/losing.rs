@@ -1,8 +1,8 @@
 //! Others want the device, or reset it, while guests use it.
 
 use std::fs;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use causeway_mediator::backend::{Backend, Space, Work};
@@ -157,4 +157,22 @@ fn a_device_in_error_is_reset() {
     guest.hello();
     guest.allocate(VISIBLE, 16 * PAGE).unwrap();
     fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_back_end_whose_last_holder_lets_go_when_told_of_a_loss_ends() {
+    let hardware = FakeHardware::new().unwrap();
+    let hardware = hardware
+        .with_region(RegionIndex::Bar(BAR), 16 * PAGE)
+        .unwrap()
+        .with_interrupts(InterruptKind::Error, 1);
+    set_registers(&hardware, &[(BAR, MEMORY_64, 0)]);
+    let hardware = Arc::new(hardware);
+    let backend = Vfio::over(device(&hardware), None).unwrap();
+    let last = Mutex::new(Some(Arc::clone(&backend)));
+    backend.observe_loss(Box::new(move |_| drop(last.lock().unwrap().take())));
+    drop(backend);
+    assert!(hardware.fire(InterruptKind::Error, 0));
+    let nobody = || Arc::strong_count(&hardware) == 1;
+    eventually("the device to be given back", nobody);
 }
