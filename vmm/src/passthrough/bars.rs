@@ -46,7 +46,7 @@ pub fn plan(device: &Device) -> Result<Vec<BarPlan>, AccessError> {
             plans.push(BarPlan {
                 register: MemoryBar {
                     index: index.into(),
-                    bytes: region.bytes.max(BAR_BYTES_MIN).next_power_of_two(),
+                    bytes: register_bytes(region),
                     wide,
                     prefetchable: flags & PREFETCHABLE != 0,
                 },
@@ -58,6 +58,12 @@ pub fn plan(device: &Device) -> Result<Vec<BarPlan>, AccessError> {
         }
     }
     Ok(plans)
+}
+
+/// Size of a register for a region. There is no place for more than it can say.
+fn register_bytes(region: &Region) -> u64 {
+    let bytes = region.bytes.max(BAR_BYTES_MIN);
+    bytes.checked_next_power_of_two().unwrap_or(1 << 63)
 }
 
 /// A place for each BAR, in their order, or the first that has none. Large ones choose first.

@@ -16,6 +16,8 @@ const ENABLE: u16 = 1 << 0;
 const WIDE: u16 = 1 << 7;
 /// Message control bit: each vector can be masked.
 const MASKABLE: u16 = 1 << 8;
+/// Bytes of configuration space in which capabilities lie.
+const CONFIG_BYTES: usize = 256;
 /// Most vectors, as a power of two.
 const VECTORS_LOG_MAX: u16 = 5;
 
@@ -31,7 +33,7 @@ pub struct MsiCapability {
 }
 
 impl MsiCapability {
-    /// What the device says, as far as VFIO can raise it; none if VFIO has none.
+    /// What the device says, as far as VFIO can raise it; none if VFIO has none, or it is not all there.
     ///
     /// # Errors
     /// [`AccessError`].
@@ -42,12 +44,19 @@ impl MsiCapability {
             return Ok(None);
         }
         let capable = (control >> 1 & 7).min(VECTORS_LOG_MAX);
-        Ok(Some(Self {
+        let msi = Self {
             offset,
             vectors_log: capable.min(info.count.ilog2() as u16),
             wide: control & WIDE != 0,
             maskable: control & MASKABLE != 0,
-        }))
+        };
+        Ok(Some(msi).filter(|msi| msi.end() <= CONFIG_BYTES))
+    }
+
+    /// One past its last byte in configuration space: that of the pending bits, or of the data.
+    fn end(&self) -> usize {
+        let behind_data = if self.maskable { 12 } else { 2 };
+        usize::from(self.offset) + usize::from(self.data()) + behind_data
     }
 
     /// Who owns its bits, relative to the capability: address, data and masks are the guest's.
@@ -106,7 +115,7 @@ impl MsiCapability {
 
     /// Offset of the pending bits in configuration space, if there are any.
     pub fn pending(&self) -> Option<u8> {
-        self.maskable.then_some(self.offset + self.data() + 8)
+        self.maskable.then(|| self.offset + self.data() + 8)
     }
 
     /// Offset of the data in the capability.

@@ -92,6 +92,35 @@ fn stores_of_every_width_to_every_offset_change_nothing_of_the_devices_but_what_
 }
 
 #[test]
+fn messages_whose_registers_are_not_all_in_configuration_space_are_not_shown() {
+    // 20 bytes with 32-bit addresses and masks, 24 with 64-bit ones, 10 and 14 without masks.
+    for (control, bytes) in [
+        (0x0104_u16, 20_u8),
+        (0x0184, 24),
+        (0x0004, 10),
+        (0x0084, 14),
+    ] {
+        let fits = (0_u8.wrapping_sub(bytes) & !3, true);
+        for (offset, shown) in [fits, (fits.0 + 4, false)] {
+            let fake = hardware();
+            let [low, high] = control.to_le_bytes();
+            let entry = [0x05, EXPRESS, low, high];
+            let config = RegionIndex::Config;
+            fake.poke(config, u64::from(POWER) + 1, &[offset]).unwrap();
+            fake.poke(config, offset.into(), &entry).unwrap();
+            let rig = Rig::with(fake).unwrap();
+            let next = if shown { offset } else { EXPRESS };
+            assert_eq!(rig.config(POWER + 1), [next], "{bytes} at {offset:#x}");
+            let command = rig.config::<2>(4);
+            for at in (offset..=0xfc).step_by(4) {
+                rig.store(at, &[0xff; 4]);
+            }
+            assert_eq!(rig.config::<2>(4), command);
+        }
+    }
+}
+
+#[test]
 fn whatever_a_guest_does_slots_keep_off_what_is_not_theirs() {
     for seed in 0..20 {
         let mut rig = Rig::new();
