@@ -185,15 +185,16 @@ impl InterruptController {
     /// Puts a message into the table, or takes it out.
     fn route(&self, gsi: u32, message: Option<MsiMessage>) -> io::Result<()> {
         let mut state = self.state();
+        if state.messages.get(&gsi).copied() == message {
+            return Ok(());
+        }
         let mut messages = state.messages.clone();
-        let before = match message {
+        match message {
             Some(message) => messages.insert(gsi, message),
             None => messages.remove(&gsi),
         };
-        if before != message {
-            self.chips.set_messages(&messages)?;
-            state.messages = messages;
-        }
+        self.chips.set_messages(&messages)?;
+        state.messages = messages;
         Ok(())
     }
 
