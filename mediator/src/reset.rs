@@ -21,6 +21,8 @@ impl Inner {
     pub fn end_life(&self, closed: bool) {
         let (remains, life) = {
             let mut state = self.lock();
+            // First: who watches fences raises interrupts when a life ends, and nobody is to hear of this end.
+            self.notifier.clear();
             state.life.end();
             let handles = state.handles(None);
             let remains = state.evict(&*self.host, &handles);
