@@ -33,6 +33,8 @@ pub use config::{Boot, ConfigError, Privilege, VCPUS_MAX, VMS_MAX, VmConfig};
 
 /// Pause between kicks of threads that have not ended yet.
 const KICK_PAUSE: Duration = Duration::from_millis(1);
+/// Events of devices that are logged as warnings: a guest may be able to bring them about at will.
+const DEVICE_WARNINGS_MAX: u64 = 8;
 
 /// Why a VM could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +67,8 @@ pub struct Vm {
     ram: Arc<GuestRam>,
     /// The session's counters when it was closed.
     report: Option<SessionReport>,
+    /// How often a device was reset, or had an error.
+    device_events: u64,
 }
 
 impl Vm {
@@ -174,7 +178,13 @@ impl Vm {
                 }
                 // What the guest makes of it is its own affair.
                 DeviceEvent::Reset | DeviceEvent::Error => {
-                    log::warn!("{}: device {address}: {event}", self.name);
+                    self.device_events += 1;
+                    let level = if self.device_events <= DEVICE_WARNINGS_MAX {
+                        log::Level::Warn
+                    } else {
+                        log::Level::Debug
+                    };
+                    log::log!(level, "{}: device {address}: {event}", self.name);
                 }
             }
         }

@@ -224,6 +224,14 @@ impl Backend for Vfio {
         let pool = Arc::clone(&self.shared.pool);
         let piece = pool.lend(bytes).map_err(|refused| match refused {
             Refused::Ended => self.given_back(&what()),
+            Refused::Paused => BackendError {
+                status: Status::Busy,
+                context: format!(
+                    "{}: the device has been resetting or in error for seconds",
+                    what()
+                ),
+                source: None,
+            },
             Refused::Full { free } => BackendError {
                 status: Status::NoMemory,
                 context: format!(

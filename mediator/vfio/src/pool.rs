@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use causeway_mediator::va::VaAllocator;
 
@@ -12,6 +13,8 @@ use crate::bar::Bar;
 
 /// Bytes scrubbed at a time, at most.
 const PIECE_BYTES: u64 = 4 << 20;
+/// Longest time that whoever wants memory waits while nothing is lent.
+const PAUSE_PATIENCE: Duration = Duration::from_secs(3);
 /// Distance of areas in the allocator's addresses: more than any BAR has, so that no two areas touch.
 const AREA_SHIFT: u32 = 48;
 
@@ -54,6 +57,8 @@ impl Piece {
 /// Why nothing was lent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
+    /// Nothing is lent for the time being, and that for long.
+    Paused,
     /// There is no range of that size.
     Full {
         /// Bytes that nobody has.
@@ -143,6 +148,7 @@ impl Pool {
     /// It waits for as much as is to be scrubbed now, and not for what comes back meanwhile: a guest that takes and gives
     /// back all the time would keep another waiting for ever.
     pub fn lend(&self, bytes: u64) -> Result<Piece, Refused> {
+        let deadline = Instant::now() + PAUSE_PATIENCE;
         let mut state = self.lock();
         let mut patience = None;
         loop {
@@ -150,7 +156,10 @@ impl Pool {
                 return Err(Refused::Ended);
             }
             if state.paused {
-                state = self.wait(state);
+                if Instant::now() >= deadline {
+                    return Err(Refused::Paused);
+                }
+                state = self.wait_until(state, deadline);
                 continue;
             }
             if let Some(address) = state.clean.take(bytes) {
@@ -263,6 +272,16 @@ impl Pool {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_until<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        deadline: Instant,
+    ) -> MutexGuard<'a, State> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let waited = self.changed.wait_timeout(state, left);
+        waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {

@@ -173,6 +173,17 @@ fn nothing_is_lent_during_a_pause() {
 }
 
 #[test]
+fn nobody_waits_for_the_end_of_a_pause_that_has_none() {
+    let pool = pool();
+    scrub(&pool);
+    pool.pause();
+    assert_eq!(pool.lend(PAGE_BYTES), Err(Refused::Paused));
+    pool.resume();
+    scrub(&pool);
+    assert!(pool.lend(PAGE_BYTES).is_ok_and(|lent| pool.take_back(lent)));
+}
+
+#[test]
 fn who_waits_is_told_of_the_end() {
     let pool = pool();
     let refused = std::thread::scope(|scope| {

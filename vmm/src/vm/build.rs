@@ -178,6 +178,7 @@ fn assemble(
         post: Arc::clone(post),
         ram: processors.ram,
         report: None,
+        device_events: 0,
     })
 }
 
