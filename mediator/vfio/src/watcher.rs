@@ -125,7 +125,10 @@ fn begin_anew(shared: &Shared, event: DeviceEvent, again: bool) {
         shared.address
     );
     shared.pool.pause();
-    shared.lose(&lost(shared, event, "reset the session to begin anew"));
+    // Who has begun anew since the first event was lent nothing yet, and has nothing to lose by the second.
+    if !again {
+        shared.lose(&lost(shared, event, "reset the session to begin anew"));
+    }
     let Some(bar) = shared.bar() else { return };
     let device = bar.device();
     if event == DeviceEvent::Error
