@@ -17,8 +17,11 @@ causeway_bare::main!(run);
 
 /// Bytes of BAR 0.
 const REGISTERS_BYTES: u64 = 1 << 20;
-/// Accesses between two words of a guest that only uses the device.
-const ACCESSES: u32 = 50_000;
+/// Uses between two words of a guest that only uses the device.
+const USES: u32 = 1_000;
+/// Time between two uses. An emulator that serves registers under one lock starves its other processors, if one of them does
+/// nothing but access registers.
+const REST_NS: u64 = 1_000_000;
 
 fn run(machine: &Machine) {
     if machine.cpu() != 0 {
@@ -32,7 +35,7 @@ fn run(machine: &Machine) {
     edu::introduce(&edu);
     let (source, target) = (page(machine), page(machine));
     match machine.arguments().split_once('=') {
-        None if machine.arguments() == "hold" => hold(&edu),
+        None if machine.arguments() == "hold" => hold(machine, &edu),
         // Of several guests, the first.
         Some(("stray", at)) if machine.vm() == 0 => stray(&edu, number(at), &target),
         _ => {}
@@ -76,14 +79,16 @@ fn stray(edu: &Edu<Window>, address: u32, target: &DmaMemory) {
 }
 
 /// Uses it, and says so. While somebody resets it, it answers with nothing, or with all-ones.
-fn hold(edu: &Edu<Window>) -> ! {
+fn hold(machine: &Machine, edu: &Edu<Window>) -> ! {
+    let clock = machine.clock();
     let mut said = 0;
     for value in 1.. {
         let answer = edu.liveness(value);
         if answer == !value && value >= said {
             println!("edu: in use, {value}");
-            said = value + ACCESSES;
+            said = value + USES;
         }
+        clock.spin(REST_NS);
     }
     unreachable!("there are more values than a run has time for")
 }
