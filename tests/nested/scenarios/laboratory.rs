@@ -37,7 +37,7 @@ pub fn machine(test: &str) -> Option<Lease> {
 pub fn machine_with_devices(test: &str) -> Option<Lease> {
     let shape = Shape {
         // With two, a machine that has an IOMMU stops for good now and then, on a host that does nothing else
-        // (docs/nested.md, "What was seen once").
+        // (docs/nested.md, "What was seen, and how far it is explained").
         cpus: 1,
         has_iommu: true,
         ..Shape::default()

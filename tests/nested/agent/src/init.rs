@@ -11,10 +11,13 @@ use rustix::mount::{MountFlags, mount};
 use rustix::process::{WaitOptions, wait};
 use rustix::system::{RebootCommand, finit_module, reboot};
 
+use crate::parked::{self, Parked};
+
 /// Where to mount, and which file system.
 const MOUNTS: &[(&str, &str)] = &[
     ("/proc", "proc"),
     ("/sys", "sysfs"),
+    ("/sys/kernel/tracing", "tracefs"),
     ("/dev", "devtmpfs"),
     ("/dev/shm", "tmpfs"),
     ("/dev/pts", "devpts"),
@@ -24,7 +27,7 @@ const MOUNTS: &[(&str, &str)] = &[
 
 /// Sets the machine up, serves, and switches it off.
 pub fn run() -> ! {
-    if let Err(error) = set_up().and_then(|()| serve()) {
+    if let Err(error) = set_up().and_then(|parked| serve(&parked)) {
         eprintln!("nested-agent: {error}");
     }
     // Without it the machine would go on with nobody to serve it; the kernel panics if process 1 ends.
@@ -32,7 +35,7 @@ pub fn run() -> ! {
     panic!("the machine cannot be switched off: {refused:?}")
 }
 
-fn set_up() -> io::Result<()> {
+fn set_up() -> io::Result<Parked> {
     for (place, kind) in MOUNTS {
         fs::create_dir_all(place)?;
         mount(*kind, *place, *kind, MountFlags::empty(), None)
@@ -43,10 +46,10 @@ fn set_up() -> io::Result<()> {
         load(module).map_err(|e| io::Error::other(format!("cannot load {module}: {e}")))?;
     }
     // Whatever a test finds out without it would be about something else.
-    match fs::exists("/dev/kvm")? {
-        true => Ok(()),
-        false => Err(io::Error::other("the machine's kernel has no /dev/kvm")),
+    if !fs::exists("/dev/kvm")? {
+        return Err(io::Error::other("the machine's kernel has no /dev/kvm"));
     }
+    parked::park().map_err(|e| io::Error::other(format!("cannot make VMs that are parked: {e}")))
 }
 
 /// A module that is loaded already is as good.
@@ -58,8 +61,8 @@ fn load(path: &str) -> io::Result<()> {
     }
 }
 
-/// Runs the agent, and collects whatever ends until the agent does.
-fn serve() -> io::Result<()> {
+/// Runs the agent, and collects whatever ends until the agent does. The VMs stay until then.
+fn serve(_parked: &Parked) -> io::Result<()> {
     let agent = Command::new("/proc/self/exe").spawn()?;
     loop {
         let ended = wait(WaitOptions::empty())?;

@@ -1,11 +1,12 @@
 //! The first process of an emulated machine, and the agent that serves the test which booted it.
 //!
-//! As process 1 the program mounts what programs expect, loads the modules, starts itself once more as the agent, and
+//! As process 1 the program mounts what programs expect, loads the modules, parks VMs, starts itself once more as the agent, and
 //! then only collects processes that have lost their parents. When the agent ends, the machine is switched off.
 
 mod init;
 mod job;
 mod kernel_log;
+mod parked;
 mod port;
 mod serve;
 mod survey;
