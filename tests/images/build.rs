@@ -9,6 +9,7 @@ use causeway_guest_build::{bare, rerun_if_changed, variable};
 const NAMES: &[&str] = &[
     "compute", "stream", "sharing", "visible", "hostile", "bench", "residue", "panic", "spin",
     "triple", "exits", "lost", "edu", "lent", "doorbell",
+    "laboratory",
 ];
 
 /// What the guests are made of, relative to the repository. A change there builds them again.
@@ -25,6 +26,8 @@ const SOURCES: &[&str] = &[
     "guest-driver-shim/src",
     "guest-driver-shim/bare/Cargo.toml",
     "guest-driver-shim/bare/src",
+    "vmm/laboratory/workloads/Cargo.toml",
+    "vmm/laboratory/workloads/src",
     "protocol/Cargo.toml",
     "protocol/src",
 ];

@@ -27,7 +27,7 @@ use place::Place;
 use record::field;
 
 pub use comparison::{Counterpart, SAMPLES_MAX, Sample};
-pub use phases::{MARKER, Phase, PhaseRecorder};
+pub use phases::{MARKER, PHASES_MAX, Phase, PhaseRecorder};
 pub use post::{BOXES, PostOffice};
 pub use record::{Figure, PanicInfo, RecordError, Recorded};
 

@@ -305,6 +305,7 @@ mod tests {
                 bytes: 0,
                 doorbells: 0,
                 duration_ns: 0,
+                cpu_ns: 0,
                 kvm_exits: named(&["mmio_exits", "io_exits", "insn_emulation"], &kvm),
                 vmm_exits: named(&["mmio:registers:magic", "io:console:data"], &vmm),
             },

@@ -13,7 +13,7 @@ use causeway_vmm::host::Host;
 use causeway_vmm::kvm;
 use causeway_vmm::outcome::VmOutcome;
 use causeway_vmm::signals::Signals;
-use causeway_vmm::vm::{Vm, VmConfig, VmError};
+use causeway_vmm::vm::{Attach, Vm, VmConfig, VmError};
 use kvm_ioctls::Kvm;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -50,7 +50,7 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
     let Finished {
         outcomes,
         mut report,
-    } = execute(&run, started, &mut signals, None)?;
+    } = execute(&run, started, &mut signals, &Extras::default())?;
     let code = exit_code(
         run.promise,
         &outcomes,
@@ -75,18 +75,27 @@ pub fn block_signals() -> Result<Signals, Failure> {
     Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot watch for signals", e))
 }
 
-/// Runs the guests to their end. What they time is compared with `counterpart`.
+/// What benchmarks give VMs beyond what can be typed for `run`.
+#[derive(Default)]
+pub struct Extras {
+    /// What is compared with what guests time.
+    pub counterpart: Option<Arc<dyn Counterpart>>,
+    /// Devices of the benchmark's own.
+    pub attached: Option<Arc<dyn Attach>>,
+}
+
+/// Runs the guests to their end.
 pub fn execute(
     run: &Run,
     started: Instant,
     signals: &mut Signals,
-    counterpart: Option<Arc<dyn Counterpart>>,
+    extras: &Extras,
 ) -> Result<Finished, Failure> {
     let kvm = kvm::open().map_err(|e| Failure::new(Code::Kvm, "guests need KVM", e))?;
     raise_descriptor_limit();
     passthrough::check(run)?;
     let back_end = BackEnd::new(run)?;
-    let vms = create(run, &kvm, back_end.sessions(), counterpart.as_ref())?;
+    let vms = create(run, &kvm, back_end.sessions(), extras)?;
     let attributes = vms.first().map(Vm::gpu);
     let interactive = interactive(run, &vms)?;
     let shown = format!(
@@ -153,7 +162,7 @@ fn create(
     run: &Run,
     kvm: &Kvm,
     sessions: &dyn SessionSource,
-    counterpart: Option<&Arc<dyn Counterpart>>,
+    extras: &Extras,
 ) -> Result<Vec<Vm>, Failure> {
     let post = Arc::new(PostOffice::default());
     let quota = Quota {
@@ -172,8 +181,9 @@ fn create(
             boot: run.boot.clone(),
             aperture_bytes: APERTURE_BYTES,
             large_pages: run.large_pages,
-            counterpart: counterpart.cloned(),
+            counterpart: extras.counterpart.clone(),
             devices: passthrough::source(run, index),
+            attached: extras.attached.clone(),
         };
         let console = console(run, &config.name);
         Vm::new(kvm, &config, sessions, quota, &post, console).map_err(|e| refused(run, e))

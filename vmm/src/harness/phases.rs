@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use causeway_protocol::harness::{PhasePath, RecordKind};
 use serde::Serialize;
@@ -49,6 +49,8 @@ pub struct Phase {
     pub doorbells: u64,
     /// How long it took.
     pub duration_ns: u64,
+    /// Processor time that the process used meanwhile: all its VMs, and the mediator unless it is in another process.
+    pub cpu_ns: u64,
     /// KVM's statistics, all virtual CPUs together: what each counter counted. Empty if KVM has none.
     pub kvm_exits: BTreeMap<String, u64>,
     /// The VMM's own count, by reason, device and register. What did not count is left out.
@@ -74,6 +76,7 @@ struct Open {
     kvm: Sample,
     vmm: ExitCounts,
     begin: Instant,
+    cpu: Duration,
 }
 
 impl PhaseRecorder {
@@ -109,6 +112,7 @@ impl PhaseRecorder {
             path,
             kvm,
             vmm,
+            cpu: processor_time(),
             begin: Instant::now(),
         });
         Ok(())
@@ -136,6 +140,7 @@ impl PhaseRecorder {
     }
 
     fn close(&self, open: Open, now: Instant, figures: [u64; 3]) -> Phase {
+        let cpu = processor_time().saturating_sub(open.cpu);
         let (kvm, vmm) = self.sample();
         let mut kvm_exits = self.statistics.difference(&open.kvm, &kvm);
         without_mark(&mut kvm_exits);
@@ -151,7 +156,8 @@ impl PhaseRecorder {
             operations,
             bytes,
             doorbells,
-            duration_ns: u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX),
+            duration_ns: nanoseconds(duration),
+            cpu_ns: nanoseconds(cpu),
             kvm_exits,
             vmm_exits: counters::named(&vmm_exits),
         }
@@ -176,6 +182,19 @@ impl PhaseRecorder {
             vmm = after;
         }
     }
+}
+
+/// Processor time that this process has used.
+fn processor_time() -> Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(
+        u64::try_from(used.tv_sec).unwrap_or(0),
+        u32::try_from(used.tv_nsec).unwrap_or(0),
+    )
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Takes the closing mark's own exit out of KVM's count, from wherever this KVM counts port accesses.

@@ -83,6 +83,9 @@ impl Board {
         };
         let passed = pass_through(&mut devices, processors, &mmio, &mut bars, config)?;
         fill_ports(&ports, devices, Arc::clone(&console))?;
+        if let Some(attached) = &config.attached {
+            attached.attach(&ports, &mmio, ram)?;
+        }
         Ok(Self {
             ports: Arc::new(ports),
             mmio,

@@ -1,10 +1,13 @@
 //! What a VM is to be.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 pub use crate::boot::Privilege;
+use crate::bus::{BusError, MmioBus, PortBus};
 use crate::harness::Counterpart;
 use crate::linux::Linux;
+use crate::memory::GuestRam;
 use crate::passthrough::DeviceSource;
 
 /// Most virtual CPUs of a VM.
@@ -37,6 +40,17 @@ pub struct VmConfig {
     pub counterpart: Option<Arc<dyn Counterpart>>,
     /// Devices of the host's that are passed through to it. With any, a bare guest has interrupt controllers, too.
     pub devices: Option<Arc<dyn DeviceSource>>,
+    /// Devices of somebody else's, where the guest's addresses leave room.
+    pub attached: Option<Arc<dyn Attach>>,
+}
+
+/// Devices that are none of a VM's own: its maker puts them on its buses.
+pub trait Attach: Send + Sync + Debug {
+    /// Puts them there, after all others. `ram` is the guest's, which writes it at any time.
+    ///
+    /// # Errors
+    /// Something else is at their addresses.
+    fn attach(&self, ports: &PortBus, mmio: &MmioBus, ram: &Arc<GuestRam>) -> Result<(), BusError>;
 }
 
 /// What a VM runs.
@@ -135,6 +149,7 @@ mod tests {
             large_pages: false,
             counterpart: None,
             devices: None,
+            attached: None,
         }
     }
 

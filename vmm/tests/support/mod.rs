@@ -240,6 +240,7 @@ pub fn config(image: Arc<[u8]>) -> VmConfig {
         large_pages: false,
         counterpart: None,
         devices: None,
+        attached: None,
     }
 }
 

@@ -9,6 +9,8 @@ use clap::{Args, Subcommand};
 pub enum BenchCommand {
     /// Time what a guest does with a GPU, each sample beside the same done natively on the host.
     Gpu(GpuArguments),
+    /// Count the exits of each way to virtualize a GPU, and what they do to time: the same workloads by each mechanism.
+    Exits(ExitsArguments),
     /// Make VMs and end them, one after the other, kill some, and find out whether anything is left.
     Lives(LivesArguments),
 }
@@ -30,6 +32,35 @@ pub struct GpuArguments {
     pub memory: u64,
     /// End the benchmark after this many seconds.
     #[arg(long, value_name = "S", default_value_t = 900)]
+    pub timeout: u64,
+    /// Write the report as JSON to this file; - for standard output, in place of the table.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// Arguments of `bench exits`.
+#[derive(Debug, Args)]
+pub struct ExitsArguments {
+    /// Back end and limits, as for `run`.
+    #[arg(long, value_name = "GPU", default_value = "auto")]
+    pub gpu: String,
+    /// Fewer sizes and samples: about a minute on two cores.
+    #[arg(long)]
+    pub quick: bool,
+    /// Samples of each cell, 1 to 200; 20 if left out, and 5 with --quick.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub repetitions: Option<u32>,
+    /// Only these workloads, separated by commas.
+    #[arg(long, value_name = "WORKLOAD,…", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Only these mechanisms, separated by commas.
+    #[arg(long, value_name = "MECHANISM,…", value_delimiter = ',')]
+    pub mechanism: Vec<String>,
+    /// RAM of the VM in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub memory: u64,
+    /// End the benchmark after this many seconds, and keep what was measured.
+    #[arg(long, value_name = "S", default_value_t = 3600)]
     pub timeout: u64,
     /// Write the report as JSON to this file; - for standard output, in place of the table.
     #[arg(long, value_name = "FILE")]

@@ -18,7 +18,7 @@ use crate::ending::{RunCode, exit_code, explain};
 use crate::failure::Failure;
 use crate::program::ProgramArguments;
 use crate::report_file::ReportFile;
-use crate::run::{Finished, block_signals, execute};
+use crate::run::{Extras, Finished, block_signals, execute};
 use crate::terminal;
 
 /// Runs it, prints the table, and gives the exit code.
@@ -36,7 +36,11 @@ pub fn run(arguments: &GpuArguments, command: Vec<String>) -> Result<ExitCode, F
         Some((native, identity)) => (Some(native as Arc<dyn Counterpart>), Some(identity)),
         None => (None, None),
     };
-    let finished = execute(&run, Instant::now(), &mut signals, counterpart)?;
+    let extras = Extras {
+        counterpart,
+        ..Extras::default()
+    };
+    let finished = execute(&run, Instant::now(), &mut signals, &extras)?;
     let code = exit_code(
         run.promise,
         &finished.outcomes,

@@ -1,6 +1,7 @@
 //! `causeway bench`: measurements that say what they are compared with.
 
 mod arguments;
+mod exits;
 mod gpu;
 mod lives;
 mod native;
@@ -19,6 +20,7 @@ pub fn run(command: &BenchCommand) -> Result<ExitCode, Failure> {
     let typed: Vec<String> = std::env::args().skip(1).collect();
     match command {
         BenchCommand::Gpu(arguments) => gpu::run(arguments, typed),
+        BenchCommand::Exits(arguments) => exits::run(arguments, typed),
         BenchCommand::Lives(arguments) => Ok(if lives::run(arguments, typed)? {
             ExitCode::SUCCESS
         } else {

@@ -186,6 +186,7 @@ mod tests {
             bytes: 0,
             doorbells: 1,
             duration_ns: 1,
+            cpu_ns: 1,
             kvm_exits: counts(&[("mmio_exits", mmio), ("io_exits", 0), ("exits", 7)]),
             vmm_exits: counts(&[("mmio:bar0:control_doorbell", by_vmm), ("hlt", 3)]),
         }

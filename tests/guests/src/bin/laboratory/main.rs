@@ -1,0 +1,114 @@
+//! Runs every workload of the exit-count laboratory by every mechanism, in turn.
+//!
+//! Its arguments are a [`Plan`]. For each repetition and each workload and size, each mechanism takes one sample; the host
+//! takes its own when it is asked to. Which one begins changes from repetition to repetition.
+#![no_std]
+#![no_main]
+
+mod forward;
+mod mediated;
+mod port;
+mod trap;
+mod watch;
+
+use causeway_bare::{Machine, println};
+use causeway_guests::{CaseMemory, Required, open};
+use causeway_laboratory_workloads::plan::Plan;
+use causeway_laboratory_workloads::wire::sample::Sample;
+use causeway_laboratory_workloads::{
+    Cell, MechanismKind, WorkloadKind, measure, workloads,
+};
+
+use forward::Forward;
+use mediated::{Kernels, Mediated};
+use trap::Trap;
+use watch::Watch;
+
+causeway_bare::main!(run);
+
+/// Most mechanisms, and then some.
+const MECHANISMS_MAX: usize = 8;
+
+/// Everything that a sample may take.
+struct Bench<'k, 'd> {
+    mediated: Mediated<'k, 'd>,
+    trap: Trap,
+    forward: Forward,
+    host: &'static mut [u8],
+    machine: Machine,
+}
+
+fn run(machine: &Machine) {
+    if machine.cpu() != 0 {
+        return;
+    }
+    let plan = Plan::parse(machine.arguments()).required("the arguments");
+    let (_, device) = open(machine);
+    let space = device.create_space().required("an address space");
+    let mut memory = CaseMemory::new(machine);
+    let modules = mediated::modules(&mut memory, &space);
+    let kernels = Kernels::find(&modules);
+    let host = machine.ram().bytes(workloads::host_bytes(plan.effort));
+    let mut bench = Bench {
+        mediated: Mediated::new(device, &space, &kernels),
+        trap: Trap::find(),
+        forward: Forward::new(machine),
+        host: host.required("guest RAM for copies (--memory gives more)"),
+        machine: *machine,
+    };
+    // The first of each is not counted: it brings pages, clocks and caches up.
+    for cell in plan.cells() {
+        if cell.mechanism != MechanismKind::Native {
+            bench.sample(&cell);
+        }
+    }
+    for repetition in 0..u64::from(plan.repetitions) {
+        for workload in plan.workloads() {
+            for size in (workload.description().sizes)(plan.effort) {
+                bench.row(plan, workload, *size, repetition);
+            }
+        }
+    }
+    println!("all cells are measured");
+}
+
+impl Bench<'_, '_> {
+    /// One sample of each mechanism.
+    fn row(&mut self, plan: Plan, workload: WorkloadKind, size: u64, repetition: u64) {
+        let mut order = [None; MECHANISMS_MAX];
+        let mut count = 0;
+        for (place, mechanism) in order.iter_mut().zip(plan.mechanisms()) {
+            *place = Some(mechanism);
+            count += 1;
+        }
+        let order = &mut order[..count];
+        order.rotate_left(repetition as usize % count.max(1));
+        for mechanism in order.iter().flatten() {
+            let Some(cell) = workload.cell(*mechanism, plan.effort, size) else {
+                continue;
+            };
+            let ns = match mechanism {
+                // The host finds out by itself.
+                MechanismKind::Native => 0,
+                _ => self.sample(&cell),
+            };
+            port::hand_over(&Sample {
+                cell,
+                repetition,
+                ns,
+            });
+        }
+    }
+
+    /// Takes a sample, and gives the nanoseconds of its operations.
+    fn sample(&mut self, cell: &Cell) -> u64 {
+        let mut watch = Watch::new(&self.machine);
+        match cell.mechanism {
+            MechanismKind::Mediated => measure(&mut self.mediated, cell, self.host, &mut watch),
+            MechanismKind::Trap => measure(&mut self.trap, cell, self.host, &mut watch),
+            MechanismKind::Forward => measure(&mut self.forward, cell, self.host, &mut watch),
+            MechanismKind::Native => {}
+        }
+        watch.nanoseconds()
+    }
+}

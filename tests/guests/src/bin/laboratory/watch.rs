@@ -1,0 +1,90 @@
+//! Times the timed part, which is a phase of its own.
+
+use core::fmt::{self, Write};
+
+use causeway_bare::{Machine, Phase, Totals, ticks};
+use causeway_laboratory_workloads::{Cell, Stopwatch};
+use causeway_protocol::harness::PhasePath;
+
+/// Longest name of a phase that is told from others.
+const NAME_BYTES: usize = 48;
+
+/// Times one part.
+pub struct Watch {
+    machine: Machine,
+    phase: Option<Phase>,
+    begin: u64,
+    taken: u64,
+}
+
+impl Watch {
+    /// Nothing is timed yet.
+    pub const fn new(machine: &Machine) -> Self {
+        Self {
+            machine: *machine,
+            phase: None,
+            begin: 0,
+            taken: 0,
+        }
+    }
+
+    /// What the part took.
+    pub fn nanoseconds(&self) -> u64 {
+        self.machine.clock().nanoseconds(self.taken)
+    }
+}
+
+impl Stopwatch for Watch {
+    fn start(&mut self, cell: &Cell) {
+        let path = if cell.workload.description().is_data {
+            PhasePath::Data
+        } else {
+            PhasePath::Control
+        };
+        let mut name = Name::default();
+        // Longer names are cut.
+        let _ = write!(
+            name,
+            "{} {} {}",
+            cell.workload.name(),
+            cell.size,
+            cell.mechanism.name()
+        );
+        self.phase = Some(Phase::begin(path, name.text()));
+        self.begin = ticks();
+    }
+
+    fn stop(&mut self, cell: &Cell) {
+        self.taken = ticks() - self.begin;
+        if let Some(phase) = self.phase.take() {
+            phase.end(Totals {
+                operations: cell.operations,
+                bytes: 0,
+                doorbells: 0,
+            });
+        }
+    }
+}
+
+/// Text of at most [`NAME_BYTES`] bytes.
+#[derive(Default)]
+struct Name {
+    bytes: [[u8; 8]; NAME_BYTES / 8],
+    used: usize,
+}
+
+impl Name {
+    fn text(&self) -> &str {
+        core::str::from_utf8(&self.bytes.as_flattened()[..self.used]).unwrap_or("")
+    }
+}
+
+impl Write for Name {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = self.bytes.as_flattened_mut().get_mut(self.used..);
+        let room = room.and_then(|room| room.get_mut(..text.len()));
+        room.ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
+        self.used += text.len();
+        Ok(())
+    }
+}

@@ -1,0 +1,129 @@
+//! `causeway bench exits`: one VM whose guest runs the same workloads by each way to virtualize a GPU, in turn.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use causeway_laboratory::Laboratory;
+use causeway_laboratory_workloads::plan::{Effort, Plan};
+use causeway_laboratory_workloads::{MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind};
+use causeway_vmm::harness::PHASES_MAX;
+
+mod cells;
+mod report;
+mod table;
+
+use super::arguments::ExitsArguments;
+use crate::arguments::{PrivilegeLevel, RunArguments};
+use crate::back_end;
+use crate::configuration::{Run, unavailable};
+use crate::ending::{RunCode, exit_code, explain};
+use crate::failure::{Code, Failure};
+use crate::program::ProgramArguments;
+use crate::report_file::ReportFile;
+use crate::run::{Extras, block_signals, execute};
+use crate::terminal;
+use report::ExitsReport;
+
+/// Runs it, prints the table, and gives the exit code.
+pub fn run(arguments: &ExitsArguments, command: Vec<String>) -> Result<ExitCode, Failure> {
+    let plan = plan(arguments)?;
+    let run = Run::check(&run_arguments(arguments, plan))?;
+    let mut signals = block_signals()?;
+    let report_file = ReportFile::prepare(arguments.json.as_deref())?;
+    let laboratory = Arc::new(laboratory(&run, plan)?);
+    let extras = Extras {
+        counterpart: None,
+        attached: Some(laboratory.clone()),
+    };
+    let finished = execute(&run, Instant::now(), &mut signals, &extras)?;
+    let disagrees = finished.report.disagreements().next().is_some();
+    let code = exit_code(run.promise, &finished.outcomes, disagrees);
+    explain(&run, &finished.outcomes);
+    let taken = laboratory.taken();
+    let report = ExitsReport::new(plan, &run, &finished, &taken, command, code.is_none());
+    if !report_file.is_output() {
+        terminal::print_results(&table::render(&report))?;
+    }
+    report_file.write(&report)?;
+    Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))
+}
+
+fn laboratory(run: &Run, plan: Plan) -> Result<Laboratory, Failure> {
+    let equipment = back_end::equipment(&run.gpu, 1).map_err(|e| unavailable(&run.gpu_text, e))?;
+    Laboratory::new(equipment.backend, plan.effort, Box::new(|_| {}))
+        .map_err(|e| Failure::new(Code::Gpu, "the laboratory has no GPU", e))
+}
+
+/// What is to be measured.
+fn plan(arguments: &ExitsArguments) -> Result<Plan, Failure> {
+    let (effort, usual) = match arguments.quick {
+        true => (Effort::Quick, 5),
+        false => (Effort::Full, 20),
+    };
+    let repetitions = arguments.repetitions.unwrap_or(usual);
+    let mut plan = Plan::all(effort, repetitions);
+    if !arguments.only.is_empty() {
+        let named = |name: &str| WorkloadKind::named(name);
+        let known = WORKLOADS.map(WorkloadKind::name);
+        plan = plan.of_workloads(&chosen("--only", &arguments.only, named, &known)?);
+    }
+    if !arguments.mechanism.is_empty() {
+        let named = |name: &str| MechanismKind::named(name);
+        let known = MECHANISMS.map(MechanismKind::name);
+        plan = plan.of_mechanisms(&chosen("--mechanism", &arguments.mechanism, named, &known)?);
+    }
+    let guest_cells = plan
+        .cells()
+        .filter(|cell| cell.mechanism != MechanismKind::Native);
+    // And one that is not counted.
+    let most = PHASES_MAX / guest_cells.count().max(1) - 1;
+    if repetitions as usize > most {
+        return Err(Failure::usage(format!(
+            "--repetitions {repetitions} cannot be with so many cells: give at most {most}, or fewer workloads (--only)"
+        )));
+    }
+    Ok(plan)
+}
+
+/// The things that were named; the known ones are listed where one is not among them.
+fn chosen<T>(
+    option: &str,
+    names: &[String],
+    named: impl Fn(&str) -> Option<T>,
+    known: &[&str],
+) -> Result<Vec<T>, Failure> {
+    let find = |name: &String| {
+        named(name).ok_or_else(|| {
+            Failure::usage(format!(
+                "{option} {name} cannot be: there are {}",
+                known.join(", ")
+            ))
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+/// The same as a run of the guest `laboratory`.
+fn run_arguments(arguments: &ExitsArguments, plan: Plan) -> RunArguments {
+    RunArguments {
+        guest: String::from("laboratory"),
+        kernel: None,
+        boot: None,
+        initramfs: None,
+        append: None,
+        program: None,
+        more: ProgramArguments::default(),
+        vfio: Vec::new(),
+        disk: Vec::new(),
+        vcpus: 1,
+        memory: arguments.memory,
+        gpu: arguments.gpu.clone(),
+        vms: 1,
+        timeout: arguments.timeout,
+        json: None,
+        arguments: plan.to_string(),
+        cpl: PrivilegeLevel::User,
+        small_pages: false,
+    }
+}

@@ -1,0 +1,113 @@
+//! The report of `bench exits` as a table for people.
+
+use std::fmt::Write as _;
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::cells::CellReport;
+use super::report::ExitsReport;
+use crate::bench::statistics::Ratio;
+
+const COLUMNS: [&str; 9] = [
+    "workload",
+    "size",
+    "mechanism",
+    "time",
+    "p99",
+    "/ native",
+    "exits to VMM",
+    "all exits",
+    "CPU time",
+];
+
+/// The whole report as text.
+pub fn render(report: &ExitsReport) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        out,
+        "{}\n{}\n",
+        report.backend,
+        crate::table::host(&report.host)
+    );
+    let _ = writeln!(out, "{}\n", cells(&report.cells).trim_fmt());
+    for missing in &report.missing {
+        let _ = writeln!(
+            out,
+            "not measured: {} by {}: {}",
+            missing.what, missing.mechanism, missing.reason
+        );
+    }
+    let _ = writeln!(
+        out,
+        "\ntimes are medians and 99th percentiles of one operation, {} samples each, taken in turn; \
+         the ratio is the median over those of the host in the same turn, with its 95 % interval; \
+         exits are those of one operation, `all` with those of interrupts and first touches, by KVM's count",
+        report.repetitions
+    );
+    let _ = writeln!(out, "guest: {}", report.result);
+    out
+}
+
+fn cells(cells: &[CellReport]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(COLUMNS);
+    let mut row = None;
+    for cell in cells {
+        // The row's name once.
+        let begins = row.replace((cell.workload, cell.size)) != Some((cell.workload, cell.size));
+        let shown = |text: String| if begins { text } else { String::new() };
+        let exits = cell.exits.as_ref();
+        table.add_row([
+            shown(cell.workload.to_owned()),
+            shown(size(cell)),
+            cell.mechanism.to_owned(),
+            time(cell.time.median_ns),
+            time(cell.time.p99_ns),
+            cell.over_native.map_or_else(dash, ratio),
+            exits.map_or_else(dash, |exits| count(exits.user_space_per_operation)),
+            exits.map_or_else(dash, |exits| count(exits.all_per_operation)),
+            time(cell.cpu_ns),
+        ]);
+    }
+    for column in table.column_iter_mut().skip(3) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn dash() -> String {
+    String::from("-")
+}
+
+fn ratio(ratio: Ratio) -> String {
+    format!("{:.3} ({:.3}-{:.3})", ratio.median, ratio.low, ratio.high)
+}
+
+/// Exits of one operation: none must look like none.
+fn count(exits: f64) -> String {
+    match exits {
+        0.0 => String::from("0"),
+        n if n < 0.01 => format!("{n:.1e}"),
+        n if n < 100.0 => format!("{n:.2}"),
+        n => format!("{n:.0}"),
+    }
+}
+
+fn size(cell: &CellReport) -> String {
+    match (cell.size, cell.unit) {
+        (_, "") if cell.size == 1 => String::new(),
+        (n, "B") if n >= 1 << 20 => format!("{} MiB", n >> 20),
+        (n, "B") if n >= 1 << 10 => format!("{} KiB", n >> 10),
+        (n, unit) => format!("{n} {unit}"),
+    }
+}
+
+fn time(ns: f64) -> String {
+    match ns {
+        n if n < 1e3 => format!("{n:.2} ns"),
+        n if n < 1e6 => format!("{:.2} µs", n / 1e3),
+        n => format!("{:.2} ms", n / 1e6),
+    }
+}

@@ -1,0 +1,285 @@
+//! A small GPU: memory, kernels and one queue of a back end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use causeway_kernels::PARAMETER_BYTES_MAX;
+use causeway_laboratory_workloads::{KERNELS, Kernel, Shape};
+use causeway_mediator::backend::{
+    AllocateOptions, Backend, BackendError, Fault, Function, LaunchShape, Memory, Module,
+    ModuleError, Progress, Queue, Space, Work,
+};
+use causeway_memory::{Mapping, MemoryError};
+use causeway_protocol::Access;
+use causeway_protocol::message::MemoryKind;
+
+/// Most allocations at a time.
+const ALLOCATIONS_MAX: usize = 64;
+/// Most bytes of all of them.
+const BYTES_MAX: u64 = 1 << 30;
+
+/// Why a card cannot do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum CardError {
+    /// The back end did not.
+    #[error("the back end refused")]
+    Backend(#[from] BackendError),
+    /// A kernel cannot be loaded.
+    #[error("the back end refused the module of {kernel}")]
+    Module {
+        /// Its name.
+        kernel: &'static str,
+        /// Why.
+        source: ModuleError,
+    },
+    /// The module does not have its kernel.
+    #[error("the module of {kernel} does not have it")]
+    Kernel {
+        /// Its name.
+        kernel: &'static str,
+    },
+    /// Memory cannot be mapped.
+    #[error("memory cannot be mapped")]
+    Map(#[from] MemoryError),
+    /// Memory has no file to be mapped from.
+    #[error("memory of this back end cannot be seen by the CPU")]
+    Invisible,
+    /// Too much.
+    #[error("an allocation of {bytes} bytes is refused: {ALLOCATIONS_MAX} allocations of {} MiB in all are possible", BYTES_MAX >> 20)]
+    Full {
+        /// Bytes asked for.
+        bytes: u64,
+    },
+    /// No such allocation.
+    #[error("there is no allocation {id}")]
+    NoMemory {
+        /// Identifier.
+        id: u64,
+    },
+    /// Arguments do not fit the kernel.
+    #[error("{count} arguments do not fit {kernel}")]
+    Arguments {
+        /// Name of the kernel.
+        kernel: &'static str,
+        /// How many there are.
+        count: usize,
+    },
+    /// Work went wrong.
+    #[error("work went wrong: {0:?}")]
+    Fault(Fault),
+}
+
+/// Memory of a card, seen by the CPU.
+pub struct CardMemory {
+    mapping: Mapping,
+    /// Address for kernels.
+    address: u64,
+    bytes: u64,
+    _memory: Arc<dyn Memory>,
+}
+
+impl CardMemory {
+    /// As the CPU sees it. Kernels write it at any time.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Address for kernels.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Bytes, rounded up to what the back end allocates.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// A GPU with a session of its own on a back end. Who drives it is not trusted.
+pub struct Card {
+    backend: Arc<dyn Backend>,
+    space: Arc<dyn Space>,
+    queue: Box<dyn Queue>,
+    functions: Vec<Arc<dyn Function>>,
+    _modules: Vec<Arc<dyn Module>>,
+    memory: BTreeMap<u64, CardMemory>,
+    next_id: u64,
+    held_bytes: u64,
+    /// Whether there may be work under way.
+    busy: bool,
+    launched: u64,
+}
+
+impl Card {
+    /// A card on a back end, with all kernels loaded. Work ends soon after `stop` is set.
+    ///
+    /// # Errors
+    /// [`CardError`].
+    pub fn new(backend: &Arc<dyn Backend>, stop: &Arc<AtomicBool>) -> Result<Self, CardError> {
+        let space = backend.create_space(Arc::clone(stop))?;
+        let mut modules = Vec::new();
+        let mut functions = Vec::new();
+        for kernel in KERNELS {
+            let name = kernel.name();
+            let module = space
+                .load_module(kernel.ptx().as_bytes())
+                .map_err(|source| CardError::Module {
+                    kernel: name,
+                    source,
+                })?;
+            let function = module.function(name);
+            functions.push(function.ok_or(CardError::Kernel { kernel: name })?);
+            modules.push(module);
+        }
+        Ok(Self {
+            backend: Arc::clone(backend),
+            queue: space.create_queue()?,
+            space,
+            functions,
+            _modules: modules,
+            memory: BTreeMap::new(),
+            next_id: 1,
+            held_bytes: 0,
+            busy: false,
+            launched: 0,
+        })
+    }
+
+    /// Allocates memory, maps it for kernels and the CPU, and gives its identifier.
+    ///
+    /// # Errors
+    /// [`CardError`].
+    pub fn allocate(&mut self, bytes: u64) -> Result<u64, CardError> {
+        let granularity = self.backend.attributes().granularity_bytes;
+        let rounded = bytes.max(1).checked_next_multiple_of(granularity);
+        let fits = |bytes: &u64| {
+            self.memory.len() < ALLOCATIONS_MAX && *bytes <= BYTES_MAX - self.held_bytes
+        };
+        let rounded = rounded.filter(fits).ok_or(CardError::Full { bytes })?;
+        let options = AllocateOptions::default();
+        let memory = self.backend.allocate(MemoryKind::Host, rounded, options)?;
+        let backing = memory.backing();
+        let (object, offset) = backing
+            .as_ref()
+            .and_then(|backing| backing.host())
+            .ok_or(CardError::Invisible)?;
+        let mapping = object.map(offset, rounded, Access::ReadWrite)?;
+        let address = self
+            .space
+            .map(None, &memory, 0, rounded, Access::ReadWrite)?;
+        let id = self.next_id;
+        self.next_id += 1;
+        self.held_bytes += rounded;
+        let memory = CardMemory {
+            mapping,
+            address,
+            bytes: rounded,
+            _memory: memory,
+        };
+        self.memory.insert(id, memory);
+        Ok(id)
+    }
+
+    /// Gives memory back, once work under way is done.
+    ///
+    /// # Errors
+    /// [`CardError`].
+    pub fn free(&mut self, id: u64) -> Result<(), CardError> {
+        self.synchronize()?;
+        let memory = self.memory.remove(&id).ok_or(CardError::NoMemory { id })?;
+        self.held_bytes -= memory.bytes;
+        Ok(self.space.unmap(memory.address)?)
+    }
+
+    /// Memory, as it is now: work that was launched may be under way.
+    ///
+    /// # Errors
+    /// [`CardError::NoMemory`].
+    pub fn memory(&self, id: u64) -> Result<&CardMemory, CardError> {
+        self.memory.get(&id).ok_or(CardError::NoMemory { id })
+    }
+
+    /// Memory, once all work before is done.
+    ///
+    /// # Errors
+    /// [`CardError`].
+    pub fn settled(&mut self, id: u64) -> Result<&CardMemory, CardError> {
+        self.synchronize()?;
+        self.memory(id)
+    }
+
+    /// Launches a kernel. What its arguments point to is checked by the back end.
+    ///
+    /// # Errors
+    /// [`CardError`].
+    pub fn launch(
+        &mut self,
+        kernel: Kernel,
+        shape: Shape,
+        arguments: &[u64],
+    ) -> Result<(), CardError> {
+        let function = &self.functions[kernel as usize];
+        let mut block = [0; PARAMETER_BYTES_MAX];
+        let parameters = pack(&**function, arguments, &mut block);
+        let parameters = parameters.ok_or(CardError::Arguments {
+            kernel: kernel.name(),
+            count: arguments.len(),
+        })?;
+        let work = Work::Launch {
+            function,
+            shape: LaunchShape {
+                grid: [shape.grid[0].max(1), shape.grid[1].max(1), 1],
+                block: [shape.block[0].max(1), shape.block[1].max(1), 1],
+                shared_bytes: 0,
+            },
+            parameters,
+        };
+        self.busy = true;
+        self.launched += 1;
+        self.queue.submit(work).map_err(CardError::Fault)
+    }
+
+    /// Has the back end begin everything, and says how many launches are done, if all are.
+    ///
+    /// # Errors
+    /// [`CardError::Fault`].
+    pub fn completed(&mut self) -> Result<Option<u64>, CardError> {
+        if self.busy {
+            self.queue.flush().map_err(CardError::Fault)?;
+            self.busy = self.queue.poll().map_err(CardError::Fault)? == Progress::Busy;
+        }
+        Ok((!self.busy).then_some(self.launched))
+    }
+
+    /// Waits until everything is done.
+    ///
+    /// # Errors
+    /// [`CardError::Fault`].
+    pub fn synchronize(&mut self) -> Result<(), CardError> {
+        if self.busy {
+            self.queue.finish().map_err(CardError::Fault)?;
+            self.busy = false;
+        }
+        Ok(())
+    }
+}
+
+/// Packs arguments as the kernel wants them; none if they are too few or too many.
+fn pack<'b>(
+    function: &dyn Function,
+    arguments: &[u64],
+    block: &'b mut [u8; PARAMETER_BYTES_MAX],
+) -> Option<&'b [u8]> {
+    let parameters = function.parameters();
+    if parameters.len() != arguments.len() {
+        return None;
+    }
+    for (parameter, argument) in parameters.iter().zip(arguments) {
+        let bytes = usize::from(parameter.size);
+        let start = usize::from(parameter.offset);
+        let room = block.get_mut(start..start + bytes)?;
+        room.copy_from_slice(argument.to_le_bytes().get(..bytes)?);
+    }
+    block.get(..function.parameter_bytes() as usize)
+}

@@ -1,0 +1,85 @@
+//! Copies between mappings, in the machine code that guests copy with.
+#![allow(
+    unsafe_code,
+    reason = "copies between memory that others write meanwhile"
+)]
+
+use causeway_kernels::loops;
+use causeway_memory::Mapping;
+
+/// Part of a mapping.
+#[derive(Clone, Copy)]
+pub struct Part<'m> {
+    mapping: &'m Mapping,
+    offset: u64,
+    bytes: u64,
+}
+
+impl<'m> Part<'m> {
+    /// `bytes` bytes from `offset`, if the mapping has them.
+    pub fn of(mapping: &'m Mapping, offset: u64, bytes: u64) -> Option<Self> {
+        let end = offset.checked_add(bytes)?;
+        (end <= mapping.bytes()).then_some(Self {
+            mapping,
+            offset,
+            bytes,
+        })
+    }
+
+    fn as_ptr(self) -> *mut u8 {
+        // SAFETY: `of` has found the offset within the mapping.
+        unsafe { self.mapping.as_ptr().as_ptr().add(self.offset as usize) }
+    }
+}
+
+/// Copies a part to another of the same size, both writable. None if their sizes differ.
+pub fn between(to: Part<'_>, from: Part<'_>) -> Option<()> {
+    if to.bytes != from.bytes {
+        return None;
+    }
+    // SAFETY: both parts are mapped while they are borrowed, and both mappings are made writable here; nobody has
+    // references to them.
+    unsafe { loops::copy(to.as_ptr(), from.as_ptr(), to.bytes as usize) };
+    Some(())
+}
+
+/// Copies in from the program's own memory.
+pub fn inward(to: Part<'_>, from: &[u8]) -> Option<()> {
+    if to.bytes != from.len() as u64 {
+        return None;
+    }
+    // SAFETY: as for `between`; `from` cannot be part of a mapping, to which no references exist.
+    unsafe { loops::copy(to.as_ptr(), from.as_ptr(), from.len()) };
+    Some(())
+}
+
+/// Copies out to the program's own memory.
+pub fn outward(into: &mut [u8], from: Part<'_>) -> Option<()> {
+    if from.bytes != into.len() as u64 {
+        return None;
+    }
+    // SAFETY: as for `inward`.
+    unsafe { loops::copy(into.as_mut_ptr(), from.as_ptr(), into.len()) };
+    Some(())
+}
+
+/// The loop of stores over the first `words` words; none if there are not so many, or it is no whole number of turns.
+pub fn store_words(memory: &Mapping, words: usize, passes: u32) -> Option<()> {
+    let part = turns(memory, words, passes)?;
+    // SAFETY: the part is mapped and writable, begins at a page, and `turns` has checked the rest.
+    unsafe { loops::store(part.as_ptr().cast(), words, passes) };
+    Some(())
+}
+
+/// The loop of loads, likewise.
+pub fn load_words(memory: &Mapping, words: usize, passes: u32) -> Option<u64> {
+    let part = turns(memory, words, passes)?;
+    // SAFETY: as for stores.
+    Some(unsafe { loops::load(part.as_ptr().cast(), words, passes) })
+}
+
+fn turns(memory: &Mapping, words: usize, passes: u32) -> Option<Part<'_>> {
+    let whole = words != 0 && words.is_multiple_of(loops::WORDS_PER_TURN) && passes != 0;
+    let bytes = (words as u64).checked_mul(8)?;
+    Part::of(memory, 0, bytes).filter(|_| whole)
+}

@@ -1,0 +1,23 @@
+//! Other ways to virtualize a GPU, to be measured beside Causeway's own.
+//!
+//! A [`Card`] is a small GPU of the laboratory's: an address space, a queue and some memory of a back end. Three front ends
+//! drive it, which is what is compared:
+//!
+//! * [`Trap`]: a device whose memory and registers trap, as emulated devices do;
+//! * [`Forward`]: a device to which the guest sends calls with their data;
+//! * [`Native`]: no guest: the workloads run by the host.
+//!
+//! [`Laboratory`] puts the devices on the buses of a VM and keeps the samples that its guest takes.
+
+mod card;
+mod copy;
+mod forward;
+mod laboratory;
+mod native;
+mod trap;
+
+pub use card::{Card, CardError};
+pub use forward::Forward;
+pub use laboratory::{Laboratory, SAMPLES_MAX, Taken};
+pub use native::Native;
+pub use trap::Trap;

@@ -1,0 +1,100 @@
+//! Ways to reach a GPU.
+
+use crate::Kernel;
+
+/// A way to reach a GPU, by its number in records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum MechanismKind {
+    /// This project: memory in an aperture, commands in a ring, fences in memory.
+    Mediated = 0,
+    /// A device whose memory and registers all trap, as emulated devices do.
+    Trap = 1,
+    /// A device to which calls are sent with their data, several at a time.
+    Forward = 2,
+    /// No VM: the same by the host, on the same back end.
+    Native = 3,
+}
+
+/// All of them, by number.
+pub const MECHANISMS: [MechanismKind; 4] = [
+    MechanismKind::Mediated,
+    MechanismKind::Trap,
+    MechanismKind::Forward,
+    MechanismKind::Native,
+];
+
+impl MechanismKind {
+    /// As tables and arguments name it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mediated => "mediated",
+            Self::Trap => "trap",
+            Self::Forward => "forward",
+            Self::Native => "native",
+        }
+    }
+
+    /// The one with a name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        MECHANISMS.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The one with a number.
+    #[must_use]
+    pub fn from_wire(number: u64) -> Option<Self> {
+        MECHANISMS.get(usize::try_from(number).ok()?).copied()
+    }
+}
+
+/// Grid and block of a launch. What workloads launch needs no third dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Blocks in x and y.
+    pub grid: [u32; 2],
+    /// Threads of a block in x and y.
+    pub block: [u32; 2],
+}
+
+/// Does what workloads consist of. Copies, loads and stores come after all launches before them, as on a stream of its
+/// own. What cannot be done ends the program: workloads ask for nothing that may fail.
+pub trait Mechanism {
+    /// An allocation that kernels and [`Self::copy_in`] reach.
+    type Memory;
+
+    /// Memory of so many bytes.
+    fn allocate(&mut self, bytes: usize) -> Self::Memory;
+
+    /// Gives memory back.
+    fn free(&mut self, memory: Self::Memory);
+
+    /// The address of memory for kernels.
+    fn address(&self, memory: &Self::Memory) -> u64;
+
+    /// Stores to the first `words` words, `passes` times, each as the program does it when it has a pointer: as
+    /// [`causeway_kernels::loops::store`] says. `words` is a multiple of 8.
+    fn store_words(&mut self, memory: &Self::Memory, words: usize, passes: u32);
+
+    /// Loads them as [`causeway_kernels::loops::load`] says, and gives their sum.
+    fn load_words(&mut self, memory: &Self::Memory, words: usize, passes: u32) -> u64;
+
+    /// Copies to `offset`. Both are multiples of 8 bytes.
+    fn copy_in(&mut self, memory: &Self::Memory, offset: usize, from: &[u8]);
+
+    /// Copies from `offset`. Both are multiples of 8 bytes.
+    fn copy_out(&mut self, memory: &Self::Memory, offset: usize, into: &mut [u8]);
+
+    /// Launches a kernel, without waiting. Arguments are addresses and numbers, in order.
+    fn launch(&mut self, kernel: Kernel, shape: Shape, arguments: &[u64]);
+
+    /// Waits until everything is done.
+    fn synchronize(&mut self);
+
+    /// Gets ready for a timed part with launches in it: the device is awake afterwards. Not timed.
+    fn get_ready(&mut self) {}
+
+    /// The first thing of a timed part: lets go of what [`Self::get_ready`] holds.
+    fn start(&mut self) {}
+}

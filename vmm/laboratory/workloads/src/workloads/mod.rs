@@ -1,0 +1,228 @@
+//! The workloads, one file each.
+//!
+//! A new one is a file with a [`Description`] and a type that implements [`Workload`], and a line in the list below.
+
+use crate::plan::Effort;
+use crate::{Mechanism, MechanismKind};
+
+mod pattern;
+
+/// What a workload is, for plans and tables.
+#[derive(Clone, Copy, Debug)]
+pub struct Description {
+    /// Short name.
+    pub name: &'static str,
+    /// What one operation is.
+    pub what: &'static str,
+    /// What its sizes count: `B`, or things.
+    pub unit: &'static str,
+    /// Whether the mediated guest may not exit in it.
+    pub is_data: bool,
+    /// Whether there are launches in the timed part.
+    pub launches: bool,
+    /// The sizes that are measured.
+    pub sizes: fn(Effort) -> &'static [u64],
+    /// Operations of a sample of this size; none if the mechanism would take too long.
+    pub operations: fn(MechanismKind, Effort, u64) -> Option<u64>,
+}
+
+/// What is measured once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// What is done.
+    pub workload: WorkloadKind,
+    /// How.
+    pub mechanism: MechanismKind,
+    /// How large, in the workload's unit.
+    pub size: u64,
+    /// How often.
+    pub operations: u64,
+}
+
+impl Cell {
+    /// Whether this is what a plan has: the operations, of a size, that there are with this effort.
+    #[must_use]
+    pub fn is_planned(&self, effort: Effort) -> bool {
+        (self.workload.description().sizes)(effort).contains(&self.size)
+            && self.workload.cell(self.mechanism, effort, self.size) == Some(*self)
+    }
+}
+
+/// A workload, ready to run.
+pub trait Workload<M: Mechanism>: Sized {
+    /// Gets ready: not timed. `host` is memory of the program's own, as long as the largest copy.
+    fn prepare(m: &mut M, cell: &Cell, host: &mut [u8]) -> Self;
+    /// What is timed: all operations of the cell.
+    fn run(&mut self, m: &mut M, cell: &Cell, host: &mut [u8]);
+    /// Checks what came of it and clears up: not timed.
+    fn finish(self, m: &mut M, cell: &Cell, host: &mut [u8]);
+}
+
+/// Times a part of a program.
+pub trait Stopwatch {
+    /// The part begins.
+    fn start(&mut self, cell: &Cell);
+    /// It has ended.
+    fn stop(&mut self, cell: &Cell);
+}
+
+/// Takes one sample.
+fn sample<M: Mechanism, W: Workload<M>>(
+    m: &mut M,
+    cell: &Cell,
+    host: &mut [u8],
+    watch: &mut impl Stopwatch,
+) {
+    let mut workload = W::prepare(m, cell, host);
+    if cell.workload.description().launches {
+        m.get_ready();
+    } else {
+        m.synchronize();
+    }
+    watch.start(cell);
+    m.start();
+    workload.run(m, cell, host);
+    watch.stop(cell);
+    workload.finish(m, cell, host);
+}
+
+macro_rules! workloads {
+    ($($module:ident :: $workload:ident),+ $(,)?) => {
+        $(mod $module;)+
+
+        /// A workload, by its number in records.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[repr(u32)]
+        pub enum WorkloadKind {
+            $(
+                #[doc = concat!("See the file `", stringify!($module), ".rs`.")]
+                $workload,
+            )+
+        }
+
+        /// All of them, by number.
+        pub const WORKLOADS: [WorkloadKind; [$(WorkloadKind::$workload),+].len()] = [$(WorkloadKind::$workload),+];
+
+        impl WorkloadKind {
+            /// What it is.
+            #[must_use]
+            pub const fn description(self) -> &'static Description {
+                match self {
+                    $(Self::$workload => &$module::DESCRIPTION,)+
+                }
+            }
+        }
+
+        /// Takes one sample of a cell. `m` is the mechanism of the cell.
+        pub fn measure<M: Mechanism>(m: &mut M, cell: &Cell, host: &mut [u8], watch: &mut impl Stopwatch) {
+            match cell.workload {
+                $(WorkloadKind::$workload => sample::<M, $module::$workload<M>>(m, cell, host, watch),)+
+            }
+        }
+    };
+}
+
+workloads! {
+    store::Store,
+    load::Load,
+    copy_in::CopyIn,
+    copy_out::CopyOut,
+    launch_and_wait::LaunchAndWait,
+    submit::Submit,
+    allocate::Allocate,
+    vector_add::VectorAdd,
+    matmul::Matmul,
+    trace::Trace,
+}
+
+impl WorkloadKind {
+    /// Short name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.description().name
+    }
+
+    /// The one with a name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        WORKLOADS.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The one with a number.
+    #[must_use]
+    pub fn from_wire(number: u64) -> Option<Self> {
+        WORKLOADS.get(usize::try_from(number).ok()?).copied()
+    }
+
+    /// The cell of one size and mechanism; none if that would take too long.
+    #[must_use]
+    pub fn cell(self, mechanism: MechanismKind, effort: Effort, size: u64) -> Option<Cell> {
+        let operations = (self.description().operations)(mechanism, effort, size)?;
+        Some(Cell {
+            workload: self,
+            mechanism,
+            size,
+            operations,
+        })
+    }
+}
+
+/// Bytes of memory of its own that a program needs for all workloads.
+#[must_use]
+pub const fn host_bytes(effort: Effort) -> usize {
+    match effort {
+        Effort::Quick => 4 << 20,
+        Effort::Full => 256 << 20,
+    }
+}
+
+/// Exits that one sample may take, at some 25 µs each where virtualization is by software.
+const fn exits_max(effort: Effort) -> u64 {
+    match effort {
+        Effort::Quick => 6 << 10,
+        Effort::Full => 64 << 10,
+    }
+}
+
+/// As many operations as are wanted, or as fit if each takes so many exits.
+fn within_exits(effort: Effort, wanted: u64, exits_each: u64) -> Option<u64> {
+    let fit = exits_max(effort) / exits_each.max(1);
+    Some(wanted.min(fit)).filter(|operations| *operations != 0)
+}
+
+/// Operations on so many bytes each that take long enough to be timed.
+fn of_bytes(bytes: u64, most: u64) -> u64 {
+    ((16 << 20) / bytes.max(1)).clamp(1, most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MECHANISMS;
+
+    #[test]
+    fn numbers_and_names_lead_back() {
+        for (number, workload) in (0..).zip(WORKLOADS) {
+            assert_eq!(WorkloadKind::from_wire(number), Some(workload));
+            assert_eq!(WorkloadKind::named(workload.name()), Some(workload));
+        }
+        assert_eq!(WorkloadKind::from_wire(WORKLOADS.len() as u64), None);
+    }
+
+    #[test]
+    fn every_size_is_measured_natively_and_the_first_by_all() {
+        for workload in WORKLOADS {
+            for effort in [Effort::Quick, Effort::Full] {
+                let sizes = (workload.description().sizes)(effort);
+                for size in sizes {
+                    let native = workload.cell(MechanismKind::Native, effort, *size);
+                    assert!(native.is_some_and(|cell| cell.operations != 0));
+                }
+                for mechanism in MECHANISMS {
+                    let cell = workload.cell(mechanism, effort, sizes[0]);
+                    assert!(cell.is_some(), "{} by {mechanism:?}", workload.name());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! A step like one of inference: many small launches, few copies, one wait.
+
+use super::{Cell, Description, Workload, pattern, within_exits};
+use crate::{Kernel, Mechanism, MechanismKind, Shape};
+
+/// Launches of a step.
+const LAUNCHES: u32 = 300;
+/// Floats of the vectors that they work on.
+const FLOATS: usize = 256;
+const BYTES: usize = 4 * FLOATS;
+
+pub(super) const DESCRIPTION: Description = Description {
+    name: "trace",
+    what: "a step of 300 small launches, 3 copies of 1 KiB and 1 wait",
+    unit: "launches",
+    is_data: true,
+    launches: true,
+    sizes: |_| &[LAUNCHES as u64],
+    operations: |mechanism, effort, _| match mechanism {
+        // Seven words and a kick for each launch, three copies word by word.
+        MechanismKind::Trap => within_exits(effort, 1, 8 * u64::from(LAUNCHES) + 3 * BYTES as u64 / 8),
+        _ => Some(1),
+    },
+};
+
+/// Two vectors that are sent, one that is fetched.
+pub struct Trace<M: Mechanism> {
+    vectors: [M::Memory; 3],
+}
+
+impl<M: Mechanism> Workload<M> for Trace<M> {
+    fn prepare(m: &mut M, _: &Cell, host: &mut [u8]) -> Self {
+        pattern::fill_floats(&mut host[..2 * BYTES], |i| i as f32);
+        host[2 * BYTES..3 * BYTES].fill(0);
+        let vectors = core::array::from_fn(|_| m.allocate(BYTES));
+        for memory in &vectors {
+            m.copy_in(memory, 0, &host[2 * BYTES..3 * BYTES]);
+        }
+        Self { vectors }
+    }
+
+    fn run(&mut self, m: &mut M, cell: &Cell, host: &mut [u8]) {
+        let [a, b, c] = &self.vectors;
+        let addresses = [a, b, c].map(|memory| m.address(memory));
+        let shape = Shape {
+            grid: [1, 1],
+            block: [FLOATS as u32, 1],
+        };
+        let arguments = [addresses[0], addresses[1], addresses[2], FLOATS as u64];
+        for _ in 0..cell.operations {
+            m.copy_in(a, 0, &host[..BYTES]);
+            m.copy_in(b, 0, &host[BYTES..2 * BYTES]);
+            for _ in 0..LAUNCHES {
+                m.launch(Kernel::VectorAdd, shape, &arguments);
+            }
+            m.copy_out(c, 0, &mut host[2 * BYTES..3 * BYTES]);
+        }
+    }
+
+    fn finish(self, m: &mut M, _: &Cell, host: &mut [u8]) {
+        let sums = |i: usize| (i + i + FLOATS) as f32;
+        pattern::check_floats(&host[2 * BYTES..3 * BYTES], sums);
+        self.vectors.into_iter().for_each(|memory| m.free(memory));
+    }
+}
