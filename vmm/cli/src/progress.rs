@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+/// What is shown of what goes on, asked again and again.
+pub type Caption = Arc<dyn Fn() -> String + Send + Sync>;
+
 const PERIOD: Duration = Duration::from_millis(20);
 const SHOW_AFTER: Duration = Duration::from_secs(1);
 
@@ -33,13 +36,13 @@ pub struct Watch {
 
 impl Watch {
     /// Starts watching. Nothing is shown of what has no name.
-    pub fn start(what: Option<String>) -> std::io::Result<Self> {
+    pub fn start(what: Option<Caption>) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let own_bytes_max = Arc::new(AtomicU64::new(0));
         let (stopped, bytes) = (Arc::clone(&stop), Arc::clone(&own_bytes_max));
         let thread = std::thread::Builder::new()
             .name("watch".into())
-            .spawn(move || watch(what.as_deref(), &stopped, &bytes))?;
+            .spawn(move || watch(what.as_ref(), &stopped, &bytes))?;
         Ok(Self {
             stop,
             own_bytes_max,
@@ -68,7 +71,7 @@ impl Drop for Watch {
     }
 }
 
-fn watch(what: Option<&str>, stop: &AtomicBool, own_bytes_max: &AtomicU64) {
+fn watch(what: Option<&Caption>, stop: &AtomicBool, own_bytes_max: &AtomicU64) {
     let started = Instant::now();
     let mut bar = None;
     while !stop.load(Ordering::Relaxed) {
@@ -80,7 +83,9 @@ fn watch(what: Option<&str>, stop: &AtomicBool, own_bytes_max: &AtomicU64) {
             && started.elapsed() >= SHOW_AFTER
             && std::io::stderr().is_terminal()
         {
-            bar.get_or_insert_with(|| spinner(what)).tick();
+            let bar = bar.get_or_insert_with(spinner);
+            bar.set_message(what());
+            bar.tick();
         }
     }
     if let Some(bar) = bar {
@@ -89,8 +94,8 @@ fn watch(what: Option<&str>, stop: &AtomicBool, own_bytes_max: &AtomicU64) {
     }
 }
 
-fn spinner(what: &str) -> ProgressBar {
-    let bar = ProgressBar::new_spinner().with_message(what.to_owned());
+fn spinner() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
         bar.set_style(style);
     }

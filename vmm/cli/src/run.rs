@@ -25,7 +25,7 @@ use crate::failure::{Code, Failure};
 use crate::gpu::Place;
 use crate::interactive::{self, Interactive};
 use crate::passthrough;
-use crate::progress::Watch;
+use crate::progress::{Caption, Watch};
 use crate::report::{BackendReport, Report, SCHEMA, VmReport};
 use crate::report_file::ReportFile;
 use crate::table;
@@ -82,6 +82,8 @@ pub struct Extras {
     pub counterpart: Option<Arc<dyn Counterpart>>,
     /// Devices of the benchmark's own.
     pub attached: Option<Arc<dyn Attach>>,
+    /// What is shown meanwhile, if it is not the guest's name.
+    pub caption: Option<Caption>,
 }
 
 /// Runs the guests to their end.
@@ -104,7 +106,9 @@ pub fn execute(
         run.vms,
         if run.vms == 1 { "" } else { "s" }
     );
-    let watch = Watch::start(interactive.is_none().then_some(shown))
+    let usual: Caption = Arc::new(move || shown.clone());
+    let caption = extras.caption.clone().unwrap_or(usual);
+    let watch = Watch::start(interactive.is_none().then_some(caption))
         .map_err(|e| Failure::new(Code::Crashed, "cannot start a thread", e))?;
     let limits = Limits {
         timeout: Some(run.timeout),

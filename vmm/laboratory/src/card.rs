@@ -103,7 +103,7 @@ pub struct Card {
     queue: Box<dyn Queue>,
     functions: Vec<Arc<dyn Function>>,
     _modules: Vec<Arc<dyn Module>>,
-    memory: BTreeMap<u64, CardMemory>,
+    memory: BTreeMap<u64, Arc<CardMemory>>,
     next_id: u64,
     held_bytes: u64,
     /// Whether there may be work under way.
@@ -177,7 +177,7 @@ impl Card {
             bytes: rounded,
             _memory: memory,
         };
-        self.memory.insert(id, memory);
+        self.memory.insert(id, Arc::new(memory));
         Ok(id)
     }
 
@@ -196,7 +196,7 @@ impl Card {
     ///
     /// # Errors
     /// [`CardError::NoMemory`].
-    pub fn memory(&self, id: u64) -> Result<&CardMemory, CardError> {
+    pub fn memory(&self, id: u64) -> Result<&Arc<CardMemory>, CardError> {
         self.memory.get(&id).ok_or(CardError::NoMemory { id })
     }
 
@@ -204,7 +204,7 @@ impl Card {
     ///
     /// # Errors
     /// [`CardError`].
-    pub fn settled(&mut self, id: u64) -> Result<&CardMemory, CardError> {
+    pub fn settled(&mut self, id: u64) -> Result<&Arc<CardMemory>, CardError> {
         self.synchronize()?;
         self.memory(id)
     }

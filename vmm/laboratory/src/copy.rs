@@ -63,23 +63,27 @@ pub fn outward(into: &mut [u8], from: Part<'_>) -> Option<()> {
     Some(())
 }
 
-/// The loop of stores over the first `words` words; none if there are not so many, or it is no whole number of turns.
-pub fn store_words(memory: &Mapping, words: usize, passes: u32) -> Option<()> {
-    let part = turns(memory, words, passes)?;
-    // SAFETY: the part is mapped and writable, begins at a page, and `turns` has checked the rest.
+/// The loop of stores over a part, which begins at a page; none if it is no whole number of turns.
+pub fn store_words(part: Part<'_>, passes: u32) -> Option<()> {
+    let words = whole_turns(part, passes)?;
+    // SAFETY: the part is mapped and writable, and has that many words, aligned; nobody has references to it.
     unsafe { loops::store(part.as_ptr().cast(), words, passes) };
     Some(())
 }
 
 /// The loop of loads, likewise.
-pub fn load_words(memory: &Mapping, words: usize, passes: u32) -> Option<u64> {
-    let part = turns(memory, words, passes)?;
+pub fn load_words(part: Part<'_>, passes: u32) -> Option<u64> {
+    let words = whole_turns(part, passes)?;
     // SAFETY: as for stores.
     Some(unsafe { loops::load(part.as_ptr().cast(), words, passes) })
 }
 
-fn turns(memory: &Mapping, words: usize, passes: u32) -> Option<Part<'_>> {
-    let whole = words != 0 && words.is_multiple_of(loops::WORDS_PER_TURN) && passes != 0;
-    let bytes = (words as u64).checked_mul(8)?;
-    Part::of(memory, 0, bytes).filter(|_| whole)
+/// The words of a part over which the loops can run.
+fn whole_turns(part: Part<'_>, passes: u32) -> Option<usize> {
+    let words = (part.bytes / 8) as usize;
+    let whole = words != 0
+        && words.is_multiple_of(loops::WORDS_PER_TURN)
+        && part.offset.is_multiple_of(8)
+        && passes != 0;
+    whole.then_some(words)
 }

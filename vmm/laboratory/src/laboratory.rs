@@ -32,16 +32,12 @@ pub struct Taken {
     pub cpu_ns: Option<u64>,
 }
 
-/// What is told of each sample when it has been taken.
-pub type Observer = Box<dyn Fn(&Taken) + Send + Sync>;
-
 /// Devices for one VM, which begin with nothing when they are attached.
 pub struct Laboratory {
     backend: Arc<dyn Backend>,
     effort: Effort,
     stop: Arc<AtomicBool>,
     taken: Arc<Mutex<Vec<Taken>>>,
-    observer: Arc<Observer>,
     native: Arc<Mutex<Native>>,
 }
 
@@ -52,15 +48,11 @@ impl fmt::Debug for Laboratory {
 }
 
 impl Laboratory {
-    /// A laboratory on this back end. `observer` hears of each sample.
+    /// A laboratory on this back end.
     ///
     /// # Errors
     /// [`CardError`].
-    pub fn new(
-        backend: Arc<dyn Backend>,
-        effort: Effort,
-        observer: Observer,
-    ) -> Result<Self, CardError> {
+    pub fn new(backend: Arc<dyn Backend>, effort: Effort) -> Result<Self, CardError> {
         let stop = Arc::new(AtomicBool::new(false));
         let card = Card::new(&backend, &stop)?;
         let native = Native::new(card, workloads::host_bytes(effort));
@@ -69,7 +61,6 @@ impl Laboratory {
             effort,
             stop,
             taken: Arc::default(),
-            observer: Arc::new(observer),
             native: Arc::new(Mutex::new(native)),
         })
     }
@@ -77,6 +68,12 @@ impl Laboratory {
     /// The samples that were taken, in order.
     pub fn taken(&self) -> Vec<Taken> {
         lock(&self.taken).clone()
+    }
+
+    /// How many samples were taken, and the last.
+    pub fn progress(&self) -> (usize, Option<Taken>) {
+        let taken = lock(&self.taken);
+        (taken.len(), taken.last().copied())
     }
 
     fn cards(&self) -> Result<(Card, Card), CardError> {
@@ -91,7 +88,6 @@ impl Attach for Laboratory {
             ram: Arc::clone(ram),
             effort: self.effort,
             taken: Arc::clone(&self.taken),
-            observer: Arc::clone(&self.observer),
             native: Arc::clone(&self.native),
         };
         ports.insert(Port(PORT_SAMPLE), 4, Arc::new(samples))?;
@@ -136,7 +132,6 @@ struct Samples {
     ram: Arc<GuestRam>,
     effort: Effort,
     taken: Arc<Mutex<Vec<Taken>>>,
-    observer: Arc<Observer>,
     native: Arc<Mutex<Native>>,
 }
 
@@ -175,7 +170,6 @@ impl Samples {
         }
         let taken = self.complete(sample);
         lock(&self.taken).push(taken);
-        (self.observer)(&taken);
         Some(())
     }
 

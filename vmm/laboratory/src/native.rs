@@ -1,10 +1,11 @@
 //! No VM: the workloads by the host.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_laboratory_workloads::{Cell, Kernel, Mechanism, Shape, Stopwatch, measure};
 
-use crate::card::{Card, CardError};
+use crate::card::{Card, CardError, CardMemory};
 use crate::copy::{self, Part};
 
 /// Runs workloads on a card, in this process.
@@ -54,43 +55,56 @@ fn required<T>(result: Result<T, CardError>) -> T {
     }
 }
 
+/// Memory as a program holds it: by a pointer.
+struct NativeMemory {
+    id: u64,
+    memory: Arc<CardMemory>,
+}
+
+impl Direct<'_> {
+    /// Part of memory, once nothing is under way.
+    fn settled<'m>(&mut self, memory: &'m NativeMemory, offset: usize, bytes: usize) -> Part<'m> {
+        self.synchronize();
+        let part = Part::of(memory.memory.mapping(), offset as u64, bytes as u64);
+        part.expect("workloads stay within their memory")
+    }
+}
+
 impl Mechanism for Direct<'_> {
-    type Memory = u64;
+    type Memory = NativeMemory;
 
-    fn allocate(&mut self, bytes: usize) -> u64 {
-        required(self.card.allocate(bytes as u64))
+    fn allocate(&mut self, bytes: usize) -> NativeMemory {
+        let id = required(self.card.allocate(bytes as u64));
+        let memory = Arc::clone(required(self.card.memory(id)));
+        NativeMemory { id, memory }
     }
 
-    fn free(&mut self, memory: u64) {
-        required(self.card.free(memory));
+    fn free(&mut self, memory: NativeMemory) {
+        required(self.card.free(memory.id));
     }
 
-    fn address(&self, memory: &u64) -> u64 {
-        required(self.card.memory(*memory)).address()
+    fn address(&self, memory: &NativeMemory) -> u64 {
+        memory.memory.address()
     }
 
-    fn store_words(&mut self, memory: &u64, words: usize, passes: u32) {
-        let memory = required(self.card.settled(*memory)).mapping();
-        copy::store_words(memory, words, passes).expect("workloads stay within their memory");
+    fn store_words(&mut self, memory: &NativeMemory, words: usize, passes: u32) {
+        let part = self.settled(memory, 0, 8 * words);
+        copy::store_words(part, passes).expect("workloads store whole turns");
     }
 
-    fn load_words(&mut self, memory: &u64, words: usize, passes: u32) -> u64 {
-        let memory = required(self.card.settled(*memory)).mapping();
-        copy::load_words(memory, words, passes).expect("workloads stay within their memory")
+    fn load_words(&mut self, memory: &NativeMemory, words: usize, passes: u32) -> u64 {
+        let part = self.settled(memory, 0, 8 * words);
+        copy::load_words(part, passes).expect("workloads load whole turns")
     }
 
-    fn copy_in(&mut self, memory: &u64, offset: usize, from: &[u8]) {
-        let memory = required(self.card.settled(*memory)).mapping();
-        let part = Part::of(memory, offset as u64, from.len() as u64);
-        let copied = part.and_then(|part| copy::inward(part, from));
-        copied.expect("workloads stay within their memory");
+    fn copy_in(&mut self, memory: &NativeMemory, offset: usize, from: &[u8]) {
+        let part = self.settled(memory, offset, from.len());
+        copy::inward(part, from).expect("the part is as long");
     }
 
-    fn copy_out(&mut self, memory: &u64, offset: usize, into: &mut [u8]) {
-        let memory = required(self.card.settled(*memory)).mapping();
-        let part = Part::of(memory, offset as u64, into.len() as u64);
-        let copied = part.and_then(|part| copy::outward(into, part));
-        copied.expect("workloads stay within their memory");
+    fn copy_out(&mut self, memory: &NativeMemory, offset: usize, into: &mut [u8]) {
+        let part = self.settled(memory, offset, into.len());
+        copy::outward(into, part).expect("the part is as long");
     }
 
     fn launch(&mut self, kernel: Kernel, shape: Shape, arguments: &[u64]) {
@@ -113,7 +127,7 @@ impl Stopwatch for Watch {
         self.begin = Some((Instant::now(), processor_time()));
     }
 
-    fn stop(&mut self, _: &Cell) {
+    fn stop(&mut self, _: &Cell, _: u64) {
         if let Some((begin, cpu)) = self.begin {
             self.taken.elapsed = begin.elapsed();
             self.taken.cpu = processor_time().saturating_sub(cpu);

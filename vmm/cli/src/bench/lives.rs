@@ -3,6 +3,7 @@
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_vmm::host::Host;
@@ -12,7 +13,7 @@ use serde::Serialize;
 use super::arguments::LivesArguments;
 use super::statistics::Distribution;
 use crate::failure::{Code, Failure};
-use crate::progress::Watch;
+use crate::progress::{Caption, Watch};
 use crate::report_file::ReportFile;
 use crate::terminal;
 
@@ -72,7 +73,9 @@ pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Fai
     outcome(spawn(arguments), None)?;
     let before = Traces::now(free());
     let mut report = LivesReport::new(arguments, command);
-    let watch = Watch::start(Some(format!("{} lives", arguments.count)))
+    let shown = format!("{} lives", arguments.count);
+    let caption: Caption = Arc::new(move || shown.clone());
+    let watch = Watch::start(Some(caption))
         .map_err(|e| Failure::new(Code::Crashed, "cannot start a thread", e))?;
     let mut times = Vec::new();
     for life in 0..arguments.count {

@@ -95,6 +95,11 @@ pub trait Mechanism {
     /// Gets ready for a timed part with launches in it: the device is awake afterwards. Not timed.
     fn get_ready(&mut self) {}
 
+    /// Doorbells rung so far that the host's kernel takes: exits that do not reach the VMM.
+    fn doorbells(&self) -> u64 {
+        0
+    }
+
     /// The first thing of a timed part: lets go of what [`Self::get_ready`] holds.
     fn start(&mut self) {}
 }

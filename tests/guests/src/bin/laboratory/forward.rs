@@ -83,7 +83,13 @@ impl Forward {
     }
 
     /// Describes a copy by reference. Guest RAM is one piece: the guest is identity-mapped.
-    fn by_reference(&mut self, opcode: u64, memory: &ForwardMemory, offset: usize, ram: (u64, u64)) {
+    fn by_reference(
+        &mut self,
+        opcode: u64,
+        memory: &ForwardMemory,
+        offset: usize,
+        ram: (u64, u64),
+    ) {
         self.call(opcode, &[memory.id, offset as u64, ram.0, ram.1], &[]);
         // The caller may change or read its memory as soon as the copy has returned.
         self.send();

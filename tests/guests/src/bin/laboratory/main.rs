@@ -15,9 +15,7 @@ use causeway_bare::{Machine, println};
 use causeway_guests::{CaseMemory, Required, open};
 use causeway_laboratory_workloads::plan::Plan;
 use causeway_laboratory_workloads::wire::sample::Sample;
-use causeway_laboratory_workloads::{
-    Cell, MechanismKind, WorkloadKind, measure, workloads,
-};
+use causeway_laboratory_workloads::{Cell, MechanismKind, WorkloadKind, measure, workloads};
 
 use forward::Forward;
 use mediated::{Kernels, Mediated};

@@ -143,6 +143,10 @@ impl<'d> Mechanism for Mediated<'_, 'd> {
         self.pipeline.arm();
     }
 
+    fn doorbells(&self) -> u64 {
+        self.pipeline.commands.doorbells_rung()
+    }
+
     fn start(&mut self) {
         self.pipeline.open();
     }

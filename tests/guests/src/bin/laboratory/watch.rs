@@ -54,13 +54,13 @@ impl Stopwatch for Watch {
         self.begin = ticks();
     }
 
-    fn stop(&mut self, cell: &Cell) {
+    fn stop(&mut self, cell: &Cell, doorbells: u64) {
         self.taken = ticks() - self.begin;
         if let Some(phase) = self.phase.take() {
             phase.end(Totals {
                 operations: cell.operations,
                 bytes: 0,
-                doorbells: 0,
+                doorbells,
             });
         }
     }

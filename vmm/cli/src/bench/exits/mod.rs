@@ -20,6 +20,7 @@ use crate::configuration::{Run, unavailable};
 use crate::ending::{RunCode, exit_code, explain};
 use crate::failure::{Code, Failure};
 use crate::program::ProgramArguments;
+use crate::progress::Caption;
 use crate::report_file::ReportFile;
 use crate::run::{Extras, block_signals, execute};
 use crate::terminal;
@@ -33,8 +34,9 @@ pub fn run(arguments: &ExitsArguments, command: Vec<String>) -> Result<ExitCode,
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
     let laboratory = Arc::new(laboratory(&run, plan)?);
     let extras = Extras {
-        counterpart: None,
         attached: Some(laboratory.clone()),
+        caption: Some(caption(plan, &laboratory)),
+        ..Extras::default()
     };
     let finished = execute(&run, Instant::now(), &mut signals, &extras)?;
     let disagrees = finished.report.disagreements().next().is_some();
@@ -46,13 +48,29 @@ pub fn run(arguments: &ExitsArguments, command: Vec<String>) -> Result<ExitCode,
         terminal::print_results(&table::render(&report))?;
     }
     report_file.write(&report)?;
+    let disagrees = report.disagreements().next().is_some();
+    let code = code.or_else(|| exit_code(run.promise, &finished.outcomes, disagrees));
     Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))
 }
 
 fn laboratory(run: &Run, plan: Plan) -> Result<Laboratory, Failure> {
     let equipment = back_end::equipment(&run.gpu, 1).map_err(|e| unavailable(&run.gpu_text, e))?;
-    Laboratory::new(equipment.backend, plan.effort, Box::new(|_| {}))
+    Laboratory::new(equipment.backend, plan.effort)
         .map_err(|e| Failure::new(Code::Gpu, "the laboratory has no GPU", e))
+}
+
+/// How far it is.
+fn caption(plan: Plan, laboratory: &Arc<Laboratory>) -> Caption {
+    let all = plan.cells().count() * plan.repetitions as usize;
+    let laboratory = Arc::clone(laboratory);
+    Arc::new(move || {
+        let (count, last) = laboratory.progress();
+        let last = last.map_or_else(String::new, |taken| {
+            let cell = taken.sample.cell;
+            format!(": {} by {}", cell.workload.name(), cell.mechanism.name())
+        });
+        format!("{count} of {all} samples{last}")
+    })
 }
 
 /// What is to be measured.

@@ -6,7 +6,7 @@ use causeway_vmm::harness::Phase;
 use causeway_vmm::host::Host;
 use serde::Serialize;
 
-use super::cells::CellReport;
+use super::cells::{CellReport, ExitReport};
 use crate::configuration::Run;
 use crate::run::Finished;
 
@@ -65,9 +65,13 @@ impl ExitsReport {
     ) -> Self {
         let outcome = finished.outcomes.first();
         let phases: &[Phase] = outcome.map_or(&[], |outcome| &outcome.phases);
+        let ports = finished.report.kvm_counts_ports();
         let cells = plan
             .cells()
-            .filter_map(|cell| CellReport::of(&cell, taken, phases));
+            .filter_map(|cell| CellReport::of(&cell, taken, phases, ports));
+        let cells: Vec<_> = cells.collect();
+        let mut exits = cells.iter().filter_map(|cell| cell.exits.as_ref());
+        let agree = exits.all(ExitReport::agrees);
         Self {
             schema: SCHEMA,
             causeway: env!("CARGO_PKG_VERSION"),
@@ -77,11 +81,21 @@ impl ExitsReport {
             gpu: run.gpu_text.clone(),
             quick: plan.effort == Effort::Quick,
             repetitions: plan.repetitions,
-            passed,
+            passed: passed && agree,
             result: outcome.map_or_else(String::new, |outcome| outcome.result.to_string()),
-            cells: cells.collect(),
+            cells,
             missing: missing(plan),
         }
+    }
+}
+
+impl ExitsReport {
+    /// Cells in which KVM and the VMM have counted differently.
+    pub fn disagreements(&self) -> impl Iterator<Item = &CellReport> {
+        let differs = |exits: &ExitReport| !exits.agrees();
+        self.cells
+            .iter()
+            .filter(move |cell| cell.exits.as_ref().is_some_and(differs))
     }
 }
 

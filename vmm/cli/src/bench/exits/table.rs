@@ -8,15 +8,17 @@ use super::cells::CellReport;
 use super::report::ExitsReport;
 use crate::bench::statistics::Ratio;
 
-const COLUMNS: [&str; 9] = [
+const COLUMNS: [&str; 11] = [
     "workload",
     "size",
     "mechanism",
     "time",
     "p99",
     "/ native",
-    "exits to VMM",
-    "all exits",
+    "exits",
+    "by KVM",
+    "interrupts",
+    "faults",
     "CPU time",
 ];
 
@@ -42,9 +44,17 @@ pub fn render(report: &ExitsReport) -> String {
         out,
         "\ntimes are medians and 99th percentiles of one operation, {} samples each, taken in turn; \
          the ratio is the median over those of the host in the same turn, with its 95 % interval; \
-         exits are those of one operation, `all` with those of interrupts and first touches, by KVM's count",
+         exits are those of one operation to the VMM, by its own count and KVM's; interrupts of the host and faults of \
+         first touches are apart",
         report.repetitions
     );
+    for cell in report.disagreements() {
+        let _ = writeln!(
+            out,
+            "KVM and the VMM disagree about the exits of {} {} by {}",
+            cell.workload, cell.size, cell.mechanism
+        );
+    }
     let _ = writeln!(out, "guest: {}", report.result);
     out
 }
@@ -67,7 +77,9 @@ fn cells(cells: &[CellReport]) -> Table {
             time(cell.time.p99_ns),
             cell.over_native.map_or_else(dash, ratio),
             exits.map_or_else(dash, |exits| count(exits.user_space_per_operation)),
-            exits.map_or_else(dash, |exits| count(exits.all_per_operation)),
+            exits.map_or_else(dash, |exits| count(exits.user_space_per_operation_by_kvm)),
+            exits.map_or_else(dash, |exits| count(exits.interrupts_per_operation)),
+            exits.map_or_else(dash, |exits| count(exits.faults_per_operation)),
             time(cell.cpu_ns),
         ]);
     }

@@ -13,7 +13,7 @@ pub(super) const DESCRIPTION: Description = Description {
     sizes,
     operations: |mechanism, effort, bytes| match mechanism {
         MechanismKind::Trap => within_exits(effort, 32, bytes / 8),
-        _ => Some(of_bytes(bytes, 2000)),
+        _ => Some(of_bytes(bytes, 50_000)),
     },
 };
 

@@ -13,7 +13,7 @@ pub(super) const DESCRIPTION: Description = Description {
     operations: |mechanism, effort, bytes| match mechanism {
         MechanismKind::Trap => within_exits(effort, 32, bytes / 8),
         MechanismKind::Forward => within_exits(effort, of_bytes(bytes, 500), 1),
-        MechanismKind::Mediated | MechanismKind::Native => Some(of_bytes(bytes, 2000)),
+        MechanismKind::Mediated | MechanismKind::Native => Some(of_bytes(bytes, 50_000)),
     },
 };
 

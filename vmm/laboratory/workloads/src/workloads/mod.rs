@@ -62,8 +62,8 @@ pub trait Workload<M: Mechanism>: Sized {
 pub trait Stopwatch {
     /// The part begins.
     fn start(&mut self, cell: &Cell);
-    /// It has ended.
-    fn stop(&mut self, cell: &Cell);
+    /// It has ended, with so many doorbells rung in it.
+    fn stop(&mut self, cell: &Cell, doorbells: u64);
 }
 
 /// Takes one sample.
@@ -79,10 +79,11 @@ fn sample<M: Mechanism, W: Workload<M>>(
     } else {
         m.synchronize();
     }
+    let rung = m.doorbells();
     watch.start(cell);
     m.start();
     workload.run(m, cell, host);
-    watch.stop(cell);
+    watch.stop(cell, m.doorbells() - rung);
     workload.finish(m, cell, host);
 }
 

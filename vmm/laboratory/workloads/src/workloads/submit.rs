@@ -10,7 +10,7 @@ use crate::{Kernel, Mechanism, MechanismKind};
 pub(super) const DESCRIPTION: Description = Description {
     name: "submit",
     what: "a launch of an empty kernel, of so many that are waited for once",
-    unit: "",
+    unit: "launches",
     is_data: true,
     launches: true,
     sizes: |effort| match effort {
