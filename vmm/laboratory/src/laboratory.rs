@@ -55,7 +55,7 @@ impl Laboratory {
     pub fn new(backend: Arc<dyn Backend>, effort: Effort) -> Result<Self, CardError> {
         let stop = Arc::new(AtomicBool::new(false));
         let card = Card::new(&backend, &stop)?;
-        let native = Native::new(card, workloads::host_bytes(effort));
+        let native = Native::new(card, workloads::host_bytes(effort))?;
         Ok(Self {
             backend,
             effort,

@@ -14,6 +14,7 @@ mod copy;
 mod forward;
 mod laboratory;
 mod native;
+mod own;
 mod trap;
 
 pub use card::{Card, CardError};

@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_laboratory_workloads::{Cell, Kernel, Mechanism, Shape, Stopwatch, measure};
+use causeway_memory::MemoryError;
 
 use crate::card::{Card, CardError, CardMemory};
 use crate::copy::{self, Part};
+use crate::own::OwnMemory;
 
 /// Runs workloads on a card, in this process.
 pub struct Native {
     card: Card,
-    host: Vec<u8>,
+    host: OwnMemory,
 }
 
 /// What a sample took.
@@ -25,11 +27,12 @@ pub struct NativeTime {
 
 impl Native {
     /// Workloads on this card, with so much memory of the program's own.
-    pub fn new(card: Card, host_bytes: usize) -> Self {
-        Self {
-            card,
-            host: vec![0; host_bytes],
-        }
+    ///
+    /// # Errors
+    /// There is not so much.
+    pub fn new(card: Card, host_bytes: usize) -> Result<Self, MemoryError> {
+        let host = OwnMemory::new(host_bytes)?;
+        Ok(Self { card, host })
     }
 
     /// Takes one sample.
@@ -38,7 +41,7 @@ impl Native {
         let mut direct = Direct {
             card: &mut self.card,
         };
-        measure(&mut direct, cell, &mut self.host, &mut watch);
+        measure(&mut direct, cell, self.host.bytes(), &mut watch);
         watch.taken
     }
 }

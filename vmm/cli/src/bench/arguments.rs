@@ -65,6 +65,12 @@ pub struct ExitsArguments {
     /// Write the report as JSON to this file; - for standard output, in place of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write a line for each cell to this file, as comma-separated values.
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Measure nothing: say what differs between two reports (--json) by more than noise.
+    #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 2, exclusive = true)]
+    pub compare: Vec<PathBuf>,
 }
 
 /// Arguments of `bench lives`.

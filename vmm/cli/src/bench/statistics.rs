@@ -47,16 +47,26 @@ impl Ratio {
     pub fn of(pairs: impl IntoIterator<Item = (f64, f64)>) -> Option<Self> {
         let ratios: Vec<f64> = pairs.into_iter().map(|(a, b)| a / b).collect();
         let sorted = sorted(&ratios);
-        let n = sorted.len() as f64;
-        let reach = 0.98 * n.sqrt();
-        let low = (n / 2.0 - reach).floor().max(0.0) as usize;
-        let high = ((n / 2.0 + reach).ceil() as usize).min(sorted.len().checked_sub(1)?);
+        let (low, high) = interval(&sorted)?;
         Some(Self {
             median: middle(&sorted)?,
-            low: sorted[low],
-            high: sorted[high],
+            low,
+            high,
         })
     }
+}
+
+/// Where the median lies with a confidence of 95 %, as for [`Ratio::of`]; of few samples, all of their range.
+pub fn interval_of(samples: &[f64]) -> Option<(f64, f64)> {
+    interval(&sorted(samples))
+}
+
+fn interval(sorted: &[f64]) -> Option<(f64, f64)> {
+    let n = sorted.len() as f64;
+    let reach = 0.98 * n.sqrt();
+    let low = (n / 2.0 - reach).floor().max(0.0) as usize;
+    let high = ((n / 2.0 + reach).ceil() as usize).min(sorted.len().checked_sub(1)?);
+    Some((sorted[low], sorted[high]))
 }
 
 fn sorted(samples: &[f64]) -> Vec<f64> {

@@ -10,6 +10,8 @@ use causeway_laboratory_workloads::{MECHANISMS, MechanismKind, WORKLOADS, Worklo
 use causeway_vmm::harness::PHASES_MAX;
 
 mod cells;
+mod compare;
+mod csv;
 mod report;
 mod table;
 
@@ -24,14 +26,20 @@ use crate::progress::Caption;
 use crate::report_file::ReportFile;
 use crate::run::{Extras, block_signals, execute};
 use crate::terminal;
+use csv::CsvFile;
 use report::ExitsReport;
 
 /// Runs it, prints the table, and gives the exit code.
 pub fn run(arguments: &ExitsArguments, command: Vec<String>) -> Result<ExitCode, Failure> {
+    if let [before, after] = &arguments.compare[..] {
+        terminal::print_results(&compare::run(before, after)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let plan = plan(arguments)?;
     let run = Run::check(&run_arguments(arguments, plan))?;
     let mut signals = block_signals()?;
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
+    let csv_file = CsvFile::prepare(arguments.csv.as_deref())?;
     let laboratory = Arc::new(laboratory(&run, plan)?);
     let extras = Extras {
         attached: Some(laboratory.clone()),
@@ -48,6 +56,7 @@ pub fn run(arguments: &ExitsArguments, command: Vec<String>) -> Result<ExitCode,
         terminal::print_results(&table::render(&report))?;
     }
     report_file.write(&report)?;
+    csv_file.write(&report)?;
     let disagrees = report.disagreements().next().is_some();
     let code = code.or_else(|| exit_code(run.promise, &finished.outcomes, disagrees));
     Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))
