@@ -47,7 +47,7 @@ pub struct ExitsArguments {
     /// Fewer sizes and samples: about a minute on two cores.
     #[arg(long)]
     pub quick: bool,
-    /// Samples of each cell, 1 to 200; 20 if left out, and 5 with --quick.
+    /// Samples of each cell, 1 to 200; 20 if left out, and 11 with --quick.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
     pub repetitions: Option<u32>,
     /// Only these workloads, separated by commas.

@@ -85,7 +85,7 @@ fn caption(plan: Plan, laboratory: &Arc<Laboratory>) -> Caption {
 /// What is to be measured.
 fn plan(arguments: &ExitsArguments) -> Result<Plan, Failure> {
     let (effort, usual) = match arguments.quick {
-        true => (Effort::Quick, 5),
+        true => (Effort::Quick, 11),
         false => (Effort::Full, 20),
     };
     let repetitions = arguments.repetitions.unwrap_or(usual);

@@ -4,7 +4,7 @@ use super::{Cell, Description, Workload, pattern, within_exits};
 use crate::{Kernel, Mechanism, MechanismKind, Shape};
 
 /// Launches of a step.
-const LAUNCHES: u32 = 300;
+const LAUNCHES: u64 = 300;
 /// Floats of the vectors that they work on.
 const FLOATS: usize = 256;
 const BYTES: usize = 4 * FLOATS;
@@ -15,10 +15,10 @@ pub(super) const DESCRIPTION: Description = Description {
     unit: "launches",
     is_data: true,
     launches: true,
-    sizes: |_| &[LAUNCHES as u64],
+    sizes: |_| &[LAUNCHES],
     operations: |mechanism, effort, _| match mechanism {
         // Seven words and a kick for each launch, three copies word by word.
-        MechanismKind::Trap => within_exits(effort, 1, 8 * u64::from(LAUNCHES) + 3 * BYTES as u64 / 8),
+        MechanismKind::Trap => within_exits(effort, 1, 8 * LAUNCHES + 3 * BYTES as u64 / 8),
         _ => Some(1),
     },
 };

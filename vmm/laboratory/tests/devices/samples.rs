@@ -1,0 +1,63 @@
+use causeway_laboratory_workloads::plan::Effort;
+use causeway_laboratory_workloads::wire::sample::Sample;
+use causeway_laboratory_workloads::{MechanismKind, WORKLOADS};
+
+use super::Machine;
+
+fn sample(workload: usize, mechanism: MechanismKind) -> Sample {
+    let workload = WORKLOADS[workload];
+    let size = (workload.description().sizes)(Effort::Quick)[0];
+    Sample {
+        cell: workload
+            .cell(mechanism, Effort::Quick, size)
+            .expect("a planned cell"),
+        repetition: 3,
+        ns: 1234,
+    }
+}
+
+#[test]
+fn every_workload_is_done_natively_and_verified() {
+    let machine = Machine::new();
+    for workload in 0..WORKLOADS.len() {
+        let sample = sample(workload, MechanismKind::Native);
+        machine.write_words(0x1000, &sample.words());
+        machine.sample(0x1000);
+        let taken = machine.laboratory.taken();
+        let taken = taken.last().expect("a sample");
+        assert_eq!(taken.sample.cell, sample.cell);
+        assert!(taken.sample.ns != 0 && taken.cpu_ns.is_some());
+    }
+}
+
+#[test]
+fn samples_of_guests_are_kept_as_they_are() {
+    let machine = Machine::new();
+    let sample = sample(0, MechanismKind::Trap);
+    machine.write_words(0x1000, &sample.words());
+    machine.sample(0x1000);
+    let (count, last) = machine.laboratory.progress();
+    assert_eq!((count, last.map(|taken| taken.sample)), (1, Some(sample)));
+}
+
+#[test]
+fn samples_that_no_plan_has_are_not_taken() {
+    let machine = Machine::new();
+    let good = sample(2, MechanismKind::Native).words();
+    // Workload, mechanism, size, operations.
+    for (word, value) in [
+        (0, 99),
+        (1, 99),
+        (2, 1 << 40),
+        (2, 0),
+        (3, 0),
+        (3, u64::MAX),
+    ] {
+        let mut words = good;
+        words[word] = value;
+        machine.write_words(0x1000, &words);
+        machine.sample(0x1000);
+    }
+    machine.sample(u32::MAX);
+    assert!(machine.laboratory.taken().is_empty());
+}
