@@ -68,6 +68,9 @@ pub struct ExitsArguments {
     /// Write a line for each cell to this file, as comma-separated values.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
+    /// Write a page with plots to this file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Measure nothing: say what differs between two reports (--json) by more than noise.
     #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 2, exclusive = true)]
     pub compare: Vec<PathBuf>,

@@ -12,6 +12,7 @@ use causeway_vmm::harness::PHASES_MAX;
 mod cells;
 mod compare;
 mod csv;
+mod html;
 mod report;
 mod table;
 
@@ -27,6 +28,7 @@ use crate::report_file::ReportFile;
 use crate::run::{Extras, block_signals, execute};
 use crate::terminal;
 use csv::CsvFile;
+use html::HtmlFile;
 use report::ExitsReport;
 
 /// Runs it, prints the table, and gives the exit code.
@@ -40,6 +42,7 @@ pub fn run(arguments: &ExitsArguments, command: Vec<String>) -> Result<ExitCode,
     let mut signals = block_signals()?;
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
     let csv_file = CsvFile::prepare(arguments.csv.as_deref())?;
+    let html_file = HtmlFile::prepare(arguments.html.as_deref())?;
     let laboratory = Arc::new(laboratory(&run, plan)?);
     let extras = Extras {
         attached: Some(laboratory.clone()),
@@ -57,6 +60,7 @@ pub fn run(arguments: &ExitsArguments, command: Vec<String>) -> Result<ExitCode,
     }
     report_file.write(&report)?;
     csv_file.write(&report)?;
+    html_file.write(&report)?;
     let disagrees = report.disagreements().next().is_some();
     let code = code.or_else(|| exit_code(run.promise, &finished.outcomes, disagrees));
     Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))

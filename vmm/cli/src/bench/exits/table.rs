@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::cells::CellReport;
+use super::cells::{CellReport, ExitReport};
 use super::report::ExitsReport;
 use crate::bench::statistics::Ratio;
 
-const COLUMNS: [&str; 11] = [
+/// Heads of the columns.
+pub const COLUMNS: [&str; 11] = [
     "workload",
     "size",
     "mechanism",
@@ -63,30 +64,43 @@ fn cells(cells: &[CellReport]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
     table.set_header(COLUMNS);
-    let mut row = None;
-    for cell in cells {
-        // The row's name once.
-        let begins = row.replace((cell.workload, cell.size)) != Some((cell.workload, cell.size));
-        let shown = |text: String| if begins { text } else { String::new() };
-        let exits = cell.exits.as_ref();
-        table.add_row([
-            shown(cell.workload.to_owned()),
-            shown(size(cell)),
-            cell.mechanism.to_owned(),
-            time(cell.time.median_ns),
-            time(cell.time.p99_ns),
-            cell.over_native.map_or_else(dash, ratio),
-            exits.map_or_else(dash, |exits| count(exits.user_space_per_operation)),
-            exits.map_or_else(dash, |exits| count(exits.user_space_per_operation_by_kvm)),
-            exits.map_or_else(dash, |exits| count(exits.interrupts_per_operation)),
-            exits.map_or_else(dash, |exits| count(exits.faults_per_operation)),
-            time(cell.cpu_ns),
-        ]);
+    for (_, _, texts) in rows(cells) {
+        table.add_row(texts);
     }
     for column in table.column_iter_mut().skip(3) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
+}
+
+/// The texts of each cell, and whether a new workload or size begins with it: only then they are named.
+pub fn rows(
+    cells: &[CellReport],
+) -> impl Iterator<Item = (bool, &CellReport, [String; COLUMNS.len()])> {
+    let mut row = None;
+    cells.iter().map(move |cell| {
+        let begins = row.replace((cell.workload, cell.size)) != Some((cell.workload, cell.size));
+        (begins, cell, texts(begins, cell))
+    })
+}
+
+fn texts(begins: bool, cell: &CellReport) -> [String; COLUMNS.len()] {
+    let shown = |text: String| if begins { text } else { String::new() };
+    let exits = cell.exits.as_ref();
+    let each = |get: fn(&ExitReport) -> f64| exits.map_or_else(dash, |exits| count(get(exits)));
+    [
+        shown(cell.workload.to_owned()),
+        shown(size(cell)),
+        cell.mechanism.to_owned(),
+        time(cell.time.median_ns),
+        time(cell.time.p99_ns),
+        cell.over_native.map_or_else(dash, ratio),
+        each(|exits| exits.user_space_per_operation),
+        each(|exits| exits.user_space_per_operation_by_kvm),
+        each(|exits| exits.interrupts_per_operation),
+        each(|exits| exits.faults_per_operation),
+        time(cell.cpu_ns),
+    ]
 }
 
 fn dash() -> String {
@@ -98,7 +112,7 @@ fn ratio(ratio: Ratio) -> String {
 }
 
 /// Exits of one operation: none must look like none.
-fn count(exits: f64) -> String {
+pub fn count(exits: f64) -> String {
     match exits {
         0.0 => String::from("0"),
         n if n < 0.01 => format!("{n:.1e}"),
@@ -110,13 +124,22 @@ fn count(exits: f64) -> String {
 fn size(cell: &CellReport) -> String {
     match (cell.size, cell.unit) {
         (_, "") if cell.size == 1 => String::new(),
-        (n, "B") if n >= 1 << 20 => format!("{} MiB", n >> 20),
-        (n, "B") if n >= 1 << 10 => format!("{} KiB", n >> 10),
+        (n, "B") => bytes(n),
         (n, unit) => format!("{n} {unit}"),
     }
 }
 
-fn time(ns: f64) -> String {
+/// Bytes in the largest unit that they have one of.
+pub fn bytes(bytes: u64) -> String {
+    match bytes {
+        n if n >= 1 << 20 => format!("{} MiB", n >> 20),
+        n if n >= 1 << 10 => format!("{} KiB", n >> 10),
+        n => format!("{n} B"),
+    }
+}
+
+/// A time in its unit.
+pub fn time(ns: f64) -> String {
     match ns {
         n if n < 1e3 => format!("{n:.2} ns"),
         n if n < 1e6 => format!("{:.2} µs", n / 1e3),
