@@ -86,6 +86,11 @@ impl Mechanism for Direct<'_> {
         required(self.card.free(memory.id));
     }
 
+    fn touch(&mut self, memory: &NativeMemory) {
+        let populated = memory.memory.mapping().populate();
+        populated.expect("the host has as much memory as its workloads take");
+    }
+
     fn address(&self, memory: &NativeMemory) -> u64 {
         memory.memory.address()
     }

@@ -70,6 +70,11 @@ pub trait Mechanism {
     /// Gives memory back.
     fn free(&mut self, memory: Self::Memory);
 
+    /// Brings all pages of memory, if the program reaches them itself: what they hold does not change.
+    fn touch(&mut self, memory: &Self::Memory) {
+        let _ = memory;
+    }
+
     /// The address of memory for kernels.
     fn address(&self, memory: &Self::Memory) -> u64;
 

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code, reason = "hand-written loops over the aperture")]
 
-use causeway_guests::{CaseMemory, Pipeline, Required};
+use causeway_guests::{CaseMemory, Pipeline, Required, touch};
 use causeway_kernels::loops;
 use causeway_laboratory_workloads::{KERNELS, Kernel, Mechanism, Shape};
 use causeway_shim::{
@@ -79,6 +79,10 @@ impl<'d> Mechanism for Mediated<'_, 'd> {
     fn free(&mut self, memory: Buffer<'d>) {
         self.synchronize();
         memory.free().required("freeing memory");
+    }
+
+    fn touch(&mut self, memory: &Buffer<'d>) {
+        touch::pages(memory.cpu.window());
     }
 
     fn address(&self, memory: &Buffer<'d>) -> u64 {

@@ -44,9 +44,8 @@ impl<M: Mechanism> Workload<M> for VectorAdd<M> {
         pattern::fill_floats(&mut rest[..bytes], right);
         rest[bytes..2 * bytes].fill(0);
         let vectors = core::array::from_fn(|_| m.allocate(bytes));
-        // The first touch, of what could be left to it.
         for memory in &vectors {
-            m.copy_in(memory, 0, &rest[bytes..bytes + 8]);
+            m.touch(memory);
         }
         Self { vectors }
     }

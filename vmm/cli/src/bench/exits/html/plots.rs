@@ -69,7 +69,7 @@ pub fn bars(groups: &[Group], axes: &Axes<'_>) -> Result<String, PlotError> {
         let y = decades(values.map(|(_, value)| *value));
         // From 1, since the axis is logarithmic: groups are a decade wide.
         let wide = 10_f64;
-        let end = wide.powi(groups.len() as i32);
+        let end = wide.powf(groups.len() as f64);
         let mut chart = ChartBuilder::on(root)
             .margin(8)
             .x_label_area_size(44)
