@@ -13,6 +13,7 @@ mod ending;
 mod guests;
 mod image;
 mod interactive;
+mod laboratory;
 mod measure;
 mod output;
 mod parsed_report;

@@ -15,10 +15,12 @@ mod forward;
 mod laboratory;
 mod native;
 mod own;
+mod samples;
 mod trap;
 
 pub use card::{Card, CardError};
 pub use forward::Forward;
-pub use laboratory::{Laboratory, SAMPLES_MAX, Taken};
+pub use laboratory::Laboratory;
 pub use native::Native;
+pub use samples::{SAMPLES_MAX, Taken};
 pub use trap::Trap;

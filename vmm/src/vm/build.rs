@@ -11,7 +11,7 @@ use kvm_ioctls::Kvm;
 
 use super::board::Board;
 use super::processors::Processors;
-use super::{Boot, ConfigError, Vm, VmConfig};
+use super::{AttachError, Boot, ConfigError, Vm, VmConfig};
 use crate::aperture::{Aperture, Leased};
 use crate::bus::BusError;
 use crate::console::ConsoleOutput;
@@ -82,6 +82,9 @@ pub enum VmError {
     /// A virtio device.
     #[error("cannot give the guest its virtio devices")]
     Virtio(#[from] VirtioError),
+    /// Devices of somebody else's.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
     /// Devices of the host's.
     #[error("the guest cannot have the devices that were asked for")]
     PassThrough(#[from] PassThroughError),

@@ -1,5 +1,6 @@
 //! What a VM is to be.
 
+use std::error::Error;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -49,8 +50,24 @@ pub trait Attach: Send + Sync + Debug {
     /// Puts them there, after all others. `ram` is the guest's, which writes it at any time.
     ///
     /// # Errors
+    /// [`AttachError`].
+    fn attach(
+        &self,
+        ports: &PortBus,
+        mmio: &MmioBus,
+        ram: &Arc<GuestRam>,
+    ) -> Result<(), AttachError>;
+}
+
+/// Why somebody's devices cannot be attached.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
     /// Something else is at their addresses.
-    fn attach(&self, ports: &PortBus, mmio: &MmioBus, ram: &Arc<GuestRam>) -> Result<(), BusError>;
+    #[error(transparent)]
+    Bus(#[from] BusError),
+    /// What they are made of is not to be had.
+    #[error("the devices that were to be attached cannot be made")]
+    Devices(#[source] Box<dyn Error + Send + Sync>),
 }
 
 /// What a VM runs.

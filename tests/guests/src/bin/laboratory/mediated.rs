@@ -6,7 +6,7 @@ use causeway_guests::{CaseMemory, Pipeline, Required, touch};
 use causeway_kernels::loops;
 use causeway_laboratory_workloads::{KERNELS, Kernel, Mechanism, Shape};
 use causeway_shim::{
-    AddressSpace, Buffer, Device, Function, LaunchShape, MemoryKind, Module, Patience, Window,
+    AddressSpace, Buffer, Device, Function, LaunchShape, MemoryKind, Module, Patience,
 };
 
 /// Units of the ring.
@@ -60,11 +60,14 @@ impl<'k, 'd> Mediated<'k, 'd> {
         }
     }
 
-    /// Memory once nothing is under way, and its part.
-    fn settled(&mut self, memory: &Buffer<'_>, offset: usize, bytes: usize) -> Window {
+    /// The first byte of a part of memory, once nothing is under way.
+    #[inline]
+    fn settled(&mut self, memory: &Buffer<'_>, offset: usize, bytes: usize) -> *mut u8 {
         self.synchronize();
-        let part = memory.cpu.window().part(offset, bytes);
-        part.required("a part of memory")
+        let window = memory.cpu.window();
+        let end = offset.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= window.bytes()), "beyond memory");
+        window.as_ptr().as_ptr().wrapping_add(offset)
     }
 }
 
@@ -92,25 +95,25 @@ impl<'d> Mechanism for Mediated<'_, 'd> {
     fn store_words(&mut self, memory: &Buffer<'d>, words: usize, passes: u32) {
         let part = self.settled(memory, 0, 8 * words);
         // SAFETY: the window has that many words, begins at a page, and nobody has references to it.
-        unsafe { loops::store(part.as_ptr().as_ptr().cast(), words, passes) };
+        unsafe { loops::store(part.cast(), words, passes) };
     }
 
     fn load_words(&mut self, memory: &Buffer<'d>, words: usize, passes: u32) -> u64 {
         let part = self.settled(memory, 0, 8 * words);
         // SAFETY: as for stores.
-        unsafe { loops::load(part.as_ptr().as_ptr().cast(), words, passes) }
+        unsafe { loops::load(part.cast(), words, passes) }
     }
 
     fn copy_in(&mut self, memory: &Buffer<'d>, offset: usize, from: &[u8]) {
         let part = self.settled(memory, offset, from.len());
         // SAFETY: the part has as many bytes, is no part of what the program has references to, and may be written.
-        unsafe { loops::copy(part.as_ptr().as_ptr(), from.as_ptr(), from.len()) };
+        unsafe { loops::copy(part, from.as_ptr(), from.len()) };
     }
 
     fn copy_out(&mut self, memory: &Buffer<'d>, offset: usize, into: &mut [u8]) {
         let part = self.settled(memory, offset, into.len());
         // SAFETY: as for the other direction.
-        unsafe { loops::copy(into.as_mut_ptr(), part.as_ptr().as_ptr(), into.len()) };
+        unsafe { loops::copy(into.as_mut_ptr(), part, into.len()) };
     }
 
     fn launch(&mut self, kernel: Kernel, shape: Shape, arguments: &[u64]) {

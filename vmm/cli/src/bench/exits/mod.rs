@@ -15,6 +15,7 @@ mod csv;
 mod html;
 mod report;
 mod table;
+mod text_file;
 
 use super::arguments::ExitsArguments;
 use crate::arguments::{PrivilegeLevel, RunArguments};
@@ -27,9 +28,8 @@ use crate::progress::Caption;
 use crate::report_file::ReportFile;
 use crate::run::{Extras, block_signals, execute};
 use crate::terminal;
-use csv::CsvFile;
-use html::HtmlFile;
 use report::ExitsReport;
+use text_file::TextFile;
 
 /// Runs it, prints the table, and gives the exit code.
 pub fn run(arguments: &ExitsArguments, command: Vec<String>) -> Result<ExitCode, Failure> {
@@ -41,8 +41,8 @@ pub fn run(arguments: &ExitsArguments, command: Vec<String>) -> Result<ExitCode,
     let run = Run::check(&run_arguments(arguments, plan))?;
     let mut signals = block_signals()?;
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
-    let csv_file = CsvFile::prepare(arguments.csv.as_deref())?;
-    let html_file = HtmlFile::prepare(arguments.html.as_deref())?;
+    let csv_file = TextFile::prepare("--csv", arguments.csv.as_deref())?;
+    let html_file = TextFile::prepare("--html", arguments.html.as_deref())?;
     let laboratory = Arc::new(laboratory(&run, plan)?);
     let extras = Extras {
         attached: Some(laboratory.clone()),
@@ -59,8 +59,8 @@ pub fn run(arguments: &ExitsArguments, command: Vec<String>) -> Result<ExitCode,
         terminal::print_results(&table::render(&report))?;
     }
     report_file.write(&report)?;
-    csv_file.write(&report)?;
-    html_file.write(&report)?;
+    csv_file.write(|out| csv::write(out, &report))?;
+    html_file.write(|out| html::write(out, &report))?;
     let disagrees = report.disagreements().next().is_some();
     let code = code.or_else(|| exit_code(run.promise, &finished.outcomes, disagrees));
     Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))

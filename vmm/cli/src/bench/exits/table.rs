@@ -114,7 +114,7 @@ fn ratio(ratio: Ratio) -> String {
 /// Exits of one operation: none must look like none.
 pub fn count(exits: f64) -> String {
     match exits {
-        0.0 => String::from("0"),
+        n if n.fract() == 0.0 => format!("{n:.0}"),
         n if n < 0.01 => format!("{n:.1e}"),
         n if n < 100.0 => format!("{n:.2}"),
         n => format!("{n:.0}"),

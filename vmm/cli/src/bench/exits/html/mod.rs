@@ -1,16 +1,16 @@
 //! The report of `bench exits` as a page in one file.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
 
+mod axis;
 mod fit;
 mod plots;
 
 use super::cells::CellReport;
 use super::report::ExitsReport;
 use super::table;
-use crate::failure::{Code, Failure};
-use crate::output_file::OutputFile;
+use axis::Axis;
 use plots::{Axes, Group, Line, PlotError};
 
 const STYLE: &str = include_str!("page.css");
@@ -25,35 +25,10 @@ const KEY: [(&str, &str); 4] = [
     ("native", "no VM"),
 ];
 
-/// Where the page goes, if anywhere.
-pub struct HtmlFile(Option<(PathBuf, OutputFile)>);
-
-impl HtmlFile {
-    /// Prepares the place, and finds out whether it can be written to.
-    pub fn prepare(path: Option<&Path>) -> Result<Self, Failure> {
-        let prepare = |path: &Path| {
-            let file = OutputFile::prepare(path).map_err(|e| {
-                let message = format!(
-                    "cannot write {} (--html takes a file in a directory that exists and may be written to)",
-                    path.display()
-                );
-                Failure::new(Code::Report, message, e)
-            })?;
-            Ok((path.to_owned(), file))
-        };
-        path.map(prepare).transpose().map(Self)
-    }
-
-    /// Writes it.
-    pub fn write(self, report: &ExitsReport) -> Result<(), Failure> {
-        let Some((path, file)) = self.0 else {
-            return Ok(());
-        };
-        let message = || format!("cannot write {}", path.display());
-        let page = page(report).map_err(|e| Failure::new(Code::Report, message(), e))?;
-        let written = file.write(|out| out.write_all(page.as_bytes()));
-        written.map_err(|e| Failure::new(Code::Report, message(), e))
-    }
+/// Writes the page of a report.
+pub fn write(out: &mut dyn Write, report: &ExitsReport) -> io::Result<()> {
+    let page = page(report).map_err(io::Error::other)?;
+    out.write_all(page.as_bytes())
 }
 
 fn page(report: &ExitsReport) -> Result<String, PlotError> {
@@ -155,7 +130,9 @@ fn exits(out: &mut String, report: &ExitsReport) -> Result<(), PlotError> {
         x_text: &|_| String::new(),
         y_text: &|exits| table::count(*exits),
     };
-    let svg = plots::bars(&groups, &axes)?;
+    let values = groups.iter().flat_map(|group| &group.bars);
+    let y = Axis::decades(values.map(|(_, value)| *value));
+    let svg = plots::bars(&groups, &y, &axes)?;
     figure(
         out,
         &svg,
@@ -180,7 +157,8 @@ fn sizes(out: &mut String, report: &ExitsReport) -> Result<(), PlotError> {
                 .map(|cell| (cell.size as f64, cell.time.median_ns))
                 .collect(),
         };
-        let lines: Vec<Line> = KEY.into_iter().map(line).collect();
+        // Native first: what is mediated runs on it.
+        let lines: Vec<Line> = KEY.into_iter().rev().map(line).collect();
         if lines.iter().all(|line| line.points.is_empty()) {
             continue;
         }
@@ -188,7 +166,7 @@ fn sizes(out: &mut String, report: &ExitsReport) -> Result<(), PlotError> {
             x: "size",
             y: "time",
             x_text: &|bytes| table::bytes(*bytes as u64),
-            y_text: &|ns| table::time(*ns),
+            y_text: &|ns| round(*ns),
         };
         figure(out, &plots::lines(&lines, &axes)?, caption);
     }
@@ -201,8 +179,8 @@ fn cost(out: &mut String, points: &[fit::Point], exit_ns: Option<f64>) -> Result
     let axes = Axes {
         x: "exits for one operation",
         y: "time beyond native",
-        x_text: &|exits| table::count(*exits),
-        y_text: &|ns| table::time(*ns),
+        x_text: &|exits| format!("{exits}"),
+        y_text: &|ns| round(*ns),
     };
     let svg = plots::scatter(points, exit_ns, &axes)?;
     let caption = match exit_ns {
@@ -235,9 +213,10 @@ fn share(out: &mut String, report: &ExitsReport, exit_ns: Option<f64>) -> Result
         x: "",
         y: "% of the time",
         x_text: &|_| String::new(),
-        y_text: &|percent| table::count(*percent),
+        y_text: &|percent| format!("{percent:.0}"),
     };
-    let svg = plots::bars(&groups, &axes)?;
+    let y = Axis::linear(110.0, vec![0.0, 25.0, 50.0, 75.0, 100.0]);
+    let svg = plots::bars(&groups, &y, &axes)?;
     figure(
         out,
         &svg,
@@ -277,6 +256,16 @@ fn all(out: &mut String, report: &ExitsReport) {
         );
     }
     out.push_str("</ul>\n");
+}
+
+/// A power of ten nanoseconds, for an axis.
+fn round(ns: f64) -> String {
+    match ns {
+        n if n < 1e3 => format!("{n} ns"),
+        n if n < 1e6 => format!("{:.0} µs", n / 1e3),
+        n if n < 1e9 => format!("{:.0} ms", n / 1e6),
+        n => format!("{:.0} s", n / 1e9),
+    }
 }
 
 /// Text as it may stand in a page.

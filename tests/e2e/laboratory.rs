@@ -1,0 +1,125 @@
+//! `bench exits`: every workload by every mechanism, and what is said about it.
+
+use serde_json::Value;
+
+use crate::command::{Scratch, alone, kvm};
+
+const USAGE: i32 = 2;
+const REPORT: i32 = 7;
+
+/// Runs it quickly on the software back end.
+fn quick(scratch: &Scratch, words: &[&str]) -> crate::command::Outcome {
+    let always = ["bench", "exits", "--quick", "--gpu", "software"];
+    scratch.run(&[&always, words].concat())
+}
+
+fn report(scratch: &Scratch, name: &str) -> Value {
+    let text = std::fs::read_to_string(scratch.path(name)).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// A figure of the exits of each cell by a mechanism, with the workload's name.
+fn exits(report: &Value, mechanism: &str, figure: &str) -> Vec<(String, f64)> {
+    let cells = report["cells"].as_array().unwrap().iter();
+    let cells = cells.filter(|cell| cell["mechanism"] == mechanism);
+    cells
+        .map(|cell| {
+            let name = cell["workload"].as_str().unwrap();
+            (name.to_owned(), cell["exits"][figure].as_f64().unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn every_workload_is_measured_by_every_mechanism_and_exits_as_often_as_it_must() {
+    if !kvm("bench exits") {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let files = ["--json", "a.json", "--csv", "a.csv", "--html", "a.html"];
+    let outcome = quick(&scratch, &[&["--repetitions", "2"], &files[..]].concat());
+    outcome.assert_passed();
+    let report = report(&scratch, "a.json");
+    assert_eq!(report["schema"], "causeway.bench-exits/1");
+    assert_eq!(report["passed"], true);
+    let figure = "user_space_per_operation";
+    for (workload, count) in exits(&report, "mediated", figure) {
+        let wanted = if workload == "allocate" { 2.0 } else { 0.0 };
+        assert_eq!(count, wanted, "{workload}");
+    }
+    for (workload, count) in exits(&report, "trap", figure) {
+        assert!(count >= 1.0, "{workload}: {count}");
+    }
+    let forwarded = exits(&report, "forward", figure);
+    let launched = forwarded.iter().find(|(name, _)| name == "launch-and-wait");
+    assert_eq!(launched.map(|(_, count)| *count), Some(1.0));
+    for mechanism in ["mediated", "trap", "forward"] {
+        let by_kvm = exits(&report, mechanism, "user_space_per_operation_by_kvm");
+        if report["host"]["kvm"] != "unknown" {
+            assert_eq!(exits(&report, mechanism, figure), by_kvm, "{mechanism}");
+        }
+    }
+    let cells = report["cells"].as_array().unwrap();
+    assert!(cells.iter().any(|cell| cell["mechanism"] == "native"));
+    assert!(
+        cells
+            .iter()
+            .all(|cell| cell["time"]["median_ns"].as_f64() > Some(0.0))
+    );
+    let csv = std::fs::read_to_string(scratch.path("a.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 1 + cells.len());
+    let page = std::fs::read_to_string(scratch.path("a.html")).unwrap();
+    assert_eq!(page.matches("<svg").count(), 5);
+    let compared = scratch.run(&["bench", "exits", "--compare", "a.json", "a.json"]);
+    compared.assert_passed();
+    assert!(
+        compared.stdout.contains(" 0 changes beyond noise"),
+        "{compared:?}"
+    );
+}
+
+#[test]
+fn what_was_measured_before_the_end_is_kept() {
+    if !kvm("bench exits, cut short") {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let words = ["--repetitions", "200", "--timeout", "5", "--json", "a.json"];
+    let outcome = quick(&scratch, &[&["--only", "matmul"], &words[..]].concat());
+    assert_eq!(outcome.code, 6, "{outcome:?}");
+    let report = report(&scratch, "a.json");
+    assert_eq!(report["passed"], false);
+    assert_ne!(report["cells"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_is_measured() {
+    let scratch = Scratch::new();
+    for (words, code, named) in [
+        (["--only", "nonsense"], USAGE, "launch-and-wait"),
+        (
+            ["--mechanism", "magic"],
+            USAGE,
+            "mediated, trap, forward, native",
+        ),
+        (["--repetitions", "201"], USAGE, "201"),
+        (["--csv", "nowhere/a.csv"], REPORT, "--csv"),
+        (["--html", "nowhere/a.html"], REPORT, "--html"),
+        (["--json", "nowhere/a.json"], REPORT, "--json"),
+    ] {
+        quick(&scratch, &words).assert_refused(code, &[named]);
+    }
+    let other = scratch.file(
+        "b.json",
+        b"{\"schema\": \"causeway.report/1\", \"cells\": []}",
+    );
+    let none = scratch.file("c.json", b"nonsense");
+    for (file, named) in [(&other, "causeway.report/1"), (&none, "c.json")] {
+        let outcome = scratch.run(&["bench", "exits", "--compare", file, file]);
+        outcome.assert_refused(USAGE, &[named]);
+    }
+    let outcome = scratch.run(&["bench", "exits", "--compare", "d.json", "d.json"]);
+    outcome.assert_refused(USAGE, &["d.json"]);
+}

@@ -1,0 +1,39 @@
+//! Files beside the report that a person may ask for.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Code, Failure};
+use crate::output_file::OutputFile;
+
+/// A file that may have been asked for.
+pub struct TextFile(Option<(PathBuf, OutputFile)>);
+
+impl TextFile {
+    /// Prepares the place that `option` names, and finds out whether it can be written to. Leaves nothing there.
+    pub fn prepare(option: &str, path: Option<&Path>) -> Result<Self, Failure> {
+        let prepare = |path: &Path| {
+            let file = OutputFile::prepare(path).map_err(|e| {
+                let message = format!(
+                    "cannot write {} ({option} takes a file in a directory that exists and may be written to)",
+                    path.display()
+                );
+                Failure::new(Code::Report, message, e)
+            })?;
+            Ok((path.to_owned(), file))
+        };
+        path.map(prepare).transpose().map(Self)
+    }
+
+    /// Writes it, if it was asked for.
+    pub fn write(
+        self,
+        content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), Failure> {
+        let Some((path, file)) = self.0 else {
+            return Ok(());
+        };
+        file.write(content)
+            .map_err(|e| Failure::new(Code::Report, format!("cannot write {}", path.display()), e))
+    }
+}

@@ -1,0 +1,90 @@
+//! The port by which samples are handed over, and asked for.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use causeway_laboratory_workloads::MechanismKind;
+use causeway_laboratory_workloads::plan::Effort;
+use causeway_laboratory_workloads::wire::sample::{self, Sample};
+use causeway_vmm::bus::{BusDevice, Refusal, Response};
+use causeway_vmm::memory::GuestRam;
+
+use crate::native::Native;
+
+/// Most samples that are kept.
+pub const SAMPLES_MAX: usize = 65_536;
+
+/// A sample that was taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    /// What, and how long it took.
+    pub sample: Sample,
+    /// Processor time of the process in nanoseconds, for samples of the host. Those of guests have it in their phases.
+    pub cpu_ns: Option<u64>,
+}
+
+/// The port, as a device.
+pub(crate) struct Samples {
+    pub ram: Arc<GuestRam>,
+    pub effort: Effort,
+    pub taken: Arc<Mutex<Vec<Taken>>>,
+    pub native: Arc<Mutex<Native>>,
+}
+
+impl BusDevice for Samples {
+    fn name(&self) -> &'static str {
+        "laboratory"
+    }
+
+    fn read(&self, _: u64, _: &mut [u8]) -> Response {
+        Response::refused(Refusal::NoRegister)
+    }
+
+    fn write(&self, _: u64, from: &[u8]) -> Response {
+        let Ok(address) = from.try_into().map(u32::from_le_bytes) else {
+            return Response::refused(Refusal::BadSize);
+        };
+        if self.take(address.into()).is_none() {
+            log::debug!("laboratory: the sample at {address:#x} is none, or one too many");
+        }
+        Response::ok("sample")
+    }
+}
+
+impl Samples {
+    fn take(&self, address: u64) -> Option<()> {
+        let mut bytes = [0; 8 * sample::WORDS];
+        self.ram.read(address, &mut bytes).ok()?;
+        let mut words = [0; sample::WORDS];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        let sample = Sample::from_words(words)?;
+        // Nothing that is not in the table is ever run by the host, or kept.
+        if !sample.cell.is_planned(self.effort) || lock(&self.taken).len() >= SAMPLES_MAX {
+            return None;
+        }
+        let taken = self.complete(sample);
+        lock(&self.taken).push(taken);
+        Some(())
+    }
+
+    /// The sample as it is, or as the host has taken it.
+    fn complete(&self, mut sample: Sample) -> Taken {
+        let mut cpu_ns = None;
+        if sample.cell.mechanism == MechanismKind::Native {
+            let time = lock(&self.native).measure(&sample.cell);
+            sample.ns = nanoseconds(time.elapsed);
+            cpu_ns = Some(nanoseconds(time.cpu));
+        }
+        Taken { sample, cpu_ns }
+    }
+}
+
+fn nanoseconds(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Locks, whatever became of who held the lock before.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
