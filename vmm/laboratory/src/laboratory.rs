@@ -10,9 +10,9 @@ use causeway_laboratory_workloads::{plan::Effort, workloads};
 use causeway_mediator::backend::Backend;
 use causeway_memory::Mapping;
 use causeway_protocol::Access;
-use causeway_vmm::bus::{GuestAddress, MmioBus, Port, PortBus};
+use causeway_vmm::bus::{GuestAddress, Port};
 use causeway_vmm::memory::GuestRam;
-use causeway_vmm::vm::{Attach, AttachError};
+use causeway_vmm::vm::{Attach, AttachError, Bay};
 
 use crate::card::{Card, CardError};
 use crate::forward::Forward;
@@ -24,7 +24,6 @@ use crate::trap::{Trap, TrapMemory, TrapRegisters};
 pub struct Laboratory {
     backend: Arc<dyn Backend>,
     effort: Effort,
-    stop: Arc<AtomicBool>,
     taken: Arc<Mutex<Vec<Taken>>>,
     native: Arc<Mutex<Native>>,
 }
@@ -41,13 +40,13 @@ impl Laboratory {
     /// # Errors
     /// [`CardError`].
     pub fn new(backend: Arc<dyn Backend>, effort: Effort) -> Result<Self, CardError> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let card = Card::new(&backend, &stop)?;
+        // What the host does itself ends by itself.
+        let never = Arc::new(AtomicBool::new(false));
+        let card = Card::new(&backend, &never)?;
         let native = Native::new(card, workloads::host_bytes(effort))?;
         Ok(Self {
             backend,
             effort,
-            stop,
             taken: Arc::default(),
             native: Arc::new(Mutex::new(native)),
         })
@@ -64,8 +63,8 @@ impl Laboratory {
         (taken.len(), taken.last().copied())
     }
 
-    fn card(&self) -> Result<Card, AttachError> {
-        let card = Card::new(&self.backend, &self.stop);
+    fn card(&self, stop: &Arc<AtomicBool>) -> Result<Card, AttachError> {
+        let card = Card::new(&self.backend, stop);
         card.map_err(|e| AttachError::Devices(e.into()))
     }
 }
@@ -77,12 +76,13 @@ fn low_ram(ram: &GuestRam) -> Result<Mapping, Box<dyn Error + Send + Sync>> {
 }
 
 impl Attach for Laboratory {
-    fn attach(
-        &self,
-        ports: &PortBus,
-        mmio: &MmioBus,
-        ram: &Arc<GuestRam>,
-    ) -> Result<(), AttachError> {
+    fn attach(&self, bay: &Bay<'_>) -> Result<(), AttachError> {
+        let Bay {
+            ports,
+            mmio,
+            ram,
+            stop,
+        } = *bay;
         let low = low_ram(ram).map_err(AttachError::Devices)?;
         let samples = Samples {
             ram: Arc::clone(ram),
@@ -91,9 +91,9 @@ impl Attach for Laboratory {
             native: Arc::clone(&self.native),
         };
         ports.insert(Port(PORT_SAMPLE), 4, Arc::new(samples))?;
-        let forward = Forward::new(self.card()?, low);
+        let forward = Forward::new(self.card(stop)?, low);
         ports.insert(Port(PORT_FORWARD), 4, Arc::new(forward))?;
-        let trap = Trap::new(self.card()?);
+        let trap = Trap::new(self.card(stop)?);
         let memory = Arc::new(TrapMemory(Arc::clone(&trap)));
         let registers = Arc::new(TrapRegisters(trap));
         mmio.insert(GuestAddress(trap::MEMORY), trap::MEMORY_BYTES, memory)?;

@@ -1,12 +1,13 @@
 //! The devices of a VM, and the session behind them.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use causeway_mediator::{GuestSession, Quota, SESSION_FEATURES, SessionSource};
 use causeway_protocol::harness::{PORT_CONSOLE, PORT_EXIT, PORTS};
 
 use super::processors::Processors;
-use super::{Boot, VmConfig, VmError, virtio};
+use super::{Bay, Boot, VmConfig, VmError, virtio};
 use crate::aperture::Aperture;
 use crate::bus::{GuestAddress, MmioBus, Port, PortBus, StrayCounters};
 use crate::console::{CONSOLE_BYTES, Console, ConsoleOutput};
@@ -41,6 +42,7 @@ impl Board {
         sessions: &dyn SessionSource,
         quota: Quota,
         console: ConsoleOutput,
+        stop: &Arc<AtomicBool>,
     ) -> Result<Self, VmError> {
         let (ram, layout) = (&processors.ram, processors.layout);
         let strays = Arc::new(StrayCounters::default());
@@ -84,7 +86,12 @@ impl Board {
         let passed = pass_through(&mut devices, processors, &mmio, &mut bars, config)?;
         fill_ports(&ports, devices, Arc::clone(&console))?;
         if let Some(attached) = &config.attached {
-            attached.attach(&ports, &mmio, ram)?;
+            attached.attach(&Bay {
+                ports: &ports,
+                mmio: &mmio,
+                ram,
+                stop,
+            })?;
         }
         Ok(Self {
             ports: Arc::new(ports),

@@ -113,8 +113,10 @@ impl Vm {
         let processors = Processors::new(kvm, config)?;
         processors.boot(config)?;
         let statistics = Arc::new(statistics(kvm, &processors)?);
-        let board = Board::new(&processors, config, sessions, quota, console.into())?;
-        assemble(config, processors, board, statistics, post)
+        let stop = Arc::new(AtomicBool::new(false));
+        let console = console.into();
+        let board = Board::new(&processors, config, sessions, quota, console, &stop)?;
+        assemble(config, processors, board, statistics, (post, stop))
     }
 }
 
@@ -134,9 +136,8 @@ fn assemble(
     processors: Processors,
     board: Board,
     statistics: Arc<VmStatistics>,
-    post: &Arc<PostOffice>,
+    (post, stop): (&Arc<PostOffice>, Arc<AtomicBool>),
 ) -> Result<Vm, VmError> {
-    let stop = Arc::new(AtomicBool::new(false));
     let counters: Vec<Arc<ExitCounters>> =
         processors.vcpus.iter().map(|_| Arc::default()).collect();
     let harness = Harness::new(

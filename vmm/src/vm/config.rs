@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 pub use crate::boot::Privilege;
 use crate::bus::{BusError, MmioBus, PortBus};
@@ -47,16 +48,24 @@ pub struct VmConfig {
 
 /// Devices that are none of a VM's own: its maker puts them on its buses.
 pub trait Attach: Send + Sync + Debug {
-    /// Puts them there, after all others. `ram` is the guest's, which writes it at any time.
+    /// Puts them there, after all others.
     ///
     /// # Errors
     /// [`AttachError`].
-    fn attach(
-        &self,
-        ports: &PortBus,
-        mmio: &MmioBus,
-        ram: &Arc<GuestRam>,
-    ) -> Result<(), AttachError>;
+    fn attach(&self, bay: &Bay<'_>) -> Result<(), AttachError>;
+}
+
+/// Where somebody's devices are attached.
+#[derive(Clone, Copy)]
+pub struct Bay<'a> {
+    /// I/O ports.
+    pub ports: &'a PortBus,
+    /// Guest-physical addresses.
+    pub mmio: &'a MmioBus,
+    /// RAM of the guest, which writes it at any time.
+    pub ram: &'a Arc<GuestRam>,
+    /// Set when the VM is to end: an access under way must then return soon.
+    pub stop: &'a Arc<AtomicBool>,
 }
 
 /// Why somebody's devices cannot be attached.

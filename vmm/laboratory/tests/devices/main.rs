@@ -5,6 +5,7 @@ mod samples;
 mod trap;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use causeway_laboratory::Laboratory;
 use causeway_laboratory_workloads::plan::Effort;
@@ -12,7 +13,7 @@ use causeway_laboratory_workloads::wire::{PORT_FORWARD, PORT_SAMPLE, forward as 
 use causeway_software::{Config, Software};
 use causeway_vmm::bus::{GuestAddress, Hit, MmioBus, Port, PortBus, StrayCounters};
 use causeway_vmm::memory::GuestRam;
-use causeway_vmm::vm::Attach;
+use causeway_vmm::vm::{Attach, Bay};
 
 /// Where the area for calls is.
 const AREA: u64 = 0x10_0000;
@@ -23,6 +24,7 @@ struct Machine {
     ports: PortBus,
     mmio: MmioBus,
     ram: Arc<GuestRam>,
+    stop: Arc<AtomicBool>,
 }
 
 impl Machine {
@@ -38,10 +40,14 @@ impl Machine {
             ports: PortBus::new(Arc::clone(&strays)),
             mmio: MmioBus::new(strays),
             ram: Arc::new(GuestRam::new("test", 8 << 20, false).expect("RAM")),
+            stop: Arc::default(),
         };
-        let attached = machine
-            .laboratory
-            .attach(&machine.ports, &machine.mmio, &machine.ram);
+        let attached = machine.laboratory.attach(&Bay {
+            ports: &machine.ports,
+            mmio: &machine.mmio,
+            ram: &machine.ram,
+            stop: &machine.stop,
+        });
         attached.expect("room on the buses");
         machine
     }
