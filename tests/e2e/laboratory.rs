@@ -95,6 +95,30 @@ fn what_was_measured_before_the_end_is_kept() {
 }
 
 #[test]
+fn a_back_end_that_is_not_there_is_a_row_that_says_why() {
+    let scratch = Scratch::new();
+    let words = [
+        "bench",
+        "exits",
+        "--gpu",
+        "vfio:ffff:ff:1f.7",
+        "--json",
+        "a.json",
+    ];
+    let outcome = scratch.run(&words);
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    assert!(
+        outcome
+            .stdout
+            .contains("not measured: everything by trap: "),
+        "{outcome:?}"
+    );
+    let report = report(&scratch, "a.json");
+    assert_eq!(report["cells"].as_array().map(Vec::len), Some(0));
+    assert_eq!(report["missing"].as_array().map(Vec::len), Some(4));
+}
+
+#[test]
 fn what_cannot_be_is_refused_before_anything_is_measured() {
     let scratch = Scratch::new();
     for (words, code, named) in [

@@ -93,16 +93,21 @@ impl Failure {
         Self::new(Code::Image, message, source)
     }
 
-    /// Prints the message and its causes, once, in one line.
-    pub fn print(&self) {
-        let mut line = format!("causeway: {}", self.message);
+    /// The message and its causes, in one line.
+    pub fn text(&self) -> String {
+        let mut line = self.message.clone();
         let mut cause = self.source();
         while let Some(error) = cause {
             line.push_str(": ");
             line.push_str(&error.to_string());
             cause = error.source();
         }
-        crate::terminal::say(&line);
+        line
+    }
+
+    /// Prints the message and its causes, once.
+    pub fn print(&self) {
+        crate::terminal::say(&format!("causeway: {}", self.text()));
     }
 
     /// The exit code.

@@ -40,10 +40,15 @@ pub fn run(arguments: &ExitsArguments, command: Vec<String>) -> Result<ExitCode,
     let plan = plan(arguments)?;
     let run = Run::check(&run_arguments(arguments, plan))?;
     let mut signals = block_signals()?;
-    let report_file = ReportFile::prepare(arguments.json.as_deref())?;
-    let csv_file = TextFile::prepare("--csv", arguments.csv.as_deref())?;
-    let html_file = TextFile::prepare("--html", arguments.html.as_deref())?;
-    let laboratory = Arc::new(laboratory(&run, plan)?);
+    let outputs = Outputs::prepare(arguments)?;
+    let laboratory = match laboratory(&run, plan) {
+        Ok(laboratory) => Arc::new(laboratory),
+        Err(failure) => {
+            let report = ExitsReport::absent(plan, &run, command, &failure.text());
+            outputs.deliver(&report)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
     let extras = Extras {
         attached: Some(laboratory.clone()),
         caption: Some(caption(plan, &laboratory)),
@@ -55,17 +60,43 @@ pub fn run(arguments: &ExitsArguments, command: Vec<String>) -> Result<ExitCode,
     explain(&run, &finished.outcomes);
     let taken = laboratory.taken();
     let report = ExitsReport::new(plan, &run, &finished, &taken, command, code.is_none());
-    if !report_file.is_output() {
-        terminal::print_results(&table::render(&report))?;
-    }
-    report_file.write(&report)?;
-    csv_file.write(|out| csv::write(out, &report))?;
-    html_file.write(|out| html::write(out, &report))?;
+    outputs.deliver(&report)?;
     let disagrees = report.disagreements().next().is_some();
     let code = code.or_else(|| exit_code(run.promise, &finished.outcomes, disagrees));
     Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))
 }
 
+/// Where the report goes.
+struct Outputs {
+    json: ReportFile,
+    csv: TextFile,
+    html: TextFile,
+}
+
+impl Outputs {
+    /// Finds out whether all of them can be written to.
+    fn prepare(arguments: &ExitsArguments) -> Result<Self, Failure> {
+        Ok(Self {
+            json: ReportFile::prepare(arguments.json.as_deref())?,
+            csv: TextFile::prepare("--csv", arguments.csv.as_deref())?,
+            html: TextFile::prepare("--html", arguments.html.as_deref())?,
+        })
+    }
+
+    /// Prints the report, and writes it wherever it was asked for, even where it could not be printed.
+    fn deliver(self, report: &ExitsReport) -> Result<(), Failure> {
+        let printed = match self.json.is_output() {
+            true => Ok(()),
+            false => terminal::print_results(&table::render(report)),
+        };
+        self.json.write(report)?;
+        self.csv.write(|out| csv::write(out, report))?;
+        self.html.write(|out| html::write(out, report))?;
+        printed
+    }
+}
+
+/// What is compared, if the back end has what it takes.
 fn laboratory(run: &Run, plan: Plan) -> Result<Laboratory, Failure> {
     let equipment = back_end::equipment(&run.gpu, 1).map_err(|e| unavailable(&run.gpu_text, e))?;
     Laboratory::new(equipment.backend, plan.effort)

@@ -50,7 +50,7 @@ pub struct Missing {
     /// Workload and size, or everything.
     pub what: String,
     /// Why.
-    pub reason: &'static str,
+    pub reason: String,
 }
 
 impl ExitsReport {
@@ -87,9 +87,30 @@ impl ExitsReport {
             missing: missing(plan),
         }
     }
-}
 
-impl ExitsReport {
+    /// Of a back end that is not there, or cannot do any of it.
+    pub fn absent(plan: Plan, run: &Run, command: Vec<String>, reason: &str) -> Self {
+        let absent = plan.mechanisms().map(|mechanism| Missing {
+            mechanism: mechanism.name(),
+            what: String::from("everything"),
+            reason: reason.to_owned(),
+        });
+        Self {
+            schema: SCHEMA,
+            causeway: env!("CARGO_PKG_VERSION"),
+            command,
+            host: Host::probe(),
+            backend: run.gpu_text.clone(),
+            gpu: run.gpu_text.clone(),
+            quick: plan.effort == Effort::Quick,
+            repetitions: plan.repetitions,
+            passed: true,
+            result: String::from("not run"),
+            cells: Vec::new(),
+            missing: absent.collect(),
+        }
+    }
+
     /// Cells in which KVM and the VMM have counted differently.
     pub fn disagreements(&self) -> impl Iterator<Item = &CellReport> {
         let differs = |exits: &ExitReport| !exits.agrees();
@@ -104,7 +125,7 @@ fn missing(plan: Plan) -> Vec<Missing> {
     let mut missing = vec![Missing {
         mechanism: "passthrough",
         what: String::from("everything"),
-        reason: "no device is passed through to the guest",
+        reason: String::from("no device is passed through to the guest"),
     }];
     for workload in plan.workloads() {
         let description = workload.description();
@@ -115,7 +136,7 @@ fn missing(plan: Plan) -> Vec<Missing> {
             missing.extend(left_out.map(|mechanism| Missing {
                 mechanism: mechanism.name(),
                 what: format!("{} {size} {}", description.name, description.unit),
-                reason: "it would take too many exits",
+                reason: String::from("it would take too many exits"),
             }));
         }
     }

@@ -252,7 +252,7 @@ fn all(out: &mut String, report: &ExitsReport) {
             "<li>not measured: {} by {}: {}</li>",
             escaped(&missing.what),
             missing.mechanism,
-            missing.reason
+            escaped(&missing.reason)
         );
     }
     out.push_str("</ul>\n");
