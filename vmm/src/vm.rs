@@ -29,7 +29,9 @@ mod processors;
 mod virtio;
 
 pub use build::VmError;
-pub use config::{Attach, AttachError, Bay, Boot, ConfigError, Privilege, VCPUS_MAX, VMS_MAX, VmConfig};
+pub use config::{
+    Attach, AttachError, Bay, Boot, ConfigError, Privilege, VCPUS_MAX, VMS_MAX, VmConfig,
+};
 
 /// Pause between kicks of threads that have not ended yet.
 const KICK_PAUSE: Duration = Duration::from_millis(1);

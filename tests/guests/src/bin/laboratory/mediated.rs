@@ -66,7 +66,10 @@ impl<'k, 'd> Mediated<'k, 'd> {
         self.synchronize();
         let window = memory.cpu.window();
         let end = offset.checked_add(bytes);
-        assert!(end.is_some_and(|end| end <= window.bytes()), "beyond memory");
+        assert!(
+            end.is_some_and(|end| end <= window.bytes()),
+            "beyond memory"
+        );
         window.as_ptr().as_ptr().wrapping_add(offset)
     }
 }
