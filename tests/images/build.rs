@@ -7,8 +7,22 @@ use causeway_guest_build::{bare, rerun_if_changed, variable};
 
 /// The guests: file names in `tests/guests/src/bin`.
 const NAMES: &[&str] = &[
-    "compute", "stream", "sharing", "visible", "hostile", "bench", "residue", "panic", "spin",
-    "triple", "exits", "lost", "edu", "lent", "doorbell", "laboratory",
+    "compute",
+    "stream",
+    "sharing",
+    "visible",
+    "hostile",
+    "bench",
+    "residue",
+    "panic",
+    "spin",
+    "triple",
+    "exits",
+    "lost",
+    "edu",
+    "lent",
+    "doorbell",
+    "laboratory",
 ];
 
 /// What the guests are made of, relative to the repository. A change there builds them again.

@@ -157,3 +157,103 @@ fn add(sum: &mut BTreeMap<String, u64>, counts: &BTreeMap<String, u64>) {
         *sum.entry(name.clone()).or_default() += count;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_laboratory_workloads::WorkloadKind;
+    use causeway_laboratory_workloads::plan::Effort;
+    use causeway_laboratory_workloads::wire::sample::Sample;
+
+    fn cell(mechanism: MechanismKind) -> Cell {
+        let cell = WorkloadKind::LaunchAndWait.cell(mechanism, Effort::Quick, 1);
+        cell.unwrap()
+    }
+
+    fn taken(mechanism: MechanismKind, repetition: u64, ns_each: u64) -> Taken {
+        let cell = cell(mechanism);
+        Taken {
+            sample: Sample {
+                cell,
+                repetition,
+                ns: ns_each * cell.operations,
+            },
+            cpu_ns: (mechanism == MechanismKind::Native).then_some(ns_each * cell.operations),
+        }
+    }
+
+    /// A phase in which each operation has so many accesses to memory and ports that KVM emulates.
+    fn phase(mechanism: MechanismKind, [mmio, io]: [u64; 2], emulated: u64) -> Phase {
+        let cell = cell(mechanism);
+        let counts = |pairs: &[(&str, u64)]| {
+            let pairs = pairs.iter();
+            pairs
+                .map(|(name, each)| ((*name).to_owned(), each * cell.operations))
+                .collect()
+        };
+        Phase {
+            name: phase_name(&cell),
+            path: "data",
+            operations: cell.operations,
+            bytes: 0,
+            doorbells: 0,
+            duration_ns: 1,
+            cpu_ns: 7 * cell.operations,
+            kvm_exits: counts(&[("mmio_exits", mmio), ("insn_emulation", emulated)]),
+            vmm_exits: counts(&[
+                ("mmio:trap:kick", mmio),
+                ("io:forward:batch", io),
+                ("halt", 9),
+            ]),
+        }
+    }
+
+    #[test]
+    fn a_cell_is_compared_with_the_host_in_the_same_repetition() {
+        let samples = [
+            taken(MechanismKind::Native, 0, 10),
+            taken(MechanismKind::Trap, 0, 30),
+            taken(MechanismKind::Trap, 1, 100),
+            taken(MechanismKind::Native, 1, 50),
+            // The host's was not taken any more.
+            taken(MechanismKind::Trap, 2, 999),
+        ];
+        let report = |mechanism| CellReport::of(&cell(mechanism), &samples, &[], false);
+        let trap = report(MechanismKind::Trap).unwrap();
+        assert_eq!(trap.time.samples_ns, [30.0, 100.0, 999.0]);
+        let ratio = trap.over_native.unwrap();
+        assert_eq!((ratio.low, ratio.high), (2.0, 3.0));
+        let native = report(MechanismKind::Native).unwrap();
+        assert_eq!((native.cpu_ns, native.time.median_ns), (30.0, 30.0));
+        assert!(native.over_native.is_none() && native.exits.is_none());
+        assert!(report(MechanismKind::Forward).is_none(), "no samples");
+    }
+
+    #[test]
+    fn the_first_phase_of_a_cell_is_not_counted() {
+        let kind = MechanismKind::Trap;
+        let phases = [phase(kind, [99, 0], 99), phase(kind, [5, 0], 5)];
+        let report = CellReport::of(&cell(kind), &[taken(kind, 0, 30)], &phases, false);
+        let report = report.unwrap();
+        let exits = report.exits.unwrap();
+        assert_eq!(exits.user_space_per_operation, 5.0);
+        assert!(exits.agrees());
+        assert_eq!(report.cpu_ns, 7.0);
+    }
+
+    #[test]
+    fn counters_that_differ_are_found_on_either_kind_of_kvm() {
+        let agree = |counts, emulated, ports| {
+            let phase = phase(MechanismKind::Trap, counts, emulated);
+            ExitReport::of(&[&phase], ports).agrees()
+        };
+        assert!(agree([5, 1], 6, false));
+        assert!(!agree([5, 1], 5, false));
+        assert!(!agree([5, 1], 7, false));
+        assert!(agree([5, 0], 0, true));
+        assert!(
+            !agree([5, 1], 6, true),
+            "a port access that KVM has not counted"
+        );
+    }
+}
