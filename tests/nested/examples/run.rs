@@ -1,25 +1,31 @@
 //! Runs one program of the host in an emulated machine with KVM, for looking at things by hand:
 //!
-//!     cargo run -p causeway-nested --example run -- [--file HOST:PLACE]… [--memory MIB] [--cpus N] PROGRAM [ARGUMENT]…
+//!     cargo run -p causeway-nested --example run -- [OPTION]… PROGRAM [ARGUMENT]…
 //!
-//! The program has its libraries with it; files of the host's that it reads are given by `--file`. It may take ten minutes.
+//! * `--file HOST:PLACE` puts a file that it reads into the machine, `--fetch PLACE:HOST` brings one back that it has written.
+//! * `--memory MIB` and `--cpus N` say how large the machine is.
+//! * `--hand-out ADDRESS` gives it an IOMMU and devices, and binds this one to vfio-pci (`causeway_nested::devices` has them all).
+//! * `--limit S` says how long the program may take: ten minutes, if left out.
+//!
+//! The program has its libraries with it.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use causeway_nested::{Command, Contents, Machine, Requirements, Shape};
+use causeway_nested::{Command, Contents, Machine, Requirements, Shape, devices};
 
-const LIMIT: Duration = Duration::from_secs(600);
-const USAGE: &str =
-    "usage: run [--file HOST:PLACE]... [--memory MIB] [--cpus N] PROGRAM [ARGUMENT]...";
+const USAGE: &str = "usage: run [--file HOST:PLACE]... [--fetch PLACE:HOST]... [--memory MIB] [--cpus N] \
+[--hand-out ADDRESS]... [--limit S] PROGRAM [ARGUMENT]...";
 
 /// What was typed.
-#[derive(Default)]
 struct Arguments {
     shape: Shape,
     files: Vec<(PathBuf, String)>,
+    fetched: Vec<(String, PathBuf)>,
+    devices: Vec<devices::HostDevice>,
+    limit: Duration,
     program: Vec<String>,
 }
 
@@ -28,16 +34,25 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let [program, words @ ..] = arguments.program.as_slice() else {
         return Err(USAGE.into());
     };
-    let mut contents = Contents::default().program("program", Path::new(program))?;
+    let mut contents = Contents::default()
+        .program("program", Path::new(program))?
+        .module("vfio_iommu_type1")
+        .module("vfio_pci");
     for (file, place) in &arguments.files {
         contents = contents.file(place, file);
     }
     let machine = Machine::boot(&Requirements::find()?, &arguments.shape, &contents)?;
+    for device in &arguments.devices {
+        device.bind(&machine, "vfio-pci");
+    }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let begun = Instant::now();
-    let outcome = machine.run(&Command::new("/bin/program", &words).limit(LIMIT));
+    let outcome = machine.run(&Command::new("/bin/program", &words).limit(arguments.limit));
     print!("{}", outcome.stdout);
     eprint!("{}", outcome.stderr);
+    for (place, file) in &arguments.fetched {
+        std::fs::write(file, machine.read(place)?)?;
+    }
     let (boot, ran) = (machine.boot_time, begun.elapsed());
     eprintln!(
         "run: it ended with {} after {:.1} s, in a machine that booted in {:.1} s",
@@ -49,7 +64,14 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn parse(words: impl Iterator<Item = String>) -> Option<Arguments> {
-    let mut arguments = Arguments::default();
+    let mut arguments = Arguments {
+        shape: Shape::default(),
+        files: Vec::new(),
+        fetched: Vec::new(),
+        devices: Vec::new(),
+        limit: Duration::from_secs(600),
+        program: Vec::new(),
+    };
     let mut words = words.peekable();
     while words.peek()?.starts_with("--") {
         let (option, value) = (words.next()?, words.next()?);
@@ -58,8 +80,18 @@ fn parse(words: impl Iterator<Item = String>) -> Option<Arguments> {
                 let (file, place) = value.split_once(':')?;
                 arguments.files.push((file.into(), place.to_owned()));
             }
+            "--fetch" => {
+                let (place, file) = value.split_once(':')?;
+                arguments.fetched.push((place.to_owned(), file.into()));
+            }
             "--memory" => arguments.shape.memory_mib = value.parse().ok()?,
             "--cpus" => arguments.shape.cpus = value.parse().ok()?,
+            "--hand-out" => {
+                let device = devices::all().find(|device| device.address == value)?;
+                arguments.shape.has_iommu = true;
+                arguments.devices.push(device);
+            }
+            "--limit" => arguments.limit = Duration::from_secs(value.parse().ok()?),
             _ => return None,
         }
     }
