@@ -165,8 +165,12 @@ impl Drop for Bar {
     }
 }
 
-/// The BAR that was asked for, or the largest that is surely memory; and what of it can be lent.
-fn choose(device: &Device, wanted: Option<u8>) -> Result<(u8, Vec<Area>), BarError> {
+/// The BAR that was asked for, or the largest that is surely memory; and what of it can be lent: whole pages, without the MSI-X
+/// table.
+///
+/// # Errors
+/// [`BarError`].
+pub fn choose(device: &Device, wanted: Option<u8>) -> Result<(u8, Vec<Area>), BarError> {
     let address = device.address();
     let there = || (0..BARS).filter(|bar| device.region(RegionIndex::Bar(*bar)).is_some());
     let Some(bar) = wanted else {

@@ -31,4 +31,4 @@ mod space;
 mod watcher;
 
 pub use backend::{Config, OpenError, Vfio};
-pub use bar::BarError;
+pub use bar::{BarError, choose as choose_bar};

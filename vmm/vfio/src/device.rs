@@ -21,8 +21,10 @@ use crate::statistics::{Counters, DeviceStatistics};
 use crate::watch::{Watch, WatchError};
 
 mod access;
+mod decoding;
 mod vectors;
 
+pub use decoding::Decoding;
 use vectors::Enabled;
 
 /// Why a device was not opened.

@@ -35,7 +35,7 @@ mod watch;
 
 pub use address::{Address, ParseAddressError};
 pub use container::{Choice, Container, ContainerError, Kind};
-pub use device::{Device, OpenError};
+pub use device::{Decoding, Device, OpenError};
 pub use dma::DmaError;
 pub use host::{Function, Host};
 pub use interrupts::{Action, InterruptError, InterruptInfo, InterruptKind};

@@ -7,11 +7,11 @@ use crate::region::{AccessError, Region, RegionIndex};
 use crate::statistics::Counters;
 
 /// The command register in configuration space (PCI Local Bus Specification 3.0, 6.2.2).
-const COMMAND: u64 = 4;
+pub(super) const COMMAND: u64 = 4;
 /// Command register: the function may do DMA, and send message-signalled interrupts.
 const COMMAND_BUS_MASTER: u16 = 1 << 2;
 /// Command register: the function answers at the memory addresses in its BARs.
-const COMMAND_MEMORY: u16 = 1 << 1;
+pub(super) const COMMAND_MEMORY: u16 = 1 << 1;
 
 const READ: &str = "read";
 const WRITTEN: &str = "written";
