@@ -126,7 +126,7 @@ fn what_cannot_be_is_refused_before_anything_is_measured() {
         (
             ["--mechanism", "magic"],
             USAGE,
-            "mediated, trap, forward, native",
+            "mediated, trap, forward, passthrough, native, native-bar",
         ),
         (["--repetitions", "201"], USAGE, "201"),
         (["--csv", "nowhere/a.csv"], REPORT, "--csv"),

@@ -12,6 +12,7 @@ use causeway_vmm::harness::{Counterpart, PostOffice};
 use causeway_vmm::host::Host;
 use causeway_vmm::kvm;
 use causeway_vmm::outcome::VmOutcome;
+use causeway_vmm::passthrough::DeviceSource;
 use causeway_vmm::signals::Signals;
 use causeway_vmm::vm::{Attach, Vm, VmConfig, VmError};
 use kvm_ioctls::Kvm;
@@ -82,6 +83,8 @@ pub struct Extras {
     pub counterpart: Option<Arc<dyn Counterpart>>,
     /// Devices of the benchmark's own.
     pub attached: Option<Arc<dyn Attach>>,
+    /// What opens the devices that are passed through, if the benchmark does.
+    pub devices: Option<Arc<dyn DeviceSource>>,
     /// What is shown meanwhile, if it is not the guest's name.
     pub caption: Option<Caption>,
 }
@@ -186,7 +189,10 @@ fn create(
             aperture_bytes: APERTURE_BYTES,
             large_pages: run.large_pages,
             counterpart: extras.counterpart.clone(),
-            devices: passthrough::source(run, index),
+            devices: extras
+                .devices
+                .clone()
+                .or_else(|| passthrough::source(run, index)),
             attached: extras.attached.clone(),
         };
         let console = console(run, &config.name);

@@ -73,7 +73,7 @@ fn backend(report: &Report) -> String {
 }
 
 /// A device that a VM had, in one line.
-fn passed_through(device: &DeviceReport) -> String {
+pub fn passed_through(device: &DeviceReport) -> String {
     let bars = device.bars.iter().map(|bar| {
         let trapped = match bar.trapped_bytes {
             0 => String::new(),

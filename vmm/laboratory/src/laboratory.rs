@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use causeway_laboratory_workloads::wire::{PORT_FORWARD, PORT_SAMPLE, trap};
-use causeway_laboratory_workloads::{plan::Effort, workloads};
+use causeway_laboratory_workloads::{plan::Effort, plan::Plan, workloads};
 use causeway_mediator::backend::Backend;
 use causeway_memory::Mapping;
 use causeway_protocol::Access;
@@ -17,15 +17,17 @@ use causeway_vmm::vm::{Attach, AttachError, Bay};
 use crate::card::{Card, CardError};
 use crate::forward::Forward;
 use crate::native::Native;
+use crate::passthrough::PassedDevice;
 use crate::samples::{Samples, Taken, lock};
 use crate::trap::{Trap, TrapMemory, TrapRegisters};
 
 /// Devices for one VM, which begin with nothing when they are attached.
 pub struct Laboratory {
     backend: Arc<dyn Backend>,
-    effort: Effort,
+    plan: Plan,
     taken: Arc<Mutex<Vec<Taken>>>,
     native: Arc<Mutex<Native>>,
+    device: Option<Arc<PassedDevice>>,
 }
 
 impl fmt::Debug for Laboratory {
@@ -46,10 +48,22 @@ impl Laboratory {
         let native = Native::new(card, workloads::host_bytes(effort))?;
         Ok(Self {
             backend,
-            effort,
+            plan: Plan::all(effort, 1),
             taken: Arc::default(),
             native: Arc::new(Mutex::new(native)),
+            device: None,
         })
+    }
+
+    /// With a device that the guest has. It is opened by the VM, as its [source](causeway_vmm::passthrough::DeviceSource).
+    #[must_use]
+    pub fn with_device(self, device: Option<Arc<PassedDevice>>) -> Self {
+        let memory = device.as_ref().map(|device| device.memory());
+        Self {
+            plan: self.plan.with_device(memory),
+            device,
+            ..self
+        }
     }
 
     /// The samples that were taken, in order.
@@ -86,9 +100,10 @@ impl Attach for Laboratory {
         let low = low_ram(ram).map_err(AttachError::Devices)?;
         let samples = Samples {
             ram: Arc::clone(ram),
-            effort: self.effort,
+            plan: self.plan,
             taken: Arc::clone(&self.taken),
             native: Arc::clone(&self.native),
+            device: self.device.clone(),
         };
         ports.insert(Port(PORT_SAMPLE), 4, Arc::new(samples))?;
         let forward = Forward::new(self.card(stop)?, low);

@@ -7,6 +7,8 @@
 //! * [`Forward`]: a device to which the guest sends calls with their data;
 //! * [`Native`]: no guest: the workloads run by the host.
 //!
+//! A [`PassedDevice`] is no card: it is a device of the host's, which the guest drives itself.
+//!
 //! [`Laboratory`] puts the devices on the buses of a VM and keeps the samples that its guest takes.
 
 mod card;
@@ -15,6 +17,7 @@ mod forward;
 mod laboratory;
 mod native;
 mod own;
+mod passthrough;
 mod samples;
 mod trap;
 
@@ -22,5 +25,6 @@ pub use card::{Card, CardError};
 pub use forward::Forward;
 pub use laboratory::Laboratory;
 pub use native::Native;
+pub use passthrough::{PassedDevice, PassedDeviceError};
 pub use samples::{SAMPLES_MAX, Taken};
 pub use trap::Trap;

@@ -9,6 +9,7 @@ use causeway_memory::MemoryError;
 use crate::card::{Card, CardError, CardMemory};
 use crate::copy::{self, Part};
 use crate::own::OwnMemory;
+use crate::passthrough::PassedDevice;
 
 /// Runs workloads on a card, in this process.
 pub struct Native {
@@ -33,6 +34,11 @@ impl Native {
     pub fn new(card: Card, host_bytes: usize) -> Result<Self, MemoryError> {
         let host = OwnMemory::new(host_bytes)?;
         Ok(Self { card, host })
+    }
+
+    /// Takes one sample on the memory of a device; none if that cannot be touched now.
+    pub fn measure_on(&mut self, device: &PassedDevice, cell: &Cell) -> Option<NativeTime> {
+        device.measure(cell, self.host.bytes())
     }
 
     /// Takes one sample.
@@ -124,10 +130,12 @@ impl Mechanism for Direct<'_> {
     }
 }
 
+/// Times what the host does.
 #[derive(Default)]
-struct Watch {
+pub(crate) struct Watch {
     begin: Option<(Instant, Duration)>,
-    taken: NativeTime,
+    /// What it took.
+    pub taken: NativeTime,
 }
 
 impl Stopwatch for Watch {

@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_laboratory_workloads::MechanismKind;
-use causeway_laboratory_workloads::plan::Effort;
+use causeway_laboratory_workloads::plan::Plan;
 use causeway_laboratory_workloads::wire::sample::{self, Sample};
 use causeway_vmm::bus::{BusDevice, Refusal, Response};
 use causeway_vmm::memory::GuestRam;
 
 use crate::native::Native;
+use crate::passthrough::PassedDevice;
 
 /// Most samples that are kept.
 pub const SAMPLES_MAX: usize = 65_536;
@@ -25,9 +26,11 @@ pub struct Taken {
 /// The port, as a device.
 pub(crate) struct Samples {
     pub ram: Arc<GuestRam>,
-    pub effort: Effort,
+    /// What there may be samples of.
+    pub plan: Plan,
     pub taken: Arc<Mutex<Vec<Taken>>>,
     pub native: Arc<Mutex<Native>>,
+    pub device: Option<Arc<PassedDevice>>,
 }
 
 impl BusDevice for Samples {
@@ -60,23 +63,31 @@ impl Samples {
         }
         let sample = Sample::from_words(words)?;
         // Nothing that is not in the table is ever run by the host, or kept.
-        if !sample.cell.is_planned(self.effort) || lock(&self.taken).len() >= SAMPLES_MAX {
+        if !self.plan.has(&sample.cell) || lock(&self.taken).len() >= SAMPLES_MAX {
             return None;
         }
-        let taken = self.complete(sample);
+        let taken = self.complete(sample)?;
         lock(&self.taken).push(taken);
         Some(())
     }
 
-    /// The sample as it is, or as the host has taken it.
-    fn complete(&self, mut sample: Sample) -> Taken {
-        let mut cpu_ns = None;
-        if sample.cell.mechanism == MechanismKind::Native {
-            let time = lock(&self.native).measure(&sample.cell);
-            sample.ns = nanoseconds(time.elapsed);
-            cpu_ns = Some(nanoseconds(time.cpu));
-        }
-        Taken { sample, cpu_ns }
+    /// The sample as it is, or as the host has taken it, if it could.
+    fn complete(&self, sample: Sample) -> Option<Taken> {
+        let mut native = lock(&self.native);
+        let cell = &sample.cell;
+        let time = match cell.mechanism {
+            MechanismKind::Native => native.measure(cell),
+            MechanismKind::NativeBar => native.measure_on(self.device.as_ref()?, cell)?,
+            _ => {
+                let cpu_ns = None;
+                return Some(Taken { sample, cpu_ns });
+            }
+        };
+        let ns = nanoseconds(time.elapsed);
+        Some(Taken {
+            sample: Sample { ns, ..sample },
+            cpu_ns: Some(nanoseconds(time.cpu)),
+        })
     }
 }
 

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use crate::arguments::PrivilegeLevel;
+
 /// Benchmarks.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
@@ -56,6 +58,12 @@ pub struct ExitsArguments {
     /// Only these mechanisms, separated by commas.
     #[arg(long, value_name = "MECHANISM,…", value_delimiter = ',')]
     pub mechanism: Vec<String>,
+    /// Pass this PCI device of the host's through, and measure its memory, too, whose content is lost.
+    #[arg(long, value_name = "ADDRESS")]
+    pub vfio: Option<String>,
+    /// Privilege level of the guest, as for `run`.
+    #[arg(long, value_name = "LEVEL", default_value = "3", hide = true)]
+    pub cpl: PrivilegeLevel,
     /// RAM of the VM in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub memory: u64,

@@ -12,16 +12,22 @@ pub enum MechanismKind {
     Trap = 1,
     /// A device to which calls are sent with their data, several at a time.
     Forward = 2,
+    /// A device of the host's that is the guest's alone: its memory, by loads and stores.
+    Passthrough = 3,
     /// No VM: the same by the host, on the same back end.
-    Native = 3,
+    Native = 4,
+    /// No VM: the same by the host, on the memory of the device that is passed through.
+    NativeBar = 5,
 }
 
 /// All of them, by number.
-pub const MECHANISMS: [MechanismKind; 4] = [
+pub const MECHANISMS: [MechanismKind; 6] = [
     MechanismKind::Mediated,
     MechanismKind::Trap,
     MechanismKind::Forward,
+    MechanismKind::Passthrough,
     MechanismKind::Native,
+    MechanismKind::NativeBar,
 ];
 
 impl MechanismKind {
@@ -32,7 +38,30 @@ impl MechanismKind {
             Self::Mediated => "mediated",
             Self::Trap => "trap",
             Self::Forward => "forward",
+            Self::Passthrough => "passthrough",
             Self::Native => "native",
+            Self::NativeBar => "native-bar",
+        }
+    }
+
+    /// Whether the host does it, and no guest.
+    #[must_use]
+    pub const fn is_native(self) -> bool {
+        matches!(self, Self::Native | Self::NativeBar)
+    }
+
+    /// Whether it takes a device that is passed through to the guest.
+    #[must_use]
+    pub const fn is_of_device(self) -> bool {
+        matches!(self, Self::Passthrough | Self::NativeBar)
+    }
+
+    /// What the host does in its place, on memory of the same kind.
+    #[must_use]
+    pub const fn counterpart(self) -> Self {
+        match self {
+            Self::Mediated | Self::Trap | Self::Forward | Self::Native => Self::Native,
+            Self::Passthrough | Self::NativeBar => Self::NativeBar,
         }
     }
 

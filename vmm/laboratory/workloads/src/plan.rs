@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::{Cell, MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind};
+use crate::{Cell, DeviceMemory, LeftOut, MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind};
 
 /// How much is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub struct Plan {
     pub effort: Effort,
     /// Samples of each cell.
     pub repetitions: u32,
+    /// Memory of the device that is passed through to the guest, if one is.
+    pub device: Option<DeviceMemory>,
     workloads: u32,
     mechanisms: u32,
 }
@@ -35,7 +37,7 @@ impl fmt::Display for BadArgument<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "`{}` is none of quick, repetitions=N, workloads=BITS, mechanisms=BITS",
+            "`{}` is none of quick, repetitions=N, workloads=BITS, mechanisms=BITS, device=VENDOR:DEVICE:BAR:OFFSET:BYTES",
             self.0
         )
     }
@@ -48,6 +50,7 @@ impl Plan {
         Self {
             effort,
             repetitions,
+            device: None,
             workloads: u32::MAX,
             mechanisms: u32::MAX,
         }
@@ -79,10 +82,58 @@ impl Plan {
         all.filter(move |w| self.workloads & 1 << *w as u32 != 0)
     }
 
-    /// The mechanisms, in order.
+    /// With this device passed through to the guest.
+    #[must_use]
+    pub fn with_device(self, device: Option<DeviceMemory>) -> Self {
+        Self { device, ..self }
+    }
+
+    /// The mechanisms, in order; those that take a device only if there is one.
     pub fn mechanisms(self) -> impl Iterator<Item = MechanismKind> {
+        let asked = self.asked_mechanisms();
+        asked.filter(move |m| self.device.is_some() || !m.is_of_device())
+    }
+
+    /// The mechanisms that were asked for, in order, whether or not there is what they take.
+    pub fn asked_mechanisms(self) -> impl Iterator<Item = MechanismKind> {
         let all = MECHANISMS.into_iter();
         all.filter(move |m| self.mechanisms & 1 << *m as u32 != 0)
+    }
+
+    /// The cell of a workload's size and a mechanism.
+    ///
+    /// # Errors
+    /// [`LeftOut`]: why there is none.
+    pub fn cell(
+        self,
+        workload: WorkloadKind,
+        mechanism: MechanismKind,
+        size: u64,
+    ) -> Result<Cell, LeftOut> {
+        if mechanism.is_of_device() {
+            let device = self.device.ok_or(LeftOut::NoDevice)?;
+            let description = workload.description();
+            if description.launches {
+                return Err(LeftOut::NoKernels);
+            }
+            if !description.is_data {
+                return Err(LeftOut::NoAllocator);
+            }
+            // What is left are loads, stores and copies of as many bytes as the size says.
+            if size > device.bytes {
+                let bytes = device.bytes;
+                return Err(LeftOut::Memory { bytes });
+            }
+        }
+        let cell = workload.cell(mechanism, self.effort, size);
+        cell.ok_or(LeftOut::Exits)
+    }
+
+    /// Whether this could be one of its cells: the operations, of a size, that there are with this effort and device.
+    #[must_use]
+    pub fn has(self, cell: &Cell) -> bool {
+        (cell.workload.description().sizes)(self.effort).contains(&cell.size)
+            && self.cell(cell.workload, cell.mechanism, cell.size) == Ok(*cell)
     }
 
     /// All cells, row by row: workload, size, mechanism.
@@ -91,7 +142,7 @@ impl Plan {
             let sizes = (workload.description().sizes)(self.effort).iter();
             sizes.flat_map(move |size| {
                 let mechanisms = self.mechanisms();
-                mechanisms.filter_map(move |mechanism| workload.cell(mechanism, self.effort, *size))
+                mechanisms.filter_map(move |mechanism| self.cell(workload, mechanism, *size).ok())
             })
         })
     }
@@ -115,6 +166,7 @@ impl Plan {
                 }
                 "workloads" => plan.workloads = number()?,
                 "mechanisms" => plan.mechanisms = number()?,
+                "device" => plan.device = Some(DeviceMemory::parse(value).ok_or(bad)?),
                 _ => return Err(bad),
             }
         }
@@ -132,7 +184,11 @@ impl fmt::Display for Plan {
             f,
             "repetitions={},workloads={},mechanisms={}",
             self.repetitions, self.workloads, self.mechanisms
-        )
+        )?;
+        match self.device {
+            Some(device) => write!(f, ",device={device}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -142,11 +198,20 @@ mod tests {
     use std::string::ToString;
     use std::vec::Vec;
 
+    /// A device with a megabyte of memory.
+    const DEVICE: DeviceMemory = DeviceMemory {
+        vendor: 0x1af4,
+        device: 0x1110,
+        bar: 2,
+        offset: 0,
+        bytes: 1 << 20,
+    };
+
     #[test]
     fn a_plan_is_read_as_it_was_written() {
         let plans = [
             Plan::all(Effort::Full, 20),
-            Plan::all(Effort::Quick, 1),
+            Plan::all(Effort::Quick, 1).with_device(Some(DEVICE)),
             Plan::all(Effort::Quick, 5)
                 .of_workloads(&[WORKLOADS[1]])
                 .of_mechanisms(&[MechanismKind::Trap, MechanismKind::Native]),
@@ -166,8 +231,44 @@ mod tests {
             "repetitions=201",
             "workloads=x",
             "quick=1",
+            "device=1af4:1110",
         ] {
             assert_eq!(Plan::parse(text), Err(BadArgument(text)));
+        }
+    }
+
+    #[test]
+    fn mechanisms_that_take_a_device_are_there_with_one() {
+        let plan = Plan::all(Effort::Quick, 1);
+        assert!(plan.mechanisms().all(|mechanism| !mechanism.is_of_device()));
+        assert_eq!(plan.asked_mechanisms().count(), MECHANISMS.len());
+        let (load, passthrough) = (WorkloadKind::Load, MechanismKind::Passthrough);
+        let size = (load.description().sizes)(Effort::Quick)[0];
+        let left_out = plan.cell(load, passthrough, size);
+        assert_eq!(left_out, Err(LeftOut::NoDevice));
+        let plan = plan.with_device(Some(DEVICE));
+        assert_eq!(plan.mechanisms().count(), MECHANISMS.len());
+        let cell = plan.cell(load, passthrough, size).unwrap();
+        assert!(plan.has(&cell) && plan.cells().any(|other| other == cell));
+    }
+
+    #[test]
+    fn a_device_has_copies_as_large_as_it_is_and_no_more_than_memory() {
+        let plan = Plan::all(Effort::Quick, 1).with_device(Some(DEVICE));
+        for mechanism in [MechanismKind::Passthrough, MechanismKind::NativeBar] {
+            let why = |workload, size| plan.cell(workload, mechanism, size).err();
+            let bytes = DEVICE.bytes;
+            assert_eq!(why(WorkloadKind::CopyIn, 256 << 10), None);
+            let large = why(WorkloadKind::CopyIn, 4 << 20);
+            assert_eq!(large, Some(LeftOut::Memory { bytes }));
+            assert_eq!(why(WorkloadKind::Trace, 300), Some(LeftOut::NoKernels));
+            assert_eq!(
+                why(WorkloadKind::Allocate, 4096),
+                Some(LeftOut::NoAllocator)
+            );
+            let mut cell = plan.cell(WorkloadKind::CopyIn, mechanism, 64).unwrap();
+            cell.size = 4 << 20;
+            assert!(!plan.has(&cell), "beyond the device");
         }
     }
 }

@@ -7,6 +7,7 @@
 
 mod forward;
 mod mediated;
+mod passthrough;
 mod port;
 mod trap;
 mod watch;
@@ -19,6 +20,7 @@ use causeway_laboratory_workloads::{Cell, MechanismKind, WorkloadKind, measure, 
 
 use forward::Forward;
 use mediated::{Kernels, Mediated};
+use passthrough::Passthrough;
 use trap::Trap;
 use watch::Watch;
 
@@ -32,6 +34,7 @@ struct Bench<'k, 'd> {
     mediated: Mediated<'k, 'd>,
     trap: Trap,
     forward: Forward,
+    passthrough: Option<Passthrough>,
     host: &'static mut [u8],
     machine: Machine,
 }
@@ -51,12 +54,13 @@ fn run(machine: &Machine) {
         mediated: Mediated::new(device, &space, &kernels),
         trap: Trap::find(),
         forward: Forward::new(machine),
+        passthrough: plan.device.map(Passthrough::find),
         host: host.required("guest RAM for copies (--memory gives more)"),
         machine: *machine,
     };
     // The first of each is not counted: it brings pages, clocks and caches up.
     for cell in plan.cells() {
-        if cell.mechanism != MechanismKind::Native {
+        if !cell.mechanism.is_native() {
             bench.sample(&cell);
         }
     }
@@ -82,13 +86,13 @@ impl Bench<'_, '_> {
         let order = &mut order[..count];
         order.rotate_left(repetition as usize % count.max(1));
         for mechanism in order.iter().flatten() {
-            let Some(cell) = workload.cell(*mechanism, plan.effort, size) else {
+            let Ok(cell) = plan.cell(workload, *mechanism, size) else {
                 continue;
             };
-            let ns = match mechanism {
+            let ns = match mechanism.is_native() {
                 // The host finds out by itself.
-                MechanismKind::Native => 0,
-                _ => self.sample(&cell),
+                true => 0,
+                false => self.sample(&cell),
             };
             port::hand_over(&Sample {
                 cell,
@@ -105,7 +109,11 @@ impl Bench<'_, '_> {
             MechanismKind::Mediated => measure(&mut self.mediated, cell, self.host, &mut watch),
             MechanismKind::Trap => measure(&mut self.trap, cell, self.host, &mut watch),
             MechanismKind::Forward => measure(&mut self.forward, cell, self.host, &mut watch),
-            MechanismKind::Native => {}
+            MechanismKind::Passthrough => {
+                let device = self.passthrough.as_mut().required("a device");
+                measure(device, cell, self.host, &mut watch);
+            }
+            MechanismKind::Native | MechanismKind::NativeBar => {}
         }
         watch.nanoseconds()
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use causeway_laboratory::Taken;
-use causeway_laboratory_workloads::{Cell, MechanismKind};
+use causeway_laboratory_workloads::Cell;
 use causeway_vmm::harness::Phase;
 use serde::Serialize;
 
@@ -26,7 +26,7 @@ pub struct CellReport {
     pub operations: u64,
     /// Times.
     pub time: Distribution,
-    /// Time over that of the host in the same repetition.
+    /// Time over that of the host in the same repetition, on memory of the same kind.
     pub over_native: Option<Ratio>,
     /// Processor time of the process for one operation, in nanoseconds.
     pub cpu_ns: f64,
@@ -72,7 +72,7 @@ impl CellReport {
         let times = mine.iter().map(|taken| per_operation(taken));
         let used = mine.iter().filter_map(|taken| taken.cpu_ns);
         let cpu_ns: u64 = used.chain(phases.iter().map(|phase| phase.cpu_ns)).sum();
-        let is_native = cell.mechanism == MechanismKind::Native;
+        let is_native = cell.mechanism.is_native();
         Some(Self {
             workload: description.name,
             what: description.what,
@@ -98,12 +98,12 @@ fn per_operation(taken: &Taken) -> f64 {
     taken.sample.ns as f64 / taken.sample.cell.operations.max(1) as f64
 }
 
-/// Each sample over the host's of the same repetition.
+/// Each sample over the host's of the same repetition, on memory of the same kind.
 fn over_native(cell: &Cell, mine: &[&Taken], taken: &[Taken]) -> Option<Ratio> {
     let native = |repetition: u64| {
         taken.iter().find(|other| {
             let sample = &other.sample;
-            sample.cell.mechanism == MechanismKind::Native
+            sample.cell.mechanism == cell.mechanism.counterpart()
                 && sample.repetition == repetition
                 && (sample.cell.workload, sample.cell.size) == (cell.workload, cell.size)
         })
@@ -161,9 +161,9 @@ fn add(sum: &mut BTreeMap<String, u64>, counts: &BTreeMap<String, u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_laboratory_workloads::WorkloadKind;
     use causeway_laboratory_workloads::plan::Effort;
     use causeway_laboratory_workloads::wire::sample::Sample;
+    use causeway_laboratory_workloads::{MechanismKind, WorkloadKind};
 
     fn cell(mechanism: MechanismKind) -> Cell {
         let cell = WorkloadKind::LaunchAndWait.cell(mechanism, Effort::Quick, 1);

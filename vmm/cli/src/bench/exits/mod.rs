@@ -6,19 +6,22 @@ use std::time::Instant;
 
 use causeway_laboratory::Laboratory;
 use causeway_laboratory_workloads::plan::{Effort, Plan};
-use causeway_laboratory_workloads::{MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind};
+use causeway_laboratory_workloads::{
+    DeviceMemory, MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind,
+};
 use causeway_vmm::harness::PHASES_MAX;
 
 mod cells;
 mod compare;
 mod csv;
+mod device;
 mod html;
 mod report;
 mod table;
 mod text_file;
 
 use super::arguments::ExitsArguments;
-use crate::arguments::{PrivilegeLevel, RunArguments};
+use crate::arguments::RunArguments;
 use crate::back_end;
 use crate::configuration::{Run, unavailable};
 use crate::ending::{RunCode, exit_code, explain};
@@ -28,8 +31,18 @@ use crate::progress::Caption;
 use crate::report_file::ReportFile;
 use crate::run::{Extras, block_signals, execute};
 use crate::terminal;
+use device::Passed;
 use report::ExitsReport;
 use text_file::TextFile;
+
+/// A device that has cells of all sizes.
+const ANY_DEVICE: DeviceMemory = DeviceMemory {
+    vendor: 0,
+    device: 0,
+    bar: 0,
+    offset: 0,
+    bytes: u64::MAX,
+};
 
 /// Runs it, prints the table, and gives the exit code.
 pub fn run(arguments: &ExitsArguments, command: Vec<String>) -> Result<ExitCode, Failure> {
@@ -37,12 +50,15 @@ pub fn run(arguments: &ExitsArguments, command: Vec<String>) -> Result<ExitCode,
         terminal::print_results(&compare::run(before, after)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let plan = plan(arguments)?;
-    let run = Run::check(&run_arguments(arguments, plan))?;
+    let (plan, address) = (plan(arguments)?, device::address(arguments)?);
     let mut signals = block_signals()?;
     let outputs = Outputs::prepare(arguments)?;
+    let Passed { device, refused } =
+        device::find(address, arguments.memory.saturating_mul(1 << 20));
+    let plan = plan.with_device(device.as_ref().map(|device| device.memory()));
+    let run = Run::check(&run_arguments(arguments, plan))?;
     let laboratory = match laboratory(&run, plan) {
-        Ok(laboratory) => Arc::new(laboratory),
+        Ok(laboratory) => Arc::new(laboratory.with_device(device.clone())),
         Err(failure) => {
             let report = ExitsReport::absent(plan, &run, command, &failure.text());
             outputs.deliver(&report)?;
@@ -51,15 +67,19 @@ pub fn run(arguments: &ExitsArguments, command: Vec<String>) -> Result<ExitCode,
     };
     let extras = Extras {
         attached: Some(laboratory.clone()),
+        devices: device.clone().map(|device| device as _),
         caption: Some(caption(plan, &laboratory)),
         ..Extras::default()
     };
     let finished = execute(&run, Instant::now(), &mut signals, &extras)?;
+    // It is given back when nobody has its memory any more.
+    device.iter().for_each(|device| device.let_go());
     let disagrees = finished.report.disagreements().next().is_some();
     let code = exit_code(run.promise, &finished.outcomes, disagrees);
     explain(&run, &finished.outcomes);
     let taken = laboratory.taken();
     let report = ExitsReport::new(plan, &run, &finished, &taken, command, code.is_none());
+    let report = report.without_device(refused.as_deref());
     outputs.deliver(&report)?;
     let disagrees = report.disagreements().next().is_some();
     let code = code.or_else(|| exit_code(run.promise, &finished.outcomes, disagrees));
@@ -135,9 +155,9 @@ fn plan(arguments: &ExitsArguments) -> Result<Plan, Failure> {
         let known = MECHANISMS.map(MechanismKind::name);
         plan = plan.of_mechanisms(&chosen("--mechanism", &arguments.mechanism, named, &known)?);
     }
-    let guest_cells = plan
-        .cells()
-        .filter(|cell| cell.mechanism != MechanismKind::Native);
+    let device = arguments.vfio.as_ref().map(|_| ANY_DEVICE);
+    let guest_cells = plan.with_device(device).cells();
+    let guest_cells = guest_cells.filter(|cell| !cell.mechanism.is_native());
     // And one that is not counted.
     let most = PHASES_MAX / guest_cells.count().max(1) - 1;
     if repetitions as usize > most {
@@ -176,7 +196,11 @@ fn run_arguments(arguments: &ExitsArguments, plan: Plan) -> RunArguments {
         append: None,
         program: None,
         more: ProgramArguments::default(),
-        vfio: Vec::new(),
+        vfio: plan
+            .device
+            .and(arguments.vfio.clone())
+            .into_iter()
+            .collect(),
         disk: Vec::new(),
         vcpus: 1,
         memory: arguments.memory,
@@ -185,7 +209,7 @@ fn run_arguments(arguments: &ExitsArguments, plan: Plan) -> RunArguments {
         timeout: arguments.timeout,
         json: None,
         arguments: plan.to_string(),
-        cpl: PrivilegeLevel::User,
+        cpl: arguments.cpl,
         small_pages: false,
     }
 }

@@ -2,8 +2,10 @@
 
 use causeway_laboratory::Taken;
 use causeway_laboratory_workloads::plan::{Effort, Plan};
+use causeway_laboratory_workloads::{LeftOut, MechanismKind, WorkloadKind};
 use causeway_vmm::harness::Phase;
 use causeway_vmm::host::Host;
+use causeway_vmm::passthrough::DeviceReport;
 use serde::Serialize;
 
 use super::cells::{CellReport, ExitReport};
@@ -12,6 +14,9 @@ use crate::run::Finished;
 
 /// Name and version of the schema. Fields may be added; a changed meaning changes the number.
 pub const SCHEMA: &str = "causeway.bench-exits/1";
+
+/// All workloads of a mechanism that is not measured.
+const EVERYTHING: &str = "everything";
 
 /// A whole benchmark.
 #[derive(Debug, Serialize)]
@@ -36,6 +41,8 @@ pub struct ExitsReport {
     pub passed: bool,
     /// How the guest ended.
     pub result: String,
+    /// Devices that were passed through to the guest.
+    pub devices: Vec<DeviceReport>,
     /// What was measured.
     pub cells: Vec<CellReport>,
     /// What was not, and why.
@@ -83,6 +90,7 @@ impl ExitsReport {
             repetitions: plan.repetitions,
             passed: passed && agree,
             result: outcome.map_or_else(String::new, |outcome| outcome.result.to_string()),
+            devices: outcome.map_or_else(Vec::new, |outcome| outcome.devices.clone()),
             cells,
             missing: missing(plan),
         }
@@ -92,7 +100,7 @@ impl ExitsReport {
     pub fn absent(plan: Plan, run: &Run, command: Vec<String>, reason: &str) -> Self {
         let absent = plan.mechanisms().map(|mechanism| Missing {
             mechanism: mechanism.name(),
-            what: String::from("everything"),
+            what: String::from(EVERYTHING),
             reason: reason.to_owned(),
         });
         Self {
@@ -106,9 +114,20 @@ impl ExitsReport {
             repetitions: plan.repetitions,
             passed: true,
             result: String::from("not run"),
+            devices: Vec::new(),
             cells: Vec::new(),
             missing: absent.collect(),
         }
+    }
+
+    /// With the reason why the device that was asked for was not there, if there is one.
+    pub fn without_device(mut self, refused: Option<&str>) -> Self {
+        let mut missing = self.missing.iter_mut();
+        let row = missing.find(|missing| missing.reason == LeftOut::NoDevice.to_string());
+        if let (Some(row), Some(refused)) = (row, refused) {
+            refused.clone_into(&mut row.reason);
+        }
+        self
     }
 
     /// Cells in which KVM and the VMM have counted differently.
@@ -122,23 +141,89 @@ impl ExitsReport {
 
 /// What the plan leaves out.
 fn missing(plan: Plan) -> Vec<Missing> {
-    let mut missing = vec![Missing {
-        mechanism: "passthrough",
-        what: String::from("everything"),
-        reason: String::from("no device is passed through to the guest"),
-    }];
+    let mut missing = Vec::new();
+    let mut of_device = plan.asked_mechanisms().filter(|m| m.is_of_device());
+    if let (None, Some(mechanism)) = (plan.device, of_device.next()) {
+        missing.push(Missing {
+            mechanism: mechanism.name(),
+            what: String::from(EVERYTHING),
+            reason: LeftOut::NoDevice.to_string(),
+        });
+    }
+    // What the host does beside the guest lacks what the guest lacks.
+    let compared = |m: &MechanismKind| *m != MechanismKind::NativeBar;
     for workload in plan.workloads() {
-        let description = workload.description();
-        for size in (description.sizes)(plan.effort) {
-            let left_out = plan
-                .mechanisms()
-                .filter(|m| workload.cell(*m, plan.effort, *size).is_none());
-            missing.extend(left_out.map(|mechanism| Missing {
-                mechanism: mechanism.name(),
-                what: format!("{} {size} {}", description.name, description.unit),
-                reason: String::from("it would take too many exits"),
-            }));
+        for mechanism in plan.mechanisms().filter(compared) {
+            missing_of(plan, workload, mechanism, &mut missing);
         }
     }
     missing
+}
+
+/// What it leaves out of one workload: all sizes together, where they have the same reason.
+fn missing_of(
+    plan: Plan,
+    workload: WorkloadKind,
+    mechanism: MechanismKind,
+    missing: &mut Vec<Missing>,
+) {
+    let description = workload.description();
+    for size in (description.sizes)(plan.effort) {
+        let Err(reason) = plan.cell(workload, mechanism, *size) else {
+            continue;
+        };
+        let what = match reason.is_of_all_sizes() {
+            true => description.name.to_owned(),
+            false => format!("{} {size} {}", description.name, description.unit),
+        };
+        missing.push(Missing {
+            mechanism: mechanism.name(),
+            what,
+            reason: reason.to_string(),
+        });
+        if reason.is_of_all_sizes() {
+            break;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_laboratory_workloads::DeviceMemory;
+
+    fn rows(plan: Plan) -> Vec<(&'static str, String, String)> {
+        let missing = missing(plan).into_iter();
+        missing
+            .map(|row| (row.mechanism, row.what, row.reason))
+            .collect()
+    }
+
+    #[test]
+    fn without_a_device_one_row_says_so_if_one_was_asked_for() {
+        let plan = Plan::all(Effort::Quick, 1).of_workloads(&[WorkloadKind::Load]);
+        let all = rows(plan);
+        assert_eq!(all.len(), 1, "{all:?}");
+        assert_eq!((all[0].0, all[0].1.as_str()), ("passthrough", EVERYTHING));
+        assert!(all[0].2.contains("--vfio"), "{all:?}");
+        let mediated = plan.of_mechanisms(&[MechanismKind::Mediated]);
+        assert_eq!(rows(mediated), []);
+    }
+
+    #[test]
+    fn what_a_device_lacks_is_a_row_for_each_workload() {
+        let plan = Plan::all(Effort::Quick, 1).with_device(Some(DeviceMemory {
+            vendor: 1,
+            device: 2,
+            bar: 0,
+            offset: 0,
+            bytes: 1 << 20,
+        }));
+        let passed = plan.of_mechanisms(&[MechanismKind::Passthrough, MechanismKind::NativeBar]);
+        let rows = rows(passed);
+        assert!(rows.iter().all(|row| row.0 == "passthrough"), "{rows:?}");
+        let of = |what: &str| rows.iter().filter(|row| row.1 == what).count();
+        assert_eq!((of("submit"), of("allocate"), of("load")), (1, 1, 0));
+        assert_eq!(of("copy-in 4194304 B"), 1, "{rows:?}");
+    }
 }

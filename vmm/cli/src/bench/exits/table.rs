@@ -33,6 +33,9 @@ pub fn render(report: &ExitsReport) -> String {
         report.backend,
         crate::table::host(&report.host)
     );
+    for device in &report.devices {
+        let _ = writeln!(out, "{}\n", crate::table::passed_through(device));
+    }
     let _ = writeln!(out, "{}\n", cells(&report.cells).trim_fmt());
     for missing in &report.missing {
         let _ = writeln!(
@@ -44,7 +47,7 @@ pub fn render(report: &ExitsReport) -> String {
     let _ = writeln!(
         out,
         "\ntimes are medians and 99th percentiles of one operation, {} samples each, taken in turn; \
-         the ratio is the median over those of the host in the same turn, with its 95 % interval; \
+         the ratio is the median over those of the host in the same turn, on memory of the same kind, with its 95 % interval; \
          exits are those of one operation to the VMM, by its own count and KVM's; interrupts of the host and faults of \
          first touches are apart",
         report.repetitions

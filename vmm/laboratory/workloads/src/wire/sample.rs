@@ -5,7 +5,7 @@ use crate::{Cell, MechanismKind, WorkloadKind};
 /// 64-bit words of a sample: workload, mechanism, size, operations, repetition, nanoseconds.
 pub const WORDS: usize = 6;
 
-/// One sample. If it is [`MechanismKind::Native`], the host takes it, and the time in it means nothing.
+/// One sample. If it is [native](MechanismKind::is_native), the host takes it, and the time in it means nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// What was done, and how.

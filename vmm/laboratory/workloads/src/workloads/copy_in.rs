@@ -1,6 +1,6 @@
 //! Copies from the program's own memory to memory that kernels reach.
 
-use super::{Cell, Description, Workload, of_bytes, pattern, within_exits};
+use super::{Cell, Description, Workload, of_bytes, over_a_bus, pattern, within_exits};
 use crate::plan::Effort;
 use crate::{Mechanism, MechanismKind};
 
@@ -13,6 +13,7 @@ pub(super) const DESCRIPTION: Description = Description {
     sizes,
     operations: |mechanism, effort, bytes| match mechanism {
         MechanismKind::Trap => within_exits(effort, 32, bytes / 8),
+        MechanismKind::Passthrough | MechanismKind::NativeBar => Some(over_a_bus(bytes)),
         _ => Some(of_bytes(bytes, 50_000)),
     },
 };

@@ -1,6 +1,6 @@
 //! Copies from memory that kernels reach to the program's own.
 
-use super::{Cell, Description, Workload, of_bytes, pattern, within_exits};
+use super::{Cell, Description, Workload, of_bytes, over_a_bus, pattern, within_exits};
 use crate::{Mechanism, MechanismKind};
 
 pub(super) const DESCRIPTION: Description = Description {
@@ -13,6 +13,7 @@ pub(super) const DESCRIPTION: Description = Description {
     operations: |mechanism, effort, bytes| match mechanism {
         MechanismKind::Trap => within_exits(effort, 32, bytes / 8),
         MechanismKind::Forward => within_exits(effort, of_bytes(bytes, 500), 1),
+        MechanismKind::Passthrough | MechanismKind::NativeBar => Some(over_a_bus(bytes)),
         MechanismKind::Mediated | MechanismKind::Native => Some(of_bytes(bytes, 50_000)),
     },
 };

@@ -18,6 +18,8 @@ pub(super) const DESCRIPTION: Description = Description {
     sizes: |_| &[REGION_BYTES as u64],
     operations: |mechanism, effort, _| match mechanism {
         MechanismKind::Mediated | MechanismKind::Native => Some(512 * REGION_WORDS as u64),
+        // A load from a device that is far away may take a microsecond.
+        MechanismKind::Passthrough | MechanismKind::NativeBar => Some(8 * REGION_WORDS as u64),
         MechanismKind::Forward | MechanismKind::Trap => within_exits(effort, 512, 1),
     },
 };

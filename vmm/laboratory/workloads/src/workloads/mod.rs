@@ -39,15 +39,6 @@ pub struct Cell {
     pub operations: u64,
 }
 
-impl Cell {
-    /// Whether this is what a plan has: the operations, of a size, that there are with this effort.
-    #[must_use]
-    pub fn is_planned(&self, effort: Effort) -> bool {
-        (self.workload.description().sizes)(effort).contains(&self.size)
-            && self.workload.cell(self.mechanism, effort, self.size) == Some(*self)
-    }
-}
-
 /// A workload, ready to run.
 pub trait Workload<M: Mechanism>: Sized {
     /// Gets ready: not timed. `host` is memory of the program's own, as long as the largest copy.
@@ -155,7 +146,8 @@ impl WorkloadKind {
         WORKLOADS.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// The cell of one size and mechanism; none if that would take too long.
+    /// The cell of one size and mechanism; none if that would take too long. [`Plan::cell`](crate::plan::Plan::cell) knows
+    /// what a device lacks, too.
     #[must_use]
     pub fn cell(self, mechanism: MechanismKind, effort: Effort, size: u64) -> Option<Cell> {
         let operations = (self.description().operations)(mechanism, effort, size)?;
@@ -194,6 +186,11 @@ fn within_exits(effort: Effort, wanted: u64, exits_each: u64) -> Option<u64> {
 /// Operations on so many bytes each that take long enough to be timed.
 fn of_bytes(bytes: u64, most: u64) -> u64 {
     ((16 << 20) / bytes.max(1)).clamp(1, most)
+}
+
+/// Copies of so many bytes each to or from a device that may be far away: a microsecond for each 8 bytes is a second for 8 MiB.
+fn over_a_bus(bytes: u64) -> u64 {
+    ((1 << 20) / bytes.max(1)).clamp(1, 2000)
 }
 
 #[cfg(test)]

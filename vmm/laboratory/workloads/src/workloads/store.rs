@@ -16,6 +16,8 @@ pub(super) const DESCRIPTION: Description = Description {
     sizes: |_| &[REGION_BYTES as u64],
     operations: |mechanism, effort, _| match mechanism {
         MechanismKind::Mediated | MechanismKind::Native => Some(512 * REGION_WORDS as u64),
+        // As many as loads.
+        MechanismKind::Passthrough | MechanismKind::NativeBar => Some(8 * REGION_WORDS as u64),
         // Sent many at a time: a pass over the region.
         MechanismKind::Forward => Some(REGION_WORDS as u64),
         MechanismKind::Trap => within_exits(effort, 512, 1),

@@ -15,13 +15,15 @@ use plots::{Axes, Group, Line, PlotError};
 
 const STYLE: &str = include_str!("page.css");
 /// The mechanisms, as the key names them.
-const KEY: [(&str, &str); 4] = [
+const KEY: [(&str, &str); 6] = [
     (
         "mediated",
         "this project: memory in an aperture, commands in a ring",
     ),
     ("trap", "every access is emulated"),
     ("forward", "calls are sent with their data"),
+    ("passthrough", "a device is the guest's, by VFIO"),
+    ("native-bar", "no VM, memory of that device"),
     ("native", "no VM"),
 ];
 
@@ -59,6 +61,10 @@ fn head(out: &mut String, report: &ExitsReport) {
         true => String::from("passed: every result was verified, and both exit counters agree"),
         false => format!("not passed: {}", report.result),
     };
+    let devices = report.devices.iter().map(|device| {
+        let value = format!("{} ({}), passed through", device.address, device.id);
+        ("device", value)
+    });
     let rows = [
         ("back end", report.backend.clone()),
         ("processor", format!("{}, {} CPUs", host.cpu, host.cpus)),
@@ -71,7 +77,7 @@ fn head(out: &mut String, report: &ExitsReport) {
         ("result", verdict),
     ];
     out.push_str("<dl>\n");
-    for (name, value) in rows {
+    for (name, value) in rows.into_iter().chain(devices) {
         let class = if name == "result" && !report.passed {
             " class=\"failed\""
         } else {
@@ -81,7 +87,8 @@ fn head(out: &mut String, report: &ExitsReport) {
         let _ = writeln!(out, "<dt>{name}</dt><dd{class}>{}</dd>", escaped(&value));
     }
     out.push_str("</dl>\n<p class=\"key\">");
-    for (name, what) in KEY {
+    let measured = |name| report.cells.iter().any(|cell| cell.mechanism == name);
+    for (name, what) in KEY.into_iter().filter(|(name, _)| measured(*name)) {
         let _ = write!(out, "<span><i class=\"{name}\"></i>{name}: {what}</span>");
     }
     out.push_str("</p>\n");
@@ -227,7 +234,7 @@ fn share(out: &mut String, report: &ExitsReport, exit_ns: Option<f64>) -> Result
 
 /// Every cell, and what was not measured.
 fn all(out: &mut String, report: &ExitsReport) {
-    out.push_str("<h2>Every cell</h2>\n<p class=\"quiet\">Times are medians and 99th percentiles of one operation; the ratio is the median over those of the host in the same turn, with its 95 % interval. Interrupts of the host and faults of first touches are counted apart.</p>\n");
+    out.push_str("<h2>Every cell</h2>\n<p class=\"quiet\">Times are medians and 99th percentiles of one operation; the ratio is the median over those of the host in the same turn, on memory of the same kind, with its 95 % interval. Interrupts of the host and faults of first touches are counted apart.</p>\n");
     out.push_str("<div class=\"scroll\"><table><thead><tr>");
     for column in table::COLUMNS {
         let _ = write!(out, "<th>{}</th>", escaped(column));

@@ -32,6 +32,8 @@ fn color(mechanism: &str) -> RGBColor {
         "mediated" => RGBColor(0x0b, 0x7a, 0x5e),
         "trap" => RGBColor(0xc2, 0x3a, 0x3a),
         "forward" => RGBColor(0xb9, 0x74, 0x00),
+        "passthrough" => RGBColor(0x8a, 0x3f, 0xb0),
+        "native-bar" => RGBColor(0x5f, 0x6b, 0x7a),
         _ => RGBColor(0x36, 0x62, 0xc4),
     }
 }

@@ -1,0 +1,51 @@
+//! `--vfio`: a device that is passed through to the guest, to be measured, too.
+
+use std::sync::Arc;
+
+use causeway_laboratory::PassedDevice;
+use causeway_vfio::{Address, Host};
+
+use crate::bench::arguments::ExitsArguments;
+use crate::failure::{Code, Failure};
+
+/// The device, or why there is none.
+#[derive(Default)]
+pub struct Passed {
+    /// The device.
+    pub device: Option<Arc<PassedDevice>>,
+    /// Why the one that was asked for is not measured.
+    pub refused: Option<String>,
+}
+
+/// The address that was typed.
+pub fn address(arguments: &ExitsArguments) -> Result<Option<Address>, Failure> {
+    let parse = |text: &String| {
+        let address = text.parse::<Address>();
+        address.map_err(|e| Failure::usage_from("--vfio", text, e))
+    };
+    arguments.vfio.as_ref().map(parse).transpose()
+}
+
+/// Looks for the device. One that cannot be had is no error: the others are measured without it.
+pub fn find(address: Option<Address>, ram_bytes: u64) -> Passed {
+    let Some(address) = address else {
+        return Passed::default();
+    };
+    match PassedDevice::probe(Host::default(), address, ram_bytes) {
+        Ok(device) => Passed {
+            device: Some(Arc::new(device)),
+            refused: None,
+        },
+        Err(error) => Passed {
+            device: None,
+            refused: Some(
+                Failure::new(
+                    Code::Device,
+                    format!("--vfio {address} is not to be had"),
+                    error,
+                )
+                .text(),
+            ),
+        },
+    }
+}

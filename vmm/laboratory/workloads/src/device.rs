@@ -1,0 +1,128 @@
+//! A device that is passed through to the guest, as a plan names it.
+
+use core::fmt;
+
+/// Memory of a device that the guest has for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// Vendor ID.
+    pub vendor: u16,
+    /// Device ID.
+    pub device: u16,
+    /// Number of the base address register behind which it is.
+    pub bar: u8,
+    /// First byte in there; a multiple of 4 KiB.
+    pub offset: u64,
+    /// Bytes; a multiple of 4 KiB.
+    pub bytes: u64,
+}
+
+impl fmt::Display for DeviceMemory {
+    /// As [`Self::parse`] reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            vendor,
+            device,
+            bar,
+            offset,
+            bytes,
+        } = self;
+        write!(f, "{vendor:04x}:{device:04x}:{bar}:{offset}:{bytes}")
+    }
+}
+
+impl DeviceMemory {
+    /// Reads it; none if the text is none.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(':');
+        let mut id = || u16::from_str_radix(words.next()?, 16).ok();
+        let (vendor, device) = (id()?, id()?);
+        let memory = Self {
+            vendor,
+            device,
+            bar: words.next()?.parse().ok()?,
+            offset: words.next()?.parse().ok()?,
+            bytes: words.next()?.parse().ok()?,
+        };
+        words.next().is_none().then_some(memory)
+    }
+}
+
+/// Why a plan has no cell where there could be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeftOut {
+    /// It takes more exits than a sample may.
+    Exits,
+    /// Nothing is passed through to the guest.
+    NoDevice,
+    /// Whatever the device has to launch kernels, only its own driver knows it.
+    NoKernels,
+    /// There is nothing to be allocated.
+    NoAllocator,
+    /// The device has less memory.
+    Memory {
+        /// What it has.
+        bytes: u64,
+    },
+}
+
+impl LeftOut {
+    /// Whether it is so whatever the size.
+    #[must_use]
+    pub const fn is_of_all_sizes(self) -> bool {
+        matches!(self, Self::NoDevice | Self::NoKernels | Self::NoAllocator)
+    }
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exits => f.write_str("it would take too many exits"),
+            Self::NoDevice => {
+                f.write_str("no device is passed through to the guest (--vfio ADDRESS names one)")
+            }
+            Self::NoKernels => f.write_str(
+                "the device has no kernels that the laboratory could launch, only memory",
+            ),
+            Self::NoAllocator => f.write_str(
+                "the device has no allocator: all of its memory is the guest's as it is",
+            ),
+            Self::Memory { bytes } => {
+                write!(
+                    f,
+                    "the device has {bytes} bytes of memory that can be mapped"
+                )
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn memory_is_read_as_it_was_written() {
+        let memory = DeviceMemory {
+            vendor: 0x1af4,
+            device: 0x1110,
+            bar: 2,
+            offset: 4096,
+            bytes: 64 << 20,
+        };
+        let text = memory.to_string();
+        assert_eq!(text, "1af4:1110:2:4096:67108864");
+        assert_eq!(DeviceMemory::parse(&text), Some(memory));
+        for wrong in [
+            "",
+            "1af4:1110:2:0",
+            "1af4:1110:2:0:x",
+            "1af4:1110:2:0:1:1",
+            "x:1110:2:0:1",
+        ] {
+            assert_eq!(DeviceMemory::parse(wrong), None, "{wrong}");
+        }
+    }
+}
