@@ -14,6 +14,7 @@ mod laboratory;
 mod leftovers;
 mod linux;
 mod lives;
+mod mechanisms;
 mod patches;
 mod programs;
 #[path = "../../e2e/parsed_report.rs"]

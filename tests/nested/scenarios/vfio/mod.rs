@@ -4,6 +4,7 @@ mod doorbell;
 mod edu;
 mod events;
 mod lent;
+mod mechanisms;
 mod random;
 mod refusals;
 
