@@ -58,6 +58,12 @@ fn samples_that_no_plan_has_are_not_taken() {
         machine.write_words(0x1000, &words);
         machine.sample(0x1000);
     }
+    // Of a device that is not there: a load, and a launch that no device has.
+    for workload in [1, 4] {
+        let words = sample(workload, MechanismKind::NativeBar).words();
+        machine.write_words(0x1000, &words);
+        machine.sample(0x1000);
+    }
     machine.sample(u32::MAX);
     assert!(machine.laboratory.taken().is_empty());
 }
