@@ -129,6 +129,7 @@ fn what_cannot_be_is_refused_before_anything_is_measured() {
             "mediated, trap, forward, passthrough, native, native-bar",
         ),
         (["--repetitions", "201"], USAGE, "201"),
+        (["--vfio", "edu"], USAGE, "lspci -D"),
         (["--csv", "nowhere/a.csv"], REPORT, "--csv"),
         (["--html", "nowhere/a.html"], REPORT, "--html"),
         (["--json", "nowhere/a.json"], REPORT, "--json"),

@@ -230,6 +230,20 @@ mod tests {
     }
 
     #[test]
+    fn a_device_is_compared_with_the_host_on_that_device() {
+        let samples = [
+            taken(MechanismKind::Native, 0, 10),
+            taken(MechanismKind::Passthrough, 0, 90),
+            taken(MechanismKind::NativeBar, 0, 30),
+        ];
+        let report = |mechanism| CellReport::of(&cell(mechanism), &samples, &[], false).unwrap();
+        let passed = report(MechanismKind::Passthrough);
+        assert_eq!(passed.over_native.unwrap().median, 3.0);
+        let natively = report(MechanismKind::NativeBar);
+        assert!(natively.over_native.is_none() && natively.exits.is_none());
+    }
+
+    #[test]
     fn the_first_phase_of_a_cell_is_not_counted() {
         let kind = MechanismKind::Trap;
         let phases = [phase(kind, [99, 0], 99), phase(kind, [5, 0], 5)];
