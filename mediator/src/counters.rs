@@ -7,7 +7,22 @@ use causeway_protocol::{message, packet};
 /// One more than the largest message opcode.
 const MESSAGE_SLOTS: usize = 32;
 /// One more than the largest packet opcode.
-pub(crate) const PACKET_SLOTS: usize = 9;
+const PACKET_SLOTS: usize = 9;
+
+/// What a consumer counts by itself, before others hear of it.
+#[derive(Debug, Default)]
+pub(crate) struct PacketCounts {
+    packets: [u64; PACKET_SLOTS],
+    written_bytes: u64,
+}
+
+impl PacketCounts {
+    /// Counts a packet that was executed, and asked for `written_bytes` bytes to be written.
+    pub fn count(&mut self, opcode: packet::Opcode, written_bytes: u64) {
+        self.packets[opcode as usize] += 1;
+        self.written_bytes = self.written_bytes.saturating_add(written_bytes);
+    }
+}
 
 /// Counters, written by vCPU and consumer threads.
 #[derive(Debug, Default)]
@@ -18,6 +33,7 @@ pub(crate) struct Counters {
     pub wakeups: AtomicU64,
     pub faults: AtomicU64,
     pub interrupts: AtomicU64,
+    pub written_bytes: AtomicU64,
     messages: [AtomicU64; MESSAGE_SLOTS],
     packets: [AtomicU64; PACKET_SLOTS],
 }
@@ -33,11 +49,15 @@ impl Counters {
     }
 
     /// Adds what a consumer has counted by itself, and empties it.
-    pub fn packets(&self, counted: &mut [u64; PACKET_SLOTS]) {
-        for (total, counted) in self.packets.iter().zip(counted) {
+    pub fn packets(&self, counted: &mut PacketCounts) {
+        for (total, counted) in self.packets.iter().zip(&mut counted.packets) {
             if *counted != 0 {
                 total.fetch_add(std::mem::take(counted), Ordering::Relaxed);
             }
+        }
+        if counted.written_bytes != 0 {
+            let bytes = std::mem::take(&mut counted.written_bytes);
+            self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
@@ -118,6 +138,11 @@ impl Counters {
             (count != 0).then_some((opcode.name(), count))
         };
         packet::OPCODES.iter().filter_map(count).collect()
+    }
+
+    pub fn packets_in_all(&self) -> u64 {
+        let counts = self.packets.iter().map(|n| n.load(Ordering::Relaxed));
+        counts.fold(0, u64::saturating_add)
     }
 
     pub fn packet_count(&self, opcode: packet::Opcode) -> u64 {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use causeway_protocol::message::Status;
 
+use crate::activity::Activity;
 use crate::backend::{Attributes, Fault};
 use crate::client::Client;
 use crate::counters::SessionReport;
@@ -86,6 +87,10 @@ pub trait GuestSession: Send + Sync {
 
     /// What it has done so far.
     fn report(&self) -> SessionReport;
+
+    /// What it is doing, for those who watch. Disturbs nothing that it does, and takes a fraction of a second at most; none if
+    /// it cannot be had in that time.
+    fn activity(&self) -> Option<Activity>;
 }
 
 /// Where a VMM gets sessions from.
@@ -161,6 +166,10 @@ impl GuestSession for Session {
     fn report(&self) -> SessionReport {
         Session::report(self)
     }
+
+    fn activity(&self) -> Option<Activity> {
+        Some(Session::activity(self))
+    }
 }
 
 impl<S: GuestSession + ?Sized> GuestSession for Arc<S> {
@@ -210,5 +219,9 @@ impl<S: GuestSession + ?Sized> GuestSession for Arc<S> {
 
     fn report(&self) -> SessionReport {
         (**self).report()
+    }
+
+    fn activity(&self) -> Option<Activity> {
+        (**self).activity()
     }
 }

@@ -10,12 +10,13 @@
 //! # Locks
 //!
 //! In this order, and never two of the same kind: a session's `State`, the exchange of exports, the fences that are
-//! watched, then leaves (the list of a mediator's sessions, doorbells, function tables, `Life`, the fence signal,
+//! watched, then leaves (the list of a mediator's sessions, that of a session's rings, doorbells, function tables, `Life`, the fence signal,
 //! whatever a back end or a host has inside). Revocation reaches into other sessions: the exchange collects them, lets its lock go, and then
 //! has them locked one `State` at a time. No lock is held while work executes, while a guest sleeps in `Wait`,
 //! or while a thread is joined. A host calls into a session with no lock held that its [`host::Host`]
 //! methods take.
 
+mod activity;
 pub mod backend;
 mod bell;
 mod client;
@@ -41,6 +42,7 @@ pub mod share;
 mod state;
 pub mod va;
 
+pub use activity::Activity;
 pub use client::Client;
 pub use counters::{SessionReport, WorkerReport};
 pub use guest_session::{GuestSession, OpenError, SessionSource};

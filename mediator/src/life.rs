@@ -12,19 +12,28 @@ use crate::fence::FenceSignal;
 
 /// Who wants to know what register `Status` holds, without asking.
 #[derive(Default)]
-pub(crate) struct StatusObserver(OnceLock<Box<dyn Fn(u32) + Send + Sync>>);
+pub(crate) struct StatusObserver {
+    tell: OnceLock<Box<dyn Fn(u32) + Send + Sync>>,
+    lost: AtomicBool,
+}
 
 impl StatusObserver {
     /// Takes the observer, unless there is one.
     pub fn observe(&self, tell: Box<dyn Fn(u32) + Send + Sync>) {
-        let _ = self.0.set(tell);
+        let _ = self.tell.set(tell);
     }
 
     /// Tells the observer, if there is one. Called with a lock held that keeps what is told in order.
     pub fn tell(&self, bits: u32) {
-        if let Some(tell) = self.0.get() {
+        self.lost.store(bits & status::LOST != 0, Ordering::Relaxed);
+        if let Some(tell) = self.tell.get() {
             tell(bits);
         }
+    }
+
+    /// Whether the device was lost when it was told last.
+    pub fn lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
     }
 }
 

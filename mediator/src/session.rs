@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use causeway_protocol::message::{Opcode, Status, message_bytes};
 use causeway_protocol::registers::{CLIENTS, features, status};
 
+use crate::activity::{Activity, Rings};
 use crate::backend::{Attributes, Backend, Fault, Memory};
 use crate::client::{Client, ClientSession};
 use crate::command_buffer::Doorbells;
@@ -50,6 +51,7 @@ pub(crate) struct Inner {
     /// Told of every change of register `Status`.
     pub status: Arc<StatusObserver>,
     pub doorbells: Arc<Doorbells>,
+    pub rings: Rings,
     pub notifier: Notifier,
     /// Which clients own something.
     pub owners: Arc<Owners>,
@@ -92,6 +94,7 @@ impl Session {
             ),
             counters,
             doorbells: Doorbells::new(Arc::clone(&host)),
+            rings: Rings::default(),
             host,
             epochs: std::array::from_fn(|_| AtomicU64::new(0)),
             interrupted: AtomicBool::new(false),
@@ -225,6 +228,11 @@ impl Session {
     pub fn lose(&self, fault: Fault) {
         Counters::add(&self.inner.counters.faults);
         self.inner.life().lose(fault);
+    }
+
+    /// What it is doing. Disturbs nothing that it does.
+    pub fn activity(&self) -> Activity {
+        self.inner.activity()
     }
 
     /// What it has done so far.

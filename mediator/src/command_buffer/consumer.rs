@@ -14,7 +14,7 @@ use super::packet::{self, Packet};
 use super::ring::Ring;
 use crate::backend::Fault;
 use crate::bell::Bell;
-use crate::counters::{Counters, PACKET_SLOTS};
+use crate::counters::{Counters, PacketCounts};
 use crate::life::{FaultScope, Life, scope};
 use crate::refusal::warn_at_first;
 
@@ -25,7 +25,7 @@ const _: () = assert!(CHUNK_UNITS > causeway_protocol::packet::UNITS_MAX as usiz
 
 /// Everything the thread needs; none of it takes the session's lock.
 pub(super) struct Consumer {
-    pub ring: Ring,
+    pub ring: Arc<Ring>,
     pub bell: Arc<Bell>,
     pub life: Arc<Life>,
     pub counters: Arc<Counters>,
@@ -38,7 +38,7 @@ pub(super) struct Consumer {
 struct Progress {
     /// Position of the packet under way, or of the next.
     position: u64,
-    counted: [u64; PACKET_SLOTS],
+    counted: PacketCounts,
 }
 
 impl Consumer {
@@ -46,7 +46,7 @@ impl Consumer {
     pub fn run(mut self) {
         let mut progress = Progress {
             position: 0,
-            counted: [0; PACKET_SLOTS],
+            counted: PacketCounts::default(),
         };
         let consumed = std::panic::catch_unwind(AssertUnwindSafe(|| self.consume(&mut progress)));
         let stop = consumed
@@ -126,7 +126,9 @@ impl Consumer {
                 self.ring.set_consumer(progress.position);
             }
             self.executor.execute(packet)?;
-            progress.counted[packet.opcode() as usize] += 1;
+            progress
+                .counted
+                .count(packet.opcode(), packet.written_bytes());
             at += units;
             progress.position = begin + at;
         }

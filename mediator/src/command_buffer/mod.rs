@@ -26,9 +26,9 @@ use crate::refusal::{Refusal, warn_at_first};
 use crate::session::Inner;
 use consumer::Consumer;
 use execute::Executor;
-use ring::Ring;
 
 pub(crate) use recording::compile;
+pub(crate) use ring::Ring;
 
 /// A command buffer whose consumer runs. Dropping it stops and joins the consumer.
 pub(crate) struct CommandBuffer {
@@ -57,10 +57,12 @@ impl CommandBuffer {
         charge: Charge,
     ) -> Result<Arc<Self>, Refusal> {
         let ring = Ring::new(&*placement.memory, placement.offset, placement.bytes)?;
+        let ring = Arc::new(ring);
         let queue = space.backend.create_queue()?;
         let bell = Arc::new(Bell::new().map_err(|e| no_memory("an eventfd", &e))?);
         let doorbell = session.doorbells.bind(&bell, ring.place())?;
         life.watch_bell(&bell);
+        session.rings.add(&ring);
         let label = format!("{}/{}", session.name, doorbell.index);
         let consumer = Consumer {
             ring,

@@ -33,6 +33,15 @@ impl Packet<'_> {
             Self::Replay(_) => Opcode::Replay,
         }
     }
+
+    /// Bytes that it asks to be copied or filled.
+    pub fn written_bytes(&self) -> u64 {
+        match self {
+            Self::Copy(copy) => copy.length,
+            Self::Fill(fill) => fill.length,
+            _ => 0,
+        }
+    }
 }
 
 /// Decodes the packet at the beginning of `bytes`, which holds at least one unit. `limit` is the number

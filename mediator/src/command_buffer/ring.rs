@@ -1,7 +1,7 @@
 //! The consumer's view of a ring. The guest writes the same memory at any time.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use causeway_memory::{Mapping, RangeError};
 use causeway_protocol::Access;
@@ -16,10 +16,12 @@ use crate::host::RingPlace;
 use crate::refusal::{Refusal, cause};
 
 /// A ring in a mapping of the consumer's own.
-pub(super) struct Ring {
+pub(crate) struct Ring {
     mapping: Mapping,
     place: RingPlace,
     units: u64,
+    /// What the producer was told last. The guest can change the word that it was told by.
+    consumed: AtomicU64,
 }
 
 impl Ring {
@@ -43,6 +45,7 @@ impl Ring {
             mapping,
             place,
             units,
+            consumed: AtomicU64::new(0),
         };
         for word in [PRODUCER, CONSUMER, WAKE, FAULT_STATUS, FAULT_POSITION] {
             ring.store(word, 0, Ordering::Relaxed);
@@ -60,6 +63,15 @@ impl Ring {
         self.units
     }
 
+    /// Units that the producer has written and not been told of yet that they are consumed; no more than there are, whatever
+    /// it claims.
+    pub fn queued_units(&self) -> u64 {
+        let consumed = self.consumed.load(Ordering::Relaxed);
+        self.load(PRODUCER, Ordering::Relaxed)
+            .wrapping_sub(consumed)
+            .min(self.units)
+    }
+
     /// Units from `position` to the end of the ring.
     pub fn units_to_end(&self, position: u64) -> u64 {
         self.units - (position & (self.units - 1))
@@ -74,6 +86,7 @@ impl Ring {
 
     /// Tells the producer that everything before `position` has been consumed.
     pub fn set_consumer(&self, position: u64) {
+        self.consumed.store(position, Ordering::Relaxed);
         self.store(CONSUMER, position, Ordering::Release);
     }
 

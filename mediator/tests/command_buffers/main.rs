@@ -6,6 +6,7 @@ mod order;
 #[path = "../rig/mod.rs"]
 mod rig;
 mod rings;
+mod watching;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

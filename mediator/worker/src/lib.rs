@@ -16,6 +16,7 @@
 
 mod bus_error;
 mod event;
+mod glance;
 mod parent;
 mod report;
 mod served;

@@ -2,6 +2,7 @@
 
 mod clients;
 mod endings;
+mod glances;
 mod hostile;
 mod rig;
 mod sharing;

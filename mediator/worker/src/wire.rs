@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 /// First word of every datagram.
 pub(crate) const MAGIC: u32 = 0x4b57_5743;
 /// Changes with every change of what follows.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 /// Longest text of a fault, a refusal or a name, in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 4096;
 /// Largest datagram in bytes: a control batch with what goes before it, or a report.
@@ -90,6 +90,10 @@ kinds! {
     ResetClient = 26,
     /// [`ResetDone`].
     ClientReset = 27,
+    /// Nothing.
+    Glance = 28,
+    /// [`Glanced`].
+    Glanced = 29,
 
     // Lanes and the spare socket, from the worker; each is answered by `Answer`.
     /// [`Place`]; descriptor of the memory.
@@ -217,6 +221,31 @@ bodies! {
         fault_status: u32,
         /// Bytes of its text.
         fault_bytes: u32,
+    }
+
+    /// What a session is doing: `Activity`, in its order.
+    Glanced(160) {
+        batches: u64,
+        failed_messages: u64,
+        packets: u64,
+        launches: u64,
+        replays: u64,
+        copies: u64,
+        fills: u64,
+        written_bytes: u64,
+        sleeps: u64,
+        doorbell_wakeups: u64,
+        interrupts: u64,
+        faults: u64,
+        memory_used_bytes: u64,
+        memory_peak_bytes: u64,
+        memory_limit_bytes: u64,
+        allocations: u64,
+        command_buffers: u64,
+        queued_units: u64,
+        queue_units: u64,
+        /// 1 if the device is lost.
+        lost: u64,
     }
 
     /// Which import to take away.

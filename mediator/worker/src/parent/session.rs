@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_mediator::backend::{Attributes, Fault};
-use causeway_mediator::{Client, GuestSession, OpenError, Session, SessionReport, WorkerReport};
+use causeway_mediator::{
+    Activity, Client, GuestSession, OpenError, Session, SessionReport, WorkerReport,
+};
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
 
@@ -31,6 +33,8 @@ pub struct WorkerSession {
     turn: Mutex<()>,
     interrupted: AtomicBool,
     halted: AtomicBool,
+    /// A leaf lock.
+    seen: Mutex<Seen>,
 }
 
 /// Who stands for the session.
@@ -66,6 +70,7 @@ impl WorkerSession {
             turn: Mutex::default(),
             interrupted: AtomicBool::new(false),
             halted: AtomicBool::new(false),
+            seen: Mutex::default(),
         })
     }
 
@@ -344,6 +349,59 @@ impl GuestSession for WorkerSession {
         account.rss_bytes = rss_bytes.unwrap_or(account.rss_bytes);
         total.worker = Some(account);
         total
+    }
+
+    fn activity(&self) -> Option<Activity> {
+        let (worker, closed) = {
+            let present = self.present();
+            (present.worker.clone(), present.closed)
+        };
+        let of_use = worker.filter(|worker| worker.fault().is_none());
+        let told = of_use.as_ref().map(|worker| worker.glance());
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match (of_use, told) {
+            (Some(worker), Some(told)) => Some(seen.take(worker.number, told?)),
+            _ => Some(Activity {
+                lost: !closed,
+                ..seen.gone()
+            }),
+        }
+    }
+}
+
+/// What a watcher has seen of the workers of one session.
+#[derive(Default)]
+struct Seen {
+    /// What workers that are gone had done when they were seen last.
+    earlier: Activity,
+    /// The present worker, by its number, and what it had done.
+    present: Option<(u64, Activity)>,
+}
+
+impl Seen {
+    /// Takes what a worker says into account. Gives what all have done: counts do not go back when one takes over from another.
+    fn take(&mut self, worker: u64, activity: Activity) -> Activity {
+        if let Some((gone, last)) = self.present
+            && gone != worker
+        {
+            self.earlier = last.after(&self.earlier);
+        }
+        self.present = Some((worker, activity));
+        activity.after(&self.earlier)
+    }
+
+    /// What all have done, when nobody is there to say more.
+    fn gone(&self) -> Activity {
+        let (_, last) = self.present.unwrap_or_default();
+        let all = last.after(&self.earlier);
+        Activity {
+            memory_used_bytes: 0,
+            allocations: 0,
+            command_buffers: 0,
+            queued_units: 0,
+            queue_units: 0,
+            ..all
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::{Attributes, Fault};
 use causeway_mediator::host::Host;
-use causeway_mediator::{Client, OpenError, Quota, SessionReport};
+use causeway_mediator::{Activity, Client, OpenError, Quota, SessionReport};
 use causeway_memory::{Mapping, PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
@@ -24,7 +24,7 @@ use super::workers::Shared;
 use crate::report;
 use crate::socket::{Buffer, Datagram, Socket, SocketError, buffer};
 use crate::wire::{
-    Executed, ForClient, Kind, OWNERS_WORD, Reported, ResetDone, RevokeImport, STATUS_WORD,
+    Executed, ForClient, Glanced, Kind, OWNERS_WORD, Reported, ResetDone, RevokeImport, STATUS_WORD,
 };
 
 /// How often a caller that waits looks whether it has waited too long.
@@ -62,6 +62,8 @@ pub(super) struct Worker {
     process: Process,
     control: Socket,
     lanes: Mutex<Vec<Lane>>,
+    /// The lane on which somebody has asked for a glance that has not come yet.
+    owing: Mutex<Option<Lane>>,
     pub(super) guest: Guest,
     pub(super) broker: Arc<Broker>,
     pub(super) exports_max: u32,
@@ -110,6 +112,7 @@ impl Worker {
             process,
             control,
             lanes: Mutex::default(),
+            owing: Mutex::default(),
             guest: Guest::new(Arc::clone(&order.host), import_device),
             broker: Arc::clone(&shared.broker),
             exports_max: order.quota.allocations,
@@ -202,6 +205,38 @@ impl Worker {
             report::from_wire(&reported, rest, session, &self.name)
                 .ok_or(SocketError::Malformed("its report makes no sense"))
         })
+    }
+
+    /// What its session is doing. None if it does not say at once: whoever watches must not be held up by it, and a worker that
+    /// is slow to answer them has done nothing wrong.
+    pub fn glance(&self) -> Option<Activity> {
+        // Locked: somebody else waits for it.
+        let mut owing = self.owing.try_lock().ok()?;
+        if let Some(mut lane) = owing.take() {
+            match glanced(&mut lane) {
+                Err(SocketError::Nothing) => {
+                    *owing = Some(lane);
+                    return None;
+                }
+                // That is how it was when somebody asked before.
+                Ok(_) => self.lanes().push(lane),
+                Err(_) => {}
+            }
+        }
+        let mut lane = self.lane().ok()?;
+        lane.socket.send(Kind::Glance, &[], &[]).ok()?;
+        match glanced(&mut lane) {
+            Ok(activity) => {
+                self.lanes().push(lane);
+                Some(activity)
+            }
+            Err(SocketError::Nothing) => {
+                *owing = Some(lane);
+                None
+            }
+            // What its guest has of such a worker is for its guest to find out.
+            Err(_) => None,
+        }
     }
 
     /// Number of the process.
@@ -391,6 +426,13 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.end("was dropped");
     }
+}
+
+/// Takes the answer to a glance.
+fn glanced(lane: &mut Lane) -> Result<Activity, SocketError> {
+    let reply = lane.socket.receive(&mut lane.room)?;
+    expect(&reply, Kind::Glanced)?;
+    Ok(reply.body::<Glanced>()?.into())
 }
 
 fn expect(reply: &Datagram<'_>, kind: Kind) -> Result<(), SocketError> {
