@@ -32,12 +32,14 @@ mod fault;
 mod lease;
 mod prefault;
 mod slots;
+mod usage;
 
 pub use devices::DEVICE_PLACEMENTS_MAX;
 pub use extents::Extents;
 pub use fault::{EmulationRetry, FaultError, FaultOutcome, Processor};
 pub use lease::{Lease, Leased};
 pub use slots::{CHUNK_BYTES, chunk_bytes};
+pub use usage::{ApertureUse, Usage};
 
 use slots::ChunkSlots;
 
@@ -79,6 +81,7 @@ pub struct Aperture {
     resumed: Condvar,
     prefault: prefault::Prefault,
     placements_max: usize,
+    usage: Usage,
 }
 
 impl Aperture {
@@ -101,6 +104,7 @@ impl Aperture {
             resumed: Condvar::new(),
             prefault: prefault::Prefault::default(),
             placements_max: PLACEMENTS_MAX,
+            usage: Usage::default(),
         })
     }
 
@@ -163,6 +167,7 @@ impl Aperture {
             self.prefault.want(&mut state.fresh, offset..offset + bytes);
         }
         state.placements.insert(offset, placement);
+        self.usage.placed(bytes);
         Ok(offset)
     }
 
@@ -200,6 +205,7 @@ impl Aperture {
         self.hide(slots, offset, placement)?;
         if let Some(placement) = state.placements.remove(&offset) {
             state.give_back(&placement);
+            self.usage.removed(placement.bytes);
         }
         state.fresh.retain(|range| range.start != offset);
         Ok(())
@@ -217,6 +223,11 @@ impl Aperture {
             access: placement.access,
             lease: placement.lease.clone(),
         })
+    }
+
+    /// How much of it is used. Takes no lock.
+    pub fn usage(&self) -> ApertureUse {
+        self.usage.of(self.bytes())
     }
 
     /// Number of placements.

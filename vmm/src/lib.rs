@@ -18,6 +18,7 @@ mod lifecycle;
 pub mod linux;
 pub mod loader;
 pub mod memory;
+pub mod observer;
 pub mod outcome;
 pub mod passthrough;
 pub mod pci;

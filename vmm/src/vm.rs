@@ -17,6 +17,7 @@ use crate::harness::PostOffice;
 use crate::kick;
 use crate::lifecycle::Lifecycle;
 use crate::memory::GuestRam;
+use crate::observer::VmObserver;
 use crate::outcome::{VmOutcome, VmResult};
 use crate::passthrough::PassedThrough;
 use crate::statistics::VmStatistics;
@@ -87,6 +88,18 @@ impl Vm {
     /// Its console, for whoever types.
     pub fn console(&self) -> &Arc<Console> {
         &self.console
+    }
+
+    /// Who reads from any thread what it does, for as long as it is there.
+    pub fn observer(&self) -> VmObserver {
+        VmObserver {
+            name: self.name.clone(),
+            memory_bytes: self.ram.bytes(),
+            session: Arc::downgrade(&self.session),
+            machine: Arc::downgrade(&self.machine),
+            statistics: Arc::downgrade(&self.statistics),
+            counters: self.counters.clone(),
+        }
     }
 
     /// How it goes on and ends.

@@ -1,0 +1,90 @@
+//! A running VM, seen from outside.
+//!
+//! An observer reads counters and nothing else: KVM's statistics from their files, which KVM fills from memory without stopping
+//! a virtual CPU; the VMM's own, of which each virtual CPU's are copied out under their lock; the session's and the aperture's,
+//! without any that their work takes. No virtual CPU is kicked, and no exit caused. An observer keeps nothing of the VM alive.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use causeway_mediator::{Activity, GuestSession};
+
+use crate::aperture::ApertureUse;
+use crate::counters::{self, ExitCounters};
+use crate::statistics::{StatisticsError, VmStatistics};
+use crate::vcpu::Machine;
+
+/// Reads what a VM does. Made by [`crate::vm::Vm::observer`], and of use from any thread.
+#[derive(Clone)]
+pub struct VmObserver {
+    pub(crate) name: String,
+    pub(crate) memory_bytes: u64,
+    pub(crate) session: Weak<dyn GuestSession>,
+    pub(crate) machine: Weak<Machine>,
+    pub(crate) statistics: Weak<VmStatistics>,
+    pub(crate) counters: Vec<Arc<ExitCounters>>,
+}
+
+/// A VM at one moment. Counts are from its beginning.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VmObservation {
+    /// Its name.
+    pub name: String,
+    /// Virtual CPUs.
+    pub vcpus: u32,
+    /// Guest RAM in bytes.
+    pub memory_bytes: u64,
+    /// Time since its first instruction, or from there to its end; none if it has executed none.
+    pub ran_for: Option<Duration>,
+    /// Whether it has ended.
+    pub ended: bool,
+    /// KVM's counters, by their names; none on a KVM that keeps none.
+    pub kvm: Option<BTreeMap<String, u64>>,
+    /// The VMM's own count of exits, by reason, device and register.
+    pub vmm_exits: BTreeMap<String, u64>,
+    /// How much of its aperture is used.
+    pub aperture: ApertureUse,
+    /// What its session does; none if that is not to be had right now.
+    pub session: Option<Activity>,
+}
+
+impl VmObserver {
+    /// The VM at this moment; none if it is no more. Takes some ten microseconds, and a fraction of a second at most if the
+    /// session is in a process of its own that does not answer.
+    pub fn observe(&self) -> Option<VmObservation> {
+        let (vmm_exits, kvm) = (self.vmm_exits(), self.kvm());
+        let session = self.session.upgrade()?.activity();
+        let machine = self.machine.upgrade()?;
+        let ended = machine.life.decided();
+        let until = ended.unwrap_or_else(Instant::now);
+        let first = machine.life.first_entry();
+        Some(VmObservation {
+            name: self.name.clone(),
+            vcpus: self.counters.len() as u32,
+            memory_bytes: self.memory_bytes,
+            ran_for: first.map(|first| until.saturating_duration_since(first)),
+            ended: ended.is_some(),
+            kvm,
+            vmm_exits,
+            aperture: machine.aperture.usage(),
+            session,
+        })
+    }
+
+    fn vmm_exits(&self) -> BTreeMap<String, u64> {
+        let total = counters::total(self.counters.iter().map(|c| &**c));
+        counters::named(&total)
+    }
+
+    fn kvm(&self) -> Option<BTreeMap<String, u64>> {
+        let statistics = self.statistics.upgrade().filter(|s| s.is_available())?;
+        let read = || -> Result<_, StatisticsError> {
+            let sample = statistics.sample()?;
+            Ok(statistics.difference(&statistics.zero(), &sample))
+        };
+        read()
+            .inspect_err(|e| log::debug!("{}: {}", self.name, crate::vcpu::chain(e)))
+            .ok()
+    }
+}
