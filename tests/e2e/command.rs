@@ -31,6 +31,10 @@ pub struct Outcome {
 /// A directory that holds what a run reads and writes.
 pub struct Scratch {
     directory: PathBuf,
+    /// Where processes with guests can be found.
+    runtime: PathBuf,
+    /// Whether the folder above is another's.
+    is_beside: bool,
 }
 
 impl Scratch {
@@ -40,7 +44,24 @@ impl Scratch {
         let name = format!("e2e-{}-{number}", std::process::id());
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::create_dir_all(&directory).unwrap();
-        Self { directory }
+        Self {
+            runtime: directory.with_extension("run"),
+            directory,
+            is_beside: false,
+        }
+    }
+
+    /// Another directory, for commands that find those of `other`.
+    pub fn beside(other: &Self) -> Self {
+        let mut beside = Self::new();
+        beside.runtime.clone_from(&other.runtime);
+        beside.is_beside = true;
+        beside
+    }
+
+    /// Where processes with guests can be found. It is there only while there are any.
+    pub fn runtime(&self) -> &Path {
+        &self.runtime
     }
 
     /// Path of a file in the directory.
@@ -82,16 +103,19 @@ impl Scratch {
         command
             .current_dir(&self.directory)
             .env("TMPDIR", &self.directory)
+            .env("CAUSEWAY_RUNTIME_DIR", &self.runtime)
             .env_remove("RUST_LOG")
             .stdin(Stdio::null())
             .stdout(self.output("stdout"))
             .stderr(self.output("stderr"))
             .process_group(0);
         let child = command.spawn().unwrap();
+        let socket = self.runtime.join(child.id().to_string());
         Running {
             child,
             started: Instant::now(),
             directory: self.directory.clone(),
+            socket,
             files,
             objects,
         }
@@ -106,6 +130,9 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
+        if !self.is_beside {
+            let _ = fs::remove_dir_all(&self.runtime);
+        }
         for output in ["stdout", "stderr"] {
             let _ = fs::remove_file(self.directory.with_extension(output));
         }
@@ -117,6 +144,8 @@ pub struct Running {
     child: Child,
     started: Instant,
     directory: PathBuf,
+    /// At which it is found, if it has guests.
+    socket: PathBuf,
     files: BTreeSet<String>,
     objects: BTreeSet<String>,
 }
@@ -165,6 +194,8 @@ impl Running {
             Err(Errno::SRCH),
             "processes are left behind: {outcome:?}"
         );
+        let published = code >= 0 && self.socket.exists();
+        assert!(!published, "its socket is left behind: {outcome:?}");
         for name in Scratch::names_in(&self.directory).difference(&self.files) {
             let report = [".json", ".csv", ".html"];
             assert!(

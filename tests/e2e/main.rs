@@ -23,6 +23,7 @@ mod serve;
 mod serving;
 mod sharing;
 mod standin;
+mod stat;
 mod terminal;
 mod visible;
 mod without_kvm;

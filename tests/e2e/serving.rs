@@ -60,7 +60,7 @@ impl Server {
 }
 
 /// Starts a program that finds its device at `socket`.
-fn program(scratch: &Scratch, name: &str, arguments: &[&str], socket: &Path) -> Running {
+pub fn program(scratch: &Scratch, name: &str, arguments: &[&str], socket: &Path) -> Running {
     let content = image(name).unwrap_or_else(|| panic!("there is no program {name}"));
     let path = scratch.path(name);
     let copy = scratch.file("program", content);
@@ -76,7 +76,7 @@ fn program(scratch: &Scratch, name: &str, arguments: &[&str], socket: &Path) -> 
 }
 
 /// Waits until `processes hold` has half of the quota, and the device works for it.
-fn await_work(holder: &Running) {
+pub fn await_work(holder: &Running) {
     let deadline = Instant::now() + PATIENCE;
     while !holder.stdout().contains("holding: ") {
         let said = holder.stderr();
@@ -102,7 +102,7 @@ fn a_second_server_at_the_same_path_is_refused_and_the_first_goes_on() {
     let second = Scratch::new();
     let path = socket.to_str().unwrap();
     let outcome = second.run(&["serve", "--socket", path]);
-    outcome.assert_refused(USAGE, &[path, "another `causeway serve` listens there"]);
+    outcome.assert_refused(USAGE, &[path, "another process listens there"]);
     assert!(socket.exists());
     let scratch = Scratch::new();
     let outcome = server.client(&scratch, "causeway-info", &[]).finish();

@@ -8,13 +8,14 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::tcgetattr;
 
-use crate::command::kvm;
+use crate::command::{Scratch, kvm};
 
 #[test]
 fn progress_is_shown_and_cleared_and_the_terminal_is_left_as_it_was() {
     if !kvm("terminal") {
         return;
     }
+    let scratch = Scratch::new();
     let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&screen).unwrap();
     unlockpt(&screen).unwrap();
@@ -32,6 +33,7 @@ fn progress_is_shown_and_cleared_and_the_terminal_is_left_as_it_was() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_causeway"))
         .args(["run", "--guest", "spin", "--timeout", "2"])
         .env("TERM", "xterm")
+        .env("CAUSEWAY_RUNTIME_DIR", scratch.runtime())
         .stdin(end())
         .stdout(end())
         .stderr(end())

@@ -19,6 +19,9 @@ const KERNEL_KIB: u64 = 96 << 10;
 /// Waits until the machine is as it was, and says what is different if it never is. What there is then is given back.
 #[track_caller]
 pub fn assert_nothing_left(machine: &Lease, before: &Survey) -> Survey {
+    // What is left of a killed run's socket is removed by whoever looks.
+    let look = ["stat", "--all", "--json", "--once"];
+    machine.run(&Command::new(CAUSEWAY, &look)).assert_code(0);
     let begun = Instant::now();
     loop {
         let now = machine.survey();

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::bench::BenchCommand;
 use crate::image::ImageArguments;
 use crate::program::ProgramArguments;
+use crate::stat::StatArguments;
 
 /// Mediated pass-through GPU virtualization: guests on KVM compute on a shared GPU, and their data path never exits.
 #[derive(Debug, Parser)]
@@ -22,11 +23,13 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Boot guests, let them compute on the GPU, and print what it cost in VM exits.
-    Run(RunArguments),
+    Run(Box<RunArguments>),
     /// Write the initramfs that `run --program` makes to a file.
     Image(ImageArguments),
     /// Find out what this host can do, by trying, and how to get what is missing.
     Doctor(DoctorArguments),
+    /// Watch the guests of running processes: exits, launches, queues, GPU memory.
+    Stat(StatArguments),
     /// Give processes of this host the GPU over a socket, without VMs: for development.
     Serve(ServeArguments),
     /// Measure.
@@ -109,6 +112,9 @@ pub struct RunArguments {
     /// Write the report as JSON to this file; - for standard output, in place of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Answer scrapers on a Unix socket at this path: GET /metrics over HTTP, in the format of OpenMetrics (docs/observing.md).
+    #[arg(long, value_name = "PATH")]
+    pub metrics_socket: Option<PathBuf>,
     /// Text handed to a bare guest.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub arguments: String,
@@ -142,6 +148,9 @@ pub struct ServeArguments {
     /// Back end and the limits of each process, as for `run`.
     #[arg(long, value_name = "GPU", default_value = "software")]
     pub gpu: String,
+    /// Answer scrapers on a Unix socket at this path, as `run` does.
+    #[arg(long, value_name = "PATH")]
+    pub metrics_socket: Option<PathBuf>,
     /// Processes at a time.
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub processes: u32,

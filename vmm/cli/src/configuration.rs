@@ -1,5 +1,6 @@
 //! Checked values, made of what was typed.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use causeway_vfio::Address;
@@ -42,6 +43,8 @@ pub struct Run {
     pub gpu_text: String,
     /// Devices of each VM that are passed through to it; empty if none are.
     pub devices: Vec<Vec<Address>>,
+    /// Where scrapers are answered, if they are.
+    pub metrics_socket: Option<PathBuf>,
 }
 
 impl Run {
@@ -82,6 +85,7 @@ impl Run {
             gpu,
             gpu_text,
             devices,
+            metrics_socket: arguments.metrics_socket.clone(),
         })
     }
 }

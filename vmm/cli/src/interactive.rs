@@ -19,10 +19,9 @@ use crate::terminal;
 mod escape;
 mod raw;
 
-pub use raw::keep;
+pub use raw::{RawTerminal, keep};
 
 use escape::{Escape, Key};
-use raw::RawTerminal;
 
 /// How long a guest may leave its input unread before what is typed is lost.
 const PATIENCE: Duration = Duration::from_millis(200);

@@ -12,6 +12,7 @@ mod failure;
 mod gpu;
 mod image;
 mod interactive;
+mod listener;
 mod output_file;
 mod passthrough;
 mod program;
@@ -20,6 +21,7 @@ mod report;
 mod report_file;
 mod run;
 mod serve;
+mod stat;
 mod table;
 mod terminal;
 mod visible;
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         Command::Image(arguments) => image::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Stat(arguments) => stat::run(&arguments),
         Command::Bench(command) => bench::run(&command),
         Command::Worker(arguments) => worker::run(&arguments),
         Command::TerminalKeeper => interactive::keep(),

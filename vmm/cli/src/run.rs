@@ -11,6 +11,7 @@ use causeway_vmm::event_loop::{self, Limits};
 use causeway_vmm::harness::{Counterpart, PostOffice};
 use causeway_vmm::host::Host;
 use causeway_vmm::kvm;
+use causeway_vmm::observer::VmObserver;
 use causeway_vmm::outcome::VmOutcome;
 use causeway_vmm::passthrough::DeviceSource;
 use causeway_vmm::signals::Signals;
@@ -29,6 +30,7 @@ use crate::passthrough;
 use crate::progress::{Caption, Watch};
 use crate::report::{BackendReport, Report, SCHEMA, VmReport};
 use crate::report_file::ReportFile;
+use crate::stat::{Guest, Publisher, Snapshot};
 use crate::table;
 use crate::terminal;
 
@@ -102,6 +104,8 @@ pub fn execute(
     let back_end = BackEnd::new(run)?;
     let vms = create(run, &kvm, back_end.sessions(), extras)?;
     let attributes = vms.first().map(Vm::gpu);
+    // Those who watch are told nothing any more once this ends.
+    let _publisher = publish(run, &vms)?;
     let interactive = interactive(run, &vms)?;
     let shown = format!(
         "{} in {} VM{}",
@@ -226,6 +230,17 @@ fn console(run: &Run, name: &str) -> ConsoleOutput {
     ConsoleOutput::Lines(Arc::new(move |line| {
         terminal::say(&format!("{name}| {line}"));
     }))
+}
+
+/// Has others see what the VMs do.
+fn publish(run: &Run, vms: &[Vm]) -> Result<Publisher, Failure> {
+    let observers: Vec<_> = vms.iter().map(Vm::observer).collect();
+    let gpu = run.gpu_text.clone();
+    let look = move || {
+        let seen = observers.iter().filter_map(VmObserver::observe);
+        Snapshot::of("run", &gpu, seen.map(Guest::vm).collect())
+    };
+    Publisher::start(Box::new(look), run.metrics_socket.as_deref())
 }
 
 /// Gives the terminal to the guest, if it is to have it.

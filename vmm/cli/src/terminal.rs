@@ -47,6 +47,13 @@ pub fn print_results(text: &str) -> Result<(), Failure> {
     print_bytes(text.as_bytes())
 }
 
+/// The same of results that go on. False if nobody reads them any more.
+pub fn print_while_read(text: &str) -> Result<bool, Failure> {
+    let written = write_output(text.as_bytes());
+    let read = !matches!(&written, Err(e) if e.kind() == ErrorKind::BrokenPipe);
+    finish_output(written).map(|()| read)
+}
+
 /// The same of results that are no text.
 pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     finish_output(write_output(bytes))

@@ -87,6 +87,7 @@ fn run_arguments(arguments: &GpuArguments) -> Result<RunArguments, Failure> {
         vms: 1,
         timeout: arguments.timeout,
         json: None,
+        metrics_socket: None,
         arguments: guest,
         cpl: PrivilegeLevel::User,
         small_pages: false,

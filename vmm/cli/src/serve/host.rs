@@ -17,7 +17,7 @@ use causeway_memory::{Backing, MemoryError, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::registers::doorbells;
 use causeway_protocol::socket::{Event, EventKind};
-use causeway_vmm::aperture::{Extents, PLACEMENTS_MAX};
+use causeway_vmm::aperture::{ApertureUse, Extents, PLACEMENTS_MAX, Usage};
 use vmm_sys_util::eventfd::EventFd;
 
 /// An event, and the descriptor that goes with it.
@@ -42,6 +42,7 @@ struct State {
 pub struct ClientHost {
     aperture_bytes: u64,
     state: Mutex<State>,
+    usage: Usage,
 }
 
 impl ClientHost {
@@ -55,12 +56,18 @@ impl ClientHost {
                 doorbells: BTreeMap::new(),
                 events: Vec::new(),
             }),
+            usage: Usage::default(),
         })
     }
 
     /// Size of the aperture in bytes.
     pub const fn aperture_bytes(&self) -> u64 {
         self.aperture_bytes
+    }
+
+    /// How much of the aperture is used. Takes no lock.
+    pub fn usage(&self) -> ApertureUse {
+        self.usage.of(self.aperture_bytes)
     }
 
     /// What has happened since the last call.
@@ -146,6 +153,7 @@ impl Host for ClientHost {
             state.extents.free(at, bytes);
             return Err(e);
         }
+        self.usage.placed(bytes);
         Ok(at)
     }
 
@@ -161,6 +169,7 @@ impl Host for ClientHost {
         let removed = state.placements.remove(&offset);
         let Placement { bytes, .. } = removed.ok_or(PlaceError::Absent { offset })?;
         state.extents.free(offset, bytes);
+        self.usage.removed(bytes);
         state.tell(EventKind::Remove, 0, offset, bytes);
         Ok(())
     }

@@ -5,9 +5,10 @@
 mod connection;
 mod ending;
 mod host;
-mod listener;
+mod watched;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -23,11 +24,13 @@ use crate::back_end::{BackEnd, Users};
 use crate::configuration::{choose_gpu, within};
 use crate::failure::{Code, Failure};
 use crate::gpu::Gpu;
+use crate::listener::Listener;
+use crate::stat::Publisher;
 use crate::{run, terminal};
 use connection::Connection;
 use ending::{Ending, Ends};
 use host::ClientHost;
-use listener::Listener;
+use watched::Watchlist;
 
 /// Aperture of each process in bytes: addresses that it reserves.
 const APERTURE_BYTES: u64 = 64 << 30;
@@ -60,6 +63,8 @@ struct Server {
     /// Connections so far, for names.
     count: u64,
     served: Vec<Served>,
+    /// The same for those who watch.
+    watchlist: Watchlist,
     /// Signalled by threads that are about to end.
     ends: Ends,
     /// When to look at the listener again, if not now.
@@ -92,11 +97,13 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
         processes: arguments.processes,
         count: 0,
         served: Vec::new(),
+        watchlist: Watchlist::default(),
         ends: Ends::new().map_err(failed)?,
         paused_until: None,
         turned_away: 0,
         not_taken: 0,
     };
+    let _publisher = server.publish(&gpu_text, arguments.metrics_socket.as_deref())?;
     terminal::say(&format!(
         "causeway: serving {gpu_text} at {}; programs want CAUSEWAY_SOCKET={0}",
         path.display()
@@ -110,6 +117,12 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
 }
 
 impl Server {
+    /// Has others see what the processes do.
+    fn publish(&self, gpu: &str, metrics: Option<&Path>) -> Result<Publisher, Failure> {
+        let (watchlist, gpu) = (self.watchlist.clone(), gpu.to_owned());
+        Publisher::start(Box::new(move || watchlist.look(&gpu)), metrics)
+    }
+
     /// Takes connections, and notices their ends, until a signal comes.
     fn serve(&mut self, listener: &Listener, signals: &mut Signals) -> Result<(), Errno> {
         loop {
@@ -208,6 +221,7 @@ impl Server {
             Ok(session) => session,
             Err(e) => return log::error!("no session for {name}: {e}"),
         };
+        self.watchlist.add(&name, &session, &host);
         let connection = Connection::new(Arc::clone(&socket), host, Arc::clone(&session));
         let ending = self.ends.another();
         match start(&name, connection, Arc::clone(&session), ending.clone()) {

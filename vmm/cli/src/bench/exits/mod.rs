@@ -208,6 +208,7 @@ fn run_arguments(arguments: &ExitsArguments, plan: Plan) -> RunArguments {
         vms: 1,
         timeout: arguments.timeout,
         json: None,
+        metrics_socket: None,
         arguments: plan.to_string(),
         cpl: arguments.cpl,
         small_pages: false,

@@ -1,4 +1,4 @@
-//! The socket that processes connect to.
+//! A socket file that other processes of the same user connect to.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +18,7 @@ pub enum ListenError {
     #[error("it cannot be a socket's path")]
     Path(#[source] io::Error),
     /// Somebody listens there.
-    #[error("another `causeway serve` listens there: stop it, or choose another path")]
+    #[error("another process listens there: stop it, or choose another path")]
     InUse,
     /// What is there must not be removed.
     #[error("there is a file that is no socket: remove it, or choose another path")]
@@ -38,16 +38,28 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `path`. A socket that a dead server has left there is replaced.
+    /// Listens at `path` for connections that keep messages apart. A socket that a dead server has left there is replaced.
     ///
     /// # Errors
     /// [`ListenError`].
     pub fn bind(path: &Path) -> Result<Self, ListenError> {
+        Self::bind_as(path, SocketType::SEQPACKET)
+    }
+
+    /// The same for connections that are streams.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn bind_stream(path: &Path) -> Result<Self, ListenError> {
+        Self::bind_as(path, SocketType::STREAM)
+    }
+
+    fn bind_as(path: &Path, kind: SocketType) -> Result<Self, ListenError> {
         let failed = |e: Errno| ListenError::Failed(e.into());
         let address = SocketAddrUnix::new(path).map_err(|e| ListenError::Path(e.into()))?;
         // Until there is a listener, another server would take the socket for one that is left behind.
         let _starting = Starting::begin(path)?;
-        let socket = seqpacket().map_err(failed)?;
+        let socket = socket(kind).map_err(failed)?;
         // The file gets the mode that the socket has before it is bound (unix_bind in net/unix/af_unix.c).
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed)?;
         match rustix::net::bind(&socket, &address) {
@@ -138,13 +150,22 @@ const fn identity(status: &Stat) -> (u64, u64) {
     (status.st_dev, status.st_ino)
 }
 
-fn seqpacket() -> Result<OwnedFd, Errno> {
-    rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )
+fn socket(kind: SocketType) -> Result<OwnedFd, Errno> {
+    rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
+}
+
+/// Removes what a process that was killed has left at `path`: its socket, and the lock under which it started. What somebody
+/// uses stays.
+///
+/// # Errors
+/// [`ListenError`].
+pub fn remove_leftovers(path: &Path) -> Result<(), ListenError> {
+    let address = SocketAddrUnix::new(path).map_err(|e| ListenError::Path(e.into()))?;
+    let _starting = Starting::begin(path)?;
+    match remove_stale(path, &address) {
+        Err(ListenError::Failed(e)) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
 }
 
 /// Removes a socket on which nobody listens.
@@ -154,7 +175,10 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), ListenError
     if FileType::from_raw_mode(status.st_mode) != FileType::Socket {
         return Err(ListenError::NotASocket);
     }
-    match rustix::net::connect(seqpacket().map_err(failed)?, address) {
+    let probe = socket(SocketType::SEQPACKET).map_err(failed)?;
+    // A listener that takes nobody must not hold this up.
+    rustix::io::ioctl_fionbio(&probe, true).map_err(failed)?;
+    match rustix::net::connect(probe, address) {
         // A listener of another type is alive, too.
         Ok(()) | Err(Errno::PROTOTYPE | Errno::AGAIN) => Err(ListenError::InUse),
         Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(ListenError::Failed),
@@ -185,7 +209,7 @@ mod tests {
     #[test]
     fn a_stale_socket_is_replaced_and_a_file_is_not() {
         let path = path("stale");
-        let left = seqpacket().unwrap();
+        let left = socket(SocketType::SEQPACKET).unwrap();
         rustix::net::bind(&left, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         drop(left);
         drop(Listener::bind(&path).unwrap());
@@ -203,7 +227,7 @@ mod tests {
         let path = path("starting");
         let starting = Starting::begin(&path).unwrap();
         // Bound, but not listening yet.
-        let bound = seqpacket().unwrap();
+        let bound = socket(SocketType::SEQPACKET).unwrap();
         rustix::net::bind(&bound, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         assert!(matches!(Listener::bind(&path), Err(ListenError::InUse)));
         assert!(path.exists());
@@ -226,8 +250,27 @@ mod tests {
             let listeners: Vec<_> = outcomes.filter_map(Result::ok).collect();
             assert_eq!(listeners.len(), 1);
             let address = SocketAddrUnix::new(&path).unwrap();
-            rustix::net::connect(seqpacket().unwrap(), &address).unwrap();
+            rustix::net::connect(socket(SocketType::SEQPACKET).unwrap(), &address).unwrap();
         }
+    }
+
+    #[test]
+    fn leftovers_go_and_what_is_in_use_stays() {
+        let path = path("leftovers");
+        let listener = Listener::bind_stream(&path).unwrap();
+        assert!(matches!(remove_leftovers(&path), Err(ListenError::InUse)));
+        assert!(path.exists());
+        drop(listener);
+        let left = socket(SocketType::STREAM).unwrap();
+        rustix::net::bind(&left, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        drop(left);
+        remove_leftovers(&path).unwrap();
+        assert!(!path.exists());
+        let mut lock = path.clone().into_os_string();
+        lock.push(".lock");
+        std::fs::write(&lock, "").unwrap();
+        remove_leftovers(&path).unwrap();
+        assert!(!Path::new(&lock).exists());
     }
 
     #[test]

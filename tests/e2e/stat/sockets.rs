@@ -1,0 +1,132 @@
+//! The sockets themselves: their files, and those who use them badly.
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::command::{Scratch, kvm};
+
+use super::{USAGE, end, records, start_exiting, stat};
+
+/// Sends bytes, and takes what comes until the other side has enough.
+fn exchange(path: &Path, request: &[u8]) -> String {
+    let mut stream = UnixStream::connect(path).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    // It may have been refused before it was all sent.
+    let _ = stream.write_all(request);
+    let mut answer = Vec::new();
+    if let Err(e) = stream.read_to_end(&mut answer) {
+        assert_eq!(e.kind(), ErrorKind::ConnectionReset);
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+#[test]
+fn scrapers_are_answered_in_open_metrics() {
+    if !kvm("metrics socket") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let running = start_exiting(&scratch, &["--metrics-socket", "metrics", "--vms", "2"]);
+    let own = scratch.runtime().join(running.id().to_string());
+    let metrics = scratch.path("metrics");
+    for path in [&own, &metrics] {
+        let mode = fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let answer = exchange(path, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        let kind = "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8";
+        assert!(head.contains(kind), "{head}");
+        assert!(
+            head.contains(&format!("Content-Length: {}", body.len())),
+            "{head}"
+        );
+        assert!(body.ends_with("\n# EOF\n"), "{body}");
+        for guest in ["vm0", "vm1"] {
+            let series = format!(
+                "causeway_vm_user_exits_total{{guest=\"{guest}\",cause=\"io:unclaimed:stray\"}} "
+            );
+            let sample = body.lines().find_map(|line| line.strip_prefix(&series));
+            assert!(sample.unwrap().parse::<u64>().unwrap() > 0, "{body}");
+        }
+    }
+    end(running);
+    assert!(!own.exists() && !metrics.exists());
+    assert!(!scratch.runtime().exists());
+}
+
+#[test]
+fn a_place_for_metrics_that_cannot_be_is_found_before_anything_runs() {
+    if !kvm("bad metrics socket") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let file = scratch.file("precious", b"text");
+    for path in [file.as_str(), "absent/metrics", "/proc/metrics"] {
+        let outcome = Scratch::beside(&scratch).run(&["run", "--metrics-socket", path]);
+        outcome.assert_refused(USAGE, &["--metrics-socket", path]);
+    }
+    assert_eq!(fs::read(file).unwrap(), b"text");
+}
+
+#[test]
+fn those_who_stall_or_send_rubbish_hold_nobody_up() {
+    if !kvm("bad watchers") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let running = start_exiting(&scratch, &[]);
+    let path = scratch.runtime().join(running.id().to_string());
+    let connect = |_| UnixStream::connect(&path).unwrap();
+    let mut silent: Vec<UnixStream> = (0..40).map(connect).collect();
+    for stream in &mut silent {
+        // Those before them are gone when there are too many.
+        let _ = stream.write_all(b"GET /metr");
+    }
+    let pid = running.id().to_string();
+    assert_eq!(
+        records(&stat(&scratch, &[&pid, "--json", "--once"])).len(),
+        1
+    );
+    for (request, status) in [
+        (&b"\x00\xff\r\n\r\n"[..], "400"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", "405"),
+        (b"GET /etc/passwd HTTP/1.1\r\n\r\n", "404"),
+        (&[b'x'; 100_000], "431"),
+    ] {
+        let answer = exchange(&path, request);
+        let expected = format!("HTTP/1.1 {status} ");
+        assert!(
+            answer.starts_with(&expected) || answer.is_empty(),
+            "{answer}"
+        );
+    }
+    // One that asks, and does not read.
+    let mut deaf = UnixStream::connect(&path).unwrap();
+    deaf.write_all(b"GET /snapshot HTTP/1.1\r\n\r\n").unwrap();
+    // One that hangs up while it is answered.
+    let mut hasty = UnixStream::connect(&path).unwrap();
+    hasty.write_all(b"GET /snapshot HTTP/1.1\r\n\r\n").unwrap();
+    drop(hasty);
+    assert_eq!(
+        records(&stat(&scratch, &[&pid, "--json", "--once"])).len(),
+        1
+    );
+    // All of them are let go after a while, whatever they do.
+    for stream in &mut silent {
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        match stream.read(&mut [0; 16]) {
+            Ok(bytes) => assert_eq!(bytes, 0),
+            Err(e) => assert_eq!(e.kind(), ErrorKind::ConnectionReset),
+        }
+    }
+    end(running);
+}

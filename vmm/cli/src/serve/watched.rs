@@ -1,0 +1,57 @@
+//! The processes that are served, for those who watch.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use causeway_mediator::GuestSession;
+
+use super::host::ClientHost;
+use crate::stat::{Guest, Snapshot};
+
+/// A process that is served, as long as it is.
+struct Watched {
+    name: String,
+    session: Weak<dyn GuestSession>,
+    host: Weak<ClientHost>,
+    since: Instant,
+}
+
+/// All of them. Shared with the thread that answers watchers; a leaf lock, held for the list only.
+#[derive(Clone, Default)]
+pub struct Watchlist(Arc<Mutex<Vec<Watched>>>);
+
+impl Watchlist {
+    /// Adds a process, and forgets those that are gone.
+    pub fn add(&self, name: &str, session: &Arc<dyn GuestSession>, host: &Arc<ClientHost>) {
+        let mut list = self.list();
+        list.retain(|watched| watched.session.strong_count() != 0);
+        list.push(Watched {
+            name: name.to_owned(),
+            session: Arc::downgrade(session),
+            host: Arc::downgrade(host),
+            since: Instant::now(),
+        });
+    }
+
+    /// What they do at this moment.
+    pub fn look(&self, gpu: &str) -> Snapshot {
+        type Present = (String, Instant, Arc<dyn GuestSession>, Arc<ClientHost>);
+        // Asked without the lock: a worker process may take its time.
+        let present: Vec<Present> = {
+            let list = self.list();
+            let present = |w: &Watched| {
+                let (session, host) = (w.session.upgrade()?, w.host.upgrade()?);
+                Some((w.name.clone(), w.since, session, host))
+            };
+            list.iter().filter_map(present).collect()
+        };
+        let guest = |(name, since, session, host): Present| {
+            Guest::process(name, since, host.usage(), session.activity())
+        };
+        Snapshot::of("serve", gpu, present.into_iter().map(guest).collect())
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Watched>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

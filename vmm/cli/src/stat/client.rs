@@ -1,0 +1,185 @@
+//! Asking a process for its snapshot.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::http;
+use super::runtime::Entry;
+use super::snapshot::{SCHEMA, Snapshot};
+
+/// Longest that an answer may take.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+/// Longest answer in bytes. A guest takes some 4 KiB, and a process has 64 at most.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+const PIECE_BYTES: usize = 16 << 10;
+const REQUEST: &[u8] = b"GET /snapshot HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+
+/// Why a process does not say what it does.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// Nobody listens any more.
+    #[error("process {pid} has ended")]
+    Gone {
+        /// Number of the process.
+        pid: u32,
+    },
+    /// It is there, and says nothing.
+    #[error(
+        "process {pid} does not answer within {} s: is it stopped (`kill -CONT {pid}` lets it go on)?",
+        PATIENCE.as_secs()
+    )]
+    Silent {
+        /// Number of the process.
+        pid: u32,
+    },
+    /// It says something else.
+    #[error("process {pid} answers what this version ({}) does not understand: watch it with the version that it runs", env!("CARGO_PKG_VERSION"))]
+    Strange {
+        /// Number of the process.
+        pid: u32,
+        /// What is wrong.
+        source: Option<serde_json::Error>,
+    },
+    /// It cannot be asked.
+    #[error("process {pid} cannot be asked")]
+    Failed {
+        /// Number of the process.
+        pid: u32,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// The snapshot of a process, if it comes within `patience`.
+///
+/// # Errors
+/// [`FetchError`].
+pub fn fetch(entry: &Entry, patience: Duration) -> Result<Snapshot, FetchError> {
+    let pid = entry.pid;
+    let answer = ask(entry, Instant::now() + patience).map_err(|e| match e {
+        Errno::NOENT | Errno::CONNREFUSED | Errno::CONNRESET | Errno::PIPE => {
+            FetchError::Gone { pid }
+        }
+        Errno::TIMEDOUT | Errno::AGAIN => FetchError::Silent { pid },
+        // Too long, or of somebody else.
+        Errno::MSGSIZE => FetchError::Strange { pid, source: None },
+        e => FetchError::Failed {
+            pid,
+            source: e.into(),
+        },
+    })?;
+    if answer.is_empty() {
+        // It ended before it answered.
+        return Err(FetchError::Gone { pid });
+    }
+    understand(pid, &answer)
+}
+
+fn understand(pid: u32, answer: &[u8]) -> Result<Snapshot, FetchError> {
+    let strange = |source| FetchError::Strange { pid, source };
+    let body = http::body_of(answer).ok_or(strange(None))?;
+    let snapshot: Snapshot = serde_json::from_slice(body).map_err(|e| strange(Some(e)))?;
+    if snapshot.schema != SCHEMA || snapshot.pid != pid {
+        return Err(strange(None));
+    }
+    Ok(snapshot.printable())
+}
+
+/// Everything that is answered until the connection ends.
+fn ask(entry: &Entry, deadline: Instant) -> Result<Vec<u8>, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // EAGAIN: so many wait already that it must have stopped taking them.
+    rustix::net::connect(&socket, &SocketAddrUnix::new(&entry.socket)?)?;
+    if entry.is_foreign && !is_of(&socket, entry.pid)? {
+        return Err(Errno::MSGSIZE);
+    }
+    // The request fits a fresh socket's buffer.
+    rustix::net::send(&socket, REQUEST, SendFlags::NOSIGNAL)?;
+    let mut answer = Vec::new();
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        match rustix::net::recv(&socket, &mut *piece, RecvFlags::empty()) {
+            Ok((0, _)) => return Ok(answer),
+            Ok((bytes, _)) if answer.len() + bytes > ANSWER_BYTES_MAX => {
+                return Err(Errno::MSGSIZE);
+            }
+            Ok((bytes, _)) => answer.extend_from_slice(&piece[..bytes]),
+            Err(Errno::AGAIN) => wait(&socket, deadline)?,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+        if Instant::now() > deadline {
+            return Err(Errno::TIMEDOUT);
+        }
+    }
+}
+
+/// Whether it is that process at the other end.
+fn is_of(socket: &OwnedFd, pid: u32) -> Result<bool, Errno> {
+    let peer = socket_peercred(socket)?.pid.as_raw_nonzero().get();
+    Ok(u32::try_from(peer).is_ok_and(|peer| peer == pid))
+}
+
+fn wait(socket: &OwnedFd, deadline: Instant) -> Result<(), Errno> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let timeout = Timespec::try_from(left).map_err(|_| Errno::INVAL)?;
+    match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)) {
+        Ok(0) => Err(Errno::TIMEDOUT),
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stat::fixture;
+    use crate::stat::http::Resource;
+
+    #[test]
+    fn an_answer_is_believed_only_if_it_is_of_that_process_and_version() {
+        let snapshot = fixture::snapshot();
+        let told = |snapshot: &Snapshot| {
+            let text = serde_json::to_string(snapshot).unwrap();
+            http::answer(Resource::Snapshot, &text, true)
+        };
+        let understood = understand(snapshot.pid, &told(&snapshot)).unwrap();
+        assert_eq!(understood, snapshot);
+        assert!(understand(1, &told(&snapshot)).is_err());
+        let newer = Snapshot {
+            schema: "causeway.snapshot/2".to_owned(),
+            ..snapshot.clone()
+        };
+        let refused = understand(snapshot.pid, &told(&newer)).unwrap_err();
+        assert!(refused.to_string().contains("does not understand"));
+        for rubbish in [
+            &b"rubbish"[..],
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+        ] {
+            assert!(matches!(
+                understand(snapshot.pid, rubbish),
+                Err(FetchError::Strange { .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn names_that_would_do_something_to_a_terminal_are_not_believed() {
+        let mut snapshot = fixture::snapshot();
+        snapshot.guests[0].name = "vm\u{1b}[2J0".to_owned();
+        snapshot.gpu = "x\ny".to_owned();
+        let vm = snapshot.guests[0].vm.as_mut().unwrap();
+        vm.vmm_exits.insert("io\u{7}:x".to_owned(), 1);
+        let shown = format!("{:?}", snapshot.printable());
+        for escape in ["u{1b}", "\\n", "u{7}"] {
+            assert!(!shown.contains(escape), "{shown}");
+        }
+    }
+}

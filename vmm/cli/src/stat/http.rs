@@ -1,0 +1,211 @@
+//! As much of HTTP/1.1 (RFC 9112) as it takes to be scraped: one request without a body, one answer, end.
+
+/// Longest head of a request, in bytes.
+pub const REQUEST_BYTES_MAX: usize = 8 << 10;
+const HEAD_END: &[u8] = b"\r\n\r\n";
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource {
+    /// Figures for those who scrape.
+    Metrics,
+    /// Everything, for `causeway stat`.
+    Snapshot,
+}
+
+/// A request, or why it is none that can be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// It has not ended yet.
+    Unfinished,
+    /// To be answered; without the body if only the head is wanted.
+    Get {
+        /// What.
+        resource: Resource,
+        /// Whether the body is wanted, too.
+        body: bool,
+    },
+    /// To be refused.
+    Refused(Refusal),
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is no HTTP.
+    Malformed,
+    /// There is no such resource.
+    NotFound,
+    /// Something else than to get it.
+    Method,
+    /// A head beyond [`REQUEST_BYTES_MAX`].
+    TooLong,
+}
+
+/// Understands what has come so far.
+pub fn parse(received: &[u8]) -> Request {
+    if !received.windows(HEAD_END.len()).any(|end| end == HEAD_END) {
+        return if received.len() >= REQUEST_BYTES_MAX {
+            Request::Refused(Refusal::TooLong)
+        } else {
+            Request::Unfinished
+        };
+    }
+    let line = received.split(|byte| *byte == b'\r').next();
+    let line = line.and_then(|line| std::str::from_utf8(line).ok());
+    parse_line(line.unwrap_or_default())
+}
+
+fn parse_line(line: &str) -> Request {
+    let words: Vec<&str> = line.split(' ').collect();
+    let &[method, target, version] = words.as_slice() else {
+        return Request::Refused(Refusal::Malformed);
+    };
+    if !version.starts_with("HTTP/1.") || !target.starts_with('/') {
+        return Request::Refused(Refusal::Malformed);
+    }
+    let body = match method {
+        "GET" => true,
+        "HEAD" => false,
+        _ => return Request::Refused(Refusal::Method),
+    };
+    match target.split('?').next() {
+        Some("/metrics") => Request::Get {
+            resource: Resource::Metrics,
+            body,
+        },
+        Some("/snapshot") => Request::Get {
+            resource: Resource::Snapshot,
+            body,
+        },
+        _ => Request::Refused(Refusal::NotFound),
+    }
+}
+
+impl Resource {
+    const fn content_type(self) -> &'static str {
+        match self {
+            Self::Metrics => super::openmetrics::CONTENT_TYPE,
+            Self::Snapshot => "application/json",
+        }
+    }
+}
+
+/// An answer that has what was asked for, or only its head.
+pub fn answer(resource: Resource, content: &str, body: bool) -> Vec<u8> {
+    let body = if body { content } else { "" };
+    let content_type = resource.content_type();
+    response("200 OK", content_type, "", content.len(), body)
+}
+
+/// An answer that has not.
+pub fn refuse(refusal: Refusal) -> Vec<u8> {
+    let (status, more, text) = match refusal {
+        Refusal::Malformed => ("400 Bad Request", "", "this is no HTTP request\n"),
+        Refusal::NotFound => (
+            "404 Not Found",
+            "",
+            "there is nothing but /metrics and /snapshot\n",
+        ),
+        Refusal::Method => (
+            "405 Method Not Allowed",
+            "Allow: GET, HEAD\r\n",
+            "nothing can be changed here\n",
+        ),
+        Refusal::TooLong => (
+            "431 Request Header Fields Too Large",
+            "",
+            "the head of the request is too long\n",
+        ),
+    };
+    let content_type = "text/plain; charset=utf-8";
+    response(status, content_type, more, text.len(), text)
+}
+
+fn response(status: &str, content_type: &str, more: &str, length: usize, body: &str) -> Vec<u8> {
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n{more}Connection: close\r\n\r\n"
+    );
+    let mut response = head.into_bytes();
+    response.extend_from_slice(body.as_bytes());
+    response
+}
+
+/// The body of a complete answer, if it is a success. `None` if it is no answer, or a refusal.
+pub fn body_of(response: &[u8]) -> Option<&[u8]> {
+    let at = response
+        .windows(HEAD_END.len())
+        .position(|end| end == HEAD_END)?;
+    let (head, body) = response.split_at(at + HEAD_END.len());
+    let head = std::str::from_utf8(head).ok()?;
+    let (status, fields) = head.split_once("\r\n")?;
+    let length = fields.lines().find_map(|field| {
+        let (name, value) = field.split_once(':')?;
+        let named = name.eq_ignore_ascii_case("content-length");
+        named.then(|| value.trim().parse::<usize>().ok())?
+    });
+    (status == "HTTP/1.1 200 OK" && length == Some(body.len())).then_some(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_scrapers_send_is_understood() {
+        let curl = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n";
+        let metrics = |body| Request::Get {
+            resource: Resource::Metrics,
+            body,
+        };
+        assert_eq!(parse(curl), metrics(true));
+        for cut in 0..curl.len() {
+            assert_eq!(parse(&curl[..cut]), Request::Unfinished, "{cut} bytes");
+        }
+        assert_eq!(
+            parse(b"HEAD /metrics?name=x HTTP/1.0\r\n\r\n"),
+            metrics(false)
+        );
+        let snapshot = parse(b"GET /snapshot HTTP/1.1\r\n\r\n");
+        let resource = Resource::Snapshot;
+        assert_eq!(
+            snapshot,
+            Request::Get {
+                resource,
+                body: true
+            }
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_answered_is_refused_for_what_it_is() {
+        for (request, refusal) in [
+            (&b"\r\n\r\n"[..], Refusal::Malformed),
+            (b"rubbish\r\n\r\n", Refusal::Malformed),
+            (b"\xff\xfe / HTTP/1.1\r\n\r\n", Refusal::Malformed),
+            (b"GET /metrics\r\n\r\n", Refusal::Malformed),
+            (b"GET metrics HTTP/1.1\r\n\r\n", Refusal::Malformed),
+            (b"GET /metrics HTTP/2\r\n\r\n", Refusal::Malformed),
+            (b"GET /metrics x HTTP/1.1\r\n\r\n", Refusal::Malformed),
+            (b"POST /metrics HTTP/1.1\r\n\r\n", Refusal::Method),
+            (b"GET / HTTP/1.1\r\n\r\n", Refusal::NotFound),
+            (b"GET /metrics/ HTTP/1.1\r\n\r\n", Refusal::NotFound),
+            (&[b'a'; REQUEST_BYTES_MAX], Refusal::TooLong),
+        ] {
+            assert_eq!(parse(request), Request::Refused(refusal), "{request:?}");
+            let told = String::from_utf8(refuse(refusal)).unwrap();
+            assert!(told.starts_with("HTTP/1.1 4"), "{told}");
+            assert_eq!(body_of(told.as_bytes()), None);
+        }
+    }
+
+    #[test]
+    fn an_answer_says_how_long_it_is_and_one_that_is_cut_is_none() {
+        let whole = answer(Resource::Snapshot, "{}", true);
+        assert_eq!(body_of(&whole), Some(&b"{}"[..]));
+        assert_eq!(body_of(&whole[..whole.len() - 1]), None);
+        let head = String::from_utf8(answer(Resource::Metrics, "# EOF\n", false)).unwrap();
+        assert!(head.contains("Content-Length: 6\r\n"), "{head}");
+        assert!(head.ends_with("\r\n\r\n"));
+    }
+}

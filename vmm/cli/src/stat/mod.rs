@@ -1,0 +1,123 @@
+//! `causeway stat`: what the guests of running processes do, seen from outside.
+//!
+//! Every process with guests answers on a socket of its own ([`publisher`]), at which it is found by its number ([`runtime`]).
+//! It tells counts; rates are made of them here ([`rates`]).
+
+mod absent;
+mod arguments;
+mod client;
+mod connection;
+#[cfg(test)]
+mod fixture;
+mod http;
+mod openmetrics;
+mod publisher;
+mod rates;
+mod record;
+mod runtime;
+mod sampler;
+mod snapshot;
+mod view;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+pub use arguments::StatArguments;
+pub use publisher::Publisher;
+pub use snapshot::{Guest, Snapshot};
+
+use crate::failure::{Code, Failure};
+use crate::terminal;
+use record::Record;
+use sampler::{Sampler, Seen};
+
+/// Watches until it is told to end, or there is nothing to watch any more.
+pub fn run(arguments: &StatArguments) -> Result<ExitCode, Failure> {
+    arguments.check()?;
+    let interval = Duration::from_millis(arguments.interval_ms);
+    if !arguments.json {
+        check_terminal()?;
+    }
+    let mut sampler = Sampler::new(arguments.pid);
+    let first = sampler.look()?;
+    if arguments.pid.is_none() && first.processes.is_empty() {
+        complain(&first.troubles);
+        say("there is nothing to watch: no `causeway run` or `causeway serve` of this user runs");
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !arguments.json {
+        return view::show(sampler, first, interval);
+    }
+    if arguments.once {
+        complain(&first.troubles);
+        print(&first)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    follow(&mut sampler, interval, arguments.count)
+}
+
+/// Prints what each interval brings.
+fn follow(
+    sampler: &mut Sampler,
+    interval: Duration,
+    count: Option<u64>,
+) -> Result<ExitCode, Failure> {
+    let mut next = Instant::now();
+    let mut troubles = Vec::new();
+    for index in 0.. {
+        if count == Some(index) {
+            break;
+        }
+        next += interval;
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        match sampler.look() {
+            Ok(seen) => {
+                // Once, as long as it is the same.
+                if seen.troubles != troubles {
+                    complain(&seen.troubles);
+                }
+                troubles.clone_from(&seen.troubles);
+                if !print(&seen)? {
+                    break;
+                }
+            }
+            // It has been watched to its end.
+            Err(ended) if index > 0 => {
+                say(&ended.to_string());
+                break;
+            }
+            Err(ended) => return Err(ended),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the records of all guests. False if nobody reads them any more.
+fn print(seen: &Seen) -> Result<bool, Failure> {
+    let mut text = String::new();
+    for (process, guest, rates) in seen.guests() {
+        let record = serde_json::to_string(&Record::new(process, guest, rates));
+        text += &record.map_err(|e| Failure::new(Code::Report, "cannot make JSON", e))?;
+        text.push('\n');
+    }
+    terminal::print_while_read(&text)
+}
+
+fn complain(troubles: &[String]) {
+    troubles.iter().for_each(|trouble| say(trouble));
+}
+
+fn say(line: &str) {
+    terminal::say(&format!("causeway: {line}"));
+}
+
+/// The live view takes a terminal at both ends. What is piped is for programs, and those want to say in which form.
+fn check_terminal() -> Result<(), Failure> {
+    if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() {
+        return Ok(());
+    }
+    Err(Failure::usage(
+        "the live view needs a terminal as its input and output: --json prints a line for each guest and interval, and --json --once what there is now",
+    ))
+}

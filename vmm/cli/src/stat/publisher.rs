@@ -1,0 +1,217 @@
+//! The thread that answers those who watch this process's guests.
+//!
+//! It shares nothing with guests' threads but what it reads ([`causeway_vmm::observer`]), and sleeps unless somebody asks.
+//! Whoever asks is a process of the same user or of root, and not trusted for that: connections are few, short, and never
+//! waited for.
+
+use std::error::Error;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+
+use super::connection::Connection;
+use super::http::Resource;
+use super::openmetrics;
+use super::runtime::{PublishError, Published};
+use super::snapshot::Snapshot;
+use crate::failure::{Code, Failure};
+use crate::listener::Listener;
+
+/// Connections at a time; one more ends the oldest.
+const CONNECTIONS_MAX: usize = 16;
+/// How long nobody is taken after nobody could be: a guest may use up descriptors, and give them back.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Looks at the guests.
+type Look = Box<dyn Fn() -> Snapshot + Send>;
+
+/// The thread. Dropping it ends it, and removes its sockets.
+pub struct Publisher {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Publisher {
+    /// Begins to answer: those who look for this process, and at `metrics`, if there is one. That this process cannot be found is
+    /// no reason not to go on.
+    ///
+    /// # Errors
+    /// If `metrics` cannot be a socket, or there is no thread.
+    pub fn start(look: Look, metrics: Option<&Path>) -> Result<Self, Failure> {
+        let metrics = metrics.map(bind).transpose()?;
+        let published = Published::new().inspect_err(unpublished).ok();
+        let failed = |e: io::Error| Failure::new(Code::Crashed, "cannot start a thread", e);
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+        let stop = Arc::new(stop);
+        let server = Server {
+            stop: Arc::clone(&stop),
+            look,
+            published,
+            metrics,
+            connections: Vec::new(),
+            paused_until: None,
+        };
+        for listener in server.listeners() {
+            rustix::io::ioctl_fionbio(listener, true).map_err(|e| failed(e.into()))?;
+        }
+        let thread = std::thread::Builder::new()
+            .name("publisher".into())
+            .spawn(move || server.run())
+            .map_err(failed)?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        let told = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+        if let (Ok(_), Some(thread)) = (told, self.thread.take())
+            && thread.join().is_err()
+        {
+            log::error!("the thread that answers watchers panicked");
+        }
+    }
+}
+
+fn unpublished(error: &PublishError) {
+    let cause = error.source().map(ToString::to_string);
+    log::warn!(
+        "`causeway stat` will not find this process: {error}: {}",
+        cause.unwrap_or_default()
+    );
+}
+
+fn bind(path: &Path) -> Result<Listener, Failure> {
+    Listener::bind_stream(path).map_err(|e| {
+        let message = format!("--metrics-socket {} cannot be", path.display());
+        Failure::new(Code::Usage, message, e)
+    })
+}
+
+struct Server {
+    stop: Arc<OwnedFd>,
+    look: Look,
+    published: Option<Published>,
+    metrics: Option<Listener>,
+    connections: Vec<Connection>,
+    /// When to look at the listeners again, if not now.
+    paused_until: Option<Instant>,
+}
+
+impl Server {
+    fn run(mut self) {
+        loop {
+            match self.turn() {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(e) => return log::warn!("watchers are not answered any more: {e}"),
+            }
+        }
+    }
+
+    /// Waits until something happens, and sees to it. False if this is the end.
+    fn turn(&mut self) -> Result<bool, Errno> {
+        let (ready, stopping) = self.wait()?;
+        if stopping {
+            return Ok(false);
+        }
+        let look = &self.look;
+        let content = |resource| match resource {
+            Resource::Metrics => openmetrics::render(&look()),
+            Resource::Snapshot => serde_json::to_string(&look()).unwrap_or_default(),
+        };
+        let now = Instant::now();
+        let mut index = 0;
+        self.connections.retain_mut(|connection| {
+            let is_ready = ready.get(index).copied().unwrap_or(false);
+            index += 1;
+            connection.deadline() > now && !(is_ready && connection.advance(content))
+        });
+        self.paused_until = self.paused_until.filter(|until| *until > now);
+        if self.paused_until.is_none() {
+            self.admit(now);
+        }
+        Ok(true)
+    }
+
+    /// Sleeps until something happens: which connections can go on, and whether this is the end.
+    fn wait(&self) -> Result<(Vec<bool>, bool), Errno> {
+        let mut polled = vec![PollFd::new(&*self.stop, PollFlags::IN)];
+        let connections = self.connections.iter();
+        polled.extend(connections.map(|c| PollFd::new(c, c.awaited())));
+        let listened = match self.paused_until {
+            None => PollFlags::IN,
+            Some(_) => PollFlags::empty(),
+        };
+        polled.extend(self.listeners().map(|l| PollFd::new(l, listened)));
+        let now = Instant::now();
+        let deadlines = self.connections.iter().map(Connection::deadline);
+        let soonest = deadlines.chain(self.paused_until).min();
+        let timeout = soonest.map(|deadline| deadline.saturating_duration_since(now));
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        match poll(&mut polled, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+        let ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
+        let stopping = ready(&polled[0]);
+        let connections = polled[1..].iter().take(self.connections.len());
+        Ok((connections.map(ready).collect(), stopping))
+    }
+
+    fn listeners(&self) -> impl Iterator<Item = &Listener> {
+        let published = self.published.as_ref().and_then(Published::listener);
+        published.into_iter().chain(&self.metrics)
+    }
+
+    /// Takes those who connect.
+    fn admit(&mut self, now: Instant) {
+        let mut taken = Vec::new();
+        let mut refused = false;
+        for listener in self.listeners() {
+            // Others have their turn first.
+            while taken.len() < CONNECTIONS_MAX {
+                match listener.accept() {
+                    Ok(socket) => taken.push(socket),
+                    Err(Errno::AGAIN) => break,
+                    Err(Errno::INTR | Errno::CONNABORTED) => {}
+                    Err(e) => {
+                        log::debug!("a watcher could not connect: {e}");
+                        refused = true;
+                        break;
+                    }
+                }
+            }
+        }
+        self.paused_until = refused.then(|| now + PAUSE);
+        for socket in taken {
+            if !is_trusted(&socket) || rustix::io::ioctl_fionbio(&socket, true).is_err() {
+                continue;
+            }
+            if self.connections.len() >= CONNECTIONS_MAX {
+                self.connections.remove(0);
+            }
+            self.connections.push(Connection::new(socket, now));
+        }
+    }
+}
+
+/// Whether the other side is a process of this user, or of root. The mode of the socket says the same, unless it was changed.
+fn is_trusted(socket: &OwnedFd) -> bool {
+    let uid = socket_peercred(socket).map(|peer| peer.uid);
+    let trusted = uid.is_ok_and(|uid| uid.is_root() || uid == rustix::process::geteuid());
+    if !trusted {
+        log::debug!("a process of another user is not answered: {uid:?}");
+    }
+    trusted
+}

@@ -1,0 +1,233 @@
+//! What happened between two looks at a guest, in a second.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::snapshot::{Guest, Session, Vm};
+
+const NS_PER_S: f64 = 1e9;
+
+/// Rates of one guest over one interval.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// Length of the interval in nanoseconds. It begins with the guest if nobody looked before.
+    pub interval_ns: u64,
+    /// What only VMs have.
+    pub vm: Option<VmRates>,
+    /// What the session did; absent if it did not answer at either end.
+    pub session: Option<SessionRates>,
+}
+
+/// Rates that only VMs have; all per second.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VmRates {
+    /// KVM's counters by their names; absent on a KVM that keeps none.
+    pub kvm: Option<BTreeMap<String, f64>>,
+    /// Exits that reached the VMM, by reason, device and register.
+    pub vmm_exits: BTreeMap<String, f64>,
+}
+
+/// What a session did; all per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct SessionRates {
+    /// Control batches.
+    pub batches: f64,
+    /// Control messages that failed.
+    pub failed_messages: f64,
+    /// Packets of all kinds.
+    pub packets: f64,
+    /// Kernels launched by packets of their own.
+    pub launches: f64,
+    /// Recordings replayed.
+    pub replays: f64,
+    /// Copies.
+    pub copies: f64,
+    /// Fills.
+    pub fills: f64,
+    /// Bytes that copies and fills were to write.
+    pub written_bytes: f64,
+    /// Times that a consumer went to sleep.
+    pub sleeps: f64,
+    /// Times that a doorbell woke a consumer.
+    pub doorbell_wakeups: f64,
+    /// Interrupts raised for fences.
+    pub interrupts: f64,
+}
+
+impl Rates {
+    /// Rates from `earlier` to `later`, or over the guest's life so far if there is no earlier look that goes with it.
+    pub fn between(earlier: Option<&Guest>, later: &Guest) -> Self {
+        // Another guest may have the name by now: its clock began anew.
+        let earlier = earlier
+            .filter(|earlier| earlier.taken_ns < later.taken_ns && earlier.ran_ns <= later.ran_ns);
+        let interval_ns = earlier.map_or(later.ran_ns, |e| later.taken_ns - e.taken_ns);
+        let rate = Rate { interval_ns };
+        let vm = later.vm.as_ref();
+        let session = later.session.as_ref();
+        Self {
+            interval_ns,
+            vm: vm.map(|vm| VmRates::between(rate, earlier.and_then(|e| e.vm.as_ref()), vm)),
+            session: match earlier.map(|e| &e.session) {
+                Some(None) => None,
+                Some(Some(earlier)) => session.map(|s| SessionRates::between(rate, earlier, s)),
+                None => session.map(|s| SessionRates::between(rate, &Session::default(), s)),
+            },
+        }
+    }
+}
+
+impl VmRates {
+    fn between(rate: Rate, earlier: Option<&Vm>, later: &Vm) -> Self {
+        let kvm = later.kvm.as_ref();
+        Self {
+            kvm: kvm.map(|kvm| rate.of_all(earlier.and_then(|e| e.kvm.as_ref()), kvm)),
+            vmm_exits: rate.of_all(earlier.map(|e| &e.vmm_exits), &later.vmm_exits),
+        }
+    }
+
+    /// All exits that KVM counted.
+    pub fn exits(&self) -> Option<f64> {
+        self.kvm.as_ref()?.get("exits").copied()
+    }
+
+    /// Exits by reason as KVM counts them, and the others, the most frequent first; those that did not happen are left out.
+    /// Not all of KVM's counts are reasons of the hardware: a port access or an access to a device that is completed in the
+    /// kernel counts as an exit, and as nothing else. Those are the others, with page faults above all.
+    pub fn by_reason(&self) -> Vec<(&str, f64)> {
+        let Some(kvm) = &self.kvm else {
+            return Vec::new();
+        };
+        let named = kvm.iter().filter(|(name, _)| !name.starts_with("vm:"));
+        let mut reasons: Vec<(&str, f64)> = named
+            .filter_map(|(name, rate)| Some((name.strip_suffix("_exits")?, *rate)))
+            .collect();
+        let known: f64 = reasons.iter().map(|(_, rate)| rate).sum();
+        let others = self.exits().unwrap_or(0.0) - known;
+        reasons.push(("other", others.max(0.0)));
+        most_first(reasons)
+    }
+
+    /// Exits that reached the VMM, the most frequent first; those that did not happen are left out.
+    pub fn by_cause(&self) -> Vec<(&str, f64)> {
+        let causes = self.vmm_exits.iter();
+        most_first(causes.map(|(name, rate)| (name.as_str(), *rate)).collect())
+    }
+}
+
+fn most_first(mut rates: Vec<(&str, f64)>) -> Vec<(&str, f64)> {
+    rates.retain(|(_, rate)| *rate > 0.0);
+    rates.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+    rates
+}
+
+impl SessionRates {
+    fn between(rate: Rate, earlier: &Session, later: &Session) -> Self {
+        Self {
+            batches: rate.of(earlier.batches, later.batches),
+            failed_messages: rate.of(earlier.failed_messages, later.failed_messages),
+            packets: rate.of(earlier.packets, later.packets),
+            launches: rate.of(earlier.launches, later.launches),
+            replays: rate.of(earlier.replays, later.replays),
+            copies: rate.of(earlier.copies, later.copies),
+            fills: rate.of(earlier.fills, later.fills),
+            written_bytes: rate.of(earlier.written_bytes, later.written_bytes),
+            sleeps: rate.of(earlier.sleeps, later.sleeps),
+            doorbell_wakeups: rate.of(earlier.doorbell_wakeups, later.doorbell_wakeups),
+            interrupts: rate.of(earlier.interrupts, later.interrupts),
+        }
+    }
+}
+
+/// From counts to rates.
+#[derive(Clone, Copy)]
+struct Rate {
+    interval_ns: u64,
+}
+
+impl Rate {
+    /// A count that went back has begun anew; nothing happens in no time.
+    fn of(self, earlier: u64, later: u64) -> f64 {
+        if self.interval_ns == 0 {
+            return 0.0;
+        }
+        later.saturating_sub(earlier) as f64 * NS_PER_S / self.interval_ns as f64
+    }
+
+    fn of_all(
+        self,
+        earlier: Option<&BTreeMap<String, u64>>,
+        later: &BTreeMap<String, u64>,
+    ) -> BTreeMap<String, f64> {
+        let before = |name: &String| earlier.and_then(|earlier| earlier.get(name));
+        let rate = |(name, count): (&String, &u64)| {
+            let before = before(name).copied().unwrap_or(0);
+            (name.clone(), self.of(before, *count))
+        };
+        later.iter().map(rate).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stat::fixture::{guest, later};
+
+    #[test]
+    fn rates_are_what_was_counted_by_what_time_went_by() {
+        let rates = Rates::between(Some(&guest()), &later());
+        assert_eq!(rates.interval_ns, 1_000_000_000);
+        let vm = rates.vm.unwrap();
+        assert_eq!(vm.exits(), Some(250.0));
+        assert_eq!(
+            vm.by_reason(),
+            [("irq", 100.0), ("other", 100.0), ("io", 50.0)]
+        );
+        assert_eq!(vm.by_cause(), [("io:harness:record", 50.0)]);
+        let session = rates.session.unwrap();
+        assert_eq!((session.launches, session.packets), (1500.0, 1600.0));
+        assert_eq!(session.written_bytes, f64::from(1 << 20));
+        assert_eq!(session.copies, 0.0);
+    }
+
+    #[test]
+    fn a_first_look_has_the_rates_of_the_whole_life() {
+        let rates = Rates::between(None, &guest());
+        assert_eq!(rates.interval_ns, 10_000_000_000);
+        assert_eq!(rates.vm.unwrap().exits(), Some(250.0));
+        assert_eq!(rates.session.unwrap().launches, 50.0);
+    }
+
+    #[test]
+    fn another_guest_of_the_same_name_begins_anew() {
+        let mut young = later();
+        young.ran_ns = 2_000_000_000;
+        let rates = Rates::between(Some(&guest()), &young);
+        assert_eq!(rates.interval_ns, 2_000_000_000);
+        let same = Rates::between(Some(&guest()), &guest());
+        assert_eq!(same, Rates::between(None, &guest()), "a moment has no rate");
+    }
+
+    #[test]
+    fn nothing_is_made_up_when_counts_go_back_or_a_session_does_not_answer() {
+        let (mut early, mut late) = (guest(), later());
+        early.session.as_mut().unwrap().launches = 1 << 60;
+        let session = |e: &Guest, l: &Guest| Rates::between(Some(e), l).session;
+        assert_eq!(session(&early, &late).unwrap().launches, 0.0);
+        early.session = None;
+        assert_eq!(session(&early, &late), None);
+        late.session = None;
+        assert_eq!(session(&guest(), &late), None);
+        late.ran_ns = 0;
+        assert_eq!(Rates::between(None, &late).vm.unwrap().exits(), Some(0.0));
+    }
+
+    #[test]
+    fn a_kvm_without_statistics_has_no_rates() {
+        let mut guest = guest();
+        guest.vm.as_mut().unwrap().kvm = None;
+        let vm = Rates::between(None, &guest).vm.unwrap();
+        assert_eq!(vm.exits(), None);
+        assert!(vm.by_reason().is_empty());
+    }
+}

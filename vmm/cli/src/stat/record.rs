@@ -1,0 +1,139 @@
+//! What `causeway stat --json` prints: one object in a line for each guest and interval.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use super::rates::{Rates, SessionRates, VmRates};
+use super::snapshot::{Aperture, Guest, Session, Snapshot, Vm};
+
+/// Name and version of the schema (docs/observing.md). Fields may be added; a changed meaning changes the number.
+pub const SCHEMA: &str = "causeway.stat/1";
+
+/// A guest over one interval.
+#[derive(Debug, Serialize)]
+pub struct Record<'a> {
+    schema: &'static str,
+    /// When the interval ended, in milliseconds since 1970.
+    time_unix_ms: u64,
+    /// Length of the interval in nanoseconds.
+    interval_ns: u64,
+    pid: u32,
+    command: &'a str,
+    gpu: &'a str,
+    own_bytes: u64,
+    guest: &'a str,
+    /// `runs` or `ended`.
+    state: &'static str,
+    ran_ns: u64,
+    aperture: Aperture,
+    vm: Option<VmRecord<'a>>,
+    session: Option<SessionRecord>,
+}
+
+#[derive(Debug, Serialize)]
+struct VmRecord<'a> {
+    vcpus: u32,
+    memory_bytes: u64,
+    /// KVM's exits in all and by reason, per second; null on a KVM that keeps no statistics.
+    exits_per_s: Option<f64>,
+    exits_by_reason_per_s: BTreeMap<&'a str, f64>,
+    vmm_exits_per_s: BTreeMap<&'a str, f64>,
+    /// All of KVM's counters, per second.
+    kvm_per_s: &'a Option<BTreeMap<String, f64>>,
+    /// The same since the guest began.
+    kvm: &'a Option<BTreeMap<String, u64>>,
+    vmm_exits: &'a BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct SessionRecord {
+    #[serde(flatten)]
+    now: Session,
+    /// Null if the session did not answer when the interval began.
+    per_s: Option<SessionRates>,
+}
+
+impl<'a> Record<'a> {
+    /// A guest of a process, with its rates over the interval that has ended just now.
+    pub fn new(process: &'a Snapshot, guest: &'a Guest, rates: &'a Rates) -> Self {
+        let vm = guest.vm.as_ref().zip(rates.vm.as_ref());
+        Self {
+            schema: SCHEMA,
+            time_unix_ms: now_unix_ms(),
+            interval_ns: rates.interval_ns,
+            pid: process.pid,
+            command: &process.command,
+            gpu: &process.gpu,
+            own_bytes: process.own_bytes,
+            guest: &guest.name,
+            state: if guest.ended { "ended" } else { "runs" },
+            ran_ns: guest.ran_ns,
+            aperture: guest.aperture,
+            vm: vm.map(|(vm, rates)| VmRecord::new(vm, rates)),
+            session: guest.session.map(|now| SessionRecord {
+                now,
+                per_s: rates.session,
+            }),
+        }
+    }
+}
+
+impl<'a> VmRecord<'a> {
+    fn new(vm: &'a Vm, rates: &'a VmRates) -> Self {
+        Self {
+            vcpus: vm.vcpus,
+            memory_bytes: vm.memory_bytes,
+            exits_per_s: rates.exits(),
+            exits_by_reason_per_s: rates.by_reason().into_iter().collect(),
+            vmm_exits_per_s: rates.by_cause().into_iter().collect(),
+            kvm_per_s: &rates.kvm,
+            kvm: &vm.kvm,
+            vmm_exits: &vm.vmm_exits,
+        }
+    }
+}
+
+fn now_unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stat::fixture;
+
+    #[test]
+    fn a_record_has_figures_and_rates_under_the_documented_names() {
+        let process = fixture::snapshot();
+        let (guest, later) = (&process.guests[0], fixture::later());
+        let rates = Rates::between(Some(guest), &later);
+        let record = serde_json::to_value(Record::new(&process, &later, &rates)).unwrap();
+        assert_eq!(record["schema"], SCHEMA);
+        assert_eq!(record["interval_ns"], 1_000_000_000);
+        assert_eq!(
+            (&record["pid"], &record["state"]),
+            (&4711.into(), &"runs".into())
+        );
+        assert_eq!(record["vm"]["exits_per_s"], 250.0);
+        assert_eq!(record["vm"]["exits_by_reason_per_s"]["irq"], 100.0);
+        assert_eq!(record["vm"]["kvm"]["exits"], 2750);
+        assert_eq!(record["session"]["launches"], 2000);
+        assert_eq!(record["session"]["per_s"]["launches"], 1500.0);
+        assert_eq!(record["aperture"]["used_bytes"], 64 << 20);
+    }
+
+    #[test]
+    fn a_session_that_does_not_answer_is_null() {
+        let process = fixture::snapshot();
+        let silent = &process.guests[1];
+        let rates = Rates::between(None, silent);
+        let record = serde_json::to_value(Record::new(&process, silent, &rates)).unwrap();
+        assert!(record["session"].is_null());
+        assert_eq!(record["state"], "ended");
+    }
+}

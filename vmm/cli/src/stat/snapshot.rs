@@ -1,0 +1,239 @@
+//! What a process says of its guests when it is asked: the body of `GET /snapshot`.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use causeway_mediator::Activity;
+use causeway_vmm::aperture::ApertureUse;
+use causeway_vmm::observer::VmObservation;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+/// Name and version of the schema. Fields may be added; a changed meaning changes the number.
+pub const SCHEMA: &str = "causeway.snapshot/1";
+
+/// A process with guests, at one moment.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Snapshot {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Version of the program.
+    pub causeway: String,
+    /// Number of the process.
+    pub pid: u32,
+    /// Which command it is: `run` or `serve`.
+    pub command: String,
+    /// What `--gpu` chose.
+    pub gpu: String,
+    /// Memory of its own in bytes: neither guest nor GPU memory.
+    pub own_bytes: u64,
+    /// Its guests.
+    pub guests: Vec<Guest>,
+}
+
+/// A guest: a VM, or a process that `serve` serves. Counts are from its beginning.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Guest {
+    /// Its name, the only one of its kind in the process.
+    pub name: String,
+    /// When it was looked at, on the monotonic clock of the host, in nanoseconds.
+    pub taken_ns: u64,
+    /// Time since it began to run, or from there to its end, in nanoseconds.
+    pub ran_ns: u64,
+    /// Whether it has ended.
+    pub ended: bool,
+    /// What only VMs have.
+    pub vm: Option<Vm>,
+    /// How much of its aperture is used.
+    pub aperture: Aperture,
+    /// Its session; absent if that does not answer right now.
+    pub session: Option<Session>,
+}
+
+/// What only VMs have.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Vm {
+    /// Virtual CPUs.
+    pub vcpus: u32,
+    /// Guest RAM in bytes.
+    pub memory_bytes: u64,
+    /// KVM's counters by name, summed over virtual CPUs; absent on a KVM that keeps none.
+    pub kvm: Option<BTreeMap<String, u64>>,
+    /// The VMM's own count of exits, by reason, device and register.
+    pub vmm_exits: BTreeMap<String, u64>,
+}
+
+/// An aperture.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Aperture {
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Bytes in which something is placed.
+    pub used_bytes: u64,
+    /// Placements.
+    pub placements: u64,
+}
+
+macro_rules! session {
+    ($($(#[$attribute:meta])* $field:ident,)*) => {
+        /// A session, as the mediator's `Activity` has it.
+        #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+        pub struct Session {
+            $($(#[$attribute])* pub $field: u64,)*
+            /// Whether the guest has lost the device, and has not reset it since.
+            pub lost: bool,
+        }
+
+        impl From<Activity> for Session {
+            fn from(activity: Activity) -> Self {
+                Self {
+                    $($field: activity.$field,)*
+                    lost: activity.lost,
+                }
+            }
+        }
+    };
+}
+
+session! {
+    /// Control batches executed.
+    batches,
+    /// Control messages that failed.
+    failed_messages,
+    /// Packets executed, of all kinds.
+    packets,
+    /// Kernels launched by packets of their own.
+    launches,
+    /// Recordings replayed.
+    replays,
+    /// Copies executed.
+    copies,
+    /// Fills executed.
+    fills,
+    /// Bytes that copies and fills were to write.
+    written_bytes,
+    /// Times that a consumer went to sleep.
+    sleeps,
+    /// Times that a doorbell woke a consumer.
+    doorbell_wakeups,
+    /// Interrupts raised for fences.
+    interrupts,
+    /// Faults that ended a command buffer or the session.
+    faults,
+    /// GPU memory in use, in bytes.
+    memory_used_bytes,
+    /// Most GPU memory ever in use, in bytes.
+    memory_peak_bytes,
+    /// GPU memory that the session may have, in bytes.
+    memory_limit_bytes,
+    /// Allocations, imports and registered ranges of guest RAM.
+    allocations,
+    /// Command buffers.
+    command_buffers,
+    /// Units of 64 bytes that wait in rings.
+    queued_units,
+    /// Units that the rings have room for.
+    queue_units,
+}
+
+impl Snapshot {
+    /// This process, with these guests.
+    pub fn of(command: &str, gpu: &str, guests: Vec<Guest>) -> Self {
+        Self {
+            schema: SCHEMA.to_owned(),
+            causeway: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            command: command.to_owned(),
+            gpu: gpu.to_owned(),
+            own_bytes: causeway_vmm::host::own_memory_bytes().unwrap_or(0),
+            guests,
+        }
+    }
+}
+
+impl Guest {
+    /// A VM, looked at just now.
+    pub fn vm(seen: VmObservation) -> Self {
+        let ran_ns = seen.ran_for.map_or(0, |ran| ran.as_nanos());
+        Self {
+            name: seen.name,
+            taken_ns: monotonic_ns(),
+            ran_ns: u64::try_from(ran_ns).unwrap_or(u64::MAX),
+            ended: seen.ended,
+            vm: Some(Vm {
+                vcpus: seen.vcpus,
+                memory_bytes: seen.memory_bytes,
+                kvm: seen.kvm,
+                vmm_exits: seen.vmm_exits,
+            }),
+            aperture: seen.aperture.into(),
+            session: seen.session.map(Session::from),
+        }
+    }
+
+    /// A process that is served since `since`, looked at just now.
+    pub fn process(
+        name: String,
+        since: Instant,
+        aperture: ApertureUse,
+        session: Option<Activity>,
+    ) -> Self {
+        Self {
+            name,
+            taken_ns: monotonic_ns(),
+            ran_ns: u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            ended: false,
+            vm: None,
+            aperture: aperture.into(),
+            session: session.map(Session::from),
+        }
+    }
+}
+
+impl From<ApertureUse> for Aperture {
+    fn from(aperture: ApertureUse) -> Self {
+        Self {
+            bytes: aperture.bytes,
+            used_bytes: aperture.used_bytes,
+            placements: aperture.placements,
+        }
+    }
+}
+
+/// The host's monotonic clock, in nanoseconds.
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let (s, ns) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
+    s.unwrap_or(0)
+        .saturating_mul(1_000_000_000)
+        .saturating_add(ns.unwrap_or(0))
+}
+
+impl Snapshot {
+    /// The same with no character in a text that would do something to a terminal: processes of other users are not trusted.
+    #[must_use]
+    pub fn printable(mut self) -> Self {
+        for text in [&mut self.causeway, &mut self.command, &mut self.gpu] {
+            make_printable(text);
+        }
+        for guest in &mut self.guests {
+            make_printable(&mut guest.name);
+            if let Some(vm) = &mut guest.vm {
+                let counts = vm.kvm.iter_mut().chain([&mut vm.vmm_exits]);
+                counts.for_each(make_names_printable);
+            }
+        }
+        self
+    }
+}
+
+fn make_printable(text: &mut String) {
+    if text.contains(char::is_control) {
+        *text = text.replace(char::is_control, "?");
+    }
+}
+
+fn make_names_printable(counts: &mut BTreeMap<String, u64>) {
+    let unfit = |name: &String| name.contains(char::is_control);
+    counts.retain(|name, _| !unfit(name));
+}

@@ -1,0 +1,396 @@
+//! The live view on a screen: guests above, the chosen one below. Made for 80 columns, and content with more or less.
+
+use ratatui::Frame;
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row as TableRow, Table, TableState};
+
+use super::state::{Row, State};
+use super::text::{bytes, duration, figure, fit, part};
+use crate::stat::snapshot::Session;
+
+/// Columns of the table: title, width, and whether it is of figures.
+const COLUMNS: [(&str, u16, bool); 8] = [
+    ("PID", 8, true),
+    ("GUEST", 10, false),
+    ("STATE", 5, false),
+    ("EXITS/s", 7, true),
+    ("LAUNCH/s", 8, true),
+    ("QUEUE", 5, true),
+    ("GPU MEMORY", 18, true),
+    ("APERTURE", 9, true),
+];
+/// Most lines that the table has while there is a guest to be shown below.
+const TABLE_LINES_MAX: u16 = 12;
+/// Width of a bar in the detail.
+const BAR_WIDTH: usize = 10;
+const TITLE: Style = Style::new().add_modifier(Modifier::BOLD);
+const QUIET: Style = Style::new().add_modifier(Modifier::DIM);
+
+/// Draws everything.
+pub fn draw(frame: &mut Frame<'_>, state: &State) {
+    let rows = state.rows();
+    let lines = u16::try_from(rows.len()).unwrap_or(u16::MAX);
+    let lines = lines.saturating_add(1).min(TABLE_LINES_MAX);
+    let [head, table, detail, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(lines),
+        Constraint::Min(0),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    draw_head(frame, head, state, rows.len());
+    draw_table(frame, table, &rows, state.chosen());
+    match rows.get(state.chosen()) {
+        Some(row) => draw_detail(frame, detail, row),
+        None => frame.render_widget(
+            Paragraph::new("Nothing runs any more.").alignment(Alignment::Center),
+            detail,
+        ),
+    }
+    draw_foot(frame, foot, state);
+}
+
+fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State, guests: usize) {
+    let plural = if guests == 1 { "" } else { "s" };
+    let left = Line::styled(format!("causeway stat: {guests} guest{plural}"), TITLE);
+    let every = format!("every {:.1} s", state.interval.as_secs_f64());
+    frame.render_widget(left, area);
+    frame.render_widget(Line::styled(every, QUIET).alignment(Alignment::Right), area);
+}
+
+fn draw_foot(frame: &mut Frame<'_>, area: Rect, state: &State) {
+    let line = match state.trouble() {
+        Some(trouble) => Line::styled(trouble.to_owned(), Style::new().fg(Color::Yellow)),
+        None => Line::styled("↑ ↓ choose   q quit", QUIET),
+    };
+    frame.render_widget(line, area);
+}
+
+fn draw_table(frame: &mut Frame<'_>, area: Rect, rows: &[Row<'_>], chosen: usize) {
+    let cells = |texts: [String; COLUMNS.len()]| {
+        let cells = texts.into_iter().zip(COLUMNS);
+        TableRow::new(cells.map(|(text, (_, width, right))| {
+            let line = Line::from(fit(&text, width.into()));
+            Cell::from(line.alignment(match right {
+                true => Alignment::Right,
+                false => Alignment::Left,
+            }))
+        }))
+    };
+    let head = cells(COLUMNS.map(|(title, ..)| title.to_owned())).style(TITLE);
+    let widths = COLUMNS.map(|(_, width, _)| Constraint::Length(width));
+    let table = Table::new(rows.iter().map(|row| cells(texts(row))), widths)
+        .header(head)
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    let mut state = TableState::new().with_selected(Some(chosen));
+    frame.render_stateful_widget(table, area, &mut state);
+}
+
+/// A guest in the table.
+fn texts(row: &Row<'_>) -> [String; COLUMNS.len()] {
+    let absent = || "-".to_owned();
+    let guest = row.guest;
+    let exits = row.rates.vm.as_ref().and_then(|vm| vm.exits());
+    let session = |show: fn(&Session) -> String| guest.session.as_ref().map_or_else(absent, show);
+    let launches = row.rates.session.map(|rates| figure(rates.launches));
+    [
+        row.process.pid.to_string(),
+        guest.name.clone(),
+        state(row).to_owned(),
+        exits.map_or_else(absent, figure),
+        launches.unwrap_or_else(absent),
+        session(|s| figure(s.queued_units as f64)),
+        session(|s| part(s.memory_used_bytes, s.memory_limit_bytes)),
+        bytes(guest.aperture.used_bytes as f64),
+    ]
+}
+
+fn state(row: &Row<'_>) -> &'static str {
+    match (row.guest.ended, row.guest.session) {
+        (true, _) => "ended",
+        (false, Some(session)) if session.lost => "lost",
+        (false, Some(_)) => "runs",
+        (false, None) => "mute",
+    }
+}
+
+fn draw_detail(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>) {
+    let title = format!(
+        " {} of process {}: {} on {}, {} ",
+        row.guest.name,
+        row.process.pid,
+        row.process.command,
+        row.process.gpu,
+        duration(row.guest.ran_ns),
+    );
+    let block = Block::new().borders(Borders::TOP).title(title);
+    let inner = block.inner(area);
+    frame.render_widget(block, area);
+    let halves = [Constraint::Percentage(50), Constraint::Percentage(50)];
+    let [left, right] = Layout::horizontal(halves).spacing(2).areas(inner);
+    frame.render_widget(Paragraph::new(exits(row, left.width.into())), left);
+    frame.render_widget(Paragraph::new(session(row)), right);
+}
+
+/// Exits by reason, and what reached the VMM.
+fn exits(row: &Row<'_>, width: usize) -> Vec<Line<'static>> {
+    let (Some(vm), Some(rates)) = (&row.guest.vm, &row.rates.vm) else {
+        return vec![Line::styled(
+            "A process, not a VM: it does not exit.",
+            QUIET,
+        )];
+    };
+    let mut lines = vec![Line::styled("Exits per second, by KVM's count", TITLE)];
+    let total = rates.exits();
+    match total {
+        None => lines.push(Line::styled("This KVM keeps no statistics.", QUIET)),
+        Some(0.0) => lines.push(Line::from("none")),
+        Some(total) => {
+            let reasons = rates.by_reason().into_iter();
+            lines.extend(reasons.map(|(reason, rate)| bar(reason, rate, total, width)));
+        }
+    }
+    lines.push(Line::from(""));
+    lines.push(Line::styled("Of these, to the VMM", TITLE));
+    let causes = rates.by_cause();
+    if causes.is_empty() {
+        lines.push(Line::from("none"));
+    }
+    let causes = causes.into_iter();
+    lines.extend(causes.map(|(cause, rate)| pair(cause, &figure(rate), width)));
+    lines.push(Line::from(""));
+    let faults = rates.kvm.as_ref().and_then(|kvm| kvm.get("pf_taken"));
+    if let Some(faults) = faults {
+        lines.push(pair("page faults/s", &figure(*faults), width));
+    }
+    let machine = format!("{} vCPU, {}", vm.vcpus, bytes(vm.memory_bytes as f64));
+    lines.push(pair("machine", &machine, width));
+    lines
+}
+
+/// What the session does and has.
+fn session(row: &Row<'_>) -> Vec<Line<'static>> {
+    let Some(now) = &row.guest.session else {
+        return vec![Line::styled(
+            "Its worker process does not answer.",
+            Style::new().fg(Color::Yellow),
+        )];
+    };
+    let aperture = row.guest.aperture;
+    let mut lines = vec![
+        Line::styled("GPU", TITLE),
+        gauge("memory", now.memory_used_bytes, now.memory_limit_bytes),
+        value("", &part(now.memory_used_bytes, now.memory_limit_bytes)),
+        value("  most", &bytes(now.memory_peak_bytes as f64)),
+        value("allocations", &now.allocations.to_string()),
+        gauge("queue", now.queued_units, now.queue_units),
+        value(
+            "",
+            &format!(
+                "{} / {} in {} buffer{}",
+                now.queued_units,
+                now.queue_units,
+                now.command_buffers,
+                if now.command_buffers == 1 { "" } else { "s" }
+            ),
+        ),
+        value(
+            "aperture",
+            &format!(
+                "{} in {}",
+                bytes(aperture.used_bytes as f64),
+                aperture.placements
+            ),
+        ),
+        Line::from(""),
+        Line::styled("Per second", TITLE),
+    ];
+    if let Some(rates) = &row.rates.session {
+        for (name, rate) in [
+            ("launches", rates.launches),
+            ("replays", rates.replays),
+            ("copies, fills", rates.copies + rates.fills),
+            ("packets", rates.packets),
+            ("control batches", rates.batches),
+            ("doorbells", rates.doorbell_wakeups),
+            ("interrupts", rates.interrupts),
+        ] {
+            lines.push(value(name, &figure(rate)));
+        }
+        lines.push(value("written", &bytes(rates.written_bytes)));
+    }
+    if now.faults + now.failed_messages != 0 {
+        let text = format!("{} / {}", now.faults, now.failed_messages);
+        let line = value("faults / refused", &text);
+        lines.push(line.style(Style::new().fg(Color::Yellow)));
+    }
+    lines
+}
+
+/// A name, a rate, and its part of the whole.
+fn bar(name: &str, rate: f64, total: f64, width: usize) -> Line<'static> {
+    let filled = (rate / total * BAR_WIDTH as f64).round();
+    let filled = (filled as usize).min(BAR_WIDTH);
+    let mut line = pair(name, &figure(rate), width.saturating_sub(BAR_WIDTH + 1));
+    line.push_span(Span::from(" "));
+    line.push_span(Span::styled(
+        "█".repeat(filled),
+        Style::new().fg(Color::Cyan),
+    ));
+    line
+}
+
+/// A name at the left, a figure at the right of `width`.
+fn pair(name: &str, figure: &str, width: usize) -> Line<'static> {
+    let room = width.saturating_sub(figure.chars().count() + 1);
+    let name = fit(name, room);
+    Line::from(format!("{name:<room$} {figure}"))
+}
+
+/// A name, and a figure beside it.
+fn value(name: &str, figure: &str) -> Line<'static> {
+    Line::from(format!("{name:<16} {figure}"))
+}
+
+/// A name, and how full something is.
+fn gauge(name: &str, used: u64, all: u64) -> Line<'static> {
+    let part = if all == 0 {
+        0.0
+    } else {
+        used as f64 / all as f64
+    };
+    let filled = ((part * BAR_WIDTH as f64).ceil() as usize).min(BAR_WIDTH);
+    let bar = "█".repeat(filled) + &"·".repeat(BAR_WIDTH - filled);
+    let mut line = Line::from(format!("{name:<16} "));
+    line.push_span(Span::styled(bar, Style::new().fg(Color::Cyan)));
+    line.push_span(Span::from(format!(" {:.0} %", (part * 100.0).min(100.0))));
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stat::fixture;
+    use crate::stat::rates::Rates;
+    use crate::stat::sampler::Seen;
+    use crate::stat::snapshot::Snapshot;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use std::time::Duration;
+
+    fn seen() -> Seen {
+        let mut process = fixture::snapshot();
+        process.guests[0] = fixture::later();
+        let before = [Some(fixture::guest()), None];
+        let rates = process.guests.iter().zip(&before);
+        let rates = rates.map(|(now, before)| Rates::between(before.as_ref(), now));
+        let rates = rates.collect();
+        Seen {
+            processes: vec![(process, rates)],
+            troubles: Vec::new(),
+        }
+    }
+
+    /// What a screen of this size shows, line by line.
+    fn screen(state: &State, width: u16, height: u16) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(frame, state)).unwrap();
+        let buffer = terminal.backend().buffer().clone();
+        let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect();
+        (0..height).map(line).collect()
+    }
+
+    #[track_caller]
+    fn assert_shows(screen: &[String], texts: &[&str]) {
+        for text in texts {
+            let shown = screen.iter().any(|line| line.contains(text));
+            assert!(shown, "no `{text}` in\n{}", screen.join("\n"));
+        }
+    }
+
+    #[test]
+    fn eighty_columns_are_enough_for_everything() {
+        let state = State::new(seen(), Duration::from_secs(1));
+        let screen = screen(&state, 80, 24);
+        assert_shows(
+            &screen,
+            &[
+                "causeway stat: 2 guests",
+                "every 1.0 s",
+                "    4711 vm0        runs      250     1500    12    128 MiB / 1 GiB    64 MiB",
+                "    4711 vm1        ended     250        -     -                  -    64 MiB",
+                " vm0 of process 4711: run on software, 11 s ",
+                "q quit",
+                "launches         1500",
+                "written          1 MiB",
+                "12 / 256 in 1 buffer",
+                "io:harness:record",
+                "2 vCPU, 256 MiB",
+                "12 %",
+            ],
+        );
+        // The most frequent reason is the first.
+        let line = |text: &str| screen.iter().position(|line| line.starts_with(text));
+        assert!(line("irq").unwrap() < line("io ").unwrap());
+    }
+
+    #[test]
+    fn the_chosen_guest_is_the_one_in_detail() {
+        let mut state = State::new(seen(), Duration::from_secs(1));
+        state.step(true);
+        let screen = screen(&state, 80, 24);
+        assert_shows(
+            &screen,
+            &[
+                " vm1 of process 4711",
+                "Its worker process does not answer.",
+            ],
+        );
+    }
+
+    #[test]
+    fn any_size_of_screen_is_survived() {
+        let mut state = State::new(seen(), Duration::from_secs(1));
+        for (width, height) in [(1, 1), (2, 3), (10, 5), (40, 10), (80, 2), (300, 100)] {
+            screen(&state, width, height);
+        }
+        state.update(Seen {
+            processes: Vec::new(),
+            troubles: vec!["process 4711 does not answer".to_owned()],
+        });
+        let screen = screen(&state, 80, 24);
+        assert_shows(
+            &screen,
+            &["Nothing runs any more.", "does not answer", "0 guests"],
+        );
+    }
+
+    #[test]
+    fn a_process_that_is_served_has_no_exits_and_many_guests_scroll() {
+        let mut guest = fixture::guest();
+        guest.vm = None;
+        let named = |n| crate::stat::snapshot::Guest {
+            name: format!("process{n}"),
+            ..guest.clone()
+        };
+        let process = Snapshot {
+            guests: (0..40).map(named).collect(),
+            ..fixture::snapshot()
+        };
+        let rates = process.guests.iter().map(|g| Rates::between(None, g));
+        let rates = rates.collect();
+        let seen = Seen {
+            processes: vec![(process, rates)],
+            troubles: Vec::new(),
+        };
+        let mut state = State::new(seen, Duration::from_secs(1));
+        (0..39).for_each(|_| state.step(true));
+        let screen = screen(&state, 80, 24);
+        assert_shows(
+            &screen,
+            &["process39  runs        -", "A process, not a VM"],
+        );
+    }
+}

@@ -1,0 +1,154 @@
+//! The live view: a thread looks at processes, the main thread draws and listens to keys.
+
+mod draw;
+mod screen;
+mod state;
+mod text;
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::time::Duration;
+
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use super::sampler::{Sampler, Seen};
+use crate::failure::{Code, Failure};
+use crate::run::block_signals;
+use screen::Screen;
+use state::State;
+
+/// How soon a signal or a new look is noticed.
+const TICK: Duration = Duration::from_millis(50);
+/// SIGTERM, which ends the view with its exit code.
+const TERMINATE: i32 = 15;
+
+/// What a key asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    Quit,
+    Down,
+    Up,
+    /// To see everything again, in another size.
+    Redraw,
+}
+
+/// How the view ends.
+enum End {
+    Quit,
+    Signal(i32),
+    /// There is nothing to watch any more.
+    Gone(Failure),
+}
+
+/// Shows what `sampler` sees until it is told to end, or the only process to be watched does.
+pub fn show(sampler: Sampler, first: Seen, interval: Duration) -> Result<ExitCode, Failure> {
+    // Before the screen, whose state must outlast them.
+    let mut signals = block_signals()?;
+    let failed = |e: io::Error| Failure::new(Code::Crashed, "the terminal cannot be used", e);
+    let mut screen = Screen::enter().map_err(failed)?;
+    let looks = start(sampler, interval).map_err(failed)?;
+    let mut state = State::new(first, interval);
+    let mut changed = true;
+    let end = loop {
+        if std::mem::take(&mut changed) {
+            screen
+                .draw(|frame| draw::draw(frame, &state))
+                .map_err(failed)?;
+        }
+        if let Some(signal) = signals.take() {
+            break End::Signal(signal);
+        }
+        match looks.try_recv() {
+            Ok(Ok(seen)) => {
+                state.update(seen);
+                changed = true;
+            }
+            Ok(Err(gone)) => break End::Gone(gone),
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => break End::Gone(nobody_looks()),
+        }
+        let wish = wish(TICK).map_err(failed)?;
+        match wish {
+            Some(Wish::Quit) => break End::Quit,
+            Some(Wish::Down) => state.step(true),
+            Some(Wish::Up) => state.step(false),
+            Some(Wish::Redraw) | None => {}
+        }
+        changed |= wish.is_some();
+    };
+    // What is said from here on is to stay on the terminal.
+    drop(screen);
+    match end {
+        End::Quit => Ok(ExitCode::SUCCESS),
+        End::Signal(TERMINATE) => Ok(Code::Terminated.into()),
+        End::Signal(_) => Ok(Code::Interrupted.into()),
+        End::Gone(gone) => {
+            super::say(&gone.to_string());
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn nobody_looks() -> Failure {
+    let panicked = io::Error::other("the thread that looks panicked; this is a bug");
+    Failure::new(Code::Crashed, "there is nothing new to show", panicked)
+}
+
+/// Starts the thread that looks. It ends with the first look that nobody takes.
+fn start(sampler: Sampler, interval: Duration) -> io::Result<Receiver<Result<Seen, Failure>>> {
+    let (sender, receiver) = channel();
+    std::thread::Builder::new()
+        .name("sampler".into())
+        .spawn(move || look(sampler, interval, &sender))?;
+    Ok(receiver)
+}
+
+fn look(mut sampler: Sampler, interval: Duration, sender: &Sender<Result<Seen, Failure>>) {
+    loop {
+        std::thread::sleep(interval);
+        let seen = sampler.look();
+        let last = seen.is_err();
+        if sender.send(seen).is_err() || last {
+            return;
+        }
+    }
+}
+
+/// What is typed, if something is within `patience`.
+fn wish(patience: Duration) -> io::Result<Option<Wish>> {
+    if !event::poll(patience)? {
+        return Ok(None);
+    }
+    Ok(match event::read()? {
+        Event::Key(key) if key.kind != KeyEventKind::Release => meaning(key),
+        Event::Resize(..) => Some(Wish::Redraw),
+        _ => None,
+    })
+}
+
+fn meaning(key: KeyEvent) -> Option<Wish> {
+    match (key.code, key.modifiers) {
+        (KeyCode::Char('c'), KeyModifiers::CONTROL) => Some(Wish::Quit),
+        (KeyCode::Char('q') | KeyCode::Esc, _) => Some(Wish::Quit),
+        (KeyCode::Down | KeyCode::Char('j'), _) => Some(Wish::Down),
+        (KeyCode::Up | KeyCode::Char('k'), _) => Some(Wish::Up),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_mean_what_the_help_says() {
+        let typed = |code| meaning(KeyEvent::new(code, KeyModifiers::NONE));
+        assert_eq!(typed(KeyCode::Char('q')), Some(Wish::Quit));
+        assert_eq!(typed(KeyCode::Down), Some(Wish::Down));
+        assert_eq!(typed(KeyCode::Char('k')), Some(Wish::Up));
+        assert_eq!(typed(KeyCode::Char('c')), None);
+        let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        assert_eq!(meaning(interrupt), Some(Wish::Quit));
+    }
+}

@@ -1,0 +1,148 @@
+//! What the live view shows, and which guest is chosen.
+
+use std::time::Duration;
+
+use crate::stat::rates::Rates;
+use crate::stat::sampler::Seen;
+use crate::stat::snapshot::{Guest, Snapshot};
+
+/// A guest as it is told from all others: number of its process, and its name.
+type Key = (u32, String);
+
+/// What is shown.
+pub struct State {
+    seen: Seen,
+    chosen: Option<Key>,
+    /// Row of the chosen guest, for when it is gone.
+    row: usize,
+    /// How often there is something new.
+    pub interval: Duration,
+}
+
+/// A guest in the table.
+#[derive(Clone, Copy)]
+pub struct Row<'a> {
+    /// Its process.
+    pub process: &'a Snapshot,
+    /// The guest.
+    pub guest: &'a Guest,
+    /// What it did in the last interval.
+    pub rates: &'a Rates,
+}
+
+impl State {
+    /// Shows what was seen.
+    pub fn new(seen: Seen, interval: Duration) -> Self {
+        let mut state = Self {
+            seen: Seen::default(),
+            chosen: None,
+            row: 0,
+            interval,
+        };
+        state.update(seen);
+        state
+    }
+
+    /// Shows what was seen since. The guest that was chosen stays so wherever it is now; if it is gone, the next one is.
+    pub fn update(&mut self, seen: Seen) {
+        self.seen = seen;
+        let rows = self.rows();
+        let is_chosen = |row: &Row<'_>| Some(row.key()) == self.chosen;
+        let row = rows.iter().position(is_chosen);
+        let last = rows.len().saturating_sub(1);
+        let row = row.unwrap_or(self.row.min(last));
+        self.choose(row);
+    }
+
+    /// Chooses the guest below the chosen one, or above it.
+    pub fn step(&mut self, down: bool) {
+        let last = self.rows().len().saturating_sub(1);
+        let row = match down {
+            true => (self.row + 1).min(last),
+            false => self.row.saturating_sub(1),
+        };
+        self.choose(row);
+    }
+
+    fn choose(&mut self, row: usize) {
+        self.row = row;
+        self.chosen = self.rows().get(row).map(Row::key);
+    }
+
+    /// All guests.
+    pub fn rows(&self) -> Vec<Row<'_>> {
+        let guests = self.seen.guests();
+        let row = |(process, guest, rates)| Row {
+            process,
+            guest,
+            rates,
+        };
+        guests.map(row).collect()
+    }
+
+    /// Row of the chosen guest.
+    pub fn chosen(&self) -> usize {
+        self.row
+    }
+
+    /// What there is to complain about, if there is something.
+    pub fn trouble(&self) -> Option<&str> {
+        self.seen.troubles.first().map(String::as_str)
+    }
+}
+
+impl Row<'_> {
+    fn key(&self) -> Key {
+        (self.process.pid, self.guest.name.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stat::fixture;
+
+    /// Three guests, named, of one process.
+    fn seen(names: &[&str]) -> Seen {
+        let named = |name: &&str| Guest {
+            name: (*name).to_owned(),
+            ..fixture::guest()
+        };
+        let process = Snapshot {
+            guests: names.iter().map(named).collect(),
+            ..fixture::snapshot()
+        };
+        let rates = process.guests.iter().map(|g| Rates::between(None, g));
+        let rates = rates.collect();
+        Seen {
+            processes: vec![(process, rates)],
+            troubles: Vec::new(),
+        }
+    }
+
+    fn chosen(state: &State) -> Option<String> {
+        let rows = state.rows();
+        rows.get(state.chosen()).map(|row| row.guest.name.clone())
+    }
+
+    #[test]
+    fn the_choice_stays_with_its_guest_and_goes_on_when_that_is_gone() {
+        let mut state = State::new(seen(&["a", "b", "c"]), Duration::from_secs(1));
+        assert_eq!(chosen(&state).as_deref(), Some("a"));
+        state.step(false);
+        state.step(true);
+        assert_eq!(chosen(&state).as_deref(), Some("b"));
+        state.update(seen(&["b", "c"]));
+        assert_eq!(chosen(&state).as_deref(), Some("b"));
+        state.step(true);
+        state.step(true);
+        assert_eq!(chosen(&state).as_deref(), Some("c"));
+        state.update(seen(&["a", "b"]));
+        assert_eq!(chosen(&state).as_deref(), Some("b"));
+        state.update(seen(&[]));
+        assert_eq!(chosen(&state), None);
+        state.step(true);
+        state.update(seen(&["d"]));
+        assert_eq!(chosen(&state).as_deref(), Some("d"));
+    }
+}
