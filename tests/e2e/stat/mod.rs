@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::command::{Outcome, Running, Scratch, kvm};
 use crate::image::elf;
+use crate::report;
 use crate::workers::await_output;
 
 /// What the command ends with when an argument is at fault.
@@ -269,4 +270,27 @@ fn what_a_killed_run_leaves_is_removed_by_the_next_who_looks() {
         );
         assert!(!scratch.runtime().exists(), "the folder is left");
     }
+}
+
+#[test]
+fn a_guest_that_is_watched_all_the_time_exits_as_often_as_one_that_is_not() {
+    if !kvm("stat beside exact counts") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let running = scratch.start(&report::words(&["--guest", "exits"]));
+    let socket = scratch.runtime().join(running.id().to_string());
+    let mut answers = 0;
+    let deadline = Instant::now() + PATIENCE;
+    while !scratch.path("report.json").exists() && Instant::now() < deadline {
+        answers += u32::from(sockets::snapshot(&socket).is_some());
+    }
+    let outcome = running.finish();
+    outcome.assert_passed();
+    assert!(answers > 0, "{outcome:?}");
+    let report = report::read(&scratch, &outcome);
+    report.phase("nothing").assert_exits(0, 0);
+    report.phase("100 port loads").assert_exits(0, 100);
+    report.phase("100 register loads").assert_exits(100, 0);
+    report.phase("1000000 stores to RAM").assert_exits(0, 0);
 }

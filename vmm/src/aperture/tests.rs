@@ -254,3 +254,29 @@ fn removal_waits_for_a_use_under_way() {
         assert!(!in_use.load(Ordering::SeqCst));
     });
 }
+
+#[test]
+fn what_is_used_is_known_without_asking_for_the_placements() {
+    let (aperture, fake) = aperture(GIB);
+    let used = |aperture: &Aperture| {
+        let usage = aperture.usage();
+        assert_eq!(usage.bytes, GIB);
+        (usage.used_bytes, usage.placements)
+    };
+    let memory = memory(3 * MIB);
+    let place = |bytes| aperture.place(&memory, 0, bytes, Access::ReadWrite);
+    let (one, other) = (place(MIB).unwrap(), place(3 * MIB).unwrap());
+    assert_eq!(used(&aperture), (4 * MIB, 2));
+    aperture.set_access(one, Access::None).unwrap();
+    assert_eq!(used(&aperture), (4 * MIB, 2), "the place is still taken");
+    assert!(place(0).is_err());
+    // It needs another slot, which is refused.
+    fake.fail_after(0, libc::ENOMEM);
+    let large = self::memory(GIB / 2);
+    let refused = aperture.place(&large, 0, GIB / 2, Access::ReadWrite);
+    assert!(matches!(refused, Err(PlaceError::Slot { .. })));
+    assert_eq!(used(&aperture), (4 * MIB, 2));
+    aperture.remove(other).unwrap();
+    assert!(aperture.remove(other).is_err());
+    assert_eq!(used(&aperture), (MIB, 1));
+}

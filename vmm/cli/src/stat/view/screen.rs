@@ -25,6 +25,7 @@ impl Screen {
     /// What the kernel said; the terminal is then as it was.
     pub fn enter() -> io::Result<Self> {
         let raw = RawTerminal::enter()?;
+        say_panics_where_they_stay();
         let terminal = Terminal::new(CrosstermBackend::new(stdout()))?;
         let screen = Self {
             terminal,
@@ -45,8 +46,21 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        if let Err(e) = execute!(stdout(), LeaveAlternateScreen, Show) {
-            log::debug!("the terminal keeps its screen: {e}");
-        }
+        leave();
     }
+}
+
+fn leave() {
+    if let Err(e) = execute!(stdout(), LeaveAlternateScreen, Show) {
+        log::debug!("the terminal keeps its screen: {e}");
+    }
+}
+
+/// Has a panic leave the screen before it is told: what is written there goes with it.
+fn say_panics_where_they_stay() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        leave();
+        tell(panic);
+    }));
 }
