@@ -16,8 +16,8 @@ use causeway_protocol::message::MemoryKind;
 
 /// Most allocations at a time.
 const ALLOCATIONS_MAX: usize = 64;
-/// Most bytes of all of them.
-const BYTES_MAX: u64 = 1 << 30;
+/// Most bytes of all of them: three cards fit into the memory of a back end, so that none can have what another needs.
+pub(crate) const BYTES_MAX: u64 = 320 << 20;
 
 /// Why a card cannot do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -65,13 +65,27 @@ pub enum CardError {
         /// How many there are.
         count: usize,
     },
+    /// A back end with too little memory.
+    #[error("the laboratory takes {} MiB of memory, and there are {}: give --gpu more with memory=1GiB", wanted >> 20, bytes >> 20)]
+    Small {
+        /// Bytes that it has.
+        bytes: u64,
+        /// Bytes that are needed.
+        wanted: u64,
+    },
+    /// A launch of nothing.
+    #[error("a launch of no thread: {shape:?}")]
+    Empty {
+        /// Its grid and block.
+        shape: Shape,
+    },
     /// Work went wrong.
     #[error("work went wrong: {0:?}")]
     Fault(Fault),
 }
 
 /// Memory of a card, seen by the CPU.
-pub struct CardMemory {
+pub(crate) struct CardMemory {
     mapping: Mapping,
     /// Address for kernels.
     address: u64,
@@ -97,7 +111,7 @@ impl CardMemory {
 }
 
 /// A GPU with a session of its own on a back end. Who drives it is not trusted.
-pub struct Card {
+pub(crate) struct Card {
     backend: Arc<dyn Backend>,
     space: Arc<dyn Space>,
     queue: Box<dyn Queue>,
@@ -187,9 +201,12 @@ impl Card {
     /// [`CardError`].
     pub fn free(&mut self, id: u64) -> Result<(), CardError> {
         self.synchronize()?;
-        let memory = self.memory.remove(&id).ok_or(CardError::NoMemory { id })?;
-        self.held_bytes -= memory.bytes;
-        Ok(self.space.unmap(memory.address)?)
+        let memory = self.memory(id)?;
+        let (address, bytes) = (memory.address, memory.bytes);
+        self.space.unmap(address)?;
+        self.memory.remove(&id);
+        self.held_bytes -= bytes;
+        Ok(())
     }
 
     /// Memory, as it is now: work that was launched may be under way.
@@ -220,6 +237,9 @@ impl Card {
         arguments: &[u64],
     ) -> Result<(), CardError> {
         let function = &self.functions[kernel as usize];
+        if shape.grid.iter().chain(&shape.block).any(|n| *n == 0) {
+            return Err(CardError::Empty { shape });
+        }
         let mut block = [0; PARAMETER_BYTES_MAX];
         let parameters = pack(&**function, arguments, &mut block);
         let parameters = parameters.ok_or(CardError::Arguments {
@@ -229,8 +249,8 @@ impl Card {
         let work = Work::Launch {
             function,
             shape: LaunchShape {
-                grid: [shape.grid[0].max(1), shape.grid[1].max(1), 1],
-                block: [shape.block[0].max(1), shape.block[1].max(1), 1],
+                grid: [shape.grid[0], shape.grid[1], 1],
+                block: [shape.block[0], shape.block[1], 1],
                 shared_bytes: 0,
             },
             parameters,

@@ -26,6 +26,16 @@ impl<'m> Part<'m> {
         })
     }
 
+    /// The part in pieces of so many bytes, the last one with what is left.
+    pub fn slices(self, bytes: u64) -> impl Iterator<Item = Self> {
+        let step = bytes.max(1);
+        (0..self.bytes.div_ceil(step)).map(move |index| Self {
+            mapping: self.mapping,
+            offset: self.offset + index * step,
+            bytes: step.min(self.bytes - index * step),
+        })
+    }
+
     fn as_ptr(self) -> *mut u8 {
         // SAFETY: `of` has found the offset within the mapping.
         unsafe { self.mapping.as_ptr().as_ptr().add(self.offset as usize) }

@@ -1,6 +1,7 @@
 //! The device that calls are forwarded to, as `wire::forward` describes it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use causeway_laboratory_workloads::wire::forward as wire;
 use causeway_laboratory_workloads::{Kernel, Shape};
@@ -14,19 +15,26 @@ use crate::copy::{self, Part};
 const PAGE_BYTES: u64 = 4096;
 /// Bytes of the area before the calls.
 const CALLS_AT: u64 = 8 * wire::CALLS as u64;
+/// Bytes of a copy between two looks at whether the VM is to end.
+const SLICE_BYTES: u64 = 16 << 20;
+
+/// A word as it lies in guest RAM.
+type Word = [u8; 8];
 
 /// A card behind a port.
-pub struct Forward {
+pub(crate) struct Forward {
     /// Guest RAM from address 0, as far as it is contiguous.
     ram: Mapping,
+    /// Set when the VM is to end.
+    stop: Arc<AtomicBool>,
     state: Mutex<State>,
 }
 
 struct State {
     card: Card,
     /// The batch that is executed, copied out of guest RAM once.
-    calls: Vec<u64>,
-    results: Vec<u64>,
+    calls: Box<[u8; 8 * wire::CALL_WORDS]>,
+    results: Vec<u8>,
 }
 
 /// Why a call was not executed.
@@ -42,20 +50,39 @@ enum CallError {
     Range { opcode: u64 },
     #[error("results of more than {} words", wire::RESULT_WORDS)]
     Results,
+    #[error("the VM is to end")]
+    Stopped,
     #[error(transparent)]
     Card(#[from] CardError),
 }
 
+/// What calls are executed with, besides the card.
+#[derive(Clone, Copy)]
+struct Surroundings<'s> {
+    ram: &'s Mapping,
+    stop: &'s AtomicBool,
+}
+
+impl Surroundings<'_> {
+    fn go_on(self) -> Result<(), CallError> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(CallError::Stopped),
+            false => Ok(()),
+        }
+    }
+}
+
 impl Forward {
-    /// A device with this card, for a guest whose RAM `ram` is a mapping of.
-    pub fn new(card: Card, ram: Mapping) -> Self {
+    /// A device with this card, for a guest whose RAM `ram` is a mapping of. It returns soon after `stop` is set.
+    pub fn new(card: Card, ram: Mapping, stop: Arc<AtomicBool>) -> Self {
         let state = State {
             card,
-            calls: Vec::with_capacity(wire::CALL_WORDS),
-            results: Vec::with_capacity(wire::RESULT_WORDS),
+            calls: Box::new([0; 8 * wire::CALL_WORDS]),
+            results: Vec::with_capacity(8 * wire::RESULT_WORDS),
         };
         Self {
             ram,
+            stop,
             state: Mutex::new(state),
         }
     }
@@ -63,19 +90,29 @@ impl Forward {
     /// Executes the batch in the area at `address`. Nothing, if that is not RAM.
     fn execute(&self, address: u64) -> Option<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let order = std::sync::atomic::Ordering::Acquire;
-        let used = self.ram.load_u64(address, order).ok()?;
-        let used = usize::try_from(used).ok()?;
-        if used > wire::CALL_WORDS {
-            return None;
-        }
-        state.fetch(&self.ram, address, used)?;
-        let status = state.run(&self.ram);
-        let results = bytes(&state.results);
+        let used = self.ram.load_u64(address, Ordering::Acquire).ok()?;
         let at = |word: usize| address + 8 * word as u64;
-        self.ram.write(at(wire::RESULTS), &results).ok()?;
-        let order = std::sync::atomic::Ordering::Release;
-        self.ram.store_u64(at(wire::STATUS), status, order).ok()
+        let status = match usize::try_from(used) {
+            Ok(used) if used <= wire::CALL_WORDS => {
+                let calls = &mut state.calls[..8 * used];
+                self.ram.read(address + CALLS_AT, calls).ok()?;
+                state.run(used, self.surroundings())
+            }
+            // No call can be told from another.
+            _ => 1,
+        };
+        let results = &state.results;
+        self.ram.write(at(wire::RESULTS), results).ok()?;
+        self.ram
+            .store_u64(at(wire::STATUS), status, Ordering::Release)
+            .ok()
+    }
+
+    fn surroundings(&self) -> Surroundings<'_> {
+        Surroundings {
+            ram: &self.ram,
+            stop: &self.stop,
+        }
     }
 }
 
@@ -101,68 +138,75 @@ impl BusDevice for Forward {
 }
 
 impl State {
-    /// Copies the calls out.
-    fn fetch(&mut self, ram: &Mapping, address: u64, words: usize) -> Option<()> {
-        let mut copy = vec![0; 8 * words];
-        ram.read(address + CALLS_AT, &mut copy).ok()?;
-        self.calls.clear();
-        let words = copy.as_chunks::<8>().0.iter();
-        self.calls
-            .extend(words.map(|word| u64::from_le_bytes(*word)));
-        Some(())
-    }
-
-    /// Executes the calls, and gives what the guest is told: 0, or which failed.
-    fn run(&mut self, ram: &Mapping) -> u64 {
-        self.results.clear();
-        let calls = std::mem::take(&mut self.calls);
+    /// Executes so many words of calls, and gives what the guest is told: 0, or which failed.
+    fn run(&mut self, words: usize, around: Surroundings<'_>) -> u64 {
+        let Self {
+            card,
+            calls,
+            results,
+        } = self;
+        results.clear();
+        let calls = &calls.as_chunks().0[..words];
+        let mut batch = Batch {
+            card,
+            results,
+            around,
+        };
         let mut at = 0;
         let mut number = 0;
         while at < calls.len() {
             number += 1;
-            match self.next(&calls, at, ram) {
+            match batch.next(calls, at) {
                 Ok(words) => at += words,
                 Err(error) => {
                     log::debug!("forward: call {number}: {error}");
-                    self.calls = calls;
                     return number;
                 }
             }
         }
-        self.calls = calls;
         0
     }
+}
 
+/// A batch under way.
+struct Batch<'b> {
+    card: &'b mut Card,
+    results: &'b mut Vec<u8>,
+    around: Surroundings<'b>,
+}
+
+impl Batch<'_> {
     /// Executes the call at a word, and gives how many words it has.
-    fn next(&mut self, calls: &[u64], at: usize, ram: &Mapping) -> Result<usize, CallError> {
-        let (opcode, words) = wire::split_header(calls[at]);
+    fn next(&mut self, calls: &[Word], at: usize) -> Result<usize, CallError> {
+        self.around.go_on()?;
+        let (opcode, words) = wire::split_header(u64::from_le_bytes(calls[at]));
         let meaningless = CallError::Meaningless { at, opcode, words };
         let end = at.checked_add(words).filter(|_| words != 0);
         let call = end.and_then(|end| calls.get(at + 1..end));
-        match (opcode, call) {
-            (wire::ALLOCATE, Some(&[bytes])) => self.allocate(bytes)?,
-            (wire::FREE, Some(&[id])) => self.card.free(id)?,
-            (wire::COPY_IN, Some(&[id, offset, bytes, ref data @ ..])) => {
-                self.copy_in(id, offset, bytes, data)?;
+        match (opcode, call.ok_or(meaningless)?) {
+            (wire::ALLOCATE, &[bytes]) => self.allocate(number(bytes))?,
+            (wire::FREE, &[id]) => self.card.free(number(id))?,
+            (wire::COPY_IN, &[id, offset, bytes, ref data @ ..]) => {
+                self.copy_in([id, offset, bytes].map(number), data.as_flattened())?;
             }
-            (wire::COPY_OUT, Some(&[id, offset, bytes])) => self.copy_out(id, offset, bytes)?,
+            (wire::COPY_OUT, &[id, offset, bytes]) => {
+                self.copy_out([id, offset, bytes].map(number))?;
+            }
             (
                 wire::COPY_IN_BY_REFERENCE | wire::COPY_OUT_BY_REFERENCE,
-                Some(&[id, offset, ref pieces @ ..]),
-            ) if pieces.len() <= 2 * wire::PIECES_MAX => {
-                let inward = opcode == wire::COPY_IN_BY_REFERENCE;
-                self.by_reference(inward, id, offset, pieces, ram)?;
+                &[id, offset, ref pieces @ ..],
+            ) => {
+                let place = [id, offset].map(number);
+                self.by_reference(opcode, place, whole_pieces(pieces, at, words)?)?;
             }
-            (wire::LAUNCH, Some(&[kernel, grid, block, ref arguments @ ..])) => {
-                let kernel = Kernel::from_wire(kernel).ok_or(meaningless)?;
-                let shape = Shape {
-                    grid: wire::split_pair(grid),
-                    block: wire::split_pair(block),
-                };
-                self.card.launch(kernel, shape, arguments)?;
+            (wire::LAUNCH, &[kernel, grid, block, ref arguments @ ..]) => {
+                let kernel = Kernel::from_wire(number(kernel));
+                let kernel = kernel.ok_or(CallError::Meaningless { at, opcode, words })?;
+                let [grid, block] = [grid, block].map(|pair| wire::split_pair(number(pair)));
+                self.launch(kernel, Shape { grid, block }, arguments)?;
             }
-            (wire::SYNCHRONIZE, Some([])) => self.card.synchronize()?,
-            _ => return Err(meaningless),
+            (wire::SYNCHRONIZE, []) => self.card.synchronize()?,
+            _ => return Err(CallError::Meaningless { at, opcode, words }),
         }
         Ok(words)
     }
@@ -170,20 +214,24 @@ impl State {
     fn allocate(&mut self, bytes: u64) -> Result<(), CallError> {
         let id = self.card.allocate(bytes)?;
         let address = self.card.memory(id)?.address();
-        self.reply(&[id, address])
-    }
-
-    fn reply(&mut self, words: &[u64]) -> Result<(), CallError> {
-        if self.results.len() + words.len() > wire::RESULT_WORDS {
-            return Err(CallError::Results);
-        }
-        self.results.extend(words);
+        let reply = self.reply(16)?;
+        reply[..8].copy_from_slice(&id.to_le_bytes());
+        reply[8..].copy_from_slice(&address.to_le_bytes());
         Ok(())
     }
 
-    fn copy_in(&mut self, id: u64, offset: u64, count: u64, data: &[u64]) -> Result<(), CallError> {
+    /// Room for a result behind the others.
+    fn reply(&mut self, bytes: usize) -> Result<&mut [u8], CallError> {
+        let used = self.results.len();
+        if used + bytes > 8 * wire::RESULT_WORDS {
+            return Err(CallError::Results);
+        }
+        self.results.resize(used + bytes, 0);
+        Ok(&mut self.results[used..])
+    }
+
+    fn copy_in(&mut self, [id, offset, count]: [u64; 3], data: &[u8]) -> Result<(), CallError> {
         let opcode = wire::COPY_IN;
-        let data = bytes(data);
         let data = usize::try_from(count).ok().and_then(|n| data.get(..n));
         let memory = self.card.settled(id)?.mapping();
         let part = Part::of(memory, offset, count);
@@ -192,53 +240,74 @@ impl State {
             .ok_or(CallError::Range { opcode })
     }
 
-    fn copy_out(&mut self, id: u64, offset: u64, count: u64) -> Result<(), CallError> {
-        let opcode = wire::COPY_OUT;
+    fn copy_out(&mut self, [id, offset, count]: [u64; 3]) -> Result<(), CallError> {
+        let range = || CallError::Range {
+            opcode: wire::COPY_OUT,
+        };
         if count > wire::INLINE_BYTES_MAX as u64 || !count.is_multiple_of(8) {
-            return Err(CallError::Range { opcode });
+            return Err(range());
         }
-        let memory = self.card.settled(id)?.mapping();
-        let mut data = [0; wire::INLINE_BYTES_MAX];
-        let data = &mut data[..count as usize];
-        Part::of(memory, offset, count)
-            .and_then(|part| copy::outward(data, part))
-            .ok_or(CallError::Range { opcode })?;
-        let words = data.as_chunks::<8>().0.iter();
-        let words: Vec<u64> = words.map(|word| u64::from_le_bytes(*word)).collect();
-        self.reply(&words)
+        let memory = Arc::clone(self.card.settled(id)?);
+        let part = Part::of(memory.mapping(), offset, count).ok_or_else(range)?;
+        copy::outward(self.reply(count as usize)?, part).ok_or_else(range)
+    }
+
+    fn launch(&mut self, kernel: Kernel, shape: Shape, words: &[Word]) -> Result<(), CallError> {
+        let mut arguments = [0; ARGUMENTS_MAX];
+        let count = words.len();
+        let arguments = arguments.get_mut(..count).ok_or(CardError::Arguments {
+            kernel: kernel.name(),
+            count,
+        })?;
+        for (argument, word) in arguments.iter_mut().zip(words) {
+            *argument = number(*word);
+        }
+        Ok(self.card.launch(kernel, shape, arguments)?)
     }
 
     /// Copies between memory and pieces of guest RAM, each described by two words.
     fn by_reference(
         &mut self,
-        inward: bool,
-        id: u64,
-        offset: u64,
-        pieces: &[u64],
-        ram: &Mapping,
+        opcode: u64,
+        [id, offset]: [u64; 2],
+        pieces: &[[Word; 2]],
     ) -> Result<(), CallError> {
-        let opcode = if inward {
-            wire::COPY_IN_BY_REFERENCE
-        } else {
-            wire::COPY_OUT_BY_REFERENCE
-        };
         let memory = self.card.settled(id)?.mapping();
         let mut at = offset;
-        for [address, count] in pieces.as_chunks::<2>().0 {
-            let ours = Part::of(memory, at, *count);
-            let theirs = Part::of(ram, *address, *count);
-            ours.zip(theirs)
-                .and_then(|(ours, theirs)| match inward {
-                    true => copy::between(ours, theirs),
-                    false => copy::between(theirs, ours),
-                })
+        for [address, count] in pieces.iter().map(|piece| piece.map(number)) {
+            let ours = Part::of(memory, at, count);
+            let theirs = Part::of(self.around.ram, address, count);
+            let (ours, theirs) = ours.zip(theirs).ok_or(CallError::Range { opcode })?;
+            for (ours, theirs) in ours.slices(SLICE_BYTES).zip(theirs.slices(SLICE_BYTES)) {
+                self.around.go_on()?;
+                match opcode {
+                    wire::COPY_IN_BY_REFERENCE => copy::between(ours, theirs),
+                    _ => copy::between(theirs, ours),
+                }
                 .ok_or(CallError::Range { opcode })?;
+            }
+            // Within memory, as has been seen.
             at += count;
         }
         Ok(())
     }
 }
 
-fn bytes(words: &[u64]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+/// Most arguments of a launch.
+const ARGUMENTS_MAX: usize = 16;
+
+/// The pieces of a copy by reference: at least one, whole, and no more than there may be.
+fn whole_pieces(pieces: &[Word], at: usize, words: usize) -> Result<&[[Word; 2]], CallError> {
+    match pieces.as_chunks() {
+        (pieces, []) if (1..=wire::PIECES_MAX).contains(&pieces.len()) => Ok(pieces),
+        _ => Err(CallError::Meaningless {
+            at,
+            opcode: wire::COPY_IN_BY_REFERENCE,
+            words,
+        }),
+    }
+}
+
+fn number(word: Word) -> u64 {
+    u64::from_le_bytes(word)
 }

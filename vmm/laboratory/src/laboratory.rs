@@ -14,12 +14,15 @@ use causeway_vmm::bus::{GuestAddress, Port};
 use causeway_vmm::memory::GuestRam;
 use causeway_vmm::vm::{Attach, AttachError, Bay};
 
-use crate::card::{Card, CardError};
+use crate::card::{BYTES_MAX, Card, CardError};
 use crate::forward::Forward;
 use crate::native::Native;
 use crate::passthrough::PassedDevice;
 use crate::samples::{Samples, Taken, lock};
 use crate::trap::{Trap, TrapMemory, TrapRegisters};
+
+/// Cards: two of devices, and the host's.
+const CARDS: u64 = 3;
 
 /// Devices for one VM, which begin with nothing when they are attached.
 pub struct Laboratory {
@@ -42,6 +45,10 @@ impl Laboratory {
     /// # Errors
     /// [`CardError`].
     pub fn new(backend: Arc<dyn Backend>, effort: Effort) -> Result<Self, CardError> {
+        let (bytes, wanted) = (backend.attributes().memory_bytes, CARDS * BYTES_MAX);
+        if bytes < wanted {
+            return Err(CardError::Small { bytes, wanted });
+        }
         // What the host does itself ends by itself.
         let never = Arc::new(AtomicBool::new(false));
         let card = Card::new(&backend, &never)?;
@@ -106,7 +113,7 @@ impl Attach for Laboratory {
             device: self.device.clone(),
         };
         ports.insert(Port(PORT_SAMPLE), 4, Arc::new(samples))?;
-        let forward = Forward::new(self.card(stop)?, low);
+        let forward = Forward::new(self.card(stop)?, low, Arc::clone(stop));
         ports.insert(Port(PORT_FORWARD), 4, Arc::new(forward))?;
         let trap = Trap::new(self.card(stop)?);
         let memory = Arc::new(TrapMemory(Arc::clone(&trap)));

@@ -1,11 +1,11 @@
 //! Other ways to virtualize a GPU, to be measured beside Causeway's own.
 //!
-//! A [`Card`] is a small GPU of the laboratory's: an address space, a queue and some memory of a back end. Three front ends
+//! A `Card` is a small GPU of the laboratory's: an address space, a queue and some memory of a back end. Three front ends
 //! drive it, which is what is compared:
 //!
-//! * [`Trap`]: a device whose memory and registers trap, as emulated devices do;
-//! * [`Forward`]: a device to which the guest sends calls with their data;
-//! * [`Native`]: no guest: the workloads run by the host.
+//! * `Trap`: a device whose memory and registers trap, as emulated devices do;
+//! * `Forward`: a device to which the guest sends calls with their data;
+//! * `Native`: no guest: the workloads run by the host.
 //!
 //! A [`PassedDevice`] is no card: it is a device of the host's, which the guest drives itself.
 //!
@@ -21,10 +21,7 @@ mod passthrough;
 mod samples;
 mod trap;
 
-pub use card::{Card, CardError};
-pub use forward::Forward;
+pub use card::CardError;
 pub use laboratory::Laboratory;
-pub use native::Native;
 pub use passthrough::{PassedDevice, PassedDeviceError};
-pub use samples::{SAMPLES_MAX, Taken};
-pub use trap::Trap;
+pub use samples::Taken;

@@ -12,14 +12,14 @@ use crate::own::OwnMemory;
 use crate::passthrough::PassedDevice;
 
 /// Runs workloads on a card, in this process.
-pub struct Native {
+pub(crate) struct Native {
     card: Card,
     host: OwnMemory,
 }
 
 /// What a sample took.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct NativeTime {
+pub(crate) struct NativeTime {
     /// By the clock.
     pub elapsed: Duration,
     /// Processor time of the process.
@@ -92,7 +92,7 @@ impl Mechanism for Direct<'_> {
         required(self.card.free(memory.id));
     }
 
-    fn touch(&mut self, memory: &NativeMemory) {
+    fn touch(&mut self, memory: &NativeMemory, _: usize) {
         let populated = memory.memory.mapping().populate();
         populated.expect("the host has as much memory as its workloads take");
     }
@@ -133,20 +133,25 @@ impl Mechanism for Direct<'_> {
 /// Times what the host does.
 #[derive(Default)]
 pub(crate) struct Watch {
-    begin: Option<(Instant, Duration)>,
+    cpu: Duration,
+    begin: Option<Instant>,
     /// What it took.
     pub taken: NativeTime,
 }
 
 impl Stopwatch for Watch {
-    fn start(&mut self, _: &Cell) {
-        self.begin = Some((Instant::now(), processor_time()));
+    fn mark(&mut self, _: &Cell) {
+        self.cpu = processor_time();
+    }
+
+    fn start(&mut self) {
+        self.begin = Some(Instant::now());
     }
 
     fn stop(&mut self, _: &Cell, _: u64) {
-        if let Some((begin, cpu)) = self.begin {
+        if let Some(begin) = self.begin {
             self.taken.elapsed = begin.elapsed();
-            self.taken.cpu = processor_time().saturating_sub(cpu);
+            self.taken.cpu = processor_time().saturating_sub(self.cpu);
         }
     }
 }

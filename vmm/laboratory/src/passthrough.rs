@@ -20,7 +20,10 @@ use crate::native::{NativeTime, Watch};
 use crate::samples::lock;
 
 /// Most memory of a device that is used: what the largest copy takes.
-const BYTES_MAX: u64 = workloads::host_bytes(Effort::Full) as u64;
+fn bytes_max() -> u64 {
+    workloads::host_bytes(Effort::Full) as u64
+}
+
 /// What is stored to find out whether it stays.
 const PROBES: [u64; 2] = [0x5aa5_9669_0ff0_3cc3, 0];
 
@@ -147,7 +150,7 @@ fn memory_of(device: &Device, (vendor, id): (u16, u16)) -> Result<DeviceMemory, 
     let address = device.address();
     let (bar, areas) = choose_bar(device, None)?;
     let largest = areas.into_iter().max_by_key(|area| area.bytes);
-    let (offset, bytes) = largest.map_or((0, 0), |area| (area.offset, area.bytes.min(BYTES_MAX)));
+    let (offset, bytes) = largest.map_or((0, 0), |area| (area.offset, area.bytes.min(bytes_max())));
     let mapping = device.map(RegionIndex::Bar(bar), offset, bytes)?;
     for value in PROBES {
         let ends = [0, bytes - 8];

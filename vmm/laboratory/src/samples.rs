@@ -12,7 +12,7 @@ use crate::native::Native;
 use crate::passthrough::PassedDevice;
 
 /// Most samples that are kept.
-pub const SAMPLES_MAX: usize = 65_536;
+const SAMPLES_MAX: usize = 65_536;
 
 /// A sample that was taken.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +67,9 @@ impl Samples {
             return None;
         }
         let taken = self.complete(sample)?;
-        lock(&self.taken).push(taken);
+        if sample.repetition != sample::WARM_UP {
+            lock(&self.taken).push(taken);
+        }
         Some(())
     }
 

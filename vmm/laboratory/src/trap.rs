@@ -11,7 +11,7 @@ use causeway_vmm::bus::{BusDevice, Refusal, Response};
 use crate::card::{Card, CardError};
 
 /// A card behind a range of memory and a page of registers. Both are one device of two ranges.
-pub struct Trap {
+pub(crate) struct Trap {
     state: Mutex<State>,
 }
 
@@ -192,10 +192,11 @@ impl State {
     }
 
     fn free(&mut self, offset: u64) -> Result<(), PacketError> {
-        let id = self.placed.remove(&offset);
+        let id = self.placed.get(&offset).copied();
         let id = id.ok_or(PacketError::NoMemory { offset })?;
         let bytes = self.card.memory(id)?.bytes();
         self.card.free(id)?;
+        self.placed.remove(&offset);
         self.free.give(offset, bytes);
         Ok(())
     }

@@ -46,10 +46,10 @@ pub struct ExitsArguments {
     /// Back end and limits, as for `run`.
     #[arg(long, value_name = "GPU", default_value = "auto")]
     pub gpu: String,
-    /// Fewer sizes and samples: about a minute on two cores.
+    /// Fewer sizes and samples: within a minute and a half on two cores.
     #[arg(long)]
     pub quick: bool,
-    /// Samples of each cell, 1 to 200; 20 if left out, and 11 with --quick.
+    /// Samples of each cell, 1 to 200; 20 if left out, and 12 with --quick.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
     pub repetitions: Option<u32>,
     /// Only these workloads, separated by commas.

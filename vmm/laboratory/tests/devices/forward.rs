@@ -1,3 +1,5 @@
+use std::sync::atomic::Ordering;
+
 use causeway_laboratory_workloads::Kernel;
 use causeway_laboratory_workloads::wire::forward as wire;
 
@@ -64,7 +66,8 @@ fn what_makes_no_sense_is_refused_and_nothing_behind_it_is_done() {
     let ram_end = 8 << 20;
     let huge = u64::MAX - 7;
     let nothing = Kernel::Nothing as u64;
-    let hostile: [&[u64]; 16] = [
+    let page = wire::INLINE_BYTES_MAX as u64;
+    let hostile: [&[u64]; 20] = [
         &[0],
         &[99, 1, 2],
         &[wire::ALLOCATE],
@@ -75,10 +78,14 @@ fn what_makes_no_sense_is_refused_and_nothing_behind_it_is_done() {
         &[wire::COPY_IN, id, 4096, 8, 1],
         &[wire::COPY_IN, id, huge, 8, 1],
         &[wire::COPY_IN, id, 0, 16, 1],
-        &[wire::COPY_OUT, id, 0, 4096],
+        &[wire::COPY_OUT, id, 0, page + 8],
+        &[wire::COPY_OUT, id, 0, 12],
         &[wire::COPY_OUT, id, huge, 8],
         &[wire::COPY_IN_BY_REFERENCE, id, 0, ram_end - 8, 16],
         &[wire::COPY_OUT_BY_REFERENCE, id, 0, huge, 16],
+        &[wire::COPY_OUT_BY_REFERENCE, id, 0],
+        &[wire::COPY_OUT_BY_REFERENCE, id, 0, 0x2000],
+        &[wire::LAUNCH, nothing, wire::pair([1, 0]), wire::pair([1, 1])],
         &[wire::LAUNCH, 77, 1, 1],
         &[wire::LAUNCH, nothing, 1, 1, 5],
     ];
@@ -88,6 +95,15 @@ fn what_makes_no_sense_is_refused_and_nothing_behind_it_is_done() {
     }
     assert_eq!(machine.calls(&[&[wire::COPY_OUT, id, 0, 8]]), 0);
     assert_eq!(machine.result(0), 0);
+}
+
+#[test]
+fn a_batch_ends_when_the_vm_is_to_end() {
+    let machine = Machine::new();
+    let (id, _) = allocate(&machine, 4096);
+    machine.stop.store(true, Ordering::Relaxed);
+    let copy = [wire::COPY_IN_BY_REFERENCE, id, 0, 0x2000, 8];
+    assert_eq!(machine.calls(&[&copy]), 1);
 }
 
 #[test]
@@ -102,7 +118,7 @@ fn headers_and_areas_that_reach_too_far_are_refused() {
     }
     machine.write_words(AREA, &[wire::CALL_WORDS as u64 + 1, 7]);
     machine.kick(AREA);
-    assert_eq!(machine.word(AREA + 8 * wire::STATUS as u64), 7, "untouched");
+    assert_eq!(machine.word(AREA + 8 * wire::STATUS as u64), 1, "no old 0");
     // No RAM, and its last page.
     machine.kick(u64::from(u32::MAX) * 4096);
     machine.write_words((8 << 20) - 4096, &[8]);

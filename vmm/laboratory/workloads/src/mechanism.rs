@@ -78,6 +78,9 @@ impl MechanismKind {
     }
 }
 
+/// Bytes of the smallest pages.
+const PAGE_BYTES: usize = 4096;
+
 /// Grid and block of a launch. What workloads launch needs no third dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -99,9 +102,12 @@ pub trait Mechanism {
     /// Gives memory back.
     fn free(&mut self, memory: Self::Memory);
 
-    /// Brings all pages of memory, if the program reaches them itself: what they hold does not change.
-    fn touch(&mut self, memory: &Self::Memory) {
-        let _ = memory;
+    /// Brings all pages of fresh memory of so many bytes, whoever it is that reaches them: they hold zeros afterwards.
+    fn touch(&mut self, memory: &Self::Memory, bytes: usize) {
+        for page in (0..bytes).step_by(PAGE_BYTES) {
+            self.copy_in(memory, page, &[0; 8]);
+        }
+        self.synchronize();
     }
 
     /// The address of memory for kernels.
@@ -126,7 +132,7 @@ pub trait Mechanism {
     /// Waits until everything is done.
     fn synchronize(&mut self);
 
-    /// Gets ready for a timed part with launches in it: the device is awake afterwards. Not timed.
+    /// Gets ready for a timed part with launches in it, before anything is counted.
     fn get_ready(&mut self) {}
 
     /// Doorbells rung so far that the host's kernel takes: exits that do not reach the VMM.
@@ -134,6 +140,6 @@ pub trait Mechanism {
         0
     }
 
-    /// The first thing of a timed part: lets go of what [`Self::get_ready`] holds.
-    fn start(&mut self) {}
+    /// Lets go of what [`Self::get_ready`] holds, and has the device awake. Counted, but not timed.
+    fn wake(&mut self) {}
 }

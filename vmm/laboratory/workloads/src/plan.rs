@@ -7,7 +7,7 @@ use crate::{Cell, DeviceMemory, LeftOut, MECHANISMS, MechanismKind, WORKLOADS, W
 /// How much is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// A minute, on a small machine.
+    /// Within a minute and a half, on two cores.
     Quick,
     /// As long as it takes.
     Full,
@@ -15,6 +15,25 @@ pub enum Effort {
 
 /// Most repetitions.
 pub const REPETITIONS_MAX: u32 = 200;
+
+/// Which of `count` mechanisms has place `place` in a repetition.
+///
+/// The order is that of a Williams design (E. J. Williams, 1949): over `count` repetitions, or twice as many if `count` is
+/// odd, each mechanism stands in each place equally often, and behind each other one equally often.
+#[must_use]
+pub const fn place_in_turn(repetition: u64, count: usize, place: usize) -> usize {
+    let repetition = repetition as usize;
+    let is_reversed = count % 2 == 1 && (repetition / count) % 2 == 1;
+    let place = if is_reversed {
+        count - 1 - place
+    } else {
+        place
+    };
+    // 0, 1, count - 1, 2, count - 2, …
+    let step = place.div_ceil(2);
+    let first = if place % 2 == 1 { step } else { count - step };
+    (first + repetition) % count
+}
 
 /// What is to be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,6 +240,33 @@ mod tests {
         }
         assert_eq!(plans[2].workloads().collect::<Vec<_>>(), [WORKLOADS[1]]);
         assert_eq!(plans[2].mechanisms().count(), 2);
+    }
+
+    #[test]
+    fn each_is_as_often_in_each_place_and_behind_each_other() {
+        for count in 1..=6 {
+            let turns = count * (1 + count % 2);
+            let mut places = std::vec![0; count * count];
+            let mut behind = std::vec![0; count * count];
+            for turn in 0..turns {
+                let order: Vec<usize> = (0..count)
+                    .map(|place| place_in_turn(turn as u64, count, place))
+                    .collect();
+                for (place, mechanism) in order.iter().enumerate() {
+                    places[place * count + mechanism] += 1;
+                }
+                for pair in order.windows(2) {
+                    behind[pair[0] * count + pair[1]] += 1;
+                }
+            }
+            assert!(places.iter().all(|n| *n == turns / count), "{places:?}");
+            let pairs = (0..count * count).filter(|pair| pair / count != pair % count);
+            let wanted = turns / count;
+            assert!(
+                pairs.clone().all(|pair| behind[pair] == wanted),
+                "{behind:?}"
+            );
+        }
     }
 
     #[test]

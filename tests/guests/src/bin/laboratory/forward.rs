@@ -97,8 +97,7 @@ impl Forward {
 
     fn copy_out_inline(&mut self, memory: &ForwardMemory, offset: usize, into: &mut [u8]) {
         let operands = [memory.id, offset as u64, into.len() as u64];
-        // Results of calls before it would stand first.
-        self.send();
+        // Its result stands first: calls with results are sent at once, so none is among those before it.
         self.call(wire::COPY_OUT, &operands, &[]);
         self.send();
         let read = self.area.read(8 * wire::RESULTS, into);

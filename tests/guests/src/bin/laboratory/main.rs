@@ -1,7 +1,7 @@
 //! Runs every workload of the exit-count laboratory by every mechanism, in turn.
 //!
 //! Its arguments are a [`Plan`]. For each repetition and each workload and size, each mechanism takes one sample; the host
-//! takes its own when it is asked to. Which one begins changes from repetition to repetition.
+//! takes its own when it is asked to. Over the repetitions each comes as often behind each other one.
 #![no_std]
 #![no_main]
 
@@ -14,9 +14,11 @@ mod watch;
 
 use causeway_bare::{Machine, println};
 use causeway_guests::{CaseMemory, Required, open};
-use causeway_laboratory_workloads::plan::Plan;
+use causeway_laboratory_workloads::plan::{Plan, place_in_turn};
 use causeway_laboratory_workloads::wire::sample::Sample;
-use causeway_laboratory_workloads::{Cell, MechanismKind, WorkloadKind, measure, workloads};
+use causeway_laboratory_workloads::{
+    Cell, MECHANISMS, MechanismKind, WorkloadKind, measure, workloads,
+};
 
 use forward::Forward;
 use mediated::{Kernels, Mediated};
@@ -25,9 +27,6 @@ use trap::Trap;
 use watch::Watch;
 
 causeway_bare::main!(run);
-
-/// Most mechanisms, and then some.
-const MECHANISMS_MAX: usize = 8;
 
 /// Everything that a sample may take.
 struct Bench<'k, 'd> {
@@ -60,8 +59,9 @@ fn run(machine: &Machine) {
     };
     // The first of each is not counted: it brings pages, clocks and caches up.
     for cell in plan.cells() {
-        if !cell.mechanism.is_native() {
-            bench.sample(&cell);
+        match cell.mechanism.is_native() {
+            true => port::hand_over(&Sample::warming_up(cell)),
+            false => drop(bench.sample(&cell)),
         }
     }
     for repetition in 0..u64::from(plan.repetitions) {
@@ -77,19 +77,20 @@ fn run(machine: &Machine) {
 impl Bench<'_, '_> {
     /// One sample of each mechanism.
     fn row(&mut self, plan: Plan, workload: WorkloadKind, size: u64, repetition: u64) {
-        let mut order = [None; MECHANISMS_MAX];
+        let mut cells = [None; MECHANISMS.len()];
+        let there_are = plan
+            .mechanisms()
+            .filter_map(|mechanism| plan.cell(workload, mechanism, size).ok());
         let mut count = 0;
-        for (place, mechanism) in order.iter_mut().zip(plan.mechanisms()) {
-            *place = Some(mechanism);
+        for (place, cell) in cells.iter_mut().zip(there_are) {
+            *place = Some(cell);
             count += 1;
         }
-        let order = &mut order[..count];
-        order.rotate_left(repetition as usize % count.max(1));
-        for mechanism in order.iter().flatten() {
-            let Ok(cell) = plan.cell(workload, *mechanism, size) else {
+        for place in 0..count {
+            let Some(cell) = cells[place_in_turn(repetition, count, place)] else {
                 continue;
             };
-            let ns = match mechanism.is_native() {
+            let ns = match cell.mechanism.is_native() {
                 // The host finds out by itself.
                 true => 0,
                 false => self.sample(&cell),

@@ -87,7 +87,7 @@ impl<'d> Mechanism for Mediated<'_, 'd> {
         memory.free().required("freeing memory");
     }
 
-    fn touch(&mut self, memory: &Buffer<'d>) {
+    fn touch(&mut self, memory: &Buffer<'d>, _: usize) {
         touch::pages(memory.cpu.window());
     }
 
@@ -157,7 +157,10 @@ impl<'d> Mechanism for Mediated<'_, 'd> {
         self.pipeline.commands.doorbells_rung()
     }
 
-    fn start(&mut self) {
+    fn wake(&mut self) {
         self.pipeline.open();
+        // The consumer may have gone to sleep at the gate. It looks for more for a while, once it has released this.
+        self.busy = true;
+        self.synchronize();
     }
 }

@@ -35,7 +35,7 @@ impl Watch {
 }
 
 impl Stopwatch for Watch {
-    fn start(&mut self, cell: &Cell) {
+    fn mark(&mut self, cell: &Cell) {
         let path = if cell.workload.description().is_data {
             PhasePath::Data
         } else {
@@ -51,6 +51,9 @@ impl Stopwatch for Watch {
             cell.mechanism.name()
         );
         self.phase = Some(Phase::begin(path, name.text()));
+    }
+
+    fn start(&mut self) {
         self.begin = ticks();
     }
 

@@ -140,7 +140,7 @@ fn caption(plan: Plan, laboratory: &Arc<Laboratory>) -> Caption {
 /// What is to be measured.
 fn plan(arguments: &ExitsArguments) -> Result<Plan, Failure> {
     let (effort, usual) = match arguments.quick {
-        true => (Effort::Quick, 11),
+        true => (Effort::Quick, 12),
         false => (Effort::Full, 20),
     };
     let repetitions = arguments.repetitions.unwrap_or(usual);

@@ -19,8 +19,9 @@ pub const CALL_WORDS: usize = AREA_WORDS - CALLS;
 /// Most words of results of a batch.
 pub const RESULT_WORDS: usize = CALLS - RESULTS;
 
-/// Largest copy whose data travels in the area; larger ones travel by reference. In bytes.
-pub const INLINE_BYTES_MAX: usize = 2048;
+/// Largest copy whose data travels in the area; larger ones travel by reference. In bytes. Up to a page, copying twice costs
+/// less than an exit does, by software and in hardware.
+pub const INLINE_BYTES_MAX: usize = 4096;
 /// Most pieces of guest RAM that one copy goes to or comes from.
 pub const PIECES_MAX: usize = 256;
 

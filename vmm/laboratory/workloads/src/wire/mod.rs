@@ -6,8 +6,6 @@ pub mod trap;
 
 /// First port of the laboratory.
 pub const PORT: u16 = 0xcc0;
-/// Number of ports.
-pub const PORTS: u16 = 8;
 /// Four-byte stores of the number of the page at which the area of [`forward`] begins: its batch is executed.
 pub const PORT_FORWARD: u16 = PORT;
 /// Four-byte stores of the address of a [`sample::Sample`], in RAM.

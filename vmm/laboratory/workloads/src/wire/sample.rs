@@ -10,13 +10,26 @@ pub const WORDS: usize = 6;
 pub struct Sample {
     /// What was done, and how.
     pub cell: Cell,
-    /// Which repetition, from 0.
+    /// Which repetition, from 0, or [`WARM_UP`].
     pub repetition: u64,
     /// How long all operations took together, in nanoseconds.
     pub ns: u64,
 }
 
+/// The repetition of a sample that is taken, and not kept.
+pub const WARM_UP: u64 = u64::MAX;
+
 impl Sample {
+    /// Has the host take one that is not kept.
+    #[must_use]
+    pub const fn warming_up(cell: Cell) -> Self {
+        Self {
+            cell,
+            repetition: WARM_UP,
+            ns: 0,
+        }
+    }
+
     /// As it lies in memory.
     #[must_use]
     pub const fn words(&self) -> [u64; WORDS] {

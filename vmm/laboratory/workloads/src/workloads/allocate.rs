@@ -21,6 +21,7 @@ pub(super) const DESCRIPTION: Description = Description {
         // Two packets of two words with their kicks, and two results.
         _ => within_exits(effort, 50, 8),
     },
+    host_bytes: |_| 0,
 };
 
 /// One allocation after the other.

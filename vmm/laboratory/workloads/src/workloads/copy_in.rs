@@ -16,12 +16,13 @@ pub(super) const DESCRIPTION: Description = Description {
         MechanismKind::Passthrough | MechanismKind::NativeBar => Some(over_a_bus(bytes)),
         _ => Some(of_bytes(bytes, 50_000)),
     },
+    host_bytes: |bytes| bytes as usize,
 };
 
 /// Sizes of copies in bytes.
 pub(super) fn sizes(effort: Effort) -> &'static [u64] {
     match effort {
-        Effort::Quick => &[64, 4096, 256 << 10, 4 << 20],
+        Effort::Quick => &[64, 4096, 64 << 10],
         Effort::Full => &[
             64,
             512,
@@ -61,8 +62,11 @@ impl<M: Mechanism> Workload<M> for CopyIn<M> {
         m.synchronize();
     }
 
-    fn finish(self, m: &mut M, cell: &Cell, _: &mut [u8]) {
-        pattern::check(m, &self.memory, cell.size as usize, SEED);
+    fn finish(self, m: &mut M, cell: &Cell, host: &mut [u8]) {
+        let arrived = &mut host[..cell.size as usize];
+        arrived.fill(0);
+        m.copy_out(&self.memory, 0, arrived);
+        pattern::check(arrived, SEED);
         m.free(self.memory);
     }
 }

@@ -16,6 +16,7 @@ pub(super) const DESCRIPTION: Description = Description {
         MechanismKind::Passthrough | MechanismKind::NativeBar => Some(over_a_bus(bytes)),
         MechanismKind::Mediated | MechanismKind::Native => Some(of_bytes(bytes, 50_000)),
     },
+    host_bytes: |bytes| bytes as usize,
 };
 
 /// The seed of the pattern.
@@ -43,7 +44,7 @@ impl<M: Mechanism> Workload<M> for CopyOut<M> {
     }
 
     fn finish(self, m: &mut M, cell: &Cell, host: &mut [u8]) {
-        pattern::check_own(&host[..cell.size as usize], SEED);
+        pattern::check(&host[..cell.size as usize], SEED);
         m.free(self.memory);
     }
 }

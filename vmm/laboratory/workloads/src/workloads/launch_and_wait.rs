@@ -16,6 +16,7 @@ pub(super) const DESCRIPTION: Description = Description {
         MechanismKind::Trap => within_exits(effort, 50, 5),
         _ => Some(200),
     },
+    host_bytes: |_| 0,
 };
 
 /// One thread: what is measured is the way there and back.

@@ -1,13 +1,10 @@
 //! Loads of words, as a program does that has a pointer.
 
+use super::store::{REGIONS, WORDS_FAR, WORDS_MIN, passes};
 use super::{Cell, Description, Workload, within_exits};
 use crate::{Mechanism, MechanismKind};
 
 use causeway_kernels::loops;
-
-/// The region, in bytes.
-const REGION_BYTES: usize = 64 << 10;
-const REGION_WORDS: usize = REGION_BYTES / 8;
 
 pub(super) const DESCRIPTION: Description = Description {
     name: "load",
@@ -15,13 +12,13 @@ pub(super) const DESCRIPTION: Description = Description {
     unit: "B",
     is_data: true,
     launches: false,
-    sizes: |_| &[REGION_BYTES as u64],
-    operations: |mechanism, effort, _| match mechanism {
-        MechanismKind::Mediated | MechanismKind::Native => Some(512 * REGION_WORDS as u64),
-        // A load from a device that is far away may take a microsecond.
-        MechanismKind::Passthrough | MechanismKind::NativeBar => Some(8 * REGION_WORDS as u64),
+    sizes: |_| REGIONS,
+    operations: |mechanism, effort, bytes| match mechanism {
+        MechanismKind::Mediated | MechanismKind::Native => Some((bytes / 8).max(WORDS_MIN)),
+        MechanismKind::Passthrough | MechanismKind::NativeBar => Some(WORDS_FAR),
         MechanismKind::Forward | MechanismKind::Trap => within_exits(effort, 512, 1),
     },
+    host_bytes: |_| 0,
 };
 
 /// Loads from a region of memory.
@@ -34,8 +31,8 @@ pub struct Load<M: Mechanism> {
 
 impl<M: Mechanism> Workload<M> for Load<M> {
     fn prepare(m: &mut M, cell: &Cell, _: &mut [u8]) -> Self {
-        let (words, passes) = super::store::passes(cell.operations);
-        let memory = m.allocate(REGION_BYTES);
+        let (words, passes) = passes(cell);
+        let memory = m.allocate(cell.size as usize);
         m.store_words(&memory, words, 1);
         Self {
             memory,

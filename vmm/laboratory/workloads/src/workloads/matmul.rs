@@ -11,7 +11,7 @@ pub(super) const DESCRIPTION: Description = Description {
     is_data: true,
     launches: true,
     sizes: |effort| match effort {
-        Effort::Quick => &[48, 128],
+        Effort::Quick => &[48, 64],
         Effort::Full => &[64, 128, 256, 512],
     },
     operations: |mechanism, effort, rows| match mechanism {
@@ -19,6 +19,7 @@ pub(super) const DESCRIPTION: Description = Description {
         MechanismKind::Trap => within_exits(effort, 1, 3 * rows * rows / 2),
         _ => Some(1),
     },
+    host_bytes: |rows| 3 * bytes(rows),
 };
 
 const TILE: u32 = 16;
@@ -30,20 +31,20 @@ pub struct Matmul<M: Mechanism> {
 
 impl<M: Mechanism> Workload<M> for Matmul<M> {
     fn prepare(m: &mut M, cell: &Cell, host: &mut [u8]) -> Self {
-        let bytes = bytes(cell);
+        let bytes = bytes(cell.size);
         // Sums of small whole numbers are exact, in whatever order.
         let (a, rest) = host.split_at_mut(bytes);
         pattern::fill_floats(a, |i| (i % 3) as f32);
         pattern::fill_floats(&mut rest[..bytes], |_| 2.0);
         let matrices = core::array::from_fn(|_| m.allocate(bytes));
         for memory in &matrices {
-            m.touch(memory);
+            m.touch(memory, bytes);
         }
         Self { matrices }
     }
 
     fn run(&mut self, m: &mut M, cell: &Cell, host: &mut [u8]) {
-        let bytes = bytes(cell);
+        let bytes = bytes(cell.size);
         let [a, b, c] = &self.matrices;
         let addresses = [a, b, c].map(|memory| m.address(memory));
         let tiles = (cell.size as u32).div_ceil(TILE);
@@ -62,7 +63,7 @@ impl<M: Mechanism> Workload<M> for Matmul<M> {
     }
 
     fn finish(self, m: &mut M, cell: &Cell, host: &mut [u8]) {
-        let (bytes, rows) = (bytes(cell), cell.size as usize);
+        let (bytes, rows) = (bytes(cell.size), cell.size as usize);
         let product = &host[2 * bytes..3 * bytes];
         for (row, product) in product.chunks_exact(4 * rows).enumerate() {
             let sum: usize = (0..rows).map(|i| (row * rows + i) % 3).sum();
@@ -72,6 +73,7 @@ impl<M: Mechanism> Workload<M> for Matmul<M> {
     }
 }
 
-fn bytes(cell: &Cell) -> usize {
-    4 * (cell.size * cell.size) as usize
+/// Bytes of a matrix.
+fn bytes(rows: u64) -> usize {
+    4 * (rows * rows) as usize
 }

@@ -24,6 +24,8 @@ pub struct Description {
     pub sizes: fn(Effort) -> &'static [u64],
     /// Operations of a sample of this size; none if the mechanism would take too long.
     pub operations: fn(MechanismKind, Effort, u64) -> Option<u64>,
+    /// Bytes of memory of its own that a program needs for a size.
+    pub host_bytes: fn(u64) -> usize,
 }
 
 /// What is measured once.
@@ -49,10 +51,12 @@ pub trait Workload<M: Mechanism>: Sized {
     fn finish(self, m: &mut M, cell: &Cell, host: &mut [u8]);
 }
 
-/// Times a part of a program.
+/// Counts and times a part of a program.
 pub trait Stopwatch {
-    /// The part begins.
-    fn start(&mut self, cell: &Cell);
+    /// From here on it is counted: exits, doorbells, processor time.
+    fn mark(&mut self, cell: &Cell);
+    /// From here on it is timed.
+    fn start(&mut self);
     /// It has ended, with so many doorbells rung in it.
     fn stop(&mut self, cell: &Cell, doorbells: u64);
 }
@@ -64,15 +68,18 @@ fn sample<M: Mechanism, W: Workload<M>>(
     host: &mut [u8],
     watch: &mut impl Stopwatch,
 ) {
+    let launches = cell.workload.description().launches;
     let mut workload = W::prepare(m, cell, host);
-    if cell.workload.description().launches {
+    m.synchronize();
+    if launches {
         m.get_ready();
-    } else {
-        m.synchronize();
     }
     let rung = m.doorbells();
-    watch.start(cell);
-    m.start();
+    watch.mark(cell);
+    if launches {
+        m.wake();
+    }
+    watch.start();
     workload.run(m, cell, host);
     watch.stop(cell, m.doorbells() - rung);
     workload.finish(m, cell, host);
@@ -160,19 +167,21 @@ impl WorkloadKind {
     }
 }
 
-/// Bytes of memory of its own that a program needs for all workloads.
+/// Bytes of memory of its own that a program needs for all workloads: whole large pages.
 #[must_use]
-pub const fn host_bytes(effort: Effort) -> usize {
-    match effort {
-        Effort::Quick => 4 << 20,
-        Effort::Full => 256 << 20,
-    }
+pub fn host_bytes(effort: Effort) -> usize {
+    let needs = WORKLOADS.iter().flat_map(|workload| {
+        let description = workload.description();
+        let sizes = (description.sizes)(effort).iter();
+        sizes.map(|size| (description.host_bytes)(*size))
+    });
+    needs.max().unwrap_or(0).next_multiple_of(2 << 20)
 }
 
 /// Exits that one sample may take, at some 25 µs each where virtualization is by software.
 const fn exits_max(effort: Effort) -> u64 {
     match effort {
-        Effort::Quick => 6 << 10,
+        Effort::Quick => 12 << 10,
         Effort::Full => 64 << 10,
     }
 }

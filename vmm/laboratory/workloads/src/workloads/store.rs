@@ -1,11 +1,14 @@
 //! Stores of words, as a program does that has a pointer.
 
-use super::{Cell, Description, Workload, within_exits};
+use super::{Cell, Description, Workload, pattern, within_exits};
 use crate::{Mechanism, MechanismKind};
 
-/// The region, in bytes.
-const REGION_BYTES: usize = 64 << 10;
-const REGION_WORDS: usize = REGION_BYTES / 8;
+/// Regions in bytes: one that caches hold, and one that they and the processor's tables of pages do not.
+pub(super) const REGIONS: &[u64] = &[64 << 10, 64 << 20];
+/// Words that a program with a pointer goes through at least, in one sample.
+pub(super) const WORDS_MIN: u64 = 4 << 20;
+/// Words that go to a device, which may be far away: a load may take a microsecond.
+pub(super) const WORDS_FAR: u64 = 64 << 10;
 
 pub(super) const DESCRIPTION: Description = Description {
     name: "store",
@@ -13,15 +16,15 @@ pub(super) const DESCRIPTION: Description = Description {
     unit: "B",
     is_data: true,
     launches: false,
-    sizes: |_| &[REGION_BYTES as u64],
-    operations: |mechanism, effort, _| match mechanism {
-        MechanismKind::Mediated | MechanismKind::Native => Some(512 * REGION_WORDS as u64),
-        // As many as loads.
-        MechanismKind::Passthrough | MechanismKind::NativeBar => Some(8 * REGION_WORDS as u64),
-        // Sent many at a time: a pass over the region.
-        MechanismKind::Forward => Some(REGION_WORDS as u64),
+    sizes: |_| REGIONS,
+    operations: |mechanism, effort, bytes| match mechanism {
+        MechanismKind::Mediated | MechanismKind::Native => Some((bytes / 8).max(WORDS_MIN)),
+        MechanismKind::Passthrough | MechanismKind::NativeBar => Some(WORDS_FAR),
+        // Sent many at a time.
+        MechanismKind::Forward => Some(8 << 10),
         MechanismKind::Trap => within_exits(effort, 512, 1),
     },
+    host_bytes: |bytes| bytes as usize,
 };
 
 /// Stores to a region of memory.
@@ -33,8 +36,8 @@ pub struct Store<M: Mechanism> {
 
 impl<M: Mechanism> Workload<M> for Store<M> {
     fn prepare(m: &mut M, cell: &Cell, _: &mut [u8]) -> Self {
-        let (words, passes) = passes(cell.operations);
-        let memory = m.allocate(REGION_BYTES);
+        let (words, passes) = passes(cell);
+        let memory = m.allocate(cell.size as usize);
         // The first touch.
         m.store_words(&memory, words, 1);
         Self {
@@ -50,16 +53,16 @@ impl<M: Mechanism> Workload<M> for Store<M> {
         m.synchronize();
     }
 
-    fn finish(self, m: &mut M, _: &Cell, _: &mut [u8]) {
-        let mut last = [0; 8];
-        m.copy_out(&self.memory, 8 * (self.words - 1), &mut last);
-        assert_eq!(u64::from_le_bytes(last), self.words as u64 / 8);
+    fn finish(self, m: &mut M, _: &Cell, host: &mut [u8]) {
+        let stored = &mut host[..8 * self.words];
+        m.copy_out(&self.memory, 0, stored);
+        pattern::check_words(stored, |index| 1 + index as u64 / 8);
         m.free(self.memory);
     }
 }
 
-/// Words of a pass and passes, of so many operations.
-pub(super) fn passes(operations: u64) -> (usize, u32) {
-    let words = (operations as usize).min(REGION_WORDS);
-    (words, (operations as usize / words) as u32)
+/// Words of a pass over as much of the region as there are operations for, and passes.
+pub(super) fn passes(cell: &Cell) -> (usize, u32) {
+    let words = cell.operations.min(cell.size / 8);
+    (words as usize, (cell.operations / words) as u32)
 }

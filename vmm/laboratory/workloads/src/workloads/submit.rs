@@ -22,6 +22,7 @@ pub(super) const DESCRIPTION: Description = Description {
         MechanismKind::Trap => within_exits(effort, 1, 4 * count).map(|_| count),
         _ => Some(count),
     },
+    host_bytes: |_| 0,
 };
 
 /// Launches, as many as the size says.

@@ -21,6 +21,7 @@ pub(super) const DESCRIPTION: Description = Description {
         MechanismKind::Trap => within_exits(effort, 1, 8 * LAUNCHES + 3 * BYTES as u64 / 8),
         _ => Some(1),
     },
+    host_bytes: |_| 3 * BYTES,
 };
 
 /// Two vectors that are sent, one that is fetched.
@@ -34,7 +35,7 @@ impl<M: Mechanism> Workload<M> for Trace<M> {
         host[2 * BYTES..3 * BYTES].fill(0);
         let vectors = core::array::from_fn(|_| m.allocate(BYTES));
         for memory in &vectors {
-            m.touch(memory);
+            m.touch(memory, BYTES);
         }
         Self { vectors }
     }
@@ -46,19 +47,26 @@ impl<M: Mechanism> Workload<M> for Trace<M> {
             grid: [1, 1],
             block: [FLOATS as u32, 1],
         };
-        let arguments = [addresses[0], addresses[1], addresses[2], FLOATS as u64];
+        let [a_at, b_at, c_at] = addresses;
         for _ in 0..cell.operations {
             m.copy_in(a, 0, &host[..BYTES]);
             m.copy_in(b, 0, &host[BYTES..2 * BYTES]);
-            for _ in 0..LAUNCHES {
+            // Each launch works on what the one before has left, so that one too few or too many shows.
+            for launch in 0..LAUNCHES {
+                let (from, to) = match launch % 2 {
+                    0 => (a_at, c_at),
+                    _ => (c_at, a_at),
+                };
+                let arguments = [from, b_at, to, FLOATS as u64];
                 m.launch(Kernel::VectorAdd, shape, &arguments);
             }
-            m.copy_out(c, 0, &mut host[2 * BYTES..3 * BYTES]);
+            m.copy_out(a, 0, &mut host[2 * BYTES..3 * BYTES]);
         }
     }
 
     fn finish(self, m: &mut M, _: &Cell, host: &mut [u8]) {
-        let sums = |i: usize| (i + i + FLOATS) as f32;
+        // Whole numbers below 2^24 are exact.
+        let sums = |i: usize| (i + LAUNCHES as usize * (i + FLOATS)) as f32;
         pattern::check_floats(&host[2 * BYTES..3 * BYTES], sums);
         self.vectors.into_iter().for_each(|memory| m.free(memory));
     }

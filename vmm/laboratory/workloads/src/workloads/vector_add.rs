@@ -11,7 +11,7 @@ pub(super) const DESCRIPTION: Description = Description {
     is_data: true,
     launches: true,
     sizes: |effort| match effort {
-        Effort::Quick => &[1 << 10, 64 << 10],
+        Effort::Quick => &[1 << 10, 4 << 10],
         Effort::Full => &[1 << 10, 16 << 10, 256 << 10, 4 << 20],
     },
     operations: |mechanism, effort, floats| match mechanism {
@@ -19,6 +19,7 @@ pub(super) const DESCRIPTION: Description = Description {
         MechanismKind::Trap => within_exits(effort, 1, 3 * floats / 2),
         _ => Some((64 << 10) / floats.clamp(1, 64 << 10)),
     },
+    host_bytes: |floats| 3 * 4 * floats as usize,
 };
 
 const THREADS: u32 = 256;
@@ -45,7 +46,7 @@ impl<M: Mechanism> Workload<M> for VectorAdd<M> {
         rest[bytes..2 * bytes].fill(0);
         let vectors = core::array::from_fn(|_| m.allocate(bytes));
         for memory in &vectors {
-            m.touch(memory);
+            m.touch(memory, bytes);
         }
         Self { vectors }
     }
