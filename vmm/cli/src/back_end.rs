@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::Arc;
 
 use causeway_cuda::{Config as CudaConfig, Cuda, Sms, Visible};
@@ -267,6 +269,28 @@ fn environment(kind: Kind) -> Vec<(OsString, OsString)> {
                 .collect()
         }
     }
+}
+
+/// Sees to it that a back end can be opened in this process: with what it wants in its environment, which a driver reads
+/// when it is loaded. Where that is missing, the program starts once more with it.
+///
+/// # Errors
+/// It cannot start once more.
+pub fn settle_environment(gpu: &Gpu) -> std::io::Result<()> {
+    let wanted = environment(gpu.kind);
+    if wanted
+        .iter()
+        .all(|(name, value)| std::env::var_os(name).as_ref() == Some(value))
+    {
+        return Ok(());
+    }
+    let mut typed = std::env::args_os();
+    let name = typed.next().unwrap_or_default();
+    Err(Command::new("/proc/self/exe")
+        .arg0(name)
+        .args(typed)
+        .envs(wanted)
+        .exec())
 }
 
 /// The kernels that took longest, for the VMM's report.

@@ -85,7 +85,12 @@ fn what_makes_no_sense_is_refused_and_nothing_behind_it_is_done() {
         &[wire::COPY_OUT_BY_REFERENCE, id, 0, huge, 16],
         &[wire::COPY_OUT_BY_REFERENCE, id, 0],
         &[wire::COPY_OUT_BY_REFERENCE, id, 0, 0x2000],
-        &[wire::LAUNCH, nothing, wire::pair([1, 0]), wire::pair([1, 1])],
+        &[
+            wire::LAUNCH,
+            nothing,
+            wire::pair([1, 0]),
+            wire::pair([1, 1]),
+        ],
         &[wire::LAUNCH, 77, 1, 1],
         &[wire::LAUNCH, nothing, 1, 1, 5],
     ];

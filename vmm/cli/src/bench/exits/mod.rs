@@ -57,6 +57,13 @@ pub fn run(arguments: &ExitsArguments, command: Vec<String>) -> Result<ExitCode,
         device::find(address, arguments.memory.saturating_mul(1 << 20));
     let plan = plan.with_device(device.as_ref().map(|device| device.memory()));
     let run = Run::check(&run_arguments(arguments, plan))?;
+    back_end::settle_environment(&run.gpu).map_err(|e| {
+        Failure::new(
+            Code::Gpu,
+            "cannot start again as the GPU's driver wants it",
+            e,
+        )
+    })?;
     let laboratory = match laboratory(&run, plan) {
         Ok(laboratory) => Arc::new(laboratory.with_device(device.clone())),
         Err(failure) => {
