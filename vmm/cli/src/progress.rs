@@ -74,11 +74,15 @@ impl Drop for Watch {
 fn watch(what: Option<&Caption>, stop: &AtomicBool, own_bytes_max: &AtomicU64) {
     let started = Instant::now();
     let mut bar = None;
-    while !stop.load(Ordering::Relaxed) {
-        std::thread::park_timeout(PERIOD);
+    loop {
+        // Once at least, however short the run and however late this thread.
         if let Some(bytes) = causeway_vmm::host::own_memory_bytes() {
             own_bytes_max.fetch_max(bytes, Ordering::Relaxed);
         }
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        std::thread::park_timeout(PERIOD);
         if let Some(what) = what
             && started.elapsed() >= SHOW_AFTER
             && std::io::stderr().is_terminal()
