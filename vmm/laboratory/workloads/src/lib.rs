@@ -20,4 +20,4 @@ pub mod workloads;
 pub use device::{DeviceMemory, LeftOut};
 pub use kernel::{KERNELS, Kernel};
 pub use mechanism::{MECHANISMS, Mechanism, MechanismKind, Shape};
-pub use workloads::{Cell, Stopwatch, WORKLOADS, Workload, WorkloadKind, measure};
+pub use workloads::{CELL_NAME_BYTES, Cell, Stopwatch, WORKLOADS, Workload, WorkloadKind, measure};

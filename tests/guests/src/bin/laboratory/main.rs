@@ -64,6 +64,7 @@ fn run(machine: &Machine) {
             false => drop(bench.sample(&cell)),
         }
     }
+    println!("samples begin");
     for repetition in 0..u64::from(plan.repetitions) {
         for workload in plan.workloads() {
             for size in (workload.description().sizes)(plan.effort) {

@@ -3,11 +3,8 @@
 use core::fmt::{self, Write};
 
 use causeway_bare::{Machine, Phase, Totals, ticks};
-use causeway_laboratory_workloads::{Cell, Stopwatch};
+use causeway_laboratory_workloads::{CELL_NAME_BYTES, Cell, Stopwatch};
 use causeway_protocol::harness::PhasePath;
-
-/// Longest name of a phase that is told from others.
-const NAME_BYTES: usize = 48;
 
 /// Times one part.
 pub struct Watch {
@@ -42,14 +39,8 @@ impl Stopwatch for Watch {
             PhasePath::Control
         };
         let mut name = Name::default();
-        // Longer names are cut.
-        let _ = write!(
-            name,
-            "{} {} {}",
-            cell.workload.name(),
-            cell.size,
-            cell.mechanism.name()
-        );
+        // A name that does not fit would be no name, and the host would miss the phase.
+        let _ = write!(name, "{cell}");
         self.phase = Some(Phase::begin(path, name.text()));
     }
 
@@ -69,10 +60,10 @@ impl Stopwatch for Watch {
     }
 }
 
-/// Text of at most [`NAME_BYTES`] bytes.
+/// Text of at most [`CELL_NAME_BYTES`] bytes.
 #[derive(Default)]
 struct Name {
-    bytes: [[u8; 8]; NAME_BYTES / 8],
+    bytes: [[u8; 8]; CELL_NAME_BYTES / 8],
     used: usize,
 }
 

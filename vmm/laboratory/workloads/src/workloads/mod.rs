@@ -2,6 +2,8 @@
 //!
 //! A new one is a file with a [`Description`] and a type that implements [`Workload`], and a line in the list below.
 
+use core::fmt;
+
 use crate::plan::Effort;
 use crate::{Mechanism, MechanismKind};
 
@@ -39,6 +41,17 @@ pub struct Cell {
     pub size: u64,
     /// How often.
     pub operations: u64,
+}
+
+/// Longest name of a cell in bytes: what a guest has for the name of a phase.
+pub const CELL_NAME_BYTES: usize = 48;
+
+impl fmt::Display for Cell {
+    /// The name of its phases, by which the host finds what was counted in them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (workload, mechanism) = (self.workload.name(), self.mechanism.name());
+        write!(f, "{workload} {} {mechanism}", self.size)
+    }
 }
 
 /// A workload, ready to run.
@@ -205,7 +218,11 @@ fn over_a_bus(bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MECHANISMS;
+    use crate::plan::Plan;
+    use crate::{DeviceMemory, MECHANISMS};
+    use std::collections::BTreeSet;
+    use std::string::{String, ToString};
+    use std::vec::Vec;
 
     #[test]
     fn numbers_and_names_lead_back() {
@@ -214,6 +231,25 @@ mod tests {
             assert_eq!(WorkloadKind::named(workload.name()), Some(workload));
         }
         assert_eq!(WorkloadKind::from_wire(WORKLOADS.len() as u64), None);
+    }
+
+    #[test]
+    fn names_of_all_cells_differ_and_fit() {
+        for effort in [Effort::Quick, Effort::Full] {
+            let cells = Plan::all(effort, 1).with_device(Some(DeviceMemory {
+                vendor: 0,
+                device: 0,
+                bar: 0,
+                offset: 0,
+                bytes: u64::MAX,
+            }));
+            let names: Vec<String> = cells.cells().map(|cell| cell.to_string()).collect();
+            for name in &names {
+                assert!(name.len() <= CELL_NAME_BYTES, "{name}");
+            }
+            let different: BTreeSet<&String> = names.iter().collect();
+            assert_eq!(different.len(), names.len());
+        }
     }
 
     #[test]
