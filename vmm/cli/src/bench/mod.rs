@@ -2,6 +2,7 @@
 
 mod arguments;
 mod exits;
+mod figures;
 mod gpu;
 mod lives;
 mod native;

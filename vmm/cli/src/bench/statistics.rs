@@ -2,13 +2,24 @@
 
 use serde::Serialize;
 
+/// Fewest samples of whose median anything can be said with a confidence of 95 %: all of five are on one side of it with
+/// a probability of 1/16.
+pub const INTERVAL_SAMPLES_MIN: usize = 6;
+
 /// A distribution of times per operation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Distribution {
     /// Half took less, in nanoseconds.
     pub median_ns: f64,
-    /// Ninety-nine of a hundred took no longer, in nanoseconds (nearest rank).
+    /// Lower end of the interval in which the median lies with a confidence of 95 %; none of fewer samples than
+    /// [`INTERVAL_SAMPLES_MIN`].
+    pub low_ns: Option<f64>,
+    /// Its upper end.
+    pub high_ns: Option<f64>,
+    /// Ninety-nine of a hundred took no longer, in nanoseconds (nearest rank: of fewer than 100 samples, the slowest).
     pub p99_ns: f64,
+    /// The slowest, in nanoseconds.
+    pub slowest_ns: f64,
     /// The fastest, in nanoseconds.
     pub least_ns: f64,
     /// Every sample, in the order taken, in nanoseconds.
@@ -19,12 +30,21 @@ impl Distribution {
     /// Of at least one sample.
     pub fn of(samples_ns: Vec<f64>) -> Option<Self> {
         let sorted = sorted(&samples_ns);
+        let (low_ns, high_ns) = interval(&sorted).unzip();
         Some(Self {
             median_ns: middle(&sorted)?,
+            low_ns,
+            high_ns,
             p99_ns: percentile(&sorted, 99)?,
+            slowest_ns: *sorted.last()?,
             least_ns: *sorted.first()?,
             samples_ns,
         })
+    }
+
+    /// The interval of the median, if there are enough samples.
+    pub fn interval(&self) -> Option<(f64, f64)> {
+        self.low_ns.zip(self.high_ns)
     }
 }
 
@@ -33,21 +53,18 @@ impl Distribution {
 pub struct Ratio {
     /// Median of the ratios of samples taken one after the other.
     pub median: f64,
-    /// Lower end of the interval.
-    pub low: f64,
+    /// Lower end of the interval; none of fewer pairs than [`INTERVAL_SAMPLES_MIN`].
+    pub low: Option<f64>,
     /// Upper end of the interval.
-    pub high: f64,
+    pub high: Option<f64>,
 }
 
 impl Ratio {
     /// Of at least one pair of numerator and denominator.
-    ///
-    /// The interval is the one of the sign test: between two order statistics whose ranks are 0.98·√n away from the
-    /// middle (1.96 standard deviations of a binomial distribution with p = ½). It assumes no distribution.
     pub fn of(pairs: impl IntoIterator<Item = (f64, f64)>) -> Option<Self> {
         let ratios: Vec<f64> = pairs.into_iter().map(|(a, b)| a / b).collect();
         let sorted = sorted(&ratios);
-        let (low, high) = interval(&sorted)?;
+        let (low, high) = interval(&sorted).unzip();
         Some(Self {
             median: middle(&sorted)?,
             low,
@@ -56,17 +73,42 @@ impl Ratio {
     }
 }
 
-/// Where the median lies with a confidence of 95 %, as for [`Ratio::of`]; of few samples, all of their range.
+/// The middle one of samples, or the mean of the two in the middle; none of none.
+pub fn median_of(samples: &[f64]) -> Option<f64> {
+    middle(&sorted(samples))
+}
+
+/// Where the median lies with a confidence of at least 95 %; none of fewer samples than [`INTERVAL_SAMPLES_MIN`].
+///
+/// The interval is the one of the sign test, which assumes no distribution: as many samples lie below the median as heads
+/// are thrown, so it is between the two order statistics that are as close as that binomial distribution allows.
 pub fn interval_of(samples: &[f64]) -> Option<(f64, f64)> {
     interval(&sorted(samples))
 }
 
 fn interval(sorted: &[f64]) -> Option<(f64, f64)> {
-    let n = sorted.len() as f64;
-    let reach = 0.98 * n.sqrt();
-    let low = (n / 2.0 - reach).floor().max(0.0) as usize;
-    let high = ((n / 2.0 + reach).ceil() as usize).min(sorted.len().checked_sub(1)?);
-    Some((sorted[low], sorted[high]))
+    let rank = interval_rank(sorted.len())?;
+    let upper = sorted.len().checked_sub(rank)?;
+    Some((*sorted.get(rank - 1)?, *sorted.get(upper)?))
+}
+
+/// Rank (from 1) of the lower end among `count` samples; the upper end has the same rank from above. It is the largest for
+/// which fewer heads than the rank are thrown with a probability of at most 2.5 %.
+fn interval_rank(count: usize) -> Option<usize> {
+    let n = count as f64;
+    // Logarithms, for 2^-n is none beyond a thousand.
+    let mut term = -n * std::f64::consts::LN_2;
+    let mut below = 0.0;
+    let mut rank = 0;
+    while rank < count {
+        below += term.exp();
+        if below > 0.025 {
+            break;
+        }
+        term += ((n - rank as f64) / (rank as f64 + 1.0)).ln();
+        rank += 1;
+    }
+    (rank != 0).then_some(rank)
 }
 
 fn sorted(samples: &[f64]) -> Vec<f64> {
@@ -78,7 +120,7 @@ fn sorted(samples: &[f64]) -> Vec<f64> {
 /// The middle one, or the mean of the two in the middle.
 fn middle(sorted: &[f64]) -> Option<f64> {
     let upper = *sorted.get(sorted.len() / 2)?;
-    let lower = *sorted.get((sorted.len() - 1) / 2)?;
+    let lower = *sorted.get(sorted.len().checked_sub(1)? / 2)?;
     Some((lower + upper) / 2.0)
 }
 
@@ -96,24 +138,65 @@ mod tests {
     fn middle_and_tail_are_those_of_the_sorted_samples() {
         let all = Distribution::of((1..=200).rev().map(f64::from).collect()).unwrap();
         assert_eq!(
-            (all.median_ns, all.p99_ns, all.least_ns),
-            (100.5, 198.0, 1.0)
+            (all.median_ns, all.p99_ns, all.slowest_ns, all.least_ns),
+            (100.5, 198.0, 200.0, 1.0)
         );
         assert_eq!(all.samples_ns[0], 200.0, "in the order taken");
         let one = Distribution::of(vec![7.0]).unwrap();
         assert_eq!((one.median_ns, one.p99_ns), (7.0, 7.0));
+        assert_eq!(one.interval(), None);
         assert_eq!(Distribution::of(Vec::new()), None);
+        assert_eq!(median_of(&[]), None);
+        assert_eq!(median_of(&[3.0, 1.0]), Some(2.0));
+    }
+
+    /// Probability that the median lies between the ranks, by whole numbers.
+    fn coverage(count: u32, rank: u32) -> f64 {
+        let (mut choose, mut outside) = (1_u128, 0_u128);
+        for heads in 0..rank {
+            outside += choose;
+            choose = choose * u128::from(count - heads) / u128::from(heads + 1);
+        }
+        1.0 - (2 * outside) as f64 / (1_u128 << count) as f64
     }
 
     #[test]
-    fn the_interval_holds_the_median_and_narrows_with_samples() {
-        let ratio = |n: u32| Ratio::of((1..=n).map(|i| (f64::from(i), f64::from(n)))).unwrap();
-        let (few, many) = (ratio(9), ratio(900));
-        assert!(few.low <= few.median && few.median <= few.high);
-        assert!(many.high - many.low < few.high - few.low);
-        assert!((many.median - 0.5).abs() < 0.01);
+    fn ranks_are_the_closest_that_hold_the_median_often_enough() {
+        for (count, rank) in [(6, 1), (8, 1), (9, 2), (11, 2), (12, 3), (20, 6), (101, 41)] {
+            assert_eq!(interval_rank(count), Some(rank), "{count}");
+        }
+        for count in 6..=100 {
+            let rank = interval_rank(count as usize).unwrap() as u32;
+            assert!(coverage(count, rank) >= 0.95, "{count}: {rank}");
+            assert!(coverage(count, rank + 1) < 0.95, "{count}: {rank}");
+        }
+        for count in 0..INTERVAL_SAMPLES_MIN {
+            assert_eq!(interval_rank(count), None);
+        }
+        let many = interval_rank(10_000).unwrap();
+        assert!((4895..=4905).contains(&many), "{many}");
+    }
+
+    #[test]
+    fn the_interval_lies_between_ranks_from_below_and_above() {
+        let up_to = |n: u32| -> Vec<f64> { (1..=n).rev().map(f64::from).collect() };
+        assert_eq!(interval_of(&up_to(20)), Some((6.0, 15.0)));
+        assert_eq!(interval_of(&up_to(11)), Some((2.0, 10.0)));
+        assert_eq!(interval_of(&up_to(6)), Some((1.0, 6.0)));
+        assert_eq!(interval_of(&up_to(5)), None);
+        let all = Distribution::of(up_to(20)).unwrap();
+        assert_eq!(all.interval(), Some((6.0, 15.0)));
+    }
+
+    #[test]
+    fn ratios_are_those_of_pairs() {
+        let ratio = Ratio::of((1..=9).map(|i| (f64::from(i), 2.0))).unwrap();
+        assert_eq!(
+            (ratio.low, ratio.median, ratio.high),
+            (Some(1.0), 2.5, Some(4.0))
+        );
         let one = Ratio::of([(3.0, 2.0)]).unwrap();
-        assert_eq!((one.low, one.median, one.high), (1.5, 1.5, 1.5));
+        assert_eq!((one.low, one.median, one.high), (None, 1.5, None));
         assert_eq!(Ratio::of([]), None);
     }
 }

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets};
 
+use super::figures::{self, dash, ratio, time};
 use super::report::{BenchReport, LineReport};
-use super::statistics::{Distribution, Ratio};
+use super::statistics::Distribution;
 
 const COLUMNS: [&str; 8] = [
     "line",
@@ -66,26 +67,9 @@ fn lines(lines: &[LineReport]) -> Table {
     table
 }
 
-fn dash() -> String {
-    String::from("-")
-}
-
-fn ratio(ratio: Ratio) -> String {
-    format!("{:.3} ({:.3}-{:.3})", ratio.median, ratio.low, ratio.high)
-}
-
 fn size(bytes: u64) -> String {
     match bytes {
         0 => String::new(),
-        n if n >= 1 << 20 => format!("{} MiB", n >> 20),
-        n => format!("{n} B"),
-    }
-}
-
-fn time(ns: f64) -> String {
-    match ns {
-        n if n < 1e3 => format!("{n:.1} ns"),
-        n if n < 1e6 => format!("{:.2} µs", n / 1e3),
-        n => format!("{:.2} ms", n / 1e6),
+        n => figures::bytes(n),
     }
 }

@@ -1,13 +1,15 @@
 //! What was measured of each cell, put together from samples and phases.
 
-use std::collections::BTreeMap;
-
 use causeway_laboratory::Taken;
 use causeway_laboratory_workloads::Cell;
-use causeway_vmm::harness::Phase;
 use serde::Serialize;
 
-use crate::bench::statistics::{Distribution, Ratio};
+use super::counts::{ExitReport, KvmCounts, disagreement};
+use crate::bench::statistics::{Distribution, Ratio, median_of};
+use crate::report::PhaseReport;
+
+/// An interval whose ends are further apart than this, one over the other, says too little about what lies in it.
+const STEADY: f64 = 2.0;
 
 /// A cell of the table.
 #[derive(Debug, Serialize)]
@@ -24,54 +26,32 @@ pub struct CellReport {
     pub mechanism: &'static str,
     /// Operations of each sample; times and exits are of one operation.
     pub operations: u64,
+    /// Samples that were taken.
+    pub samples: usize,
     /// Times.
     pub time: Distribution,
+    /// Whether the interval of the median spans more than a factor of two.
+    pub unsteady: bool,
     /// Time over that of the host in the same repetition, on memory of the same kind.
     pub over_native: Option<Ratio>,
-    /// Processor time of the process for one operation, in nanoseconds.
-    pub cpu_ns: f64,
-    /// Exits; none of the host's own.
+    /// Processor time of the process for one operation, in nanoseconds: the median over the samples.
+    pub cpu_ns: Option<f64>,
+    /// Exits; none of the host's own, and none that were not counted for each sample.
     pub exits: Option<ExitReport>,
 }
 
-/// Exits of all samples of a cell.
-#[derive(Debug, Default, Serialize)]
-pub struct ExitReport {
-    /// Operations in which they were counted.
-    pub operations: u64,
-    /// KVM's count by kind, summed; kinds that did not count are left out.
-    pub kvm: BTreeMap<String, u64>,
-    /// The VMM's own count, by reason, device and register.
-    pub vmm: BTreeMap<String, u64>,
-    /// Returns to user space for each operation, by the VMM's own count.
-    pub user_space_per_operation: f64,
-    /// The same by KVM's count, without doorbells, which its own side takes. The two are equal, or the run fails.
-    pub user_space_per_operation_by_kvm: f64,
-    /// Doorbells for each operation.
-    pub doorbells_per_operation: f64,
-    /// Interrupts of the host for each operation.
-    pub interrupts_per_operation: f64,
-    /// Faults on memory of the guest that were not accesses to devices, for each operation: first touches.
-    pub faults_per_operation: f64,
-}
-
 impl CellReport {
-    /// The cell, if anything of it was measured.
+    /// The cell, if anything of it was measured. `counted` are its phases but the first, which is not counted.
     pub fn of(
         cell: &Cell,
         taken: &[Taken],
-        phases: &[Phase],
-        kvm_counts_ports: bool,
+        counted: &[&PhaseReport],
+        counts: KvmCounts,
     ) -> Option<Self> {
         let description = cell.workload.description();
         let mine: Vec<&Taken> = taken.iter().filter(|t| t.sample.cell == *cell).collect();
-        let name = phase_name(cell);
-        // The first of each was not counted, neither here nor there.
-        let phases = phases.iter().filter(|phase| phase.name == name).skip(1);
-        let phases: Vec<&Phase> = phases.collect();
-        let times = mine.iter().map(|taken| per_operation(taken));
-        let used = mine.iter().filter_map(|taken| taken.cpu_ns);
-        let cpu_ns: u64 = used.chain(phases.iter().map(|phase| phase.cpu_ns)).sum();
+        let phases = paired(counted, mine.len());
+        let time = Distribution::of(mine.iter().map(|taken| per_operation(taken)).collect())?;
         let is_native = cell.mechanism.is_native();
         Some(Self {
             workload: description.name,
@@ -80,18 +60,63 @@ impl CellReport {
             unit: description.unit,
             mechanism: cell.mechanism.name(),
             operations: cell.operations,
-            time: Distribution::of(times.collect())?,
+            samples: mine.len(),
+            unsteady: is_unsteady(time.interval()),
+            time,
             over_native: over_native(cell, &mine, taken).filter(|_| !is_native),
-            cpu_ns: cpu_ns as f64 / (mine.len() as f64 * cell.operations as f64),
-            exits: (!is_native).then(|| ExitReport::of(&phases, kvm_counts_ports)),
+            cpu_ns: cpu_ns(&mine, phases.unwrap_or_default()),
+            exits: phases
+                .filter(|_| !is_native)
+                .and_then(|phases| ExitReport::of(phases, counts)),
         })
     }
 }
 
-/// As the guest calls the phase of a cell.
-fn phase_name(cell: &Cell) -> String {
-    let (workload, mechanism) = (cell.workload.name(), cell.mechanism.name());
-    format!("{workload} {} {mechanism}", cell.size)
+/// The phases of so many samples, if each has one. There may be one more: that of a sample that was not handed over any more.
+fn paired<'p, 's>(counted: &'p [&'s PhaseReport], samples: usize) -> Option<&'p [&'s PhaseReport]> {
+    counted.get(..samples)
+}
+
+/// Whether so little is known of a median that it cannot be relied on.
+pub fn is_unsteady(interval: Option<(f64, f64)>) -> bool {
+    interval.is_some_and(|(low, high)| high > STEADY * low)
+}
+
+/// Processor time of an operation: that of the host's samples is theirs, that of a guest's lies in their phases.
+fn cpu_ns(mine: &[&Taken], phases: &[&PhaseReport]) -> Option<f64> {
+    let natively = mine.iter().filter_map(|taken| {
+        let operations = taken.sample.cell.operations.max(1);
+        Some(taken.cpu_ns? as f64 / operations as f64)
+    });
+    let in_guest = phases.iter().map(|phase| {
+        let phase = &phase.phase;
+        phase.cpu_ns as f64 / phase.operations.max(1) as f64
+    });
+    median_of(&natively.chain(in_guest).collect::<Vec<_>>())
+}
+
+/// What is wrong with what was counted of a cell, with the name of its phases.
+pub fn faults_of_counting(
+    cell: &Cell,
+    samples: usize,
+    counted: &[&PhaseReport],
+    counts: KvmCounts,
+) -> Vec<String> {
+    if cell.mechanism.is_native() {
+        return Vec::new();
+    }
+    let count = counted.len();
+    let mut faults = Vec::new();
+    if count < samples {
+        faults.push(format!(
+            "{samples} samples were taken, but exits were counted in {count} phases only"
+        ));
+    }
+    faults.extend(counted.iter().zip(1..).filter_map(|(phase, number)| {
+        let what = disagreement(phase, counts)?;
+        Some(format!("phase {number} of {count}: {what}"))
+    }));
+    faults
 }
 
 fn per_operation(taken: &Taken) -> f64 {
@@ -114,98 +139,39 @@ fn over_native(cell: &Cell, mine: &[&Taken], taken: &[Taken]) -> Option<Ratio> {
     }))
 }
 
-impl ExitReport {
-    fn of(phases: &[&Phase], kvm_counts_ports: bool) -> Self {
-        let mut exits = Self::default();
-        let mut doorbells = 0;
-        for phase in phases {
-            exits.operations += phase.operations;
-            doorbells += phase.doorbells;
-            add(&mut exits.kvm, &phase.kvm_exits);
-            add(&mut exits.vmm, &phase.vmm_exits);
-        }
-        let user_space = |key: &str| matches!(key.split(':').next(), Some("mmio" | "io"));
-        let by_vmm = exits.vmm.iter().filter(|(key, _)| user_space(key));
-        let by_vmm: u64 = by_vmm.map(|(_, n)| n).sum();
-        let operations = exits.operations.max(1) as f64;
-        let kvm = |name: &str| exits.kvm.get(name).copied().unwrap_or(0);
-        // A KVM by software counts every trapped access as an emulated instruction, ports and doorbells, too.
-        let by_kvm = match kvm_counts_ports {
-            true => kvm("mmio_exits") + kvm("io_exits"),
-            false => kvm("insn_emulation").saturating_sub(doorbells),
-        };
-        // Each trapped access to a device's memory is a fault first.
-        let first_touches = kvm("pf_taken").saturating_sub(kvm("pf_emulate"));
-        let interrupts = kvm("irq_exits");
-        let each = |count: u64| count as f64 / operations;
-        exits.user_space_per_operation = each(by_vmm);
-        exits.user_space_per_operation_by_kvm = each(by_kvm);
-        exits.doorbells_per_operation = each(doorbells);
-        exits.interrupts_per_operation = each(interrupts);
-        exits.faults_per_operation = each(first_touches);
-        exits
-    }
-
-    /// Whether both counters have counted the same; a KVM without statistics counts nothing.
-    pub fn agrees(&self) -> bool {
-        self.kvm.is_empty() || self.user_space_per_operation == self.user_space_per_operation_by_kvm
-    }
-}
-
-fn add(sum: &mut BTreeMap<String, u64>, counts: &BTreeMap<String, u64>) {
-    for (name, count) in counts.iter().filter(|(_, count)| **count != 0) {
-        *sum.entry(name.clone()).or_default() += count;
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+    use crate::bench::exits::counts::tests::phase as counted;
     use causeway_laboratory_workloads::plan::Effort;
     use causeway_laboratory_workloads::wire::sample::Sample;
     use causeway_laboratory_workloads::{MechanismKind, WorkloadKind};
 
-    fn cell(mechanism: MechanismKind) -> Cell {
+    /// A launch, waited for.
+    pub fn cell(mechanism: MechanismKind) -> Cell {
         let cell = WorkloadKind::LaunchAndWait.cell(mechanism, Effort::Quick, 1);
         cell.unwrap()
     }
 
-    fn taken(mechanism: MechanismKind, repetition: u64, ns_each: u64) -> Taken {
+    /// A sample of it, whose operations took so long each.
+    pub fn taken(mechanism: MechanismKind, repetition: u64, ns_each: u64) -> Taken {
         let cell = cell(mechanism);
+        let is_native = mechanism.is_native();
         Taken {
             sample: Sample {
                 cell,
                 repetition,
                 ns: ns_each * cell.operations,
             },
-            cpu_ns: (mechanism == MechanismKind::Native).then_some(ns_each * cell.operations),
+            cpu_ns: is_native.then_some(ns_each * cell.operations),
         }
     }
 
-    /// A phase in which each operation has so many accesses to memory and ports that KVM emulates.
-    fn phase(mechanism: MechanismKind, [mmio, io]: [u64; 2], emulated: u64) -> Phase {
+    /// A phase of it in which each operation is so many accesses to memory by the VMM, and by KVM.
+    pub fn phase(mechanism: MechanismKind, by_vmm: u64, by_kvm: u64) -> PhaseReport {
         let cell = cell(mechanism);
-        let counts = |pairs: &[(&str, u64)]| {
-            let pairs = pairs.iter();
-            pairs
-                .map(|(name, each)| ((*name).to_owned(), each * cell.operations))
-                .collect()
-        };
-        Phase {
-            name: phase_name(&cell),
-            path: "data",
-            operations: cell.operations,
-            bytes: 0,
-            doorbells: 0,
-            duration_ns: 1,
-            cpu_ns: 7 * cell.operations,
-            kvm_exits: counts(&[("mmio_exits", mmio), ("insn_emulation", emulated)]),
-            vmm_exits: counts(&[
-                ("mmio:trap:kick", mmio),
-                ("io:forward:batch", io),
-                ("halt", 9),
-            ]),
-        }
+        let [vmm, kvm] = [by_vmm, by_kvm].map(|each| each * cell.operations);
+        counted(&cell.to_string(), cell.operations, [vmm, 0], [kvm, 0, kvm])
     }
 
     #[test]
@@ -218,13 +184,17 @@ mod tests {
             // The host's was not taken any more.
             taken(MechanismKind::Trap, 2, 999),
         ];
-        let report = |mechanism| CellReport::of(&cell(mechanism), &samples, &[], false);
+        let report = |mechanism| {
+            let cell = cell(mechanism);
+            CellReport::of(&cell, &samples, &[], KvmCounts::Emulations)
+        };
         let trap = report(MechanismKind::Trap).unwrap();
         assert_eq!(trap.time.samples_ns, [30.0, 100.0, 999.0]);
-        let ratio = trap.over_native.unwrap();
-        assert_eq!((ratio.low, ratio.high), (2.0, 3.0));
+        assert_eq!(trap.over_native.unwrap().median, 2.5);
+        assert!(trap.exits.is_none(), "not counted");
+        assert_eq!((trap.samples, trap.cpu_ns), (3, None));
         let native = report(MechanismKind::Native).unwrap();
-        assert_eq!((native.cpu_ns, native.time.median_ns), (30.0, 30.0));
+        assert_eq!((native.cpu_ns, native.time.median_ns), (Some(30.0), 30.0));
         assert!(native.over_native.is_none() && native.exits.is_none());
         assert!(report(MechanismKind::Forward).is_none(), "no samples");
     }
@@ -236,7 +206,8 @@ mod tests {
             taken(MechanismKind::Passthrough, 0, 90),
             taken(MechanismKind::NativeBar, 0, 30),
         ];
-        let report = |mechanism| CellReport::of(&cell(mechanism), &samples, &[], false).unwrap();
+        let report =
+            |mechanism| CellReport::of(&cell(mechanism), &samples, &[], KvmCounts::Ports).unwrap();
         let passed = report(MechanismKind::Passthrough);
         assert_eq!(passed.over_native.unwrap().median, 3.0);
         let natively = report(MechanismKind::NativeBar);
@@ -244,30 +215,61 @@ mod tests {
     }
 
     #[test]
-    fn the_first_phase_of_a_cell_is_not_counted() {
+    fn each_sample_has_its_phase_and_no_other_counts() {
         let kind = MechanismKind::Trap;
-        let phases = [phase(kind, [99, 0], 99), phase(kind, [5, 0], 5)];
-        let report = CellReport::of(&cell(kind), &[taken(kind, 0, 30)], &phases, false);
+        let samples = [0, 1, 2].map(|repetition| taken(kind, repetition, 30));
+        let mut phases = [5, 5, 5, 99].map(|each| phase(kind, each, each));
+        phases[1].phase.cpu_ns *= 1000;
+        let phases: Vec<&PhaseReport> = phases.iter().collect();
+        let report = CellReport::of(&cell(kind), &samples, &phases, KvmCounts::Emulations);
         let report = report.unwrap();
-        let exits = report.exits.unwrap();
-        assert_eq!(exits.user_space_per_operation, 5.0);
-        assert!(exits.agrees());
-        assert_eq!(report.cpu_ns, 7.0);
+        assert_eq!(report.exits.unwrap().user_space_per_operation, 5.0);
+        assert_eq!(report.cpu_ns, Some(7.0), "the median, not the mean");
     }
 
     #[test]
-    fn counters_that_differ_are_found_on_either_kind_of_kvm() {
-        let agree = |counts, emulated, ports| {
-            let phase = phase(MechanismKind::Trap, counts, emulated);
-            ExitReport::of(&[&phase], ports).agrees()
-        };
-        assert!(agree([5, 1], 6, false));
-        assert!(!agree([5, 1], 5, false));
-        assert!(!agree([5, 1], 7, false));
-        assert!(agree([5, 0], 0, true));
+    fn a_sample_without_a_phase_is_a_fault_and_no_zero() {
+        let kind = MechanismKind::Mediated;
+        let samples = [taken(kind, 0, 30), taken(kind, 1, 30)];
+        let (cell, counts) = (cell(kind), KvmCounts::Ports);
+        let one = phase(kind, 0, 0);
+        for phases in [&[][..], &[&one][..]] {
+            let report = CellReport::of(&cell, &samples, phases, counts).unwrap();
+            assert!(report.exits.is_none() && report.cpu_ns.is_none());
+            let faults = faults_of_counting(&cell, 2, phases, counts);
+            assert_eq!(faults.len(), 1);
+            assert!(faults[0].contains("2 samples"), "{faults:?}");
+        }
+        let two = [&one, &one];
+        assert!(faults_of_counting(&cell, 2, &two, counts).is_empty());
         assert!(
-            !agree([5, 1], 6, true),
-            "a port access that KVM has not counted"
+            CellReport::of(&cell, &samples, &two, counts)
+                .unwrap()
+                .exits
+                .is_some()
         );
+    }
+
+    #[test]
+    fn counts_that_differ_within_phases_are_found_though_their_sums_are_equal() {
+        let kind = MechanismKind::Trap;
+        let (more, fewer) = (phase(kind, 5, 6), phase(kind, 6, 5));
+        let phases = [&more, &fewer];
+        let faults = faults_of_counting(&cell(kind), 2, &phases, KvmCounts::Emulations);
+        assert_eq!(faults.len(), 2, "{faults:?}");
+        assert!(faults[1].starts_with("phase 2 of 2: KVM"), "{faults:?}");
+    }
+
+    #[test]
+    fn an_interval_of_more_than_a_factor_of_two_is_unsteady() {
+        let kind = MechanismKind::Native;
+        let steady = |times: [u64; 6]| {
+            let samples: Vec<Taken> = (0..).zip(times).map(|(r, ns)| taken(kind, r, ns)).collect();
+            let report = CellReport::of(&cell(kind), &samples, &[], KvmCounts::Ports);
+            !report.unwrap().unsteady
+        };
+        assert!(steady([10, 20, 11, 12, 13, 14]));
+        assert!(!steady([10, 21, 11, 12, 13, 14]));
+        assert!(!is_unsteady(None), "nothing is known");
     }
 }

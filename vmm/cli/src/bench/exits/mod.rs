@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use causeway_laboratory::Laboratory;
+use causeway_laboratory::{Laboratory, Taken};
 use causeway_laboratory_workloads::plan::{Effort, Plan};
 use causeway_laboratory_workloads::{
     DeviceMemory, MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind,
@@ -13,9 +13,11 @@ use causeway_vmm::harness::PHASES_MAX;
 
 mod cells;
 mod compare;
+mod counts;
 mod csv;
 mod device;
 mod html;
+mod missing;
 mod report;
 mod table;
 mod text_file;
@@ -29,7 +31,7 @@ use crate::failure::{Code, Failure};
 use crate::program::ProgramArguments;
 use crate::progress::Caption;
 use crate::report_file::ReportFile;
-use crate::run::{Extras, block_signals, execute};
+use crate::run::{Extras, Finished, block_signals, execute};
 use crate::terminal;
 use device::Passed;
 use report::ExitsReport;
@@ -57,18 +59,12 @@ pub fn run(arguments: &ExitsArguments, command: Vec<String>) -> Result<ExitCode,
         device::find(address, arguments.memory.saturating_mul(1 << 20));
     let plan = plan.with_device(device.as_ref().map(|device| device.memory()));
     let run = Run::check(&run_arguments(arguments, plan))?;
-    back_end::settle_environment(&run.gpu).map_err(|e| {
-        Failure::new(
-            Code::Gpu,
-            "cannot start again as the GPU's driver wants it",
-            e,
-        )
-    })?;
+    settle_environment(&run)?;
+    let report = ExitsReport::new(plan, &run.gpu_text, command);
     let laboratory = match laboratory(&run, plan) {
         Ok(laboratory) => Arc::new(laboratory.with_device(device.clone())),
         Err(failure) => {
-            let report = ExitsReport::absent(plan, &run, command, &failure.text());
-            outputs.deliver(&report)?;
+            outputs.deliver(&report.absent(&failure.text()))?;
             return Ok(ExitCode::SUCCESS);
         }
     };
@@ -78,18 +74,47 @@ pub fn run(arguments: &ExitsArguments, command: Vec<String>) -> Result<ExitCode,
         caption: Some(caption(plan, &laboratory)),
         ..Extras::default()
     };
-    let finished = execute(&run, Instant::now(), &mut signals, &extras)?;
+    let finished = execute(&run, Instant::now(), &mut signals, &extras);
     // It is given back when nobody has its memory any more.
     device.iter().for_each(|device| device.let_go());
-    let disagrees = finished.report.disagreements().next().is_some();
-    let code = exit_code(run.promise, &finished.outcomes, disagrees);
-    explain(&run, &finished.outcomes);
-    let taken = laboratory.taken();
-    let report = ExitsReport::new(plan, &run, &finished, &taken, command, code.is_none());
     let report = report.without_device(refused.as_deref());
+    conclude(&run, finished, report, &laboratory.taken(), outputs)
+}
+
+/// Starts again where the GPU's driver wants another environment.
+fn settle_environment(run: &Run) -> Result<(), Failure> {
+    back_end::settle_environment(&run.gpu).map_err(|e| {
+        let message = "cannot start again as the GPU's driver wants it";
+        Failure::new(Code::Gpu, message, e)
+    })
+}
+
+/// Delivers what was measured, however the run ended, and gives the exit code.
+fn conclude(
+    run: &Run,
+    finished: Result<Finished, Failure>,
+    report: ExitsReport,
+    taken: &[Taken],
+    outputs: Outputs,
+) -> Result<ExitCode, Failure> {
+    let finished = match finished {
+        Ok(finished) => finished,
+        Err(failure) if taken.is_empty() => return Err(failure),
+        Err(failure) => {
+            let delivered = outputs.deliver(&report.broken_off(&failure, taken));
+            // What ended the run is what counts; what else failed is said beside it.
+            if let Err(other) = delivered {
+                other.print();
+            }
+            return Err(failure);
+        }
+    };
+    explain(run, &finished.outcomes);
+    let code = exit_code(run.promise, &finished.outcomes, false);
+    let report = report.finished(&finished, taken, code.is_none());
     outputs.deliver(&report)?;
-    let disagrees = report.disagreements().next().is_some();
-    let code = code.or_else(|| exit_code(run.promise, &finished.outcomes, disagrees));
+    let has_problems = !report.problems.is_empty();
+    let code = exit_code(run.promise, &finished.outcomes, has_problems);
     Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))
 }
 
@@ -110,16 +135,24 @@ impl Outputs {
         })
     }
 
-    /// Prints the report, and writes it wherever it was asked for, even where it could not be printed.
+    /// Prints the report, and writes it wherever it was asked for, even where one of them cannot be written: the first
+    /// failure is what comes of it.
     fn deliver(self, report: &ExitsReport) -> Result<(), Failure> {
         let printed = match self.json.is_output() {
             true => Ok(()),
             false => terminal::print_results(&table::render(report)),
         };
-        self.json.write(report)?;
-        self.csv.write(|out| csv::write(out, report))?;
-        self.html.write(|out| html::write(out, report))?;
-        printed
+        let json = self.json.write(report);
+        let csv = self.csv.write(|out| csv::write(out, report));
+        let html = self.html.write(|out| html::write(out, report));
+        let failed: Vec<Failure> = [json, csv, html, printed]
+            .into_iter()
+            .filter_map(Result::err)
+            .collect();
+        let mut failed = failed.into_iter();
+        let first = failed.next();
+        failed.for_each(|failure| failure.print());
+        first.map_or(Ok(()), Err)
     }
 }
 
@@ -219,5 +252,33 @@ fn run_arguments(arguments: &ExitsArguments, plan: Plan) -> RunArguments {
         arguments: plan.to_string(),
         cpl: arguments.cpl,
         small_pages: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::report::tests::empty;
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn what_cannot_be_written_keeps_nothing_else_from_being_written() {
+        let name = format!("causeway-outputs-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let gone = directory.join("gone");
+        fs::create_dir_all(&gone).unwrap();
+        let file = |name: &str| directory.join(name);
+        let outputs = Outputs {
+            json: ReportFile::prepare(Some(&gone.join("a.json"))).unwrap(),
+            csv: TextFile::prepare("--csv", Some(&file("a.csv"))).unwrap(),
+            html: TextFile::prepare("--html", Some(&file("a.html"))).unwrap(),
+        };
+        fs::remove_dir(&gone).unwrap();
+        let failure = outputs.deliver(&empty()).unwrap_err();
+        assert!(failure.text().contains("a.json"), "{}", failure.text());
+        for name in ["a.csv", "a.html"] {
+            assert_ne!(fs::metadata(file(name)).unwrap().len(), 0, "{name}");
+        }
+        fs::remove_dir_all(directory).unwrap();
     }
 }

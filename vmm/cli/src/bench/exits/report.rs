@@ -1,22 +1,29 @@
 //! The report of `bench exits`: what `--json` writes, and what the table shows.
 
+use std::collections::BTreeMap;
+use std::ptr;
+
 use causeway_laboratory::Taken;
 use causeway_laboratory_workloads::plan::{Effort, Plan};
-use causeway_laboratory_workloads::{LeftOut, MechanismKind, WorkloadKind};
-use causeway_vmm::harness::Phase;
+use causeway_laboratory_workloads::{Cell, LeftOut};
 use causeway_vmm::host::Host;
+use causeway_vmm::outcome::VmResult;
 use causeway_vmm::passthrough::DeviceReport;
 use serde::Serialize;
 
-use super::cells::{CellReport, ExitReport};
-use crate::configuration::Run;
+use super::cells::{CellReport, faults_of_counting};
+use super::counts::KvmCounts;
+use super::missing::{Missing, left_out, not_reached};
+use crate::failure::Failure;
+use crate::report::PhaseReport;
 use crate::run::Finished;
 
 /// Name and version of the schema. Fields may be added; a changed meaning changes the number.
 pub const SCHEMA: &str = "causeway.bench-exits/1";
 
-/// All workloads of a mechanism that is not measured.
-const EVERYTHING: &str = "everything";
+/// Why there is nothing of a cell that was planned.
+const ENDED_BEFORE: &str = "the run ended before it was measured";
+const NO_SAMPLE: &str = "no sample of it could be taken";
 
 /// A whole benchmark.
 #[derive(Debug, Serialize)]
@@ -35,89 +42,112 @@ pub struct ExitsReport {
     pub gpu: String,
     /// Whether it was a quick one.
     pub quick: bool,
-    /// Samples of each cell.
+    /// Samples of each cell, if the run reaches its end.
     pub repetitions: u32,
     /// Whether the guest passed and both exit counters agree in every phase.
     pub passed: bool,
     /// How the guest ended.
     pub result: String,
+    /// What makes a run fail whose guest passed.
+    pub problems: Vec<Problem>,
     /// Devices that were passed through to the guest.
     pub devices: Vec<DeviceReport>,
     /// What was measured.
     pub cells: Vec<CellReport>,
     /// What was not, and why.
     pub missing: Vec<Missing>,
+    #[serde(skip)]
+    plan: Plan,
 }
 
-/// What was not measured.
-#[derive(Debug, Serialize)]
-pub struct Missing {
-    /// Mechanism.
-    pub mechanism: &'static str,
-    /// Workload and size, or everything.
+/// Something wrong with what was counted or taken.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Problem {
+    /// Name of the phase, which is that of its cell for samples.
+    pub phase: String,
+    /// What is wrong, in words that follow the name.
     pub what: String,
-    /// Why.
-    pub reason: String,
+}
+
+/// What there is of a run.
+struct Measured<'m> {
+    taken: &'m [Taken],
+    phases: &'m [PhaseReport],
+    counts: KvmCounts,
+    /// Whether the guest says that everything was measured.
+    guest_passed: bool,
 }
 
 impl ExitsReport {
-    /// Puts together what was measured.
-    pub fn new(
-        plan: Plan,
-        run: &Run,
-        finished: &Finished,
-        taken: &[Taken],
-        command: Vec<String>,
-        passed: bool,
-    ) -> Self {
-        let outcome = finished.outcomes.first();
-        let phases: &[Phase] = outcome.map_or(&[], |outcome| &outcome.phases);
-        let ports = finished.report.kvm_counts_ports();
-        let cells = plan
-            .cells()
-            .filter_map(|cell| CellReport::of(&cell, taken, phases, ports));
-        let cells: Vec<_> = cells.collect();
-        let mut exits = cells.iter().filter_map(|cell| cell.exits.as_ref());
-        let agree = exits.all(ExitReport::agrees);
-        Self {
-            schema: SCHEMA,
-            causeway: env!("CARGO_PKG_VERSION"),
-            command,
-            host: finished.report.host.clone(),
-            backend: finished.report.backend.name.clone(),
-            gpu: run.gpu_text.clone(),
-            quick: plan.effort == Effort::Quick,
-            repetitions: plan.repetitions,
-            passed: passed && agree,
-            result: outcome.map_or_else(String::new, |outcome| outcome.result.to_string()),
-            devices: outcome.map_or_else(Vec::new, |outcome| outcome.devices.clone()),
-            cells,
-            missing: missing(plan),
-        }
-    }
-
-    /// Of a back end that is not there, or cannot do any of it.
-    pub fn absent(plan: Plan, run: &Run, command: Vec<String>, reason: &str) -> Self {
-        let absent = plan.mechanisms().map(|mechanism| Missing {
-            mechanism: mechanism.name(),
-            what: String::from(EVERYTHING),
-            reason: reason.to_owned(),
-        });
+    /// Of a run that has not begun.
+    pub fn new(plan: Plan, gpu: &str, command: Vec<String>) -> Self {
         Self {
             schema: SCHEMA,
             causeway: env!("CARGO_PKG_VERSION"),
             command,
             host: Host::probe(),
-            backend: run.gpu_text.clone(),
-            gpu: run.gpu_text.clone(),
+            backend: gpu.to_owned(),
+            gpu: gpu.to_owned(),
             quick: plan.effort == Effort::Quick,
             repetitions: plan.repetitions,
-            passed: true,
+            passed: false,
             result: String::from("not run"),
+            problems: Vec::new(),
             devices: Vec::new(),
             cells: Vec::new(),
-            missing: absent.collect(),
+            missing: left_out(plan),
+            plan,
         }
+    }
+
+    /// Of a back end that is not there, or cannot do any of it, which is no failure.
+    pub fn absent(self, reason: &str) -> Self {
+        let everything = |mechanism| Missing::everything(mechanism, reason);
+        Self {
+            passed: true,
+            missing: self.plan.mechanisms().map(everything).collect(),
+            ..self
+        }
+    }
+
+    /// Of a run that came to an end, whichever.
+    pub fn finished(self, finished: &Finished, taken: &[Taken], passed: bool) -> Self {
+        let outcome = finished.outcomes.first();
+        // A KVM that has statistics always gives all of them.
+        let has_statistics = outcome.is_some_and(|outcome| !outcome.kvm_exits.is_empty());
+        let counts = match (has_statistics, finished.report.kvm_counts_ports()) {
+            (false, _) => KvmCounts::Nothing,
+            (true, true) => KvmCounts::Ports,
+            (true, false) => KvmCounts::Emulations,
+        };
+        let measured = Measured {
+            taken,
+            phases: &finished.report.phases,
+            counts,
+            guest_passed: outcome.is_some_and(|outcome| matches!(outcome.result, VmResult::Pass)),
+        };
+        let mut report = Self {
+            host: finished.report.host.clone(),
+            backend: finished.report.backend.name.clone(),
+            result: outcome.map_or_else(String::new, |outcome| outcome.result.to_string()),
+            devices: outcome.map_or_else(Vec::new, |outcome| outcome.devices.clone()),
+            ..self
+        };
+        let generally: Vec<&PhaseReport> = finished.report.disagreements().collect();
+        report.take_in(&measured, &generally);
+        report.passed = passed && report.problems.is_empty();
+        report
+    }
+
+    /// Of a run that broke off after samples were taken. What was counted meanwhile is lost.
+    pub fn broken_off(mut self, failure: &Failure, taken: &[Taken]) -> Self {
+        let reached = |cell: &Cell| is_of(taken, cell);
+        self.missing
+            .extend(not_reached(self.plan, reached, ENDED_BEFORE));
+        let cell = |cell: Cell| CellReport::of(&cell, taken, &[], KvmCounts::Nothing);
+        self.cells = self.plan.cells().filter_map(cell).collect();
+        self.result = failure.text();
+        self
     }
 
     /// With the reason why the device that was asked for was not there, if there is one.
@@ -130,100 +160,171 @@ impl ExitsReport {
         self
     }
 
-    /// Cells in which KVM and the VMM have counted differently.
-    pub fn disagreements(&self) -> impl Iterator<Item = &CellReport> {
-        let differs = |exits: &ExitReport| !exits.agrees();
-        self.cells
-            .iter()
-            .filter(move |cell| cell.exits.as_ref().is_some_and(differs))
-    }
-}
-
-/// What the plan leaves out.
-fn missing(plan: Plan) -> Vec<Missing> {
-    let mut missing = Vec::new();
-    let mut of_device = plan.asked_mechanisms().filter(|m| m.is_of_device());
-    if let (None, Some(mechanism)) = (plan.device, of_device.next()) {
-        missing.push(Missing {
-            mechanism: mechanism.name(),
-            what: String::from(EVERYTHING),
-            reason: LeftOut::NoDevice.to_string(),
-        });
-    }
-    // What the host does beside the guest lacks what the guest lacks.
-    let compared = |m: &MechanismKind| *m != MechanismKind::NativeBar;
-    for workload in plan.workloads() {
-        for mechanism in plan.mechanisms().filter(compared) {
-            missing_of(plan, workload, mechanism, &mut missing);
+    /// The cells, what is missing of them, and what is wrong; with the phases in which the counters disagree for any guest.
+    fn take_in(&mut self, measured: &Measured<'_>, disagreeing: &[&PhaseReport]) {
+        let counted = Counted::of(self.plan, measured.phases);
+        for phase in disagreeing.iter().filter(|phase| !counted.has(phase)) {
+            self.problems.push(Problem {
+                phase: phase.phase.name.clone(),
+                what: format!(
+                    "KVM counted {:?}, the VMM {:?}",
+                    phase.by_kvm(),
+                    phase.by_vmm()
+                ),
+            });
         }
+        for cell in self.plan.cells() {
+            self.take_cell(&cell, measured, counted.cell(&cell));
+        }
+        let reason = if measured.guest_passed {
+            NO_SAMPLE
+        } else {
+            ENDED_BEFORE
+        };
+        let reached = |cell: &Cell| is_of(measured.taken, cell);
+        self.missing.extend(not_reached(self.plan, reached, reason));
     }
-    missing
-}
 
-/// What it leaves out of one workload: all sizes together, where they have the same reason.
-fn missing_of(
-    plan: Plan,
-    workload: WorkloadKind,
-    mechanism: MechanismKind,
-    missing: &mut Vec<Missing>,
-) {
-    let description = workload.description();
-    for size in (description.sizes)(plan.effort) {
-        let Err(reason) = plan.cell(workload, mechanism, *size) else {
-            continue;
-        };
-        let what = match reason.is_of_all_sizes() {
-            true => description.name.to_owned(),
-            false => format!("{} {size} {}", description.name, description.unit),
-        };
-        missing.push(Missing {
-            mechanism: mechanism.name(),
+    fn take_cell(&mut self, cell: &Cell, measured: &Measured<'_>, counted: &[&PhaseReport]) {
+        let Measured { taken, counts, .. } = *measured;
+        let found = CellReport::of(cell, taken, counted, counts);
+        let samples = found.as_ref().map_or(0, |found| found.samples);
+        let planned = self.repetitions as usize;
+        let mut wrong = faults_of_counting(cell, samples, counted, counts);
+        if measured.guest_passed && samples != planned {
+            wrong.push(format!("{samples} samples were taken, not {planned}"));
+        }
+        let phase = cell.to_string();
+        let problem = |what| Problem {
+            phase: phase.clone(),
             what,
-            reason: reason.to_string(),
-        });
-        if reason.is_of_all_sizes() {
-            break;
-        }
+        };
+        self.problems.extend(wrong.into_iter().map(problem));
+        self.cells.extend(found);
+    }
+}
+
+fn is_of(taken: &[Taken], cell: &Cell) -> bool {
+    taken.iter().any(|taken| taken.sample.cell == *cell)
+}
+
+/// The phases of each cell that count: all but the first, which brings pages, clocks and caches up.
+struct Counted<'p>(BTreeMap<String, Vec<&'p PhaseReport>>);
+
+impl<'p> Counted<'p> {
+    fn of(plan: Plan, phases: &'p [PhaseReport]) -> Self {
+        let guests = plan.cells().filter(|cell| !cell.mechanism.is_native());
+        let phases_of = |name: &str| -> Vec<&PhaseReport> {
+            let named = phases.iter().filter(|phase| phase.phase.name == name);
+            named.skip(1).collect()
+        };
+        let named = guests.map(|cell| cell.to_string());
+        Self(named.map(|name| (name.clone(), phases_of(&name))).collect())
+    }
+
+    fn cell(&self, cell: &Cell) -> &[&'p PhaseReport] {
+        self.0.get(&cell.to_string()).map_or(&[], Vec::as_slice)
+    }
+
+    fn has(&self, phase: &PhaseReport) -> bool {
+        let named = self.0.get(&phase.phase.name);
+        named.is_some_and(|phases| phases.iter().any(|other| ptr::eq(*other, phase)))
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
-    use causeway_laboratory_workloads::DeviceMemory;
+    use crate::bench::exits::cells::tests::{cell, phase, taken};
+    use crate::failure::Code;
+    use causeway_laboratory_workloads::{MechanismKind, WorkloadKind};
 
-    fn rows(plan: Plan) -> Vec<(&'static str, String, String)> {
-        let missing = missing(plan).into_iter();
-        missing
-            .map(|row| (row.mechanism, row.what, row.reason))
-            .collect()
+    /// A report of launches by `trap` and natively, of two repetitions, that is not filled.
+    pub fn empty() -> ExitsReport {
+        let plan = Plan::all(Effort::Quick, 2)
+            .of_workloads(&[WorkloadKind::LaunchAndWait])
+            .of_mechanisms(&[MechanismKind::Trap, MechanismKind::Native]);
+        ExitsReport::new(plan, "software", vec![String::from("bench")])
+    }
+
+    const SAMPLES: [(MechanismKind, u64); 4] = [
+        (MechanismKind::Trap, 0),
+        (MechanismKind::Native, 0),
+        (MechanismKind::Native, 1),
+        (MechanismKind::Trap, 1),
+    ];
+
+    /// What is wrong with a run of these many samples and phases with these exits by the VMM and KVM.
+    fn problems(samples: usize, phases: &[[u64; 2]], guest_passed: bool) -> ExitsReport {
+        let taken = SAMPLES[..samples]
+            .iter()
+            .map(|(mechanism, repetition)| taken(*mechanism, *repetition, 30));
+        let phases = phases
+            .iter()
+            .map(|[by_vmm, by_kvm]| phase(MechanismKind::Trap, *by_vmm, *by_kvm));
+        let phases: Vec<_> = phases.collect();
+        let disagreeing = phases
+            .iter()
+            .filter(|phase| phase.by_kvm() != phase.by_vmm());
+        let disagreeing: Vec<_> = disagreeing.collect();
+        let measured = Measured {
+            taken: &taken.collect::<Vec<_>>(),
+            phases: &phases,
+            counts: KvmCounts::Emulations,
+            guest_passed,
+        };
+        let mut report = empty();
+        report.take_in(&measured, &disagreeing);
+        report
     }
 
     #[test]
-    fn without_a_device_one_row_says_so_if_one_was_asked_for() {
-        let plan = Plan::all(Effort::Quick, 1).of_workloads(&[WorkloadKind::Load]);
-        let all = rows(plan);
-        assert_eq!(all.len(), 1, "{all:?}");
-        assert_eq!((all[0].0, all[0].1.as_str()), ("passthrough", EVERYTHING));
-        assert!(all[0].2.contains("--vfio"), "{all:?}");
-        let mediated = plan.of_mechanisms(&[MechanismKind::Mediated]);
-        assert_eq!(rows(mediated), []);
+    fn a_run_that_is_complete_has_no_problems() {
+        let report = problems(4, &[[9, 9], [5, 5], [5, 5]], true);
+        assert_eq!((report.problems, report.missing), (Vec::new(), Vec::new()));
+        assert_eq!(report.cells.len(), 2);
+        assert_eq!(report.cells[0].exits.as_ref().unwrap().operations % 2, 0);
     }
 
     #[test]
-    fn what_a_device_lacks_is_a_row_for_each_workload() {
-        let plan = Plan::all(Effort::Quick, 1).with_device(Some(DeviceMemory {
-            vendor: 1,
-            device: 2,
-            bar: 0,
-            offset: 0,
-            bytes: 1 << 20,
-        }));
-        let passed = plan.of_mechanisms(&[MechanismKind::Passthrough, MechanismKind::NativeBar]);
-        let rows = rows(passed);
-        assert!(rows.iter().all(|row| row.0 == "passthrough"), "{rows:?}");
-        let of = |what: &str| rows.iter().filter(|row| row.1 == what).count();
-        assert_eq!((of("submit"), of("allocate"), of("load")), (1, 1, 0));
-        assert_eq!(of("copy-in 4194304 B"), 1, "{rows:?}");
+    fn each_phase_that_disagrees_is_named_once_the_first_too() {
+        let report = problems(4, &[[9, 8], [5, 6], [5, 5]], true);
+        let name = cell(MechanismKind::Trap).to_string();
+        let named: Vec<&str> = report.problems.iter().map(|p| p.phase.as_str()).collect();
+        assert_eq!(named, [&*name, &*name]);
+        assert!(report.problems[1].what.starts_with("phase 1 of 2"));
+    }
+
+    #[test]
+    fn samples_that_were_not_counted_or_not_taken_are_problems() {
+        let report = problems(4, &[[9, 9], [5, 5]], true);
+        assert!(
+            report.problems[0].what.contains("1 phases only"),
+            "{report:?}"
+        );
+        assert!(report.cells[0].exits.is_none());
+        let report = problems(3, &[[9, 9], [5, 5]], true);
+        assert!(report.problems[0].what.contains("not 2"), "{report:?}");
+    }
+
+    #[test]
+    fn a_run_that_ended_early_keeps_what_it_has_and_names_the_rest() {
+        let report = problems(1, &[[9, 9], [5, 5], [5, 5]], false);
+        assert_eq!(report.problems, []);
+        assert_eq!(report.cells.len(), 1);
+        assert_eq!(report.missing[0].mechanism, "native");
+        assert_eq!(report.missing[0].reason, ENDED_BEFORE);
+    }
+
+    #[test]
+    fn a_failure_of_the_run_keeps_samples_too() {
+        let failure = Failure::gpu("the GPU is gone");
+        let failure = Failure::new(Code::Crashed, "the run ended early", failure);
+        let samples = [taken(MechanismKind::Trap, 0, 30)];
+        let report = empty().broken_off(&failure, &samples);
+        assert_eq!(report.cells[0].samples, 1);
+        assert!(report.cells[0].exits.is_none() && !report.passed);
+        assert_eq!(report.missing.len(), 1);
+        assert!(report.result.contains("the GPU is gone"));
     }
 }

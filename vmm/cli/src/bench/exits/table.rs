@@ -4,24 +4,31 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::cells::{CellReport, ExitReport};
+use super::cells::CellReport;
+use super::counts::ExitReport;
 use super::report::ExitsReport;
-use crate::bench::statistics::Ratio;
+use crate::bench::figures::{bytes, count, dash, ratio, time, time_within};
 
 /// Heads of the columns.
-pub const COLUMNS: [&str; 11] = [
+pub const COLUMNS: [&str; 13] = [
     "workload",
     "size",
     "mechanism",
-    "time",
-    "p99",
-    "/ native",
+    "n",
+    "time (95 %)",
+    "slowest",
+    "/ native (95 %)",
     "exits",
     "by KVM",
-    "interrupts",
+    "doorbells",
+    "irqs",
     "faults",
     "CPU time",
 ];
+/// The first columns are text.
+const TEXTS: usize = 3;
+/// What stands before a time that cannot be relied on.
+const UNSTEADY: &str = "~";
 
 /// The whole report as text.
 pub fn render(report: &ExitsReport) -> String {
@@ -44,23 +51,30 @@ pub fn render(report: &ExitsReport) -> String {
             missing.what, missing.mechanism, missing.reason
         );
     }
-    let _ = writeln!(
-        out,
-        "\ntimes are medians and 99th percentiles of one operation, {} samples each, taken in turn; \
-         the ratio is the median over those of the host in the same turn, on memory of the same kind, with its 95 % interval; \
-         exits are those of one operation to the VMM, by its own count and KVM's; interrupts of the host and faults of \
-         first touches are apart",
-        report.repetitions
-    );
-    for cell in report.disagreements() {
-        let _ = writeln!(
-            out,
-            "KVM and the VMM disagree about the exits of {} {} by {}",
-            cell.workload, cell.size, cell.mechanism
-        );
+    let _ = writeln!(out, "\n{}", legend(&report.cells));
+    for problem in &report.problems {
+        let _ = writeln!(out, "failed: {}: {}", problem.phase, problem.what);
     }
     let _ = writeln!(out, "guest: {}", report.result);
     out
+}
+
+/// What the columns are.
+pub fn legend(cells: &[CellReport]) -> String {
+    let mut legend = String::from(
+        "n samples of each cell are taken in turn; times are those of one operation: the median with its 95 % interval (of at least 6 samples), \
+         and the slowest of n samples; the ratio is the median over the host's samples in the same turn, on memory of the same kind, \
+         with its 95 % interval; exits are those of one operation to the VMM, by its own count and by KVM's; doorbells are exits that \
+         the host's kernel takes; interrupts of the host (irqs) and faults of first touches are apart; CPU time is the median of the process's",
+    );
+    let unsteady = cells.iter().filter(|cell| cell.unsteady).count();
+    if unsteady != 0 {
+        let _ = write!(
+            legend,
+            ". {UNSTEADY} marks times that are unsteady ({unsteady} cells): their intervals span more than a factor of 2"
+        );
+    }
+    legend
 }
 
 fn cells(cells: &[CellReport]) -> Table {
@@ -70,8 +84,11 @@ fn cells(cells: &[CellReport]) -> Table {
     for (_, _, texts) in rows(cells) {
         table.add_row(texts);
     }
-    for column in table.column_iter_mut().skip(3) {
-        column.set_cell_alignment(CellAlignment::Right);
+    for (place, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, if place < TEXTS { 2 } else { 1 }));
+        if place >= TEXTS {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
     }
     table
 }
@@ -90,41 +107,34 @@ pub fn rows(
 fn texts(begins: bool, cell: &CellReport) -> [String; COLUMNS.len()] {
     let shown = |text: String| if begins { text } else { String::new() };
     let exits = cell.exits.as_ref();
-    let each = |get: fn(&ExitReport) -> f64| exits.map_or_else(dash, |exits| count(get(exits)));
+    let each = |get: fn(&ExitReport) -> Option<f64>| exits.and_then(get).map_or_else(dash, count);
     [
         shown(cell.workload.to_owned()),
         shown(size(cell)),
         cell.mechanism.to_owned(),
-        time(cell.time.median_ns),
-        time(cell.time.p99_ns),
+        cell.samples.to_string(),
+        median(cell),
+        time(cell.time.slowest_ns),
         cell.over_native.map_or_else(dash, ratio),
-        each(|exits| exits.user_space_per_operation),
+        each(|exits| Some(exits.user_space_per_operation)),
         each(|exits| exits.user_space_per_operation_by_kvm),
+        each(|exits| Some(exits.doorbells_per_operation)),
         each(|exits| exits.interrupts_per_operation),
         each(|exits| exits.faults_per_operation),
-        time(cell.cpu_ns),
+        cell.cpu_ns.map_or_else(dash, time),
     ]
 }
 
-fn dash() -> String {
-    String::from("-")
-}
-
-fn ratio(ratio: Ratio) -> String {
-    format!("{:.3} ({:.3}-{:.3})", ratio.median, ratio.low, ratio.high)
-}
-
-/// Exits of one operation: none must look like none.
-pub fn count(exits: f64) -> String {
-    match exits {
-        n if n.fract() == 0.0 => format!("{n:.0}"),
-        n if n < 0.01 => format!("{n:.1e}"),
-        n if n < 100.0 => format!("{n:.2}"),
-        n => format!("{n:.0}"),
+fn median(cell: &CellReport) -> String {
+    let time = time_within(cell.time.median_ns, cell.time.interval());
+    match cell.unsteady {
+        true => format!("{UNSTEADY}{time}"),
+        false => time,
     }
 }
 
-fn size(cell: &CellReport) -> String {
+/// The size of a cell; nothing where there is only one.
+pub fn size(cell: &CellReport) -> String {
     match (cell.size, cell.unit) {
         (_, "") if cell.size == 1 => String::new(),
         (n, "B") => bytes(n),
@@ -132,20 +142,55 @@ fn size(cell: &CellReport) -> String {
     }
 }
 
-/// Bytes in the largest unit that they have one of.
-pub fn bytes(bytes: u64) -> String {
-    match bytes {
-        n if n >= 1 << 20 => format!("{} MiB", n >> 20),
-        n if n >= 1 << 10 => format!("{} KiB", n >> 10),
-        n => format!("{n} B"),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::exits::cells::tests::{cell, phase, taken};
+    use crate::bench::exits::counts::KvmCounts;
+    use crate::bench::exits::report::Problem;
+    use crate::bench::exits::report::tests::empty;
+    use causeway_laboratory_workloads::MechanismKind;
 
-/// A time in its unit.
-pub fn time(ns: f64) -> String {
-    match ns {
-        n if n < 1e3 => format!("{n:.2} ns"),
-        n if n < 1e6 => format!("{:.2} µs", n / 1e3),
-        n => format!("{:.2} ms", n / 1e6),
+    fn trapped(times: &[u64], counts: KvmCounts) -> CellReport {
+        let kind = MechanismKind::Trap;
+        let samples: Vec<_> = (0..)
+            .zip(times)
+            .map(|(r, ns)| taken(kind, r, *ns))
+            .collect();
+        let phases: Vec<_> = times.iter().map(|_| phase(kind, 5, 5)).collect();
+        let phases: Vec<_> = phases.iter().collect();
+        CellReport::of(&cell(kind), &samples, &phases, counts).unwrap()
+    }
+
+    #[test]
+    fn unsteady_cells_are_marked_and_the_mark_is_explained() {
+        let counts = KvmCounts::Emulations;
+        let cells = [
+            trapped(&[10, 11, 12, 13, 14, 15], counts),
+            trapped(&[10, 11, 12, 13, 14, 21], counts),
+        ];
+        assert_eq!(texts(true, &cells[0])[4], "12.5 ns (10.0-15.0)");
+        assert_eq!(texts(true, &cells[1])[4], "~12.5 ns (10.0-21.0)");
+        assert!(!legend(&cells[..1]).contains('~'));
+        assert!(legend(&cells).contains("~ marks times that are unsteady (1 cells)"));
+    }
+
+    #[test]
+    fn a_kvm_that_counts_nothing_has_no_zeros() {
+        let cell = trapped(&[10], KvmCounts::Nothing);
+        let texts = texts(true, &cell);
+        assert_eq!(texts[4], "10.0 ns", "no interval of one sample");
+        assert_eq!(texts[7..12], ["5", "-", "0", "-", "-"]);
+    }
+
+    #[test]
+    fn problems_are_printed_with_their_phases() {
+        let mut report = empty();
+        report.problems.push(Problem {
+            phase: String::from("load 65536 trap"),
+            what: String::from("phase 2 of 3: KVM counted 1"),
+        });
+        let text = render(&report);
+        assert!(text.contains("failed: load 65536 trap: phase 2 of 3: KVM counted 1\n"));
     }
 }

@@ -4,13 +4,16 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 mod axis;
+mod cost;
 mod fit;
 mod plots;
+mod tables;
 
 use super::cells::CellReport;
 use super::report::ExitsReport;
-use super::table;
+use crate::bench::figures::{bytes, count};
 use axis::Axis;
+use fit::Costs;
 use plots::{Axes, Group, Line, PlotError};
 
 const STYLE: &str = include_str!("page.css");
@@ -43,11 +46,11 @@ fn page(report: &ExitsReport) -> Result<String, PlotError> {
     head(&mut out, report);
     exits(&mut out, report)?;
     sizes(&mut out, report)?;
-    let points = fit::points(&report.cells);
-    let exit_ns = fit::exit_ns(&points);
-    cost(&mut out, &points, exit_ns)?;
-    share(&mut out, report, exit_ns)?;
-    all(&mut out, report);
+    let costs = Costs::of(&report.cells);
+    cost::against_exits(&mut out, report, costs)?;
+    cost::share(&mut out, report, costs)?;
+    tables::every_cell(&mut out, report);
+    tables::reasons(&mut out, report);
     out.push_str("</body></html>\n");
     Ok(out)
 }
@@ -57,10 +60,6 @@ fn head(out: &mut String, report: &ExitsReport) {
     out.push_str("<h1>VM exits, and what they cost</h1>\n");
     out.push_str("<p class=\"quiet\">The same workloads in the same guest by each way to virtualize a GPU, taken in turn.</p>\n");
     let host = &report.host;
-    let verdict = match report.passed {
-        true => String::from("passed: every result was verified, and both exit counters agree"),
-        false => format!("not passed: {}", report.result),
-    };
     let devices = report.devices.iter().map(|device| {
         let value = format!("{} ({}), passed through", device.address, device.id);
         ("device", value)
@@ -74,7 +73,7 @@ fn head(out: &mut String, report: &ExitsReport) {
         ("causeway", report.causeway.to_owned()),
         ("command", report.command.join(" ")),
         ("samples", format!("{} of each cell", report.repetitions)),
-        ("result", verdict),
+        ("result", verdict(report)),
     ];
     out.push_str("<dl>\n");
     for (name, value) in rows.into_iter().chain(devices) {
@@ -86,7 +85,37 @@ fn head(out: &mut String, report: &ExitsReport) {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "<dt>{name}</dt><dd{class}>{}</dd>", escaped(&value));
     }
-    out.push_str("</dl>\n<p class=\"key\">");
+    out.push_str("</dl>\n");
+    if !report.problems.is_empty() {
+        out.push_str("<ul class=\"failed\">\n");
+        for problem in &report.problems {
+            let text = format!("{}: {}", problem.phase, problem.what);
+            let _ = writeln!(out, "<li>{}</li>", escaped(&text));
+        }
+        out.push_str("</ul>\n");
+    }
+    key(out, report);
+}
+
+/// How the run ended, in words.
+fn verdict(report: &ExitsReport) -> String {
+    let problems = report.problems.len();
+    match (report.passed, problems) {
+        (true, _) if report.cells.is_empty() => String::from("nothing was measured"),
+        (true, _) => {
+            String::from("passed: every result was verified, and both exit counters agree")
+        }
+        (false, 0) => format!("not passed: {}", report.result),
+        (false, _) => format!(
+            "not passed: {}; {problems} counts or samples are wrong",
+            report.result
+        ),
+    }
+}
+
+/// What the colours are.
+fn key(out: &mut String, report: &ExitsReport) {
+    out.push_str("<p class=\"key\">");
     let measured = |name| report.cells.iter().any(|cell| cell.mechanism == name);
     for (name, what) in KEY.into_iter().filter(|(name, _)| measured(*name)) {
         let _ = write!(out, "<span><i class=\"{name}\"></i>{name}: {what}</span>");
@@ -135,7 +164,7 @@ fn exits(out: &mut String, report: &ExitsReport) -> Result<(), PlotError> {
         x: "",
         y: "exits",
         x_text: &|_| String::new(),
-        y_text: &|exits| table::count(*exits),
+        y_text: &|exits| count(*exits),
     };
     let values = groups.iter().flat_map(|group| &group.bars);
     let y = Axis::decades(values.map(|(_, value)| *value));
@@ -172,97 +201,13 @@ fn sizes(out: &mut String, report: &ExitsReport) -> Result<(), PlotError> {
         let axes = Axes {
             x: "size",
             y: "time",
-            x_text: &|bytes| table::bytes(*bytes as u64),
+            x_text: &|size| bytes(*size as u64),
             y_text: &|ns| round(*ns),
         };
         figure(out, &plots::lines(&lines, &axes)?, caption);
     }
     out.push_str("</div>\n");
     Ok(())
-}
-
-fn cost(out: &mut String, points: &[fit::Point], exit_ns: Option<f64>) -> Result<(), PlotError> {
-    out.push_str("<h2>Cost against exits</h2>\n");
-    let axes = Axes {
-        x: "exits for one operation",
-        y: "time beyond native",
-        x_text: &|exits| format!("{exits}"),
-        y_text: &|ns| round(*ns),
-    };
-    let svg = plots::scatter(points, exit_ns, &axes)?;
-    let caption = match exit_ns {
-        Some(cost) => format!(
-            "One point for each cell that exits. The line is {} for each exit, the median of the cells that exit at least once for each operation.",
-            table::time(cost)
-        ),
-        None => String::from("One point for each cell that exits."),
-    };
-    figure(out, &svg, &caption);
-    Ok(())
-}
-
-fn share(out: &mut String, report: &ExitsReport, exit_ns: Option<f64>) -> Result<(), PlotError> {
-    let Some(cost) = exit_ns else {
-        return Ok(());
-    };
-    out.push_str("<h2>Share of the time that exits take</h2>\n");
-    let percent = |cell: &CellReport| {
-        let exits = cell.exits.as_ref()?.user_space_per_operation;
-        let share = 100.0 * exits * cost / cell.time.median_ns;
-        Some((cell.mechanism, share.min(100.0)))
-    };
-    let group = |(name, cells): (String, Vec<&CellReport>)| Group {
-        name,
-        bars: cells.iter().filter_map(|cell| percent(cell)).collect(),
-    };
-    let groups: Vec<Group> = smallest(report).into_iter().map(group).collect();
-    let axes = Axes {
-        x: "",
-        y: "% of the time",
-        x_text: &|_| String::new(),
-        y_text: &|percent| format!("{percent:.0}"),
-    };
-    let y = Axis::linear(110.0, vec![0.0, 25.0, 50.0, 75.0, 100.0]);
-    let svg = plots::bars(&groups, &y, &axes)?;
-    figure(
-        out,
-        &svg,
-        "Exits of each workload at its smallest size, each at the cost above, over its time.",
-    );
-    Ok(())
-}
-
-/// Every cell, and what was not measured.
-fn all(out: &mut String, report: &ExitsReport) {
-    out.push_str("<h2>Every cell</h2>\n<p class=\"quiet\">Times are medians and 99th percentiles of one operation; the ratio is the median over those of the host in the same turn, on memory of the same kind, with its 95 % interval. Interrupts of the host and faults of first touches are counted apart.</p>\n");
-    out.push_str("<div class=\"scroll\"><table><thead><tr>");
-    for column in table::COLUMNS {
-        let _ = write!(out, "<th>{}</th>", escaped(column));
-    }
-    out.push_str("</tr></thead><tbody>\n");
-    for (begins, cell, texts) in table::rows(&report.cells) {
-        let class = if begins { " class=\"begins\"" } else { "" };
-        let _ = write!(out, "<tr{class}>");
-        for (index, text) in texts.iter().enumerate() {
-            let class = match index {
-                2 => format!(" class=\"{}\"", cell.mechanism),
-                _ => String::new(),
-            };
-            let _ = write!(out, "<td{class}>{}</td>", escaped(text));
-        }
-        out.push_str("</tr>\n");
-    }
-    out.push_str("</tbody></table></div>\n<ul class=\"quiet\">\n");
-    for missing in &report.missing {
-        let _ = writeln!(
-            out,
-            "<li>not measured: {} by {}: {}</li>",
-            escaped(&missing.what),
-            missing.mechanism,
-            escaped(&missing.reason)
-        );
-    }
-    out.push_str("</ul>\n");
 }
 
 /// A power of ten nanoseconds, for an axis.
@@ -293,6 +238,21 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::exits::report::Problem;
+    use crate::bench::exits::report::tests::empty;
+
+    #[test]
+    fn a_page_says_what_is_wrong_and_with_which_phase() {
+        let mut report = empty();
+        report.result = String::from("passed");
+        report.problems.push(Problem {
+            phase: String::from("load 65536 trap"),
+            what: String::from("KVM counted <1>"),
+        });
+        let page = page(&report).unwrap();
+        assert!(page.contains("not passed: passed; 1 counts or samples are wrong"));
+        assert!(page.contains("<li>load 65536 trap: KVM counted &lt;1&gt;</li>"));
+    }
 
     #[test]
     fn what_was_typed_cannot_become_part_of_the_page() {

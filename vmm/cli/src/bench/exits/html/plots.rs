@@ -79,7 +79,8 @@ pub fn bars(groups: &[Group], y: &Axis, axes: &Axes<'_>) -> Result<String, PlotE
             for (number, (mechanism, value)) in group.bars.iter().enumerate() {
                 let left = start + 0.1 + width * (number as f64 + 0.1);
                 let right = left + 0.8 * width;
-                let corners = [(left, floor), (right, value.max(floor))];
+                // What is beyond the plot ends at its top, with its value above.
+                let corners = [(left, floor), (right, value.clamp(floor, y.ends().1))];
                 chart.draw_series([Rectangle::new(corners, color(mechanism).filled())])?;
                 let above = chart.backend_coord(&(f64::midpoint(left, right), corners[1].1));
                 let shown = (axes.y_text)(value);
@@ -113,10 +114,10 @@ pub fn lines(lines: &[Line], axes: &Axes<'_>) -> Result<String, PlotError> {
     })
 }
 
-/// Points, and the line of a constant cost of one exit.
+/// Points, and lines of constant costs of one exit, in the colours of mechanisms.
 pub fn scatter(
     points: &[Point],
-    exit_ns: Option<f64>,
+    costs: &[(&'static str, f64)],
     axes: &Axes<'_>,
 ) -> Result<String, PlotError> {
     svg(WIDE, |root| {
@@ -124,12 +125,18 @@ pub fn scatter(
         let y = Axis::decades(points.iter().map(|point| point.beyond_ns));
         let mut chart = chart(root, x.clone(), y.clone())?;
         mesh(&mut chart, axes)?;
-        if let Some(cost) = exit_ns {
+        let costs = costs.iter().enumerate();
+        for (place, (mechanism, cost)) in costs.filter(|(_, (_, cost))| *cost > 0.0) {
             let ((left, right), (bottom, top)) = (x.ends(), y.ends());
             // The part of the line that is within the plot.
             let (from, to) = (left.max(bottom / cost), right.min(top / cost));
-            let ends = vec![(from, cost * from), (to, cost * to)];
-            chart.draw_series([PathElement::new(ends, TEXT.stroke_width(2))])?;
+            if from < to {
+                let ends = vec![(from, cost * from), (to, cost * to)];
+                // One may lie on the other.
+                let width = if place == 0 { 6 } else { 2 };
+                let style = color(mechanism).stroke_width(width);
+                chart.draw_series([PathElement::new(ends, style)])?;
+            }
         }
         let dots = points.iter();
         chart.draw_series(dots.map(|point| {
@@ -226,6 +233,6 @@ mod tests {
         let y = Axis::decades(std::iter::empty());
         plotted(|axes| bars(&[], &y, axes));
         plotted(|axes| lines(&[], axes));
-        plotted(|axes| scatter(&[], None, axes));
+        plotted(|axes| scatter(&[], &[("trap", 1000.0)], axes));
     }
 }

@@ -1,0 +1,319 @@
+//! `--compare`: what differs between two reports by more than noise.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use causeway_laboratory_workloads::{MechanismKind, WorkloadKind};
+
+mod reports;
+
+use super::cells::is_unsteady;
+use crate::bench::figures::{short, time as shown};
+use crate::bench::statistics::{INTERVAL_SAMPLES_MIN, interval_of};
+use crate::failure::Failure;
+use reports::{Cell, Report, printable, read};
+
+/// Medians that are closer than this, relative to the smaller, are never told apart: two runs of one program differ by as
+/// much, for where its code and memory happen to lie.
+const CLOSE: f64 = 0.1;
+
+/// Reads both and says what differs.
+pub fn run(before: &Path, after: &Path) -> Result<String, Failure> {
+    let (before, after) = (read(before)?, read(after)?);
+    Ok(compare(&before, &after))
+}
+
+/// What is found out of the cells.
+#[derive(Default)]
+struct Findings {
+    /// Lines of what has changed.
+    changes: Vec<String>,
+    /// Lines of what cannot be said.
+    open: Vec<String>,
+    /// Cells of both reports.
+    both: usize,
+}
+
+fn compare(before: &Report, after: &Report) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    for line in settings(before, after) {
+        let _ = writeln!(out, "not the same: {line}");
+    }
+    let findings = cells(before, after);
+    for line in findings.changes.iter().chain(&findings.open) {
+        let _ = writeln!(out, "{line}");
+    }
+    for (cells, others, only) in [
+        (&before.cells, &after.cells, "first"),
+        (&after.cells, &before.cells, "second"),
+    ] {
+        let alone = |cell: &&Cell| others.iter().all(|other| other.key() != cell.key());
+        for cell in cells.iter().filter(alone) {
+            let _ = writeln!(out, "{}: in the {only} report only", cell.name());
+        }
+    }
+    let _ = writeln!(
+        out,
+        "{} cells compared, {} changes beyond noise{}",
+        findings.both,
+        findings.changes.len(),
+        match findings.open.len() {
+            0 => String::new(),
+            n => format!("; the times of {n} could not be compared"),
+        }
+    );
+    out
+}
+
+/// What was not the same of the two runs, beside what they measured.
+fn settings(before: &Report, after: &Report) -> Vec<String> {
+    let effort = |report: &Report| String::from(if report.quick { "quick" } else { "full" });
+    let more = |report: &Report| {
+        let more = report.host.more.iter();
+        let more: Vec<String> = more
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect();
+        more.join(", ")
+    };
+    type Setting<'s> = (&'s str, &'s dyn Fn(&Report) -> String);
+    let settings: [Setting<'_>; 8] = [
+        ("KVM", &|report| report.host.kvm.clone()),
+        ("kernel", &|report| report.host.kernel.clone()),
+        ("processor", &|report| report.host.cpu.clone()),
+        ("CPUs", &|report| report.host.cpus.to_string()),
+        ("host", &more),
+        ("back end", &|report| report.backend.clone()),
+        ("effort", &effort),
+        ("causeway", &|report| report.causeway.clone()),
+    ];
+    let differing = settings.into_iter().filter_map(|(name, get)| {
+        let (before, after) = (printable(&get(before)), printable(&get(after)));
+        (before != after).then(|| format!("{name}: {before} → {after}"))
+    });
+    differing.collect()
+}
+
+fn cells(before: &Report, after: &Report) -> Findings {
+    let later: BTreeMap<_, &Cell> = after.cells.iter().map(|cell| (cell.key(), cell)).collect();
+    let mut findings = Findings::default();
+    for cell in &before.cells {
+        let Some(other) = later.get(&cell.key()) else {
+            continue;
+        };
+        findings.both += 1;
+        let name = cell.name();
+        if cell.operations != other.operations {
+            let (before, after) = (cell.operations, other.operations);
+            let line = format!("{name}: {before} → {after} operations in a sample");
+            findings.changes.push(line);
+        }
+        match time(cell, other) {
+            Times::Same => {}
+            Times::Changed(change) => findings.changes.push(format!("{name}: {change}")),
+            Times::Unknown(why) => findings.open.push(format!("{name}: {why}")),
+        }
+        let exits = exits(cell, other).map(|change| format!("{name}: {change}"));
+        findings.changes.extend(exits);
+    }
+    findings
+}
+
+/// What two times of a cell are to each other.
+enum Times {
+    Same,
+    Changed(String),
+    Unknown(String),
+}
+
+/// Times differ if the intervals that their medians lie in are apart, by more than what two runs always differ by.
+fn time(before: &Cell, after: &Cell) -> Times {
+    let intervals = [before, after].map(|cell| interval_of(&cell.time.samples_ns));
+    let [Some((low, high)), Some((other_low, other_high))] = intervals else {
+        let [first, second] = [before, after].map(|cell| cell.time.samples_ns.len());
+        return Times::Unknown(format!(
+            "times are not compared: {first} and {second} samples, and each takes {INTERVAL_SAMPLES_MIN}"
+        ));
+    };
+    if intervals.into_iter().any(is_unsteady) {
+        return Times::Unknown(format!(
+            "times are too unsteady to be compared: {} to {}, and {} to {}",
+            shown(low),
+            shown(high),
+            shown(other_low),
+            shown(other_high)
+        ));
+    }
+    let gap = (other_low - high).max(low - other_high);
+    let (first, second) = (before.time.median_ns, after.time.median_ns);
+    if gap <= CLOSE * first.min(second) {
+        return Times::Same;
+    }
+    let change = second / first;
+    let words = format!(
+        "time {} → {} ({}×)",
+        shown(first),
+        shown(second),
+        short(change)
+    );
+    Times::Changed(words)
+}
+
+/// Exits are counted, not measured. Only how often a guest asks whether launches are done, where asking exits, is up to time.
+fn exits(before: &Cell, after: &Cell) -> Option<String> {
+    let count = |cell: &Cell| Some(cell.exits.as_ref()?.user_space_per_operation);
+    let (first, second) = (count(before)?, count(after)?);
+    let distance = (second - first).abs();
+    let differs = match polls(before) {
+        true => (first == 0.0) != (second == 0.0) || distance > CLOSE * first.min(second),
+        false => first != second,
+    };
+    differs.then(|| format!("exits {first} → {second} for each operation"))
+}
+
+/// Whether the guest asks a register whether it is done.
+fn polls(cell: &Cell) -> bool {
+    let launches = |workload: WorkloadKind| workload.description().launches;
+    cell.mechanism == MechanismKind::Trap.name()
+        && WorkloadKind::named(&cell.workload).is_none_or(launches)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reports::{Exits, Host, Time};
+
+    fn report(samples: &[f64], exits: f64) -> Report {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        Report {
+            causeway: "1".to_owned(),
+            host: Host {
+                kvm: "svm".to_owned(),
+                kernel: "Linux 6.1".to_owned(),
+                cpu: "a processor".to_owned(),
+                cpus: 2,
+                more: serde_json::Map::new(),
+            },
+            backend: "software".to_owned(),
+            quick: true,
+            passed: true,
+            result: "passed".to_owned(),
+            cells: vec![Cell {
+                workload: "copy-in".to_owned(),
+                size: 64,
+                mechanism: "trap".to_owned(),
+                operations: 10,
+                time: Time {
+                    median_ns: sorted[sorted.len() / 2],
+                    samples_ns: samples.to_vec(),
+                },
+                exits: Some(Exits {
+                    user_space_per_operation: exits,
+                }),
+            }],
+        }
+    }
+
+    const FIRST: [f64; 6] = [100.0, 104.0, 110.0, 103.0, 101.0, 103.0];
+
+    #[test]
+    fn what_overlaps_or_lies_close_is_noise() {
+        let before = report(&FIRST, 8.0);
+        for samples in [
+            [109.0, 130.0, 150.0, 140.0, 135.0, 136.0],
+            [111.0; 6],
+            [92.0; 6],
+        ] {
+            let text = compare(&before, &report(&samples, 8.0));
+            assert_eq!(text, "1 cells compared, 0 changes beyond noise\n");
+        }
+    }
+
+    #[test]
+    fn what_lies_apart_is_named_with_both_values_whichever_comes_first() {
+        let (slow, fast) = (report(&[206.0; 6], 8.0), report(&FIRST, 8.0));
+        let text = compare(&fast, &slow);
+        assert!(
+            text.contains("copy-in 64 by trap: time 103 ns → 206 ns (2.00×)"),
+            "{text}"
+        );
+        let text = compare(&slow, &fast);
+        assert!(text.contains("206 ns → 103 ns (0.500×)"), "{text}");
+        // 110 is the end of the first; a tenth of the smaller median, 103, lies between.
+        for (time, count) in [(120.0, 0), (121.0, 1)] {
+            let other = report(&[time; 6], 8.0);
+            for text in [compare(&fast, &other), compare(&other, &fast)] {
+                assert!(text.contains(&format!("{count} changes")), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn exits_are_exact_but_where_the_guest_asks_whether_launches_are_done() {
+        let change = |mechanism: &str, workload: &str, exits: f64| {
+            let mut pair = [report(&FIRST, 8.0), report(&FIRST, exits)];
+            for report in &mut pair {
+                report.cells[0].mechanism = mechanism.to_owned();
+                report.cells[0].workload = workload.to_owned();
+            }
+            compare(&pair[0], &pair[1]).contains("1 changes")
+        };
+        assert!(change("mediated", "allocate", 8.001));
+        assert!(change("forward", "submit", 8.001));
+        assert!(change("trap", "copy-in", 8.001));
+        assert!(!change("trap", "submit", 8.001));
+        assert!(change("trap", "submit", 9.0));
+        assert!(!change("mediated", "allocate", 8.0));
+    }
+
+    #[test]
+    fn times_of_few_or_unsteady_samples_are_not_compared() {
+        let text = compare(&report(&[100.0; 5], 1.0), &report(&[900.0; 6], 1.0));
+        assert!(text.contains("5 and 6 samples"), "{text}");
+        assert!(text.contains("0 changes"), "{text}");
+        let unsteady = [100.0, 110.0, 120.0, 150.0, 190.0, 201.0];
+        let text = compare(&report(&unsteady, 1.0), &report(&[900.0; 6], 1.0));
+        assert!(text.contains("too unsteady"), "{text}");
+        assert!(
+            text.ends_with("the times of 1 could not be compared\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_was_not_the_same_is_said() {
+        let (before, mut after) = (report(&FIRST, 8.0), report(&FIRST, 8.0));
+        after.host.kernel = "Linux\x1b 6.2".to_owned();
+        after.quick = false;
+        after.cells[0].operations = 20;
+        let text = compare(&before, &after);
+        assert!(
+            text.contains("not the same: kernel: Linux 6.1 → Linux 6.2\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("not the same: effort: quick → full\n"),
+            "{text}"
+        );
+        assert!(text.contains("10 → 20 operations in a sample"), "{text}");
+    }
+
+    #[test]
+    fn cells_of_one_report_only_are_named() {
+        let before = report(&FIRST, 1.0);
+        let mut after = report(&FIRST, 1.0);
+        after.cells[0].size = 128;
+        let text = compare(&before, &after);
+        assert!(
+            text.contains("copy-in 64 by trap: in the first report only"),
+            "{text}"
+        );
+        assert!(
+            text.contains("copy-in 128 by trap: in the second report only"),
+            "{text}"
+        );
+        assert!(text.contains("0 cells compared"), "{text}");
+    }
+}

@@ -1,0 +1,101 @@
+//! What is read of the two reports.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::bench::exits::report::SCHEMA;
+use crate::failure::{Code, Failure};
+
+/// What is read of a report.
+#[derive(Deserialize)]
+pub struct Report {
+    pub causeway: String,
+    pub host: Host,
+    pub backend: String,
+    pub quick: bool,
+    pub passed: bool,
+    pub result: String,
+    pub cells: Vec<Cell>,
+}
+
+/// The machine.
+#[derive(Deserialize)]
+pub struct Host {
+    pub kvm: String,
+    pub kernel: String,
+    pub cpu: String,
+    pub cpus: u64,
+    /// Whatever else there is of it.
+    #[serde(flatten)]
+    pub more: serde_json::Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+pub struct Cell {
+    pub workload: String,
+    pub size: u64,
+    pub mechanism: String,
+    pub operations: u64,
+    pub time: Time,
+    pub exits: Option<Exits>,
+}
+
+#[derive(Deserialize)]
+pub struct Time {
+    pub median_ns: f64,
+    pub samples_ns: Vec<f64>,
+}
+
+#[derive(Deserialize)]
+pub struct Exits {
+    pub user_space_per_operation: f64,
+}
+
+impl Cell {
+    /// What the two reports have in common of a cell.
+    pub fn key(&self) -> (&str, u64, &str) {
+        (&self.workload, self.size, &self.mechanism)
+    }
+
+    /// Its name in a line.
+    pub fn name(&self) -> String {
+        let (workload, mechanism) = (printable(&self.workload), printable(&self.mechanism));
+        format!("{workload} {} by {mechanism}", self.size)
+    }
+}
+
+/// Reads one that can be compared.
+pub fn read(path: &Path) -> Result<Report, Failure> {
+    let name = path.display();
+    let text = fs::read(path)
+        .map_err(|e| Failure::new(Code::Usage, format!("--compare cannot read {name}"), e))?;
+    let value: Value = serde_json::from_slice(&text).map_err(|e| no_report(path, e))?;
+    let schema = value.get("schema").and_then(Value::as_str);
+    if schema != Some(SCHEMA) {
+        let other = schema.map_or_else(|| "none".to_owned(), printable);
+        return Err(Failure::usage(format!(
+            "{name} has the schema {other}, and {SCHEMA} is what can be compared"
+        )));
+    }
+    let report: Report = serde_json::from_value(value).map_err(|e| no_report(path, e))?;
+    if !report.passed {
+        return Err(Failure::usage(format!(
+            "{name} is of a run that did not pass ({}), so it cannot be compared: measure again",
+            printable(&report.result)
+        )));
+    }
+    Ok(report)
+}
+
+fn no_report(path: &Path, error: serde_json::Error) -> Failure {
+    let message = format!("{} is no report of `bench exits --json`", path.display());
+    Failure::new(Code::Usage, message, error)
+}
+
+/// Reports come from anywhere.
+pub fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(160).collect()
+}

@@ -1,0 +1,131 @@
+//! The tables of the page.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::escaped;
+use crate::bench::exits::cells::CellReport;
+use crate::bench::exits::report::ExitsReport;
+use crate::bench::exits::table;
+use crate::bench::figures::count;
+
+/// Every cell, and what was not measured.
+pub fn every_cell(out: &mut String, report: &ExitsReport) {
+    // Writing to a string cannot fail.
+    let _ = write!(
+        out,
+        "<h2>Every cell</h2>\n<p class=\"quiet\">{}.</p>\n",
+        escaped(&table::legend(&report.cells))
+    );
+    out.push_str("<div class=\"scroll\"><table><thead><tr>");
+    for column in table::COLUMNS {
+        let _ = write!(out, "<th>{}</th>", escaped(column));
+    }
+    out.push_str("</tr></thead><tbody>\n");
+    for (begins, cell, texts) in table::rows(&report.cells) {
+        begin_row(out, begins);
+        for (index, text) in texts.iter().enumerate() {
+            let class = match index {
+                2 => format!(" class=\"{}\"", cell.mechanism),
+                _ => String::new(),
+            };
+            let _ = write!(out, "<td{class}>{}</td>", escaped(text));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div>\n<ul class=\"quiet\">\n");
+    for missing in &report.missing {
+        let _ = writeln!(
+            out,
+            "<li>not measured: {} by {}: {}</li>",
+            escaped(&missing.what),
+            missing.mechanism,
+            escaped(&missing.reason)
+        );
+    }
+    out.push_str("</ul>\n");
+}
+
+fn begin_row(out: &mut String, begins: bool) {
+    out.push_str(if begins {
+        "<tr class=\"begins\">"
+    } else {
+        "<tr>"
+    });
+}
+
+/// Exits of every cell by reason, which a reader has to ask for.
+pub fn reasons(out: &mut String, report: &ExitsReport) {
+    let counted = report.cells.iter().filter(|cell| cell.exits.is_some());
+    let counted: Vec<&CellReport> = counted.collect();
+    if counted.is_empty() {
+        return;
+    }
+    out.push_str("<details><summary>Exits by reason</summary>\n");
+    out.push_str("<p class=\"quiet\">For one operation: KVM's statistics by their names, and the VMM's own count by reason, device and register. What did not count is left out.</p>\n");
+    out.push_str("<div class=\"scroll\"><table class=\"reasons\"><thead><tr><th>workload</th><th>size</th><th>mechanism</th><th>KVM</th><th>VMM</th></tr></thead><tbody>\n");
+    let mut row = None;
+    for cell in counted {
+        let begins = row.replace((cell.workload, cell.size)) != Some((cell.workload, cell.size));
+        begin_row(out, begins);
+        reasons_of(out, begins, cell);
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div></details>\n");
+}
+
+fn reasons_of(out: &mut String, begins: bool, cell: &CellReport) {
+    let Some(exits) = &cell.exits else {
+        return;
+    };
+    let (workload, size) = match begins {
+        true => (cell.workload, table::size(cell)),
+        false => ("", String::new()),
+    };
+    let _ = write!(
+        out,
+        "<td>{workload}</td><td>{}</td><td class=\"{}\">{}</td><td>{}</td><td>{}</td>",
+        escaped(&size),
+        cell.mechanism,
+        cell.mechanism,
+        escaped(&each(&exits.kvm, exits.operations)),
+        escaped(&each(&exits.vmm, exits.operations))
+    );
+}
+
+/// Counts of one operation by name. KVM's counts of the VM as a whole (`vm:`), of pages for example, are no exits.
+fn each(counts: &BTreeMap<String, u64>, operations: u64) -> String {
+    let counts = counts.iter().filter(|(name, _)| !name.starts_with("vm:"));
+    let counts = counts.map(|(name, n)| {
+        let each = count(*n as f64 / operations.max(1) as f64);
+        format!("{name} {each}")
+    });
+    counts.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fit::tests::cell;
+    use super::*;
+    use crate::bench::exits::report::tests::empty;
+
+    #[test]
+    fn exits_are_listed_by_the_names_that_kvm_gives_them() {
+        let mut trapped = cell("load", "trap", Some([1.0, 0.0]), [1000.0; 6]);
+        let exits = trapped.exits.as_mut().unwrap();
+        exits.operations = 10;
+        exits.kvm = [("mmio_exits", 10), ("irq_exits", 5), ("vm:pages_4k", 3)]
+            .map(|(name, n)| (name.to_owned(), n))
+            .into();
+        exits.vmm = [(String::from("mmio:trap:memory"), 10)].into();
+        let mut report = empty();
+        report.cells.push(trapped);
+        let mut page = String::new();
+        reasons(&mut page, &report);
+        assert!(page.contains("<td>irq_exits 0.50, mmio_exits 1</td><td>mmio:trap:memory 1</td>"));
+        report.cells[0].exits = None;
+        page.clear();
+        reasons(&mut page, &report);
+        assert_eq!(page, "");
+    }
+}

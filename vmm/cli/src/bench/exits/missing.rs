@@ -1,0 +1,177 @@
+//! What was not measured, and why.
+
+use causeway_laboratory_workloads::plan::Plan;
+use causeway_laboratory_workloads::{Cell, LeftOut, MechanismKind, WorkloadKind};
+use serde::Serialize;
+
+/// All workloads of a mechanism that is not measured.
+pub const EVERYTHING: &str = "everything";
+
+/// What was not measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Missing {
+    /// Mechanism.
+    pub mechanism: &'static str,
+    /// Workload and size, or everything.
+    pub what: String,
+    /// Workload; none stands for all.
+    pub workload: Option<&'static str>,
+    /// Size, in the unit; none stands for all.
+    pub size: Option<u64>,
+    /// Unit of the size.
+    pub unit: &'static str,
+    /// Why.
+    pub reason: String,
+}
+
+impl Missing {
+    /// Nothing by this mechanism is measured.
+    pub fn everything(mechanism: MechanismKind, reason: &str) -> Self {
+        Self {
+            mechanism: mechanism.name(),
+            what: EVERYTHING.to_owned(),
+            workload: None,
+            size: None,
+            unit: "",
+            reason: reason.to_owned(),
+        }
+    }
+
+    fn workload(mechanism: MechanismKind, workload: WorkloadKind, reason: String) -> Self {
+        Self {
+            what: workload.name().to_owned(),
+            workload: Some(workload.name()),
+            reason,
+            ..Self::everything(mechanism, "")
+        }
+    }
+
+    fn size(mechanism: MechanismKind, workload: WorkloadKind, size: u64, reason: String) -> Self {
+        let description = workload.description();
+        let what = format!("{} {size} {}", description.name, description.unit);
+        Self {
+            what: what.trim_end().to_owned(),
+            size: Some(size),
+            unit: description.unit,
+            ..Self::workload(mechanism, workload, reason)
+        }
+    }
+}
+
+/// What the plan leaves out.
+pub fn left_out(plan: Plan) -> Vec<Missing> {
+    let mut missing = Vec::new();
+    let mut of_device = plan.asked_mechanisms().filter(|m| m.is_of_device());
+    if let (None, Some(mechanism)) = (plan.device, of_device.next()) {
+        let reason = LeftOut::NoDevice.to_string();
+        missing.push(Missing::everything(mechanism, &reason));
+    }
+    // What the host does beside the guest lacks what the guest lacks.
+    let compared = |m: &MechanismKind| *m != MechanismKind::NativeBar;
+    for workload in plan.workloads() {
+        for mechanism in plan.mechanisms().filter(compared) {
+            left_out_of(plan, workload, mechanism, &mut missing);
+        }
+    }
+    missing
+}
+
+/// What it leaves out of one workload: all sizes together, where they have the same reason.
+fn left_out_of(
+    plan: Plan,
+    workload: WorkloadKind,
+    mechanism: MechanismKind,
+    missing: &mut Vec<Missing>,
+) {
+    for size in (workload.description().sizes)(plan.effort) {
+        let Err(left_out) = plan.cell(workload, mechanism, *size) else {
+            continue;
+        };
+        let reason = left_out.to_string();
+        if left_out.is_of_all_sizes() {
+            missing.push(Missing::workload(mechanism, workload, reason));
+            break;
+        }
+        missing.push(Missing::size(mechanism, workload, *size, reason));
+    }
+}
+
+/// Planned cells of which there is no sample; all of a mechanism together, if it has none at all.
+pub fn not_reached(plan: Plan, is_measured: impl Fn(&Cell) -> bool, reason: &str) -> Vec<Missing> {
+    let mut missing = Vec::new();
+    for mechanism in plan.mechanisms() {
+        let cells = plan.cells().filter(|cell| cell.mechanism == mechanism);
+        let (there, absent): (Vec<Cell>, Vec<Cell>) = cells.partition(&is_measured);
+        if there.is_empty() && !absent.is_empty() {
+            missing.push(Missing::everything(mechanism, reason));
+            continue;
+        }
+        missing.extend(
+            absent
+                .into_iter()
+                .map(|cell| Missing::size(mechanism, cell.workload, cell.size, reason.to_owned())),
+        );
+    }
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_laboratory_workloads::DeviceMemory;
+    use causeway_laboratory_workloads::plan::Effort;
+
+    fn rows(missing: Vec<Missing>) -> Vec<(&'static str, String, String)> {
+        let missing = missing.into_iter();
+        missing
+            .map(|row| (row.mechanism, row.what, row.reason))
+            .collect()
+    }
+
+    #[test]
+    fn without_a_device_one_row_says_so_if_one_was_asked_for() {
+        let plan = Plan::all(Effort::Quick, 1).of_workloads(&[WorkloadKind::Load]);
+        let all = rows(left_out(plan));
+        assert_eq!(all.len(), 1, "{all:?}");
+        assert_eq!((all[0].0, all[0].1.as_str()), ("passthrough", EVERYTHING));
+        assert!(all[0].2.contains("--vfio"), "{all:?}");
+        let mediated = plan.of_mechanisms(&[MechanismKind::Mediated]);
+        assert_eq!(left_out(mediated), []);
+    }
+
+    #[test]
+    fn what_a_device_lacks_is_a_row_for_each_workload() {
+        let plan = Plan::all(Effort::Quick, 1).with_device(Some(DeviceMemory {
+            vendor: 1,
+            device: 2,
+            bar: 0,
+            offset: 0,
+            bytes: 1 << 20,
+        }));
+        let passed = plan.of_mechanisms(&[MechanismKind::Passthrough, MechanismKind::NativeBar]);
+        let rows = rows(left_out(passed));
+        assert!(rows.iter().all(|row| row.0 == "passthrough"), "{rows:?}");
+        let of = |what: &str| rows.iter().filter(|row| row.1 == what).count();
+        assert_eq!((of("submit"), of("allocate"), of("load")), (1, 1, 0));
+        assert_eq!(of("load 67108864 B"), 1, "{rows:?}");
+    }
+
+    #[test]
+    fn cells_that_were_not_reached_are_rows() {
+        let plan = Plan::all(Effort::Quick, 1)
+            .of_workloads(&[WorkloadKind::Load, WorkloadKind::LaunchAndWait])
+            .of_mechanisms(&[MechanismKind::Trap, MechanismKind::Native]);
+        let loads_by_trap = |cell: &Cell| {
+            (cell.workload, cell.mechanism) == (WorkloadKind::Load, MechanismKind::Trap)
+        };
+        let rows = not_reached(plan, loads_by_trap, "it ended");
+        let what: Vec<_> = rows.iter().map(|row| (row.mechanism, &*row.what)).collect();
+        assert_eq!(
+            what,
+            [("trap", "launch-and-wait 1"), ("native", EVERYTHING)]
+        );
+        assert_eq!(rows[0].workload, Some("launch-and-wait"));
+        assert_eq!((rows[0].size, rows[1].size), (Some(1), None));
+        assert_eq!(not_reached(plan, |_| true, "it ended"), []);
+    }
+}
