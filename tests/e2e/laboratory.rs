@@ -1,11 +1,16 @@
 //! `bench exits`: every workload by every mechanism, and what is said about it.
 
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::command::{Scratch, alone, kvm};
 
 const USAGE: i32 = 2;
 const REPORT: i32 = 7;
+const INTERRUPTED: i32 = 130;
 
 /// Runs it quickly on the software back end.
 fn quick(scratch: &Scratch, words: &[&str]) -> crate::command::Outcome {
@@ -55,11 +60,12 @@ fn every_workload_is_measured_by_every_mechanism_and_exits_as_often_as_it_must()
     let launched = forwarded.iter().find(|(name, _)| name == "launch-and-wait");
     assert_eq!(launched.map(|(_, count)| *count), Some(1.0));
     for mechanism in ["mediated", "trap", "forward"] {
-        let by_kvm = exits(&report, mechanism, "user_space_per_operation_by_kvm");
         if report["host"]["kvm"] != "unknown" {
+            let by_kvm = exits(&report, mechanism, "user_space_per_operation_by_kvm");
             assert_eq!(exits(&report, mechanism, figure), by_kvm, "{mechanism}");
         }
     }
+    assert_eq!(report["problems"].as_array().map(Vec::len), Some(0));
     let cells = report["cells"].as_array().unwrap();
     assert!(cells.iter().any(|cell| cell["mechanism"] == "native"));
     assert!(
@@ -68,15 +74,16 @@ fn every_workload_is_measured_by_every_mechanism_and_exits_as_often_as_it_must()
             .all(|cell| cell["time"]["median_ns"].as_f64() > Some(0.0))
     );
     let csv = std::fs::read_to_string(scratch.path("a.csv")).unwrap();
-    assert_eq!(csv.lines().count(), 1 + cells.len());
+    let missing = report["missing"].as_array().unwrap();
+    assert_eq!(csv.lines().count(), 1 + cells.len() + missing.len());
+    assert!(csv.contains("insn_emulation=") || csv.contains("mmio_exits="));
     let page = std::fs::read_to_string(scratch.path("a.html")).unwrap();
     assert_eq!(page.matches("<svg").count(), 5);
     let compared = scratch.run(&["bench", "exits", "--compare", "a.json", "a.json"]);
     compared.assert_passed();
-    assert!(
-        compared.stdout.contains(" 0 changes beyond noise"),
-        "{compared:?}"
-    );
+    for said in [" 0 changes beyond noise", "2 and 2 samples"] {
+        assert!(compared.stdout.contains(said), "{compared:?}");
+    }
 }
 
 #[test]
@@ -92,6 +99,63 @@ fn what_was_measured_before_the_end_is_kept() {
     let report = report(&scratch, "a.json");
     assert_eq!(report["passed"], false);
     assert_ne!(report["cells"].as_array().unwrap().len(), 0);
+    let outcome = scratch.run(&["bench", "exits", "--compare", "a.json", "a.json"]);
+    outcome.assert_refused(USAGE, &["did not pass"]);
+}
+
+#[test]
+fn a_run_that_is_interrupted_keeps_what_it_measured_and_names_the_rest() {
+    if !kvm("bench exits, interrupted") {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let words = [
+        "bench",
+        "exits",
+        "--quick",
+        "--gpu",
+        "software",
+        "--repetitions",
+        "200",
+        "--only",
+        "load,matmul",
+        "--json",
+        "a.json",
+        "--csv",
+        "a.csv",
+        "--html",
+        "a.html",
+    ];
+    let running = scratch.start(&words);
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !(running.stdout() + &running.stderr()).contains("samples begin") {
+        assert!(Instant::now() < deadline, "{}", running.stderr());
+        sleep(Duration::from_millis(5));
+    }
+    // The first sample takes less, and all of them much more.
+    sleep(Duration::from_millis(500));
+    running.signal(Signal::INT);
+    let outcome = running.finish();
+    assert_eq!(outcome.code, INTERRUPTED, "{outcome:?}");
+    let report = report(&scratch, "a.json");
+    assert_eq!(report["passed"], false);
+    assert_eq!(
+        report["problems"].as_array().map(Vec::len),
+        Some(0),
+        "{report}"
+    );
+    let cells = report["cells"].as_array().unwrap();
+    let samples = |cell: &Value| cell["samples"].as_u64().unwrap();
+    assert!(cells.iter().any(|cell| samples(cell) != 0), "{report}");
+    assert!(cells.iter().any(|cell| samples(cell) < 200), "{report}");
+    for cell in cells.iter().filter(|cell| cell["mechanism"] != "native") {
+        let counted = cell["exits"]["operations"].as_u64();
+        let operations = cell["operations"].as_u64().unwrap();
+        assert_eq!(counted, Some(samples(cell) * operations), "{cell}");
+    }
+    assert!(outcome.stdout.contains("guest: "), "{outcome:?}");
+    assert!(scratch.names().contains("a.csv") && scratch.names().contains("a.html"));
 }
 
 #[test]
