@@ -6,6 +6,9 @@ use serde::Serialize;
 /// a probability of 1/16.
 pub const INTERVAL_SAMPLES_MIN: usize = 6;
 
+/// Probability that the median lies beyond one of the ends.
+const TAIL: f64 = 0.025;
+
 /// A distribution of times per operation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Distribution {
@@ -86,15 +89,27 @@ pub fn interval_of(samples: &[f64]) -> Option<(f64, f64)> {
     interval(&sorted(samples))
 }
 
+/// The same where so many are looked at that some would not hold their medians by chance: all of them together do with
+/// 95 % (Bonferroni). Of samples that are too few for that, their range.
+pub fn interval_among(samples: &[f64], intervals: usize) -> Option<(f64, f64)> {
+    interval_of(samples)?;
+    let rank = interval_rank(samples.len(), TAIL / intervals.max(1) as f64);
+    between(&sorted(samples), rank.unwrap_or(1))
+}
+
 fn interval(sorted: &[f64]) -> Option<(f64, f64)> {
-    let rank = interval_rank(sorted.len())?;
+    between(sorted, interval_rank(sorted.len(), TAIL)?)
+}
+
+/// From the one with this rank (from 1) to the one with the same rank from above.
+fn between(sorted: &[f64], rank: usize) -> Option<(f64, f64)> {
     let upper = sorted.len().checked_sub(rank)?;
-    Some((*sorted.get(rank - 1)?, *sorted.get(upper)?))
+    Some((*sorted.get(rank.checked_sub(1)?)?, *sorted.get(upper)?))
 }
 
 /// Rank (from 1) of the lower end among `count` samples; the upper end has the same rank from above. It is the largest for
-/// which fewer heads than the rank are thrown with a probability of at most 2.5 %.
-fn interval_rank(count: usize) -> Option<usize> {
+/// which fewer heads than the rank are thrown with a probability of at most `tail`.
+fn interval_rank(count: usize, tail: f64) -> Option<usize> {
     let n = count as f64;
     // Logarithms, for 2^-n is none beyond a thousand.
     let mut term = -n * std::f64::consts::LN_2;
@@ -102,7 +117,7 @@ fn interval_rank(count: usize) -> Option<usize> {
     let mut rank = 0;
     while rank < count {
         below += term.exp();
-        if below > 0.025 {
+        if below > tail {
             break;
         }
         term += ((n - rank as f64) / (rank as f64 + 1.0)).ln();
@@ -163,17 +178,17 @@ mod tests {
     #[test]
     fn ranks_are_the_closest_that_hold_the_median_often_enough() {
         for (count, rank) in [(6, 1), (8, 1), (9, 2), (11, 2), (12, 3), (20, 6), (101, 41)] {
-            assert_eq!(interval_rank(count), Some(rank), "{count}");
+            assert_eq!(interval_rank(count, TAIL), Some(rank), "{count}");
         }
         for count in 6..=100 {
-            let rank = interval_rank(count as usize).unwrap() as u32;
+            let rank = interval_rank(count as usize, TAIL).unwrap() as u32;
             assert!(coverage(count, rank) >= 0.95, "{count}: {rank}");
             assert!(coverage(count, rank + 1) < 0.95, "{count}: {rank}");
         }
         for count in 0..INTERVAL_SAMPLES_MIN {
-            assert_eq!(interval_rank(count), None);
+            assert_eq!(interval_rank(count, TAIL), None);
         }
-        let many = interval_rank(10_000).unwrap();
+        let many = interval_rank(10_000, TAIL).unwrap();
         assert!((4895..=4905).contains(&many), "{many}");
     }
 
@@ -184,6 +199,10 @@ mod tests {
         assert_eq!(interval_of(&up_to(11)), Some((2.0, 10.0)));
         assert_eq!(interval_of(&up_to(6)), Some((1.0, 6.0)));
         assert_eq!(interval_of(&up_to(5)), None);
+        assert_eq!(interval_among(&up_to(20), 1), Some((6.0, 15.0)));
+        assert_eq!(interval_among(&up_to(20), 84), Some((3.0, 18.0)));
+        assert_eq!(interval_among(&up_to(11), 84), Some((1.0, 11.0)));
+        assert_eq!(interval_among(&up_to(5), 84), None);
         let all = Distribution::of(up_to(20)).unwrap();
         assert_eq!(all.interval(), Some((6.0, 15.0)));
     }

@@ -10,7 +10,7 @@ mod reports;
 
 use super::cells::is_unsteady;
 use crate::bench::figures::{short, time as shown};
-use crate::bench::statistics::{INTERVAL_SAMPLES_MIN, interval_of};
+use crate::bench::statistics::{INTERVAL_SAMPLES_MIN, interval_among, interval_of};
 use crate::failure::Failure;
 use reports::{Cell, Report, printable, read};
 
@@ -98,18 +98,18 @@ fn settings(before: &Report, after: &Report) -> Vec<String> {
 fn cells(before: &Report, after: &Report) -> Findings {
     let later: BTreeMap<_, &Cell> = after.cells.iter().map(|cell| (cell.key(), cell)).collect();
     let mut findings = Findings::default();
-    for cell in &before.cells {
-        let Some(other) = later.get(&cell.key()) else {
-            continue;
-        };
-        findings.both += 1;
+    let pairs = before.cells.iter();
+    let pairs = pairs.filter_map(|cell| Some((cell, *later.get(&cell.key())?)));
+    let pairs: Vec<(&Cell, &Cell)> = pairs.collect();
+    findings.both = pairs.len();
+    for (cell, other) in &pairs {
         let name = cell.name();
         if cell.operations != other.operations {
             let (before, after) = (cell.operations, other.operations);
             let line = format!("{name}: {before} → {after} operations in a sample");
             findings.changes.push(line);
         }
-        match time(cell, other) {
+        match time(cell, other, pairs.len()) {
             Times::Same => {}
             Times::Changed(change) => findings.changes.push(format!("{name}: {change}")),
             Times::Unknown(why) => findings.open.push(format!("{name}: {why}")),
@@ -127,8 +127,9 @@ enum Times {
     Unknown(String),
 }
 
-/// Times differ if the intervals that their medians lie in are apart, by more than what two runs always differ by.
-fn time(before: &Cell, after: &Cell) -> Times {
+/// Times differ if the intervals that their medians lie in are apart, by more than what two runs always differ by. Of the
+/// times of many cells, none may differ by chance.
+fn time(before: &Cell, after: &Cell, cells: usize) -> Times {
     let intervals = [before, after].map(|cell| interval_of(&cell.time.samples_ns));
     let [Some((low, high)), Some((other_low, other_high))] = intervals else {
         let [first, second] = [before, after].map(|cell| cell.time.samples_ns.len());
@@ -145,9 +146,13 @@ fn time(before: &Cell, after: &Cell) -> Times {
             shown(other_high)
         ));
     }
-    let gap = (other_low - high).max(low - other_high);
+    let among = |cell: &Cell| interval_among(&cell.time.samples_ns, cells);
+    let apart = |(low, high): (f64, f64), (other_low, other_high): (f64, f64)| {
+        (other_low - high).max(low - other_high)
+    };
+    let gap = among(before).zip(among(after)).map(|(a, b)| apart(a, b));
     let (first, second) = (before.time.median_ns, after.time.median_ns);
-    if gap <= CLOSE * first.min(second) {
+    if gap.is_none_or(|gap| gap <= CLOSE * first.min(second)) {
         return Times::Same;
     }
     let change = second / first;
@@ -247,6 +252,28 @@ mod tests {
             for text in [compare(&fast, &other), compare(&other, &fast)] {
                 assert!(text.contains(&format!("{count} changes")), "{text}");
             }
+        }
+    }
+
+    #[test]
+    fn of_many_cells_none_differs_by_chance() {
+        // Apart by their intervals of 95 %, of which two of twelve samples may be beyond either end.
+        let mut slow = [150.0; 12];
+        slow[..2].fill(100.0);
+        let report = |samples: &[f64], cells: u64| {
+            let all = (0..cells).map(|size| {
+                let mut cell = report(samples, 8.0).cells.remove(0);
+                cell.size = size;
+                cell
+            });
+            Report {
+                cells: all.collect(),
+                ..report(samples, 8.0)
+            }
+        };
+        for (cells, changes) in [(1, 1), (100, 0)] {
+            let text = compare(&report(&[100.0; 12], cells), &report(&slow, cells));
+            assert!(text.contains(&format!("{changes} changes")), "{text}");
         }
     }
 
