@@ -87,6 +87,27 @@ fn every_workload_is_measured_by_every_mechanism_and_exits_as_often_as_it_must()
 }
 
 #[test]
+fn without_a_choice_all_back_ends_of_the_machine_are_measured_and_the_other_is_named() {
+    if !kvm("bench exits on all back ends") {
+        return;
+    }
+    let _alone = alone();
+    let scratch = Scratch::new();
+    let some = ["--only", "load", "--mechanism", "mediated,native"];
+    let words = ["bench", "exits", "--quick", "--repetitions", "1"];
+    let outcome = scratch.run(&[&words[..], &some, &["--json", "a.json"]].concat());
+    outcome.assert_passed();
+    let first = report(&scratch, "a.json");
+    assert_eq!(first["gpu"], "software");
+    let missing = first["missing"].as_array().unwrap();
+    let says = |row: &Value| row["what"] == "everything on cuda" && row["reason"] != "";
+    match scratch.path("a.cuda.json").exists() {
+        true => assert_eq!(report(&scratch, "a.cuda.json")["gpu"], "cuda"),
+        false => assert!(missing.iter().any(says), "{missing:?}"),
+    }
+}
+
+#[test]
 fn what_was_measured_before_the_end_is_kept() {
     if !kvm("bench exits, cut short") {
         return;

@@ -78,7 +78,7 @@ impl Samples {
         let mut native = lock(&self.native);
         let cell = &sample.cell;
         let time = match cell.mechanism {
-            MechanismKind::Native => native.measure(cell),
+            MechanismKind::Native => native.measure(cell)?,
             MechanismKind::NativeBar => native.measure_on(self.device.as_ref()?, cell)?,
             _ => {
                 let cpu_ns = None;

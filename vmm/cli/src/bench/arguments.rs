@@ -43,13 +43,14 @@ pub struct GpuArguments {
 /// Arguments of `bench exits`.
 #[derive(Debug, Args)]
 pub struct ExitsArguments {
-    /// Back end and limits, as for `run`.
-    #[arg(long, value_name = "GPU", default_value = "auto")]
-    pub gpu: String,
+    /// Back end and limits, as for `run`. If left out, all back ends that the machine has, one after the other; the files of
+    /// those behind the first have their name before the extension.
+    #[arg(long, value_name = "GPU")]
+    pub gpu: Option<String>,
     /// Fewer sizes and samples: within a minute and a half on two cores.
     #[arg(long)]
     pub quick: bool,
-    /// Samples of each cell, 1 to 200; 20 if left out, and 12 with --quick.
+    /// Samples of each cell, 1 to 200; 24 if left out, and 12 with --quick.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
     pub repetitions: Option<u32>,
     /// Only these workloads, separated by commas.

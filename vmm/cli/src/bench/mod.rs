@@ -21,7 +21,7 @@ pub fn run(command: &BenchCommand) -> Result<ExitCode, Failure> {
     let typed: Vec<String> = std::env::args().skip(1).collect();
     match command {
         BenchCommand::Gpu(arguments) => gpu::run(arguments, typed),
-        BenchCommand::Exits(arguments) => exits::run(arguments, typed),
+        BenchCommand::Exits(arguments) => exits::run(arguments, &typed),
         BenchCommand::Lives(arguments) => Ok(if lives::run(arguments, typed)? {
             ExitCode::SUCCESS
         } else {

@@ -171,7 +171,7 @@ impl Plan {
     /// # Errors
     /// The word that means nothing.
     pub fn parse(text: &str) -> Result<Self, BadArgument<'_>> {
-        let mut plan = Self::all(Effort::Full, 20);
+        let mut plan = Self::all(Effort::Full, 24);
         for word in text.split(',').filter(|word| !word.is_empty()) {
             let bad = BadArgument(word);
             let (name, value) = word.split_once('=').unwrap_or((word, ""));

@@ -37,6 +37,15 @@ impl Missing {
         }
     }
 
+    /// Nothing on this back end is measured.
+    pub fn back_end(name: &str, reason: &str) -> Self {
+        Self {
+            mechanism: "all",
+            what: format!("{EVERYTHING} on {name}"),
+            ..Self::everything(MechanismKind::Native, reason)
+        }
+    }
+
     fn workload(mechanism: MechanismKind, workload: WorkloadKind, reason: String) -> Self {
         Self {
             what: workload.name().to_owned(),

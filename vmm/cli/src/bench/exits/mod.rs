@@ -10,7 +10,9 @@ use causeway_laboratory_workloads::{
     DeviceMemory, MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind,
 };
 use causeway_vmm::harness::PHASES_MAX;
+use causeway_vmm::signals::Signals;
 
+mod back_ends;
 mod cells;
 mod compare;
 mod counts;
@@ -18,6 +20,7 @@ mod csv;
 mod device;
 mod html;
 mod missing;
+mod outputs;
 mod report;
 mod table;
 mod text_file;
@@ -30,12 +33,13 @@ use crate::ending::{RunCode, exit_code, explain};
 use crate::failure::{Code, Failure};
 use crate::program::ProgramArguments;
 use crate::progress::Caption;
-use crate::report_file::ReportFile;
 use crate::run::{Extras, Finished, block_signals, execute};
 use crate::terminal;
+use back_ends::BackEnds;
 use device::Passed;
+use missing::Missing;
+use outputs::Outputs;
 use report::ExitsReport;
-use text_file::TextFile;
 
 /// A device that has cells of all sizes.
 const ANY_DEVICE: DeviceMemory = DeviceMemory {
@@ -46,47 +50,81 @@ const ANY_DEVICE: DeviceMemory = DeviceMemory {
     bytes: u64::MAX,
 };
 
-/// Runs it, prints the table, and gives the exit code.
-pub fn run(arguments: &ExitsArguments, command: Vec<String>) -> Result<ExitCode, Failure> {
+/// Runs it on each back end, prints the tables, and gives the exit code: that of the first which does not succeed, and the
+/// last that is measured.
+pub fn run(arguments: &ExitsArguments, command: &[String]) -> Result<ExitCode, Failure> {
     if let [before, after] = &arguments.compare[..] {
         terminal::print_results(&compare::run(before, after)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (plan, address) = (plan(arguments)?, device::address(arguments)?);
+    let plan = plan(arguments)?;
+    device::address(arguments)?;
+    let BackEnds { chosen, absent } = BackEnds::find(arguments.gpu.as_deref())?;
+    back_ends::settle_environment(&chosen)?;
     let mut signals = block_signals()?;
-    let outputs = Outputs::prepare(arguments)?;
-    let Passed { device, refused } =
-        device::find(address, arguments.memory.saturating_mul(1 << 20));
-    let plan = plan.with_device(device.as_ref().map(|device| device.memory()));
-    let run = Run::check(&run_arguments(arguments, plan))?;
-    settle_environment(&run)?;
-    let report = ExitsReport::new(plan, &run.gpu_text, command);
-    let laboratory = match laboratory(&run, plan) {
-        Ok(laboratory) => Arc::new(laboratory.with_device(device.clone())),
-        Err(failure) => {
-            outputs.deliver(&report.absent(&failure.text()))?;
-            return Ok(ExitCode::SUCCESS);
+    let mut outputs = Vec::new();
+    for (index, gpu) in chosen.iter().enumerate() {
+        let also = (index != 0).then_some(&**gpu);
+        outputs.push(Outputs::prepare(arguments, also)?);
+    }
+    let mut absent = absent;
+    for (gpu, outputs) in chosen.iter().zip(outputs) {
+        let one = One {
+            arguments,
+            command,
+            gpu,
+            absent: absent.take(),
+        };
+        let code = one.measure(plan, &mut signals, outputs)?;
+        if code != ExitCode::SUCCESS {
+            return Ok(code);
         }
-    };
-    let extras = Extras {
-        attached: Some(laboratory.clone()),
-        devices: device.clone().map(|device| device as _),
-        caption: Some(caption(plan, &laboratory)),
-        ..Extras::default()
-    };
-    let finished = execute(&run, Instant::now(), &mut signals, &extras);
-    // It is given back when nobody has its memory any more.
-    device.iter().for_each(|device| device.let_go());
-    let report = report.without_device(refused.as_deref());
-    conclude(&run, finished, report, &laboratory.taken(), outputs)
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
-/// Starts again where the GPU's driver wants another environment.
-fn settle_environment(run: &Run) -> Result<(), Failure> {
-    back_end::settle_environment(&run.gpu).map_err(|e| {
-        let message = "cannot start again as the GPU's driver wants it";
-        Failure::new(Code::Gpu, message, e)
-    })
+/// The measurement of one back end.
+struct One<'a> {
+    arguments: &'a ExitsArguments,
+    command: &'a [String],
+    gpu: &'a str,
+    /// A back end that is not there, to be said in this report.
+    absent: Option<Missing>,
+}
+
+impl One<'_> {
+    fn measure(
+        self,
+        plan: Plan,
+        signals: &mut Signals,
+        outputs: Outputs,
+    ) -> Result<ExitCode, Failure> {
+        let arguments = self.arguments;
+        let ram_bytes = arguments.memory.saturating_mul(1 << 20);
+        let Passed { device, refused } = device::find(device::address(arguments)?, ram_bytes);
+        let plan = plan.with_device(device.as_ref().map(|device| device.memory()));
+        let run = Run::check(&run_arguments(arguments, self.gpu, plan))?;
+        let mut report = ExitsReport::new(plan, &run.gpu_text, self.command.to_vec());
+        report.missing.extend(self.absent);
+        let laboratory = match laboratory(&run, plan) {
+            Ok(laboratory) => Arc::new(laboratory.with_device(device.clone())),
+            Err(failure) => {
+                outputs.deliver(&report.absent(&failure.text()))?;
+                return Ok(ExitCode::SUCCESS);
+            }
+        };
+        let extras = Extras {
+            attached: Some(laboratory.clone()),
+            devices: device.clone().map(|device| device as _),
+            caption: Some(caption(plan, &laboratory)),
+            ..Extras::default()
+        };
+        let finished = execute(&run, Instant::now(), signals, &extras);
+        // It is given back when nobody has its memory any more.
+        device.iter().for_each(|device| device.let_go());
+        let report = report.without_device(refused.as_deref());
+        conclude(&run, finished, report, &laboratory.taken(), outputs)
+    }
 }
 
 /// Delivers what was measured, however the run ended, and gives the exit code.
@@ -118,44 +156,6 @@ fn conclude(
     Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))
 }
 
-/// Where the report goes.
-struct Outputs {
-    json: ReportFile,
-    csv: TextFile,
-    html: TextFile,
-}
-
-impl Outputs {
-    /// Finds out whether all of them can be written to.
-    fn prepare(arguments: &ExitsArguments) -> Result<Self, Failure> {
-        Ok(Self {
-            json: ReportFile::prepare(arguments.json.as_deref())?,
-            csv: TextFile::prepare("--csv", arguments.csv.as_deref())?,
-            html: TextFile::prepare("--html", arguments.html.as_deref())?,
-        })
-    }
-
-    /// Prints the report, and writes it wherever it was asked for, even where one of them cannot be written: the first
-    /// failure is what comes of it.
-    fn deliver(self, report: &ExitsReport) -> Result<(), Failure> {
-        let printed = match self.json.is_output() {
-            true => Ok(()),
-            false => terminal::print_results(&table::render(report)),
-        };
-        let json = self.json.write(report);
-        let csv = self.csv.write(|out| csv::write(out, report));
-        let html = self.html.write(|out| html::write(out, report));
-        let failed: Vec<Failure> = [json, csv, html, printed]
-            .into_iter()
-            .filter_map(Result::err)
-            .collect();
-        let mut failed = failed.into_iter();
-        let first = failed.next();
-        failed.for_each(|failure| failure.print());
-        first.map_or(Ok(()), Err)
-    }
-}
-
 /// What is compared, if the back end has what it takes.
 fn laboratory(run: &Run, plan: Plan) -> Result<Laboratory, Failure> {
     let equipment = back_end::equipment(&run.gpu, 1).map_err(|e| unavailable(&run.gpu_text, e))?;
@@ -181,7 +181,7 @@ fn caption(plan: Plan, laboratory: &Arc<Laboratory>) -> Caption {
 fn plan(arguments: &ExitsArguments) -> Result<Plan, Failure> {
     let (effort, usual) = match arguments.quick {
         true => (Effort::Quick, 12),
-        false => (Effort::Full, 20),
+        false => (Effort::Full, 24),
     };
     let repetitions = arguments.repetitions.unwrap_or(usual);
     let mut plan = Plan::all(effort, repetitions);
@@ -227,7 +227,7 @@ fn chosen<T>(
 }
 
 /// The same as a run of the guest `laboratory`.
-fn run_arguments(arguments: &ExitsArguments, plan: Plan) -> RunArguments {
+fn run_arguments(arguments: &ExitsArguments, gpu: &str, plan: Plan) -> RunArguments {
     RunArguments {
         guest: String::from("laboratory"),
         kernel: None,
@@ -244,7 +244,7 @@ fn run_arguments(arguments: &ExitsArguments, plan: Plan) -> RunArguments {
         disk: Vec::new(),
         vcpus: 1,
         memory: arguments.memory,
-        gpu: arguments.gpu.clone(),
+        gpu: gpu.to_owned(),
         vms: 1,
         timeout: arguments.timeout,
         json: None,
@@ -252,33 +252,5 @@ fn run_arguments(arguments: &ExitsArguments, plan: Plan) -> RunArguments {
         arguments: plan.to_string(),
         cpl: arguments.cpl,
         small_pages: false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::report::tests::empty;
-    use super::*;
-    use std::fs;
-
-    #[test]
-    fn what_cannot_be_written_keeps_nothing_else_from_being_written() {
-        let name = format!("causeway-outputs-{}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        let gone = directory.join("gone");
-        fs::create_dir_all(&gone).unwrap();
-        let file = |name: &str| directory.join(name);
-        let outputs = Outputs {
-            json: ReportFile::prepare(Some(&gone.join("a.json"))).unwrap(),
-            csv: TextFile::prepare("--csv", Some(&file("a.csv"))).unwrap(),
-            html: TextFile::prepare("--html", Some(&file("a.html"))).unwrap(),
-        };
-        fs::remove_dir(&gone).unwrap();
-        let failure = outputs.deliver(&empty()).unwrap_err();
-        assert!(failure.text().contains("a.json"), "{}", failure.text());
-        for name in ["a.csv", "a.html"] {
-            assert_ne!(fs::metadata(file(name)).unwrap().len(), 0, "{name}");
-        }
-        fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -1,0 +1,46 @@
+//! The back ends that are measured.
+
+use super::missing::Missing;
+use crate::back_end;
+use crate::configuration::choose_gpu;
+use crate::failure::{Code, Failure};
+
+/// What is measured, as `--gpu` has it, one after the other.
+pub struct BackEnds {
+    /// Those that there are, or the one that was asked for.
+    pub chosen: Vec<String>,
+    /// The one that there is not, and why, if nothing was asked for.
+    pub absent: Option<Missing>,
+}
+
+impl BackEnds {
+    /// All that the machine has, unless one was asked for. One that lends memory of a device has no kernels, and is not among
+    /// them.
+    pub fn find(asked: Option<&str>) -> Result<Self, Failure> {
+        let software = || String::from("software");
+        let (chosen, why) = match asked {
+            Some(gpu) => (vec![choose_gpu(gpu)?.1], None),
+            None => match causeway_cuda::identities() {
+                Ok(gpus) if gpus.is_empty() => (vec![software()], Some("there is no GPU".into())),
+                Ok(_) => (vec![software(), String::from("cuda")], None),
+                Err(error) => (vec![software()], Some(error.to_string())),
+            },
+        };
+        Ok(Self {
+            chosen,
+            absent: why.map(|why: String| Missing::back_end("cuda", &why)),
+        })
+    }
+}
+
+/// Starts again where a GPU's driver wants another environment.
+pub fn settle_environment(chosen: &[String]) -> Result<(), Failure> {
+    for gpu in chosen {
+        let (gpu, _) = choose_gpu(gpu)?;
+        back_end::settle_environment(&gpu).map_err(|e| {
+            let message = "cannot start again as the GPU's driver wants it";
+            Failure::new(Code::Gpu, message, e)
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! Where reports go.
+
+use std::path::{Path, PathBuf};
+
+use super::report::ExitsReport;
+use super::text_file::TextFile;
+use super::{csv, html, table};
+use crate::bench::arguments::ExitsArguments;
+use crate::failure::Failure;
+use crate::report_file::ReportFile;
+use crate::terminal;
+
+/// Where the report goes.
+pub struct Outputs {
+    json: ReportFile,
+    csv: TextFile,
+    html: TextFile,
+}
+
+impl Outputs {
+    /// Finds out whether all of them can be written to. The files of a back end that is not the first have its name in theirs.
+    pub fn prepare(arguments: &ExitsArguments, also: Option<&str>) -> Result<Self, Failure> {
+        let place = |path: &Option<PathBuf>| {
+            let path = path.as_deref()?;
+            Some(also.map_or_else(|| path.to_owned(), |name| named_after(path, name)))
+        };
+        Ok(Self {
+            json: ReportFile::prepare(place(&arguments.json).as_deref())?,
+            csv: TextFile::prepare("--csv", place(&arguments.csv).as_deref())?,
+            html: TextFile::prepare("--html", place(&arguments.html).as_deref())?,
+        })
+    }
+
+    /// Prints the report, and writes it wherever it was asked for, even where one of them cannot be written: the first
+    /// failure is what comes of it.
+    pub fn deliver(self, report: &ExitsReport) -> Result<(), Failure> {
+        let printed = match self.json.is_output() {
+            true => Ok(()),
+            false => terminal::print_results(&table::render(report)),
+        };
+        let json = self.json.write(report);
+        let csv = self.csv.write(|out| csv::write(out, report));
+        let html = self.html.write(|out| html::write(out, report));
+        let failed: Vec<Failure> = [json, csv, html, printed]
+            .into_iter()
+            .filter_map(Result::err)
+            .collect();
+        let mut failed = failed.into_iter();
+        let first = failed.next();
+        failed.for_each(|failure| failure.print());
+        first.map_or(Ok(()), Err)
+    }
+}
+
+/// `a.cuda.json` for `a.json`; standard output stays what it is.
+fn named_after(path: &Path, back_end: &str) -> PathBuf {
+    if path == Path::new("-") {
+        return path.to_owned();
+    }
+    let mut name = path.file_stem().unwrap_or_default().to_owned();
+    name.push(".");
+    name.push(back_end);
+    if let Some(extension) = path.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::exits::report::tests::empty;
+    use std::fs;
+
+    #[test]
+    fn what_cannot_be_written_keeps_nothing_else_from_being_written() {
+        let name = format!("causeway-outputs-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let gone = directory.join("gone");
+        fs::create_dir_all(&gone).unwrap();
+        let file = |name: &str| directory.join(name);
+        let outputs = Outputs {
+            json: ReportFile::prepare(Some(&gone.join("a.json"))).unwrap(),
+            csv: TextFile::prepare("--csv", Some(&file("a.csv"))).unwrap(),
+            html: TextFile::prepare("--html", Some(&file("a.html"))).unwrap(),
+        };
+        fs::remove_dir(&gone).unwrap();
+        let failure = outputs.deliver(&empty()).unwrap_err();
+        assert!(failure.text().contains("a.json"), "{}", failure.text());
+        for name in ["a.csv", "a.html"] {
+            assert_ne!(fs::metadata(file(name)).unwrap().len(), 0, "{name}");
+        }
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn the_name_of_a_back_end_stands_before_the_extension() {
+        let named = |path: &str| named_after(Path::new(path), "cuda");
+        assert_eq!(named("/a/b.json"), Path::new("/a/b.cuda.json"));
+        assert_eq!(named("b"), Path::new("b.cuda"));
+        assert_eq!(named("-"), Path::new("-"));
+    }
+}
