@@ -147,12 +147,9 @@ fn time(before: &Cell, after: &Cell, cells: usize) -> Times {
         ));
     }
     let among = |cell: &Cell| interval_among(&cell.time.samples_ns, cells);
-    let apart = |(low, high): (f64, f64), (other_low, other_high): (f64, f64)| {
-        (other_low - high).max(low - other_high)
-    };
     let gap = among(before).zip(among(after)).map(|(a, b)| apart(a, b));
     let (first, second) = (before.time.median_ns, after.time.median_ns);
-    if gap.is_none_or(|gap| gap <= CLOSE * first.min(second)) {
+    if gap.is_none_or(|gap| gap <= CLOSE * first.min(second)) || host_did_too(before, after) {
         return Times::Same;
     }
     let change = second / first;
@@ -163,6 +160,24 @@ fn time(before: &Cell, after: &Cell, cells: usize) -> Times {
         short(change)
     );
     Times::Changed(words)
+}
+
+/// How far two intervals are apart; negative if they overlap.
+fn apart((low, high): (f64, f64), (other_low, other_high): (f64, f64)) -> f64 {
+    (other_low - high).max(low - other_high)
+}
+
+/// Whether the host, which took its sample beside each, has changed by as much: then it is the machine that has, whose clock
+/// follows its temperature and what else it does.
+fn host_did_too(before: &Cell, after: &Cell) -> bool {
+    let interval = |cell: &Cell| {
+        let ratio = cell.over_native.as_ref()?;
+        Some((ratio.median, (ratio.low?, ratio.high?)))
+    };
+    let pair = interval(before).zip(interval(after));
+    pair.is_some_and(|((first, before), (second, after))| {
+        apart(before, after) <= CLOSE * first.min(second)
+    })
 }
 
 /// Exits are counted, not measured. Only how often a guest asks whether launches are done, where asking exits, is up to time.
@@ -187,7 +202,7 @@ fn polls(cell: &Cell) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use reports::{Exits, Host, Time};
+    use reports::{Exits, Host, Ratio, Time};
 
     fn report(samples: &[f64], exits: f64) -> Report {
         let mut sorted = samples.to_vec();
@@ -214,6 +229,7 @@ mod tests {
                     median_ns: sorted[sorted.len() / 2],
                     samples_ns: samples.to_vec(),
                 },
+                over_native: None,
                 exits: Some(Exits {
                     user_space_per_operation: exits,
                 }),
@@ -252,6 +268,23 @@ mod tests {
             for text in [compare(&fast, &other), compare(&other, &fast)] {
                 assert!(text.contains(&format!("{count} changes")), "{text}");
             }
+        }
+    }
+
+    #[test]
+    fn what_the_host_does_too_is_the_machines() {
+        let report = |time: f64, ratio: f64| {
+            let mut report = report(&[time; 6], 0.0);
+            report.cells[0].over_native = Some(Ratio {
+                median: ratio,
+                low: Some(ratio),
+                high: Some(ratio),
+            });
+            report
+        };
+        for (ratio, count) in [(1.05, 0), (1.5, 1)] {
+            let text = compare(&report(100.0, 1.0), &report(150.0, ratio));
+            assert!(text.contains(&format!("{count} changes")), "{text}");
         }
     }
 

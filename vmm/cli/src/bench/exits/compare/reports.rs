@@ -40,7 +40,16 @@ pub struct Cell {
     pub mechanism: String,
     pub operations: u64,
     pub time: Time,
+    pub over_native: Option<Ratio>,
     pub exits: Option<Exits>,
+}
+
+/// Over the host's time in the same repetition.
+#[derive(Deserialize)]
+pub struct Ratio {
+    pub median: f64,
+    pub low: Option<f64>,
+    pub high: Option<f64>,
 }
 
 #[derive(Deserialize)]
