@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -10,6 +11,10 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// Connections that wait to be taken.
 const BACKLOG: i32 = 16;
+/// How often a lock that somebody has is tried before a server starts: who removes leftovers has it for a moment.
+const LOCK_TRIES: u32 = 20;
+/// Between two tries.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Why nobody can connect.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +63,7 @@ impl Listener {
         let failed = |e: Errno| ListenError::Failed(e.into());
         let address = SocketAddrUnix::new(path).map_err(|e| ListenError::Path(e.into()))?;
         // Until there is a listener, another server would take the socket for one that is left behind.
-        let _starting = Starting::begin(path)?;
+        let _starting = Starting::begin(path, LOCK_TRIES)?;
         let socket = socket(kind).map_err(failed)?;
         // The file gets the mode that the socket has before it is bound (unix_bind in net/unix/af_unix.c).
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed)?;
@@ -113,7 +118,8 @@ struct Starting {
 }
 
 impl Starting {
-    fn begin(socket: &Path) -> Result<Self, ListenError> {
+    /// Takes the lock, if it is to be had in so many tries.
+    fn begin(socket: &Path, mut tries: u32) -> Result<Self, ListenError> {
         let mut path = socket.as_os_str().to_owned();
         path.push(".lock");
         let path = PathBuf::from(path);
@@ -123,7 +129,12 @@ impl Starting {
         loop {
             let file = rustix::fs::open(&path, flags, mode).map_err(failed)?;
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Err(Errno::WOULDBLOCK) => return Err(ListenError::InUse),
+                Err(Errno::WOULDBLOCK) if tries <= 1 => return Err(ListenError::InUse),
+                Err(Errno::WOULDBLOCK) => {
+                    tries -= 1;
+                    std::thread::sleep(LOCK_PAUSE);
+                    continue;
+                }
                 locked => locked.map_err(failed)?,
             }
             let ours = rustix::fs::fstat(&file).map_err(failed)?;
@@ -161,7 +172,7 @@ fn socket(kind: SocketType) -> Result<OwnedFd, Errno> {
 /// [`ListenError`].
 pub fn remove_leftovers(path: &Path) -> Result<(), ListenError> {
     let address = SocketAddrUnix::new(path).map_err(|e| ListenError::Path(e.into()))?;
-    let _starting = Starting::begin(path)?;
+    let _starting = Starting::begin(path, 1)?;
     match remove_stale(path, &address) {
         Err(ListenError::Failed(e)) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
@@ -225,7 +236,7 @@ mod tests {
     #[test]
     fn a_server_that_starts_is_not_taken_for_a_dead_one() {
         let path = path("starting");
-        let starting = Starting::begin(&path).unwrap();
+        let starting = Starting::begin(&path, 1).unwrap();
         // Bound, but not listening yet.
         let bound = socket(SocketType::SEQPACKET).unwrap();
         rustix::net::bind(&bound, &SocketAddrUnix::new(&path).unwrap()).unwrap();
