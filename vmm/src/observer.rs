@@ -53,9 +53,10 @@ impl VmObserver {
     /// The VM at this moment; none if it is no more. Takes some ten microseconds, and a fraction of a second at most if the
     /// session is in a process of its own that does not answer.
     pub fn observe(&self) -> Option<VmObservation> {
-        let (vmm_exits, kvm) = (self.vmm_exits(), self.kvm());
+        // First, since it may be waited for: counts and times are to be of one moment.
         let session = self.session.upgrade()?.activity();
         let machine = self.machine.upgrade()?;
+        let (vmm_exits, kvm) = (self.vmm_exits(), self.kvm());
         let ended = machine.life.decided();
         let until = ended.unwrap_or_else(Instant::now);
         let first = machine.life.first_entry();
