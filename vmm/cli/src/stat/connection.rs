@@ -25,6 +25,8 @@ enum Phase {
 
 /// A connection.
 pub struct Connection {
+    /// Which listener it came to.
+    pub listener: usize,
     socket: OwnedFd,
     deadline: Instant,
     phase: Phase,
@@ -32,8 +34,9 @@ pub struct Connection {
 
 impl Connection {
     /// Takes a socket that does not block. `begun` is now.
-    pub fn new(socket: OwnedFd, begun: Instant) -> Self {
+    pub fn new(listener: usize, socket: OwnedFd, begun: Instant) -> Self {
         Self {
+            listener,
             socket,
             deadline: begun + PATIENCE,
             phase: Phase::Asking(Vec::new()),

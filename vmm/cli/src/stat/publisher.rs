@@ -4,6 +4,7 @@
 //! Whoever asks is a process of the same user or of root, and not trusted for that: connections are few, short, and never
 //! waited for.
 
+use std::cell::OnceCell;
 use std::error::Error;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,7 +25,7 @@ use super::snapshot::Snapshot;
 use crate::failure::{Code, Failure};
 use crate::listener::Listener;
 
-/// Connections at a time; one more ends the oldest.
+/// Connections at a time to each listener; one more ends the oldest of them.
 const CONNECTIONS_MAX: usize = 16;
 /// How long nobody is taken after nobody could be: a guest may use up descriptors, and give them back.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -125,10 +126,12 @@ impl Server {
         if stopping {
             return Ok(false);
         }
-        let look = &self.look;
+        // Whoever asks at the same time is told the same: a look may have to wait for workers.
+        let seen = OnceCell::new();
+        let look = || seen.get_or_init(&self.look);
         let content = |resource| match resource {
-            Resource::Metrics => openmetrics::render(&look()),
-            Resource::Snapshot => serde_json::to_string(&look()).unwrap_or_default(),
+            Resource::Metrics => openmetrics::render(look()),
+            Resource::Snapshot => serde_json::to_string(look()).unwrap_or_default(),
         };
         let now = Instant::now();
         let mut index = 0;
@@ -178,11 +181,11 @@ impl Server {
     fn admit(&mut self, now: Instant) {
         let mut taken = Vec::new();
         let mut refused = false;
-        for listener in self.listeners() {
+        for (number, listener) in self.listeners().enumerate() {
             // Others have their turn first.
-            while taken.len() < CONNECTIONS_MAX {
+            for _ in 0..CONNECTIONS_MAX {
                 match listener.accept() {
-                    Ok(socket) => taken.push(socket),
+                    Ok(socket) => taken.push((number, socket)),
                     Err(Errno::AGAIN) => break,
                     Err(Errno::INTR | Errno::CONNABORTED) => {}
                     Err(e) => {
@@ -194,15 +197,27 @@ impl Server {
             }
         }
         self.paused_until = refused.then(|| now + PAUSE);
-        for socket in taken {
-            if !is_trusted(&socket) || rustix::io::ioctl_fionbio(&socket, true).is_err() {
-                continue;
+        for (listener, socket) in taken {
+            if is_trusted(&socket) && rustix::io::ioctl_fionbio(&socket, true).is_ok() {
+                self.take(Connection::new(listener, socket, now));
             }
-            if self.connections.len() >= CONNECTIONS_MAX {
-                self.connections.remove(0);
-            }
-            self.connections.push(Connection::new(socket, now));
         }
+    }
+
+    /// Adds a connection, in place of the oldest if there are too many.
+    fn take(&mut self, connection: Connection) {
+        let connections = self.connections.iter();
+        let mut same = connections
+            .enumerate()
+            .filter(|(_, c)| c.listener == connection.listener);
+        let oldest = same.next().map(|(index, _)| index);
+        // One is the oldest, and has been counted off.
+        if let Some(oldest) = oldest
+            && same.count() + 1 >= CONNECTIONS_MAX
+        {
+            self.connections.remove(oldest);
+        }
+        self.connections.push(connection);
     }
 }
 
