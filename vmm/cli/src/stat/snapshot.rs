@@ -228,12 +228,20 @@ impl Snapshot {
 }
 
 fn make_printable(text: &mut String) {
-    if text.contains(char::is_control) {
-        *text = text.replace(char::is_control, "?");
+    if !is_printable(text) {
+        *text = text.replace(|c| !is_shown(c), "?");
     }
 }
 
 fn make_names_printable(counts: &mut BTreeMap<String, u64>) {
-    let unfit = |name: &String| name.contains(char::is_control);
-    counts.retain(|name, _| !unfit(name));
+    counts.retain(|name, _| is_printable(name));
+}
+
+fn is_printable(text: &str) -> bool {
+    text.chars().all(is_shown)
+}
+
+/// Beyond ASCII there are characters that change the direction of text, or have no width.
+fn is_shown(c: char) -> bool {
+    c.is_ascii_graphic() || c == ' '
 }

@@ -221,7 +221,7 @@ fn session(row: &Row<'_>) -> Vec<Line<'static>> {
         }
         lines.push(value("written", &bytes(rates.written_bytes)));
     }
-    if now.faults + now.failed_messages != 0 {
+    if now.faults.saturating_add(now.failed_messages) != 0 {
         let text = format!("{} / {}", now.faults, now.failed_messages);
         let line = value("faults / refused", &text);
         lines.push(line.style(Style::new().fg(Color::Yellow)));
