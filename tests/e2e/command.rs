@@ -44,8 +44,10 @@ impl Scratch {
         let name = format!("e2e-{}-{number}", std::process::id());
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::create_dir_all(&directory).unwrap();
+        let parent = directory.with_extension("run");
+        fs::create_dir_all(&parent).unwrap();
         Self {
-            runtime: directory.with_extension("run"),
+            runtime: parent.join("causeway"),
             directory,
             is_beside: false,
         }
@@ -54,6 +56,7 @@ impl Scratch {
     /// Another directory, for commands that find those of `other`.
     pub fn beside(other: &Self) -> Self {
         let mut beside = Self::new();
+        let _ = fs::remove_dir(beside.runtime_parent());
         beside.runtime.clone_from(&other.runtime);
         beside.is_beside = true;
         beside
@@ -62,6 +65,11 @@ impl Scratch {
     /// Where processes with guests can be found. It is there only while there are any.
     pub fn runtime(&self) -> &Path {
         &self.runtime
+    }
+
+    /// What a command is told of that: the folder in which it is.
+    pub fn runtime_parent(&self) -> &Path {
+        self.runtime.parent().unwrap()
     }
 
     /// Path of a file in the directory.
@@ -103,7 +111,7 @@ impl Scratch {
         command
             .current_dir(&self.directory)
             .env("TMPDIR", &self.directory)
-            .env("CAUSEWAY_RUNTIME_DIR", &self.runtime)
+            .env("CAUSEWAY_RUNTIME_DIR", self.runtime_parent())
             .env_remove("RUST_LOG")
             .stdin(Stdio::null())
             .stdout(self.output("stdout"))
@@ -131,7 +139,7 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
         if !self.is_beside {
-            let _ = fs::remove_dir_all(&self.runtime);
+            let _ = fs::remove_dir_all(self.runtime_parent());
         }
         for output in ["stdout", "stderr"] {
             let _ = fs::remove_file(self.directory.with_extension(output));

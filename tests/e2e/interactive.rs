@@ -44,7 +44,7 @@ impl OnTerminal {
         let child = Command::new(env!("CARGO_BIN_EXE_causeway"))
             .args(["run", "--timeout", "300", "--kernel"])
             .arg(&kernel)
-            .env("CAUSEWAY_RUNTIME_DIR", scratch.runtime())
+            .env("CAUSEWAY_RUNTIME_DIR", scratch.runtime_parent())
             .stdin(end())
             .stdout(end())
             .stderr(end())

@@ -33,7 +33,7 @@ fn progress_is_shown_and_cleared_and_the_terminal_is_left_as_it_was() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_causeway"))
         .args(["run", "--guest", "spin", "--timeout", "2"])
         .env("TERM", "xterm")
-        .env("CAUSEWAY_RUNTIME_DIR", scratch.runtime())
+        .env("CAUSEWAY_RUNTIME_DIR", scratch.runtime_parent())
         .stdin(end())
         .stdout(end())
         .stderr(end())

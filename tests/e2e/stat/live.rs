@@ -62,7 +62,7 @@ impl View {
         let before = format!("{:?}", tcgetattr(&terminal).unwrap());
         let child = Command::new(env!("CARGO_BIN_EXE_causeway"))
             .args(["stat", &vm.id().to_string(), "--interval-ms", "100"])
-            .env("CAUSEWAY_RUNTIME_DIR", scratch.runtime())
+            .env("CAUSEWAY_RUNTIME_DIR", scratch.runtime_parent())
             .stdin(end())
             .stdout(end())
             .stderr(end())

@@ -16,7 +16,7 @@ use super::snapshot::{SCHEMA, Snapshot};
 /// Longest that an answer may take.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 /// Longest answer in bytes. A guest takes some 4 KiB, and a process has 64 at most.
-const ANSWER_BYTES_MAX: usize = 4 << 20;
+const ANSWER_BYTES_MAX: usize = 1 << 20;
 const PIECE_BYTES: usize = 16 << 10;
 const REQUEST: &[u8] = b"GET /snapshot HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
@@ -35,6 +35,12 @@ pub enum FetchError {
         PATIENCE.as_secs()
     )]
     Silent {
+        /// Number of the process.
+        pid: u32,
+    },
+    /// It began to answer, or took the question, and went away.
+    #[error("process {pid} did not finish its answer: it ends, or is asked by too many at once")]
+    Unfinished {
         /// Number of the process.
         pid: u32,
     },
@@ -62,23 +68,43 @@ pub enum FetchError {
 /// [`FetchError`].
 pub fn fetch(entry: &Entry, patience: Duration) -> Result<Snapshot, FetchError> {
     let pid = entry.pid;
-    let answer = ask(entry, Instant::now() + patience).map_err(|e| match e {
-        Errno::NOENT | Errno::CONNREFUSED | Errno::CONNRESET | Errno::PIPE => {
-            FetchError::Gone { pid }
-        }
-        Errno::TIMEDOUT | Errno::AGAIN => FetchError::Silent { pid },
-        // Too long, or of somebody else.
+    let socket = connect(entry)?;
+    let answer = ask(&socket, Instant::now() + patience).map_err(|e| match e {
+        Errno::CONNRESET | Errno::PIPE => FetchError::Unfinished { pid },
+        Errno::TIMEDOUT => FetchError::Silent { pid },
+        // Too long.
         Errno::MSGSIZE => FetchError::Strange { pid, source: None },
-        e => FetchError::Failed {
-            pid,
-            source: e.into(),
-        },
+        e => failed(pid, e),
     })?;
     if answer.is_empty() {
-        // It ended before it answered.
-        return Err(FetchError::Gone { pid });
+        return Err(FetchError::Unfinished { pid });
     }
     understand(pid, &answer)
+}
+
+fn failed(pid: u32, error: Errno) -> FetchError {
+    let source = error.into();
+    FetchError::Failed { pid, source }
+}
+
+/// A connection to that process. If it is another's, the process is gone: whoever put the socket there had no right to its name.
+fn connect(entry: &Entry) -> Result<OwnedFd, FetchError> {
+    let pid = entry.pid;
+    let connected = || -> Result<(OwnedFd, bool), Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(&entry.socket)?)?;
+        let is_it = is_of(&socket, entry)?;
+        Ok((socket, is_it))
+    };
+    match connected() {
+        Ok((socket, true)) => Ok(socket),
+        Ok((_, false)) | Err(Errno::NOENT | Errno::CONNREFUSED) => Err(FetchError::Gone { pid }),
+        // So many wait already that it must have stopped taking them.
+        Err(Errno::AGAIN) => Err(FetchError::Silent { pid }),
+        Err(e) => Err(failed(pid, e)),
+    }
 }
 
 fn understand(pid: u32, answer: &[u8]) -> Result<Snapshot, FetchError> {
@@ -92,26 +118,19 @@ fn understand(pid: u32, answer: &[u8]) -> Result<Snapshot, FetchError> {
 }
 
 /// Everything that is answered until the connection ends.
-fn ask(entry: &Entry, deadline: Instant) -> Result<Vec<u8>, Errno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // EAGAIN: so many wait already that it must have stopped taking them.
-    rustix::net::connect(&socket, &SocketAddrUnix::new(&entry.socket)?)?;
-    if entry.is_foreign && !is_of(&socket, entry.pid)? {
-        return Err(Errno::MSGSIZE);
-    }
+fn ask(socket: &OwnedFd, deadline: Instant) -> Result<Vec<u8>, Errno> {
     // The request fits a fresh socket's buffer.
-    rustix::net::send(&socket, REQUEST, SendFlags::NOSIGNAL)?;
+    rustix::net::send(socket, REQUEST, SendFlags::NOSIGNAL)?;
     let mut answer = Vec::new();
     let mut piece = vec![0; PIECE_BYTES];
     loop {
-        match rustix::net::recv(&socket, &mut *piece, RecvFlags::empty()) {
+        match rustix::net::recv(socket, &mut *piece, RecvFlags::empty()) {
             Ok((0, _)) => return Ok(answer),
             Ok((bytes, _)) if answer.len() + bytes > ANSWER_BYTES_MAX => {
                 return Err(Errno::MSGSIZE);
             }
             Ok((bytes, _)) => answer.extend_from_slice(&piece[..bytes]),
-            Err(Errno::AGAIN) => wait(&socket, deadline)?,
+            Err(Errno::AGAIN) => wait(socket, deadline)?,
             Err(Errno::INTR) => {}
             Err(e) => return Err(e),
         }
@@ -121,10 +140,11 @@ fn ask(entry: &Entry, deadline: Instant) -> Result<Vec<u8>, Errno> {
     }
 }
 
-/// Whether it is that process at the other end.
-fn is_of(socket: &OwnedFd, pid: u32) -> Result<bool, Errno> {
-    let peer = socket_peercred(socket)?.pid.as_raw_nonzero().get();
-    Ok(u32::try_from(peer).is_ok_and(|peer| peer == pid))
+/// Whether it is that process at the other end, and one of the user in whose folder it was found.
+fn is_of(socket: &OwnedFd, entry: &Entry) -> Result<bool, Errno> {
+    let peer = socket_peercred(socket)?;
+    let pid = u32::try_from(peer.pid.as_raw_nonzero().get());
+    Ok(peer.uid.as_raw() == entry.owner && pid.is_ok_and(|pid| pid == entry.pid))
 }
 
 fn wait(socket: &OwnedFd, deadline: Instant) -> Result<(), Errno> {

@@ -42,7 +42,12 @@ pub fn run(arguments: &StatArguments) -> Result<ExitCode, Failure> {
     let mut sampler = Sampler::new(arguments.pid);
     let first = sampler.look()?;
     if arguments.pid.is_none() && first.processes.is_empty() {
-        complain(&first.troubles);
+        if !first.troubles.is_empty() {
+            complain(&first.troubles);
+            return Err(Failure::usage(
+                "there is nothing to see: there are processes, and none of them says what it does",
+            ));
+        }
         say("there is nothing to watch: no `causeway run` or `causeway serve` of this user runs");
         return Ok(ExitCode::SUCCESS);
     }
@@ -69,7 +74,8 @@ fn follow(
         if count == Some(index) {
             break;
         }
-        next += interval;
+        // What was missed, by a look that took long, is not made up for.
+        next = (next + interval).max(Instant::now());
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         match sampler.look() {
             Ok(seen) => {

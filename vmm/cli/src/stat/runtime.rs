@@ -1,21 +1,23 @@
 //! The folders in which processes with guests can be found: a socket for each, named after the process.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Dir, Mode, OFlags};
 use rustix::process::geteuid;
 
 use crate::listener::{self, ListenError, Listener};
 
-/// Names a folder that takes the place of all others.
+/// Names the folder in which the only one is that counts.
 const VARIABLE: &str = "CAUSEWAY_RUNTIME_DIR";
 /// What the folder is called in the folder of a user.
 const NAME: &str = "causeway";
-/// Most entries of a folder that are looked at.
+/// Most entries that are looked at, of all folders together.
 const ENTRIES_MAX: usize = 4096;
 
 /// Why a process cannot be found by others.
@@ -40,14 +42,33 @@ pub enum PublishError {
 }
 
 /// A process that may have guests.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Whether it was found in the folder of another user, who may put there what they like.
-    pub is_foreign: bool,
+    /// The user whose folder it was found in, who may put there what they like: the process must be theirs.
+    pub owner: u32,
     /// Number of the process.
     pub pid: u32,
     /// Its socket.
     pub socket: PathBuf,
+}
+
+impl Entry {
+    fn is_foreign(&self) -> bool {
+        self.owner != own_uid()
+    }
+}
+
+/// A folder to look in, and the user whose it must be to count.
+struct Place {
+    path: PathBuf,
+    owner: u32,
+}
+
+impl Place {
+    fn own(path: PathBuf) -> Self {
+        let owner = own_uid();
+        Self { path, owner }
+    }
 }
 
 /// The socket of this process, in its folder. Both are removed on drop; the folder if nobody else uses it.
@@ -64,7 +85,9 @@ impl Published {
     /// # Errors
     /// [`PublishError`].
     pub fn new() -> Result<Self, PublishError> {
-        Self::within(&own_folders())
+        let published = Self::within(&own_folders())?;
+        forget_the_dead(&published.folder);
+        Ok(published)
     }
 
     fn within(folders: &[PathBuf]) -> Result<Self, PublishError> {
@@ -89,7 +112,10 @@ impl Published {
         let listener = match Listener::bind_stream(&path) {
             // Who ended just now may have removed the folder meanwhile.
             Err(ListenError::Failed(e)) if e.kind() == io::ErrorKind::NotFound => {
-                let _ = make(folder);
+                make(folder).map_err(|source| PublishError::Folder {
+                    path: folder.to_owned(),
+                    source,
+                })?;
                 Listener::bind_stream(&path)
             }
             bound => bound,
@@ -100,7 +126,7 @@ impl Published {
                 folder: folder.to_owned(),
             }),
             Err(source) => {
-                let _ = fs::remove_dir(folder);
+                remove_empty(folder);
                 Err(PublishError::Socket { path, source })
             }
         }
@@ -115,31 +141,60 @@ impl Published {
 impl Drop for Published {
     fn drop(&mut self) {
         drop(self.listener.take());
-        // Refused while others are in it.
-        let _ = fs::remove_dir(&self.folder);
+        remove_empty(&self.folder);
     }
 }
 
-/// Processes that may have guests: those of this user, and, if this is root, after them those of all users.
+/// Processes that may have guests: those of this user, and, if this is root, after them those of all users. A process may be there
+/// more than once.
 pub fn entries() -> Vec<Entry> {
-    let mut entries: Vec<Entry> = all_folders().iter().flat_map(|f| entries_of(f)).collect();
-    entries.sort();
-    let mut known = HashSet::new();
-    entries.retain(|entry| known.insert(entry.pid));
+    let folders: Vec<Vec<Entry>> = all_places().iter().map(entries_of).collect();
+    merge(folders)
+}
+
+/// The first of each folder, then the second of each, and so on, so that nobody's many hide another's few.
+fn merge(folders: Vec<Vec<Entry>>) -> Vec<Entry> {
+    let ranked = folders
+        .into_iter()
+        .flat_map(|entries| entries.into_iter().enumerate());
+    let mut ranked: Vec<(usize, Entry)> = ranked.collect();
+    ranked.sort_by_key(|(rank, _)| *rank);
+    ranked.truncate(ENTRIES_MAX);
+    let mut entries: Vec<Entry> = ranked.into_iter().map(|(_, entry)| entry).collect();
+    entries.sort_by_key(|entry| (entry.is_foreign(), entry.pid));
     entries
 }
 
 /// Removes what a process that is no more has left, if that is ours to remove.
 pub fn forget(entry: &Entry) {
-    let Some(folder) = entry.socket.parent().filter(|_| !entry.is_foreign) else {
+    let Some(folder) = entry.socket.parent().filter(|_| !entry.is_foreign()) else {
         return;
     };
     match listener::remove_leftovers(&entry.socket) {
         Ok(()) => {
             log::debug!("process {} is no more: its socket is removed", entry.pid);
-            let _ = fs::remove_dir(folder);
+            remove_empty(folder);
         }
         Err(e) => log::debug!("{} stays: {e}", entry.socket.display()),
+    }
+}
+
+/// Removes what processes that were killed have left in a folder of our own.
+fn forget_the_dead(folder: &Path) {
+    let is_dead = |entry: &Entry| !Path::new(&format!("/proc/{}", entry.pid)).exists();
+    let entries = entries_of(&Place::own(folder.to_owned())).into_iter();
+    entries.filter(is_dead).for_each(|entry| forget(&entry));
+}
+
+/// Removes a folder of ours, unless somebody is in it.
+fn remove_empty(folder: &Path) {
+    let own = shared_name(own_uid());
+    if [NAME, &own]
+        .map(OsStr::new)
+        .iter()
+        .any(|name| folder.file_name() == Some(name))
+    {
+        let _ = fs::remove_dir(folder);
     }
 }
 
@@ -148,65 +203,98 @@ fn own_folders() -> Vec<PathBuf> {
     if let Some(only) = chosen() {
         return vec![only];
     }
-    let uid = geteuid().as_raw();
     let mut folders: Vec<PathBuf> = session_folder().into_iter().collect();
-    if uid == 0 {
+    if own_uid() == 0 {
         folders.push(Path::new("/run").join(NAME));
     }
-    folders.push(PathBuf::from(format!("/tmp/{NAME}-{uid}")));
+    folders.push(Path::new("/tmp").join(shared_name(own_uid())));
     folders
 }
 
 /// Where to look for the sockets of others.
-fn all_folders() -> Vec<PathBuf> {
-    let mut folders = own_folders();
+fn all_places() -> Vec<Place> {
+    let mut places: Vec<Place> = own_folders().into_iter().map(Place::own).collect();
     if chosen().is_some() {
-        return folders;
+        return places;
     }
-    let uid = geteuid().as_raw();
-    let users = Path::new("/run/user");
-    folders.push(users.join(uid.to_string()).join(NAME));
-    if uid == 0 {
-        let within = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten();
-        folders.extend(within("/run/user").map(|user| user.path().join(NAME)));
-        let named = |path: &PathBuf| {
-            let name = path.file_name().and_then(|name| name.to_str());
-            let user = name.and_then(|name| name.strip_prefix("causeway-"));
-            user.is_some_and(|user| user.parse::<u32>().is_ok())
-        };
-        folders.extend(within("/tmp").map(|entry| entry.path()).filter(named));
+    let session = |uid: u32| Path::new("/run/user").join(uid.to_string()).join(NAME);
+    places.push(Place::own(session(own_uid())));
+    // What other users say is for root to look at, who asked for it.
+    if own_uid() == 0 {
+        let prefix = format!("{NAME}-");
+        let shared = |uid| Path::new("/tmp").join(shared_name(uid));
+        let foreign = |(path, owner)| Place { path, owner };
+        let users = users_in("/run/user", "").map(|uid| (session(uid), uid));
+        places.extend(users.map(foreign));
+        let users = users_in("/tmp", &prefix).map(|uid| (shared(uid), uid));
+        places.extend(users.map(foreign));
     }
-    folders.sort();
-    folders.dedup();
-    folders
+    let mut known = HashSet::new();
+    places.retain(|place| known.insert(place.path.clone()));
+    places
 }
 
+/// Users whose numbers are in the names of files, after `prefix`.
+fn users_in(folder: &str, prefix: &str) -> impl Iterator<Item = u32> {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    files.filter_map(move |file| {
+        let name = file.file_name();
+        number(name.to_str()?.strip_prefix(prefix)?)
+    })
+}
+
+/// What a user's folder is called where those of all users are.
+fn shared_name(uid: u32) -> String {
+    format!("{NAME}-{uid}")
+}
+
+fn own_uid() -> u32 {
+    geteuid().as_raw()
+}
+
+/// The folder in the one that was chosen, which may hold other things, or be everybody's.
 fn chosen() -> Option<PathBuf> {
     std::env::var_os(VARIABLE)
         .filter(|value| !value.is_empty())
-        .map(PathBuf::from)
+        .map(|parent| PathBuf::from(parent).join(NAME))
 }
 
-/// The folder of the user's login session (XDG Base Directory Specification), which must be absolute.
+/// The folder of the user's login session (XDG Base Directory Specification), which must be absolute and the user's own: a command
+/// that is run as another user may have inherited the variable.
 fn session_folder() -> Option<PathBuf> {
     let folder = PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?);
-    folder.is_absolute().then(|| folder.join(NAME))
+    let is_own = fs::metadata(&folder).is_ok_and(|status| status.uid() == own_uid());
+    (folder.is_absolute() && is_own).then(|| folder.join(NAME))
 }
 
-/// Makes a folder that only its owner can enter. One that another user made is refused: they could put there what they like.
+/// Makes a folder that only its owner can enter, or finds it. One that another user made, or that others can enter, is refused: they
+/// could put there what they like.
 fn make(path: &Path) -> io::Result<()> {
-    match rustix::fs::mkdir(path, Mode::RWXU) {
-        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+    let is_new = match rustix::fs::mkdir(path, Mode::RWXU) {
+        Ok(()) => true,
+        Err(rustix::io::Errno::EXIST) => false,
         Err(e) => return Err(e.into()),
-    }
+    };
     let folder = open(path)?;
-    if owner(&folder) != Some(geteuid().as_raw()) {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "it belongs to another user",
+    let status = rustix::fs::fstat(&folder)?;
+    let refused = |why| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    if status.st_uid != own_uid() {
+        return refused(format!(
+            "it belongs to user {}: remove it, or name another place with {VARIABLE}",
+            status.st_uid
         ));
     }
-    rustix::fs::fchmod(&folder, Mode::RWXU)?;
+    if is_new {
+        // Whatever the umask has left of it.
+        return Ok(rustix::fs::fchmod(&folder, Mode::RWXU)?);
+    }
+    if status.st_mode & 0o077 != 0 {
+        return refused(format!(
+            "others can enter it (mode {:o}): `chmod 700 {}`, or name another place with {VARIABLE}",
+            status.st_mode & 0o7777,
+            path.display()
+        ));
+    }
     Ok(())
 }
 
@@ -215,40 +303,38 @@ fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-fn owner(folder: &OwnedFd) -> Option<u32> {
-    rustix::fs::fstat(folder).ok().map(|status| status.st_uid)
-}
-
-fn entries_of(path: &Path) -> Vec<Entry> {
-    let uid = geteuid().as_raw();
-    let owner = open(path).ok().as_ref().and_then(owner);
-    let is_foreign = owner != Some(uid);
-    // What other users say is for root to look at, who asked for it.
-    if owner.is_none() || is_foreign && uid != 0 {
-        return Vec::new();
-    }
-    let files = fs::read_dir(path).into_iter().flatten().flatten();
-    let files = files.take(ENTRIES_MAX);
-    let entry = |file: fs::DirEntry| {
-        let pid = pid_of(file.file_name().to_str()?)?;
-        let socket = path.join(pid.to_string());
-        Some(Entry {
-            is_foreign,
-            pid,
-            socket,
-        })
+fn entries_of(place: &Place) -> Vec<Entry> {
+    // What is listed is what was checked, whatever is at the path by then.
+    let checked = || {
+        let folder = open(&place.path).ok()?;
+        let status = rustix::fs::fstat(&folder).ok()?;
+        (status.st_uid == place.owner).then_some(())?;
+        Dir::read_from(&folder).ok()
     };
-    let mut entries: Vec<Entry> = files.filter_map(entry).collect();
-    entries.sort();
-    entries.dedup();
-    entries
+    let files = checked().into_iter().flatten().flatten();
+    let pids = files
+        .take(ENTRIES_MAX)
+        .filter_map(|file| pid_of(file.file_name().to_str().ok()?));
+    let mut pids: Vec<u32> = pids.collect();
+    pids.sort_unstable();
+    pids.dedup();
+    let entry = |pid: u32| Entry {
+        owner: place.owner,
+        pid,
+        socket: place.path.join(pid.to_string()),
+    };
+    pids.into_iter().map(entry).collect()
 }
 
 /// The process that a file is named after: its socket, or the lock under which it starts.
 fn pid_of(name: &str) -> Option<u32> {
-    let number = name.strip_suffix(".lock").unwrap_or(name);
-    let pid: u32 = number.parse().ok()?;
-    (pid != 0 && pid.to_string() == number).then_some(pid)
+    number(name.strip_suffix(".lock").unwrap_or(name)).filter(|pid| *pid != 0)
+}
+
+/// A number as it is written here: without zeros or a sign before it.
+fn number(text: &str) -> Option<u32> {
+    let number: u32 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
 }
 
 #[cfg(test)]
@@ -268,6 +354,14 @@ mod tests {
             fs::create_dir(&path).unwrap();
             Self(path)
         }
+
+        fn entries(&self) -> Vec<Entry> {
+            entries_of(&Place::own(self.0.clone()))
+        }
+
+        fn mode(path: &Path) -> u32 {
+            fs::metadata(path).unwrap().permissions().mode() & 0o7777
+        }
     }
 
     impl Drop for Folder {
@@ -281,12 +375,11 @@ mod tests {
         let folder = Folder::new("life");
         let own = folder.0.join(NAME);
         let published = Published::within(std::slice::from_ref(&own)).unwrap();
-        let mode = fs::metadata(&own).unwrap().permissions().mode();
-        assert_eq!(mode & 0o7777, 0o700);
-        let found = entries_of(&own);
+        assert_eq!(Folder::mode(&own), 0o700);
+        let found = entries_of(&Place::own(own.clone()));
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].pid, std::process::id());
-        assert!(!found[0].is_foreign);
+        assert!(!found[0].is_foreign());
         forget(&found[0]);
         assert!(found[0].socket.exists(), "it is in use");
         drop(published);
@@ -296,7 +389,7 @@ mod tests {
     #[test]
     fn the_next_folder_is_taken_if_one_cannot_be_made() {
         let folder = Folder::new("next");
-        let (absent, own) = (folder.0.join("absent/causeway"), folder.0.join("own"));
+        let (absent, own) = (folder.0.join("absent/causeway"), folder.0.join(NAME));
         drop(Published::within(&[absent.clone(), own]).unwrap());
         let refused = Published::within(&[absent]).unwrap_err().to_string();
         assert!(refused.contains("absent/causeway"), "{refused}");
@@ -326,12 +419,75 @@ mod tests {
         for name in ["0", "04711", "x", "4711.x", "-1", "99999999999"] {
             fs::write(folder.0.join(name), "").unwrap();
         }
-        let found = entries_of(&folder.0);
+        let found = folder.entries();
         let pids: Vec<u32> = found.iter().map(|entry| entry.pid).collect();
         assert_eq!(pids, [4711, 4712]);
         found.iter().for_each(forget);
-        assert!(entries_of(&folder.0).is_empty());
+        assert!(folder.entries().is_empty());
         let left = fs::read_dir(&folder.0).unwrap().count();
         assert_eq!(left, 6, "what is not ours stays");
+    }
+
+    #[test]
+    fn a_folder_that_was_there_keeps_its_mode_and_is_refused_if_others_can_enter() {
+        let folder = Folder::new("mode");
+        let own = folder.0.join(NAME);
+        fs::create_dir(&own).unwrap();
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
+        let refused = Published::within(std::slice::from_ref(&own)).unwrap_err();
+        let PublishError::Folder { source, .. } = &refused else {
+            panic!("{refused}")
+        };
+        assert!(source.to_string().contains("chmod 700"), "{source}");
+        assert_eq!(Folder::mode(&own), 0o755);
+        // One that is not called as ours are stays when it is empty.
+        let other = folder.0.join("other");
+        fs::create_dir(&other).unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o700)).unwrap();
+        drop(Published::within(std::slice::from_ref(&other)).unwrap());
+        assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_counts_only_if_it_is_of_the_user_whom_its_path_names() {
+        let folder = Folder::new("owner");
+        fs::write(folder.0.join("4711"), "").unwrap();
+        assert_eq!(folder.entries().len(), 1);
+        let other = Place {
+            path: folder.0.clone(),
+            owner: own_uid() + 1,
+        };
+        assert!(entries_of(&other).is_empty());
+    }
+
+    #[test]
+    fn the_many_of_one_user_do_not_hide_the_few_of_another() {
+        let entry = |owner: u32, pid: u32| Entry {
+            owner,
+            pid,
+            socket: PathBuf::new(),
+        };
+        let foreign = own_uid() + 1;
+        let many = (1..=ENTRIES_MAX as u32).map(|pid| entry(foreign, pid));
+        let few = [entry(foreign + 1, 7), entry(own_uid(), 9_999)];
+        let merged = merge(vec![many.collect(), few[..1].to_vec(), few[1..].to_vec()]);
+        assert_eq!(merged.len(), ENTRIES_MAX);
+        assert_eq!(merged[0], few[1], "our own are the first");
+        assert!(merged.contains(&few[0]));
+        let same = merged.iter().filter(|entry| entry.pid == 7);
+        assert_eq!(same.count(), 2, "which of them answers is not known yet");
+    }
+
+    #[test]
+    fn what_the_dead_have_left_goes_when_another_is_published() {
+        let folder = Folder::new("dead");
+        let own = folder.0.join(NAME);
+        fs::create_dir(&own).unwrap();
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
+        // Beyond PID_MAX_LIMIT (include/linux/threads.h), so that there can be none.
+        let dead = own.join("5000000");
+        drop(UnixListener::bind(&dead).unwrap());
+        forget_the_dead(&own);
+        assert!(!dead.exists());
     }
 }

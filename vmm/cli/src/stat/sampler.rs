@@ -1,6 +1,6 @@
 //! Looks at processes, one time after the other.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::absent;
@@ -40,6 +40,18 @@ pub struct Sampler {
     earlier: HashMap<(u32, String), Guest>,
     /// Whether there was anything to see before.
     has_seen: bool,
+    /// Processes that said nothing when they were asked last.
+    silent: HashSet<u32>,
+}
+
+/// What processes said when they were asked.
+#[derive(Default)]
+struct Answers {
+    snapshots: Vec<Snapshot>,
+    /// Those that did not say what they do, and why.
+    troubles: Vec<(u32, FetchError)>,
+    /// How many were not asked at all.
+    unasked: usize,
 }
 
 impl Sampler {
@@ -49,57 +61,97 @@ impl Sampler {
             pid,
             earlier: HashMap::new(),
             has_seen: false,
+            silent: HashSet::new(),
         }
     }
 
     /// Looks.
     ///
     /// # Errors
-    /// If there is only one process to look at, and it is no more, or does not answer.
+    /// If there is only one process to look at, and it is no more, or has not answered yet.
     pub fn look(&mut self) -> Result<Seen, Failure> {
-        let entries = runtime::entries().into_iter();
-        let entries: Vec<Entry> = entries
-            .filter(|entry| self.pid.is_none_or(|pid| pid == entry.pid))
-            .collect();
-        let mut seen = Seen::default();
-        let mut snapshots = Vec::new();
+        let answers = self.ask(runtime::entries());
+        self.conclude(answers)
+    }
+
+    /// Asks all that are wanted, those that were silent before after the others.
+    fn ask(&mut self, mut entries: Vec<Entry>) -> Answers {
+        entries.retain(|entry| self.pid.is_none_or(|pid| pid == entry.pid));
+        entries.sort_by_key(|entry| self.silent.contains(&entry.pid));
+        self.silent.clear();
+        let mut answers = Answers::default();
+        let mut answered = HashSet::new();
         let deadline = Instant::now() + LOOK_PATIENCE;
         for (asked, entry) in entries.iter().enumerate() {
+            // Another may have put something under its name elsewhere.
+            if answered.contains(&entry.pid) {
+                continue;
+            }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let left = entries.len() - asked;
-                let trouble = format!("{left} processes were not asked: others took all the time");
-                seen.troubles.push(trouble);
+                answers.unasked = entries.len() - asked;
                 break;
             }
             match fetch(entry, PATIENCE.min(left)) {
-                Ok(snapshot) => snapshots.push(snapshot),
+                Ok(snapshot) => {
+                    answered.insert(entry.pid);
+                    answers.snapshots.push(snapshot);
+                }
                 Err(FetchError::Gone { .. }) => runtime::forget(entry),
-                Err(trouble) if self.pid.is_some() => {
+                Err(trouble) => {
+                    if matches!(trouble, FetchError::Silent { .. }) {
+                        self.silent.insert(entry.pid);
+                    }
+                    answers.troubles.push((entry.pid, trouble));
+                }
+            }
+        }
+        answers.troubles.retain(|(pid, _)| !answered.contains(pid));
+        answers
+    }
+
+    /// What was seen. One that was seen before and is in trouble now may answer the next time.
+    fn conclude(&mut self, answers: Answers) -> Result<Seen, Failure> {
+        let Answers {
+            snapshots,
+            mut troubles,
+            unasked,
+        } = answers;
+        if let Some(pid) = self.pid
+            && snapshots.is_empty()
+            && unasked == 0
+        {
+            match (self.has_seen, troubles.is_empty()) {
+                (true, true) => return Err(absent::gone(pid)),
+                (false, true) => return Err(absent::explain(pid)),
+                (true, false) => {}
+                (false, false) => {
+                    let (_, trouble) = troubles.swap_remove(0);
                     return Err(Failure::new(
                         Code::Usage,
                         "there is nothing to see",
                         trouble,
                     ));
                 }
-                Err(trouble) => seen.troubles.push(trouble.to_string()),
             }
         }
-        if let Some(pid) = self.pid
-            && snapshots.is_empty()
-        {
-            return Err(match self.has_seen {
-                true => absent::gone(pid),
-                false => absent::explain(pid),
-            });
-        }
-        self.has_seen = true;
-        seen.processes = self.rate(snapshots);
-        Ok(seen)
+        self.has_seen |= !snapshots.is_empty();
+        let troubled: HashSet<u32> = troubles.iter().map(|(pid, _)| *pid).collect();
+        let told = troubles.iter().map(|(_, trouble)| trouble.to_string());
+        let unasked = (unasked != 0)
+            .then(|| format!("{unasked} processes were not asked: others took all the time"));
+        Ok(Seen {
+            troubles: told.chain(unasked).collect(),
+            processes: self.rate(snapshots, &troubled),
+        })
     }
 
-    /// Adds rates, and remembers the guests for the next look.
-    fn rate(&mut self, snapshots: Vec<Snapshot>) -> Vec<(Snapshot, Vec<Rates>)> {
+    /// Adds rates, and remembers the guests for the next look; those of `troubled` processes as they were.
+    fn rate(
+        &mut self,
+        snapshots: Vec<Snapshot>,
+        troubled: &HashSet<u32>,
+    ) -> Vec<(Snapshot, Vec<Rates>)> {
         let mut present = HashMap::new();
         let mut rated = Vec::new();
         for snapshot in snapshots {
@@ -111,7 +163,8 @@ impl Sampler {
             }
             rated.push((snapshot, rates));
         }
-        self.earlier = present;
+        self.earlier.retain(|(pid, _), _| troubled.contains(pid));
+        self.earlier.extend(present);
         rated
     }
 }
@@ -129,16 +182,49 @@ mod tests {
             pid: 4712,
             ..fixture::snapshot()
         };
-        let lives = sampler.rate(vec![first.clone(), other]);
+        let lives = sampler.rate(vec![first.clone(), other], &HashSet::new());
         let life_ns = |n: usize| lives[n].1[0].interval_ns;
         assert_eq!((life_ns(0), life_ns(1)), (10_000_000_000, 10_000_000_000));
         let later = Snapshot {
             guests: vec![fixture::later()],
             ..first
         };
-        let rated = sampler.rate(vec![later]);
+        let rated = sampler.rate(vec![later], &HashSet::new());
         assert_eq!(rated.len(), 1);
         assert_eq!(rated[0].1[0].interval_ns, 1_000_000_000);
         assert_eq!(sampler.earlier.len(), 1, "who is gone is forgotten");
+    }
+
+    fn late(pid: u32) -> Answers {
+        Answers {
+            troubles: vec![(pid, FetchError::Silent { pid })],
+            ..Answers::default()
+        }
+    }
+
+    #[test]
+    fn one_late_answer_does_not_end_a_watch() {
+        let answered = |guest| Answers {
+            snapshots: vec![Snapshot {
+                guests: vec![guest],
+                ..fixture::snapshot()
+            }],
+            ..Answers::default()
+        };
+        let pid = fixture::snapshot().pid;
+        let mut sampler = Sampler::new(Some(pid));
+        let nothing = sampler.conclude(late(pid)).unwrap_err();
+        assert!(nothing.to_string().contains("nothing to see"), "{nothing}");
+        sampler.conclude(answered(fixture::guest())).unwrap();
+        let seen = sampler.conclude(late(pid)).unwrap();
+        assert!(seen.processes.is_empty());
+        assert_eq!(seen.troubles.len(), 1);
+        let seen = sampler.conclude(answered(fixture::later())).unwrap();
+        assert_eq!(
+            seen.processes[0].1[0].interval_ns, 1_000_000_000,
+            "since it answered last"
+        );
+        let gone = sampler.conclude(Answers::default()).unwrap_err();
+        assert!(gone.to_string().contains("has ended"), "{gone}");
     }
 }
