@@ -147,6 +147,19 @@ impl Socket {
     /// Receives a datagram into `buffer`. One that is too long, of another version or of no known kind is malformed;
     /// its descriptors are closed.
     pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Datagram<'a>, SocketError> {
+        self.receive_with(buffer, RecvFlags::empty())
+    }
+
+    /// The same for what has come already: it does not wait.
+    pub fn receive_at_once<'a>(&self, buffer: &'a mut [u8]) -> Result<Datagram<'a>, SocketError> {
+        self.receive_with(buffer, RecvFlags::DONTWAIT)
+    }
+
+    fn receive_with<'a>(
+        &self,
+        buffer: &'a mut [u8],
+        flags: RecvFlags,
+    ) -> Result<Datagram<'a>, SocketError> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut slices = [IoSliceMut::new(buffer)];
@@ -154,7 +167,7 @@ impl Socket {
             &self.0,
             &mut slices,
             &mut ancillary,
-            RecvFlags::CMSG_CLOEXEC,
+            RecvFlags::CMSG_CLOEXEC | flags,
         )?;
         let mut descriptors = Vec::new();
         for message in ancillary.drain() {
@@ -228,6 +241,10 @@ mod tests {
         let mut buffer = buffer();
         assert!(matches!(
             other.receive(&mut buffer),
+            Err(SocketError::Nothing)
+        ));
+        assert!(matches!(
+            other.receive_at_once(&mut buffer),
             Err(SocketError::Nothing)
         ));
         let large = vec![0; DATAGRAM_BYTES_MAX + 1];

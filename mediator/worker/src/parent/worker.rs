@@ -54,6 +54,13 @@ struct Lane {
     room: Buffer,
 }
 
+/// A lane on which nothing is asked but for glances.
+struct WatchingLane {
+    lane: Lane,
+    /// Whether an answer has not come yet.
+    is_owed: bool,
+}
+
 /// A worker process. Dropping it ends it.
 pub(super) struct Worker {
     pub(super) number: u64,
@@ -62,8 +69,8 @@ pub(super) struct Worker {
     process: Process,
     control: Socket,
     lanes: Mutex<Vec<Lane>>,
-    /// The lane on which somebody has asked for a glance that has not come yet.
-    owing: Mutex<Option<Lane>>,
+    /// The lane of those who watch: the guest's calls must not find one of theirs behind a glance.
+    watching: Mutex<Option<WatchingLane>>,
     pub(super) guest: Guest,
     pub(super) broker: Arc<Broker>,
     pub(super) exports_max: u32,
@@ -112,7 +119,7 @@ impl Worker {
             process,
             control,
             lanes: Mutex::default(),
-            owing: Mutex::default(),
+            watching: Mutex::default(),
             guest: Guest::new(Arc::clone(&order.host), import_device),
             broker: Arc::clone(&shared.broker),
             exports_max: order.quota.allocations,
@@ -211,27 +218,21 @@ impl Worker {
     /// is slow to answer them has done nothing wrong.
     pub fn glance(&self) -> Option<Activity> {
         // Locked: somebody else waits for it.
-        let mut owing = self.owing.try_lock().ok()?;
-        if let Some(mut lane) = owing.take() {
-            match glanced(&mut lane) {
-                Err(SocketError::Nothing) => {
-                    *owing = Some(lane);
-                    return None;
-                }
-                // That is how it was when somebody asked before.
-                Ok(_) => self.lanes().push(lane),
-                Err(_) => {}
-            }
-        }
-        let mut lane = self.lane().ok()?;
-        lane.socket.send(Kind::Glance, &[], &[]).ok()?;
-        match glanced(&mut lane) {
+        let mut watching = self.watching.try_lock().ok()?;
+        let mut own = match watching.take() {
+            Some(own) => own,
+            None => WatchingLane {
+                lane: self.new_lane().ok()?,
+                is_owed: false,
+            },
+        };
+        match own.glance() {
             Ok(activity) => {
-                self.lanes().push(lane);
+                *watching = Some(own);
                 Some(activity)
             }
             Err(SocketError::Nothing) => {
-                *owing = Some(lane);
+                *watching = Some(own);
                 None
             }
             // What its guest has of such a worker is for its guest to find out.
@@ -359,6 +360,13 @@ impl Worker {
         if let Some(lane) = self.lanes().pop() {
             return Ok(lane);
         }
+        self.new_lane()
+    }
+
+    fn new_lane(&self) -> Result<Lane, SocketError> {
+        if self.broken.get().is_some() {
+            return Err(SocketError::Gone);
+        }
         let (socket, end) = Socket::pair()?;
         socket.set_patience(LOOK_PERIOD)?;
         self.control.send(Kind::NewLane, &[], &[end.as_fd()])?;
@@ -428,10 +436,25 @@ impl Drop for Worker {
     }
 }
 
-/// Takes the answer to a glance.
-fn glanced(lane: &mut Lane) -> Result<Activity, SocketError> {
-    let reply = lane.socket.receive(&mut lane.room)?;
-    expect(&reply, Kind::Glanced)?;
+impl WatchingLane {
+    /// Asks, and waits a moment for the answer. While one is owed, nothing is waited for: a worker that is mute costs that once.
+    fn glance(&mut self) -> Result<Activity, SocketError> {
+        if self.is_owed {
+            // That is how it was when somebody asked before.
+            glanced(&self.lane.socket.receive_at_once(&mut self.lane.room)?)?;
+            self.is_owed = false;
+        }
+        self.lane.socket.send(Kind::Glance, &[], &[])?;
+        self.is_owed = true;
+        let activity = glanced(&self.lane.socket.receive(&mut self.lane.room)?)?;
+        self.is_owed = false;
+        Ok(activity)
+    }
+}
+
+/// The answer to a glance.
+fn glanced(reply: &Datagram<'_>) -> Result<Activity, SocketError> {
+    expect(reply, Kind::Glanced)?;
     Ok(reply.body::<Glanced>()?.into())
 }
 
