@@ -9,6 +9,7 @@ mod client;
 mod connection;
 #[cfg(test)]
 mod fixture;
+mod folders;
 mod http;
 mod openmetrics;
 mod publisher;

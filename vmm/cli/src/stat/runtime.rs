@@ -1,22 +1,13 @@
 //! The folders in which processes with guests can be found: a socket for each, named after the process.
 
-use std::collections::HashSet;
-use std::ffi::OsStr;
-use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Dir, Mode, OFlags};
-use rustix::process::geteuid;
+use rustix::fs::Dir;
 
+use super::folders::{Place, all_places, make, number, open, own_folders, own_uid, remove_empty};
 use crate::listener::{self, ListenError, Listener};
 
-/// Names the folder in which the only one is that counts.
-const VARIABLE: &str = "CAUSEWAY_RUNTIME_DIR";
-/// What the folder is called in the folder of a user.
-const NAME: &str = "causeway";
 /// Most entries that are looked at, of all folders together.
 const ENTRIES_MAX: usize = 4096;
 
@@ -55,19 +46,6 @@ pub struct Entry {
 impl Entry {
     fn is_foreign(&self) -> bool {
         self.owner != own_uid()
-    }
-}
-
-/// A folder to look in, and the user whose it must be to count.
-struct Place {
-    path: PathBuf,
-    owner: u32,
-}
-
-impl Place {
-    fn own(path: PathBuf) -> Self {
-        let owner = own_uid();
-        Self { path, owner }
     }
 }
 
@@ -186,123 +164,6 @@ fn forget_the_dead(folder: &Path) {
     entries.filter(is_dead).for_each(|entry| forget(&entry));
 }
 
-/// Removes a folder of ours, unless somebody is in it.
-fn remove_empty(folder: &Path) {
-    let own = shared_name(own_uid());
-    if [NAME, &own]
-        .map(OsStr::new)
-        .iter()
-        .any(|name| folder.file_name() == Some(name))
-    {
-        let _ = fs::remove_dir(folder);
-    }
-}
-
-/// Where this process may put its socket, the best first.
-fn own_folders() -> Vec<PathBuf> {
-    if let Some(only) = chosen() {
-        return vec![only];
-    }
-    let mut folders: Vec<PathBuf> = session_folder().into_iter().collect();
-    if own_uid() == 0 {
-        folders.push(Path::new("/run").join(NAME));
-    }
-    folders.push(Path::new("/tmp").join(shared_name(own_uid())));
-    folders
-}
-
-/// Where to look for the sockets of others.
-fn all_places() -> Vec<Place> {
-    let mut places: Vec<Place> = own_folders().into_iter().map(Place::own).collect();
-    if chosen().is_some() {
-        return places;
-    }
-    let session = |uid: u32| Path::new("/run/user").join(uid.to_string()).join(NAME);
-    places.push(Place::own(session(own_uid())));
-    // What other users say is for root to look at, who asked for it.
-    if own_uid() == 0 {
-        let prefix = format!("{NAME}-");
-        let shared = |uid| Path::new("/tmp").join(shared_name(uid));
-        let foreign = |(path, owner)| Place { path, owner };
-        let users = users_in("/run/user", "").map(|uid| (session(uid), uid));
-        places.extend(users.map(foreign));
-        let users = users_in("/tmp", &prefix).map(|uid| (shared(uid), uid));
-        places.extend(users.map(foreign));
-    }
-    let mut known = HashSet::new();
-    places.retain(|place| known.insert(place.path.clone()));
-    places
-}
-
-/// Users whose numbers are in the names of files, after `prefix`.
-fn users_in(folder: &str, prefix: &str) -> impl Iterator<Item = u32> {
-    let files = fs::read_dir(folder).into_iter().flatten().flatten();
-    files.filter_map(move |file| {
-        let name = file.file_name();
-        number(name.to_str()?.strip_prefix(prefix)?)
-    })
-}
-
-/// What a user's folder is called where those of all users are.
-fn shared_name(uid: u32) -> String {
-    format!("{NAME}-{uid}")
-}
-
-fn own_uid() -> u32 {
-    geteuid().as_raw()
-}
-
-/// The folder in the one that was chosen, which may hold other things, or be everybody's.
-fn chosen() -> Option<PathBuf> {
-    std::env::var_os(VARIABLE)
-        .filter(|value| !value.is_empty())
-        .map(|parent| PathBuf::from(parent).join(NAME))
-}
-
-/// The folder of the user's login session (XDG Base Directory Specification), which must be absolute and the user's own: a command
-/// that is run as another user may have inherited the variable.
-fn session_folder() -> Option<PathBuf> {
-    let folder = PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?);
-    let is_own = fs::metadata(&folder).is_ok_and(|status| status.uid() == own_uid());
-    (folder.is_absolute() && is_own).then(|| folder.join(NAME))
-}
-
-/// Makes a folder that only its owner can enter, or finds it. One that another user made, or that others can enter, is refused: they
-/// could put there what they like.
-fn make(path: &Path) -> io::Result<()> {
-    let is_new = match rustix::fs::mkdir(path, Mode::RWXU) {
-        Ok(()) => true,
-        Err(rustix::io::Errno::EXIST) => false,
-        Err(e) => return Err(e.into()),
-    };
-    let folder = open(path)?;
-    let status = rustix::fs::fstat(&folder)?;
-    let refused = |why| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
-    if status.st_uid != own_uid() {
-        return refused(format!(
-            "it belongs to user {}: remove it, or name another place with {VARIABLE}",
-            status.st_uid
-        ));
-    }
-    if is_new {
-        // Whatever the umask has left of it.
-        return Ok(rustix::fs::fchmod(&folder, Mode::RWXU)?);
-    }
-    if status.st_mode & 0o077 != 0 {
-        return refused(format!(
-            "others can enter it (mode {:o}): `chmod 700 {}`, or name another place with {VARIABLE}",
-            status.st_mode & 0o7777,
-            path.display()
-        ));
-    }
-    Ok(())
-}
-
-fn open(path: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(path, flags, Mode::empty())?)
-}
-
 fn entries_of(place: &Place) -> Vec<Entry> {
     // What is listed is what was checked, whatever is at the path by then.
     let checked = || {
@@ -331,15 +192,11 @@ fn pid_of(name: &str) -> Option<u32> {
     number(name.strip_suffix(".lock").unwrap_or(name)).filter(|pid| *pid != 0)
 }
 
-/// A number as it is written here: without zeros or a sign before it.
-fn number(text: &str) -> Option<u32> {
-    let number: u32 = text.parse().ok()?;
-    (number.to_string() == text).then_some(number)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stat::folders::NAME;
+    use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::os::unix::net::UnixListener;
 
