@@ -190,6 +190,54 @@ mod tests {
         }
     }
 
+    /// A socket of this process, on which whoever connects is sent `answer` once they have asked.
+    fn with_socket(name: &str, answer: &'static [u8], check: impl FnOnce(&Entry)) {
+        use std::io::{Read, Write};
+        let pid = std::process::id();
+        let socket = std::env::temp_dir().join(format!("causeway-client-{name}-{pid}"));
+        let _ = std::fs::remove_file(&socket);
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // Nothing comes from one who does not like the peer.
+            if stream.read(&mut [0; 512]).is_ok_and(|bytes| bytes != 0) {
+                stream.write_all(answer).unwrap();
+            }
+        });
+        let owner = rustix::process::geteuid().as_raw();
+        let entry = Entry { owner, pid, socket };
+        check(&entry);
+        server.join().unwrap();
+        // Nobody listens any more.
+        let gone = fetch(&entry, PATIENCE);
+        assert!(matches!(gone, Err(FetchError::Gone { .. })), "{gone:?}");
+        std::fs::remove_file(&entry.socket).unwrap();
+    }
+
+    #[test]
+    fn a_process_that_hangs_up_is_told_from_one_that_is_gone() {
+        with_socket("unfinished", b"", |entry| {
+            let answer = fetch(entry, Duration::from_secs(60));
+            let told = matches!(answer, Err(FetchError::Unfinished { .. }));
+            assert!(told, "{answer:?}");
+        });
+    }
+
+    #[test]
+    fn a_socket_that_another_process_made_is_nobodys() {
+        let wrong = |name: &str, change: fn(&mut Entry)| {
+            with_socket(name, b"", |entry| {
+                let mut entry = entry.clone();
+                change(&mut entry);
+                let answer = fetch(&entry, Duration::from_secs(60));
+                let told = matches!(answer, Err(FetchError::Gone { .. }));
+                assert!(told, "{answer:?}");
+            });
+        };
+        wrong("pid", |entry| entry.pid += 1);
+        wrong("owner", |entry| entry.owner += 1);
+    }
+
     #[test]
     fn names_that_would_do_something_to_a_terminal_are_not_believed() {
         let mut snapshot = fixture::snapshot();
