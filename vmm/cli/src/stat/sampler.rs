@@ -40,8 +40,9 @@ pub struct Sampler {
     earlier: HashMap<(u32, String), Guest>,
     /// Whether there was anything to see before.
     has_seen: bool,
-    /// Processes that said nothing when they were asked last.
-    silent: HashSet<u32>,
+    /// Processes that said nothing when they were asked last, with the users in whose folders they were found: what one user
+    /// puts there must not have another's process asked last.
+    silent: HashSet<(u32, u32)>,
 }
 
 /// What processes said when they were asked.
@@ -77,7 +78,7 @@ impl Sampler {
     /// Asks all that are wanted, those that were silent before after the others.
     fn ask(&mut self, mut entries: Vec<Entry>) -> Answers {
         entries.retain(|entry| self.pid.is_none_or(|pid| pid == entry.pid));
-        entries.sort_by_key(|entry| self.silent.contains(&entry.pid));
+        entries.sort_by_key(|entry| self.silent.contains(&(entry.owner, entry.pid)));
         self.silent.clear();
         let mut answers = Answers::default();
         let mut answered = HashSet::new();
@@ -100,7 +101,7 @@ impl Sampler {
                 Err(FetchError::Gone { .. }) => runtime::forget(entry),
                 Err(trouble) => {
                     if matches!(trouble, FetchError::Silent { .. }) {
-                        self.silent.insert(entry.pid);
+                        self.silent.insert((entry.owner, entry.pid));
                     }
                     answers.troubles.push((entry.pid, trouble));
                 }
