@@ -41,6 +41,11 @@ fn scrapers_are_answered_in_open_metrics() {
         return;
     }
     let scratch = Scratch::new();
+    // The folder that is named may be everybody's, and stays as it is.
+    let everybodys = fs::Permissions::from_mode(0o1777);
+    fs::set_permissions(scratch.runtime_parent(), everybodys).unwrap();
+    let parent = fs::metadata(scratch.runtime_parent()).unwrap();
+    let mode_before = parent.permissions().mode();
     let running = start_exiting(&scratch, &["--metrics-socket", "metrics", "--vms", "2"]);
     let own = scratch.runtime().join(running.id().to_string());
     let metrics = scratch.path("metrics");
@@ -68,6 +73,8 @@ fn scrapers_are_answered_in_open_metrics() {
     end(running);
     assert!(!own.exists() && !metrics.exists());
     assert!(!scratch.runtime().exists());
+    let parent = fs::metadata(scratch.runtime_parent()).unwrap();
+    assert_eq!(parent.permissions().mode(), mode_before);
 }
 
 #[test]
