@@ -148,7 +148,11 @@ impl Table {
             | (handler >> 16 & 0xffff) << 48;
         let entry = self.0.get().cast::<[u64; 2]>();
         // SAFETY: 256 entries; a vector is below that. No reference is made.
-        unsafe { entry.add(vector.into()).write_volatile([low, handler >> 32]) };
+        unsafe {
+            entry
+                .add(vector.into())
+                .write_volatile([low, handler >> 32])
+        };
     }
 
     /// Has this CPU use it.
