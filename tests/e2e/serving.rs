@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use causeway_linux_images::image;
+use causeway_embedded_linux::image;
 use rustix::process::Signal;
 
 use crate::command::{Running, Scratch, alone};

@@ -1,8 +1,8 @@
 //! Builds the agent, and the first program of guests, as static programs, and names them for the harness.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use causeway_guest_build::{rerun_if_changed, static_linux, variable};
+use causeway_guest_build::{repository, rerun_if_changed, static_linux, variable};
 
 /// What it is made of, relative to the repository. A change there builds it again.
 const SOURCES: &[&str] = &[
@@ -13,7 +13,7 @@ const SOURCES: &[&str] = &[
 ];
 
 fn main() {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let repository = repository();
     rerun_if_changed(&repository, SOURCES);
     let target_folder = PathBuf::from(variable("OUT_DIR")).join("agent");
     let programs = static_linux(&repository, &["causeway-nested-agent"], &target_folder);

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use causeway_guest_build::{bare, rerun_if_changed, variable};
+use causeway_guest_build::{bare, repository, rerun_if_changed, variable};
 
-/// The guests: file names in `tests/guests/src/bin`.
+/// The guests: file names in `guest-driver-shim/programs/bare/src/bin`.
 const NAMES: &[&str] = &[
     "compute",
     "stream",
@@ -27,29 +27,32 @@ const NAMES: &[&str] = &[
 
 /// What the guests are made of, relative to the repository. A change there builds them again.
 const SOURCES: &[&str] = &[
-    "tests/guests/Cargo.toml",
-    "tests/guests/Cargo.lock",
-    "tests/guests/.cargo",
-    "tests/guests/src",
-    "tests/workloads",
-    "tests/kernels/Cargo.toml",
-    "tests/kernels/src",
-    "tests/kernels/ptx",
-    "guest-driver-shim/Cargo.toml",
-    "guest-driver-shim/src",
+    "guest-driver-shim/programs/bare/Cargo.toml",
+    "guest-driver-shim/programs/bare/Cargo.lock",
+    "guest-driver-shim/programs/bare/.cargo",
+    "guest-driver-shim/programs/bare/src",
+    "guest-driver-shim/programs/workloads",
+    "guest-driver-shim/programs/kernels/Cargo.toml",
+    "guest-driver-shim/programs/kernels/src",
+    "guest-driver-shim/programs/kernels/ptx",
+    "guest-driver-shim/core/Cargo.toml",
+    "guest-driver-shim/core/src",
     "guest-driver-shim/bare/Cargo.toml",
     "guest-driver-shim/bare/src",
-    "vmm/laboratory/workloads/Cargo.toml",
-    "vmm/laboratory/workloads/src",
+    "vmm/bench/workloads/Cargo.toml",
+    "vmm/bench/workloads/src",
     "protocol/Cargo.toml",
     "protocol/src",
 ];
 
 fn main() {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let repository = repository();
     rerun_if_changed(&repository, SOURCES);
     let out = PathBuf::from(variable("OUT_DIR"));
-    let images = bare(&repository.join("tests/guests"), &out.join("guests"));
+    let images = bare(
+        &repository.join("guest-driver-shim/programs/bare"),
+        &out.join("guests"),
+    );
     fs::write(out.join("images.rs"), table(&images)).expect("cannot write the table of images");
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use causeway_guest_build::{rerun_if_changed, static_linux, variable};
+use causeway_guest_build::{repository, rerun_if_changed, static_linux, variable};
 
 /// The packages, and the programs of each.
 const PACKAGES: &[(&str, &[&str])] = &[
@@ -28,14 +28,14 @@ const PACKAGES: &[(&str, &[&str])] = &[
 const SOURCES: &[&str] = &[
     "Cargo.toml",
     "Cargo.lock",
-    "tests/linux/Cargo.toml",
-    "tests/linux/src",
-    "tests/workloads",
-    "tests/kernels/Cargo.toml",
-    "tests/kernels/src",
-    "tests/kernels/ptx",
-    "guest-driver-shim/Cargo.toml",
-    "guest-driver-shim/src",
+    "guest-driver-shim/programs/linux/Cargo.toml",
+    "guest-driver-shim/programs/linux/src",
+    "guest-driver-shim/programs/workloads",
+    "guest-driver-shim/programs/kernels/Cargo.toml",
+    "guest-driver-shim/programs/kernels/src",
+    "guest-driver-shim/programs/kernels/ptx",
+    "guest-driver-shim/core/Cargo.toml",
+    "guest-driver-shim/core/src",
     "guest-driver-shim/linux",
     "guest-driver-shim/sysfs",
     "guest-driver-shim/info",
@@ -44,7 +44,7 @@ const SOURCES: &[&str] = &[
 ];
 
 fn main() {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let repository = repository();
     rerun_if_changed(&repository, SOURCES);
     let out = PathBuf::from(variable("OUT_DIR"));
     let packages: Vec<_> = PACKAGES.iter().map(|(package, _)| *package).collect();

@@ -1,8 +1,8 @@
 //! Builds `/init` as a static program, and names it for `include_bytes!`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use causeway_guest_build::{rerun_if_changed, static_linux, variable};
+use causeway_guest_build::{repository, rerun_if_changed, static_linux, variable};
 
 /// What it is made of, relative to the repository. A change there builds it again.
 const SOURCES: &[&str] = &[
@@ -11,14 +11,14 @@ const SOURCES: &[&str] = &[
     "guest-driver-shim/init/Cargo.toml",
     "guest-driver-shim/init/src",
     "guest-driver-shim/sysfs",
-    "guest-driver-shim/Cargo.toml",
-    "guest-driver-shim/src",
+    "guest-driver-shim/core/Cargo.toml",
+    "guest-driver-shim/core/src",
     "protocol/Cargo.toml",
     "protocol/src",
 ];
 
 fn main() {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let repository = repository();
     rerun_if_changed(&repository, SOURCES);
     let target_folder = PathBuf::from(variable("OUT_DIR")).join("init");
     let programs = static_linux(&repository, &["causeway-init"], &target_folder);

@@ -3,8 +3,8 @@
 
     python3 -m venv ~/nvrtc
     ~/nvrtc/bin/pip install 'nvidia-cuda-nvrtc-cu12==12.9.*' 'nvidia-cuda-runtime-cu12==12.9.*'
-    ~/nvrtc/bin/python tests/kernels/compile.py            # writes ptx/
-    ~/nvrtc/bin/python tests/kernels/compile.py --check    # compares with what is committed
+    ~/nvrtc/bin/python guest-driver-shim/programs/kernels/compile.py            # writes ptx/
+    ~/nvrtc/bin/python guest-driver-shim/programs/kernels/compile.py --check    # compares with what is committed
 
 NVRTC 12.9 writes PTX 8.8, which every driver since CUDA 12.9 accepts. Products and sums are not
 contracted (`--fmad=false`): where a kernel wants a fused multiply-add it says so, and the reference

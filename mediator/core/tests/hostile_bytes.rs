@@ -1,19 +1,19 @@
 //! Generated batches and packets by the thousand, or as many as `CAUSEWAY_FUZZ_INPUTS` says: no panic, no
 //! memory beyond the quota, and nothing left when the session ends. `fuzz/README.md` says more.
 
-#[path = "../../fuzz/src/control.rs"]
+#[path = "../../../tests/fuzz/src/control.rs"]
 #[allow(
     dead_code,
     reason = "shared with the fuzz targets, which use all of it"
 )]
 mod control;
-#[path = "../../fuzz/src/packets.rs"]
+#[path = "../../../tests/fuzz/src/packets.rs"]
 #[allow(
     dead_code,
     reason = "shared with the fuzz targets, which use all of it"
 )]
 mod packets;
-#[path = "../../fuzz/src/seeded.rs"]
+#[path = "../../../tests/fuzz/src/seeded.rs"]
 #[allow(dead_code, reason = "shared with other tests, which use all of it")]
 mod seeded;
 

@@ -3,12 +3,12 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use causeway_memory::PAGE_BYTES;
-use causeway_vfio::fake::{FakeHardware, FakeTranslation};
-use causeway_vfio::{
+use causeway_host_vfio::fake::{FakeHardware, FakeTranslation};
+use causeway_host_vfio::{
     AccessError, Address, Area, Device, DeviceEvent, InterruptError, InterruptKind, MapError,
     OpenError, RegionIndex, ResetMethod,
 };
+use causeway_memory::PAGE_BYTES;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
@@ -314,7 +314,8 @@ fn readable(watch: &impl AsFd) -> bool {
 
 #[test]
 fn a_watch_tells_of_being_asked_back_and_of_stores_to_reset() {
-    let folder = std::env::temp_dir().join(format!("causeway-vfio-watch-{}", std::process::id()));
+    let folder =
+        std::env::temp_dir().join(format!("causeway-host-vfio-watch-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let attribute = folder.join("reset");
     std::fs::write(&attribute, "").unwrap();

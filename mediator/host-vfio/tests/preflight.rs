@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use causeway_vfio::{Address, Function, Host, PreflightError};
+use causeway_host_vfio::{Address, Function, Host, PreflightError};
 
 const NETWORK: u32 = 0x02_0000;
 const BRIDGE: u32 = 0x06_0400;
@@ -19,7 +19,7 @@ impl Tree {
     fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("causeway-vfio-host-{}-{number}", std::process::id());
+        let name = format!("causeway-host-vfio-host-{}-{number}", std::process::id());
         let root = std::env::temp_dir().join(name);
         fs::create_dir_all(root.join("sys/bus/pci/devices")).unwrap();
         let tree = Self { root };

@@ -1,6 +1,6 @@
 //! Disks and random numbers of Linux guests.
 
-use causeway_linux_images::image;
+use causeway_embedded_linux::image;
 use causeway_nested::{Command, Lease};
 
 use crate::laboratory::{CAUSEWAY, KERNEL, machine, run, run_command};

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use causeway_linux_images::image;
+use causeway_embedded_linux::image;
 use causeway_nested::{
     Command, Contents, ContentsError, Lease, Machine, Outcome, Requirements, Shape,
     first_word_initramfs, shared,

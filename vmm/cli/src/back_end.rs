@@ -7,10 +7,10 @@ use std::process::Command;
 use std::sync::Arc;
 
 use causeway_cuda::{Config as CudaConfig, Cuda, Sms, Visible};
+use causeway_host_vfio::Address;
 use causeway_mediator::backend::Backend;
 use causeway_mediator::{Mediator, SessionSource};
 use causeway_software::{Config as SoftwareConfig, LaunchCount, Software};
-use causeway_vfio::Address;
 use causeway_vfio_backend::{Config as VfioConfig, Vfio};
 use causeway_vmm::outcome::VmOutcome;
 use causeway_worker::{DeviceUuid, Equipment, ImportDevice, Program, Workers};
@@ -248,7 +248,7 @@ fn visible(device: u32) -> Option<Visible> {
         let gpu = gpu.ok_or_else(|| format!("there is no GPU {device}"))?;
         memory.import(gpu.uuid, file, bytes)
     };
-    causeway_vulkan::is_present().then(|| Arc::new(import) as Visible)
+    causeway_vulkan_import::is_present().then(|| Arc::new(import) as Visible)
 }
 
 /// The same for the VMM of a worker, which says what device it has.

@@ -135,12 +135,14 @@ fn bare(image: Arc<[u8]>, arguments: &RunArguments) -> Boot {
 }
 
 fn built_in(name: &str) -> Result<Arc<[u8]>, Failure> {
-    causeway_images::image(name).map(Arc::from).ok_or_else(|| {
-        Failure::usage(format!(
-            "no built-in guest is called `{name}`: choose one of {}",
-            causeway_images::NAMES.join(", ")
-        ))
-    })
+    causeway_embedded_bare::image(name)
+        .map(Arc::from)
+        .ok_or_else(|| {
+            Failure::usage(format!(
+                "no built-in guest is called `{name}`: choose one of {}",
+                causeway_embedded_bare::NAMES.join(", ")
+            ))
+        })
 }
 
 /// Reads a kernel or a bare image; whoever boots it checks what it is.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use causeway_vfio::Address;
+use causeway_host_vfio::Address;
 use causeway_vmm::vm::{Boot, VCPUS_MAX, VMS_MAX};
 
 use crate::arguments::RunArguments;

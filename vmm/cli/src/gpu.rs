@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use causeway_vfio::{Address, BARS, ParseAddressError};
+use causeway_host_vfio::{Address, BARS, ParseAddressError};
 
 /// Allocations of a VM, unless told otherwise.
 const ALLOCATIONS_PER_VM: u32 = 1024;

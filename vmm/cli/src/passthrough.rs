@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::sync::Arc;
 
-use causeway_vfio::{Address, Choice, Host};
+use causeway_host_vfio::{Address, Choice, Host};
 use causeway_vmm::passthrough::{DeviceSource, HostDevices, PassThroughError};
 
 use crate::arguments::RunArguments;

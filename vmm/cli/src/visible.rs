@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use causeway_memory::{DeviceMemory, MemoryError};
-use causeway_vulkan::{Uuid, VulkanDevice};
+use causeway_vulkan_import::{Uuid, VulkanDevice};
 
 type Cause = Box<dyn Error + Send + Sync>;
 

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use causeway_vfio::VfioDeviceFd;
+use causeway_host_vfio::VfioDeviceFd;
 use kvm_bindings::{
     KVM_CAP_EXIT_ON_EMULATION_FAILURE, KVM_MEM_READONLY, KVMIO, kvm_create_device,
     kvm_device_type_KVM_DEV_TYPE_VFIO, kvm_enable_cap, kvm_ioeventfd,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
 
+use causeway_host_vfio::Address;
 use causeway_mediator::SessionReport;
-use causeway_vfio::Address;
 
 use crate::bus::StrayCounts;
 use crate::harness::{Figure, PanicInfo, Phase, Sample};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use causeway_host_vfio::DeviceEvent;
 use causeway_mediator::backend::Attributes;
 use causeway_mediator::{GuestSession, SessionReport};
-use causeway_vfio::DeviceEvent;
 
 use crate::bus::StrayCounters;
 use crate::console::Console;

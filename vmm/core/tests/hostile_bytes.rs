@@ -1,12 +1,12 @@
 //! Generated records, images and queues by the thousand, or as many as `CAUSEWAY_FUZZ_INPUTS` says: no panic, and nothing
 //! accepted that is out of bounds. `fuzz/README.md` says more.
 
-#[path = "../../fuzz/src/records.rs"]
+#[path = "../../../tests/fuzz/src/records.rs"]
 mod records;
-#[path = "../../fuzz/src/seeded.rs"]
+#[path = "../../../tests/fuzz/src/seeded.rs"]
 #[allow(dead_code, reason = "shared with other tests, which use all of it")]
 mod seeded;
-#[path = "../../fuzz/src/virtio.rs"]
+#[path = "../../../tests/fuzz/src/virtio.rs"]
 mod virtio;
 
 use causeway_protocol::boot::IMAGE_BASE;

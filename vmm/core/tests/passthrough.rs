@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use causeway_vfio::fake::{FakeHardware, FakeTranslation};
-use causeway_vfio::{Container, Device, InterruptKind, RegionIndex, VfioDeviceFd};
+use causeway_host_vfio::fake::{FakeHardware, FakeTranslation};
+use causeway_host_vfio::{Container, Device, InterruptKind, RegionIndex, VfioDeviceFd};
 use causeway_vmm::outcome::{VmOutcome, VmResult};
 use causeway_vmm::passthrough::{DeviceSource, PassThroughError};
 use causeway_vmm::vm::{Vm, VmError};

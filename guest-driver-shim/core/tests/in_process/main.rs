@@ -22,6 +22,8 @@ mod transport;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use causeway_host_vfio::RegionIndex;
+use causeway_host_vfio::fake::FakeHardware;
 use causeway_kernels::{Argument, CASES, Case, special};
 use causeway_mediator::{Mediator, Quota};
 use causeway_shim::{
@@ -29,8 +31,6 @@ use causeway_shim::{
     Status, WaitError,
 };
 use causeway_software::{Config, Software};
-use causeway_vfio::RegionIndex;
-use causeway_vfio::fake::FakeHardware;
 use causeway_vfio_backend::Vfio;
 
 use transport::Machine;

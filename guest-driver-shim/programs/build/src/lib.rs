@@ -19,6 +19,18 @@ pub fn rerun_if_changed(folder: &Path, sources: &[&str]) {
     }
 }
 
+/// The root of the repository: the folder above the build script's crate that has the lock file.
+///
+/// # Panics
+/// If no folder above has one.
+#[must_use]
+pub fn repository() -> PathBuf {
+    let of_crate = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
+    let mut above = of_crate.ancestors();
+    let root = above.find(|folder| folder.join("Cargo.lock").is_file());
+    root.expect("no Cargo.lock above the crate").to_owned()
+}
+
 /// A variable that cargo sets for build scripts.
 ///
 /// # Panics

@@ -1,4 +1,4 @@
-//! The programs for Linux guests, built when this crate is, and embedded in it: the workloads of `tests/linux`, and
+//! The programs for Linux guests, built when this crate is, and embedded in it: the workloads of `guest-driver-shim/programs/linux`, and
 //! `causeway-info`. They are static.
 
 /// Name and ELF image of each program.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use causeway_host_work::{HostHandle, HostMemory};
+use causeway_cpu_queue::{HostHandle, HostMemory};
 use causeway_mediator::backend::{
     AllocateOptions, Attributes, Backend, BackendError, Exported, Memory, Space,
 };

@@ -1,6 +1,6 @@
 //! Clocks: that of the device, and what a thread has taken of a core.
 
-pub(crate) use causeway_host_work::clock::now_ns;
+pub(crate) use causeway_cpu_queue::clock::now_ns;
 
 /// Time that this thread has run on a core, in nanoseconds.
 pub(crate) fn thread_ns() -> u64 {

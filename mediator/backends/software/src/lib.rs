@@ -2,7 +2,7 @@
 //!
 //! Modules are parsed ([`ptx`]), lowered to operations that work on 32 lanes at once, and executed by all
 //! cores, block by block. Scalar semantics that are more than a Rust operator are in [`arith`]. Copies, fills
-//! and fences work on the same memory, which guests and kernels share: that is [`causeway_host_work`].
+//! and fences work on the same memory, which guests and kernels share: that is [`causeway_cpu_queue`].
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("the software back end is for x86-64 Linux");

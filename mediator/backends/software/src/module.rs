@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use causeway_host_work::{Entry, HostMemory};
+use causeway_cpu_queue::{Entry, HostMemory};
 use causeway_mediator::backend::{Function, Module, ModuleError};
 use causeway_protocol::Access;
 use causeway_protocol::message::Parameter;

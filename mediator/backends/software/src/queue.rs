@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use causeway_host_work::Kernels;
+use causeway_cpu_queue::Kernels;
 use causeway_mediator::backend::{Fault, Function, LaunchShape};
 use causeway_protocol::message::Status;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use causeway_host_work::{
+use causeway_cpu_queue::{
     HostHandle, Mappings, Part, WorkQueue, WorkRecording, load_acquire_u32, store_release_u32,
 };
 use causeway_mediator::backend::{

@@ -9,7 +9,11 @@ use support::{Buffer, Device};
 
 macro_rules! module {
     ($name:literal) => {
-        include_str!(concat!("../../../tests/kernels/ptx/shared/", $name, ".ptx"))
+        include_str!(concat!(
+            "../../../../guest-driver-shim/programs/kernels/ptx/shared/",
+            $name,
+            ".ptx"
+        ))
     };
 }
 

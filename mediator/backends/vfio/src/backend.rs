@@ -5,7 +5,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
-use causeway_host_work::HostHandle;
+use causeway_cpu_queue::HostHandle;
+use causeway_host_vfio::{
+    AccessError, Address, Choice, Container, ContainerError, Device, Host, InterruptError,
+    WatchError,
+};
 use causeway_mediator::backend::{
     AllocateOptions, Attributes, Backend, BackendError, Exported, Fault, LossObserver, Memory,
     Space,
@@ -13,10 +17,6 @@ use causeway_mediator::backend::{
 use causeway_memory::{PAGE_BYTES, SharedMemory};
 use causeway_protocol::message::{MemoryKind, Status};
 use causeway_protocol::registers::features;
-use causeway_vfio::{
-    AccessError, Address, Choice, Container, ContainerError, Device, Host, InterruptError,
-    WatchError,
-};
 
 use crate::bar::{Bar, BarError};
 use crate::memory::BarHandle;
@@ -42,7 +42,7 @@ pub enum OpenError {
     Container(#[from] ContainerError),
     /// The device is not to be had.
     #[error(transparent)]
-    Device(#[from] causeway_vfio::OpenError),
+    Device(#[from] causeway_host_vfio::OpenError),
     /// It has no memory that can be lent.
     #[error(transparent)]
     Bar(#[from] BarError),
@@ -121,7 +121,7 @@ impl Vfio {
         let host = Host::default();
         // Asked first: without a device to be had, there may be no container either, and that says less.
         host.preflight(config.address, 0)
-            .map_err(causeway_vfio::OpenError::from)?;
+            .map_err(causeway_host_vfio::OpenError::from)?;
         let container = Container::new(&host, Choice::default(), &devices, None)?;
         Self::over(Device::open(&container, config.address)?, config.bar)
     }

@@ -2,10 +2,10 @@
 
 use std::ptr::NonNull;
 
-use causeway_memory::PAGE_BYTES;
-use causeway_vfio::{
+use causeway_host_vfio::{
     AccessError, Address, Area, BARS, Device, MapError, Mapping, Region, RegionIndex,
 };
+use causeway_memory::PAGE_BYTES;
 
 use crate::capability;
 

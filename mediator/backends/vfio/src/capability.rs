@@ -1,6 +1,6 @@
 //! Where a function has its MSI-X table: those pages are not memory to lend.
 
-use causeway_vfio::{AccessError, Area, Device, RegionIndex};
+use causeway_host_vfio::{AccessError, Area, Device, RegionIndex};
 
 /// Status register (PCI Local Bus Specification 3.0, 6.2.3).
 const STATUS: u64 = 0x06;

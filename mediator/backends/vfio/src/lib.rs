@@ -3,7 +3,7 @@
 //! The device is the simplest that can be mediated: it has memory, and nothing that executes. So device-kind allocations
 //! are parts of one BAR, which guests reach by their own loads and stores (each placement is a mapping of the device's
 //! descriptor, with a memory slot of its own); copies, fills, fences and timestamps are done by the CPU
-//! ([`causeway_host_work`]); kernels are refused. Host-kind allocations and guest RAM are shared memory of the host.
+//! ([`causeway_cpu_queue`]); kernels are refused. Host-kind allocations and guest RAM are shared memory of the host.
 //!
 //! What one guest leaves behind, no other sees: memory is filled with zeros by a thread of the back end before it is lent
 //! again, and before the device is given back ([`Pool`](pool::Pool) says when).

@@ -6,11 +6,11 @@ use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use causeway_host_work::{Caching, HostHandle, Mapped};
+use causeway_cpu_queue::{Caching, HostHandle, Mapped};
+use causeway_host_vfio::RegionIndex;
 use causeway_mediator::backend::{BackendError, Exported, Memory};
 use causeway_memory::{Backing, DeviceMemory};
 use causeway_protocol::message::Status;
-use causeway_vfio::RegionIndex;
 
 use crate::bar::Bar;
 use crate::pool::{Piece, Pool};

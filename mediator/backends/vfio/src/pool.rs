@@ -116,7 +116,7 @@ impl Pool {
     /// All of the BAR's areas, of which nobody knows what is in them.
     pub fn new(bar: &Bar) -> Arc<Self> {
         let areas = (0..).zip(bar.areas());
-        let piece = |(area, range): (u64, causeway_vfio::Area)| Piece {
+        let piece = |(area, range): (u64, causeway_host_vfio::Area)| Piece {
             area,
             offset: range.offset,
             bytes: range.bytes,

@@ -13,7 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-use causeway_host_work::fill_uncached;
+use causeway_cpu_queue::fill_uncached;
 
 use crate::bar::Bar;
 use crate::pool::{Piece, Pool};

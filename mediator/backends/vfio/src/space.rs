@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use causeway_host_work::{Kernels, Mappings, Part, WorkQueue, WorkRecording};
+use causeway_cpu_queue::{Kernels, Mappings, Part, WorkQueue, WorkRecording};
 use causeway_mediator::backend::{
     BackendError, Fault, Function, LaunchShape, Memory, Module, ModuleError, Queue, Recorded,
     Recording, Space,

@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::{self, Builder, JoinHandle};
 
+use causeway_host_vfio::{DeviceEvent, Watch};
 use causeway_mediator::backend::Fault;
 use causeway_protocol::message::Status;
-use causeway_vfio::{DeviceEvent, Watch};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::backend::Shared;

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::thread;
 use std::time::Duration;
 
-use causeway_vfio::{Device, InterruptKind, Mapping, RegionIndex};
+use causeway_host_vfio::{Device, InterruptKind, Mapping, RegionIndex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vmm_sys_util::eventfd::EventFd;
 

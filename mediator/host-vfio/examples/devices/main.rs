@@ -12,12 +12,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 
-use causeway_memory::{PageSize, SharedMemory};
-use causeway_protocol::Access;
-use causeway_vfio::{
+use causeway_host_vfio::{
     Address, Choice, Container, Device, DeviceEvent, Function, Host, OpenError, RegionIndex,
     VfioDeviceFd,
 };
+use causeway_memory::{PageSize, SharedMemory};
+use causeway_protocol::Access;
 use kvm_bindings::{kvm_create_device, kvm_device_type_KVM_DEV_TYPE_VFIO as VFIO};
 use kvm_ioctls::{Kvm, VmFd};
 
@@ -126,7 +126,7 @@ fn drive(host: &Host, function: &Function) -> Outcome {
             region.index, region.bytes, region.mappable
         );
     }
-    for kind in causeway_vfio::InterruptKind::ALL {
+    for kind in causeway_host_vfio::InterruptKind::ALL {
         println!("   {:?}", device.interrupts(kind));
     }
     match Device::open(&container, function.address) {

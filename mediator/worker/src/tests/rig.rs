@@ -1,10 +1,10 @@
 //! Guests on fake hosts with sessions in worker processes.
 
 #[allow(dead_code, reason = "the mediator's own tests use the rest of it")]
-#[path = "../../../tests/rig/guest.rs"]
+#[path = "../../../core/tests/rig/guest.rs"]
 mod guest;
 #[allow(dead_code, reason = "as above")]
-#[path = "../../../tests/rig/queue.rs"]
+#[path = "../../../core/tests/rig/queue.rs"]
 mod queue;
 
 use std::sync::Arc;

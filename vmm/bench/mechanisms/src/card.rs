@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use causeway_bench_workloads::{KERNELS, Kernel, Shape};
 use causeway_kernels::PARAMETER_BYTES_MAX;
-use causeway_laboratory_workloads::{KERNELS, Kernel, Shape};
 use causeway_mediator::backend::{
     AllocateOptions, Backend, BackendError, Fault, Function, LaunchShape, Memory, Module,
     ModuleError, Progress, Queue, Space, Work,

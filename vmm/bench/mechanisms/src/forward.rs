@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use causeway_laboratory_workloads::wire::forward as wire;
-use causeway_laboratory_workloads::{Kernel, Shape};
+use causeway_bench_workloads::wire::forward as wire;
+use causeway_bench_workloads::{Kernel, Shape};
 use causeway_memory::Mapping;
 use causeway_vmm::bus::{BusDevice, Refusal, Response};
 

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use causeway_laboratory_workloads::wire::{PORT_FORWARD, PORT_SAMPLE, trap};
-use causeway_laboratory_workloads::{plan::Effort, plan::Plan, workloads};
+use causeway_bench_workloads::wire::{PORT_FORWARD, PORT_SAMPLE, trap};
+use causeway_bench_workloads::{plan::Effort, plan::Plan, workloads};
 use causeway_mediator::backend::Backend;
 use causeway_memory::Mapping;
 use causeway_protocol::Access;

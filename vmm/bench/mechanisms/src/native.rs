@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_laboratory_workloads::{Cell, Kernel, Mechanism, Shape, Stopwatch, measure};
+use causeway_bench_workloads::{Cell, Kernel, Mechanism, Shape, Stopwatch, measure};
 use causeway_memory::MemoryError;
 
 use crate::card::{Card, CardError, CardMemory};

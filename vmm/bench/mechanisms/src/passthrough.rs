@@ -4,15 +4,13 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use causeway_kernels::loops;
-use causeway_laboratory_workloads::plan::Effort;
-use causeway_laboratory_workloads::{
-    Cell, DeviceMemory, Kernel, Mechanism, Shape, measure, workloads,
-};
-use causeway_vfio::{
+use causeway_bench_workloads::plan::Effort;
+use causeway_bench_workloads::{Cell, DeviceMemory, Kernel, Mechanism, Shape, measure, workloads};
+use causeway_host_vfio::{
     Address, Choice, Container, ContainerError, Decoding, Device, Host, MapError, Mapping,
     OpenError, PreflightError, RegionIndex, TouchError, VfioDeviceFd,
 };
+use causeway_kernels::loops;
 use causeway_vfio_backend::{BarError, choose_bar};
 use causeway_vmm::passthrough::{DeviceSource, HostDevices, PassThroughError};
 
@@ -237,9 +235,9 @@ impl Mechanism for NativeBar<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_laboratory_workloads::plan::Plan;
-    use causeway_laboratory_workloads::{MechanismKind, WORKLOADS};
-    use causeway_vfio::fake::FakeHardware;
+    use causeway_bench_workloads::plan::Plan;
+    use causeway_bench_workloads::{MechanismKind, WORKLOADS};
+    use causeway_host_vfio::fake::FakeHardware;
 
     const BYTES: u64 = 1 << 20;
     /// Base address register 2 in configuration space, and what it says: memory of which reads have no side effects.

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use causeway_laboratory_workloads::MechanismKind;
-use causeway_laboratory_workloads::plan::Plan;
-use causeway_laboratory_workloads::wire::sample::{self, Sample};
+use causeway_bench_workloads::MechanismKind;
+use causeway_bench_workloads::plan::Plan;
+use causeway_bench_workloads::wire::sample::{self, Sample};
 use causeway_vmm::bus::{BusDevice, Refusal, Response};
 use causeway_vmm::memory::GuestRam;
 

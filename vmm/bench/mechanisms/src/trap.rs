@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use causeway_laboratory_workloads::wire::{forward, trap as wire};
-use causeway_laboratory_workloads::{Kernel, Shape};
+use causeway_bench_workloads::wire::{forward, trap as wire};
+use causeway_bench_workloads::{Kernel, Shape};
 use causeway_mediator::va::VaAllocator;
 use causeway_vmm::bus::{BusDevice, Refusal, Response};
 

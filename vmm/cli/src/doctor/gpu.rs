@@ -1,6 +1,6 @@
 //! CUDA and Vulkan: asked by loading them. Neither is needed by the software back end.
 
-use causeway_vulkan::DeviceReport;
+use causeway_vulkan_import::DeviceReport;
 
 use super::{Finding, cuda};
 
@@ -27,7 +27,7 @@ fn vulkan() -> Vec<Finding> {
     const MEANS: &str =
         "needed only to let guests see the memory of a discrete GPU by their own loads and stores";
     const HOW: &str = "install libvulkan1 and the GPU's Vulkan driver";
-    let report = match causeway_vulkan::report() {
+    let report = match causeway_vulkan_import::report() {
         Ok(report) => report,
         Err(error) => return vec![Finding::no(NAME, error.to_string(), MEANS, HOW)],
     };

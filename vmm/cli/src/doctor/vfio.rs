@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use causeway_vfio::{Address, BARS, Function, Host};
+use causeway_host_vfio::{Address, BARS, Function, Host};
 
 use super::Finding;
 

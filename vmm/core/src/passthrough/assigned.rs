@@ -8,8 +8,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use causeway_host_vfio::{Address, Container, Device, DeviceEvent, DmaError, VfioDeviceFd, Watch};
 use causeway_protocol::Access;
-use causeway_vfio::{Address, Container, Device, DeviceEvent, DmaError, VfioDeviceFd, Watch};
 
 use super::function::PassedFunction;
 use super::report::DeviceReport;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use causeway_vfio::{AccessError, Device, RegionIndex};
+use causeway_host_vfio::{AccessError, Device, RegionIndex};
 
 use super::capabilities::MsixPlace;
 use super::complaints::Complaints;

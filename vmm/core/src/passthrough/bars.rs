@@ -1,6 +1,6 @@
 //! BARs of a device: what they are, where they go, and which pages of them the guest reaches without an exit.
 
-use causeway_vfio::{AccessError, Area, BARS, Device, Region, RegionIndex};
+use causeway_host_vfio::{AccessError, Area, BARS, Device, Region, RegionIndex};
 
 use super::capabilities::MsixPlace;
 use super::header;

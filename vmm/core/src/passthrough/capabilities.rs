@@ -8,7 +8,7 @@
 //! | PCI Express (10) | the device's, read-only, as an endpoint within the root complex, since there is no link above it that the guest could see; without a reset |
 //! | others | nothing: vital product data, bridges' and host's matters, and resets by advanced features |
 
-use causeway_vfio::{AccessError, Device, InterruptKind, RegionIndex};
+use causeway_host_vfio::{AccessError, Device, InterruptKind, RegionIndex};
 
 use super::filter::Owner::{Fixed, Guest, Passed, Shown};
 use super::filter::{Filter, Patch, patch};

@@ -1,6 +1,6 @@
 //! Configuration space as the guest sees it: bits that are made up here, and bits of the device.
 
-use causeway_vfio::{AccessError, Device, RegionIndex};
+use causeway_host_vfio::{AccessError, Device, RegionIndex};
 
 use crate::pci::ConfigSpace;
 
@@ -176,7 +176,7 @@ fn part(bits: &[u8; BYTES], offset: u8, bytes: usize) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_vfio::fake::FakeHardware;
+    use causeway_host_vfio::fake::FakeHardware;
     use std::sync::Arc;
 
     const TABLE: [Patch; 5] = [

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use causeway_vfio::{Device, InterruptKind, RegionIndex};
+use causeway_host_vfio::{Device, InterruptKind, RegionIndex};
 
 use super::assigned::Surroundings;
 use super::bar_device::{AccessCounters, BarDevice, name};

@@ -10,7 +10,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use causeway_vfio::{Device, InterruptError, InterruptKind};
+use causeway_host_vfio::{Device, InterruptError, InterruptKind};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::capabilities::{Capabilities, MsixPlace};

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use causeway_vfio::{AccessError, Device, InterruptKind, RegionIndex};
+use causeway_host_vfio::{AccessError, Device, InterruptKind, RegionIndex};
 
 use super::filter::Owner::{Fixed, Guest};
 use super::filter::{Patch, patch};

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use causeway_vfio::{Area, Device, MapError, Mapping, Region};
+use causeway_host_vfio::{Area, Device, MapError, Mapping, Region};
 
 use crate::hypervisor::{MemorySlots, PASSTHROUGH_SLOT_FIRST, PASSTHROUGH_SLOTS, Slot};
 
@@ -188,8 +188,8 @@ impl Drop for BarSlots {
 mod tests {
     use super::*;
     use crate::hypervisor::fake::{Call, Fake};
-    use causeway_vfio::RegionIndex;
-    use causeway_vfio::fake::FakeHardware;
+    use causeway_host_vfio::RegionIndex;
+    use causeway_host_vfio::fake::FakeHardware;
 
     const FIRST: u32 = PASSTHROUGH_SLOT_FIRST;
     const GPA: u64 = 0xe100_0000;

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
 
-use causeway_vfio::{
+use causeway_host_vfio::{
     AccessError, Address, Choice, Container, ContainerError, Device, DmaError, Host, MapError,
     OpenError, VfioDeviceFd,
 };

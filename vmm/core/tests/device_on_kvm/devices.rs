@@ -6,7 +6,7 @@ use causeway_memory::fake::FakeDeviceMemory;
 use causeway_memory::{Backing, PageSize};
 use causeway_protocol::Access;
 use causeway_vmm::bus::StrayCounts;
-use causeway_vulkan::VulkanDevice;
+use causeway_vulkan_import::VulkanDevice;
 
 use crate::exporter::{BYTES, Exporter};
 use crate::guest;
@@ -17,7 +17,7 @@ const PAGE: u64 = 4096;
 /// The first Vulkan device whose memory CPUs can see, and someone who exports some of it. None, with the reason, if
 /// there is none; where `CAUSEWAY_REQUIRE_VULKAN` is set, that is a failure.
 fn vulkan() -> Option<(Exporter, Backing)> {
-    let report = causeway_vulkan::report();
+    let report = causeway_vulkan_import::report();
     let found = report.as_ref().ok().and_then(|report| {
         let mut devices = report.devices.iter();
         devices.find(|device| device.visible_bytes.is_ok())

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // Gives guests memory, and contains their code.
 
 mod devices;
-#[path = "../../../mediator/vulkan/tests/lavapipe/exporter.rs"]
+#[path = "../../../../mediator/backends/vulkan-import/tests/lavapipe/exporter.rs"]
 mod exporter;
 mod guest;
 mod machine;

@@ -1,4 +1,4 @@
-//! Kernels as other compilers emit them (`tests/kernels/ptx/shared`).
+//! Kernels as other compilers emit them (`guest-driver-shim/programs/kernels/ptx/shared`).
 
 use causeway_kernels::{Generator, Rule, Seed};
 
@@ -7,7 +7,7 @@ use crate::subject::{Kernel, Subject};
 macro_rules! module {
     ($name:literal) => {
         include_str!(concat!(
-            "../../../../tests/kernels/ptx/shared/",
+            "../../../../../guest-driver-shim/programs/kernels/ptx/shared/",
             $name,
             ".ptx"
         ))

@@ -18,7 +18,7 @@ mod opening;
 mod racing;
 mod recording;
 mod reuse;
-#[path = "../../../tests/rig/mod.rs"]
+#[path = "../../../../core/tests/rig/mod.rs"]
 mod rig;
 mod session;
 mod sharing;

@@ -18,7 +18,7 @@ use causeway_memory::{
 };
 use causeway_protocol::Access;
 use causeway_protocol::message::MemoryKind;
-use causeway_vulkan::VulkanDevice;
+use causeway_vulkan_import::VulkanDevice;
 
 use crate::machine::{self, Driver};
 

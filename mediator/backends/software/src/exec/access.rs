@@ -7,7 +7,7 @@
     reason = "several arrays are walked at once"
 )]
 
-use causeway_host_work::Entry;
+use causeway_cpu_queue::Entry;
 use causeway_protocol::Access as Rights;
 
 use super::Context;

@@ -1,6 +1,6 @@
 //! What an operation can reach: registers of the running warp, and the memory of its block and launch.
 
-use causeway_host_work::Entry;
+use causeway_cpu_queue::Entry;
 
 use super::access::{Reacher, reacher};
 use super::launch::Launch;

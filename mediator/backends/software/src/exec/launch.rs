@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use causeway_host_work::Table;
+use causeway_cpu_queue::Table;
 use causeway_mediator::backend::{Fault, LaunchShape};
 use causeway_protocol::message::Status;
 

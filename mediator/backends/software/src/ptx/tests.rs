@@ -9,35 +9,49 @@ use super::{ParseError, parse};
 const SHARED: [(&str, &str); 8] = [
     (
         "numba_add",
-        include_str!("../../../../tests/kernels/ptx/shared/numba_add.ptx"),
+        include_str!("../../../../../guest-driver-shim/programs/kernels/ptx/shared/numba_add.ptx"),
     ),
     (
         "nvcc13",
-        include_str!("../../../../tests/kernels/ptx/shared/nvcc13_five_kernels.ptx"),
+        include_str!(
+            "../../../../../guest-driver-shim/programs/kernels/ptx/shared/nvcc13_five_kernels.ptx"
+        ),
     ),
     (
         "nvrtc12",
-        include_str!("../../../../tests/kernels/ptx/shared/nvrtc12_five_kernels.ptx"),
+        include_str!(
+            "../../../../../guest-driver-shim/programs/kernels/ptx/shared/nvrtc12_five_kernels.ptx"
+        ),
     ),
     (
         "nvrtc13",
-        include_str!("../../../../tests/kernels/ptx/shared/nvrtc13_five_kernels.ptx"),
+        include_str!(
+            "../../../../../guest-driver-shim/programs/kernels/ptx/shared/nvrtc13_five_kernels.ptx"
+        ),
     ),
     (
         "tinygrad_4",
-        include_str!("../../../../tests/kernels/ptx/shared/tinygrad_elementwise_4.ptx"),
+        include_str!(
+            "../../../../../guest-driver-shim/programs/kernels/ptx/shared/tinygrad_elementwise_4.ptx"
+        ),
     ),
     (
         "tinygrad_64",
-        include_str!("../../../../tests/kernels/ptx/shared/tinygrad_elementwise_64x32x2.ptx"),
+        include_str!(
+            "../../../../../guest-driver-shim/programs/kernels/ptx/shared/tinygrad_elementwise_64x32x2.ptx"
+        ),
     ),
     (
         "tinygrad_matmul",
-        include_str!("../../../../tests/kernels/ptx/shared/tinygrad_matmul_64.ptx"),
+        include_str!(
+            "../../../../../guest-driver-shim/programs/kernels/ptx/shared/tinygrad_matmul_64.ptx"
+        ),
     ),
     (
         "tinygrad_reduce",
-        include_str!("../../../../tests/kernels/ptx/shared/tinygrad_reduce_local.ptx"),
+        include_str!(
+            "../../../../../guest-driver-shim/programs/kernels/ptx/shared/tinygrad_reduce_local.ptx"
+        ),
     ),
 ];
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use causeway_host_vfio::fake::FakeHardware;
+use causeway_host_vfio::{Area, RegionIndex};
 use causeway_mediator::backend::Backend;
-use causeway_vfio::fake::FakeHardware;
-use causeway_vfio::{Area, RegionIndex};
 use causeway_vfio_backend::{OpenError, Vfio};
 
 use crate::rig::{MEMORY_64, PAGE, device, hardware, set_registers};

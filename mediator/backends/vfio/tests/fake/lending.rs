@@ -84,7 +84,7 @@ fn what_was_lent_is_zero_when_the_device_is_given_back() {
     session.close();
     drop((session, guest));
     let mut memory = vec![0; 64 * PAGE as usize];
-    let bar = causeway_vfio::RegionIndex::Bar(crate::rig::BAR);
+    let bar = causeway_host_vfio::RegionIndex::Bar(crate::rig::BAR);
     hardware.peek(bar, 0, &mut memory).unwrap();
     assert!(!memory.contains(&0x5e));
     assert_eq!(hardware.resets(), 1, "and it was reset");

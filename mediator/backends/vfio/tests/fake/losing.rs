@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use causeway_host_vfio::fake::FakeHardware;
+use causeway_host_vfio::{InterruptKind, RegionIndex};
 use causeway_mediator::backend::{Backend, Space, Work};
 use causeway_mediator::{GuestSession, Mediator};
 use causeway_protocol::Access;
 use causeway_protocol::message::{Empty, FaultReport, MemoryKind, Opcode, Status};
 use causeway_protocol::registers::status;
-use causeway_vfio::fake::FakeHardware;
-use causeway_vfio::{InterruptKind, RegionIndex};
 use causeway_vfio_backend::Vfio;
 
 use crate::rig::{BAR, Guest, MEMORY_64, PAGE, Rig, device, eventually, set_registers};

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use causeway_host_vfio::fake::FakeHardware;
+use causeway_host_vfio::{Device, RegionIndex};
 use causeway_mediator::backend::Backend;
 use causeway_mediator::fake::{FakeHost, ask_as};
 use causeway_mediator::{Client, Mediator, Quota, Session};
 use causeway_memory::{Backing, DeviceMapping};
 use causeway_protocol::message::*;
 use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR};
-use causeway_vfio::fake::FakeHardware;
-use causeway_vfio::{Device, RegionIndex};
 use causeway_vfio_backend::Vfio;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_memory::{DeviceMapping, MemoryError};
-use causeway_vulkan::{ImportError, Uuid, VulkanDevice, VulkanError};
+use causeway_vulkan_import::{ImportError, Uuid, VulkanDevice, VulkanError};
 
 use exporter::{BYTES, Exporter};
 
@@ -16,7 +16,7 @@ const PAGE: u64 = 4096;
 /// The first device whose memory can be visible; none, with the reason. Where `CAUSEWAY_REQUIRE_VULKAN` is set, that
 /// is a failure.
 fn device() -> Option<Uuid> {
-    let reason = match causeway_vulkan::report() {
+    let reason = match causeway_vulkan_import::report() {
         Ok(report) => {
             let mut visible = report.devices.iter().filter(|d| d.visible_bytes.is_ok());
             match visible.next() {

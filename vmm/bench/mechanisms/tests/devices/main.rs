@@ -7,9 +7,9 @@ mod trap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use causeway_laboratory::Laboratory;
-use causeway_laboratory_workloads::plan::Effort;
-use causeway_laboratory_workloads::wire::{PORT_FORWARD, PORT_SAMPLE, forward as wire};
+use causeway_bench_mechanisms::Laboratory;
+use causeway_bench_workloads::plan::Effort;
+use causeway_bench_workloads::wire::{PORT_FORWARD, PORT_SAMPLE, forward as wire};
 use causeway_software::{Config, Software};
 use causeway_vmm::bus::{GuestAddress, Hit, MmioBus, Port, PortBus, StrayCounters};
 use causeway_vmm::memory::GuestRam;

@@ -1,6 +1,6 @@
-use causeway_laboratory_workloads::plan::Effort;
-use causeway_laboratory_workloads::wire::sample::Sample;
-use causeway_laboratory_workloads::{MechanismKind, WORKLOADS};
+use causeway_bench_workloads::plan::Effort;
+use causeway_bench_workloads::wire::sample::Sample;
+use causeway_bench_workloads::{MechanismKind, WORKLOADS};
 
 use super::Machine;
 

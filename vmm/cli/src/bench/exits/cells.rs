@@ -1,7 +1,7 @@
 //! What was measured of each cell, put together from samples and phases.
 
-use causeway_laboratory::Taken;
-use causeway_laboratory_workloads::Cell;
+use causeway_bench_mechanisms::Taken;
+use causeway_bench_workloads::Cell;
 use serde::Serialize;
 
 use super::counts::{ExitReport, KvmCounts, disagreement};
@@ -143,9 +143,9 @@ fn over_native(cell: &Cell, mine: &[&Taken], taken: &[Taken]) -> Option<Ratio> {
 pub mod tests {
     use super::*;
     use crate::bench::exits::counts::tests::phase as counted;
-    use causeway_laboratory_workloads::plan::Effort;
-    use causeway_laboratory_workloads::wire::sample::Sample;
-    use causeway_laboratory_workloads::{MechanismKind, WorkloadKind};
+    use causeway_bench_workloads::plan::Effort;
+    use causeway_bench_workloads::wire::sample::Sample;
+    use causeway_bench_workloads::{MechanismKind, WorkloadKind};
 
     /// A launch, waited for.
     pub fn cell(mechanism: MechanismKind) -> Cell {

@@ -125,7 +125,7 @@ mod tests {
     use crate::bench::exits::cells::tests::{cell, phase, taken};
     use crate::bench::exits::counts::KvmCounts;
     use crate::bench::exits::report::tests::empty;
-    use causeway_laboratory_workloads::MechanismKind;
+    use causeway_bench_workloads::MechanismKind;
 
     fn lines(report: &ExitsReport) -> Vec<Vec<String>> {
         let mut text = Vec::new();

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use causeway_laboratory::PassedDevice;
-use causeway_vfio::{Address, Host};
+use causeway_bench_mechanisms::PassedDevice;
+use causeway_host_vfio::{Address, Host};
 
 use crate::bench::arguments::ExitsArguments;
 use crate::failure::{Code, Failure};

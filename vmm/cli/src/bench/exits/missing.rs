@@ -1,7 +1,7 @@
 //! What was not measured, and why.
 
-use causeway_laboratory_workloads::plan::Plan;
-use causeway_laboratory_workloads::{Cell, LeftOut, MechanismKind, WorkloadKind};
+use causeway_bench_workloads::plan::Plan;
+use causeway_bench_workloads::{Cell, LeftOut, MechanismKind, WorkloadKind};
 use serde::Serialize;
 
 /// All workloads of a mechanism that is not measured.
@@ -127,8 +127,8 @@ pub fn not_reached(plan: Plan, is_measured: impl Fn(&Cell) -> bool, reason: &str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_laboratory_workloads::DeviceMemory;
-    use causeway_laboratory_workloads::plan::Effort;
+    use causeway_bench_workloads::DeviceMemory;
+    use causeway_bench_workloads::plan::Effort;
 
     fn rows(missing: Vec<Missing>) -> Vec<(&'static str, String, String)> {
         let missing = missing.into_iter();

@@ -4,11 +4,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use causeway_laboratory::{Laboratory, Taken};
-use causeway_laboratory_workloads::plan::{Effort, Plan};
-use causeway_laboratory_workloads::{
-    DeviceMemory, MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind,
-};
+use causeway_bench_mechanisms::{Laboratory, Taken};
+use causeway_bench_workloads::plan::{Effort, Plan};
+use causeway_bench_workloads::{DeviceMemory, MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind};
 use causeway_vmm::harness::PHASES_MAX;
 use causeway_vmm::signals::Signals;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::ptr;
 
-use causeway_laboratory::Taken;
-use causeway_laboratory_workloads::plan::{Effort, Plan};
-use causeway_laboratory_workloads::{Cell, LeftOut};
+use causeway_bench_mechanisms::Taken;
+use causeway_bench_workloads::plan::{Effort, Plan};
+use causeway_bench_workloads::{Cell, LeftOut};
 use causeway_vmm::host::Host;
 use causeway_vmm::outcome::VmResult;
 use causeway_vmm::passthrough::DeviceReport;
@@ -237,7 +237,7 @@ pub mod tests {
     use super::*;
     use crate::bench::exits::cells::tests::{cell, phase, taken};
     use crate::failure::Code;
-    use causeway_laboratory_workloads::{MechanismKind, WorkloadKind};
+    use causeway_bench_workloads::{MechanismKind, WorkloadKind};
 
     /// A report of launches by `trap` and natively, of two repetitions, that is not filled.
     pub fn empty() -> ExitsReport {

@@ -149,7 +149,7 @@ mod tests {
     use crate::bench::exits::counts::KvmCounts;
     use crate::bench::exits::report::Problem;
     use crate::bench::exits::report::tests::empty;
-    use causeway_laboratory_workloads::MechanismKind;
+    use causeway_bench_workloads::MechanismKind;
 
     fn trapped(times: &[u64], counts: KvmCounts) -> CellReport {
         let kind = MechanismKind::Trap;

@@ -1,6 +1,6 @@
 //! BARs: where they are, and how they are reached.
 
-use causeway_vfio::{Area, InterruptKind, RegionIndex};
+use causeway_host_vfio::{Area, InterruptKind, RegionIndex};
 
 use super::rig::*;
 use crate::bus::Refusal;
@@ -168,7 +168,7 @@ fn a_bar_without_a_place_is_named_with_its_size() {
 
 #[test]
 fn a_device_without_interrupts_or_capabilities_is_passed_through_too() {
-    let fake = causeway_vfio::fake::FakeHardware::new().unwrap();
+    let fake = causeway_host_vfio::fake::FakeHardware::new().unwrap();
     let fake = fake.with_region(RegionIndex::Bar(0), 4096).unwrap();
     let rig = Rig::with(fake).unwrap();
     assert_eq!(

@@ -2,7 +2,7 @@
 
 use std::sync::Barrier;
 
-use causeway_vfio::RegionIndex;
+use causeway_host_vfio::RegionIndex;
 
 use super::rig::*;
 use crate::bus::GuestAddress;

@@ -1,6 +1,6 @@
 //! Pin and messages, from the device to the guest.
 
-use causeway_vfio::InterruptKind::{Intx, Msi as MsiKind, Msix as MsixKind};
+use causeway_host_vfio::InterruptKind::{Intx, Msi as MsiKind, Msix as MsixKind};
 
 use super::rig::*;
 use crate::interrupts::pci_line;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use causeway_host_vfio::{DeviceEvent, InterruptKind};
 use causeway_protocol::Access;
-use causeway_vfio::{DeviceEvent, InterruptKind};
 
 use super::rig::*;
 
@@ -91,7 +91,7 @@ fn the_report_says_what_it_was_and_what_it_cost() {
 
 #[test]
 fn memory_that_the_devices_cannot_have_is_an_error_and_they_are_given_back() {
-    use causeway_vfio::fake::FakeTranslation;
+    use causeway_host_vfio::fake::FakeTranslation;
     let (fake, translation) = (Arc::new(hardware()), Arc::<FakeTranslation>::default());
     translation.refuse(Some(libc::ENOMEM));
     let source = Source {

@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use causeway_vfio::fake::{FakeHardware, FakeTranslation};
-use causeway_vfio::{Area, Container, Device, InterruptKind, RegionIndex, VfioDeviceFd};
+use causeway_host_vfio::fake::{FakeHardware, FakeTranslation};
+use causeway_host_vfio::{Area, Container, Device, InterruptKind, RegionIndex, VfioDeviceFd};
 
 use crate::bus::{GuestAddress, Hit, MmioBus};
 use crate::hypervisor::MemorySlots;

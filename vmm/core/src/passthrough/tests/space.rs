@@ -1,6 +1,6 @@
 //! What the guest sees in configuration space.
 
-use causeway_vfio::RegionIndex;
+use causeway_host_vfio::RegionIndex;
 
 use super::rig::*;
 

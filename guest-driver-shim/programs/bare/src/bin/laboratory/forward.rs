@@ -2,8 +2,8 @@
 
 use causeway_bare::Machine;
 use causeway_guests::Required;
-use causeway_laboratory_workloads::wire::{PORT_FORWARD, forward as wire};
-use causeway_laboratory_workloads::{Kernel, Mechanism, Shape};
+use causeway_bench_workloads::wire::{PORT_FORWARD, forward as wire};
+use causeway_bench_workloads::{Kernel, Mechanism, Shape};
 use causeway_shim::Window;
 
 use crate::port;

@@ -14,9 +14,9 @@ mod watch;
 
 use causeway_bare::{Machine, println};
 use causeway_guests::{CaseMemory, Required, open};
-use causeway_laboratory_workloads::plan::{Plan, place_in_turn};
-use causeway_laboratory_workloads::wire::sample::Sample;
-use causeway_laboratory_workloads::{
+use causeway_bench_workloads::plan::{Plan, place_in_turn};
+use causeway_bench_workloads::wire::sample::Sample;
+use causeway_bench_workloads::{
     Cell, MECHANISMS, MechanismKind, WorkloadKind, measure, workloads,
 };
 

@@ -4,7 +4,7 @@
 
 use causeway_guests::{CaseMemory, Pipeline, Required, touch};
 use causeway_kernels::loops;
-use causeway_laboratory_workloads::{KERNELS, Kernel, Mechanism, Shape};
+use causeway_bench_workloads::{KERNELS, Kernel, Mechanism, Shape};
 use causeway_shim::{
     AddressSpace, Buffer, Device, Function, LaunchShape, MemoryKind, Module, Patience,
 };

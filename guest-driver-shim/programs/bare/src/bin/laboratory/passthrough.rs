@@ -6,7 +6,7 @@ use causeway_bare::device_memory;
 use causeway_guests::Required;
 use causeway_guests::function::Function;
 use causeway_kernels::loops;
-use causeway_laboratory_workloads::{DeviceMemory, Kernel, Mechanism, Shape};
+use causeway_bench_workloads::{DeviceMemory, Kernel, Mechanism, Shape};
 use causeway_shim::Window;
 
 /// The device. There is one allocation at a time: all of its memory.

@@ -2,8 +2,8 @@
 
 use causeway_bare::device_memory;
 use causeway_guests::Required;
-use causeway_laboratory_workloads::wire::{forward::pair, trap as wire};
-use causeway_laboratory_workloads::{Kernel, Mechanism, Shape};
+use causeway_bench_workloads::wire::{forward::pair, trap as wire};
+use causeway_bench_workloads::{Kernel, Mechanism, Shape};
 use causeway_shim::Window;
 
 /// The device.

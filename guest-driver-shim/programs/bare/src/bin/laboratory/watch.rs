@@ -3,7 +3,7 @@
 use core::fmt::{self, Write};
 
 use causeway_bare::{Machine, Phase, Totals, ticks};
-use causeway_laboratory_workloads::{CELL_NAME_BYTES, Cell, Stopwatch};
+use causeway_bench_workloads::{CELL_NAME_BYTES, Cell, Stopwatch};
 use causeway_protocol::harness::PhasePath;
 
 /// Times one part.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::SHARED;
 use crate::ptx::parse;
 
-#[path = "../../../../../fuzz/src/seeded.rs"]
+#[path = "../../../../../../tests/fuzz/src/seeded.rs"]
 #[allow(dead_code, reason = "shared with other tests, which use all of it")]
 mod seeded;
 use seeded::Random;

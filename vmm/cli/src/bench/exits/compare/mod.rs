@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use causeway_laboratory_workloads::{MechanismKind, WorkloadKind};
+use causeway_bench_workloads::{MechanismKind, WorkloadKind};
 
 mod reports;
 
