@@ -4,13 +4,11 @@
 //! session's own work takes, but for the list of its rings, which changes with command buffers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use causeway_protocol::packet::Opcode;
 
-use crate::command_buffer::Ring;
 use crate::quota::Resource;
-use crate::session::Inner;
+use crate::session_inner::SessionInner;
 
 /// A session at one moment. Counts are from its beginning, and only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,13 +81,13 @@ impl Activity {
     }
 }
 
-impl Inner {
+impl SessionInner {
     /// What the session is doing.
     pub fn activity(&self) -> Activity {
         let counters = &self.counters;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let account = &self.account;
-        let depth = self.rings.depth();
+        let depth = self.command_buffers.rings.depth();
         let device_bytes = self.backend.attributes().memory_bytes;
         Activity {
             batches: load(&counters.batches),
@@ -113,39 +111,5 @@ impl Inner {
             queue_units: depth.units,
             lost: self.status.lost(),
         }
-    }
-}
-
-/// How full rings are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Depth {
-    pub queued_units: u64,
-    pub units: u64,
-}
-
-/// The rings of a session. A leaf lock, taken when a command buffer is made and by those who watch.
-#[derive(Default)]
-pub(crate) struct Rings(Mutex<Vec<Weak<Ring>>>);
-
-impl Rings {
-    /// Notes a ring, and forgets those that are gone.
-    pub fn add(&self, ring: &Arc<Ring>) {
-        let mut rings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        rings.retain(|ring| ring.strong_count() != 0);
-        rings.push(Arc::downgrade(ring));
-    }
-
-    /// How full all of them are together.
-    pub fn depth(&self) -> Depth {
-        // Taken out of the list first: this may come to be the last to hold one, and unmapping it takes its time.
-        let rings: Vec<Arc<Ring>> = {
-            let rings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            rings.iter().filter_map(Weak::upgrade).collect()
-        };
-        let add = |sum: Depth, ring: &Arc<Ring>| Depth {
-            queued_units: sum.queued_units + ring.queued_units(),
-            units: sum.units + ring.units(),
-        };
-        rings.iter().fold(Depth::default(), add)
     }
 }

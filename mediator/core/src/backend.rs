@@ -114,7 +114,7 @@ pub trait Backend: Send + Sync {
 
     /// Whether a fault has left this process unable to use the device ever again, so that a session's reset cannot
     /// help and only another process can.
-    fn is_spent(&self) -> bool {
+    fn is_poisoned(&self) -> bool {
         false
     }
 
@@ -129,7 +129,7 @@ pub trait Backend: Send + Sync {
     }
 
     /// How long work may go on after its client has ended, while other clients of the session live, before it is
-    /// stopped. Zero for a back end that can stop any work; longer for one that is spent ([`Self::is_spent`]) if work
+    /// stopped. Zero for a back end that can stop any work; longer for one that is spent ([`Self::is_poisoned`]) if work
     /// does not end by itself.
     fn grace(&self) -> Duration {
         Duration::ZERO

@@ -1,73 +1,35 @@
-//! Clients: the processes of one guest, as its session tells them apart.
+//! A session as one of its clients sees it: only the objects that the client owns exist.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 
 use causeway_protocol::message::Status;
-use causeway_protocol::registers::CLIENTS;
+use parking_lot::MutexGuard;
 
+use crate::client::Client;
+use crate::generation::Generation;
 use crate::host::Host;
-use crate::life::Life;
 use crate::object::{Kind, Object};
 use crate::refusal::Refusal;
-use crate::session::Inner;
+use crate::session_inner::SessionInner;
 use crate::state::State;
 
-/// A client of a session, by the number of its page of registers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Client(u8);
-
-const _: () = assert!(CLIENTS <= u64::BITS, "clients are bits of a word");
-
-impl Client {
-    /// The client of page 0: a guest that is one program.
-    pub const FIRST: Self = Self(0);
-
-    /// The client of a page; none for a page that does not exist.
-    pub const fn new(number: u32) -> Option<Self> {
-        if number < CLIENTS {
-            Some(Self(number as u8))
-        } else {
-            None
-        }
-    }
-
-    /// Number of its page.
-    pub const fn number(self) -> u32 {
-        self.0 as u32
-    }
-
-    /// Its bit in a set of clients.
-    pub const fn bit(self) -> u64 {
-        1 << self.0
-    }
-
-    /// Its place in a table of all clients.
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-
-    /// All that there may be.
-    pub fn all() -> impl Iterator<Item = Self> {
-        (0..CLIENTS as u8).map(Self)
-    }
-}
-
-/// A session, as one of its clients sees it: what the others own is not there.
+/// A session, as one of its clients sees it. The objects of other clients do not exist for it.
 pub(crate) struct ClientSession<'a> {
-    pub session: &'a Inner,
+    pub session: &'a SessionInner,
     pub client: Client,
 }
 
-/// The present life of the session, and the client's part of it: from one reset to the next.
-pub(crate) struct Tenure {
-    pub life: Arc<Life>,
-    epoch: u64,
+/// A client's epoch in a generation of its session. An operation that releases the lock in between
+/// notes the epoch first, and leaves nothing behind if the epoch has ended when it locks again.
+pub(crate) struct Epoch {
+    pub generation: Arc<Generation>,
+    number: u64,
 }
 
 impl ClientSession<'_> {
-    /// The session's state.
+    /// Locks the state of the session.
     pub fn lock(&self) -> ClientState<'_> {
         ClientState {
             state: self.session.lock(),
@@ -75,69 +37,72 @@ impl ClientSession<'_> {
         }
     }
 
-    /// What an operation belongs to that works without the lock in between.
-    pub fn tenure(&self) -> Tenure {
+    /// Returns the client's current epoch.
+    pub fn epoch(&self) -> Epoch {
         let state = self.session.lock();
-        Tenure {
-            life: Arc::clone(&state.life),
-            epoch: self.epoch(),
+        Epoch {
+            generation: Arc::clone(&state.generation),
+            number: self.epoch_number(),
         }
     }
 
-    /// The lock, if session and client still are what they were.
-    pub fn lock_within(&self, tenure: &Tenure) -> Result<ClientState<'_>, Refusal> {
+    /// Locks the state, unless `epoch` has ended.
+    ///
+    /// # Errors
+    /// `DeviceLost` if the session or the client was reset since `epoch`, or the session is lost.
+    pub fn lock_within(&self, epoch: &Epoch) -> Result<ClientState<'_>, Refusal> {
         let state = self.lock();
-        if Arc::ptr_eq(&state.life, &tenure.life) && !self.over(tenure) {
+        if Arc::ptr_eq(&state.generation, &epoch.generation) && !self.is_over(epoch) {
             Ok(state)
         } else {
             Err(Refusal::new(Status::DeviceLost))
         }
     }
 
-    /// Whether session or client have ended. For good only with the lock held.
-    pub fn over(&self, tenure: &Tenure) -> bool {
-        tenure.life.ended() || self.epoch() != tenure.epoch
+    /// Whether `epoch` has ended. `false` is certain only while the state is locked.
+    pub fn is_over(&self, epoch: &Epoch) -> bool {
+        epoch.generation.ended() || self.epoch_number() != epoch.number
     }
 
-    fn epoch(&self) -> u64 {
+    fn epoch_number(&self) -> u64 {
         self.session.epochs[self.client.index()].load(Ordering::SeqCst)
     }
 }
 
 impl Deref for ClientSession<'_> {
-    type Target = Inner;
+    type Target = SessionInner;
 
-    fn deref(&self) -> &Inner {
+    fn deref(&self) -> &SessionInner {
         self.session
     }
 }
 
-/// The locked state of a session, in which a client finds its own objects and no others. What is asked of the
-/// [`State`] by name of this type is checked; what only the state can do is for those who know whose it is.
+/// The locked state of a session, in which a client finds its own objects and no others. The methods
+/// of this type check the owner. Methods that only [`State`] has do not: their callers know the owner.
 pub(crate) struct ClientState<'a> {
     state: MutexGuard<'a, State>,
     client: Client,
 }
 
 impl ClientState<'_> {
-    /// The object behind `handle`, if it is a `T` of this client.
+    /// Returns the object behind `handle`, if it is a `T` of this client.
     pub fn get<T: Kind>(&self, handle: u32) -> Result<&T, Refusal> {
         self.check(handle)?;
         self.state.get(handle)
     }
 
-    /// The same, to be changed.
+    /// As [`Self::get`], for a change of the object.
     pub fn get_mut<T: Kind>(&mut self, handle: u32) -> Result<&mut T, Refusal> {
         self.check(handle)?;
         self.state.get_mut(handle)
     }
 
-    /// A handle for a new object of this client.
+    /// Stores a new object of this client and returns its handle.
     pub fn insert(&mut self, object: Object) -> Result<u32, Refusal> {
         self.state.insert(self.client, object)
     }
 
-    /// Takes an object of this client away.
+    /// Removes an object of this client and returns it.
     pub fn remove(&mut self, handle: u32) -> Option<Object> {
         self.check(handle).ok()?;
         self.state.remove(handle)

@@ -1,16 +1,17 @@
-//! One life of a session: from opening or reset to loss, reset or close.
+//! One generation of a session: from its opening or a reset to loss, the next reset or its end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
+use parking_lot::Mutex;
 
 use crate::backend::Fault;
 use crate::bell::Bell;
 use crate::fence::FenceSignal;
 
-/// Who wants to know what register `Status` holds, without asking.
+/// Calls an observer at every change of register `Status`.
 #[derive(Default)]
 pub(crate) struct StatusObserver {
     tell: OnceLock<Box<dyn Fn(u32) + Send + Sync>>,
@@ -18,12 +19,12 @@ pub(crate) struct StatusObserver {
 }
 
 impl StatusObserver {
-    /// Takes the observer, unless there is one.
+    /// Sets the observer, unless there is one already.
     pub fn observe(&self, tell: Box<dyn Fn(u32) + Send + Sync>) {
         let _ = self.tell.set(tell);
     }
 
-    /// Tells the observer, if there is one. Called with a lock held that keeps what is told in order.
+    /// Calls the observer with the new `bits`. The caller holds a lock, which keeps the calls in order.
     pub fn tell(&self, bits: u32) {
         self.lost.store(bits & status::LOST != 0, Ordering::Relaxed);
         if let Some(tell) = self.tell.get() {
@@ -31,14 +32,14 @@ impl StatusObserver {
         }
     }
 
-    /// Whether the device was lost when it was told last.
+    /// Whether the last bits said that the session is lost.
     pub fn lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }
 }
 
-/// Whether the session lives, and how to stop everything that works for it. A leaf lock.
-pub(crate) struct Life {
+/// Whether the generation has ended, and how to stop everything that works for it. A leaf lock.
+pub(crate) struct Generation {
     ended: AtomicBool,
     inner: Mutex<Inner>,
     signal: Arc<FenceSignal>,
@@ -52,7 +53,7 @@ struct Inner {
     stops: Vec<Weak<AtomicBool>>,
 }
 
-impl Life {
+impl Generation {
     pub fn new(signal: Arc<FenceSignal>, status: Arc<StatusObserver>) -> Arc<Self> {
         Arc::new(Self {
             ended: AtomicBool::new(false),
@@ -62,20 +63,20 @@ impl Life {
         })
     }
 
-    /// Whether it is over, by loss or by the owner's wish.
+    /// Whether the generation has ended, by loss or by the owner's wish.
     pub fn ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// What it was lost to.
+    /// Returns the fault that ended the generation, if a fault did.
     pub fn fault(&self) -> Option<Fault> {
-        self.lock().fault.clone()
+        self.inner.lock().fault.clone()
     }
 
-    /// Ends it because of `fault`. True if this was the first reason.
+    /// Ends the generation because of `fault`. True if nothing had ended it before.
     pub fn lose(&self, fault: Fault) -> bool {
         let first = {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             let first = !self.ended();
             if first {
                 inner.fault = Some(fault);
@@ -88,15 +89,15 @@ impl Life {
         first
     }
 
-    /// Ends it at the owner's wish.
+    /// Ends the generation at the owner's wish.
     pub fn end(&self) {
-        self.stop_all(&self.lock());
+        self.stop_all(&self.inner.lock());
         self.signal.notify();
     }
 
-    /// Has `bell` stopped when this life ends; at once if it has.
+    /// Stops `bell` when the generation ends; at once if it has ended.
     pub fn watch_bell(&self, bell: &Arc<Bell>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.bells.retain(|bell| bell.strong_count() != 0);
         inner.bells.push(Arc::downgrade(bell));
         if self.ended() {
@@ -104,9 +105,9 @@ impl Life {
         }
     }
 
-    /// Has `stop` set when this life ends; at once if it has.
+    /// Sets `stop` when the generation ends; at once if it has ended.
     pub fn watch_stop(&self, stop: &Arc<AtomicBool>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.stops.retain(|stop| stop.strong_count() != 0);
         inner.stops.push(Arc::downgrade(stop));
         if self.ended() {
@@ -124,16 +125,12 @@ impl Life {
             stop.store(true, Ordering::SeqCst);
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// How far a fault reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultScope {
-    /// The command buffer it came from is dead; the session lives.
+    /// Only the command buffer ends.
     CommandBuffer,
     /// The session is lost.
     Session,
@@ -194,29 +191,29 @@ mod tests {
 
     #[test]
     fn the_first_fault_is_kept_and_everything_watched_stops_early_or_late() {
-        let life = Life::new(Arc::default(), Arc::default());
+        let generation = Generation::new(Arc::default(), Arc::default());
         let (early, late) = (
             Arc::new(Bell::new().unwrap()),
             Arc::new(Bell::new().unwrap()),
         );
         let stop = Arc::new(AtomicBool::new(false));
-        life.watch_bell(&early);
-        life.watch_stop(&stop);
-        assert!(!life.ended() && !early.stopped());
-        assert!(life.lose(fault("first")));
-        assert!(!life.lose(fault("second")));
-        life.watch_bell(&late);
+        generation.watch_bell(&early);
+        generation.watch_stop(&stop);
+        assert!(!generation.ended() && !early.stopped());
+        assert!(generation.lose(fault("first")));
+        assert!(!generation.lose(fault("second")));
+        generation.watch_bell(&late);
         assert!(early.stopped() && late.stopped() && stop.load(Ordering::SeqCst));
         early.sleep();
-        assert_eq!(life.fault(), Some(fault("first")));
+        assert_eq!(generation.fault(), Some(fault("first")));
     }
 
     #[test]
     fn an_end_by_wish_is_no_fault() {
-        let life = Life::new(Arc::default(), Arc::default());
-        life.end();
-        assert!(life.ended());
-        assert!(!life.lose(fault("late")));
-        assert_eq!(life.fault(), None);
+        let generation = Generation::new(Arc::default(), Arc::default());
+        generation.end();
+        assert!(generation.ended());
+        assert!(!generation.lose(fault("late")));
+        assert_eq!(generation.fault(), None);
     }
 }

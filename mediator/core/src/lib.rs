@@ -10,7 +10,7 @@
 //! # Locks
 //!
 //! In this order, and never two of the same kind: a session's `State`, the exchange of exports, the fences that are
-//! watched, then leaves (the list of a mediator's sessions, that of a session's rings, doorbells, function tables, `Life`, the fence signal,
+//! watched, then leaves (the list of a mediator's sessions, that of a session's rings, doorbells, function tables, `Generation`, the fence signal,
 //! whatever a back end or a host has inside). Revocation reaches into other sessions: the exchange collects them, lets its lock go, and then
 //! has them locked one `State` at a time. No lock is held while work executes, while a guest sleeps in `Wait`,
 //! or while a thread is joined. A host calls into a session with no lock held that its [`host::Host`]
@@ -18,17 +18,20 @@
 
 mod activity;
 pub mod backend;
+mod batch;
 mod bell;
+mod charged;
 mod client;
+mod client_session;
 mod command_buffer;
 mod counters;
 mod decode;
 pub mod fake;
 mod fence;
+mod generation;
 mod guest_session;
 mod handles;
 pub mod host;
-mod life;
 mod mediator;
 mod notify;
 mod object;
@@ -38,7 +41,9 @@ mod quota;
 mod refusal;
 mod reset;
 mod session;
+mod session_inner;
 pub mod share;
+mod shared_space;
 mod state;
 pub mod va;
 
@@ -48,4 +53,5 @@ pub use counters::{SessionReport, WorkerReport};
 pub use guest_session::{GuestSession, OpenError, SessionSource};
 pub use mediator::Mediator;
 pub use quota::Quota;
-pub use session::{SESSION_FEATURES, Session};
+pub use session::Session;
+pub use session_inner::SESSION_FEATURES;

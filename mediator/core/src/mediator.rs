@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::backend::{Backend, Fault};
 use crate::host::Host;
 use crate::quota::Quota;
-use crate::session::{Inner, Session};
+use crate::session::Session;
+use crate::session_inner::SessionInner;
 use crate::share::{Exchange, Exports};
 
 /// Opens sessions on one back end. Sessions of one mediator can share memory, and nothing else.
@@ -16,7 +17,7 @@ pub struct Mediator {
     /// Sessions so far.
     count: AtomicU64,
     /// Those that may be open. A leaf lock.
-    sessions: Mutex<Vec<Weak<Inner>>>,
+    sessions: Mutex<Vec<Weak<SessionInner>>>,
 }
 
 impl Mediator {
@@ -79,7 +80,7 @@ impl Mediator {
         }
     }
 
-    fn sessions(&self) -> MutexGuard<'_, Vec<Weak<Inner>>> {
+    fn sessions(&self) -> MutexGuard<'_, Vec<Weak<SessionInner>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,10 +13,10 @@ use causeway_protocol::message::{NOTIFIES_MAX, Status};
 use crate::client::Client;
 use crate::counters::Counters;
 use crate::fence::FenceSignal;
+use crate::generation::Generation;
 use crate::host::Host;
-use crate::life::Life;
-use crate::object::SharedSpace;
 use crate::refusal::Refusal;
+use crate::shared_space::SharedSpace;
 
 /// Longest time between two looks at fences that nobody announces.
 const PERIOD_MAX: Duration = Duration::from_millis(4);
@@ -26,7 +26,7 @@ const PIECE: Duration = Duration::from_secs(3600);
 /// A fence that a client waits for.
 pub(crate) struct Watch {
     pub client: Client,
-    pub life: Arc<Life>,
+    pub generation: Arc<Generation>,
     pub space: Arc<SharedSpace>,
     /// GPU virtual address.
     pub address: u64,
@@ -48,7 +48,7 @@ impl Watch {
 
     /// Whether it is worth a closer look: reached, gone, or never to be reached.
     fn is_due(&self) -> bool {
-        self.life.ended() || self.reached().unwrap_or(true)
+        self.generation.ended() || self.reached().unwrap_or(true)
     }
 }
 

@@ -1,19 +1,19 @@
 //! What handles of a session stand for.
 
-use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use causeway_memory::Backing;
 use causeway_protocol::Access;
-use causeway_protocol::message::{MemoryKind, Parameter, Status};
+use causeway_protocol::message::{MemoryKind, Status};
 
-use crate::backend::{BackendError, Exported, Function, Memory, Module, Recording, Space};
+use crate::backend::{Memory, Module};
+use crate::charged::ModuleCharges;
 use crate::command_buffer::CommandBuffer;
 use crate::quota::Charge;
 use crate::refusal::Refusal;
 use crate::share::TokenBytes;
+use crate::shared_space::SharedSpace;
 
 /// Anything a handle can stand for.
 pub(crate) enum Object {
@@ -52,62 +52,6 @@ kinds!(
     CommandBuffer(CommandBufferEntry),
     Recording(RecordingEntry)
 );
-
-/// The part of an address space that consumers use without the session's lock.
-pub(crate) struct SharedSpace {
-    pub backend: Arc<dyn Space>,
-    /// Set when work in this space must return soon.
-    pub stop: Arc<AtomicBool>,
-    /// What launch packets can name.
-    pub functions: HandleMap<dyn Function>,
-    /// What replay packets can name.
-    pub recordings: HandleMap<dyn Recording>,
-}
-
-/// What consumers look up by handle. A leaf lock.
-pub(crate) struct HandleMap<T: ?Sized>(RwLock<BTreeMap<u32, Arc<T>>>);
-
-impl<T: ?Sized> HandleMap<T> {
-    fn new() -> Self {
-        Self(RwLock::default())
-    }
-
-    pub fn get(&self, handle: u32) -> Option<Arc<T>> {
-        let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        map.get(&handle).cloned()
-    }
-
-    pub fn add(&self, handle: u32, object: Arc<T>) {
-        let mut map = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        map.insert(handle, object);
-    }
-
-    /// Gives back what the handle stood for, to be dropped when no lock is held.
-    pub fn remove(&self, handle: u32) -> Option<Arc<T>> {
-        let mut map = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        map.remove(&handle)
-    }
-}
-
-/// What a module costs: its image, its handle, the memory of its variables.
-pub(crate) type ModuleCharges = [Charge; 3];
-/// What a recording costs: its packets, its handle, the memory that the back end needs for it.
-pub(crate) type RecordingCharges = [Charge; 3];
-
-impl SharedSpace {
-    pub fn new(backend: Arc<dyn Space>, stop: Arc<AtomicBool>) -> Arc<Self> {
-        Arc::new(Self {
-            backend,
-            stop,
-            functions: HandleMap::new(),
-            recordings: HandleMap::new(),
-        })
-    }
-
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::SeqCst);
-    }
-}
 
 /// An address space.
 pub(crate) struct SpaceEntry {
@@ -240,100 +184,4 @@ pub(crate) struct CommandBufferEntry {
 /// A recording; its charges are with what replay packets look up.
 pub(crate) struct RecordingEntry {
     pub space: u32,
-}
-
-/// A kernel with the charges of its module: work under way and recordings hold both.
-pub(crate) struct ChargedFunction {
-    inner: Arc<dyn Function>,
-    _charges: Arc<ModuleCharges>,
-}
-
-impl ChargedFunction {
-    pub fn attach(inner: Arc<dyn Function>, charges: Arc<ModuleCharges>) -> Arc<dyn Function> {
-        Arc::new(Self {
-            inner,
-            _charges: charges,
-        })
-    }
-}
-
-impl Function for ChargedFunction {
-    fn parameters(&self) -> &[Parameter] {
-        self.inner.parameters()
-    }
-
-    fn parameter_bytes(&self) -> u32 {
-        self.inner.parameter_bytes()
-    }
-
-    fn block_threads_max(&self) -> u32 {
-        self.inner.block_threads_max()
-    }
-
-    fn shared_bytes(&self) -> u32 {
-        self.inner.shared_bytes()
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self.inner.as_any()
-    }
-}
-
-/// A recording with its charges: a replay under way holds both.
-pub(crate) struct ChargedRecording {
-    inner: Arc<dyn Recording>,
-    _charges: RecordingCharges,
-}
-
-impl ChargedRecording {
-    pub fn attach(inner: Arc<dyn Recording>, charges: RecordingCharges) -> Arc<dyn Recording> {
-        Arc::new(Self {
-            inner,
-            _charges: charges,
-        })
-    }
-}
-
-impl Recording for ChargedRecording {
-    fn memory_bytes(&self) -> u64 {
-        self.inner.memory_bytes()
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self.inner.as_any()
-    }
-}
-
-/// Memory with its charge: it counts for the session that allocated it until the last user lets go,
-/// so that freeing memory under a running kernel does not make room for more.
-pub(crate) struct ChargedMemory {
-    inner: Arc<dyn Memory>,
-    _charge: Charge,
-}
-
-impl ChargedMemory {
-    pub fn attach(inner: Arc<dyn Memory>, charge: Charge) -> Arc<dyn Memory> {
-        Arc::new(Self {
-            inner,
-            _charge: charge,
-        })
-    }
-}
-
-impl Memory for ChargedMemory {
-    fn bytes(&self) -> u64 {
-        self.inner.bytes()
-    }
-
-    fn backing(&self) -> Option<Backing> {
-        self.inner.backing()
-    }
-
-    fn export(&self) -> Result<Exported, BackendError> {
-        self.inner.export()
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self.inner.as_any()
-    }
 }

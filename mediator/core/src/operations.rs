@@ -19,7 +19,7 @@ use causeway_protocol::message::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::client::ClientSession;
+use crate::client_session::ClientSession;
 use crate::decode::{self, Previous};
 use crate::refusal::Refusal;
 

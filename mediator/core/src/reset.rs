@@ -1,4 +1,4 @@
-//! How the life of a session ends, and what a client has in it.
+//! Resets: the end of a generation of a session, and of a client's epoch in it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,50 +11,51 @@ use crate::backend::Fault;
 use crate::client::Client;
 use crate::command_buffer::CommandBuffer;
 use crate::counters::Counters;
-use crate::life::Life;
+use crate::generation::Generation;
 use crate::object::{CommandBufferEntry, Object};
-use crate::session::Inner;
+use crate::session_inner::SessionInner;
 use crate::state::State;
 
-impl Inner {
-    /// Ends the present life with everything it owns, and begins the next.
-    pub fn end_life(&self, closed: bool) {
-        let (remains, life) = {
+impl SessionInner {
+    /// Ends the current generation with everything that the session owns, and begins the next.
+    pub fn end_generation(&self, closed: bool) {
+        let (remains, generation) = {
             let mut state = self.lock();
-            // First: who watches fences raises interrupts when a life ends, and nobody is to hear of this end.
+            // First, because the notifier raises interrupts when a generation ends, and no client
+            // may get one for this end.
             self.notifier.clear();
-            state.life.end();
+            state.generation.end();
             let handles = state.handles(None);
             let remains = state.evict(&*self.host, &handles);
-            (remains, self.begin_life(&mut state, closed))
+            (remains, self.begin_generation(&mut state, closed))
         };
         self.release(&remains);
-        // Nobody is left who could lose anything by it.
-        self.is_newly_spent();
-        drop((remains, life));
+        // No client is left that could lose anything. The flag is set for later resets.
+        self.is_newly_poisoned();
+        drop((remains, generation));
         if closed {
             self.notifier.close();
         }
     }
 
-    /// Puts a fresh state in place of one that owns nothing any more. Gives the life that is over.
-    fn begin_life(&self, state: &mut State, closed: bool) -> Arc<Life> {
+    /// Replaces a state that owns nothing with a fresh one. Returns the generation that has ended.
+    fn begin_generation(&self, state: &mut State, closed: bool) -> Arc<Generation> {
         self.notifier.clear();
-        let life = Life::new(Arc::clone(&self.signal), Arc::clone(&self.status));
-        let mut fresh = State::new(life, Arc::clone(&self.owners));
+        let generation = Generation::new(Arc::clone(&self.signal), Arc::clone(&self.status));
+        let mut fresh = State::new(generation, Arc::clone(&self.owners));
         fresh.closed = closed || state.closed;
         if fresh.closed {
-            // An operation that another thread began before this finds no life to create anything in.
-            fresh.life.end();
+            // An operation that another thread began before this creates nothing.
+            fresh.generation.end();
         }
-        // The old life has ended, and will not say that it is lost any more.
+        // The old generation has ended and reports no loss any more.
         self.status
             .tell(if fresh.closed { 0 } else { status::READY });
-        std::mem::replace(state, fresh).life
+        std::mem::replace(state, fresh).generation
     }
 
-    /// Loses the device as by a fault, and takes its memory away with every mapping, wherever the guest has it: it would stay
-    /// until the guest begins anew, and others want the device. What it owned otherwise stays its own until then.
+    /// Loses the session as by a fault, and takes all memory of the device away from it at once, with
+    /// every mapping: others want the device. The session keeps its other objects until its reset.
     pub fn lose_device(&self, fault: &Fault) {
         let taken = {
             let mut state = self.lock();
@@ -62,7 +63,7 @@ impl Inner {
                 return;
             }
             Counters::add(&self.counters.faults);
-            state.life.lose(fault.clone());
+            state.generation.lose(fault.clone());
             state.take_device_memory(&*self.host)
         };
         for (origin, _) in &taken {
@@ -71,12 +72,13 @@ impl Inner {
         drop(taken);
     }
 
-    /// Ends what a client owns, and the life with it if that was lost and nobody owns anything any more.
+    /// Ends everything that a client owns. Begins a new generation if the session was lost and no
+    /// client owns anything any more.
     pub fn reset_client(&self, client: Client) {
         self.let_work_end(client);
         let remains = {
             let mut state = self.lock();
-            // Operations under way will not leave anything behind, and waits end.
+            // Ends the epoch: operations under way leave nothing behind, and waits return.
             self.epochs[client.index()].fetch_add(1, Ordering::SeqCst);
             state.greeted &= !client.bit();
             self.notifier.forget(client);
@@ -85,19 +87,19 @@ impl Inner {
         };
         self.signal.notify();
         self.release(&remains);
-        let life = {
+        let generation = {
             let mut state = self.lock();
-            if self.is_newly_spent() && self.owners.bits() != 0 {
-                state.life.lose(spent());
+            if self.is_newly_poisoned() && self.owners.bits() != 0 {
+                state.generation.lose(poisoned());
             }
-            let over = state.life.ended() && !state.closed && self.owners.bits() == 0;
-            over.then(|| self.begin_life(&mut state, false))
+            let over = state.generation.ended() && !state.closed && self.owners.bits() == 0;
+            over.then(|| self.begin_generation(&mut state, false))
         };
-        drop((remains, life));
+        drop((remains, generation));
     }
 
-    /// Gives work under way of a client the time that the back end wants it to have, before memory is taken from it and
-    /// it is stopped: either may cost all clients the device.
+    /// Gives a client's work under way the grace that the back end asks for, before the work loses its
+    /// memory and is stopped: either can cost all clients the device.
     fn let_work_end(&self, client: Client) {
         let grace = self.backend.grace();
         if grace.is_zero() {
@@ -111,7 +113,7 @@ impl Inner {
                 .map(|entry| Arc::clone(&entry.buffer))
                 .collect()
         };
-        // All at once: none begins another packet while one is waited for.
+        // All at once: no buffer begins another packet during the wait for one.
         buffers.iter().for_each(|buffer| buffer.stop());
         let deadline = Instant::now() + grace;
         for buffer in buffers {
@@ -122,7 +124,8 @@ impl Inner {
         }
     }
 
-    /// Waits for the consumers of objects that were evicted, and ends what others have of them. Called with no lock held.
+    /// Joins the consumers of evicted objects, and ends exports and imports of evicted memory. Called
+    /// with no lock held.
     fn release(&self, remains: &[Object]) {
         for object in remains {
             if let Object::CommandBuffer(CommandBufferEntry { buffer, .. }) = object {
@@ -136,18 +139,17 @@ impl Inner {
         }
     }
 
-    /// Whether the back end is spent and was not when this was asked before.
-    fn is_newly_spent(&self) -> bool {
-        self.backend.is_spent() && !self.spent.swap(true, Ordering::SeqCst)
+    /// Whether the back end is poisoned and was not at the last call.
+    fn is_newly_poisoned(&self) -> bool {
+        self.backend.is_poisoned() && !self.poisoned.swap(true, Ordering::SeqCst)
     }
 }
 
-fn spent() -> Fault {
+fn poisoned() -> Fault {
     Fault {
         status: Status::DeviceLost,
-        text:
-            "work of a client that was reset did not end, or ended at the expense of the device: \
-               all clients must begin anew"
-                .to_owned(),
+        text: "work of a client that was reset did not end, or its end poisoned the device: \
+               all clients must reset"
+            .to_owned(),
     }
 }

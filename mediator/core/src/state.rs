@@ -7,9 +7,9 @@ use causeway_protocol::message::Status;
 
 use crate::backend::{Fault, Memory};
 use crate::client::Client;
+use crate::generation::Generation;
 use crate::handles::Table;
 use crate::host::Host;
-use crate::life::Life;
 use crate::object::{Kind, MappingEntry, MemoryEntry, Object, Origin, SpaceEntry};
 use crate::owners::{Counts, Owners};
 use crate::refusal::{Refusal, cause};
@@ -26,7 +26,7 @@ pub(crate) struct State {
     pub greeted: u64,
     /// Whether the session was closed for good.
     pub closed: bool,
-    pub life: Arc<Life>,
+    pub generation: Arc<Generation>,
 }
 
 struct Owned {
@@ -36,7 +36,7 @@ struct Owned {
 
 impl State {
     /// Nothing is owned; `owners` says so from now on.
-    pub fn new(life: Arc<Life>, owners: Arc<Owners>) -> Self {
+    pub fn new(generation: Arc<Generation>, owners: Arc<Owners>) -> Self {
         owners.set(0);
         Self {
             objects: Table::default(),
@@ -45,7 +45,7 @@ impl State {
             aperture: BTreeMap::new(),
             greeted: 0,
             closed: false,
-            life,
+            generation,
         }
     }
 
@@ -144,7 +144,7 @@ impl State {
 
     /// Ends the GPU mapping at `address` of a space.
     pub fn unmap_gpu(&mut self, space: u32, address: u64) -> Result<(), Refusal> {
-        let life = Arc::clone(&self.life);
+        let generation = Arc::clone(&self.generation);
         let entry = self.get_mut::<SpaceEntry>(space)?;
         let mapping = entry.mappings.remove(&address);
         let mapping = mapping.ok_or(Refusal::new(Status::BadRange))?;
@@ -159,7 +159,7 @@ impl State {
                 "cannot unmap GPU address {address:#x}: {error}{}",
                 cause(&error)
             );
-            keep_unreleased(&life, memory, text);
+            keep_unreleased(&generation, memory, text);
             return Err(Refusal::new(Status::BackEnd));
         }
         Ok(())
@@ -167,7 +167,7 @@ impl State {
 
     /// Ends the aperture mapping at `offset`.
     pub fn unmap_cpu(&mut self, host: &dyn Host, offset: u64) -> Result<(), Refusal> {
-        let life = Arc::clone(&self.life);
+        let generation = Arc::clone(&self.generation);
         let mapping = self.aperture.remove(&offset);
         let mapping = mapping.ok_or(Refusal::new(Status::BadRange))?;
         let memory = self.get_mut::<MemoryEntry>(mapping.memory).ok();
@@ -180,7 +180,7 @@ impl State {
                 "cannot remove aperture offset {offset:#x}: {error}{}",
                 cause(&error)
             );
-            keep_unreleased(&life, memory, text);
+            keep_unreleased(&generation, memory, text);
             return Err(Refusal::new(Status::BackEnd));
         }
         Ok(())
@@ -225,10 +225,10 @@ impl State {
 }
 
 /// A mapping that will not go: the session is lost, and its memory is never given to anyone else.
-fn keep_unreleased(life: &Life, memory: Option<Arc<dyn Memory>>, text: String) {
+fn keep_unreleased(generation: &Generation, memory: Option<Arc<dyn Memory>>, text: String) {
     log::error!("{text}; its memory is kept back for good");
     std::mem::forget(memory);
-    life.lose(Fault {
+    generation.lose(Fault {
         status: Status::BackEnd,
         text,
     });

@@ -117,7 +117,7 @@ impl Backend for Cuda {
         Ok(Arc::new(HostMemory::guest_ram(&self.gpu, ram, range, view)))
     }
 
-    fn is_spent(&self) -> bool {
+    fn is_poisoned(&self) -> bool {
         self.spoiled().is_some()
     }
 

@@ -15,7 +15,7 @@ use super::ring::Ring;
 use crate::backend::Fault;
 use crate::bell::Bell;
 use crate::counters::{Counters, PacketCounts};
-use crate::life::{FaultScope, Life, scope};
+use crate::generation::{FaultScope, Generation, scope};
 use crate::refusal::warn_at_first;
 
 /// Units copied out of the ring at a time; more than the longest packet has.
@@ -27,7 +27,7 @@ const _: () = assert!(CHUNK_UNITS > causeway_protocol::packet::UNITS_MAX as usiz
 pub(super) struct Consumer {
     pub ring: Arc<Ring>,
     pub bell: Arc<Bell>,
-    pub life: Arc<Life>,
+    pub generation: Arc<Generation>,
     pub counters: Arc<Counters>,
     /// For logs.
     pub label: String,
@@ -148,7 +148,7 @@ impl Consumer {
         let own = fault.filter(|_| !stopped);
         match own {
             Some(fault) => self.report(fault, position),
-            None if self.life.fault().is_some() => {
+            None if self.generation.fault().is_some() => {
                 self.ring.set_fault(Status::DeviceLost, position);
             }
             None => {}
@@ -167,7 +167,7 @@ impl Consumer {
             FaultScope::CommandBuffer => {}
             FaultScope::Session => {
                 log::log!(level, "{}: the session is lost with it", self.label);
-                self.life.lose(fault);
+                self.generation.lose(fault);
             }
         }
     }

@@ -10,7 +10,7 @@ use super::packet::Packet;
 use crate::backend::{Attributes, Fault, Function, LaunchShape, Progress, Queue, Work};
 use crate::bell::Bell;
 use crate::fence::FenceSignal;
-use crate::object::SharedSpace;
+use crate::shared_space::SharedSpace;
 
 /// Most blocks in x, y and z (CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability").
 const GRID_MAX: [u32; 3] = [i32::MAX as u32, 65535, 65535];

@@ -6,6 +6,7 @@ mod idle;
 mod packet;
 mod recording;
 mod ring;
+mod rings;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,20 +16,34 @@ use std::time::{Duration, Instant};
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::doorbells::COUNT;
 
-use crate::backend::Memory;
+use crate::backend::{Backend, Memory};
 use crate::bell::Bell;
+use crate::counters::Counters;
 use crate::fence::FenceSignal;
+use crate::generation::Generation;
 use crate::host::{Host, RingPlace};
-use crate::life::Life;
-use crate::object::SharedSpace;
 use crate::quota::Charge;
 use crate::refusal::{Refusal, warn_at_first};
-use crate::session::Inner;
+use crate::shared_space::SharedSpace;
 use consumer::Consumer;
 use execute::Executor;
+use ring::Ring;
 
 pub(crate) use recording::compile;
-pub(crate) use ring::Ring;
+pub(crate) use rings::Rings;
+
+/// What the command buffers of one session share.
+pub(crate) struct CommandBuffers {
+    /// Number of the session, for logs.
+    pub id: u64,
+    /// Name of the session, for logs and threads.
+    pub name: String,
+    pub backend: Arc<dyn Backend>,
+    pub counters: Arc<Counters>,
+    pub signal: Arc<FenceSignal>,
+    pub doorbells: Arc<Doorbells>,
+    pub rings: Rings,
+}
 
 /// A command buffer whose consumer runs. Dropping it stops and joins the consumer.
 pub(crate) struct CommandBuffer {
@@ -50,8 +65,8 @@ pub(crate) struct Placement {
 impl CommandBuffer {
     /// Sets up the ring, binds a doorbell and starts the consumer.
     pub fn start(
-        session: &Inner,
-        life: &Arc<Life>,
+        session: &CommandBuffers,
+        generation: &Arc<Generation>,
         space: &Arc<SharedSpace>,
         placement: Placement,
         charge: Charge,
@@ -61,13 +76,13 @@ impl CommandBuffer {
         let queue = space.backend.create_queue()?;
         let bell = Arc::new(Bell::new().map_err(|e| no_memory("an eventfd", &e))?);
         let doorbell = session.doorbells.bind(&bell, ring.place())?;
-        life.watch_bell(&bell);
+        generation.watch_bell(&bell);
         session.rings.add(&ring);
         let label = format!("{}/{}", session.name, doorbell.index);
         let consumer = Consumer {
             ring,
             bell: Arc::clone(&bell),
-            life: Arc::clone(life),
+            generation: Arc::clone(generation),
             counters: Arc::clone(&session.counters),
             label: format!("session {} command buffer {label}", session.id),
             executor: Executor {

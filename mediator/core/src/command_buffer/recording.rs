@@ -6,8 +6,8 @@ use causeway_protocol::packet::{Fence, UNIT_BYTES};
 use super::execute::{Stop, check_launch};
 use super::packet::{self, Packet};
 use crate::backend::{Attributes, LaunchShape, Recorded};
-use crate::object::SharedSpace;
 use crate::refusal::Refusal;
+use crate::shared_space::SharedSpace;
 
 /// Decodes and validates packets that lie one after the other in `bytes`, a private copy of whole units, as those of
 /// a ring are. A refusal carries the offset of the packet in bytes.

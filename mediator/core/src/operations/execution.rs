@@ -14,15 +14,17 @@ use causeway_protocol::ring;
 
 use super::{check_aligned, nothing};
 use crate::backend::{Function, Memory, ModuleError};
-use crate::client::ClientSession;
+use crate::charged::Charged;
+use crate::client_session::ClientSession;
 use crate::command_buffer::{CommandBuffer, Placement};
 use crate::decode::HEADER_BYTES;
 use crate::object::{
-    ChargedFunction, CommandBufferEntry, FunctionEntry, Material, MemoryEntry, ModuleEntry, Object,
-    Origin, SharedSpace, SpaceEntry,
+    CommandBufferEntry, FunctionEntry, Material, MemoryEntry, ModuleEntry, Object, Origin,
+    SpaceEntry,
 };
 use crate::quota::Resource;
 use crate::refusal::Refusal;
+use crate::shared_space::SharedSpace;
 
 /// How long a `DestroyCommandBuffer` waits for the packet under way before it says `Busy`.
 const DESTROY_PATIENCE: Duration = Duration::from_secs(2);
@@ -45,7 +47,7 @@ impl From<Refusal> for LoadFailure {
 impl ClientSession<'_> {
     /// Compiles without the session's lock: a large module must not hold up the guest's other CPUs.
     pub(super) fn load_module(&self, request: LoadModule) -> Result<u32, LoadFailure> {
-        let tenure = self.tenure();
+        let epoch = self.epoch();
         let space = Arc::clone(&self.lock().get::<SpaceEntry>(request.space)?.shared);
         let bytes = request.image_bytes;
         if bytes == 0 || bytes > MODULE_BYTES_MAX {
@@ -72,7 +74,7 @@ impl ClientSession<'_> {
         // Known only now; a module beyond the quota is dropped again.
         let variables = module.memory_bytes();
         let memory_charge = self.account.charge(Resource::MemoryBytes, variables)?;
-        let mut state = self.lock_within(&tenure)?;
+        let mut state = self.lock_within(&epoch)?;
         // The space may have ended, and its handle may stand for another, since the look above.
         let now = &state.get::<SpaceEntry>(request.space)?.shared;
         if !Arc::ptr_eq(now, &space) {
@@ -136,7 +138,7 @@ impl ClientSession<'_> {
             return function_reply(*handle, &*function);
         }
         let space = Arc::clone(&state.get::<SpaceEntry>(entry.space)?.shared);
-        let kernel = ChargedFunction::attach(Arc::clone(&function), Arc::clone(&entry.charges));
+        let kernel = Charged::attach(Arc::clone(&function), Arc::clone(&entry.charges));
         let charge = self.account.charge(Resource::Objects, 1)?;
         let reply = function_reply(0, &*function)?;
         let handle = state.insert(Object::Function(FunctionEntry { _charge: charge }))?;
@@ -151,7 +153,7 @@ impl ClientSession<'_> {
         &self,
         request: CreateCommandBuffer,
     ) -> Result<CommandBufferReply, Refusal> {
-        let tenure = self.tenure();
+        let epoch = self.epoch();
         let (space, memory) = self.ring_parts(&request)?;
         let charge = self.account.charge(Resource::CommandBuffers, 1)?;
         let placement = Placement {
@@ -159,13 +161,19 @@ impl ClientSession<'_> {
             offset: request.offset,
             bytes: request.length,
         };
-        let buffer = CommandBuffer::start(self, &tenure.life, &space, placement, charge)?;
+        let buffer = CommandBuffer::start(
+            &self.command_buffers,
+            &epoch.generation,
+            &space,
+            placement,
+            charge,
+        )?;
         let doorbell = buffer.doorbell();
         let entry = CommandBufferEntry {
             space: request.space,
             buffer: Arc::clone(&buffer),
         };
-        let inserted = self.lock_within(&tenure).and_then(|mut state| {
+        let inserted = self.lock_within(&epoch).and_then(|mut state| {
             let now = &state.get::<SpaceEntry>(request.space)?.shared;
             if !Arc::ptr_eq(now, &space) {
                 return Err(Refusal::bad_handle(request.space));

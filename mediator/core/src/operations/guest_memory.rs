@@ -9,7 +9,7 @@ use causeway_memory::{PAGE_BYTES, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{APERTURE_ADDRESS, Status};
 
-use crate::client::ClientSession;
+use crate::client_session::ClientSession;
 use crate::object::MemoryEntry;
 use crate::refusal::{Refusal, cause};
 

@@ -11,28 +11,28 @@ use causeway_protocol::message::{
 };
 
 use super::{access, check_aligned, nothing};
-use crate::client::ClientSession;
+use crate::client_session::ClientSession;
 use crate::object::{
-    CommandBufferEntry, MappingEntry, MemoryEntry, ModuleEntry, Object, RecordingEntry,
-    SharedSpace, SpaceEntry,
+    CommandBufferEntry, MappingEntry, MemoryEntry, ModuleEntry, Object, RecordingEntry, SpaceEntry,
 };
 use crate::quota::Resource;
 use crate::refusal::Refusal;
+use crate::shared_space::SharedSpace;
 use crate::state::State;
 
 impl ClientSession<'_> {
     pub(super) fn create_space(&self, _: Empty) -> Result<HandleReply, Refusal> {
-        let tenure = self.tenure();
+        let epoch = self.epoch();
         let charge = self.account.charge(Resource::Objects, 1)?;
         let stop = Arc::new(AtomicBool::new(false));
-        tenure.life.watch_stop(&stop);
+        epoch.generation.watch_stop(&stop);
         let space = self.backend.create_space(Arc::clone(&stop))?;
         let entry = SpaceEntry {
             shared: SharedSpace::new(space, stop),
             mappings: BTreeMap::new(),
             _charge: charge,
         };
-        let handle = self.lock_within(&tenure)?.insert(Object::Space(entry))?;
+        let handle = self.lock_within(&epoch)?.insert(Object::Space(entry))?;
         Ok(HandleReply {
             handle,
             reserved: 0,

@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 use super::{check_aligned, nothing};
 use crate::backend::{AllocateOptions, Memory};
-use crate::client::{ClientSession, Tenure};
+use crate::charged::Charged;
+use crate::client_session::{ClientSession, Epoch};
 use crate::decode::HEADER_BYTES;
-use crate::object::{ChargedMemory, Material, MemoryEntry, Object, Origin};
+use crate::object::{Material, MemoryEntry, Object, Origin};
 use crate::quota::{Charge, Resource};
 use crate::refusal::Refusal;
 
@@ -28,12 +29,12 @@ impl ClientSession<'_> {
         // A size that cannot even be rounded is certainly more than the quota.
         let bytes = request.size.checked_next_multiple_of(granularity);
         let bytes = bytes.unwrap_or(u64::MAX);
-        let tenure = self.tenure();
+        let epoch = self.epoch();
         let slot = self.account.charge(Resource::Allocations, 1)?;
         let charge = self.account.charge(Resource::MemoryBytes, bytes)?;
         let memory = self.backend.allocate(kind, bytes, options)?;
-        let memory = ChargedMemory::attach(memory, charge);
-        self.own(&tenure, memory, Material::Allocated(kind), slot)
+        let memory = Charged::attach(memory, charge);
+        self.own(&epoch, memory, Material::Allocated(kind), slot)
     }
 
     /// What the flags of a request ask for, if the device can do it.
@@ -59,15 +60,15 @@ impl ClientSession<'_> {
         if request.length == 0 {
             return Err(Refusal::new(Status::BadRange));
         }
-        let tenure = self.tenure();
+        let epoch = self.epoch();
         let slot = self.account.charge(Resource::Allocations, 1)?;
         let charge = self
             .account
             .charge(Resource::RegisteredBytes, request.length)?;
         let (ram, offset) = self.host.ram(request.address, request.length)?;
         let memory = self.backend.register_ram(ram, offset, request.length)?;
-        let memory = ChargedMemory::attach(memory, charge);
-        self.own(&tenure, memory, Material::GuestRam, slot)
+        let memory = Charged::attach(memory, charge);
+        self.own(&epoch, memory, Material::GuestRam, slot)
     }
 
     pub(super) fn free(&self, request: HandleRequest) -> Result<Empty, Refusal> {
@@ -87,7 +88,7 @@ impl ClientSession<'_> {
     /// A handle to memory that is this session's own.
     fn own(
         &self,
-        tenure: &Tenure,
+        epoch: &Epoch,
         memory: Arc<dyn Memory>,
         material: Material,
         slot: Charge,
@@ -105,7 +106,7 @@ impl ClientSession<'_> {
             cpu: BTreeSet::new(),
             _charge: slot,
         };
-        let handle = self.lock_within(tenure)?.insert(Object::Memory(entry))?;
+        let handle = self.lock_within(epoch)?.insert(Object::Memory(entry))?;
         Ok(AllocateReply {
             handle,
             access: Access::ReadWrite.wire(),

@@ -8,11 +8,11 @@ use causeway_protocol::message::{Attributes, Empty, FaultReport, Hello, HelloRep
 use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR};
 
 use super::{check_aligned, nothing};
-use crate::client::ClientSession;
+use crate::client_session::ClientSession;
 use crate::object::SpaceEntry;
 use crate::quota::Resource;
 use crate::refusal::Refusal;
-use crate::session::SESSION_FEATURES;
+use crate::session_inner::SESSION_FEATURES;
 
 /// Longest sleep of one `Wait`, whatever the guest asks for.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -56,7 +56,7 @@ impl ClientSession<'_> {
     }
 
     pub(super) fn query_fault(&self, _: Empty) -> Result<FaultReport, Refusal> {
-        let (status, text) = match self.life().fault() {
+        let (status, text) = match self.generation().fault() {
             Some(fault) => (fault.status, fault.text),
             None => (Status::Ok, String::new()),
         };
@@ -70,10 +70,10 @@ impl ClientSession<'_> {
 
     pub(super) fn wait(&self, request: Wait) -> Result<Empty, Refusal> {
         check_aligned(8, &[request.address])?;
-        let tenure = self.tenure();
+        let epoch = self.epoch();
         let space = Arc::clone(&self.lock().get::<SpaceEntry>(request.space)?.shared);
         let look = || {
-            if self.over(&tenure) {
+            if self.is_over(&epoch) {
                 return Some(Err(Refusal::new(Status::DeviceLost)));
             }
             match space.backend.load_u64(request.address) {

@@ -9,9 +9,10 @@ use causeway_protocol::packet::UNIT_BYTES;
 use causeway_protocol::registers::features;
 
 use super::{check_aligned, nothing};
-use crate::client::ClientSession;
+use crate::charged::Charged;
+use crate::client_session::ClientSession;
 use crate::command_buffer::compile;
-use crate::object::{ChargedRecording, Object, RecordingEntry, SpaceEntry};
+use crate::object::{Object, RecordingEntry, SpaceEntry};
 use crate::quota::Resource;
 use crate::refusal::Refusal;
 
@@ -24,7 +25,7 @@ impl ClientSession<'_> {
         if self.backend.attributes().features & features::RECORDING == 0 {
             return Err(Refusal::new(Status::Unsupported));
         }
-        let tenure = self.tenure();
+        let epoch = self.epoch();
         let space = Arc::clone(&self.lock().get::<SpaceEntry>(request.space)?.shared);
         let bytes = request.bytes;
         if bytes == 0 || bytes > RECORDING_BYTES_MAX {
@@ -42,8 +43,8 @@ impl ClientSession<'_> {
             .account
             .charge(Resource::MemoryBytes, recording.memory_bytes())?;
         let charges = [packets_charge, object_charge, memory_charge];
-        let recording = ChargedRecording::attach(recording, charges);
-        let mut state = self.lock_within(&tenure)?;
+        let recording = Charged::attach(recording, charges);
+        let mut state = self.lock_within(&epoch)?;
         // The space may have ended, and its handle may stand for another, since the look above.
         let now = &state.get::<SpaceEntry>(request.space)?.shared;
         if !Arc::ptr_eq(now, &space) {

@@ -8,7 +8,7 @@ use causeway_protocol::message::{AllocateReply, Empty, Export, Import, Status, T
 use causeway_protocol::registers::features;
 
 use super::{access, nothing};
-use crate::client::ClientSession;
+use crate::client_session::ClientSession;
 use crate::object::{Material, MemoryEntry, Object, Origin, OwnExport};
 use crate::quota::Resource;
 use crate::refusal::Refusal;
@@ -48,7 +48,7 @@ impl ClientSession<'_> {
 
     pub(super) fn import(&self, request: Import) -> Result<AllocateReply, Refusal> {
         let access = useful(access(request.access)?)?;
-        let tenure = self.tenure();
+        let epoch = self.epoch();
         let charge = self.account.charge(Resource::Allocations, 1)?;
         // Without the lock: making memory of another process usable can take a driver a while.
         let offer = self.exchange.fetch(&request.token, access)?;
@@ -67,7 +67,7 @@ impl ClientSession<'_> {
             cpu: BTreeSet::new(),
             _charge: charge,
         };
-        let mut state = self.lock_within(&tenure)?;
+        let mut state = self.lock_within(&epoch)?;
         let handle = state.insert(Object::Memory(entry))?;
         let importer = Importer {
             session: Weak::clone(&self.weak) as Weak<dyn Importing>,

@@ -60,7 +60,7 @@ fn answer(served: &Served, lane: &Line, request: Datagram<'_>) -> Result<(), Soc
         }
         Kind::Reset => {
             // A process that is replaced takes everything with it.
-            if !served.backend.is_spent() {
+            if !served.backend.is_poisoned() {
                 served.session.reset();
             }
             socket.send(Kind::ResetDone, &[reset_done(served).as_bytes()], &[])
@@ -108,7 +108,7 @@ fn answer(served: &Served, lane: &Line, request: Datagram<'_>) -> Result<(), Soc
 /// How a reset went.
 fn reset_done(served: &Served) -> ResetDone {
     ResetDone {
-        spent: served.backend.is_spent().into(),
+        spent: served.backend.is_poisoned().into(),
         reserved: 0,
     }
 }

@@ -1,0 +1,43 @@
+//! Clients: the processes of one guest, as its session tells them apart.
+
+use causeway_protocol::registers::CLIENTS;
+
+/// A client of a session: a process of the guest, named by the number of its page of registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Client(u8);
+
+const _: () = assert!(CLIENTS <= u64::BITS, "clients are bits of a word");
+
+impl Client {
+    /// The client of page 0. A guest that is a single program has no other.
+    pub const FIRST: Self = Self(0);
+
+    /// Returns the client of page `number`; `None` if there is no such page.
+    pub const fn new(number: u32) -> Option<Self> {
+        if number < CLIENTS {
+            Some(Self(number as u8))
+        } else {
+            None
+        }
+    }
+
+    /// Returns the number of the client's page.
+    pub const fn number(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Returns the client's bit in a set of clients.
+    pub const fn bit(self) -> u64 {
+        1 << self.0
+    }
+
+    /// Returns the client's index in a table of all clients.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Iterates over all clients that a session can have.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..CLIENTS as u8).map(Self)
+    }
+}

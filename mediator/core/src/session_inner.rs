@@ -1,0 +1,148 @@
+//! What a session is made of, for the operations of its clients and for other sessions.
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Weak};
+
+use causeway_protocol::registers::{CLIENTS, features};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::backend::{Backend, Memory};
+use crate::command_buffer::{CommandBuffers, Doorbells, Rings};
+use crate::counters::Counters;
+use crate::fence::FenceSignal;
+use crate::generation::{Generation, StatusObserver};
+use crate::host::Host;
+use crate::notify::Notifier;
+use crate::object::{MemoryEntry, Origin};
+use crate::owners::Owners;
+use crate::quota::{Account, Quota};
+use crate::share::{Exchange, Importing};
+use crate::state::State;
+
+/// The [`features`] of every session, whatever its back end.
+pub const SESSION_FEATURES: u64 =
+    features::CLIENTS | features::NOTIFY | features::APERTURE_ADDRESSES;
+
+/// Everything that a session is made of. It outlives the VMM's [`crate::Session`] for the moment in
+/// which another session revokes an import.
+pub(crate) struct SessionInner {
+    pub id: u64,
+    pub name: String,
+    pub backend: Arc<dyn Backend>,
+    pub host: Arc<dyn Host>,
+    pub exchange: Arc<dyn Exchange>,
+    pub account: Arc<Account>,
+    pub counters: Arc<Counters>,
+    pub signal: Arc<FenceSignal>,
+    /// Calls the observer of register `Status`.
+    pub status: Arc<StatusObserver>,
+    pub command_buffers: CommandBuffers,
+    pub notifier: Notifier,
+    /// Which clients own something.
+    pub owners: Arc<Owners>,
+    /// How often each client was reset; changed with the state locked.
+    pub epochs: [AtomicU64; CLIENTS as usize],
+    /// Set for good once the VMM wants its vCPU threads back.
+    pub interrupted: AtomicBool,
+    /// Set for good once no further message may be executed.
+    pub halted: AtomicBool,
+    /// Whether the back end was found to be poisoned.
+    pub poisoned: AtomicBool,
+    pub weak: Weak<SessionInner>,
+    state: Mutex<State>,
+}
+
+impl SessionInner {
+    /// A session that owns nothing.
+    pub fn new(
+        id: u64,
+        name: &str,
+        backend: Arc<dyn Backend>,
+        host: Arc<dyn Host>,
+        exchange: Arc<dyn Exchange>,
+        quota: Quota,
+    ) -> Arc<Self> {
+        let signal = Arc::<FenceSignal>::default();
+        let status = Arc::<StatusObserver>::default();
+        let owners = Arc::<Owners>::default();
+        let counters = Arc::<Counters>::default();
+        Arc::new_cyclic(|weak| Self {
+            id,
+            name: name.to_owned(),
+            exchange,
+            account: Account::new(quota),
+            notifier: Notifier::new(
+                format!("{name:.8}/notify"),
+                Arc::clone(&host),
+                Arc::clone(&signal),
+                Arc::clone(&counters),
+            ),
+            command_buffers: CommandBuffers {
+                id,
+                name: name.to_owned(),
+                backend: Arc::clone(&backend),
+                counters: Arc::clone(&counters),
+                signal: Arc::clone(&signal),
+                doorbells: Doorbells::new(Arc::clone(&host)),
+                rings: Rings::default(),
+            },
+            backend,
+            counters,
+            host,
+            epochs: std::array::from_fn(|_| AtomicU64::new(0)),
+            interrupted: AtomicBool::new(false),
+            halted: AtomicBool::new(false),
+            poisoned: AtomicBool::new(false),
+            weak: Weak::clone(weak),
+            state: Mutex::new(State::new(
+                Generation::new(Arc::clone(&signal), Arc::clone(&status)),
+                Arc::clone(&owners),
+            )),
+            owners,
+            signal,
+            status,
+        })
+    }
+
+    /// Locks the session's state.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Returns the current generation.
+    pub fn generation(&self) -> Arc<Generation> {
+        Arc::clone(&self.lock().generation)
+    }
+
+    /// Ends an import's registration, or the exports of memory of this session. Called with no lock held.
+    pub fn let_go(&self, origin: &Origin) {
+        match origin {
+            Origin::Own { exports } => {
+                for export in exports {
+                    self.exchange.withdraw(&export.token, self.id);
+                }
+            }
+            Origin::Import { token, import } => self.exchange.forget(token, *import),
+        }
+    }
+
+    /// Ends an import with its mappings. Returns the memory, which work under way may still hold, or
+    /// `None` if `handle` is not that import or the import was taken before.
+    pub fn take_import(&self, handle: u32, import: u64) -> Option<Weak<dyn Memory>> {
+        let mut state = self.lock();
+        let same = |entry: &MemoryEntry| matches!(entry.origin, Origin::Import { import: i, .. } if i == import);
+        if !state.get::<MemoryEntry>(handle).is_ok_and(same) {
+            return None;
+        }
+        // A mapping that will not go has ended this session, and kept the memory back.
+        let _ = state.unmap_everywhere(&*self.host, handle);
+        let entry = state.get_mut::<MemoryEntry>(handle).ok()?;
+        entry.memory.take().map(|memory| Arc::downgrade(&memory))
+    }
+}
+
+impl Importing for SessionInner {
+    fn revoke_import(&self, handle: u32, import: u64) {
+        self.take_import(handle, import);
+    }
+}
