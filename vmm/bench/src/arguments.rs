@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::arguments::PrivilegeLevel;
+use causeway_run::arguments::PrivilegeLevel;
 
 /// Benchmarks.
 #[derive(Debug, Subcommand)]

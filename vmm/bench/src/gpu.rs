@@ -1,5 +1,9 @@
 //! `causeway bench gpu`: one VM whose guest times its use of the GPU, each sample beside the same done natively.
 
+pub mod native;
+mod report;
+mod table;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,17 +13,16 @@ use causeway_protocol::harness::LINES;
 use causeway_vmm::harness::Counterpart;
 
 use super::arguments::GpuArguments;
-use super::native::NativeGpu;
-use super::report::{BenchReport, DeviceReport, LineReport, SCHEMA};
-use super::table;
-use crate::arguments::{PrivilegeLevel, RunArguments};
-use crate::configuration::Run;
-use crate::ending::{RunCode, exit_code, explain};
-use crate::failure::Failure;
-use crate::program::ProgramArguments;
-use crate::report_file::ReportFile;
-use crate::run::{Extras, Finished, block_signals, execute};
-use crate::terminal;
+use causeway_run::arguments::{PrivilegeLevel, RunArguments};
+use causeway_run::configuration::Run;
+use causeway_run::ending::{RunCode, exit_code, explain};
+use causeway_run::program::ProgramArguments;
+use causeway_run::{Extras, Finished, block_signals, execute};
+use causeway_terminal as terminal;
+use causeway_terminal::Failure;
+use causeway_terminal::ReportFile;
+use native::NativeGpu;
+use report::{BenchReport, DeviceReport, LineReport, SCHEMA};
 
 /// Runs it, prints the table, and gives the exit code.
 pub fn run(arguments: &GpuArguments, command: Vec<String>) -> Result<ExitCode, Failure> {

@@ -2,19 +2,14 @@
 
 mod arguments;
 mod exits;
-mod figures;
 mod gpu;
 mod lives;
-mod native;
-mod report;
-mod statistics;
-mod table;
 
 use std::process::ExitCode;
 
 pub use arguments::BenchCommand;
 
-use crate::failure::{Code, Failure};
+use causeway_terminal::{Code, Failure};
 
 /// Runs a benchmark.
 pub fn run(command: &BenchCommand) -> Result<ExitCode, Failure> {

@@ -11,11 +11,11 @@ use rustix::process::{WaitOptions, getpid, set_child_subreaper, wait};
 use serde::Serialize;
 
 use super::arguments::LivesArguments;
-use super::statistics::Distribution;
-use crate::failure::{Code, Failure};
-use crate::progress::{Caption, Watch};
-use crate::report_file::ReportFile;
-use crate::terminal;
+use causeway_bench_statistics::Distribution;
+use causeway_run::progress::{Caption, Watch};
+use causeway_terminal as terminal;
+use causeway_terminal::ReportFile;
+use causeway_terminal::{Code, Failure};
 
 /// Name and version of the schema.
 const SCHEMA: &str = "causeway.bench-lives/1";
@@ -64,7 +64,7 @@ pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Fai
         )));
     }
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
-    let memory = super::native::GpuMemory::of(&arguments.gpu)?;
+    let memory = crate::gpu::native::GpuMemory::of(&arguments.gpu)?;
     let free = || memory.as_ref().and_then(|memory| memory.free_bytes());
     // Or whatever a VM leaves would become the child of a process that says nothing of it.
     set_child_subreaper(Some(getpid()))

@@ -1,5 +1,6 @@
 //! What kind of host this is, for reports.
 
+use std::fmt;
 use std::fs;
 use std::path::Path;
 
@@ -52,6 +53,16 @@ pub struct Host {
     pub memory_bytes: u64,
     /// Whether objects can have 2 MiB pages.
     pub large_pages: bool,
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (gib, kvm) = (self.memory_bytes >> 30, self.kvm.text());
+        let Self {
+            cpu, cpus, kernel, ..
+        } = self;
+        write!(f, "{cpu}, {cpus} CPUs, {gib} GiB, {kernel}, KVM: {kvm}")
+    }
 }
 
 impl Host {

@@ -4,7 +4,7 @@ use causeway_cuda::{
     Attribute, CudaError, GpuSurvey, LoadError, Survey, SurveyError, Trials, survey,
 };
 
-use super::Finding;
+use crate::finding::Finding;
 
 const NAME: &str = "CUDA";
 const MEANS_NO: &str = "--gpu cuda cannot be used; --gpu software can";

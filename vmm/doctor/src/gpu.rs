@@ -2,7 +2,8 @@
 
 use causeway_vulkan_import::DeviceReport;
 
-use super::{Finding, cuda};
+use crate::cuda;
+use crate::finding::Finding;
 
 /// Everything about GPUs.
 pub fn findings() -> Vec<Finding> {

@@ -6,7 +6,7 @@ use causeway_vmm::probe::{self, ProbeError};
 use causeway_vmm::vm::Privilege;
 use kvm_ioctls::Kvm;
 
-use super::Finding;
+use crate::finding::Finding;
 
 /// Name of the finding without which no guest runs.
 pub const NAME: &str = "KVM";

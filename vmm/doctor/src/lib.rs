@@ -1,6 +1,7 @@
 //! `causeway doctor`: what this host can do, found out by trying; what that means; how to get the rest.
 
 mod cuda;
+mod finding;
 mod gpu;
 mod kvm;
 mod memory;
@@ -9,81 +10,21 @@ mod vfio;
 use std::process::ExitCode;
 
 use causeway_vmm::host::Host;
+use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 
-use crate::arguments::DoctorArguments;
-use crate::failure::{Code, Failure};
-use crate::terminal;
+use causeway_terminal as terminal;
+use causeway_terminal::{Code, Failure};
 
-/// How a thing stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    /// There, and it works.
-    Yes,
-    /// There, with a drawback.
-    Partly,
-    /// Not there.
-    No,
-}
+use finding::{Finding, State};
 
-/// One finding.
-#[derive(Debug, Serialize)]
-pub struct Finding {
-    /// What was tried.
-    pub name: &'static str,
-    /// How it stands.
-    pub state: State,
-    /// What was seen, with figures.
-    pub found: String,
-    /// What it means for Causeway.
-    pub means: String,
-    /// How to get it or to improve it, if something can be done.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub how: Option<String>,
-}
-
-impl Finding {
-    fn yes(name: &'static str, found: impl Into<String>, means: impl Into<String>) -> Self {
-        Self {
-            name,
-            state: State::Yes,
-            found: found.into(),
-            means: means.into(),
-            how: None,
-        }
-    }
-
-    fn partly(
-        name: &'static str,
-        found: impl Into<String>,
-        means: impl Into<String>,
-        how: impl Into<String>,
-    ) -> Self {
-        Self {
-            name,
-            state: State::Partly,
-            found: found.into(),
-            means: means.into(),
-            how: Some(how.into()),
-        }
-    }
-
-    fn no(
-        name: &'static str,
-        found: impl Into<String>,
-        means: impl Into<String>,
-        how: impl Into<String>,
-    ) -> Self {
-        Self {
-            name,
-            state: State::No,
-            found: found.into(),
-            means: means.into(),
-            how: Some(how.into()),
-        }
-    }
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArguments {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Serialize)]
@@ -142,11 +83,7 @@ fn table(diagnosis: &Diagnosis) -> String {
         };
         table.add_row([mark, finding.name, &finding.found, &means]);
     }
-    format!(
-        "{}\n\n{}",
-        crate::table::host(&diagnosis.host),
-        table.trim_fmt()
-    )
+    format!("{}\n\n{}", diagnosis.host, table.trim_fmt())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use causeway_memory::{LARGE_PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use rustix::process::Resource;
 
-use super::Finding;
+use crate::finding::Finding;
 
 /// Everything about memory.
 pub fn findings() -> Vec<Finding> {

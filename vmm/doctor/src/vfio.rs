@@ -4,7 +4,7 @@ use std::fs;
 
 use causeway_host_vfio::{Address, BARS, Function, Host};
 
-use super::Finding;
+use crate::finding::Finding;
 
 /// Resource of a PCI function in sysfs: memory, not I/O ports (linux/ioport.h).
 const RESOURCE_MEMORY: u64 = 0x200;
@@ -124,7 +124,7 @@ fn hexadecimal(word: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::State;
+    use crate::finding::State;
 
     #[test]
     fn a_host_without_devices_is_told_how_to_get_there() {

@@ -1,47 +1,11 @@
-//! What was typed. [`crate::configuration`] makes checked values of it.
+//! What was typed after `run`. [`crate::configuration`] makes checked values of it.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 
-use crate::bench::BenchCommand;
-use crate::image::ImageArguments;
 use crate::program::ProgramArguments;
-use crate::stat::StatArguments;
-
-/// Mediated pass-through GPU virtualization: guests on KVM compute on a shared GPU, and their data path never exits.
-#[derive(Debug, Parser)]
-#[command(version, max_term_width = 110, after_help = EXIT_CODES)]
-pub struct Arguments {
-    /// What to do.
-    #[command(subcommand)]
-    pub command: Command,
-}
-
-/// Commands.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Boot guests, let them compute on the GPU, and print what it cost in VM exits.
-    Run(Box<RunArguments>),
-    /// Write the initramfs that `run --program` makes to a file.
-    Image(ImageArguments),
-    /// Find out what this host can do, by trying, and how to get what is missing.
-    Doctor(DoctorArguments),
-    /// Watch the guests of running processes: exits, launches, queues, GPU memory.
-    Stat(StatArguments),
-    /// Give processes of this host the GPU over a socket, without VMs: for development.
-    Serve(ServeArguments),
-    /// Measure.
-    #[command(subcommand)]
-    Bench(BenchCommand),
-    /// Hold the session of one VM. The program starts itself as this; it is of no use by hand.
-    #[command(hide = true)]
-    Worker(WorkerArguments),
-    /// Restore the terminal when the process that started this one is gone. Of no use by hand, either.
-    #[command(hide = true)]
-    TerminalKeeper,
-}
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -139,23 +103,6 @@ pub enum BootChoice {
     Pvh,
 }
 
-/// Arguments of `serve`.
-#[derive(Debug, Args)]
-pub struct ServeArguments {
-    /// Where to listen. Programs find it by the environment variable CAUSEWAY_SOCKET.
-    #[arg(long, value_name = "PATH")]
-    pub socket: PathBuf,
-    /// Back end and the limits of each process, as for `run`.
-    #[arg(long, value_name = "GPU", default_value = "software")]
-    pub gpu: String,
-    /// Answer scrapers on a Unix socket at this path, as `run` does.
-    #[arg(long, value_name = "PATH")]
-    pub metrics_socket: Option<PathBuf>,
-    /// Processes at a time.
-    #[arg(long, value_name = "N", default_value_t = 8)]
-    pub processes: u32,
-}
-
 /// Privilege levels that 64-bit code has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PrivilegeLevel {
@@ -167,36 +114,19 @@ pub enum PrivilegeLevel {
     User,
 }
 
-/// Arguments of `doctor`.
-#[derive(Debug, Args)]
-pub struct DoctorArguments {
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::RunArguments;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        arguments: RunArguments,
+    }
+
+    /// What `causeway run` gets when `words` are typed after it.
+    pub fn parse(words: &[&str]) -> RunArguments {
+        Typed::parse_from(["run"].iter().chain(words)).arguments
+    }
 }
-
-/// Arguments of `worker`.
-#[derive(Debug, Args)]
-pub struct WorkerArguments {
-    /// As given to `run` or `serve`.
-    #[arg(long)]
-    pub gpu: String,
-    /// Seal memory, which strangers will be given.
-    #[arg(long)]
-    pub seal: bool,
-    /// Number of the process that started this one.
-    pub parent: u32,
-    /// Number of the session, from 1.
-    pub session: u32,
-}
-
-const EXIT_CODES: &str = "\
-Exit codes (with --program, the program's own status if it ended; docs/guests.md):
-  0  every guest passed            5  a guest crashed or could not go on
-  1  a guest reported a failure    6  the time given by --timeout was over
-  2  bad argument                  7  the report or image cannot be written
-  3  KVM is missing or forbidden   8  the GPU is not available
-  4  not an image that can boot    9  a device for --vfio is not available, or the host wants it back
-                                   130, 143  ended by SIGINT, SIGTERM
-
-Logs go to standard error; RUST_LOG=info (or debug) shows more of them.";

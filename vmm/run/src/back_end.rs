@@ -16,10 +16,10 @@ use causeway_vmm::outcome::VmOutcome;
 use causeway_worker::{DeviceUuid, Equipment, ImportDevice, Program, Workers};
 
 use crate::configuration::{Run, unavailable};
-use crate::failure::{Code, Failure};
 use crate::gpu::{Gpu, Kind, Place};
 use crate::report::{KernelCount, KernelReport};
 use crate::visible::VisibleMemory;
+use causeway_terminal::{Code, Failure};
 
 /// Most kernels of which a worker tells its counts.
 const KERNELS_TOLD_MAX: usize = 256;

@@ -9,8 +9,8 @@ use causeway_vmm::vm::{Boot, Privilege};
 
 use crate::arguments::{BootChoice, PrivilegeLevel, RunArguments};
 use crate::disk;
-use crate::failure::{Code, Failure};
 use crate::program;
+use causeway_terminal::{Code, Failure};
 
 /// Largest kernel or bare image in bytes.
 const IMAGE_BYTES_MAX: u64 = 1 << 30;
@@ -183,14 +183,10 @@ fn read(what: &str, path: &Path, bytes_max: u64) -> Result<Arc<[u8]>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arguments::{Arguments, Command};
-    use clap::Parser;
+    use crate::arguments::tests::parse;
 
     fn chosen(words: &[&str]) -> Result<(String, Boot), Failure> {
-        let words = ["causeway", "run"].iter().chain(words);
-        let Command::Run(arguments) = Arguments::parse_from(words).command else {
-            unreachable!("the words say run")
-        };
+        let arguments = parse(words);
         choose(&arguments)
     }
 

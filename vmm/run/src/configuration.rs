@@ -9,10 +9,10 @@ use causeway_vmm::vm::{Boot, VCPUS_MAX, VMS_MAX};
 use crate::arguments::RunArguments;
 use crate::boot;
 use crate::ending::Promise;
-use crate::failure::{Code, Failure};
 use crate::gpu::Gpu;
 use crate::passthrough;
-use crate::terminal;
+use causeway_terminal as terminal;
+use causeway_terminal::{Code, Failure, check_range};
 
 /// Least RAM of a VM in MiB: below it the built-in guests have no room for their images and buffers.
 const MEMORY_MIN_MIB: u64 = 32;
@@ -55,21 +55,12 @@ impl Run {
 
     /// Checks every argument, and reads what is to boot.
     pub fn check(arguments: &RunArguments) -> Result<Self, Failure> {
-        within(
-            "--vcpus",
-            u64::from(arguments.vcpus),
-            1,
-            u64::from(VCPUS_MAX),
-        )?;
-        within("--vms", u64::from(arguments.vms), 1, u64::from(VMS_MAX))?;
-        within(
-            "--memory",
-            arguments.memory,
-            MEMORY_MIN_MIB,
-            MEMORY_MAX_MIB.min(host_memory_mib()),
-        )?;
+        check_range("--vcpus", arguments.vcpus.into(), 1..=VCPUS_MAX.into())?;
+        check_range("--vms", arguments.vms.into(), 1..=VMS_MAX.into())?;
+        let most_mib = MEMORY_MAX_MIB.min(host_memory_mib());
+        check_range("--memory", arguments.memory, MEMORY_MIN_MIB..=most_mib)?;
         all_fit(arguments.vms, arguments.memory, host_memory_mib())?;
-        within("--timeout", arguments.timeout, 1, 365 * 24 * 3600)?;
+        check_range("--timeout", arguments.timeout, 1..=365 * 24 * 3600)?;
         let (gpu, gpu_text) = choose_gpu(&arguments.gpu)?;
         let (guest, boot) = boot::choose(arguments)?;
         let devices = passthrough::choose(arguments, &gpu)?;
@@ -122,16 +113,6 @@ pub fn choose_gpu(text: &str) -> Result<(Gpu, String), Failure> {
     Ok((gpu, chosen))
 }
 
-/// Refuses a value out of range.
-pub fn within(name: &str, value: u64, least: u64, most: u64) -> Result<(), Failure> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    Err(Failure::usage(format!(
-        "{name} {value} cannot be: choose a number from {least} to {most}"
-    )))
-}
-
 /// Each VM fits into the host; all of them together must, too.
 fn all_fit(vms: u32, memory_mib: u64, host_mib: u64) -> Result<(), Failure> {
     let all_mib = memory_mib.saturating_mul(vms.into());
@@ -152,16 +133,10 @@ fn host_memory_mib() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use crate::arguments::tests::parse;
 
     fn check(words: &[&str]) -> Result<Run, Failure> {
-        let words = ["causeway", "run"].iter().chain(words);
-        let crate::arguments::Command::Run(arguments) =
-            crate::arguments::Arguments::parse_from(words).command
-        else {
-            unreachable!("the words say run")
-        };
-        Run::check(&arguments)
+        Run::check(&parse(words))
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use causeway_vmm::virtio::DiskImage;
 
-use crate::failure::Failure;
+use causeway_terminal::Failure;
 
 /// Most disks of a VM: each has a thread.
 const DISKS_MAX: usize = 16;

@@ -7,8 +7,8 @@ use causeway_vmm::outcome::{VmOutcome, VmResult};
 use causeway_vmm::vm::Boot;
 
 use crate::configuration::Run;
-use crate::failure::Code;
-use crate::terminal;
+use causeway_terminal as terminal;
+use causeway_terminal::Code;
 
 /// What a guest means by the value that it stores to the exit port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::boot;
-use crate::failure::{Code, Failure};
-use crate::output_file::OutputFile;
 use crate::program::{self, Kernel, ProgramArguments};
-use crate::terminal;
+use causeway_terminal as terminal;
+use causeway_terminal::OutputFile;
+use causeway_terminal::{Code, Failure};
 
 /// Arguments of `image`.
 #[derive(Debug, Args)]

@@ -14,12 +14,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::configuration::Run;
-use crate::terminal;
+use causeway_terminal::{self as terminal, RawTerminal};
 
 mod escape;
-mod raw;
-
-pub use raw::{RawTerminal, keep};
 
 use escape::{Escape, Key};
 

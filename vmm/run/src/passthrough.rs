@@ -9,8 +9,8 @@ use causeway_vmm::passthrough::{DeviceSource, HostDevices, PassThroughError};
 
 use crate::arguments::RunArguments;
 use crate::configuration::Run;
-use crate::failure::{Code, Failure};
 use crate::gpu::{Gpu, Kind};
+use causeway_terminal::{Code, Failure};
 
 /// The devices of each VM; no entry at all without `--vfio`.
 pub fn choose(arguments: &RunArguments, gpu: &Gpu) -> Result<Vec<Vec<Address>>, Failure> {
@@ -119,14 +119,10 @@ fn unavailable(error: impl Error + Send + Sync + 'static) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arguments::{Arguments, Command};
-    use clap::Parser;
+    use crate::arguments::tests::parse;
 
     fn chosen(words: &[&str]) -> Result<Vec<Vec<Address>>, String> {
-        let words = ["causeway", "run"].iter().chain(words);
-        let Command::Run(arguments) = Arguments::parse_from(words).command else {
-            unreachable!("the words say run")
-        };
+        let arguments = parse(words);
         choose(&arguments, &arguments.gpu.parse().unwrap()).map_err(|failure| {
             let cause = failure.source().map(ToString::to_string);
             format!("{failure}: {}", cause.unwrap_or_default())

@@ -8,7 +8,7 @@ use causeway_initramfs::{
 };
 use clap::Args;
 
-use crate::failure::{Code, Failure};
+use causeway_terminal::{Code, Failure};
 
 /// What a program needs in its guest.
 #[derive(Debug, Default, Args)]

@@ -93,7 +93,7 @@ fn watch(what: Option<&Caption>, stop: &AtomicBool, own_bytes_max: &AtomicU64) {
         }
     }
     if let Some(bar) = bar {
-        crate::terminal::set_progress(None);
+        causeway_terminal::set_progress(None);
         bar.finish_and_clear();
     }
 }
@@ -103,6 +103,6 @@ fn spinner() -> ProgressBar {
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
         bar.set_style(style);
     }
-    crate::terminal::set_progress(Some(bar.clone()));
+    causeway_terminal::set_progress(Some(bar.clone()));
     bar
 }

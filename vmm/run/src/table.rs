@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use causeway_vmm::harness::Figure;
-use causeway_vmm::host::Host;
 use causeway_vmm::passthrough::DeviceReport;
 use comfy_table::{CellAlignment, Table, presets};
 
@@ -18,7 +17,7 @@ pub fn render(report: &Report, width: Option<usize>) -> String {
         "{} on {}\n{}\n",
         report.guest,
         backend(report),
-        host(&report.host)
+        report.host
     );
     let _ = writeln!(out, "{}\n", phases(report, width));
     if !report.ratios.is_empty() {
@@ -49,18 +48,6 @@ pub fn render(report: &Report, width: Option<usize>) -> String {
     );
     out.push_str(&verdict(report));
     out
-}
-
-/// The machine, in one line.
-pub fn host(host: &Host) -> String {
-    format!(
-        "{}, {} CPUs, {} GiB, {}, KVM: {}",
-        host.cpu,
-        host.cpus,
-        host.memory_bytes >> 30,
-        host.kernel,
-        host.kvm.text()
-    )
 }
 
 fn backend(report: &Report) -> String {

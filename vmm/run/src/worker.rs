@@ -3,11 +3,26 @@
 use std::process::ExitCode;
 
 use causeway_vmm::signals::Signals;
+use clap::Args;
 
-use crate::arguments::WorkerArguments;
 use crate::back_end;
-use crate::failure::{Code, Failure};
 use crate::gpu::Gpu;
+use causeway_terminal::{Code, Failure};
+
+/// Arguments of `worker`.
+#[derive(Debug, Args)]
+pub struct WorkerArguments {
+    /// As given to `run` or `serve`.
+    #[arg(long)]
+    pub gpu: String,
+    /// Seal memory, which strangers will be given.
+    #[arg(long)]
+    pub seal: bool,
+    /// Number of the process that started this one.
+    pub parent: u32,
+    /// Number of the session, from 1.
+    pub session: u32,
+}
 
 /// Serves the VM of the process that started this one.
 pub fn run(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {

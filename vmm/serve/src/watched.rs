@@ -6,7 +6,7 @@ use std::time::Instant;
 use causeway_mediator::GuestSession;
 
 use super::host::ClientHost;
-use crate::stat::{Guest, Snapshot};
+use causeway_publisher::{Guest, Snapshot};
 
 /// A process that is served, as long as it is.
 struct Watched {

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use rustix::process::geteuid;
 
-use crate::failure::Failure;
+use causeway_terminal::Failure;
 
 /// Longest name of a process that is shown. Linux keeps 15 bytes.
 const NAME_CHARS_MAX: usize = 64;

@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use crate::configuration::within;
-use crate::failure::Failure;
+use causeway_terminal::Failure;
+use causeway_terminal::check_range;
 
 /// Shortest and longest interval in milliseconds.
 const INTERVAL_MS: std::ops::RangeInclusive<u64> = 20..=3_600_000;
@@ -41,7 +41,6 @@ pub struct StatArguments {
 impl StatArguments {
     /// Refuses values out of range.
     pub fn check(&self) -> Result<(), Failure> {
-        let (least, most) = (*INTERVAL_MS.start(), *INTERVAL_MS.end());
-        within("--interval-ms", self.interval_ms, least, most)
+        check_range("--interval-ms", self.interval_ms, INTERVAL_MS)
     }
 }

@@ -9,9 +9,9 @@ use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::http;
-use super::runtime::Entry;
-use super::snapshot::{SCHEMA, Snapshot};
+use causeway_publisher::http;
+use causeway_publisher::runtime::Entry;
+use causeway_publisher::snapshot::{SCHEMA, Snapshot};
 
 /// Longest that an answer may take.
 pub const PATIENCE: Duration = Duration::from_secs(1);
@@ -160,8 +160,8 @@ fn wait(socket: &OwnedFd, deadline: Instant) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stat::fixture;
-    use crate::stat::http::Resource;
+    use causeway_publisher::fixture;
+    use causeway_publisher::http::Resource;
 
     #[test]
     fn an_answer_is_believed_only_if_it_is_of_that_process_and_version() {

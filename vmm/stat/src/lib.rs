@@ -1,23 +1,14 @@
 //! `causeway stat`: what the guests of running processes do, seen from outside.
 //!
-//! Every process with guests answers on a socket of its own ([`publisher`]), at which it is found by its number ([`runtime`]).
+//! Every process with guests answers on a socket of its own ([`causeway_publisher`]), at which it is found by its number.
 //! It tells counts; rates are made of them here ([`rates`]).
 
 mod absent;
 mod arguments;
 mod client;
-mod connection;
-#[cfg(test)]
-mod fixture;
-mod folders;
-mod http;
-mod openmetrics;
-mod publisher;
 mod rates;
 mod record;
-mod runtime;
 mod sampler;
-mod snapshot;
 mod view;
 
 use std::io::IsTerminal;
@@ -25,11 +16,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 pub use arguments::StatArguments;
-pub use publisher::Publisher;
-pub use snapshot::{Guest, Snapshot};
 
-use crate::failure::{Code, Failure};
-use crate::terminal;
+use causeway_terminal as terminal;
+use causeway_terminal::{Code, Failure};
 use record::Record;
 use sampler::{Sampler, Seen};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::snapshot::{Guest, Session, Vm};
+use causeway_publisher::snapshot::{Guest, Session, Vm};
 
 const NS_PER_S: f64 = 1e9;
 
@@ -171,7 +171,7 @@ impl Rate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stat::fixture::{guest, later};
+    use causeway_publisher::fixture::{guest, later};
 
     #[test]
     fn rates_are_what_was_counted_by_what_time_went_by() {

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 use super::rates::{Rates, SessionRates, VmRates};
-use super::snapshot::{Aperture, Guest, Session, Snapshot, Vm};
+use causeway_publisher::snapshot::{Aperture, Guest, Session, Snapshot, Vm};
 
 /// Name and version of the schema (docs/observing.md). Fields may be added; a changed meaning changes the number.
 pub const SCHEMA: &str = "causeway.stat/1";
@@ -105,7 +105,7 @@ fn now_unix_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stat::fixture;
+    use causeway_publisher::fixture;
 
     #[test]
     fn a_record_has_figures_and_rates_under_the_documented_names() {

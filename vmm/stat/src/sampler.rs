@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use super::absent;
 use super::client::{FetchError, PATIENCE, fetch};
 use super::rates::Rates;
-use super::runtime::{self, Entry};
-use super::snapshot::{Guest, Snapshot};
-use crate::failure::{Code, Failure};
+use causeway_publisher::runtime::{self, Entry};
+use causeway_publisher::snapshot::{Guest, Snapshot};
+use causeway_terminal::{Code, Failure};
 
 /// Longest that a look may take: processes that do not answer can be many.
 const LOOK_PATIENCE: Duration = Duration::from_secs(5);
@@ -173,7 +173,7 @@ impl Sampler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stat::fixture;
+    use causeway_publisher::fixture;
 
     #[test]
     fn rates_are_those_since_the_look_before_for_each_guest_of_each_process() {

@@ -13,8 +13,8 @@ use std::time::Duration;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::sampler::{Sampler, Seen};
-use crate::failure::{Code, Failure};
-use crate::run::block_signals;
+use causeway_terminal::{Code, Failure};
+use causeway_vmm::signals::Signals;
 use screen::Screen;
 use state::State;
 
@@ -44,7 +44,8 @@ enum End {
 /// Shows what `sampler` sees until it is told to end, or the only process to be watched does.
 pub fn show(sampler: Sampler, first: Seen, interval: Duration) -> Result<ExitCode, Failure> {
     // Before the screen, whose state must outlast them.
-    let mut signals = block_signals()?;
+    let mut signals =
+        Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot watch for signals", e))?;
     let failed = |e: io::Error| Failure::new(Code::Crashed, "the terminal cannot be used", e);
     let mut screen = Screen::enter().map_err(failed)?;
     let looks = start(sampler, interval).map_err(failed)?;

@@ -1,6 +1,7 @@
 //! What ends the command before it has a result: one message, one exit code.
 
 use std::error::Error;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -107,11 +108,25 @@ impl Failure {
 
     /// Prints the message and its causes, once.
     pub fn print(&self) {
-        crate::terminal::say(&format!("causeway: {}", self.text()));
+        crate::output::say(&format!("causeway: {}", self.text()));
     }
 
     /// The exit code.
     pub fn exit_code(&self) -> ExitCode {
         self.code.into()
     }
+}
+
+/// Refuses a value that is out of range. `option` names the argument, with its dashes.
+///
+/// # Errors
+/// A usage failure that names the option, the value and the range.
+pub fn check_range(option: &str, value: u64, range: RangeInclusive<u64>) -> Result<(), Failure> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    let (least, most) = range.into_inner();
+    Err(Failure::usage(format!(
+        "invalid value {value} for {option}: {least} to {most}"
+    )))
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::failure::{Code, Failure};
+use crate::output;
 use crate::output_file::OutputFile;
-use crate::terminal;
 
 /// Where a JSON report goes.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl ReportFile {
                 let mut text = Vec::new();
                 write_json(&mut text, report)
                     .map_err(|e| Failure::new(Code::Report, "cannot make JSON of the report", e))
-                    .and_then(|()| terminal::print_results(&String::from_utf8_lossy(&text)))
+                    .and_then(|()| output::print_results(&String::from_utf8_lossy(&text)))
             }
             Self::File { path, file } => file.write(|out| write_json(out, report)).map_err(|e| {
                 let message = format!("cannot write the report {}", path.display());

@@ -1,9 +1,9 @@
 //! The back ends that are measured.
 
 use super::missing::Missing;
-use crate::back_end;
-use crate::configuration::choose_gpu;
-use crate::failure::{Code, Failure};
+use causeway_run::back_end;
+use causeway_run::configuration::choose_gpu;
+use causeway_terminal::{Code, Failure};
 
 /// What is measured, as `--gpu` has it, one after the other.
 pub struct BackEnds {

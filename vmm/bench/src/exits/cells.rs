@@ -5,8 +5,8 @@ use causeway_bench_workloads::Cell;
 use serde::Serialize;
 
 use super::counts::{ExitReport, KvmCounts, disagreement};
-use crate::bench::statistics::{Distribution, Ratio, median_of};
-use crate::report::PhaseReport;
+use causeway_bench_statistics::{Distribution, Ratio, median_of};
+use causeway_run::report::PhaseReport;
 
 /// An interval whose ends are further apart than this, one over the other, says too little about what lies in it.
 const STEADY: f64 = 2.0;
@@ -142,7 +142,7 @@ fn over_native(cell: &Cell, mine: &[&Taken], taken: &[Taken]) -> Option<Ratio> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::bench::exits::counts::tests::phase as counted;
+    use crate::exits::counts::tests::phase as counted;
     use causeway_bench_workloads::plan::Effort;
     use causeway_bench_workloads::wire::sample::Sample;
     use causeway_bench_workloads::{MechanismKind, WorkloadKind};

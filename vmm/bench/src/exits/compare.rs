@@ -9,9 +9,9 @@ use causeway_bench_workloads::{MechanismKind, WorkloadKind};
 mod reports;
 
 use super::cells::is_unsteady;
-use crate::bench::figures::{short, time as shown};
-use crate::bench::statistics::{INTERVAL_SAMPLES_MIN, interval_among, interval_of};
-use crate::failure::Failure;
+use causeway_bench_statistics::figures::{short, time as shown};
+use causeway_bench_statistics::{INTERVAL_SAMPLES_MIN, interval_among, interval_of};
+use causeway_terminal::Failure;
 use reports::{Cell, Report, printable, read};
 
 /// Medians that are closer than this, relative to the smaller, are never told apart: two runs of one program differ by as

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::report::{Emulated, PhaseReport};
+use causeway_run::report::{Emulated, PhaseReport};
 
 /// How a KVM counts accesses that the VMM carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -122,9 +122,9 @@ fn reasons(counts: &BTreeMap<String, u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::exits::cells::tests::{cell, phase, taken};
-    use crate::bench::exits::counts::KvmCounts;
-    use crate::bench::exits::report::tests::empty;
+    use crate::exits::cells::tests::{cell, phase, taken};
+    use crate::exits::counts::KvmCounts;
+    use crate::exits::report::tests::empty;
     use causeway_bench_workloads::MechanismKind;
 
     fn lines(report: &ExitsReport) -> Vec<Vec<String>> {

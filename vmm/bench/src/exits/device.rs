@@ -5,8 +5,8 @@ use std::sync::Arc;
 use causeway_bench_mechanisms::PassedDevice;
 use causeway_host_vfio::{Address, Host};
 
-use crate::bench::arguments::ExitsArguments;
-use crate::failure::{Code, Failure};
+use crate::arguments::ExitsArguments;
+use causeway_terminal::{Code, Failure};
 
 /// The device, or why there is none.
 #[derive(Default)]

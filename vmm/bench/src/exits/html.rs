@@ -11,12 +11,12 @@ mod tables;
 
 use super::cells::CellReport;
 use super::report::ExitsReport;
-use crate::bench::figures::{bytes, count};
 use axis::Axis;
+use causeway_bench_statistics::figures::{bytes, count};
 use fit::Costs;
 use plots::{Axes, Group, Line, PlotError};
 
-const STYLE: &str = include_str!("page.css");
+const STYLE: &str = include_str!("html/page.css");
 /// The mechanisms, as the key names them.
 const KEY: [(&str, &str); 6] = [
     (
@@ -238,8 +238,8 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::exits::report::Problem;
-    use crate::bench::exits::report::tests::empty;
+    use crate::exits::report::Problem;
+    use crate::exits::report::tests::empty;
 
     #[test]
     fn a_page_says_what_is_wrong_and_with_which_phase() {

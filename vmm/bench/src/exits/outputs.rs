@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use super::report::ExitsReport;
 use super::text_file::TextFile;
 use super::{csv, html, table};
-use crate::bench::arguments::ExitsArguments;
-use crate::failure::Failure;
-use crate::report_file::ReportFile;
-use crate::terminal;
+use crate::arguments::ExitsArguments;
+use causeway_terminal as terminal;
+use causeway_terminal::Failure;
+use causeway_terminal::ReportFile;
 
 /// Where the report goes.
 pub struct Outputs {
@@ -70,7 +70,7 @@ fn named_after(path: &Path, back_end: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::exits::report::tests::empty;
+    use crate::exits::report::tests::empty;
     use std::fs;
 
     #[test]

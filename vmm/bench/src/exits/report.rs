@@ -14,9 +14,9 @@ use serde::Serialize;
 use super::cells::{CellReport, faults_of_counting};
 use super::counts::KvmCounts;
 use super::missing::{Missing, left_out, not_reached};
-use crate::failure::Failure;
-use crate::report::PhaseReport;
-use crate::run::Finished;
+use causeway_run::Finished;
+use causeway_run::report::PhaseReport;
+use causeway_terminal::Failure;
 
 /// Name and version of the schema. Fields may be added; a changed meaning changes the number.
 pub const SCHEMA: &str = "causeway.bench-exits/1";
@@ -235,9 +235,9 @@ impl<'p> Counted<'p> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::bench::exits::cells::tests::{cell, phase, taken};
-    use crate::failure::Code;
+    use crate::exits::cells::tests::{cell, phase, taken};
     use causeway_bench_workloads::{MechanismKind, WorkloadKind};
+    use causeway_terminal::Code;
 
     /// A report of launches by `trap` and natively, of two repetitions, that is not filled.
     pub fn empty() -> ExitsReport {

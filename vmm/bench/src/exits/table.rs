@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use super::cells::CellReport;
 use super::counts::ExitReport;
 use super::report::ExitsReport;
-use crate::bench::figures::{bytes, count, dash, ratio, time, time_within};
+use causeway_bench_statistics::figures::{bytes, count, dash, ratio, time, time_within};
 
 /// Heads of the columns.
 pub const COLUMNS: [&str; 13] = [
@@ -34,14 +34,9 @@ const UNSTEADY: &str = "~";
 pub fn render(report: &ExitsReport) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = writeln!(
-        out,
-        "{}\n{}\n",
-        report.backend,
-        crate::table::host(&report.host)
-    );
+    let _ = writeln!(out, "{}\n{}\n", report.backend, report.host);
     for device in &report.devices {
-        let _ = writeln!(out, "{}\n", crate::table::passed_through(device));
+        let _ = writeln!(out, "{}\n", causeway_run::table::passed_through(device));
     }
     let _ = writeln!(out, "{}\n", cells(&report.cells).trim_fmt());
     for missing in &report.missing {
@@ -145,10 +140,10 @@ pub fn size(cell: &CellReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::exits::cells::tests::{cell, phase, taken};
-    use crate::bench::exits::counts::KvmCounts;
-    use crate::bench::exits::report::Problem;
-    use crate::bench::exits::report::tests::empty;
+    use crate::exits::cells::tests::{cell, phase, taken};
+    use crate::exits::counts::KvmCounts;
+    use crate::exits::report::Problem;
+    use crate::exits::report::tests::empty;
     use causeway_bench_workloads::MechanismKind;
 
     fn trapped(times: &[u64], counts: KvmCounts) -> CellReport {

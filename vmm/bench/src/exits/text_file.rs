@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Code, Failure};
-use crate::output_file::OutputFile;
+use causeway_terminal::OutputFile;
+use causeway_terminal::{Code, Failure};
 
 /// A file that may have been asked for.
 pub struct TextFile(Option<(PathBuf, OutputFile)>);

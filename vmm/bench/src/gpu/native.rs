@@ -9,9 +9,9 @@ use causeway_cuda::{GpuIdentity, Native};
 use causeway_protocol::harness::Line;
 use causeway_vmm::harness::Counterpart;
 
-use crate::configuration::choose_gpu;
-use crate::failure::{Code, Failure};
-use crate::gpu::Kind;
+use causeway_run::configuration::choose_gpu;
+use causeway_run::gpu::Kind;
+use causeway_terminal::{Code, Failure};
 
 /// What guests on a GPU are compared with.
 pub struct NativeGpu {

@@ -8,7 +8,7 @@ use causeway_vmm::host::Host;
 use causeway_vmm::outcome::VmOutcome;
 use serde::Serialize;
 
-use super::statistics::{Distribution, Ratio};
+use causeway_bench_statistics::{Distribution, Ratio};
 
 /// Name and version of the schema. Fields may be added; a changed meaning changes the number.
 pub const SCHEMA: &str = "causeway.bench-gpu/1";

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::figures::{self, dash, ratio, time};
 use super::report::{BenchReport, LineReport};
-use super::statistics::Distribution;
+use causeway_bench_statistics::Distribution;
+use causeway_bench_statistics::figures::{self, dash, ratio, time};
 
 const COLUMNS: [&str; 8] = [
     "line",
@@ -29,7 +29,7 @@ pub fn render(report: &BenchReport) -> String {
         report.device.name,
         report.device.compute_units,
         report.device.memory_bytes >> 20,
-        crate::table::host(&report.host)
+        report.host
     );
     let _ = writeln!(out, "{}\n", lines(&report.lines).trim_fmt());
     for figure in &report.figures {

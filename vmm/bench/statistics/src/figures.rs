@@ -1,6 +1,6 @@
 //! Figures as tables show them: short, and with their units.
 
-use super::statistics::Ratio;
+use crate::Ratio;
 
 /// What stands where there is no figure.
 pub fn dash() -> String {

@@ -1,5 +1,7 @@
 //! What repetitions say: middle, tail, and how sure one can be of the middle.
 
+pub mod figures;
+
 use serde::Serialize;
 
 /// Fewest samples of whose median anything can be said with a confidence of 95 %: all of five are on one side of it with

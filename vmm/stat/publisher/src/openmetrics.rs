@@ -228,7 +228,7 @@ fn escaped(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stat::fixture;
+    use crate::fixture;
     use std::collections::BTreeSet;
 
     fn is_name(name: &str) -> bool {

@@ -8,7 +8,7 @@ use std::cell::OnceCell;
 use std::error::Error;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,15 +20,30 @@ use rustix::net::sockopt::socket_peercred;
 use super::connection::Connection;
 use super::http::Resource;
 use super::openmetrics;
-use super::runtime::{PublishError, Published};
+use super::runtime::{Published, SocketError};
 use super::snapshot::Snapshot;
-use crate::failure::{Code, Failure};
-use crate::listener::Listener;
+use crate::listener::{ListenError, Listener};
 
 /// Connections at a time to each listener; one more ends the oldest of them.
 const CONNECTIONS_MAX: usize = 16;
 /// How long nobody is taken after nobody could be: a guest may use up descriptors, and give them back.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// Why statistics cannot be published.
+#[derive(Debug, thiserror::Error)]
+pub enum PublishError {
+    /// The path for scrapers cannot be a socket.
+    #[error("invalid value {} for --metrics-socket", path.display())]
+    Metrics {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        source: ListenError,
+    },
+    /// There is no thread or event for it.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+}
 
 /// Looks at the guests.
 type Look = Box<dyn Fn() -> Snapshot + Send>;
@@ -44,11 +59,11 @@ impl Publisher {
     /// no reason not to go on.
     ///
     /// # Errors
-    /// If `metrics` cannot be a socket, or there is no thread.
-    pub fn start(look: Look, metrics: Option<&Path>) -> Result<Self, Failure> {
+    /// [`PublishError::Metrics`] if `metrics` cannot be a socket; [`PublishError::Thread`] if no thread can be started.
+    pub fn start(look: Look, metrics: Option<&Path>) -> Result<Self, PublishError> {
         let metrics = metrics.map(bind).transpose()?;
         let published = Published::new().inspect_err(unpublished).ok();
-        let failed = |e: io::Error| Failure::new(Code::Crashed, "cannot start a thread", e);
+        let failed = PublishError::Thread;
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
         let stop = Arc::new(stop);
         let server = Server {
@@ -84,7 +99,7 @@ impl Drop for Publisher {
     }
 }
 
-fn unpublished(error: &PublishError) {
+fn unpublished(error: &SocketError) {
     let cause = error.source().map(ToString::to_string);
     log::warn!(
         "`causeway stat` will not find this process: {error}: {}",
@@ -92,10 +107,10 @@ fn unpublished(error: &PublishError) {
     );
 }
 
-fn bind(path: &Path) -> Result<Listener, Failure> {
-    Listener::bind_stream(path).map_err(|e| {
-        let message = format!("--metrics-socket {} cannot be", path.display());
-        Failure::new(Code::Usage, message, e)
+fn bind(path: &Path) -> Result<Listener, PublishError> {
+    Listener::bind_stream(path).map_err(|source| PublishError::Metrics {
+        path: path.to_owned(),
+        source,
     })
 }
 

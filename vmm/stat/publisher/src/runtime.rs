@@ -13,7 +13,7 @@ const ENTRIES_MAX: usize = 4096;
 
 /// Why a process cannot be found by others.
 #[derive(Debug, thiserror::Error)]
-pub enum PublishError {
+pub enum SocketError {
     /// No folder.
     #[error("there is no folder for its socket: {} cannot be used", path.display())]
     Folder {
@@ -61,14 +61,14 @@ impl Published {
     /// Has this process be found.
     ///
     /// # Errors
-    /// [`PublishError`].
-    pub fn new() -> Result<Self, PublishError> {
+    /// [`SocketError`].
+    pub fn new() -> Result<Self, SocketError> {
         let published = Self::within(&own_folders())?;
         forget_the_dead(&published.folder);
         Ok(published)
     }
 
-    fn within(folders: &[PathBuf]) -> Result<Self, PublishError> {
+    fn within(folders: &[PathBuf]) -> Result<Self, SocketError> {
         let mut refused = io::Error::from(io::ErrorKind::NotFound);
         for folder in folders {
             match make(folder) {
@@ -79,18 +79,18 @@ impl Published {
                 }
             }
         }
-        Err(PublishError::Folder {
+        Err(SocketError::Folder {
             path: folders.last().cloned().unwrap_or_default(),
             source: refused,
         })
     }
 
-    fn at(folder: &Path) -> Result<Self, PublishError> {
+    fn at(folder: &Path) -> Result<Self, SocketError> {
         let path = folder.join(std::process::id().to_string());
         let listener = match Listener::bind_stream(&path) {
             // Who ended just now may have removed the folder meanwhile.
             Err(ListenError::Failed(e)) if e.kind() == io::ErrorKind::NotFound => {
-                make(folder).map_err(|source| PublishError::Folder {
+                make(folder).map_err(|source| SocketError::Folder {
                     path: folder.to_owned(),
                     source,
                 })?;
@@ -105,7 +105,7 @@ impl Published {
             }),
             Err(source) => {
                 remove_empty(folder);
-                Err(PublishError::Socket { path, source })
+                Err(SocketError::Socket { path, source })
             }
         }
     }
@@ -195,7 +195,7 @@ fn pid_of(name: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stat::folders::NAME;
+    use crate::folders::NAME;
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::os::unix::net::UnixListener;
@@ -261,7 +261,7 @@ mod tests {
         for path in [link, file] {
             assert!(matches!(
                 Published::within(&[path]),
-                Err(PublishError::Folder { .. })
+                Err(SocketError::Folder { .. })
             ));
         }
         assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 2);
@@ -292,7 +292,7 @@ mod tests {
         fs::create_dir(&own).unwrap();
         fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
         let refused = Published::within(std::slice::from_ref(&own)).unwrap_err();
-        let PublishError::Folder { source, .. } = &refused else {
+        let SocketError::Folder { source, .. } = &refused else {
             panic!("{refused}")
         };
         assert!(source.to_string().contains("chmod 700"), "{source}");

@@ -8,7 +8,7 @@ use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row as TableRow, Table, 
 
 use super::state::{Row, State};
 use super::text::{bytes, duration, figure, fit, part};
-use crate::stat::snapshot::Session;
+use causeway_publisher::snapshot::Session;
 
 /// Columns of the table: title, width, and whether it is of figures.
 const COLUMNS: [(&str, u16, bool); 8] = [
@@ -272,10 +272,10 @@ fn gauge(name: &str, used: u64, all: u64) -> Line<'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stat::fixture;
-    use crate::stat::rates::Rates;
-    use crate::stat::sampler::Seen;
-    use crate::stat::snapshot::Snapshot;
+    use crate::rates::Rates;
+    use crate::sampler::Seen;
+    use causeway_publisher::fixture;
+    use causeway_publisher::snapshot::Snapshot;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use std::time::Duration;
@@ -371,7 +371,7 @@ mod tests {
     fn a_process_that_is_served_has_no_exits_and_many_guests_scroll() {
         let mut guest = fixture::guest();
         guest.vm = None;
-        let named = |n| crate::stat::snapshot::Guest {
+        let named = |n| causeway_publisher::snapshot::Guest {
             name: format!("process{n}"),
             ..guest.clone()
         };

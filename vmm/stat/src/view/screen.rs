@@ -8,7 +8,7 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
 use ratatui::{Frame, Terminal};
 
-use crate::interactive::RawTerminal;
+use causeway_terminal::RawTerminal;
 
 /// A screen of its own, with nothing that is typed shown. Dropping it shows the terminal as it was, in a panic, too; and if this
 /// process is killed, somebody else sees to it that typing works ([`RawTerminal`]).

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::stat::rates::Rates;
-use crate::stat::sampler::Seen;
-use crate::stat::snapshot::{Guest, Snapshot};
+use crate::rates::Rates;
+use crate::sampler::Seen;
+use causeway_publisher::snapshot::{Guest, Snapshot};
 
 /// A guest as it is told from all others: number of its process, and its name.
 type Key = (u32, String);
@@ -100,7 +100,7 @@ impl Row<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stat::fixture;
+    use causeway_publisher::fixture;
 
     /// Three guests, named, of one process.
     fn seen(names: &[&str]) -> Seen {

@@ -6,8 +6,8 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::bench::exits::report::SCHEMA;
-use crate::failure::{Code, Failure};
+use crate::exits::report::SCHEMA;
+use causeway_terminal::{Code, Failure};
 
 /// What is read of a report.
 #[derive(Deserialize)]

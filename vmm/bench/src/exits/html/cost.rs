@@ -4,10 +4,10 @@ use super::axis::Axis;
 use super::fit::{self, Costs};
 use super::plots::{self, Axes, Group, PlotError};
 use super::{figure, round, smallest};
-use crate::bench::exits::cells::CellReport;
-use crate::bench::exits::report::ExitsReport;
-use crate::bench::figures::time_within;
-use crate::bench::statistics::Ratio;
+use crate::exits::cells::CellReport;
+use crate::exits::report::ExitsReport;
+use causeway_bench_statistics::Ratio;
+use causeway_bench_statistics::figures::time_within;
 
 /// Bars of more per cent than this end at the top of the plot.
 const PERCENT_MAX: f64 = 200.0;

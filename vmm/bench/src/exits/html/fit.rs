@@ -1,7 +1,7 @@
 //! What one exit costs, found out from all samples together.
 
-use crate::bench::exits::cells::CellReport;
-use crate::bench::statistics::{Ratio, median_of};
+use crate::exits::cells::CellReport;
+use causeway_bench_statistics::{Ratio, median_of};
 
 /// What an exit is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,8 +132,8 @@ fn is_simple(cells: &[CellReport], cell: &CellReport, access: Access) -> bool {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::bench::exits::counts::ExitReport;
-    use crate::bench::statistics::Distribution;
+    use crate::exits::counts::ExitReport;
+    use causeway_bench_statistics::Distribution;
 
     /// A cell with exits for memory and ports, and these times.
     pub fn cell(

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::escaped;
-use crate::bench::exits::cells::CellReport;
-use crate::bench::exits::report::ExitsReport;
-use crate::bench::exits::table;
-use crate::bench::figures::count;
+use crate::exits::cells::CellReport;
+use crate::exits::report::ExitsReport;
+use crate::exits::table;
+use causeway_bench_statistics::figures::count;
 
 /// Every cell, and what was not measured.
 pub fn every_cell(out: &mut String, report: &ExitsReport) {
@@ -107,7 +107,7 @@ fn each(counts: &BTreeMap<String, u64>, operations: u64) -> String {
 mod tests {
     use super::super::fit::tests::cell;
     use super::*;
-    use crate::bench::exits::report::tests::empty;
+    use crate::exits::report::tests::empty;
 
     #[test]
     fn exits_are_listed_by_the_names_that_kvm_gives_them() {

@@ -1,0 +1,305 @@
+//! `causeway run`: VMs over one mediator, and their report.
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use causeway_mediator::{OpenError, Quota, SessionSource};
+use causeway_vmm::console::ConsoleOutput;
+use causeway_vmm::event_loop::{self, Limits};
+use causeway_vmm::harness::{Counterpart, PostOffice};
+use causeway_vmm::host::Host;
+use causeway_vmm::kvm;
+use causeway_vmm::observer::VmObserver;
+use causeway_vmm::outcome::VmOutcome;
+use causeway_vmm::passthrough::DeviceSource;
+use causeway_vmm::signals::Signals;
+use causeway_vmm::vm::{Attach, Vm, VmConfig, VmError};
+use kvm_ioctls::Kvm;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::arguments::RunArguments;
+use crate::back_end::BackEnd;
+use crate::configuration::Run;
+use crate::ending::{RunCode, exit_code, explain};
+use crate::gpu::Place;
+use crate::interactive::{self, Interactive};
+use crate::passthrough;
+use crate::progress::{Caption, Watch};
+use crate::report::{BackendReport, PhaseReport, RatioReport, Report, SCHEMA, VmReport};
+use crate::table;
+use causeway_publisher::{Guest, PublishError, Publisher, Snapshot};
+use causeway_terminal as terminal;
+use causeway_terminal::ReportFile;
+use causeway_terminal::{Code, Failure};
+
+/// Aperture of each VM in bytes.
+const APERTURE_BYTES: u64 = 64 << 30;
+
+/// A run that was carried through: what is known of it.
+pub struct Finished {
+    /// How the VMs ended, in their order.
+    pub outcomes: Vec<VmOutcome>,
+    /// The report, but for the verdict.
+    pub report: Report,
+}
+
+/// Runs the guests, prints the report, and gives the exit code.
+pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failure> {
+    let run = Run::check(arguments)?;
+    let mut signals = block_signals()?;
+    let report_file = ReportFile::prepare(arguments.json.as_deref())?;
+    let Finished {
+        outcomes,
+        mut report,
+    } = execute(&run, started, &mut signals, &Extras::default())?;
+    let code = exit_code(
+        run.promise,
+        &outcomes,
+        report.disagreements().next().is_some(),
+    );
+    if code.is_none() {
+        report.outcome = "pass";
+    }
+    let mut printed = Ok(());
+    if !report_file.is_output() {
+        printed = terminal::print_results(&table::render(&report, terminal::output_width()));
+    }
+    explain(&run, &outcomes);
+    // Written even where the table could not be.
+    report_file.write(&report)?;
+    printed?;
+    Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))
+}
+
+/// Before any thread is started: threads inherit the mask, and a signal must not end the process under its feet.
+pub fn block_signals() -> Result<Signals, Failure> {
+    Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot watch for signals", e))
+}
+
+/// What benchmarks give VMs beyond what can be typed for `run`.
+#[derive(Default)]
+pub struct Extras {
+    /// What is compared with what guests time.
+    pub counterpart: Option<Arc<dyn Counterpart>>,
+    /// Devices of the benchmark's own.
+    pub attached: Option<Arc<dyn Attach>>,
+    /// What opens the devices that are passed through, if the benchmark does.
+    pub devices: Option<Arc<dyn DeviceSource>>,
+    /// What is shown meanwhile, if it is not the guest's name.
+    pub caption: Option<Caption>,
+}
+
+/// Runs the guests to their end.
+pub fn execute(
+    run: &Run,
+    started: Instant,
+    signals: &mut Signals,
+    extras: &Extras,
+) -> Result<Finished, Failure> {
+    let kvm = kvm::open().map_err(|e| Failure::new(Code::Kvm, "guests need KVM", e))?;
+    raise_descriptor_limit();
+    passthrough::check(run)?;
+    let back_end = BackEnd::new(run)?;
+    let vms = create(run, &kvm, back_end.sessions(), extras)?;
+    let attributes = vms.first().map(Vm::gpu);
+    // Those who watch are told nothing any more once this ends.
+    let _publisher = publish(run, &vms)?;
+    let interactive = interactive(run, &vms)?;
+    let shown = format!(
+        "{} in {} VM{}",
+        run.guest,
+        run.vms,
+        if run.vms == 1 { "" } else { "s" }
+    );
+    let usual: Caption = Arc::new(move || shown.clone());
+    let caption = extras.caption.clone().unwrap_or(usual);
+    let watch = Watch::start(interactive.is_none().then_some(caption))
+        .map_err(|e| Failure::new(Code::Crashed, "cannot start a thread", e))?;
+    let limits = Limits {
+        timeout: Some(run.timeout),
+    };
+    let outcomes = event_loop::run_all(vms, &limits, signals);
+    drop(interactive);
+    let outcomes = outcomes.map_err(|e| Failure::new(Code::Crashed, "the run ended early", e))?;
+    let vmm_rss_bytes = watch.finish();
+    let mut report = Report {
+        schema: SCHEMA,
+        causeway: env!("CARGO_PKG_VERSION"),
+        host: Host::probe(),
+        backend: BackendReport {
+            name: attributes
+                .as_ref()
+                .map_or_else(String::new, |a| a.name.clone()),
+            memory_bytes_per_vm: attributes.as_ref().map_or(run.gpu.memory_bytes, |a| {
+                run.gpu.memory_bytes.min(a.memory_bytes)
+            }),
+            compute_units: attributes.map_or(0, |a| a.compute_units),
+        },
+        guest: run.guest.clone(),
+        outcome: "fail",
+        boot_us: boot_us(&outcomes, started),
+        vmm_rss_bytes,
+        vmm_rss_bytes_per_vm: vmm_rss_bytes / u64::from(run.vms),
+        vms: Vec::new(),
+        phases: Vec::new(),
+        ratios: Vec::new(),
+        kernels: back_end.kernels(&outcomes),
+    };
+    for (vm, outcome) in (0..).zip(&outcomes) {
+        report.add(vm, run, outcome);
+    }
+    Ok(Finished { outcomes, report })
+}
+
+/// Each allocation is a memory object with a descriptor of its own. VMs share the process's descriptors: with the usual
+/// soft limit of 1024, one guest within its quota could leave none to the others.
+pub fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(e) = setrlimit(Resource::Nofile, raised) {
+        log::warn!(
+            "the limit on file descriptors stays as it is, {:?}: {e}",
+            limit.current
+        );
+    }
+}
+
+fn create(
+    run: &Run,
+    kvm: &Kvm,
+    sessions: &dyn SessionSource,
+    extras: &Extras,
+) -> Result<Vec<Vm>, Failure> {
+    let post = Arc::new(PostOffice::default());
+    let quota = Quota {
+        memory_bytes: run.gpu.memory_bytes,
+        allocations: run.gpu.allocations(run.vms),
+        command_buffers: run.gpu.queues,
+        ..Quota::default()
+    };
+    let create = |index| {
+        let config = VmConfig {
+            name: format!("vm{index}"),
+            index,
+            vms: run.vms,
+            vcpus: run.vcpus,
+            memory_bytes: run.memory_bytes,
+            boot: run.boot.clone(),
+            aperture_bytes: APERTURE_BYTES,
+            large_pages: run.large_pages,
+            counterpart: extras.counterpart.clone(),
+            devices: extras
+                .devices
+                .clone()
+                .or_else(|| passthrough::source(run, index)),
+            attached: extras.attached.clone(),
+        };
+        let console = console(run, &config.name);
+        Vm::new(kvm, &config, sessions, quota, &post, console).map_err(|e| refused(run, e))
+    };
+    (0..run.vms).map(create).collect()
+}
+
+/// An image that cannot boot is the user's affair; everything else is the host's.
+fn refused(run: &Run, error: VmError) -> Failure {
+    match error {
+        VmError::Image(error) => not_an_image(run, error),
+        VmError::Linux(error) => not_an_image(run, error),
+        VmError::Session(error @ OpenError::Unavailable { .. }) => run.unavailable(error),
+        VmError::PassThrough(error) => passthrough::refused(error),
+        VmError::Config(error) => Failure::new(Code::Usage, "such a VM cannot be", error),
+        error => Failure::new(Code::Crashed, "cannot create the VM", error),
+    }
+}
+
+fn not_an_image(run: &Run, error: impl Error + Send + Sync + 'static) -> Failure {
+    Failure::new(Code::Image, format!("cannot boot {}", run.guest), error)
+}
+
+/// Guests print to standard error, line by line unless the terminal is theirs; results alone go to standard output.
+fn console(run: &Run, name: &str) -> ConsoleOutput {
+    if interactive::is_wanted(run) {
+        return ConsoleOutput::Raw(interactive::output());
+    }
+    let name = name.to_owned();
+    ConsoleOutput::Lines(Arc::new(move |line| {
+        terminal::say(&format!("{name}| {line}"));
+    }))
+}
+
+/// Has others see what the VMs do.
+fn publish(run: &Run, vms: &[Vm]) -> Result<Publisher, Failure> {
+    let observers: Vec<_> = vms.iter().map(Vm::observer).collect();
+    let gpu = run.gpu_text.clone();
+    let look = move || {
+        let seen = observers.iter().filter_map(VmObserver::observe);
+        Snapshot::of("run", &gpu, seen.map(Guest::vm).collect())
+    };
+    Publisher::start(Box::new(look), run.metrics_socket.as_deref()).map_err(unpublished)
+}
+
+/// The failure of a command whose statistics cannot be published.
+pub fn unpublished(error: PublishError) -> Failure {
+    match error {
+        PublishError::Metrics { path, source } => {
+            Failure::usage_from("--metrics-socket", &path.display().to_string(), source)
+        }
+        PublishError::Thread(e) => Failure::new(Code::Crashed, "cannot start a thread", e),
+    }
+}
+
+/// Gives the terminal to the guest, if it is to have it.
+fn interactive(run: &Run, vms: &[Vm]) -> Result<Option<Interactive>, Failure> {
+    let Some(vm) = vms.first().filter(|_| interactive::is_wanted(run)) else {
+        return Ok(None);
+    };
+    Interactive::start(Arc::clone(vm.console()))
+        .map(Some)
+        .map_err(|e| Failure::new(Code::Crashed, "cannot give the terminal to the guest", e))
+}
+
+fn boot_us(outcomes: &[VmOutcome], started: Instant) -> Option<u64> {
+    let first = outcomes.iter().filter_map(|o| o.first_instruction).min()?;
+    u64::try_from(first.duration_since(started).as_micros()).ok()
+}
+
+impl Report {
+    fn add(&mut self, vm: u32, run: &Run, outcome: &VmOutcome) {
+        let worker = outcome.session.worker.as_ref();
+        self.vms.push(VmReport {
+            vm,
+            vcpus: run.vcpus,
+            memory_bytes: outcome.memory_bytes,
+            result: run.promise.describe(&outcome.result),
+            passed: run.promise.code(&outcome.result).is_none(),
+            program_status: run.promise.program_status(&outcome.result),
+            strays: outcome.strays,
+            kvm_exits: outcome.kvm_exits.clone(),
+            vmm_exits: outcome.vmm_exits.clone(),
+            session: (&outcome.session).into(),
+            worker: worker.map_or(Place::Inside, |_| Place::Process).name(),
+            worker_rss_bytes: worker.map(|worker| worker.rss_bytes),
+            worker_restarts: worker.map(|worker| worker.restarts),
+            devices: outcome.devices.clone(),
+        });
+        self.phases.extend(
+            outcome
+                .phases
+                .iter()
+                .cloned()
+                .map(|phase| PhaseReport { vm, phase }),
+        );
+        self.ratios.extend(
+            outcome
+                .figures
+                .iter()
+                .cloned()
+                .map(|figure| RatioReport { vm, figure }),
+        );
+    }
+}

@@ -1,0 +1,323 @@
+//! `causeway serve`: the GPU for ordinary processes of this host, over a socket.
+//!
+//! A connection is a session, which ends with it. The way there is [`causeway_protocol::socket`].
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use causeway_mediator::{GuestSession, Quota};
+use causeway_vmm::signals::Signals;
+use clap::Args;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::connection::Connection;
+use crate::ending::{Ending, Ends};
+use crate::host::ClientHost;
+use crate::watched::Watchlist;
+use causeway_publisher::Publisher;
+use causeway_publisher::listener::Listener;
+use causeway_run as run;
+use causeway_run::back_end::{BackEnd, Users};
+use causeway_run::configuration::choose_gpu;
+use causeway_run::gpu::Gpu;
+use causeway_terminal as terminal;
+use causeway_terminal::{Code, Failure, check_range};
+
+/// Aperture of each process in bytes: addresses that it reserves.
+const APERTURE_BYTES: u64 = 64 << 30;
+/// How soon to look again for a thread that has said that it ends.
+const ENDING: Duration = Duration::from_millis(2);
+/// How long nobody is taken after nobody could be: whoever waits stays there, and what lacked may be back.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How often something that processes can bring about at will is a warning.
+const WARNINGS: u32 = 8;
+/// Most processes at a time.
+const PROCESSES_MAX: u32 = 64;
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+pub struct ServeArguments {
+    /// Where to listen. Programs find it by the environment variable CAUSEWAY_SOCKET.
+    #[arg(long, value_name = "PATH")]
+    pub socket: PathBuf,
+    /// Back end and the limits of each process, as for `run`.
+    #[arg(long, value_name = "GPU", default_value = "software")]
+    pub gpu: String,
+    /// Answer scrapers on a Unix socket at this path, as `run` does.
+    #[arg(long, value_name = "PATH")]
+    pub metrics_socket: Option<PathBuf>,
+    /// Processes at a time.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub processes: u32,
+}
+
+/// A process that is connected, from the server's side.
+struct Served {
+    name: String,
+    socket: Arc<OwnedFd>,
+    session: Arc<dyn GuestSession>,
+    thread: JoinHandle<()>,
+    /// Whether the thread is about to end.
+    ending: Ending,
+    /// Whether the process is gone.
+    leaving: bool,
+}
+
+/// The server.
+struct Server {
+    back_end: BackEnd,
+    gpu: Gpu,
+    processes: u32,
+    /// Connections so far, for names.
+    count: u64,
+    served: Vec<Served>,
+    /// The same for those who watch.
+    watchlist: Watchlist,
+    /// Signalled by threads that are about to end.
+    ends: Ends,
+    /// When to look at the listener again, if not now.
+    paused_until: Option<Instant>,
+    /// Processes that were turned away, and those that could not be taken.
+    turned_away: u32,
+    not_taken: u32,
+}
+
+/// Serves until a signal comes.
+pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
+    let most = u64::from(PROCESSES_MAX);
+    check_range("--processes", arguments.processes.into(), 1..=most)?;
+    let (gpu, gpu_text) = choose_gpu(&arguments.gpu)?;
+    let mut signals = run::block_signals()?;
+    run::raise_descriptor_limit();
+    let back_end = BackEnd::open(&gpu, &gpu_text, Users::Processes(arguments.processes))?;
+    let path = &arguments.socket;
+    let listener = Listener::bind(path).map_err(|e| {
+        Failure::new(
+            Code::Usage,
+            format!("--socket {} cannot be", path.display()),
+            e,
+        )
+    })?;
+    let failed = |e| Failure::new(Code::Crashed, "the server cannot go on", e);
+    let mut server = Server {
+        back_end,
+        gpu,
+        processes: arguments.processes,
+        count: 0,
+        served: Vec::new(),
+        watchlist: Watchlist::default(),
+        ends: Ends::new().map_err(failed)?,
+        paused_until: None,
+        turned_away: 0,
+        not_taken: 0,
+    };
+    let _publisher = server.publish(&gpu_text, arguments.metrics_socket.as_deref())?;
+    terminal::say(&format!(
+        "causeway: serving {gpu_text} at {}; programs want CAUSEWAY_SOCKET={0}",
+        path.display()
+    ));
+    let outcome = server.serve(&listener, &mut signals);
+    // Nobody can connect any more; then those who are connected go.
+    drop(listener);
+    server.end();
+    outcome.map_err(|e| failed(e.into()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Server {
+    /// Has others see what the processes do.
+    fn publish(&self, gpu: &str, metrics: Option<&Path>) -> Result<Publisher, Failure> {
+        let (watchlist, gpu) = (self.watchlist.clone(), gpu.to_owned());
+        let look = move || watchlist.look(&gpu);
+        Publisher::start(Box::new(look), metrics).map_err(run::unpublished)
+    }
+
+    /// Takes connections, and notices their ends, until a signal comes.
+    fn serve(&mut self, listener: &Listener, signals: &mut Signals) -> Result<(), Errno> {
+        loop {
+            let (connecting, gone) = self.wait(listener, signals)?;
+            if signals.take().is_some() {
+                return Ok(());
+            }
+            for index in gone {
+                self.served[index].leave();
+            }
+            self.ends.take();
+            self.reap();
+            if connecting {
+                self.admit(listener);
+            }
+        }
+    }
+
+    /// Sleeps until something happens: whether somebody connects, and which connections have ended at the other side.
+    fn wait(
+        &mut self,
+        listener: &Listener,
+        signals: &Signals,
+    ) -> Result<(bool, Vec<usize>), Errno> {
+        let timeout = self.timeout();
+        let connections = match self.paused_until {
+            Some(_) => PollFlags::empty(),
+            None => PollFlags::IN,
+        };
+        let mut polled = vec![
+            PollFd::from_borrowed_fd(borrow(signals), PollFlags::IN),
+            PollFd::from_borrowed_fd(borrow(self.ends.event()), PollFlags::IN),
+            PollFd::new(listener, connections),
+        ];
+        let present = |(index, served): (usize, &Served)| (!served.leaving).then_some(index);
+        let watched: Vec<usize> = self.served.iter().enumerate().filter_map(present).collect();
+        for index in &watched {
+            let socket = self.served[*index].socket.as_fd();
+            polled.push(PollFd::from_borrowed_fd(socket, PollFlags::RDHUP));
+        }
+        loop {
+            match poll(&mut polled, timeout.as_ref()) {
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e),
+                Ok(_) => break,
+            };
+        }
+        let connecting = !polled[2].revents().is_empty();
+        let ended = |(index, polled): (&usize, &PollFd<'_>)| {
+            (!polled.revents().is_empty()).then_some(*index)
+        };
+        let gone = watched.iter().zip(&polled[3..]).filter_map(ended).collect();
+        Ok((connecting, gone))
+    }
+
+    /// When to look without anything having happened. Ends a pause that is over.
+    fn timeout(&mut self) -> Option<Timespec> {
+        let now = Instant::now();
+        self.paused_until = self.paused_until.filter(|until| *until > now);
+        let pause = self.paused_until.map(|until| until - now);
+        let ending = self.served.iter().any(|served| served.ending.has_begun());
+        let soonest = ending.then_some(ENDING).into_iter().chain(pause).min();
+        // As short as they are, they fit.
+        soonest.and_then(|wait| Timespec::try_from(wait).ok())
+    }
+
+    /// Takes a connection, if there is one and room for it. Why it has no session, its process sees from the end of it.
+    fn admit(&mut self, listener: &Listener) {
+        let socket = match listener.accept() {
+            Ok(socket) => Arc::new(socket),
+            Err(e) => {
+                self.paused_until = Some(Instant::now() + PAUSE);
+                let level = level(&mut self.not_taken);
+                return log::log!(level, "a process could not connect: {e}");
+            }
+        };
+        if self.served.len() >= self.processes as usize {
+            let level = level(&mut self.turned_away);
+            return log::log!(
+                level,
+                "a process was turned away: {} are connected already; --processes lets more in",
+                self.processes
+            );
+        }
+        self.count += 1;
+        let name = format!("process{}", self.count);
+        let host = ClientHost::new(APERTURE_BYTES);
+        let quota = Quota {
+            memory_bytes: self.gpu.memory_bytes,
+            allocations: self.gpu.allocations(self.processes),
+            command_buffers: self.gpu.queues,
+            ..Quota::default()
+        };
+        let sessions = self.back_end.sessions();
+        let session = match sessions.open(Arc::clone(&host) as _, quota, &name) {
+            Ok(session) => session,
+            Err(e) => return log::error!("no session for {name}: {e}"),
+        };
+        self.watchlist.add(&name, &session, &host);
+        let connection = Connection::new(Arc::clone(&socket), host, Arc::clone(&session));
+        let ending = self.ends.another();
+        match start(&name, connection, Arc::clone(&session), ending.clone()) {
+            Ok(thread) => self.served.push(Served {
+                name,
+                socket,
+                session,
+                thread,
+                ending,
+                leaving: false,
+            }),
+            Err(e) => log::error!("no thread for {name}: {e}"),
+        }
+    }
+
+    /// Joins threads that have ended.
+    fn reap(&mut self) {
+        let (ended, served) = std::mem::take(&mut self.served)
+            .into_iter()
+            .partition(|served: &Served| served.thread.is_finished());
+        self.served = served;
+        ended.into_iter().for_each(Served::join);
+    }
+
+    /// Ends all connections.
+    fn end(&mut self) {
+        for served in &mut self.served {
+            served.leave();
+            // Wakes its thread, whether it waits for a request or for room to reply.
+            let _ = rustix::net::shutdown(&*served.socket, rustix::net::Shutdown::Both);
+        }
+        self.served.drain(..).for_each(Served::join);
+    }
+}
+
+impl Served {
+    /// The process will not read replies any more: nothing is worth waiting for.
+    fn leave(&mut self) {
+        self.leaving = true;
+        self.session.halt();
+    }
+
+    fn join(self) {
+        match self.thread.join() {
+            Ok(()) => log::info!("{} is gone", self.name),
+            Err(_) => log::error!("the thread of {} has panicked", self.name),
+        }
+    }
+}
+
+/// Starts the thread that answers a process.
+fn start(
+    name: &str,
+    mut connection: Connection,
+    session: Arc<dyn GuestSession>,
+    ending: Ending,
+) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || {
+            // Also if it panics.
+            let _begins = ending.on_drop();
+            if let Err(e) = connection.serve() {
+                log::warn!("the connection ends: {e}");
+            }
+            session.close();
+            drop(connection);
+        })
+}
+
+/// The level at which to log what has happened `times` times before. Counts up.
+fn level(times: &mut u32) -> log::Level {
+    *times = times.saturating_add(1);
+    match *times {
+        ..=WARNINGS => log::Level::Warn,
+        _ => log::Level::Debug,
+    }
+}
+
+/// The descriptor of something that only tells its number.
+#[allow(unsafe_code)] // The types of vmm-sys-util have no `AsFd`.
+fn borrow(file: &impl AsRawFd) -> BorrowedFd<'_> {
+    // SAFETY: whatever is borrowed keeps its descriptor open meanwhile.
+    unsafe { BorrowedFd::borrow_raw(file.as_raw_fd()) }
+}

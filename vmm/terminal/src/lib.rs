@@ -1,0 +1,17 @@
+//! What all commands share on their way out: exit codes and messages ([`Failure`]), lines on the terminal
+//! ([`say`], [`print_results`]), files ([`OutputFile`], [`ReportFile`]), and raw mode ([`RawTerminal`]).
+
+mod failure;
+mod output;
+mod output_file;
+mod raw;
+mod report_file;
+
+pub use failure::{Code, Failure, check_range};
+pub use output::{
+    WIDTH_ELSEWHERE, output_width, print_bytes, print_results, print_while_read, say, set_progress,
+    start_logging,
+};
+pub use output_file::OutputFile;
+pub use raw::{KEEPER, RawTerminal, keep};
+pub use report_file::ReportFile;
