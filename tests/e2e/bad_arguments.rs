@@ -49,20 +49,23 @@ fn a_back_end_or_key_that_is_not_known_is_refused_with_those_that_are() {
         ("hardware", "`hardware`"),
         ("software,colour=red", "`colour`"),
         ("software,memory", "`memory`"),
-        ("software,memory=", "memory="),
-        ("software,memory=0", "memory=0"),
-        ("software,memory=64MB", "memory=64MB"),
+        ("software,memory=", "invalid value `` for --gpu memory"),
+        ("software,memory=0", "invalid value 0 for --gpu memory"),
+        ("software,memory=64MB", "invalid value 64MB"),
         (
             "software,memory=999999999999999999999",
-            "memory=999999999999999999999",
+            "invalid value 999999999999999999999",
         ),
-        ("software,queues=0", "queues=0"),
-        ("software,memory=1,memory=2", "`memory` is given twice"),
+        ("software,queues=0", "invalid value 0 for --gpu queues"),
+        ("software,memory=1,memory=2", "the key `memory` twice"),
         ("software,", "``"),
         ("vfio", "vfio:0000:00:03.0"),
-        ("vfio:3,bar=2", "is not a PCI address"),
-        ("vfio:0000:00:03.0,bar=6", "bar=6"),
-        ("vfio:0000:00:03.0,worker=process", "worker=process"),
+        ("vfio:3,bar=2", "a PCI device such as"),
+        ("vfio:0000:00:03.0,bar=6", "invalid value 6 for --gpu bar"),
+        (
+            "vfio:0000:00:03.0,isolation=process",
+            "value process for --gpu isolation",
+        ),
     ] {
         let scratch = Scratch::new();
         scratch

@@ -88,7 +88,7 @@ pub fn await_work(holder: &Running) {
 #[test]
 fn a_program_for_guests_computes_as_an_ordinary_process() {
     let _alone = alone();
-    for gpu in ["software", "software,worker=process"] {
+    for gpu in ["software", "software,isolation=process"] {
         let server = Server::start(gpu);
         server.computes();
         server.end();

@@ -72,7 +72,10 @@ fn software_memory_is_seen_by_one_guest_and_shared_by_two() {
         |words: &[&str]| report::run(&Scratch::new(), &[&["--guest", "visible"], words].concat());
     check(&run(&[]), 1);
     check(&run(&["--vms", "2"]), 2);
-    check(&run(&["--vms", "2", "--gpu", "software,worker=process"]), 2);
+    check(
+        &run(&["--vms", "2", "--gpu", "software,isolation=process"]),
+        2,
+    );
 }
 
 #[test]

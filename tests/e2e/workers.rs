@@ -10,7 +10,7 @@ use rustix::process::{
 use crate::command::{Running, Scratch, alone, kvm};
 use crate::report;
 
-const GPU: [&str; 2] = ["--gpu", "software,worker=process"];
+const GPU: [&str; 2] = ["--gpu", "software,isolation=process"];
 
 fn with_workers<'a>(words: &[&'a str]) -> Vec<&'a str> {
     words.iter().copied().chain(GPU).collect()
@@ -60,7 +60,7 @@ fn every_guest_passes_with_its_session_in_a_process_of_its_own() {
         outcome.assert_passed();
         assert_eq!(report.outcome(), "pass", "{words:?}");
         for vm in report.0["vms"].as_array().unwrap() {
-            assert_eq!(vm["worker"], "process");
+            assert_eq!(vm["isolation"], "process");
             assert!(vm["worker_rss_bytes"].as_u64().unwrap() > 0, "{vm}");
             assert_eq!(vm["worker_restarts"], 0, "{vm}");
         }
@@ -85,7 +85,7 @@ fn exits_are_the_same_with_a_worker() {
     report.phase("100 register loads").assert_exits(100, 0);
     report.phase("1000000 stores to RAM").assert_exits(0, 0);
     let inside = report::run(&scratch, &["--guest", "exits"]).1;
-    assert_eq!(inside.0["vms"][0]["worker"], "inside");
+    assert_eq!(inside.0["vms"][0]["isolation"], "none");
     assert!(inside.0["vms"][0].get("worker_rss_bytes").is_none());
 }
 

@@ -73,11 +73,11 @@ fn the_session_of_a_single_vm_may_live_in_the_process_of_the_vm() {
     if !kvm("a session inside") {
         return;
     }
-    let gpu = "cuda,worker=inside,memory=256MiB";
+    let gpu = "cuda,isolation=none,memory=256MiB";
     let (outcome, report) = Machine::new().guests(&["--guest", "compute", "--gpu", gpu]);
     outcome.assert_passed();
     report.assert_exit_free();
-    assert_eq!(report.0["vms"][0]["worker"], "inside");
+    assert_eq!(report.0["vms"][0]["isolation"], "none");
 }
 
 /// Whether this machine has a driver of its own, so that its absence cannot be shown.

@@ -22,7 +22,7 @@ fn passing(words: &[&str]) -> (Outcome, Report) {
     assert!(name.starts_with("cuda, ") && name.contains(NAME), "{name}");
     assert_eq!(report.0["backend"]["compute_units"], 132);
     for vm in report.0["vms"].as_array().unwrap() {
-        assert_eq!(vm["worker"], "process");
+        assert_eq!(vm["isolation"], "process");
         assert!(vm["worker_rss_bytes"].as_u64().unwrap() > 0, "{vm}");
     }
     (outcome, report)

@@ -22,7 +22,7 @@ fn drivers_that_will_not_do_are_refused_with_what_would() {
     if !kvm("drivers that will not do") {
         return;
     }
-    for place in ["", ",worker=inside"] {
+    for place in ["", ",isolation=none"] {
         let gpu = format!("cuda{place}");
         let old = Machine::new().with("DRIVER_VERSION", 12030);
         refused(
@@ -56,7 +56,7 @@ fn a_gpu_that_is_not_there_is_refused_with_those_that_are() {
     }
     let parts = ["no GPU 7", "the driver has 1", NAME, "counted from 0"];
     refused(&Machine::new(), "cuda:7", "1", GPU, &parts);
-    refused(&Machine::new(), "cuda:7,worker=inside", "1", GPU, &parts);
+    refused(&Machine::new(), "cuda:7,isolation=none", "1", GPU, &parts);
     let two = Machine::new().with("DEVICES", 2);
     refused(&two, "cuda:2", "1", GPU, &["no GPU 2", "the driver has 2"]);
     two.run(&["run", "--guest", "exits", "--gpu", "cuda:1"])
@@ -102,21 +102,25 @@ fn more_than_the_card_has_is_refused_with_what_it_has() {
 fn words_that_mean_nothing_are_refused_before_anything_starts() {
     let machine = Machine::new();
     for (gpu, vms, parts) in [
-        ("cuda,colour=red", "1", ["`colour`", "sms"]),
+        ("cuda,colour=red", "1", ["`colour`", "its keys are sms"]),
         ("cuda,cores=4", "1", ["`cores`", "sms"]),
         ("software,sms=4", "1", ["`sms`", "cores"]),
-        ("cuda:one", "1", ["cuda=one", "from 0 to 255"]),
-        ("cuda,sms=0", "1", ["sms=0", "from 1"]),
-        ("cuda,memory=much", "1", ["memory=much", "MiB"]),
+        ("cuda:one", "1", ["value one for --gpu cuda", "0 to 255"]),
+        ("cuda,sms=0", "1", ["value 0 for --gpu sms", "1 to"]),
         (
-            "cuda,worker=outside",
+            "cuda,memory=much",
             "1",
-            ["worker=outside", "inside or process"],
+            ["value much for --gpu memory", "MiB"],
         ),
         (
-            "auto,worker=outside",
+            "cuda,isolation=outside",
             "1",
-            ["worker=outside", "inside or process"],
+            ["value outside", "none or process"],
+        ),
+        (
+            "auto,isolation=outside",
+            "1",
+            ["value outside", "none or process"],
         ),
     ] {
         refused(&machine, gpu, vms, USAGE, &parts);
@@ -128,15 +132,25 @@ fn several_vms_on_a_gpu_must_have_processes_of_their_own() {
     if !kvm("several VMs inside") {
         return;
     }
-    let parts = ["worker=inside", "--vms 2", "leave it out, or run one VM"];
-    refused(&Machine::new(), "cuda,worker=inside", "2", USAGE, &parts);
+    let parts = [
+        "value none",
+        "--vms 2",
+        "leave isolation out, or run one VM",
+    ];
+    refused(&Machine::new(), "cuda,isolation=none", "2", USAGE, &parts);
 }
 
 #[test]
 fn several_processes_on_a_gpu_must_have_sessions_in_processes_of_their_own() {
-    let words = ["serve", "--socket", "socket", "--gpu", "cuda,worker=inside"];
+    let words = [
+        "serve",
+        "--socket",
+        "socket",
+        "--gpu",
+        "cuda,isolation=none",
+    ];
     let outcome = Machine::new().run(&words);
-    let parts = ["worker=inside", "--processes 8", "(--processes 1)"];
+    let parts = ["value none", "--processes 8", "(--processes 1)"];
     outcome.assert_refused(USAGE, &parts);
 }
 
@@ -146,7 +160,7 @@ fn memory_that_may_not_be_locked_is_refused_with_the_limit() {
         return;
     }
     let machine = Machine::new().with("LOCKED_BYTES", 1 << 20);
-    for gpu in ["cuda", "cuda,worker=inside"] {
+    for gpu in ["cuda", "cuda,isolation=none"] {
         let outcome = machine.run(&["run", "--guest", "compute", "--gpu", gpu]);
         assert_eq!(outcome.code, 1, "{outcome:?}");
         let why = outcome

@@ -113,7 +113,7 @@ fn empty(doorbell: &OwnedFd) {
 
 #[test]
 fn a_process_cannot_hold_the_server_up_by_its_doorbell() {
-    for gpu in ["software,worker=inside", "software,worker=process"] {
+    for gpu in ["software,isolation=none", "software,isolation=process"] {
         let server = Server::start(gpu);
         for (consumer_lives, nonblocking, fill) in [
             (false, false, true),
@@ -139,7 +139,7 @@ fn a_process_cannot_hold_the_server_up_by_its_doorbell() {
 
 #[test]
 fn a_process_that_reads_its_doorbell_does_not_hold_the_server_up() {
-    let server = Server::start("software,worker=inside");
+    let server = Server::start("software,isolation=none");
     let mut client = server.admit();
     let doorbell = client.command_buffer().doorbell;
     set_nonblocking(&doorbell, false);
@@ -162,7 +162,7 @@ fn a_process_that_reads_its_doorbell_does_not_hold_the_server_up() {
 #[test]
 fn memory_is_handed_out_sealed_and_with_no_more_rights_than_asked_for() {
     const BYTES: u64 = 4 << 20;
-    for gpu in ["software,worker=inside", "software,worker=process"] {
+    for gpu in ["software,isolation=none", "software,isolation=process"] {
         let server = Server::start(gpu);
         let mut client = server.admit();
         let allocation = client.allocate(BYTES);
@@ -182,7 +182,7 @@ fn memory_is_handed_out_sealed_and_with_no_more_rights_than_asked_for() {
 
 #[test]
 fn who_is_turned_away_again_and_again_does_not_flood_the_log() {
-    let server = Server::start("software,worker=inside");
+    let server = Server::start("software,isolation=none");
     let client = server.admit();
     for _ in 0..50 {
         assert!(Client::connect(&server.socket).is_none());
@@ -197,7 +197,7 @@ fn who_is_turned_away_again_and_again_does_not_flood_the_log() {
 fn a_server_without_descriptors_waits_for_some() {
     // As few as that leave room for none, and are enough for a look at signals, ends and the socket.
     const STANDARD_FILES: u64 = 3;
-    let server = Server::start_with_log("software,worker=inside", "debug");
+    let server = Server::start_with_log("software,isolation=none", "debug");
     let pid = Pid::from_raw(server.running.id());
     let limit = |current| Rlimit {
         current: Some(current),

@@ -141,7 +141,7 @@ fn what_a_guest_does_with_its_gpu_is_seen_wherever_its_session_is() {
     if !kvm("stat of a session") {
         return;
     }
-    for gpu in ["software,cores=1", "software,cores=1,worker=process"] {
+    for gpu in ["software,cores=1", "software,cores=1,isolation=process"] {
         let scratch = Scratch::new();
         let running = scratch.start(&["run", "--guest", "lost", "--gpu", gpu]);
         await_output(&running, "computing", 1);

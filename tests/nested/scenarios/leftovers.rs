@@ -96,7 +96,7 @@ fn worker_processes_end_with_the_run_that_is_killed() {
         "--vms",
         "2",
         "--gpu",
-        "software,worker=process",
+        "software,isolation=process",
     ];
     kills_leave_nothing(&machine, &stream, &[400, 1900]);
 }

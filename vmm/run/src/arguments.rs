@@ -61,11 +61,8 @@ pub struct RunArguments {
     /// RAM of each VM in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     pub memory: u64,
-    /// Back end and the limits of each VM on it: software, cuda, cuda:N (GPU number N), vfio:BDF (memory of a PCI device,
-    /// docs/vfio.md), or auto (cuda where there is a GPU),
-    /// then any of memory=MIB, allocations=N, queues=N, worker=inside|process, and cores=N (software), bar=N (vfio) or sms=N,
-    /// launches=gathered|single and contexts=one|each (cuda; docs/cuda.md). With worker=process, as by default on cuda, each VM has a process of its own that holds its session.
-    #[arg(long, value_name = "GPU", default_value = "software")]
+    /// Back end, and limits of each VM on it: software, cuda, cuda:N, vfio:BDF or auto, then keys; see --help.
+    #[arg(long, value_name = "GPU", default_value = "software", long_help = crate::gpu::help())]
     pub gpu: String,
     /// Number of VMs; they share one mediator.
     #[arg(long, value_name = "N", default_value_t = 1)]

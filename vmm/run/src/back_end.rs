@@ -6,17 +6,16 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
 
-use causeway_cuda::{Config as CudaConfig, Cuda, Sms, Visible};
-use causeway_host_vfio::Address;
+use causeway_cuda::{Cuda, Visible};
 use causeway_mediator::backend::Backend;
 use causeway_mediator::{Mediator, SessionSource};
-use causeway_software::{Config as SoftwareConfig, LaunchCount, Software};
-use causeway_vfio_backend::{Config as VfioConfig, Vfio};
+use causeway_software::{LaunchCount, Software};
+use causeway_vfio_backend::Vfio;
 use causeway_vmm::outcome::VmOutcome;
 use causeway_worker::{DeviceUuid, Equipment, ImportDevice, Program, Workers};
 
 use crate::configuration::{Run, unavailable};
-use crate::gpu::{Gpu, Kind, Place};
+use crate::gpu::{Gpu, Isolation, Kind};
 use crate::report::{KernelCount, KernelReport};
 use crate::visible::VisibleMemory;
 use causeway_terminal::{Code, Failure};
@@ -46,7 +45,7 @@ impl Users {
     /// Refuses more than one in one process on a GPU.
     fn check(self, gpu: &Gpu) -> Result<(), Failure> {
         let count = self.count();
-        if gpu.place != Place::Inside || !matches!(gpu.kind, Kind::Cuda { .. }) || count <= 1 {
+        if gpu.isolation != Isolation::None || !matches!(gpu.kind, Kind::Cuda(_)) || count <= 1 {
             return Ok(());
         }
         let (option, way_out) = match self {
@@ -54,35 +53,21 @@ impl Users {
             Self::Processes(_) => ("--processes", "serve one process at a time (--processes 1)"),
         };
         Err(Failure::usage(format!(
-            "worker=inside cannot be with {option} {count} on a GPU, where a fault of one would be the end of all: \
-             leave it out, or {way_out}"
+            "invalid value none for --gpu isolation with {option} {count}: on a GPU, a fault of one guest would end \
+             the others; leave isolation out, or {way_out}"
         )))
     }
 }
 
-/// Why a back end is not to be had.
+/// Why a back end cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// No such GPU, or no driver.
+    /// The CUDA back end: there is no such GPU, or no driver.
     #[error(transparent)]
     Cuda(#[from] causeway_cuda::OpenError),
-    /// No such device, or none that can be lent.
+    /// The VFIO back end: there is no such device, or it cannot be partitioned.
     #[error(transparent)]
     Vfio(#[from] causeway_vfio_backend::OpenError),
-    /// Less memory than a VM is to have.
-    #[error(
-        "memory={} cannot be: what can be lent of device {address} is {} MiB, so ask for that at most, or for another of its BARs (bar=N)",
-        wanted >> 20,
-        bytes >> 20
-    )]
-    Smaller {
-        /// The device.
-        address: Address,
-        /// What it has, in bytes.
-        bytes: u64,
-        /// What was asked for, in bytes.
-        wanted: u64,
-    },
 }
 
 /// Where the VMs of a run get their sessions from.
@@ -115,14 +100,14 @@ impl BackEnd {
         if seals {
             causeway_memory::seal_all();
         }
-        match gpu.place {
-            Place::Inside => {
+        match gpu.isolation {
+            Isolation::None => {
                 let local =
                     Local::open(gpu, users.count(), 1).map_err(|e| unavailable(gpu_text, e))?;
                 let mediator = Mediator::new(Arc::clone(&local.backend));
                 Ok(Self::Inside(local, mediator))
             }
-            Place::Process => {
+            Isolation::Process => {
                 let mut arguments = vec!["worker", "--gpu", gpu_text];
                 if seals {
                     arguments.push("--seal");
@@ -165,40 +150,26 @@ impl Local {
     /// Opens it for `vms` VMs, or for the one whose session has the number `session`, from 1.
     fn open(gpu: &Gpu, vms: u32, session: u32) -> Result<Self, OpenError> {
         match gpu.kind {
-            Kind::Software { cores } => {
-                let software = Arc::new(Software::new(SoftwareConfig {
-                    memory_bytes: gpu.memory_bytes.saturating_mul(vms.into()),
-                    cores,
-                }));
+            Kind::Software(options) => {
+                let memory_bytes = gpu.memory_bytes.saturating_mul(vms.into());
+                let software = Arc::new(Software::new(options.config(memory_bytes)));
                 Ok(Self {
                     backend: Arc::clone(&software) as Arc<dyn Backend>,
                     software: Some(software),
                     device: None,
                 })
             }
-            Kind::Cuda {
-                device,
-                sms,
-                single_launches,
-                context_per_space,
-            } => {
-                let group = session.saturating_sub(1);
-                let cuda = Cuda::open(&CudaConfig {
-                    device,
-                    memory_bytes: Some(gpu.memory_bytes),
-                    sms: sms.map(|count| Sms { count, group }),
-                    visible: visible(device),
-                    single_launches,
-                    context_per_space,
-                })?;
+            Kind::Cuda(options) => {
+                let (vm, visible) = (session.saturating_sub(1), visible(options.device));
+                let cuda = Cuda::open(&options.config(gpu.memory_bytes, vm, visible))?;
                 Ok(Self {
                     device: cuda.uuid().ok(),
                     backend: cuda,
                     software: None,
                 })
             }
-            Kind::Vfio { address, bar } => Ok(Self {
-                backend: lend(gpu, &VfioConfig { address, bar })?,
+            Kind::Vfio(options) => Ok(Self {
+                backend: Vfio::open(options, gpu.memory_given.then_some(gpu.memory_bytes))?,
                 software: None,
                 device: None,
             }),
@@ -209,21 +180,6 @@ impl Local {
         let software = self.software.as_ref();
         software.map_or_else(Vec::new, |software| software.launch_counts())
     }
-}
-
-/// Opens a device whose memory is lent, if it has what a VM was promised.
-fn lend(gpu: &Gpu, config: &VfioConfig) -> Result<Arc<Vfio>, OpenError> {
-    let vfio = Vfio::open(config)?;
-    let (bytes, wanted) = (vfio.attributes().memory_bytes, gpu.memory_bytes);
-    if gpu.memory_given && wanted > bytes {
-        let address = config.address;
-        return Err(OpenError::Smaller {
-            address,
-            bytes,
-            wanted,
-        });
-    }
-    Ok(vfio)
 }
 
 /// What the worker process of session number `session`, from 1, works with.
@@ -255,14 +211,14 @@ fn visible(device: u32) -> Option<Visible> {
 fn import_device(kind: Kind) -> Option<Arc<ImportDevice>> {
     let memory = VisibleMemory::default();
     let import = move |device, file, bytes| memory.import_for_vmm(device, file, bytes);
-    matches!(kind, Kind::Cuda { .. }).then(|| Arc::new(import) as Arc<ImportDevice>)
+    matches!(kind, Kind::Cuda(_)).then(|| Arc::new(import) as Arc<ImportDevice>)
 }
 
 /// What a back end wants in the environment of its process.
 fn environment(kind: Kind) -> Vec<(OsString, OsString)> {
     match kind {
-        Kind::Software { .. } | Kind::Vfio { .. } => Vec::new(),
-        Kind::Cuda { .. } => {
+        Kind::Software(_) | Kind::Vfio(_) => Vec::new(),
+        Kind::Cuda(_) => {
             let variables = causeway_cuda::ENVIRONMENT.iter();
             variables
                 .map(|(name, value)| (name.into(), value.into()))

@@ -9,7 +9,7 @@ use causeway_vmm::vm::{Boot, VCPUS_MAX, VMS_MAX};
 use crate::arguments::RunArguments;
 use crate::boot;
 use crate::ending::Promise;
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, GpuError};
 use crate::passthrough;
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure, check_range};
@@ -104,7 +104,7 @@ pub fn choose_gpu(text: &str) -> Result<(Gpu, String), Failure> {
     });
     let gpu = chosen
         .parse()
-        .map_err(|e| Failure::usage_from("--gpu", text, e))?;
+        .map_err(|e: GpuError| Failure::usage(e.to_string()))?;
     if let Some(found) = found {
         terminal::say(&format!(
             "causeway: --gpu {text} is {chosen} here ({found})"

@@ -34,8 +34,8 @@ pub fn choose(arguments: &RunArguments, gpu: &Gpu) -> Result<Vec<Vec<Address>>, 
 /// The device that `--gpu` mediates, if it is one of those that could be passed through.
 fn mediated(kind: Kind) -> Option<Address> {
     match kind {
-        Kind::Vfio { address, .. } => Some(address),
-        Kind::Software { .. } | Kind::Cuda { .. } => None,
+        Kind::Vfio(options) => Some(options.address),
+        Kind::Software(_) | Kind::Cuda(_) => None,
     }
 }
 

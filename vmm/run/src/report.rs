@@ -131,8 +131,8 @@ pub struct VmReport {
     pub vmm_exits: BTreeMap<String, u64>,
     /// What the session counted.
     pub session: SessionCounts,
-    /// Where the session was: `inside` the process of the VM, or in a worker `process` of its own.
-    pub worker: &'static str,
+    /// Where the session ran: in the process of the VM (`none`) or in a worker process of its own (`process`).
+    pub isolation: &'static str,
     /// Memory that the worker process had beyond guest RAM and GPU memory when the session was closed, in bytes;
     /// absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -23,7 +23,7 @@ use crate::arguments::RunArguments;
 use crate::back_end::BackEnd;
 use crate::configuration::Run;
 use crate::ending::{RunCode, exit_code, explain};
-use crate::gpu::Place;
+use crate::gpu::Isolation;
 use crate::interactive::{self, Interactive};
 use crate::passthrough;
 use crate::progress::{Caption, Watch};
@@ -282,7 +282,9 @@ impl Report {
             kvm_exits: outcome.kvm_exits.clone(),
             vmm_exits: outcome.vmm_exits.clone(),
             session: (&outcome.session).into(),
-            worker: worker.map_or(Place::Inside, |_| Place::Process).name(),
+            isolation: worker
+                .map_or(Isolation::None, |_| Isolation::Process)
+                .name(),
             worker_rss_bytes: worker.map(|worker| worker.rss_bytes),
             worker_restarts: worker.map(|worker| worker.restarts),
             devices: outcome.devices.clone(),

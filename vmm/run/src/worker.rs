@@ -6,7 +6,7 @@ use causeway_vmm::signals::Signals;
 use clap::Args;
 
 use crate::back_end;
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, GpuError};
 use causeway_terminal::{Code, Failure};
 
 /// Arguments of `worker`.
@@ -32,7 +32,7 @@ pub fn run(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
     let gpu: Gpu = arguments
         .gpu
         .parse()
-        .map_err(|e| Failure::usage_from("--gpu", &arguments.gpu, e))?;
+        .map_err(|e: GpuError| Failure::usage(e.to_string()))?;
     if arguments.seal {
         causeway_memory::seal_all();
     }

@@ -15,6 +15,7 @@ mod exec;
 mod isa;
 mod lower;
 mod module;
+mod options;
 mod pool;
 mod program;
 pub mod ptx;
@@ -24,5 +25,6 @@ mod workers;
 
 pub use backend::{Config, Software};
 pub use module::SoftwareModule;
+pub use options::Options;
 pub use queue::{LaunchCount, Multiprocessors, check_launch};
 pub use space::SoftwareSpace;

@@ -20,21 +20,13 @@ use causeway_protocol::registers::features;
 
 use crate::bar::{Bar, BarError};
 use crate::memory::BarHandle;
+use crate::options::Options;
 use crate::pool::{Pool, Refused};
 use crate::scrubber;
 use crate::space::{ADDRESSES, VfioSpace};
 use crate::watcher::Watcher;
 
-/// What is to be lent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// The device, bound to vfio-pci.
-    pub address: Address,
-    /// The BAR whose memory is lent; the largest of prefetchable memory if not given.
-    pub bar: Option<u8>,
-}
-
-/// Why there is no such back end.
+/// Why the back end cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// VFIO is not to be had.
@@ -46,6 +38,21 @@ pub enum OpenError {
     /// It has no memory that can be lent.
     #[error(transparent)]
     Bar(#[from] BarError),
+    /// Its BAR has less memory than a VM shall have.
+    #[error(
+        "invalid value {} for --gpu memory: device {address} has {} MiB in this BAR; \
+         ask for less memory, or choose another BAR with bar=N",
+        wanted_bytes >> 20,
+        has_bytes >> 20
+    )]
+    Memory {
+        /// The device.
+        address: Address,
+        /// The memory of its BAR that can be partitioned, in bytes.
+        has_bytes: u64,
+        /// The memory of a VM, in bytes.
+        wanted_bytes: u64,
+    },
     /// It cannot be kept from doing DMA, or does not answer.
     #[error("device {address} cannot be set up")]
     Command {
@@ -112,18 +119,28 @@ pub struct Vfio {
 }
 
 impl Vfio {
-    /// Takes the device, resets it, and begins to scrub its memory.
+    /// Takes the device, resets it, and begins to fill its memory with zeros. With `vm_bytes`, the BAR must have as
+    /// much memory for one VM.
     ///
     /// # Errors
-    /// [`OpenError`].
-    pub fn open(config: &Config) -> Result<Arc<Self>, OpenError> {
-        let devices = [config.address];
+    /// [`OpenError`] has a variant for each step that fails.
+    pub fn open(options: Options, vm_bytes: Option<u64>) -> Result<Arc<Self>, OpenError> {
+        let Options { address, bar } = options;
         let host = Host::default();
         // Asked first: without a device to be had, there may be no container either, and that says less.
-        host.preflight(config.address, 0)
+        host.preflight(address, 0)
             .map_err(causeway_host_vfio::OpenError::from)?;
-        let container = Container::new(&host, Choice::default(), &devices, None)?;
-        Self::over(Device::open(&container, config.address)?, config.bar)
+        let container = Container::new(&host, Choice::default(), &[address], None)?;
+        let vfio = Self::over(Device::open(&container, address)?, bar)?;
+        let has_bytes = vfio.attributes.memory_bytes;
+        match vm_bytes.filter(|bytes| *bytes > has_bytes) {
+            None => Ok(vfio),
+            Some(wanted_bytes) => Err(OpenError::Memory {
+                address,
+                has_bytes,
+                wanted_bytes,
+            }),
+        }
     }
 
     /// The same with a device that is open. Nothing may be mapped for its DMA.

@@ -25,10 +25,12 @@ mod backend;
 mod bar;
 mod capability;
 mod memory;
+mod options;
 mod pool;
 mod scrubber;
 mod space;
 mod watcher;
 
-pub use backend::{Config, OpenError, Vfio};
+pub use backend::{OpenError, Vfio};
 pub use bar::{BarError, choose as choose_bar};
+pub use options::Options;

@@ -113,8 +113,8 @@ fn a_bar_that_cannot_be_lent_out_is_named() {
     for (more, code, part) in [
         ("bar=5", GPU, "has no BAR 5"),
         ("bar=0", GPU, "BAR 0"),
-        ("bar=7", USAGE, "bar=7"),
-        ("memory=65", GPU, "memory=65 cannot be"),
+        ("bar=7", USAGE, "invalid value 7 for --gpu bar"),
+        ("memory=65", GPU, "invalid value 65 for --gpu memory"),
     ] {
         let gpu = format!("vfio:{address},{more}");
         refused(

@@ -28,7 +28,7 @@ impl fmt::Debug for NativeGpu {
 impl NativeGpu {
     /// A plain program on the same GPU; none if the back end is not a GPU.
     pub fn open(kind: Kind) -> Result<Option<(Arc<Self>, GpuIdentity)>, Failure> {
-        let Kind::Cuda { device, .. } = kind else {
+        let Kind::Cuda(causeway_cuda::Options { device, .. }) = kind else {
             return Ok(None);
         };
         let gpus = causeway_cuda::identities()
@@ -72,7 +72,7 @@ impl GpuMemory {
     /// Of the GPU that `--gpu` names; none if that is not a GPU.
     pub fn of(gpu: &str) -> Result<Option<Self>, Failure> {
         let (gpu, _) = choose_gpu(gpu)?;
-        let Kind::Cuda { device, .. } = gpu.kind else {
+        let Kind::Cuda(causeway_cuda::Options { device, .. }) = gpu.kind else {
             return Ok(None);
         };
         let native = Native::open(device)

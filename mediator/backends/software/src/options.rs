@@ -1,0 +1,44 @@
+//! The options of `--gpu software`.
+
+use causeway_backend_options::{Key, OptionError, Value};
+
+use crate::backend::Config;
+
+/// What `--gpu software` and its own keys say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// CPU cores that execute kernels; all that the process may use if not given.
+    pub cores: Option<usize>,
+}
+
+impl Options {
+    /// Returns the configuration of a back end with so much memory.
+    pub fn config(&self, memory_bytes: u64) -> Config {
+        Config {
+            memory_bytes,
+            cores: self.cores,
+        }
+    }
+}
+
+impl causeway_backend_options::Options for Options {
+    const BACK_END: &'static str = "software";
+    const KEYS: &'static [Key<Self>] = &[Key {
+        name: "cores",
+        values: "N",
+        about: "CPU cores that execute kernels, for all VMs; default: all",
+        set: |options, value| {
+            options.cores = Some(value.number(1..=1024)? as usize);
+            Ok(())
+        },
+    }];
+
+    fn new(device: Option<&str>) -> Result<Self, OptionError> {
+        match device {
+            None => Ok(Self::default()),
+            Some(text) => {
+                Err(Value::device(Self::BACK_END, text).invalid("write software without a device"))
+            }
+        }
+    }
+}
