@@ -11,11 +11,13 @@ mod backing;
 pub mod fake;
 mod mapping;
 mod object;
+mod ranges;
 mod window;
 
 pub use backing::{Backing, DeviceMapping, DeviceMemory};
 pub use mapping::{Mapping, RangeError};
 pub use object::{MemoryError, PageSize, SharedMemory, huge_pages_available, seal_all};
+pub use ranges::{RangeAllocator, page_alignment};
 pub use window::Window;
 
 /// Bytes of a small page.

@@ -20,14 +20,15 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use causeway_mediator::host::PlaceError;
-use causeway_memory::{Backing, LARGE_PAGE_BYTES, MemoryError, PAGE_BYTES, SharedMemory, Window};
+use causeway_memory::{
+    Backing, LARGE_PAGE_BYTES, MemoryError, PAGE_BYTES, RangeAllocator, SharedMemory, Window,
+};
 use causeway_protocol::Access;
 
 use crate::hypervisor::MemorySlots;
 
 mod access;
 mod devices;
-mod extents;
 mod fault;
 mod lease;
 mod prefault;
@@ -35,7 +36,6 @@ mod slots;
 mod usage;
 
 pub use devices::DEVICE_PLACEMENTS_MAX;
-pub use extents::Extents;
 pub use fault::{EmulationRetry, FaultError, FaultOutcome, Processor};
 pub use lease::{Lease, Leased};
 pub use slots::{CHUNK_BYTES, chunk_bytes};
@@ -63,9 +63,9 @@ struct Placement {
 }
 
 struct State {
-    extents: Extents,
+    extents: RangeAllocator,
     /// Free parts of the chunks that are for memory of devices.
-    device_extents: Extents,
+    device_extents: RangeAllocator,
     placements: BTreeMap<u64, Placement>,
     slots: ChunkSlots,
     /// Number of suspensions so far.
@@ -93,8 +93,8 @@ impl Aperture {
         let window = Arc::new(Window::reserve(bytes)?);
         Ok(Self {
             state: Mutex::new(State {
-                extents: Extents::new(bytes),
-                device_extents: Extents::default(),
+                extents: RangeAllocator::new(0..bytes),
+                device_extents: RangeAllocator::default(),
                 placements: BTreeMap::new(),
                 slots: ChunkSlots::new(slots, Arc::clone(&window)),
                 epoch: 0,
@@ -323,7 +323,7 @@ impl State {
             0
         };
         let total = bytes + phase;
-        let start = self.extents.allocate(total).ok_or(full)?;
+        let start = self.extents.take_by_size(total).ok_or(full)?;
         Ok((start..start + total, start + phase))
     }
 
@@ -332,7 +332,7 @@ impl State {
         if !self.slots.devices().has_room() {
             return None;
         }
-        if let Some(start) = self.device_extents.allocate(bytes) {
+        if let Some(start) = self.device_extents.take_by_size(bytes) {
             return Some(start);
         }
         let chunk = self.slots.chunk_bytes();
@@ -342,9 +342,9 @@ impl State {
         let slots = &self.slots;
         let start = self
             .extents
-            .allocate_highest(chunk, |start| slots.is_unused(start))?;
-        self.device_extents.free(start, chunk);
-        self.device_extents.allocate(bytes)
+            .take_highest(chunk, chunk, |start| slots.is_unused(start))?;
+        self.device_extents.give_back(start, chunk);
+        self.device_extents.take_by_size(bytes)
     }
 
     /// Gives back the room of a placement.
@@ -354,7 +354,7 @@ impl State {
             Backing::Host { .. } => &mut self.extents,
             Backing::Device(_) => &mut self.device_extents,
         };
-        extents.free(start, end - start);
+        extents.give_back(start, end - start);
     }
 
     /// The placement that has all of `[offset, offset + bytes)`, and its offset.

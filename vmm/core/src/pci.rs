@@ -16,9 +16,7 @@ pub use config::{
     MsixCapability,
 };
 pub use decode::{DecodeError, Decoders, Follow};
-pub use layout::{
-    HighBars, LOW_BASE, LOW_END, Layout, LayoutError, LowBars, physical_address_bits,
-};
+pub use layout::{BarAllocator, LOW_BASE, LOW_END, Layout, LayoutError, physical_address_bits};
 pub use mechanism::{CONFIG_PORTS, CONFIG_PORTS_BYTES, PciBus};
 pub use msix::MsixTable;
 

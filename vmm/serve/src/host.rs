@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_mediator::Client;
 use causeway_mediator::host::{Host, PlaceError, RamError, RamRegion, RingPlace};
-use causeway_memory::{Backing, MemoryError, SharedMemory};
+use causeway_memory::{Backing, MemoryError, RangeAllocator, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::registers::doorbells;
 use causeway_protocol::socket::{Event, EventKind};
-use causeway_vmm::aperture::{ApertureUse, Extents, PLACEMENTS_MAX, Usage};
+use causeway_vmm::aperture::{ApertureUse, PLACEMENTS_MAX, Usage};
 use vmm_sys_util::eventfd::EventFd;
 
 /// An event, and the descriptor that goes with it.
@@ -32,7 +32,7 @@ struct Placement {
 }
 
 struct State {
-    extents: Extents,
+    extents: RangeAllocator,
     placements: BTreeMap<u64, Placement>,
     doorbells: BTreeMap<u32, ()>,
     events: Vec<Told>,
@@ -51,7 +51,7 @@ impl ClientHost {
         Arc::new(Self {
             aperture_bytes,
             state: Mutex::new(State {
-                extents: Extents::new(aperture_bytes),
+                extents: RangeAllocator::new(0..aperture_bytes),
                 placements: BTreeMap::new(),
                 doorbells: BTreeMap::new(),
                 events: Vec::new(),
@@ -139,7 +139,7 @@ impl Host for ClientHost {
         if state.placements.len() >= PLACEMENTS_MAX {
             return Err(PlaceError::Full { bytes });
         }
-        let room = state.extents.allocate(bytes);
+        let room = state.extents.take_by_size(bytes);
         let at = room.ok_or(PlaceError::Full { bytes })?;
         let placement = Placement {
             memory: Arc::clone(memory),
@@ -150,7 +150,7 @@ impl Host for ClientHost {
         state.placements.insert(at, placement);
         if let Err(e) = state.tell_placement(at) {
             state.placements.remove(&at);
-            state.extents.free(at, bytes);
+            state.extents.give_back(at, bytes);
             return Err(e);
         }
         self.usage.placed(bytes);
@@ -168,7 +168,7 @@ impl Host for ClientHost {
         let mut state = self.state();
         let removed = state.placements.remove(&offset);
         let Placement { bytes, .. } = removed.ok_or(PlaceError::Absent { offset })?;
-        state.extents.free(offset, bytes);
+        state.extents.give_back(offset, bytes);
         self.usage.removed(bytes);
         state.tell(EventKind::Remove, 0, offset, bytes);
         Ok(())

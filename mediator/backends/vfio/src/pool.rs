@@ -4,10 +4,11 @@
 //! before). Only clean memory is lent. Dirty and unknown memory becomes clean piece by piece, by [`crate::scrubber`].
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use causeway_mediator::va::VaAllocator;
+use causeway_memory::{RangeAllocator, page_alignment};
 
 use crate::bar::Bar;
 
@@ -80,7 +81,7 @@ enum End {
 }
 
 struct State {
-    clean: VaAllocator,
+    clean: RangeAllocator,
     /// What came back, and what is there from before.
     dirty: VecDeque<Piece>,
     unknown: VecDeque<Piece>,
@@ -127,7 +128,7 @@ impl Pool {
     fn of(unknown: VecDeque<Piece>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
-                clean: VaAllocator::new(0..0),
+                clean: RangeAllocator::default(),
                 dirty: VecDeque::new(),
                 unknown,
                 clean_bytes: 0,
@@ -162,7 +163,7 @@ impl Pool {
                 state = self.wait_until(state, deadline);
                 continue;
             }
-            if let Some(address) = state.clean.take(bytes) {
+            if let Some(address) = state.clean.take_lowest(bytes, page_alignment(bytes)) {
                 state.clean_bytes -= bytes;
                 state.lent_bytes += bytes;
                 return Ok(Piece::at(address, bytes));
@@ -220,7 +221,7 @@ impl Pool {
         state.scrubbed_bytes += piece.bytes;
         if task.doubts == state.doubts {
             state.clean_bytes += piece.bytes;
-            state.clean.give(piece.address(), piece.bytes);
+            state.clean.give_back(piece.address(), piece.bytes);
         } else {
             state.dirty.push_back(piece);
         }
@@ -238,7 +239,7 @@ impl Pool {
         state.paused = false;
         state.doubts += 1;
         state.clean_bytes = 0;
-        for (start, end) in state.clean.take_all() {
+        for Range { start, end } in state.clean.take_all() {
             state.dirty.push_back(Piece::at(start, end - start));
         }
         self.changed.notify_all();

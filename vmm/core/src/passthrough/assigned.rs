@@ -19,7 +19,7 @@ use crate::bus::MmioBus;
 use crate::hypervisor::MemorySlots;
 use crate::interrupts::InterruptController;
 use crate::memory::GuestRam;
-use crate::pci::{Devices, HighBars, LowBars};
+use crate::pci::{BarAllocator, Devices};
 use crate::vcpu::chain;
 
 /// Most events of a device that are kept for the report.
@@ -30,9 +30,9 @@ pub struct Surroundings<'a> {
     /// Where BARs are decoded.
     pub bus: &'a Arc<MmioBus>,
     /// Where there is room for BARs of 32 bits.
-    pub low: &'a mut LowBars,
+    pub low: &'a mut BarAllocator,
     /// Where there is room for BARs of 64 bits.
-    pub high: &'a mut HighBars,
+    pub high: &'a mut BarAllocator,
     /// One past the highest guest-physical address.
     pub address_end: u64,
     /// Guest memory, which devices reach.

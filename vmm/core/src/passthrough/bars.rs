@@ -4,7 +4,7 @@ use causeway_host_vfio::{AccessError, Area, BARS, Device, Region, RegionIndex};
 
 use super::capabilities::MsixPlace;
 use super::header;
-use crate::pci::{HighBars, LowBars, MemoryBar};
+use crate::pci::{BarAllocator, MemoryBar};
 
 /// Base address register bit 0: ports.
 const PORTS: u32 = 1 << 0;
@@ -69,8 +69,8 @@ fn register_bytes(region: &Region) -> u64 {
 /// A place for each BAR, in their order, or the first that has none. Large ones choose first.
 pub fn place(
     plans: &[BarPlan],
-    low: &mut LowBars,
-    high: &mut HighBars,
+    low: &mut BarAllocator,
+    high: &mut BarAllocator,
 ) -> Result<Vec<u64>, MemoryBar> {
     let mut order: Vec<_> = plans.iter().map(|plan| plan.register).enumerate().collect();
     order.sort_by_key(|(_, register)| std::cmp::Reverse(register.bytes));

@@ -1,5 +1,6 @@
 //! Where the function's BARs are when the guest starts: what firmware would have assigned.
 
+use causeway_memory::RangeAllocator;
 use causeway_protocol::registers::{BAR0_BYTES, doorbells::BAR4_BYTES};
 use kvm_bindings::kvm_cpuid_entry2;
 
@@ -115,50 +116,26 @@ impl Layout {
         }
     }
 
-    /// Places in the window that [`Self::with_high_window`] has found.
-    pub fn high_bars(&self) -> HighBars {
-        let (next, end) = self.high_window.unwrap_or((0, 0));
-        HighBars { next, end }
+    /// Returns the free addresses for 64-bit BARs: none before [`Self::with_high_window`].
+    pub fn high_bars(&self) -> BarAllocator {
+        let (start, end) = self.high_window.unwrap_or((0, 0));
+        BarAllocator(RangeAllocator::new(start..end))
     }
 
-    /// What the function leaves of 32-bit device memory.
-    pub fn low_bars(&self) -> LowBars {
-        LowBars {
-            next: self.doorbells + BAR4_BYTES,
-        }
+    /// Returns the free addresses for 32-bit BARs.
+    pub fn low_bars(&self) -> BarAllocator {
+        BarAllocator(RangeAllocator::new(self.doorbells + BAR4_BYTES..LOW_END))
     }
 }
 
-/// Places for the 32-bit BARs of functions other than Causeway's.
+/// Free addresses for the BARs of functions other than Causeway's.
 #[derive(Clone, Debug)]
-pub struct LowBars {
-    next: u64,
-}
+pub struct BarAllocator(RangeAllocator);
 
-impl LowBars {
-    /// A place for a BAR of `bytes` bytes, a power of two; none if there is no room left.
+impl BarAllocator {
+    /// Takes the lowest address for a BAR of `bytes` bytes, a power of two; `None` if none is free.
     pub fn place(&mut self, bytes: u64) -> Option<u64> {
-        let base = self.next.checked_next_multiple_of(bytes)?;
-        let end = base.checked_add(bytes).filter(|end| *end <= LOW_END)?;
-        self.next = end;
-        Some(base)
-    }
-}
-
-/// Places for the 64-bit BARs of functions other than Causeway's.
-#[derive(Clone, Debug)]
-pub struct HighBars {
-    next: u64,
-    end: u64,
-}
-
-impl HighBars {
-    /// A place for a BAR of `bytes` bytes, a power of two; none if there is no room left.
-    pub fn place(&mut self, bytes: u64) -> Option<u64> {
-        let base = self.next.checked_next_multiple_of(bytes)?;
-        let end = base.checked_add(bytes).filter(|end| *end <= self.end)?;
-        self.next = end;
-        Some(base)
+        self.0.take_lowest(bytes, bytes)
     }
 }
 
@@ -233,7 +210,8 @@ mod tests {
         let large = bars.place(1 << 24).unwrap();
         assert!(large.is_multiple_of(1 << 24) && large > first);
         assert_eq!(bars.place(1 << 29), None);
-        assert_eq!(bars.place(0x1000), Some(large + (1 << 24)));
+        assert_eq!(bars.place(0x1000), Some(first + 0x1000), "a gap is used");
+        assert_eq!(bars.place(1 << 24), Some(large + (1 << 24)));
     }
 
     #[test]

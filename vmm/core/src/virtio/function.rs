@@ -17,8 +17,8 @@ use crate::hypervisor::IoEvents;
 use crate::interrupts::{InterruptController, pci_line};
 use crate::memory::GuestRam;
 use crate::pci::{
-    COMMAND_MEMORY, ConfigAccess, ConfigSpace, DecodeError, Decoders, Identity, LowBars, MemoryBar,
-    MsixCapability,
+    BarAllocator, COMMAND_MEMORY, ConfigAccess, ConfigSpace, DecodeError, Decoders, Identity,
+    MemoryBar, MsixCapability,
 };
 
 /// Vendor ID of virtio's PCI functions (4.1.2).
@@ -70,7 +70,7 @@ pub struct Surroundings<'a> {
     /// Where BARs are decoded.
     pub bus: &'a Arc<MmioBus>,
     /// Where there is room for them.
-    pub bars: &'a mut LowBars,
+    pub bars: &'a mut BarAllocator,
     /// One past the highest guest-physical address.
     pub address_end: u64,
     /// The guest's memory.

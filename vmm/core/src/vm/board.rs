@@ -18,7 +18,7 @@ use crate::linux::{KEYBOARD_COMMAND, POWER_PORTS, POWER_PORTS_BYTES, Power, SERI
 use crate::memory::GuestRam;
 use crate::passthrough::{PassedThrough, SlotNumbers, Surroundings};
 use crate::pci::{
-    CONFIG_PORTS, CONFIG_PORTS_BYTES, Devices, HostBridge, LOW_END, Layout, LowBars, PciBus,
+    BarAllocator, CONFIG_PORTS, CONFIG_PORTS_BYTES, Devices, HostBridge, LOW_END, Layout, PciBus,
 };
 
 /// Number of the Causeway function's device on PCI bus 0.
@@ -110,7 +110,7 @@ fn pass_through(
     devices: &mut Devices,
     processors: &Processors,
     mmio: &Arc<MmioBus>,
-    low: &mut LowBars,
+    low: &mut BarAllocator,
     config: &VmConfig,
 ) -> Result<PassedThrough, VmError> {
     let (Some(source), Some(controller)) = (&config.devices, &processors.interrupts) else {

@@ -6,7 +6,7 @@ use super::VmError;
 use super::processors::Processors;
 use crate::bus::MmioBus;
 use crate::hypervisor::IoEvents;
-use crate::pci::{Devices, LowBars};
+use crate::pci::{BarAllocator, Devices};
 use crate::virtio::{
     Block, DiskImage, Entropy, Surroundings, VirtioDevice, VirtioError, VirtioFunction,
 };
@@ -21,7 +21,7 @@ pub(super) fn add(
     devices: &mut Devices,
     processors: &Processors,
     bus: &Arc<MmioBus>,
-    bars: &mut LowBars,
+    bars: &mut BarAllocator,
     disks: &[Arc<DiskImage>],
     name: &str,
 ) -> Result<(), VmError> {
