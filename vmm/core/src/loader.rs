@@ -1,28 +1,29 @@
-//! Guest images: 64-bit ELF, statically linked, loaded where it says.
+//! Guest images: 64-bit ELF, statically linked, loaded at the addresses in their headers.
 //!
-//! The headers are checked here first, so that a bad image is refused with a reason and the value that is
-//! wrong; the copying is linux-loader's.
+//! The headers are checked here first, so that a bad image is refused with a reason and the value
+//! that is wrong. linux-loader copies the segments.
 
 use std::io::Cursor;
 use std::ops::Range;
 
 use causeway_protocol::boot::IMAGE_BASE;
 use linux_loader::loader::{Elf, KernelLoader};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use object::elf::{
+    ELFCLASS64, ELFDATA2LSB, ELFMAG, EM_X86_64, ET_EXEC, FileHeader64, PF_X, PT_INTERP, PT_LOAD,
+    ProgramHeader64,
+};
+use object::read::elf::{FileHeader as _, ProgramHeader as _};
+use object::{LittleEndian as LE, ReadRef as _, pod};
 
 use crate::memory::GuestRam;
 
 /// Most program headers of an image.
 const HEADERS_MAX: u16 = 64;
 
-// Values of ELF header fields: System V ABI, "ELF Header" and "Program Header".
-const CLASS_64: u8 = 2;
-const LITTLE_ENDIAN: u8 = 1;
-const TYPE_EXECUTABLE: u16 = 2;
-const MACHINE_X86_64: u16 = 62;
-const SEGMENT_LOAD: u32 = 1;
-const SEGMENT_INTERPRETER: u32 = 3;
-const FLAG_EXECUTE: u32 = 1;
+/// An ELF header.
+pub(crate) type Header = FileHeader64<LE>;
+/// A program header.
+pub(crate) type Segment = ProgramHeader64<LE>;
 
 /// Why an image cannot be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -47,8 +48,8 @@ pub enum LoadError {
     },
     /// For another processor.
     #[error(
-        "ELF machine {machine}{}: only x86-64 ({MACHINE_X86_64}) images run here",
-        machine_name(*machine)
+        "ELF machine {machine}{}: only x86-64 ({}) images run here",
+        machine_name(*machine), EM_X86_64.0
     )]
     Machine {
         /// `e_machine`.
@@ -56,7 +57,7 @@ pub enum LoadError {
     },
     /// Not a static executable.
     #[error(
-        "ELF type {kind}: only executables ({TYPE_EXECUTABLE}) run here; link with -static -no-pie"
+        "ELF type {kind}: only executables ({}) run here; link with -static -no-pie", ET_EXEC.0
     )]
     Type {
         /// `e_type`.
@@ -147,86 +148,6 @@ fn machine_name(machine: u16) -> &'static str {
     }
 }
 
-/// ELF header: `Elf64_Ehdr`.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub(crate) struct Header {
-    magic: [u8; 4],
-    class: u8,
-    encoding: u8,
-    ident: [u8; 10],
-    kind: u16,
-    machine: u16,
-    version: u32,
-    pub entry: u64,
-    program_offset: u64,
-    section_offset: u64,
-    flags: u32,
-    bytes: u16,
-    program_bytes: u16,
-    program_count: u16,
-    section_bytes: u16,
-    section_count: u16,
-    section_names: u16,
-}
-
-/// Program header: `Elf64_Phdr`.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
-#[repr(C)]
-pub(crate) struct Segment {
-    pub kind: u32,
-    flags: u32,
-    offset: u64,
-    virtual_address: u64,
-    pub address: u64,
-    file_bytes: u64,
-    pub bytes: u64,
-    align: u64,
-}
-
-impl Segment {
-    /// Whether it is to be in memory.
-    pub fn is_load(&self) -> bool {
-        self.kind == SEGMENT_LOAD
-    }
-
-    /// Where its bytes are in the file, once [`Self::check_file`] has found them there.
-    pub fn file_range(&self) -> Range<u64> {
-        self.offset..self.offset.saturating_add(self.file_bytes)
-    }
-
-    /// Its bytes in the file; none if they are not all there.
-    pub fn contents<'a>(&self, image: &'a [u8]) -> &'a [u8] {
-        let range = |from: u64, bytes: u64| {
-            let from = usize::try_from(from).ok()?;
-            image.get(from..from.checked_add(usize::try_from(bytes).ok()?)?)
-        };
-        range(self.offset, self.file_bytes).unwrap_or_default()
-    }
-
-    /// Checks that its bytes are in a file of `file_end` bytes, and no more than it has in memory.
-    pub fn check_file(&self, file_end: u64) -> Result<(), LoadError> {
-        let end = self.offset.saturating_add(self.file_bytes);
-        if end > file_end {
-            return Err(LoadError::Truncated {
-                what: "a segment",
-                end,
-                bytes: file_end,
-            });
-        }
-        if self.file_bytes > self.bytes {
-            return Err(LoadError::SegmentSize {
-                address: self.address,
-                file_bytes: self.file_bytes,
-                bytes: self.bytes,
-            });
-        }
-        Ok(())
-    }
-}
-
-const _: () = assert!(size_of::<Header>() == 64 && size_of::<Segment>() == 56);
-
 /// A loaded image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Image {
@@ -248,98 +169,111 @@ pub fn load(ram: &GuestRam, image: &[u8], usable_end: u64) -> Result<Image, Load
     Ok(loaded)
 }
 
-/// Checks an image without loading it.
+/// Checks an image without loading it; its segments must lie in `usable`.
 ///
 /// # Errors
 /// [`LoadError`].
 pub fn check(image: &[u8], usable: Range<u64>) -> Result<Image, LoadError> {
     let header = header(image)?;
+    let entry = header.e_entry(LE);
     let mut end = 0;
     let mut entry_found = false;
-    for segment in segments(image, &header)? {
-        if segment.kind == SEGMENT_INTERPRETER {
-            return Err(LoadError::Dynamic);
+    for segment in segments(image, header)? {
+        match segment.p_type(LE) {
+            PT_INTERP => return Err(LoadError::Dynamic),
+            PT_LOAD if segment.p_memsz(LE) != 0 => {}
+            _ => continue,
         }
-        if segment.kind != SEGMENT_LOAD || segment.bytes == 0 {
-            continue;
-        }
-        let range = place(&segment, image.len() as u64, &usable)?;
+        let range = place(segment, image.len() as u64, &usable)?;
         end = end.max(range.end);
-        entry_found |= segment.flags & FLAG_EXECUTE != 0 && range.contains(&header.entry);
+        entry_found |= segment.p_flags(LE).0 & PF_X.0 != 0 && range.contains(&entry);
     }
     if !entry_found {
-        return Err(LoadError::Entry {
-            entry: header.entry,
-        });
+        return Err(LoadError::Entry { entry });
     }
-    Ok(Image {
-        entry: header.entry,
-        end,
-    })
+    Ok(Image { entry, end })
 }
 
-/// The ELF header of an image for this processor.
-pub(crate) fn header(image: &[u8]) -> Result<Header, LoadError> {
-    let not_elf = || LoadError::NotElf {
-        bytes: image.len(),
-        head: image.iter().copied().take(4).collect(),
-    };
-    if !image.starts_with(b"\x7fELF") {
-        return Err(not_elf());
+/// Returns the ELF header of an image for x86-64.
+///
+/// # Errors
+/// `NotElf`, `Truncated`, `Class`, `Machine` or `Type`, by what is wrong with the header.
+pub(crate) fn header(image: &[u8]) -> Result<&Header, LoadError> {
+    if !image.starts_with(&ELFMAG) {
+        return Err(LoadError::NotElf {
+            bytes: image.len(),
+            head: image.iter().copied().take(4).collect(),
+        });
     }
-    let (header, _) = Header::read_from_prefix(image).map_err(|_| LoadError::Truncated {
+    let (header, _) = pod::from_bytes::<Header>(image).map_err(|()| LoadError::Truncated {
         what: "the ELF header",
         end: size_of::<Header>() as u64,
         bytes: image.len() as u64,
     })?;
-    if header.class != CLASS_64 || header.encoding != LITTLE_ENDIAN {
+    let (class, encoding) = (header.e_ident.class, header.e_ident.data);
+    if (class, encoding) != (ELFCLASS64, ELFDATA2LSB) {
         return Err(LoadError::Class {
-            class: header.class,
-            encoding: header.encoding,
+            class: class.0,
+            encoding: encoding.0,
         });
     }
-    if header.machine != MACHINE_X86_64 {
-        return Err(LoadError::Machine {
-            machine: header.machine,
-        });
+    let (machine, kind) = (header.e_machine(LE), header.e_type(LE));
+    if machine != EM_X86_64 {
+        return Err(LoadError::Machine { machine: machine.0 });
     }
-    if header.kind != TYPE_EXECUTABLE {
-        return Err(LoadError::Type { kind: header.kind });
+    if kind != ET_EXEC {
+        return Err(LoadError::Type { kind: kind.0 });
     }
     Ok(header)
 }
 
-/// All program headers, which lie within the image.
-pub(crate) fn segments(image: &[u8], header: &Header) -> Result<Vec<Segment>, LoadError> {
-    let (count, size) = (header.program_count, header.program_bytes);
+/// Returns all program headers.
+///
+/// # Errors
+/// `Headers` if their number or size is wrong, `Truncated` if they do not lie within the image.
+pub(crate) fn segments<'a>(image: &'a [u8], header: &Header) -> Result<&'a [Segment], LoadError> {
+    let (count, size) = (header.e_phnum(LE), header.e_phentsize(LE));
     if !(1..=HEADERS_MAX).contains(&count) || usize::from(size) != size_of::<Segment>() {
         return Err(LoadError::Headers { count, size });
     }
-    let bytes = usize::from(count) * size_of::<Segment>();
-    let end = header.program_offset.saturating_add(bytes as u64);
-    let table = usize::try_from(header.program_offset)
-        .ok()
-        .and_then(|from| image.get(from..from.checked_add(bytes)?))
-        .ok_or(LoadError::Truncated {
-            what: "the program header table",
+    let from = header.e_phoff(LE);
+    let table = image.read_slice_at(from, count.into());
+    table.map_err(|()| LoadError::Truncated {
+        what: "the program header table",
+        end: from.saturating_add(u64::from(count) * u64::from(size)),
+        bytes: image.len() as u64,
+    })
+}
+
+/// Checks that the bytes of a segment are in a file of `file_end` bytes, and no more than it has in
+/// memory.
+///
+/// # Errors
+/// `Truncated` and `SegmentSize`.
+pub(crate) fn check_file(segment: &Segment, file_end: u64) -> Result<(), LoadError> {
+    let (file_bytes, bytes) = (segment.p_filesz(LE), segment.p_memsz(LE));
+    let end = segment.p_offset(LE).saturating_add(file_bytes);
+    if end > file_end {
+        return Err(LoadError::Truncated {
+            what: "a segment",
             end,
-            bytes: image.len() as u64,
-        })?;
-    let read = |chunk| Segment::read_from_bytes(chunk).ok();
-    Ok(table
-        .chunks_exact(size_of::<Segment>())
-        .filter_map(read)
-        .collect())
+            bytes: file_end,
+        });
+    }
+    if file_bytes > bytes {
+        return Err(LoadError::SegmentSize {
+            address: segment.p_paddr(LE),
+            file_bytes,
+            bytes,
+        });
+    }
+    Ok(())
 }
 
 fn place(segment: &Segment, file_end: u64, usable: &Range<u64>) -> Result<Range<u64>, LoadError> {
-    let &Segment {
-        address,
-        virtual_address,
-        bytes,
-        ..
-    } = segment;
-    segment.check_file(file_end)?;
+    check_file(segment, file_end)?;
+    let (address, bytes) = (segment.p_paddr(LE), segment.p_memsz(LE));
+    let virtual_address = segment.p_vaddr(LE);
     if virtual_address != address {
         return Err(LoadError::Moved {
             virtual_address,

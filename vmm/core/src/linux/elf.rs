@@ -2,12 +2,15 @@
 
 use std::ops::Range;
 
-use crate::loader::{self, LoadError, Segment};
+use object::LittleEndian as LE;
+use object::elf::{NoteType, PT_LOAD};
+use object::read::elf::{FileHeader as _, NoteIterator, ProgramHeader as _};
 
-const SEGMENT_NOTE: u32 = 4;
+use crate::loader::{self, Header, LoadError, Segment};
+
 /// Xen's note with a 32-bit physical entry point for direct boot (`XEN_ELFNOTE_PHYS32_ENTRY` in xen/include/public/elfnote.h).
-const NOTE_PHYS32_ENTRY: u32 = 18;
-const NOTE_NAME: &[u8] = b"Xen\0";
+const NOTE_PHYS32_ENTRY: NoteType = NoteType(18);
+const NOTE_NAME: &[u8] = b"Xen";
 
 /// What an ELF kernel says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,68 +51,62 @@ impl FileSegment {
 /// [`LoadError`].
 pub fn inspect(head: &[u8], file_bytes: u64) -> Result<ElfKernel, LoadError> {
     let header = loader::header(head)?;
+    let entry = header.e_entry(LE);
     let mut segments = Vec::new();
     let mut pvh_entry = None;
     let mut whole: Option<Range<u64>> = None;
     let mut entry_found = false;
-    for segment in loader::segments(head, &header)? {
-        if segment.is_load() && segment.bytes != 0 {
-            let range = place(&segment, file_bytes)?;
+    for segment in loader::segments(head, header)? {
+        if segment.p_type(LE) == PT_LOAD && segment.p_memsz(LE) != 0 {
+            let range = place(segment, file_bytes)?;
+            let offset = segment.p_offset(LE);
             segments.push(FileSegment {
-                file: segment.file_range(),
+                file: offset..offset.saturating_add(segment.p_filesz(LE)),
                 address: range.start,
             });
-            entry_found |= range.contains(&header.entry);
+            entry_found |= range.contains(&entry);
             whole = Some(match whole {
                 Some(whole) => whole.start.min(range.start)..whole.end.max(range.end),
                 None => range,
             });
-        } else if segment.kind == SEGMENT_NOTE && pvh_entry.is_none() {
-            pvh_entry = pvh_note(segment.contents(head));
+        } else if let Ok(Some(notes)) = segment.notes(LE, head) {
+            pvh_entry = pvh_entry.or_else(|| pvh_note(notes));
         }
     }
     match whole {
         Some(range) if entry_found => Ok(ElfKernel {
-            entry: header.entry,
+            entry,
             pvh_entry,
             range,
             segments,
         }),
-        _ => Err(LoadError::Entry {
-            entry: header.entry,
-        }),
+        _ => Err(LoadError::Entry { entry }),
     }
 }
 
 /// A segment's place in memory: physical addresses only, since a kernel maps itself.
 fn place(segment: &Segment, file_end: u64) -> Result<Range<u64>, LoadError> {
-    segment.check_file(file_end)?;
-    let end = segment
-        .address
-        .checked_add(segment.bytes)
-        .ok_or(LoadError::Segment {
-            address: segment.address,
-            bytes: segment.bytes,
-            end: u64::MAX,
-        })?;
-    Ok(segment.address..end)
+    loader::check_file(segment, file_end)?;
+    let (address, bytes) = (segment.p_paddr(LE), segment.p_memsz(LE));
+    let end = address.checked_add(bytes).ok_or(LoadError::Segment {
+        address,
+        bytes,
+        end: u64::MAX,
+    })?;
+    Ok(address..end)
 }
 
-/// The entry point in the first PVH note among `notes` (System V ABI, "Note Section").
-fn pvh_note(mut notes: &[u8]) -> Option<u32> {
-    loop {
-        let (head, rest) = notes.split_first_chunk::<12>()?;
-        let word =
-            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let (name_bytes, value_bytes, kind) = (word(0) as usize, word(4) as usize, word(8));
-        let name = rest.get(..name_bytes)?;
-        let rest = rest.get(name_bytes.checked_next_multiple_of(4)?..)?;
-        let value = rest.get(..value_bytes)?;
-        if kind == NOTE_PHYS32_ENTRY && name == NOTE_NAME {
-            return value.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+/// Returns the entry point in the first PVH note. A note that is damaged ends the search.
+fn pvh_note(mut notes: NoteIterator<'_, Header>) -> Option<u32> {
+    while let Ok(Some(note)) = notes.next() {
+        if note.n_type(LE) == NOTE_PHYS32_ENTRY && note.name() == NOTE_NAME {
+            return note
+                .desc()
+                .first_chunk()
+                .map(|bytes| u32::from_le_bytes(*bytes));
         }
-        notes = rest.get(value_bytes.checked_next_multiple_of(4)?..)?;
     }
+    None
 }
 
 #[cfg(test)]
@@ -147,6 +144,10 @@ mod tests {
                 .map(|(at, part)| (at, part.len())),
             Some((0x1000, 100))
         );
+    }
+
+    fn pvh_note(notes: &[u8]) -> Option<u32> {
+        super::pvh_note(NoteIterator::new(LE, 4, notes).unwrap())
     }
 
     #[test]
