@@ -6,6 +6,7 @@ pub mod bus;
 pub mod console;
 pub mod counters;
 pub mod device;
+mod error_chain;
 pub mod event_loop;
 pub mod exit;
 pub mod harness;

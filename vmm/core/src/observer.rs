@@ -85,7 +85,7 @@ impl VmObserver {
             Ok(statistics.difference(&statistics.zero(), &sample))
         };
         read()
-            .inspect_err(|e| log::debug!("{}: {}", self.name, crate::vcpu::chain(e)))
+            .inspect_err(|e| log::debug!("{}: {}", self.name, crate::error_chain::chain(e)))
             .ok()
     }
 }

@@ -1,6 +1,5 @@
 //! A virtual CPU and the thread that runs it.
 
-use std::error::Error;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use kvm_ioctls::{VcpuExit, VcpuFd};
 use crate::aperture::{Aperture, EmulationRetry, FaultOutcome};
 use crate::console::Console;
 use crate::counters::{ExitCounters, ExitKey};
+use crate::error_chain::chain;
 use crate::exit::{self, Crash, Outcome, Platform};
 use crate::kick::Kickable;
 use crate::lifecycle::Lifecycle;
@@ -234,16 +234,4 @@ fn has_halted(vcpu: &VcpuFd) -> bool {
         Ok(KVM_MP_STATE_UNINITIALIZED | KVM_MP_STATE_INIT_RECEIVED) => true,
         Ok(_) | Err(_) => false,
     }
-}
-
-/// An error with its causes, as one clause.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text += ": ";
-        text += &cause.to_string();
-        source = cause.source();
-    }
-    text
 }

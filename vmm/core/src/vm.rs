@@ -13,6 +13,7 @@ use causeway_mediator::{GuestSession, SessionReport};
 use crate::bus::StrayCounters;
 use crate::console::Console;
 use crate::counters::{self, ExitCounters};
+use crate::error_chain::chain;
 use crate::harness::PostOffice;
 use crate::kick;
 use crate::lifecycle::Lifecycle;
@@ -21,18 +22,19 @@ use crate::observer::VmObserver;
 use crate::outcome::{VmOutcome, VmResult};
 use crate::passthrough::PassedThrough;
 use crate::statistics::VmStatistics;
-use crate::vcpu::{Machine, Vcpu, chain};
+use crate::vcpu::{Machine, Vcpu};
 
 mod board;
 mod build;
 mod config;
+mod error;
 mod processors;
 mod virtio;
 
-pub use build::VmError;
 pub use config::{
     Attach, AttachError, Bay, Boot, ConfigError, Privilege, VCPUS_MAX, VMS_MAX, VmConfig,
 };
+pub use error::VmError;
 
 /// Pause between kicks of threads that have not ended yet.
 const KICK_PAUSE: Duration = Duration::from_millis(1);

@@ -16,11 +16,11 @@ use super::report::DeviceReport;
 use super::slots::SlotNumbers;
 use super::source::{DeviceSource, PassThroughError};
 use crate::bus::MmioBus;
+use crate::error_chain::chain;
 use crate::hypervisor::MemorySlots;
 use crate::interrupts::InterruptController;
 use crate::memory::GuestRam;
 use crate::pci::{BarAllocator, Devices};
-use crate::vcpu::chain;
 
 /// Most events of a device that are kept for the report.
 const EVENTS_MAX: usize = 16;

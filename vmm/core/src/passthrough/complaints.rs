@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::vcpu::chain;
+use crate::error_chain::chain;
 
 /// Failures that are logged as warnings; those behind them are for debugging only.
 const WARNINGS_MAX: u64 = 4;

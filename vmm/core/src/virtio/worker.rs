@@ -244,7 +244,7 @@ enum QueueEnd {
 impl QueueEnd {
     /// A guest can break its queues at will; the host's failures are the operator's affair.
     fn log(&self, name: &str) {
-        let text = crate::vcpu::chain(self);
+        let text = crate::error_chain::chain(self);
         match self {
             Self::Request {
                 source: ServeError::Entropy(_),

@@ -6,8 +6,9 @@ use std::sync::atomic::AtomicBool;
 use causeway_mediator::{GuestSession, Quota, SESSION_FEATURES, SessionSource};
 use causeway_protocol::harness::{PORT_CONSOLE, PORT_EXIT, PORTS};
 
+use super::error::VmError;
 use super::processors::Processors;
-use super::{Bay, Boot, VmConfig, VmError, virtio};
+use super::{Bay, Boot, VmConfig, virtio};
 use crate::aperture::Aperture;
 use crate::bus::{GuestAddress, MmioBus, Port, PortBus, StrayCounters};
 use crate::console::{CONSOLE_BYTES, Console, ConsoleOutput};

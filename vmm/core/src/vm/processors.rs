@@ -10,7 +10,8 @@ use kvm_bindings::{
 };
 use kvm_ioctls::{Kvm, VcpuFd, VmFd};
 
-use super::{Boot, ConfigError, VmConfig, VmError};
+use super::error::VmError;
+use super::{Boot, ConfigError, VmConfig};
 use crate::boot::{self, Features, Privilege};
 use crate::hypervisor::{KvmHypervisor, MemorySlots, RAM_SLOT_FIRST, Slot};
 use crate::interrupts::InterruptController;

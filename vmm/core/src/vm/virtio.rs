@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::VmError;
+use super::error::VmError;
 use super::processors::Processors;
 use crate::bus::MmioBus;
 use crate::hypervisor::IoEvents;

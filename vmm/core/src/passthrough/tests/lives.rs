@@ -129,5 +129,5 @@ fn refused(source: &Source) -> String {
     let none = || Err(std::io::ErrorKind::Unsupported.into());
     let made = PassedThrough::new(source, &mut Devices::default(), &none, surroundings);
     let error = made.err().expect("refused");
-    crate::vcpu::chain(&error)
+    crate::error_chain::chain(&error)
 }
