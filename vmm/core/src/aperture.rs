@@ -253,7 +253,10 @@ impl Aperture {
                     .map_err(|source| PlaceError::Slot { offset, source })?;
                 self.show_object(offset, memory, base + placement.from, placement)
             }
-            Backing::Device(memory) => devices::show(slots, offset, memory, placement),
+            Backing::Device(memory) => {
+                let range = (placement.from, placement.bytes);
+                slots.show_device(offset, &**memory, range, placement.access)
+            }
         }
     }
 
@@ -271,7 +274,7 @@ impl Aperture {
                 .window
                 .clear(offset, bytes)
                 .map_err(|source| PlaceError::Map { bytes, source }),
-            Backing::Device(_) => devices::hide(slots, offset),
+            Backing::Device(_) => slots.hide_device(offset),
         }
     }
 

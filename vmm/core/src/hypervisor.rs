@@ -19,11 +19,16 @@ use vmm_sys_util::ioctl_iow_nr;
 
 #[cfg(test)]
 pub(crate) mod fake;
+mod owned_slot;
+
+pub(crate) use owned_slot::OwnedSlot;
 
 /// Number of the first memory slot of guest RAM.
 pub const RAM_SLOT_FIRST: u32 = 0;
 /// Number of the first memory slot of the aperture; all above belong to it, up to those of devices passed through.
 pub const APERTURE_SLOT_FIRST: u32 = 16;
+/// Most slots of one aperture's chunks. Kernels before 5.12 have 509 slots in all.
+pub const APERTURE_CHUNKS_MAX: u32 = 256;
 /// Number of the first memory slot of devices passed through.
 pub const PASSTHROUGH_SLOT_FIRST: u32 = 400;
 /// Slots of devices passed through: with all others, fewer than the 509 that kernels before 5.12 have.

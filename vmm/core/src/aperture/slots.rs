@@ -1,20 +1,21 @@
 //! The memory slots under the aperture.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use causeway_memory::Window;
+use causeway_mediator::host::PlaceError;
+use causeway_memory::{DeviceMemory, Window};
+use causeway_protocol::Access;
 
 use super::devices::DeviceSlots;
-use crate::hypervisor::{APERTURE_SLOT_FIRST, MemorySlots, Slot};
+use crate::hypervisor::{APERTURE_CHUNKS_MAX, APERTURE_SLOT_FIRST, MemorySlots, OwnedSlot, Slot};
 
-/// Size of a slot, unless the aperture is so large that there would be more than [`SLOTS_MAX`].
+/// Size of a slot, unless the aperture is so large that there would be more than
+/// [`APERTURE_CHUNKS_MAX`].
 /// Chosen by measuring: `docs/decisions/0002-aperture-slots.md`.
 pub const CHUNK_BYTES: u64 = 256 << 20;
-/// Most slots of one aperture. Kernels before 5.12 have 509 in all.
-pub const SLOTS_MAX: u64 = 256;
 
 /// Slots of one size over a window of host addresses: one per chunk of the aperture, added when the chunk is first
 /// used, and kept. Beside them those of device memory, which is not in the window.
@@ -25,10 +26,8 @@ pub struct ChunkSlots {
     devices: DeviceSlots,
     window: Arc<Window>,
     chunk_bytes: u64,
-    /// Chunks that were used.
-    used: BTreeSet<u32>,
-    /// Chunks whose slot is in the hypervisor.
-    standing: BTreeSet<u32>,
+    /// Chunks that were used, by number.
+    used: BTreeMap<u32, OwnedSlot<Arc<Window>>>,
     /// Guest-physical address of the aperture, if the guest lets it be decoded.
     base: Option<u64>,
     suspensions: u32,
@@ -42,8 +41,7 @@ impl ChunkSlots {
             slots,
             chunk_bytes: chunk_bytes(window.bytes()),
             window,
-            used: BTreeSet::new(),
-            standing: BTreeSet::new(),
+            used: BTreeMap::new(),
             base: None,
             suspensions: 0,
         }
@@ -54,21 +52,22 @@ impl ChunkSlots {
     /// # Errors
     /// What the hypervisor said. Slots that were added stay: they are over nothing, and will be used.
     pub fn cover(&mut self, range: Range<u64>) -> io::Result<()> {
+        let base = self.standing_base();
         let first = range.start / self.chunk_bytes;
         let last = (range.end - 1) / self.chunk_bytes;
         for chunk in first..=last {
-            let chunk = chunk as u32; // At most SLOTS_MAX chunks.
-            self.used.insert(chunk);
-            if self.may_stand() {
-                self.add(chunk)?;
-            }
+            let number = chunk as u32; // At most APERTURE_CHUNKS_MAX.
+            let offset = chunk * self.chunk_bytes;
+            let fresh = || chunk_slot(&self.slots, &self.window, number, offset, self.chunk_bytes);
+            let slot = self.used.entry(number).or_insert_with(fresh);
+            base.map_or(Ok(()), |base| slot.add(base + offset))?;
         }
         Ok(())
     }
 
     /// Whether nothing stands, nor will, under the chunk at `start`.
     pub fn is_unused(&self, start: u64) -> bool {
-        !self.used.contains(&((start / self.chunk_bytes) as u32))
+        !self.used.contains_key(&((start / self.chunk_bytes) as u32))
     }
 
     /// Size of a chunk in bytes.
@@ -81,10 +80,38 @@ impl ChunkSlots {
         &self.devices
     }
 
-    /// Slots of device memory, and the address of the aperture if they may stand now.
-    pub fn devices_mut(&mut self) -> (&mut DeviceSlots, Option<u64>) {
-        let base = self.base.filter(|_| self.suspensions == 0);
-        (&mut self.devices, base)
+    /// Shows the guest `[from, from + bytes)` of a device's memory at `offset` of the aperture.
+    ///
+    /// # Errors
+    /// [`PlaceError::Map`] if the driver does not map the memory, [`PlaceError::Slot`] if the
+    /// hypervisor refuses a slot. Then the guest sees a hole.
+    pub fn show_device(
+        &mut self,
+        offset: u64,
+        memory: &dyn DeviceMemory,
+        (from, bytes): (u64, u64),
+        access: Access,
+    ) -> Result<(), PlaceError> {
+        self.hide_device(offset)?;
+        if access == Access::None {
+            return Ok(());
+        }
+        let mapping = memory
+            .map(from, bytes)
+            .map_err(|source| PlaceError::Map { bytes, source })?;
+        let base = self.standing_base();
+        self.devices
+            .show(offset, mapping, bytes, access == Access::Read, base)
+            .map_err(|source| PlaceError::Slot { offset, source })
+    }
+
+    /// Shows the guest a hole where [`Self::show_device`] showed memory of a device, if it did.
+    ///
+    /// # Errors
+    /// [`PlaceError::Slot`]; then the guest still sees the memory.
+    pub fn hide_device(&mut self, offset: u64) -> Result<(), PlaceError> {
+        let hidden = self.devices.hide(offset);
+        hidden.map_err(|source| PlaceError::Slot { offset, source })
     }
 
     /// Moves the aperture to another guest-physical address, or takes it away.
@@ -134,65 +161,53 @@ impl ChunkSlots {
         self.base
     }
 
-    fn may_stand(&self) -> bool {
-        self.base.is_some() && self.suspensions == 0
+    /// The address of the aperture, if slots may stand now.
+    fn standing_base(&self) -> Option<u64> {
+        self.base.filter(|_| self.suspensions == 0)
     }
 
     fn put_up(&mut self) -> io::Result<()> {
-        if self.may_stand() {
-            for chunk in self.used.clone() {
-                self.add(chunk)?;
-            }
-            let (devices, base) = self.devices_mut();
-            base.map_or(Ok(()), |base| devices.put_up(base))?;
+        let Some(base) = self.standing_base() else {
+            return Ok(());
+        };
+        for (number, slot) in &mut self.used {
+            slot.add(base + u64::from(*number) * self.chunk_bytes)?;
         }
-        Ok(())
+        self.devices.put_up(base)
     }
 
     fn take_down(&mut self) -> io::Result<()> {
-        while let Some(&chunk) = self.standing.first() {
-            self.slots.delete(APERTURE_SLOT_FIRST + chunk)?;
-            self.standing.remove(&chunk);
-        }
+        self.used.values_mut().try_for_each(OwnedSlot::delete)?;
         self.devices.take_down()
-    }
-
-    #[allow(unsafe_code)] // Gives the guest memory.
-    fn add(&mut self, chunk: u32) -> io::Result<()> {
-        let (Some(base), false) = (self.base, self.standing.contains(&chunk)) else {
-            return Ok(());
-        };
-        let offset = u64::from(chunk) * self.chunk_bytes;
-        let slot = Slot {
-            number: APERTURE_SLOT_FIRST + chunk,
-            gpa: base + offset,
-            host: self.window.as_ptr().as_ptr() as u64 + offset,
-            bytes: self.chunk_bytes,
-            read_only: false,
-        };
-        // SAFETY: the window stays reserved until this is dropped, which deletes the slot first (or leaks the window).
-        // By its contract nobody holds references to its content.
-        unsafe { self.slots.set(slot) }?;
-        self.standing.insert(chunk);
-        Ok(())
     }
 }
 
-impl Drop for ChunkSlots {
-    fn drop(&mut self) {
-        if let Err(e) = self.take_down() {
-            log::error!(
-                "cannot delete a memory slot of the aperture, so its addresses stay reserved: {e}"
-            );
-            // A slot over addresses that are given back would show the guest whatever is mapped there next.
-            std::mem::forget(Arc::clone(&self.window));
-        }
-    }
+/// Returns the slot over chunk `number`, which is at `offset` of the window.
+#[allow(unsafe_code)] // Gives the guest memory.
+fn chunk_slot(
+    slots: &Arc<dyn MemorySlots>,
+    window: &Arc<Window>,
+    number: u32,
+    offset: u64,
+    bytes: u64,
+) -> OwnedSlot<Arc<Window>> {
+    let slot = Slot {
+        number: APERTURE_SLOT_FIRST + number,
+        gpa: 0,
+        host: window.as_ptr().as_ptr() as u64 + offset,
+        bytes,
+        read_only: false,
+    };
+    // SAFETY: the window stays reserved until it is dropped. By its contract nobody holds references
+    // to its content.
+    unsafe { OwnedSlot::new(slots, slot, Arc::clone(window)) }
 }
 
 /// Size of a slot for an aperture of `bytes` bytes, a power of two.
 pub fn chunk_bytes(bytes: u64) -> u64 {
-    CHUNK_BYTES.max(bytes / SLOTS_MAX).min(bytes)
+    CHUNK_BYTES
+        .max(bytes / u64::from(APERTURE_CHUNKS_MAX))
+        .min(bytes)
 }
 
 #[cfg(test)]

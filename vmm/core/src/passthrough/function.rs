@@ -192,8 +192,7 @@ impl Live {
             })?;
         for (plan, place) in plans.into_iter().zip(places) {
             let areas = bars::mapped(&plan.region, capabilities.msix.as_ref());
-            let hypervisor = Arc::clone(at.slots);
-            let slots = BarSlots::new(hypervisor, at.numbers, &self.device, &plan.region, &areas)?;
+            let slots = BarSlots::new(at.slots, at.numbers, &self.device, &plan.region, &areas)?;
             let slots = Arc::new(slots);
             self.filter.space_mut().add_bar(plan.register, place);
             let follow = Arc::clone(&slots);

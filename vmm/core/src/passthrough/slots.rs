@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_host_vfio::{Area, Device, MapError, Mapping, Region};
 
-use crate::hypervisor::{MemorySlots, PASSTHROUGH_SLOT_FIRST, PASSTHROUGH_SLOTS, Slot};
+use crate::hypervisor::{MemorySlots, OwnedSlot, PASSTHROUGH_SLOT_FIRST, PASSTHROUGH_SLOTS, Slot};
 
 /// Numbers of slots that are not taken yet.
 #[derive(Debug)]
@@ -33,16 +33,12 @@ impl SlotNumbers {
 
 /// A mapped part.
 struct Part {
-    number: u32,
     area: Area,
-    mapping: Mapping,
-    standing: bool,
+    slot: OwnedSlot<Mapping>,
 }
 
 /// The slots of one BAR.
 pub struct BarSlots {
-    slots: Arc<dyn MemorySlots>,
-    read_only: bool,
     state: Mutex<State>,
     /// Times that the guest has put the BAR somewhere else, or had it decoded again.
     moves: AtomicU64,
@@ -61,7 +57,7 @@ impl BarSlots {
     /// # Errors
     /// [`MapError`].
     pub fn new(
-        slots: Arc<dyn MemorySlots>,
+        slots: &Arc<dyn MemorySlots>,
         numbers: &mut SlotNumbers,
         device: &Device,
         region: &Region,
@@ -77,16 +73,21 @@ impl BarSlots {
                 );
                 break;
             };
-            parts.push(Part {
+            let mapping = device.map(region.index, area.offset, area.bytes)?;
+            let slot = Slot {
                 number,
-                area: *area,
-                mapping: device.map(region.index, area.offset, area.bytes)?,
-                standing: false,
-            });
+                gpa: 0,
+                host: mapping.as_ptr().as_ptr() as u64,
+                bytes: area.bytes,
+                read_only: !region.writable,
+            };
+            // SAFETY: the mapping keeps its addresses until it is dropped. By its contract nobody
+            // holds references to its content.
+            #[allow(unsafe_code)] // Gives the guest memory of a device.
+            let slot = unsafe { OwnedSlot::new(slots, slot, mapping) };
+            parts.push(Part { area: *area, slot });
         }
         Ok(Self {
-            slots,
-            read_only: !region.writable,
             state: Mutex::new(State {
                 parts,
                 base: None,
@@ -104,7 +105,7 @@ impl BarSlots {
         let mut state = self.state();
         let State { parts, .. } = &mut *state;
         // What a failure left standing stands elsewhere.
-        let deleted = delete_all(&*self.slots, parts);
+        let deleted = delete_all(parts);
         state.base = base.filter(|_| deleted.is_ok());
         deleted?;
         let Some(base) = base else { return Ok(()) };
@@ -113,9 +114,9 @@ impl BarSlots {
         }
         let State { parts, .. } = &mut *state;
         let mut all = parts.iter_mut();
-        let added = all.try_for_each(|part| add(&*self.slots, part, base, self.read_only));
+        let added = all.try_for_each(|part| part.slot.add(base + part.area.offset));
         if added.is_err() {
-            delete_all(&*self.slots, parts)?;
+            delete_all(parts)?;
             state.base = None;
         }
         added
@@ -141,47 +142,13 @@ impl BarSlots {
     }
 }
 
-#[allow(unsafe_code)] // Gives the guest memory of a device.
-fn add(slots: &dyn MemorySlots, part: &mut Part, base: u64, read_only: bool) -> io::Result<()> {
-    let slot = Slot {
-        number: part.number,
-        gpa: base + part.area.offset,
-        host: part.mapping.as_ptr().as_ptr() as u64,
-        bytes: part.area.bytes,
-        read_only,
-    };
-    // SAFETY: the mapping keeps its addresses until it is dropped, and is dropped after the slot was deleted (or never).
-    // By its contract nobody holds references to its content.
-    unsafe { slots.set(slot) }?;
-    part.standing = true;
-    Ok(())
-}
-
-/// Deletes what stands, as far as that can be done. Gives the first failure.
-fn delete_all(slots: &dyn MemorySlots, parts: &mut [Part]) -> io::Result<()> {
-    let mut result = Ok(());
-    for part in parts.iter_mut().filter(|part| part.standing) {
-        match slots.delete(part.number) {
-            Ok(()) => part.standing = false,
-            Err(e) => result = result.and(Err(e)),
-        }
-    }
-    result
-}
-
-impl Drop for BarSlots {
-    fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Err(e) = delete_all(&*self.slots, &mut state.parts) {
-            log::error!("cannot delete a memory slot, so the device's memory stays mapped: {e}");
-        }
-        for part in std::mem::take(&mut state.parts) {
-            if part.standing {
-                // A slot over addresses that are given back would show the guest whatever is mapped there next.
-                std::mem::forget(part.mapping);
-            }
-        }
-    }
+/// Deletes all slots that can be deleted.
+///
+/// # Errors
+/// The hypervisor's first error.
+fn delete_all(parts: &mut [Part]) -> io::Result<()> {
+    let deleted = parts.iter_mut().map(|part| part.slot.delete());
+    deleted.fold(Ok(()), Result::and)
 }
 
 #[cfg(test)]
@@ -202,7 +169,7 @@ mod tests {
         let areas = [(0, 0x1000), (0x3000, 0x5000)].map(|(offset, bytes)| Area { offset, bytes });
         let numbers = &mut SlotNumbers::default();
         BarSlots::new(
-            Arc::clone(hypervisor) as _,
+            &(Arc::clone(hypervisor) as _),
             numbers,
             &device,
             region,

@@ -1,0 +1,85 @@
+//! A memory slot together with the memory under it.
+
+use std::io;
+use std::sync::Arc;
+
+use super::{MemorySlots, Slot};
+
+/// A memory slot, and the owner of the host addresses under it.
+///
+/// The slot is added and deleted as often as wanted. When this is dropped, the slot is deleted
+/// before the memory is given back. If the hypervisor refuses that, the memory is leaked: otherwise
+/// the guest would see what is mapped at these addresses next.
+pub struct OwnedSlot<M> {
+    slots: Arc<dyn MemorySlots>,
+    slot: Slot,
+    added: bool,
+    memory: Option<M>,
+}
+
+impl<M> OwnedSlot<M> {
+    /// Returns a slot that is not added yet. The guest-physical address in `slot` does not matter.
+    ///
+    /// # Safety
+    /// Until `memory` is dropped, `[slot.host, slot.host + slot.bytes)` stays reserved, and nobody
+    /// holds a Rust reference to its content.
+    #[allow(unsafe_code)] // The caller answers for the addresses.
+    pub unsafe fn new(slots: &Arc<dyn MemorySlots>, slot: Slot, memory: M) -> Self {
+        Self {
+            slots: Arc::clone(slots),
+            slot,
+            added: false,
+            memory: Some(memory),
+        }
+    }
+
+    /// Returns the slot, at the guest-physical address where it was added last.
+    pub fn slot(&self) -> &Slot {
+        &self.slot
+    }
+
+    /// Returns the owner of the memory.
+    pub fn memory(&self) -> Option<&M> {
+        self.memory.as_ref()
+    }
+
+    /// Adds the slot at guest-physical address `gpa`, unless it is added already.
+    ///
+    /// # Errors
+    /// The hypervisor's error; then the slot is not added.
+    #[allow(unsafe_code)] // Gives the guest memory.
+    pub fn add(&mut self, gpa: u64) -> io::Result<()> {
+        if !self.added {
+            self.slot.gpa = gpa;
+            // SAFETY: by the contract of `new` the addresses are the memory's, which is dropped
+            // after the slot is deleted, or never.
+            unsafe { self.slots.set(self.slot) }?;
+            self.added = true;
+        }
+        Ok(())
+    }
+
+    /// Deletes the slot if it is added. Then the guest cannot reach the memory through it.
+    ///
+    /// # Errors
+    /// The hypervisor's error; then the slot is still there.
+    pub fn delete(&mut self) -> io::Result<()> {
+        if self.added {
+            self.slots.delete(self.slot.number)?;
+            self.added = false;
+        }
+        Ok(())
+    }
+}
+
+impl<M> Drop for OwnedSlot<M> {
+    fn drop(&mut self) {
+        if let Err(e) = self.delete() {
+            let Slot { number, gpa, .. } = self.slot;
+            log::error!(
+                "cannot delete memory slot {number} at guest-physical address {gpa:#x}, so its memory stays mapped: {e}"
+            );
+            std::mem::forget(self.memory.take());
+        }
+    }
+}
