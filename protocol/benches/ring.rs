@@ -4,7 +4,9 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use causeway_protocol::message::{self, MapGpu};
-use causeway_protocol::packet::{CopyRange, Fence, Header, Launch, Opcode, UNIT_BYTES};
+use causeway_protocol::packet::{
+    CopyRange, Fence, Header, Launch, LaunchShape, Opcode, UNIT_BYTES,
+};
 use causeway_protocol::ring::{Positions, prepare_sleep, publish};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -75,8 +77,11 @@ fn header(opcode: Opcode) -> Header {
 fn packets() -> Vec<Unit> {
     let launch = Launch {
         header: header(Opcode::Launch),
-        grid: [7; 3],
-        block: [32; 3],
+        shape: LaunchShape {
+            shared_bytes: 0,
+            grid: [7; 3],
+            block: [32; 3],
+        },
         ..Launch::default()
     };
     let copy = CopyRange {
@@ -102,7 +107,7 @@ fn decode(unit: &Unit) -> Option<u64> {
     match Opcode::from_wire(head.opcode)? {
         Opcode::Launch => Launch::read_from_bytes(unit)
             .ok()
-            .map(|launch| u64::from(launch.grid[0])),
+            .map(|launch| u64::from(launch.shape.grid[0])),
         Opcode::Copy => CopyRange::read_from_bytes(unit)
             .ok()
             .map(|copy| copy.length),

@@ -6,7 +6,7 @@
 //! [`Opcode::FenceAcquire`] and [`Opcode::Replay`].
 //! Packets of one command buffer are executed in order; between command buffers, order is made with fences.
 
-use crate::wire::structures;
+use crate::wire::{structures, wire_enum};
 
 /// Bytes in a unit of ring space.
 pub const UNIT_BYTES: usize = 64;
@@ -15,70 +15,50 @@ pub const PARAMETER_BYTES_MAX: usize = 4096;
 /// Units of the longest packet that is not a no-op.
 pub const UNITS_MAX: u32 = (UNIT_BYTES + PARAMETER_BYTES_MAX) as u32 / UNIT_BYTES as u32;
 
-/// What a packet does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u16)]
-pub enum Opcode {
-    /// Nothing. May be of any length up to the end of the ring; only its head is read.
-    Nop = 1,
+macro_rules! packets {
+    ($($(#[doc = $doc:literal])* $name:ident = $value:literal, $text:literal, $structure:ident;)*) => {
+        wire_enum! {
+            /// What a packet does.
+            pub enum Opcode: u16 { $($(#[doc = $doc])* $name = $value,)* }
+        }
+
+        impl Opcode {
+            /// Short name, as reports, logs and the documentation print it.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// Name of the packet's structure, for the documentation.
+            pub const fn structure(self) -> &'static str {
+                match self { $(Self::$name => stringify!($structure),)* }
+            }
+        }
+
+        $(const _: () = assert!(size_of::<$structure>() <= UNIT_BYTES);)*
+    };
+}
+
+packets! {
+    /// Do nothing. May be of any length up to the end of the ring; only its header is read.
+    Nop = 1, "nop", Header;
     /// Run a kernel.
-    Launch = 2,
+    Launch = 2, "launch", Launch;
     /// Copy memory. The ranges must not overlap.
-    Copy = 3,
+    Copy = 3, "copy", CopyRange;
     /// Fill memory with a pattern.
-    Fill = 4,
+    Fill = 4, "fill", Fill;
     /// Store a value to a fence once everything before is done.
-    FenceRelease = 5,
+    FenceRelease = 5, "fence_release", Fence;
     /// Go on when a fence has reached a value.
-    FenceAcquire = 6,
+    FenceAcquire = 6, "fence_acquire", Fence;
     /// Store the device's time in nanoseconds once everything before is done.
-    Timestamp = 7,
+    Timestamp = 7, "timestamp", Fence;
     /// Do everything in a recording, in order (since 1.1).
-    Replay = 8,
+    Replay = 8, "replay", Replay;
 }
 
 /// Every packet opcode, for tables and tests.
-pub const OPCODES: [Opcode; 8] = [
-    Opcode::Nop,
-    Opcode::Launch,
-    Opcode::Copy,
-    Opcode::Fill,
-    Opcode::FenceRelease,
-    Opcode::FenceAcquire,
-    Opcode::Timestamp,
-    Opcode::Replay,
-];
-
-impl Opcode {
-    /// Decodes the wire value.
-    pub const fn from_wire(value: u16) -> Option<Self> {
-        match value {
-            1 => Some(Self::Nop),
-            2 => Some(Self::Launch),
-            3 => Some(Self::Copy),
-            4 => Some(Self::Fill),
-            5 => Some(Self::FenceRelease),
-            6 => Some(Self::FenceAcquire),
-            7 => Some(Self::Timestamp),
-            8 => Some(Self::Replay),
-            _ => None,
-        }
-    }
-
-    /// Short name for reports, logs and the documentation.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Nop => "nop",
-            Self::Launch => "launch",
-            Self::Copy => "copy",
-            Self::Fill => "fill",
-            Self::FenceRelease => "fence_release",
-            Self::FenceAcquire => "fence_acquire",
-            Self::Timestamp => "timestamp",
-            Self::Replay => "replay",
-        }
-    }
-}
+pub const OPCODES: &[Opcode] = Opcode::ALL;
 
 structures! {
     /// Head of every packet.
@@ -91,18 +71,24 @@ structures! {
         pub units: u32,
     } = 8
 
+    /// Dynamic shared memory, grid and block of a launch.
+    pub struct LaunchShape {
+        /// Dynamic shared memory of a block in bytes.
+        pub shared_bytes: u32,
+        /// Blocks in x, y, z; none zero.
+        pub grid: [u32; 3],
+        /// Threads of a block in x, y, z; none zero.
+        pub block: [u32; 3],
+    } = 28
+
     /// Runs a kernel. `parameter_bytes` bytes of parameters follow the structure.
     pub struct Launch {
         /// Head.
         pub header: Header,
         /// Function handle.
         pub function: u32,
-        /// Dynamic shared memory in bytes.
-        pub shared_bytes: u32,
-        /// Blocks in x, y, z; none zero.
-        pub grid: [u32; 3],
-        /// Threads of a block in x, y, z; none zero.
-        pub block: [u32; 3],
+        /// Dimensions.
+        pub shape: LaunchShape,
         /// Bytes of parameters; what the function's layout says, exactly.
         pub parameter_bytes: u32,
         /// Zero.
@@ -174,10 +160,10 @@ mod tests {
     #[test]
     fn opcodes_survive_a_round_trip() {
         for opcode in OPCODES {
-            assert_eq!(Opcode::from_wire(opcode as u16), Some(opcode));
+            assert_eq!(Opcode::from_wire(*opcode as u16), Some(*opcode));
         }
         assert_eq!(Opcode::from_wire(0), None);
-        assert_eq!(Opcode::from_wire(9), None);
+        assert_eq!(Opcode::from_wire(Opcode::SLOTS as u16), None);
     }
 
     #[test]

@@ -7,67 +7,41 @@
 //! Registers, batches and rings are the device's. What a VM would see in the aperture the client maps by descriptors that come
 //! with events, into a range of its own addresses; doorbells are eventfds.
 
-use crate::wire::structures;
+use crate::wire::{structures, wire_enum};
 
 /// Value of [`Greeting::magic`]: the bytes "CWSK".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"CWSK");
 /// Version of this way to the device. Sides with different versions do not talk.
 pub const VERSION: u32 = 1;
 
-/// What a client asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum RequestKind {
-    /// Load a register of BAR 0.
-    Load = 1,
-    /// Store to a register of BAR 0, other than the control doorbell.
-    Store = 2,
-    /// Execute the batch that follows the request in its datagram.
-    Batch = 3,
-}
-
-impl RequestKind {
-    /// Decodes the wire value.
-    pub const fn from_wire(value: u32) -> Option<Self> {
-        match value {
-            1 => Some(Self::Load),
-            2 => Some(Self::Store),
-            3 => Some(Self::Batch),
-            _ => None,
-        }
+wire_enum! {
+    /// What a client asks for.
+    pub enum RequestKind: u32 {
+        /// Load a register of BAR 0.
+        Load = 1,
+        /// Store to a register of BAR 0, other than the control doorbell.
+        Store = 2,
+        /// Execute the batch that follows the request in its datagram.
+        Batch = 3,
     }
 }
 
-/// What a server says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum EventKind {
-    /// The request is done. `argument` is the register's value, or the status of the batch.
-    Reply = 1,
-    /// A part of the memory object that comes with it appears in the aperture. `argument` is an [`crate::Access`].
-    Place = 2,
-    /// A range of the aperture has other access rights, as in `argument`.
-    SetAccess = 3,
-    /// A range of the aperture is a hole.
-    Remove = 4,
-    /// Doorbell number `argument` is the eventfd that comes with it.
-    Bind = 5,
-    /// Doorbell number `argument` wakes nobody any more.
-    Unbind = 6,
-}
-
-impl EventKind {
-    /// Decodes the wire value.
-    pub const fn from_wire(value: u32) -> Option<Self> {
-        match value {
-            1 => Some(Self::Reply),
-            2 => Some(Self::Place),
-            3 => Some(Self::SetAccess),
-            4 => Some(Self::Remove),
-            5 => Some(Self::Bind),
-            6 => Some(Self::Unbind),
-            _ => None,
-        }
+wire_enum! {
+    /// What a server says.
+    pub enum EventKind: u32 {
+        /// The request is done. `argument` is the register's value, or the status of the batch.
+        Reply = 1,
+        /// A part of the memory object in the datagram appears in the aperture. `argument` is an
+        /// [`crate::Access`].
+        Place = 2,
+        /// A range of the aperture has other access rights: those in `argument`.
+        SetAccess = 3,
+        /// A range of the aperture is a hole.
+        Remove = 4,
+        /// Doorbell number `argument` is the eventfd in the datagram.
+        Bind = 5,
+        /// Doorbell number `argument` wakes no consumer any more.
+        Unbind = 6,
     }
 }
 

@@ -37,6 +37,43 @@ pub struct Value {
     pub value: u64,
 }
 
+/// Declares an enum of wire values: how it is decoded, all its values, and their documentation.
+macro_rules! wire_enum {
+    ($(#[$meta:meta])* pub enum $enum:ident: $wire:ident {
+        $($(#[doc = $doc:literal])* $name:ident = $value:literal,)*
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr($wire)]
+        pub enum $enum { $($(#[doc = $doc])* $name = $value,)* }
+
+        impl $enum {
+            /// Every value, in the order of the declaration.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// The values with their meaning, for the documentation.
+            pub const VALUES: &[$crate::wire::Value] = &[$($crate::wire::Value {
+                name: stringify!($name),
+                doc: concat!($($doc,)*),
+                value: $value,
+            },)*];
+
+            /// Length of a table that is indexed by the wire value.
+            pub const SLOTS: usize = {
+                let mut slots = 0;
+                $(if $value >= slots { slots = $value + 1; })*
+                slots
+            };
+
+            /// Decodes a wire value. `None`: the value has no meaning.
+            pub const fn from_wire(value: $wire) -> Option<Self> {
+                match value { $($value => Some(Self::$name),)* _ => None }
+            }
+        }
+    };
+}
+pub(crate) use wire_enum;
+
 /// Declares `#[repr(C)]` structures without padding, asserts their sizes, and lists them in `STRUCTURES`.
 macro_rules! structures {
     ($($(#[doc = $doc:literal])* pub struct $name:ident {

@@ -29,9 +29,9 @@ fn document() -> String {
     identity(&mut out);
     register_table(&mut out);
     out.push_str(CONTROL);
-    value_table(&mut out, "Operations", message::OPCODE_VALUES);
+    value_table(&mut out, "Operations", message::Opcode::VALUES);
     operation_bodies(&mut out);
-    value_table(&mut out, "Statuses", message::STATUS_VALUES);
+    value_table(&mut out, "Statuses", message::Status::VALUES);
     structure_tables(&mut out, "Control structures", message::STRUCTURES);
     out.push_str(RING);
     for (name, offset, writer) in [
@@ -151,9 +151,10 @@ fn operation_bodies(out: &mut String) {
 }
 
 fn packet_table(out: &mut String) {
-    writeln!(out, "### Packets\n\n| value | name |\n|---|---|").unwrap();
+    value_table(out, "Packets", packet::Opcode::VALUES);
+    writeln!(out, "| packet | structure |\n|---|---|").unwrap();
     for opcode in packet::OPCODES {
-        writeln!(out, "| {} | {} |", opcode as u16, opcode.name()).unwrap();
+        writeln!(out, "| {} | {} |", opcode.name(), opcode.structure()).unwrap();
     }
     out.push('\n');
 }

@@ -1,11 +1,10 @@
 //! Command buffers: submission is a few stores, and no exit while the device is awake.
 
 use causeway_protocol::Access;
-use causeway_protocol::message::{self, MemoryKind, PREVIOUS, Status};
-use causeway_protocol::packet::{Opcode, UNIT_BYTES};
+use causeway_protocol::message::{self, MemoryKind, PREVIOUS, Status, operation};
+use causeway_protocol::packet::{LaunchShape, Opcode, UNIT_BYTES};
 use causeway_protocol::ring;
 
-use crate::control::operation;
 use crate::device::Device;
 use crate::error::{CommandBufferError, Refusal, SubmitError, WaitError};
 use crate::fence::{Fence, Patience};
@@ -16,17 +15,6 @@ use crate::recording::Recording;
 use crate::space::AddressSpace;
 use crate::unit;
 use crate::window::RingWindow;
-
-/// Dimensions of a launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LaunchShape {
-    /// Blocks in x, y, z.
-    pub grid: [u32; 3],
-    /// Threads of a block in x, y, z.
-    pub block: [u32; 3],
-    /// Dynamic shared memory in bytes.
-    pub shared_bytes: u32,
-}
 
 /// Work for the device, executed in order.
 ///

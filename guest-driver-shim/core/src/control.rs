@@ -4,72 +4,12 @@
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
-use causeway_protocol::message::{self, Header, Opcode, Status, message_bytes};
+use causeway_protocol::message::{Header, Opcode, Operation, Status, message_bytes};
 use causeway_protocol::registers::Register;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{BatchFull, Refusal};
 use crate::transport::{ControlArea, Transport};
-
-/// A control operation: its opcode and the bodies that belong to it.
-pub trait Operation {
-    /// Opcode.
-    const OPCODE: Opcode;
-    /// Body of the request.
-    type Request: IntoBytes + Immutable;
-    /// Body of the reply.
-    type Reply: FromBytes + IntoBytes;
-}
-
-/// The control operations as types; named as the opcodes are.
-pub mod operation {
-    use super::{Opcode, Operation, message};
-
-    macro_rules! operations {
-        ($($name:ident: $request:ident => $reply:ident;)*) => {$(
-            #[doc = concat!("[`Opcode::", stringify!($name), "`].")]
-            #[derive(Clone, Copy, Debug)]
-            pub enum $name {}
-            impl Operation for $name {
-                const OPCODE: Opcode = Opcode::$name;
-                type Request = message::$request;
-                type Reply = message::$reply;
-            }
-            const _: () = {
-                assert!(size_of::<message::$request>() == Opcode::$name.request_bytes());
-                assert!(size_of::<message::$reply>() == Opcode::$name.reply_bytes());
-            };
-        )*};
-    }
-
-    operations! {
-        Hello: Hello => HelloReply;
-        QueryAttributes: Empty => Attributes;
-        QueryFault: Empty => FaultReport;
-        CreateSpace: Empty => HandleReply;
-        DestroySpace: HandleRequest => Empty;
-        Allocate: Allocate => AllocateReply;
-        Free: HandleRequest => Empty;
-        MapGpu: MapGpu => AddressReply;
-        UnmapGpu: SpaceAddress => Empty;
-        MapCpu: MapCpu => AddressReply;
-        UnmapCpu: SpaceAddress => Empty;
-        SetAccess: SetAccess => Empty;
-        Export: Export => Token;
-        Import: Import => AllocateReply;
-        Revoke: Token => Empty;
-        LoadModule: LoadModule => LoadModuleReply;
-        UnloadModule: HandleRequest => Empty;
-        GetFunction: GetFunction => FunctionReply;
-        CreateCommandBuffer: CreateCommandBuffer => CommandBufferReply;
-        DestroyCommandBuffer: HandleRequest => Empty;
-        RegisterRam: RegisterRam => AllocateReply;
-        Wait: Wait => Empty;
-        CreateRecording: CreateRecording => HandleReply;
-        DestroyRecording: HandleRequest => Empty;
-        Notify: Notify => NotifyReply;
-    }
-}
 
 /// The control area and the right to use it, which one CPU has at a time.
 ///
@@ -155,7 +95,7 @@ impl<O> Clone for Ticket<O> {
 
 /// Control messages that travel together: one exit for all of them.
 ///
-/// A message may name [`message::PREVIOUS`] as a handle: the one that the latest creating message of the
+/// A message may name [`PREVIOUS`](causeway_protocol::message::PREVIOUS) as a handle: the one that the latest creating message of the
 /// same batch returns. While a batch exists, other CPUs wait for the control area.
 #[must_use = "a batch does nothing before it is run"]
 pub struct Batch<'c> {

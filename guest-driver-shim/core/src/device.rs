@@ -1,10 +1,10 @@
 //! The device: opening it, what it is, and what can be made from it.
 
-use causeway_protocol::message::{self, FaultReport, Status};
+use causeway_protocol::message::{self, FaultReport, MemoryKind, Operation, Status, operation};
 use causeway_protocol::registers::{self, CONTROL_IN_WINDOW, Register};
 use causeway_protocol::{Access, VERSION_MAJOR, VERSION_MINOR};
 
-use crate::control::{Batch, Control, Operation, operation};
+use crate::control::{Batch, Control};
 use crate::error::{
     AllocateError, ExportError, ImportError, OpenError, QueryError, Refusal, RegisterError,
 };
@@ -12,7 +12,6 @@ use crate::memory::Allocation;
 use crate::space::AddressSpace;
 use crate::transport::Transport;
 use crate::window::Window;
-use causeway_protocol::message::MemoryKind;
 
 /// What the device is and what the session may use, in bytes and counts.
 pub type Attributes = message::Attributes;

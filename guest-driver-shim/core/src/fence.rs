@@ -1,8 +1,7 @@
 //! Fences: 64-bit values that only grow, in memory that CPU and GPU both see.
 
-use causeway_protocol::message::{self, Status};
+use causeway_protocol::message::{self, Status, operation};
 
-use crate::control::operation;
 use crate::error::{FencePlaceError, WaitError};
 use crate::memory::{CpuMapping, GpuMapping};
 use crate::transport::Sleeping;

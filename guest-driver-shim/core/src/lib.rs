@@ -46,10 +46,11 @@ mod window;
 pub use barrier::Barrier;
 pub use causeway_protocol as protocol;
 pub use causeway_protocol::Access;
-pub use causeway_protocol::message::{MemoryKind, Status};
+pub use causeway_protocol::message::{MemoryKind, Operation, Status, operation};
+pub use causeway_protocol::packet::LaunchShape;
 pub use clock::{Clock, ticks};
-pub use command_buffer::{CommandBuffer, LaunchShape};
-pub use control::{Batch, Operation, Replies, Ticket, operation};
+pub use command_buffer::CommandBuffer;
+pub use control::{Batch, Replies, Ticket};
 pub use device::{Attributes, Device, ExportToken};
 pub use error::{
     AllocateError, BatchFull, CommandBufferError, ExportError, FencePlaceError, FreeError,

@@ -3,15 +3,13 @@
 use core::mem::ManuallyDrop;
 
 use causeway_protocol::Access;
-use causeway_protocol::message::{self, AllocateReply, PREVIOUS};
+use causeway_protocol::message::{self, AllocateReply, MemoryKind, PREVIOUS, operation};
 
-use crate::control::operation;
 use crate::device::{Device, ExportToken};
 use crate::error::{AllocateError, ExportError, FencePlaceError, FreeError, MapError, RemapError};
 use crate::fence::Fence;
 use crate::space::AddressSpace;
 use crate::window::Window;
-use causeway_protocol::message::MemoryKind;
 
 /// Bytes of a page, to which mappings are aligned.
 pub const PAGE_BYTES: u64 = 4096;

@@ -2,10 +2,11 @@
 
 use core::mem::ManuallyDrop;
 
-use causeway_protocol::message::{self, FUNCTION_NAME_MAX, PARAMETERS_MAX, Parameter, Status};
+use causeway_protocol::message::{
+    self, FUNCTION_NAME_MAX, PARAMETERS_MAX, Parameter, Status, operation,
+};
 use zerocopy::{Immutable, IntoBytes};
 
-use crate::control::operation;
 use crate::device::Device;
 use crate::error::{FunctionError, ModuleError, ParameterError, Refusal};
 use crate::producer::Unit;

@@ -3,12 +3,10 @@
 use core::fmt;
 use core::mem::ManuallyDrop;
 
-use causeway_protocol::message;
-use causeway_protocol::packet::{Opcode, UNIT_BYTES};
+use causeway_protocol::message::{self, operation};
+use causeway_protocol::packet::{LaunchShape, Opcode, UNIT_BYTES};
 use zerocopy::IntoBytes;
 
-use crate::command_buffer::LaunchShape;
-use crate::control::operation;
 use crate::device::Device;
 use crate::error::RecordingError;
 use crate::fence::Fence;

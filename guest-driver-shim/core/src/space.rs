@@ -3,9 +3,8 @@
 use core::mem::ManuallyDrop;
 
 use causeway_protocol::Access;
-use causeway_protocol::message;
+use causeway_protocol::message::{self, operation};
 
-use crate::control::operation;
 use crate::device::Device;
 use crate::error::{MapError, SpaceError};
 use crate::memory::{Allocation, GpuMapping};

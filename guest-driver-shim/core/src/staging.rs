@@ -3,9 +3,8 @@
 //! A program that knows guest-physical addresses of its own memory needs none of this.
 
 use causeway_protocol::Access;
-use causeway_protocol::message::{self, APERTURE_ADDRESS, MemoryKind, PREVIOUS};
+use causeway_protocol::message::{self, APERTURE_ADDRESS, MemoryKind, PREVIOUS, operation};
 
-use crate::control::operation;
 use crate::device::Device;
 use crate::error::AllocateError;
 use crate::memory::{Allocation, CpuMapping, PAGE_BYTES};

@@ -1,9 +1,8 @@
 //! Packets as units of words: what command buffers and recordings are written with.
 
-use causeway_protocol::packet::{self, Opcode};
+use causeway_protocol::packet::{self, LaunchShape, Opcode};
 use zerocopy::transmute;
 
-use crate::command_buffer::LaunchShape;
 use crate::module::Parameters;
 use crate::producer::Unit;
 
@@ -22,9 +21,7 @@ pub(crate) fn launch<const UNITS: usize>(
     let head = transmute!(packet::Launch {
         header: header(Opcode::Launch, units),
         function: function.handle(),
-        shared_bytes: shape.shared_bytes,
-        grid: shape.grid,
-        block: shape.block,
+        shape,
         parameter_bytes,
         reserved: [0; 5],
     });

@@ -15,7 +15,8 @@ use causeway_memory::{Backing, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Parameter, Status};
 
-pub use work::{Fault, LaunchShape, Progress, Recorded, Work};
+pub use causeway_protocol::packet::LaunchShape;
+pub use work::{Fault, Progress, Recorded, Work};
 
 /// What a back end is. Limits hold for each session.
 #[derive(Clone, Debug)]

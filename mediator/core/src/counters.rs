@@ -4,15 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_protocol::{message, packet};
 
-/// One more than the largest message opcode.
-const MESSAGE_SLOTS: usize = 32;
-/// One more than the largest packet opcode.
-const PACKET_SLOTS: usize = 9;
-
 /// What a consumer counts by itself, before others hear of it.
 #[derive(Debug, Default)]
 pub(crate) struct PacketCounts {
-    packets: [u64; PACKET_SLOTS],
+    packets: [u64; packet::Opcode::SLOTS],
     written_bytes: u64,
 }
 
@@ -34,14 +29,9 @@ pub(crate) struct Counters {
     pub faults: AtomicU64,
     pub interrupts: AtomicU64,
     pub written_bytes: AtomicU64,
-    messages: [AtomicU64; MESSAGE_SLOTS],
-    packets: [AtomicU64; PACKET_SLOTS],
+    messages: [AtomicU64; message::Opcode::SLOTS],
+    packets: [AtomicU64; packet::Opcode::SLOTS],
 }
-
-const _: () = {
-    assert!((message::Opcode::Notify as usize) < MESSAGE_SLOTS);
-    assert!((packet::Opcode::Replay as usize) < PACKET_SLOTS);
-};
 
 impl Counters {
     pub fn message(&self, opcode: message::Opcode) {

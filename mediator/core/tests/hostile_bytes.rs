@@ -20,7 +20,9 @@ mod seeded;
 use std::collections::BTreeMap;
 
 use causeway_protocol::message::{Header, OPCODES, Opcode, PREVIOUS};
-use causeway_protocol::packet::{self, CopyRange, Fence, Fill, Launch, Replay, UNIT_BYTES};
+use causeway_protocol::packet::{
+    self, CopyRange, Fence, Fill, Launch, LaunchShape, Replay, UNIT_BYTES,
+};
 use control::{Control, message};
 use packets::Packets;
 use seeded::Random;
@@ -249,7 +251,7 @@ fn random_address(random: &mut Random, packets: &Packets) -> u64 {
 /// A packet that is right more often than not.
 fn random_packet(random: &mut Random, packets: &Packets) -> Vec<u8> {
     // Acquire last, and rarely: a fence that never comes costs patience.
-    let opcodes = &packet::OPCODES;
+    let opcodes = packet::OPCODES;
     let opcode = *random.pick(opcodes);
     let acquire = opcode == packet::Opcode::FenceAcquire && !random.once_in(256);
     let opcode = if acquire { packet::Opcode::Nop } else { opcode };
@@ -319,8 +321,11 @@ fn launch(random: &mut Random, packets: &Packets, header: packet::Header) -> Vec
         } else {
             packets.function
         },
-        grid: [1, 1, 1 + random.below(3) as u32],
-        block: [1, 1, 1],
+        shape: LaunchShape {
+            shared_bytes: 0,
+            grid: [1, 1, 1 + random.below(3) as u32],
+            block: [1, 1, 1],
+        },
         parameter_bytes: if random.once_in(64) {
             random.tricky() as u32
         } else {

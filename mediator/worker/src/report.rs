@@ -24,7 +24,7 @@ pub(crate) fn to_wire(report: &SessionReport, fault: Option<&Fault>) -> (Reporte
         wire.messages[*opcode as usize] = count(&report.messages, opcode.name());
     }
     for opcode in packet::OPCODES {
-        wire.packets[opcode as usize] = count(&report.packets, opcode.name());
+        wire.packets[*opcode as usize] = count(&report.packets, opcode.name());
     }
     let mut text = String::new();
     if let Some(fault) = fault {

@@ -13,8 +13,10 @@ mod opcode;
 mod status;
 
 pub use body::*;
-pub use opcode::{OPCODE_VALUES, OPCODES, Opcode, message_bytes};
-pub use status::{STATUS_VALUES, STATUSES, Status};
+pub use opcode::{OPCODES, Opcode, Operation, message_bytes, operation};
+pub use status::{STATUSES, Status};
+
+use crate::wire::wire_enum;
 
 /// Handle that stands for the one which the latest creating message of the same batch returned.
 pub const PREVIOUS: u32 = u32::MAX;
@@ -43,27 +45,15 @@ pub mod allocate_flags {
     pub const COMPRESSIBLE: u32 = 1 << 0;
 }
 
-/// Kinds of memory a guest can allocate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-pub enum MemoryKind {
-    /// On the device; the guest CPU does not see it.
-    Device = 0,
-    /// On the device and visible to the guest CPU (write-combining on real hardware).
-    DeviceVisible = 1,
-    /// Host memory, cached, registered with the GPU: rings, fences, staging.
-    Host = 2,
-}
-
-impl MemoryKind {
-    /// Decodes the wire value.
-    pub const fn from_wire(value: u32) -> Option<Self> {
-        match value {
-            0 => Some(Self::Device),
-            1 => Some(Self::DeviceVisible),
-            2 => Some(Self::Host),
-            _ => None,
-        }
+wire_enum! {
+    /// Kinds of memory that a guest can allocate.
+    pub enum MemoryKind: u32 {
+        /// On the device. The guest's CPU does not see it.
+        Device = 0,
+        /// On the device, and visible to the guest's CPU (write-combining on real hardware).
+        DeviceVisible = 1,
+        /// Host memory, cached and registered with the GPU: rings, fences, staging.
+        Host = 2,
     }
 }
 

@@ -1,4 +1,6 @@
-//! What messages ask for.
+//! What messages ask for: the one table of control operations.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::body::{
     AddressReply, Allocate, AllocateReply, Attributes, CommandBufferReply, CreateCommandBuffer,
@@ -6,28 +8,26 @@ use super::body::{
     HandleRequest, Header, Hello, HelloReply, Import, LoadModule, LoadModuleReply, MapCpu, MapGpu,
     Notify, NotifyReply, RegisterRam, SetAccess, SpaceAddress, Token, Wait,
 };
-use crate::wire::Value;
+use crate::wire::wire_enum;
+
+/// A control operation as a type: its opcode, and the bodies of its request and its reply.
+pub trait Operation {
+    /// Opcode.
+    const OPCODE: Opcode;
+    /// Body of the request.
+    type Request: IntoBytes + Immutable;
+    /// Body of the reply.
+    type Reply: FromBytes + IntoBytes;
+}
 
 macro_rules! opcodes {
     ($($(#[doc = $doc:literal])* $name:ident = $value:literal, $text:literal, $request:ident => $reply:ident;)*) => {
-        /// What a message asks for.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(u16)]
-        pub enum Opcode { $($(#[doc = $doc])* $name = $value,)* }
-
-        /// Every opcode, for tables and tests.
-        pub const OPCODES: &[Opcode] = &[$(Opcode::$name,)*];
-
-        /// The opcodes with their meaning, for the documentation.
-        pub const OPCODE_VALUES: &[Value] =
-            &[$(Value { name: stringify!($name), doc: concat!($($doc,)*), value: $value },)*];
+        wire_enum! {
+            /// What a message asks for.
+            pub enum Opcode: u16 { $($(#[doc = $doc])* $name = $value,)* }
+        }
 
         impl Opcode {
-            /// Decodes the wire value.
-            pub const fn from_wire(value: u16) -> Option<Self> {
-                match value { $($value => Some(Self::$name),)* _ => None }
-            }
-
             /// Short name, as reports, logs and the documentation print it.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
@@ -47,6 +47,23 @@ macro_rules! opcodes {
             pub const fn structures(self) -> (&'static str, &'static str) {
                 match self { $(Self::$name => (stringify!($request), stringify!($reply)),)* }
             }
+        }
+
+        /// The control operations as types. Each has the name of its opcode.
+        pub mod operation {
+            use super::{Opcode, Operation};
+
+            $(
+                $(#[doc = $doc])*
+                #[derive(Clone, Copy, Debug)]
+                pub enum $name {}
+
+                impl Operation for $name {
+                    const OPCODE: Opcode = Opcode::$name;
+                    type Request = super::$request;
+                    type Reply = super::$reply;
+                }
+            )*
         }
 
         $(const _: () = {
@@ -112,7 +129,10 @@ opcodes! {
     Notify = 25, "notify", Notify => NotifyReply;
 }
 
-/// Bytes of a whole message of this opcode: head and body.
+/// Every opcode, for tables and tests.
+pub const OPCODES: &[Opcode] = Opcode::ALL;
+
+/// Returns the length of a whole message with this opcode: header and body, in bytes.
 pub const fn message_bytes(opcode: Opcode) -> usize {
     let (request, reply) = (opcode.request_bytes(), opcode.reply_bytes());
     size_of::<Header>() + if request > reply { request } else { reply }

@@ -1,27 +1,15 @@
 //! How messages, batches and command buffers end.
 
-use crate::wire::Value;
+use crate::wire::wire_enum;
 
 macro_rules! statuses {
     ($($(#[doc = $doc:literal])* $name:ident = $value:literal, $text:literal;)*) => {
-        /// How a message, a batch, or a command buffer ended.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(u32)]
-        pub enum Status { $($(#[doc = $doc])* $name = $value,)* }
-
-        /// Every status, for tables and tests.
-        pub const STATUSES: &[Status] = &[$(Status::$name,)*];
-
-        /// The statuses with their meaning, for the documentation.
-        pub const STATUS_VALUES: &[Value] =
-            &[$(Value { name: stringify!($name), doc: concat!($($doc,)*), value: $value },)*];
+        wire_enum! {
+            /// How a message, a batch, or a command buffer ended.
+            pub enum Status: u32 { $($(#[doc = $doc])* $name = $value,)* }
+        }
 
         impl Status {
-            /// Decodes the wire value.
-            pub const fn from_wire(value: u32) -> Option<Self> {
-                match value { $($value => Some(Self::$name),)* _ => None }
-            }
-
             /// One clause in plain words.
             pub const fn text(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
@@ -29,6 +17,9 @@ macro_rules! statuses {
         }
     };
 }
+
+/// Every status, for tables and tests.
+pub const STATUSES: &[Status] = Status::ALL;
 
 statuses! {
     /// Done.

@@ -283,8 +283,11 @@ fn record(session: &Session, host: &FakeHost, space: u32, names: (u64, u32)) -> 
     let launch = packet::Launch {
         header: head(packet::Opcode::Launch, 2),
         function,
-        grid: [1; 3],
-        block: [1; 3],
+        shape: packet::LaunchShape {
+            shared_bytes: 0,
+            grid: [1; 3],
+            block: [1; 3],
+        },
         parameter_bytes: 16,
         ..packet::Launch::default()
     };

@@ -1,10 +1,9 @@
 //! Memory that a pool gives out in pieces, or as one.
 
 use causeway_protocol::Access;
-use causeway_protocol::message::{self, MemoryKind, PREVIOUS};
+use causeway_protocol::message::{self, MemoryKind, PREVIOUS, operation};
 
 use super::piece::{Origin, Piece};
-use crate::control::operation;
 use crate::device::Device;
 use crate::error::{AllocateError, FreeError};
 use crate::memory::{Allocation, CpuMapping};

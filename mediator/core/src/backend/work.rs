@@ -4,19 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use causeway_protocol::message::Status;
+use causeway_protocol::packet::LaunchShape;
 
 use super::{Function, Recording};
-
-/// Grid, block and shared memory of a launch. Dimensions are not zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LaunchShape {
-    /// Blocks in x, y, z.
-    pub grid: [u32; 3],
-    /// Threads of a block in x, y, z.
-    pub block: [u32; 3],
-    /// Dynamic shared memory in bytes.
-    pub shared_bytes: u32,
-}
 
 /// One piece of validated work. Addresses are GPU virtual addresses and not validated.
 pub enum Work<'a> {

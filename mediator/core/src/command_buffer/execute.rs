@@ -98,11 +98,7 @@ impl Executor {
 
     fn launch(&mut self, launch: &Launch, parameters: &[u8]) -> Result<(), Stop> {
         let function = self.space.launchable(launch.function)?;
-        let shape = LaunchShape {
-            grid: launch.grid,
-            block: launch.block,
-            shared_bytes: launch.shared_bytes,
-        };
+        let shape = launch.shape;
         check_launch(&self.attributes, &*function, &shape, parameters.len())?;
         self.submit(Work::Launch {
             function: &function,

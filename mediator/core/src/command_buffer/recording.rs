@@ -5,7 +5,7 @@ use causeway_protocol::packet::{Fence, UNIT_BYTES};
 
 use super::execute::{Stop, check_launch};
 use super::packet::{self, Packet};
-use crate::backend::{Attributes, LaunchShape, Recorded};
+use crate::backend::{Attributes, Recorded};
 use crate::refusal::Refusal;
 use crate::shared_space::SharedSpace;
 
@@ -46,11 +46,7 @@ fn record(
         Packet::Nop => return Ok(None),
         Packet::Launch(launch, parameters) => {
             let function = space.launchable(launch.function)?;
-            let shape = LaunchShape {
-                grid: launch.grid,
-                block: launch.block,
-                shared_bytes: launch.shared_bytes,
-            };
+            let shape = launch.shape;
             check_launch(attributes, &*function, &shape, parameters.len())?;
             Recorded::Launch {
                 function,

@@ -83,8 +83,11 @@ pub fn launch(function: u32, parameters: &[u8]) -> Vec<u8> {
             packet::launch_units(parameters.len()),
         ),
         function,
-        grid: [1; 3],
-        block: [1; 3],
+        shape: packet::LaunchShape {
+            shared_bytes: 0,
+            grid: [1; 3],
+            block: [1; 3],
+        },
         parameter_bytes: parameters.len() as u32,
         ..packet::Launch::default()
     };

@@ -3,7 +3,7 @@
 use causeway_guests::Required;
 use causeway_kernels::special;
 use causeway_protocol::message::Status;
-use causeway_protocol::packet::{Launch, Opcode, launch_units};
+use causeway_protocol::packet::{Launch, LaunchShape, Opcode, launch_units};
 use causeway_shim::{Buffer, Function, MemoryKind, Unit};
 use zerocopy::transmute;
 
@@ -56,8 +56,11 @@ impl Attempt {
         let launch = Launch {
             header: header(Opcode::Launch, launch_units(parameter_bytes as usize)),
             function: function.handle(),
-            grid: [1; 3],
-            block: [32, 1, 1],
+            shape: LaunchShape {
+                shared_bytes: 0,
+                grid: [1; 3],
+                block: [32, 1, 1],
+            },
             parameter_bytes,
             ..Launch::default()
         };
@@ -96,20 +99,29 @@ fn refuse_shapes(good: &Attempt, block_threads_max: u32, refuse: &mut Refuse<'_>
         };
         let (grid, block) = (large(u32::MAX), large(block_threads_max + 1));
         for (what, attempt) in [
-            ("an empty grid", good.with(|launch| launch.grid[axis] = 0)),
-            ("an empty block", good.with(|launch| launch.block[axis] = 0)),
+            (
+                "an empty grid",
+                good.with(|launch| launch.shape.grid[axis] = 0),
+            ),
+            (
+                "an empty block",
+                good.with(|launch| launch.shape.block[axis] = 0),
+            ),
             (
                 "a block too large",
-                good.with(|launch| launch.block = block),
+                good.with(|launch| launch.shape.block = block),
             ),
-            ("a grid too large", good.with(|launch| launch.grid = grid)),
+            (
+                "a grid too large",
+                good.with(|launch| launch.shape.grid = grid),
+            ),
         ] {
             refuse(what, attempt, bad);
         }
     }
-    let overflowing = good.with(|launch| launch.block = [u32::MAX; 3]);
+    let overflowing = good.with(|launch| launch.shape.block = [u32::MAX; 3]);
     refuse("blocks whose size overflows", overflowing, bad);
-    let wrapping = good.with(|launch| launch.block = [1 << 16; 3]);
+    let wrapping = good.with(|launch| launch.shape.block = [1 << 16; 3]);
     refuse("blocks whose size wraps to zero", wrapping, bad);
 }
 
@@ -118,7 +130,7 @@ fn refuse_sizes(good: &Attempt, shared_bytes_max: u32, refuse: &mut Refuse<'_>) 
         ("too much shared memory", shared_bytes_max + 1),
         ("far too much of it", u32::MAX),
     ] {
-        let attempt = good.with(|launch| launch.shared_bytes = shared_bytes);
+        let attempt = good.with(|launch| launch.shape.shared_bytes = shared_bytes);
         refuse(what, attempt, Status::BadLaunch);
     }
     let right = good.launch.parameter_bytes;

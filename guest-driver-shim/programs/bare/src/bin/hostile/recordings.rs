@@ -3,7 +3,7 @@
 use causeway_guests::{Required, refused};
 use causeway_kernels::special;
 use causeway_protocol::message::{self, RECORDING_BYTES_MAX, Status};
-use causeway_protocol::packet::{Fence, Fill, Launch, Opcode, Replay, launch_units};
+use causeway_protocol::packet::{Fence, Fill, Launch, LaunchShape, Opcode, Replay, launch_units};
 use causeway_protocol::registers::features;
 use causeway_shim::{
     AddressSpace, Buffer, CommandBuffer, Device, MemoryKind, Patience, Recorder, Unit, operation,
@@ -119,8 +119,11 @@ fn packets<'d>(
             header,
             function,
             parameter_bytes,
-            grid: [1; 3],
-            block: [1; 3],
+            shape: LaunchShape {
+                shared_bytes: 0,
+                grid: [1; 3],
+                block: [1; 3],
+            },
             ..Launch::default()
         })
     };

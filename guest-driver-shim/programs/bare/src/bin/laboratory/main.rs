@@ -13,12 +13,10 @@ mod trap;
 mod watch;
 
 use causeway_bare::{Machine, println};
-use causeway_guests::{CaseMemory, Required, open};
 use causeway_bench_workloads::plan::{Plan, place_in_turn};
 use causeway_bench_workloads::wire::sample::Sample;
-use causeway_bench_workloads::{
-    Cell, MECHANISMS, MechanismKind, WorkloadKind, measure, workloads,
-};
+use causeway_bench_workloads::{Cell, MECHANISMS, MechanismKind, WorkloadKind, measure, workloads};
+use causeway_guests::{CaseMemory, Required, open};
 
 use forward::Forward;
 use mediated::{Kernels, Mediated};

@@ -2,9 +2,9 @@
 
 #![allow(unsafe_code, reason = "hand-written loops over the aperture")]
 
+use causeway_bench_workloads::{KERNELS, Kernel, Mechanism, Shape};
 use causeway_guests::{CaseMemory, Pipeline, Required, touch};
 use causeway_kernels::loops;
-use causeway_bench_workloads::{KERNELS, Kernel, Mechanism, Shape};
 use causeway_shim::{
     AddressSpace, Buffer, Device, Function, LaunchShape, MemoryKind, Module, Patience,
 };

@@ -3,10 +3,10 @@
 #![allow(unsafe_code, reason = "hand-written loops over memory of a device")]
 
 use causeway_bare::device_memory;
+use causeway_bench_workloads::{DeviceMemory, Kernel, Mechanism, Shape};
 use causeway_guests::Required;
 use causeway_guests::function::Function;
 use causeway_kernels::loops;
-use causeway_bench_workloads::{DeviceMemory, Kernel, Mechanism, Shape};
 use causeway_shim::Window;
 
 /// The device. There is one allocation at a time: all of its memory.
