@@ -1,0 +1,93 @@
+//! What holds of this repository.
+
+use std::fs;
+
+use causeway_layout::circles::circles;
+use causeway_layout::dependencies::{Package, Rule, forbidden, packages};
+use causeway_layout::repository;
+
+/// Workspaces: the repository's own, and those of programs that run without an operating system.
+const WORKSPACES: &[&str] = &["", "guest-driver-shim/programs/bare"];
+
+/// Modules in a circle, at most.
+const CIRCLE_MAX: usize = 3;
+
+/// Which crates may be needed by those of a folder. The first that holds a crate counts.
+const RULES: &[Rule] = &[
+    Rule {
+        folder: "protocol",
+        may_need: &[],
+    },
+    // Plain CUDA programs that `bench gpu` compares with run the embedded kernels.
+    Rule {
+        folder: "mediator/backends/cuda",
+        may_need: &["protocol", "mediator", "guest-driver-shim/programs/kernels"],
+    },
+    Rule {
+        folder: "mediator",
+        may_need: &["protocol"],
+    },
+    // Bare guests speak with devices that only the VMM has: the test device, and those of benchmarks.
+    Rule {
+        folder: "guest-driver-shim/programs/bare",
+        may_need: &[
+            "protocol",
+            "guest-driver-shim",
+            "vmm/testdev/records",
+            "vmm/bench/workloads",
+        ],
+    },
+    Rule {
+        folder: "guest-driver-shim/bare",
+        may_need: &["protocol", "guest-driver-shim/core", "vmm/testdev/records"],
+    },
+    Rule {
+        folder: "guest-driver-shim",
+        may_need: &["protocol"],
+    },
+    Rule {
+        folder: "vmm",
+        may_need: &["protocol", "mediator", "guest-driver-shim"],
+    },
+    Rule {
+        folder: "tests",
+        may_need: &["protocol", "mediator", "guest-driver-shim", "vmm"],
+    },
+];
+
+fn all_packages() -> Vec<Package> {
+    let repository = repository();
+    let workspaces = WORKSPACES.iter();
+    workspaces
+        .flat_map(|folder| packages(&repository, folder))
+        .collect()
+}
+
+#[test]
+fn dependencies_run_one_way_and_the_product_needs_nothing_under_tests() {
+    let packages = all_packages();
+    assert!(packages.len() > 25, "cargo names {} crates", packages.len());
+    let forbidden = forbidden(&packages, RULES);
+    assert!(forbidden.is_empty(), "{forbidden:#?}");
+}
+
+#[test]
+fn no_circle_of_modules_is_larger_than_three() {
+    let repository = repository();
+    let mut large = Vec::new();
+    for package in all_packages() {
+        let source = repository.join(&package.folder).join("src");
+        let roots = ["lib.rs", "main.rs"].map(|name| source.join(name));
+        for root in roots
+            .iter()
+            .filter(|root| fs::exists(root).unwrap_or(false))
+        {
+            for circle in circles(root) {
+                if circle.len() > CIRCLE_MAX {
+                    large.push(format!("{}: {}", package.folder, circle.join(" ")));
+                }
+            }
+        }
+    }
+    assert!(large.is_empty(), "{large:#?}");
+}
