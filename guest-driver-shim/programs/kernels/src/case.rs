@@ -33,6 +33,26 @@ pub struct Buffer {
     pub rule: Rule,
 }
 
+impl Buffer {
+    /// A buffer of `count` 32-bit words that are compared exactly.
+    pub(crate) const fn words(role: Role, count: u32) -> Self {
+        Self {
+            bytes: 4 * count as usize,
+            role,
+            rule: Rule::Exact(4),
+        }
+    }
+
+    /// A buffer of `count` 64-bit words that are compared exactly.
+    pub(crate) const fn long_words(role: Role, count: u32) -> Self {
+        Self {
+            bytes: 8 * count as usize,
+            role,
+            rule: Rule::Exact(8),
+        }
+    }
+}
+
 /// One parameter of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Argument {

@@ -10,8 +10,7 @@ mod precision;
 mod shared_counters;
 mod warp;
 
-use crate::case::{Buffer, Case, Role};
-use crate::rule::Rule;
+use crate::case::Case;
 
 /// Every case. All modules are well-formed and all launches end.
 pub static CASES: &[Case] = &[
@@ -42,24 +41,6 @@ pub static CASES: &[Case] = &[
 /// The case with a name.
 pub fn case(name: &str) -> Option<&'static Case> {
     CASES.iter().find(|case| case.name == name)
-}
-
-/// A buffer of 32-bit words that are compared exactly.
-const fn words(role: Role, count: u32) -> Buffer {
-    Buffer {
-        bytes: 4 * count as usize,
-        role,
-        rule: Rule::Exact(4),
-    }
-}
-
-/// A buffer of 64-bit words that are compared exactly.
-const fn long_words(role: Role, count: u32) -> Buffer {
-    Buffer {
-        bytes: 8 * count as usize,
-        role,
-        rule: Rule::Exact(8),
-    }
 }
 
 #[cfg(test)]

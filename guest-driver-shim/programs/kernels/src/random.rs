@@ -16,6 +16,7 @@ impl Seed {
 }
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+#[derive(Debug)]
 pub struct Generator {
     state: u64,
     is_wide: bool,

@@ -2,7 +2,6 @@
 
 use core::f32::consts::PI;
 
-use super::words;
 use crate::arithmetic::{fma32, sqrt32};
 use crate::case::{Argument, Buffer, Case, Role};
 use crate::functions;
@@ -38,14 +37,14 @@ pub const NBODY: Case = Case {
     dynamic_shared: 0,
     geometry: Geometry::Fixed,
     buffers: &[
-        words(Role::Input, 4 * BODIES),
+        Buffer::words(Role::Input, 4 * BODIES),
         Buffer {
             bytes: 16 * BODIES as usize,
             role: Role::Output,
             rule: FORCE,
         },
         // By exact division and square root, summed in order: equal.
-        words(Role::Output, BODIES),
+        Buffer::words(Role::Output, BODIES),
     ],
     arguments: &[
         Argument::Buffer(0),
@@ -65,7 +64,7 @@ pub const ELEMENTARY: Case = Case {
     dynamic_shared: 0,
     geometry: Geometry::Cover,
     buffers: &[
-        words(Role::Input, SAMPLES),
+        Buffer::words(Role::Input, SAMPLES),
         Buffer {
             bytes: 16 * SAMPLES as usize,
             role: Role::Output,

@@ -1,7 +1,6 @@
 //! Control flow: loops that diverge, calls, recursion, and a sort whose barriers sit in nested loops.
 
-use super::{long_words, words};
-use crate::case::{Argument, Case, Role};
+use crate::case::{Argument, Buffer, Case, Role};
 use crate::geometry::Geometry;
 use crate::random::Seed;
 use crate::words::{each_u32, put_u32, put_u64, u32_at};
@@ -21,9 +20,9 @@ pub const COLLATZ: Case = Case {
     dynamic_shared: 0,
     geometry: Geometry::Split,
     buffers: &[
-        words(Role::Input, WALKERS),
-        words(Role::Output, WALKERS),
-        long_words(Role::Output, WALKERS),
+        Buffer::words(Role::Input, WALKERS),
+        Buffer::words(Role::Output, WALKERS),
+        Buffer::long_words(Role::Output, WALKERS),
     ],
     arguments: &[
         Argument::Buffer(0),
@@ -41,7 +40,10 @@ pub const CALLS: Case = Case {
     block: [128, 1, 1],
     dynamic_shared: 0,
     geometry: Geometry::Split,
-    buffers: &[words(Role::Input, CALLERS), words(Role::Output, CALLERS)],
+    buffers: &[
+        Buffer::words(Role::Input, CALLERS),
+        Buffer::words(Role::Output, CALLERS),
+    ],
     arguments: &[Argument::Buffer(0), Argument::Buffer(1)],
     fill: |seed, index, bytes| fill((seed, 1 + index), bytes, |random| random),
     reference: calls,
@@ -55,8 +57,8 @@ pub const RECURSION: Case = Case {
     dynamic_shared: 0,
     geometry: Geometry::Split,
     buffers: &[
-        words(Role::Input, RECURSIONS),
-        words(Role::Output, RECURSIONS),
+        Buffer::words(Role::Input, RECURSIONS),
+        Buffer::words(Role::Output, RECURSIONS),
     ],
     arguments: &[Argument::Buffer(0), Argument::Buffer(1)],
     fill: |seed, index, bytes| fill((seed, 2 + index), bytes, |random| random),
@@ -70,7 +72,7 @@ pub const BITONIC: Case = Case {
     block: [PART / 2, 1, 1],
     dynamic_shared: 4 * PART,
     geometry: Geometry::Fixed,
-    buffers: &[words(Role::InOut, PART * PARTS)],
+    buffers: &[Buffer::words(Role::InOut, PART * PARTS)],
     arguments: &[Argument::Buffer(0), Argument::U32(PART)],
     fill: |seed, index, bytes| fill((seed, 3 + index), bytes, |random| random),
     reference: sort_parts,

@@ -1,8 +1,7 @@
 //! One thread an element: vector add, saxpy, the stencil, and the volume of vector types.
 
-use super::words;
 use crate::arithmetic::fma32;
-use crate::case::{Argument, Case, Role};
+use crate::case::{Argument, Buffer, Case, Role};
 use crate::geometry::Geometry;
 use crate::random::Seed;
 use crate::words::{each_f32, each_u32, f32_at, put_f32, put_u32, put_u64, u32_at};
@@ -26,9 +25,9 @@ pub const VECTOR_ADD: Case = Case {
     dynamic_shared: 0,
     geometry: Geometry::Cover,
     buffers: &[
-        words(Role::Input, SUM_LENGTH),
-        words(Role::Input, SUM_LENGTH),
-        words(Role::Output, SUM_LENGTH),
+        Buffer::words(Role::Input, SUM_LENGTH),
+        Buffer::words(Role::Input, SUM_LENGTH),
+        Buffer::words(Role::Output, SUM_LENGTH),
     ],
     arguments: &[
         Argument::Buffer(0),
@@ -48,8 +47,8 @@ pub const SAXPY: Case = Case {
     dynamic_shared: 0,
     geometry: Geometry::Loop,
     buffers: &[
-        words(Role::Input, SAXPY_LENGTH),
-        words(Role::InOut, SAXPY_LENGTH),
+        Buffer::words(Role::Input, SAXPY_LENGTH),
+        Buffer::words(Role::InOut, SAXPY_LENGTH),
     ],
     arguments: &[
         Argument::F32(SAXPY_FACTOR),
@@ -69,8 +68,8 @@ pub const STENCIL: Case = Case {
     dynamic_shared: 0,
     geometry: Geometry::Cover,
     buffers: &[
-        words(Role::Input, WIDTH * HEIGHT),
-        words(Role::Output, WIDTH * HEIGHT),
+        Buffer::words(Role::Input, WIDTH * HEIGHT),
+        Buffer::words(Role::Output, WIDTH * HEIGHT),
     ],
     arguments: &[
         Argument::Buffer(0),
@@ -91,9 +90,9 @@ pub const VOLUME: Case = Case {
     dynamic_shared: 0,
     geometry: Geometry::Split,
     buffers: &[
-        words(Role::Input, 4 * VOXELS),
-        words(Role::Output, 4 * VOXELS),
-        words(Role::Output, 4 * VOXELS),
+        Buffer::words(Role::Input, 4 * VOXELS),
+        Buffer::words(Role::Output, 4 * VOXELS),
+        Buffer::words(Role::Output, 4 * VOXELS),
     ],
     arguments: &[
         Argument::Buffer(0),

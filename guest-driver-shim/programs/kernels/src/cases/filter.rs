@@ -1,8 +1,7 @@
 //! Constant memory and the module's own global variables: a filter with a table of weights.
 
-use super::words;
 use crate::arithmetic::fma32;
-use crate::case::{Argument, Case, Role};
+use crate::case::{Argument, Buffer, Case, Role};
 use crate::geometry::Geometry;
 use crate::words::{each_f32, f32_at, put_f32, put_u32};
 
@@ -28,9 +27,9 @@ pub const CONSTANT: Case = Case {
     dynamic_shared: 0,
     geometry: Geometry::Split,
     buffers: &[
-        words(Role::Input, WIDTH * HEIGHT),
-        words(Role::Output, WIDTH * HEIGHT),
-        words(Role::Output, WIDTH * HEIGHT),
+        Buffer::words(Role::Input, WIDTH * HEIGHT),
+        Buffer::words(Role::Output, WIDTH * HEIGHT),
+        Buffer::words(Role::Output, WIDTH * HEIGHT),
     ],
     arguments: &[
         Argument::Buffer(0),

@@ -1,7 +1,6 @@
 //! Integer instructions: the hash, and division, remainder and conversion of every width.
 
-use super::{long_words, words};
-use crate::case::{Argument, Case, Role};
+use crate::case::{Argument, Buffer, Case, Role};
 use crate::geometry::Geometry;
 use crate::random::Seed;
 use crate::words::{each_f32, each_u32, f32_at, put_u32, put_u64, u32_at, u64_at};
@@ -17,8 +16,8 @@ pub const HASH: Case = Case {
     dynamic_shared: 0,
     geometry: Geometry::Cover,
     buffers: &[
-        long_words(Role::Input, KEYS),
-        long_words(Role::Output, KEYS),
+        Buffer::long_words(Role::Input, KEYS),
+        Buffer::long_words(Role::Output, KEYS),
     ],
     arguments: &[
         Argument::Buffer(0),
@@ -37,12 +36,12 @@ pub const CONVERT: Case = Case {
     dynamic_shared: 0,
     geometry: Geometry::Split,
     buffers: &[
-        words(Role::Input, CONVERTED),
-        words(Role::Input, CONVERTED),
-        words(Role::Input, CONVERTED),
-        words(Role::Output, CONVERTED),
-        long_words(Role::Output, CONVERTED),
-        words(Role::Output, CONVERTED),
+        Buffer::words(Role::Input, CONVERTED),
+        Buffer::words(Role::Input, CONVERTED),
+        Buffer::words(Role::Input, CONVERTED),
+        Buffer::words(Role::Output, CONVERTED),
+        Buffer::long_words(Role::Output, CONVERTED),
+        Buffer::words(Role::Output, CONVERTED),
     ],
     arguments: &[
         Argument::Buffer(0),

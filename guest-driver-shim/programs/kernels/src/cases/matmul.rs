@@ -1,8 +1,7 @@
 //! The tiled matrix products.
 
-use super::words;
 use crate::arithmetic::fma32;
-use crate::case::{Argument, Case, Role};
+use crate::case::{Argument, Buffer, Case, Role};
 use crate::geometry::Geometry;
 use crate::random::Seed;
 use crate::words::{each_f32, f32_at};
@@ -36,9 +35,9 @@ pub const MATMUL_16: Case = Case {
     dynamic_shared: 0,
     geometry: Geometry::Fixed,
     buffers: &[
-        words(Role::Input, RAGGED.rows * RAGGED.inner),
-        words(Role::Input, RAGGED.inner * RAGGED.columns),
-        words(Role::Output, RAGGED.rows * RAGGED.columns),
+        Buffer::words(Role::Input, RAGGED.rows * RAGGED.inner),
+        Buffer::words(Role::Input, RAGGED.inner * RAGGED.columns),
+        Buffer::words(Role::Output, RAGGED.rows * RAGGED.columns),
     ],
     arguments: &[
         Argument::Buffer(0),
@@ -60,9 +59,9 @@ pub const MATMUL_32: Case = Case {
     dynamic_shared: 0,
     geometry: Geometry::Fixed,
     buffers: &[
-        words(Role::Input, EVEN.rows * EVEN.inner),
-        words(Role::Input, EVEN.inner * EVEN.columns),
-        words(Role::Output, EVEN.rows * EVEN.columns),
+        Buffer::words(Role::Input, EVEN.rows * EVEN.inner),
+        Buffer::words(Role::Input, EVEN.inner * EVEN.columns),
+        Buffer::words(Role::Output, EVEN.rows * EVEN.columns),
     ],
     arguments: &[
         Argument::Buffer(0),

@@ -1,6 +1,5 @@
 //! Half and double precision.
 
-use super::{long_words, words};
 use crate::arithmetic::{f16_add, f16_fma, f16_mul, f16_to_f64, f64_to_f16, fma64, sqrt64};
 use crate::case::{Argument, Buffer, Case, Role};
 use crate::geometry::Geometry;
@@ -32,7 +31,7 @@ pub const HALF: Case = Case {
         halves(Role::Input, HALVES),
         halves(Role::Output, HALVES),
         halves(Role::Output, 2 * HALVES),
-        words(Role::Output, HALVES),
+        Buffer::words(Role::Output, HALVES),
     ],
     arguments: &[
         Argument::Buffer(0),
@@ -53,9 +52,9 @@ pub const DOUBLE: Case = Case {
     dynamic_shared: 0,
     geometry: Geometry::Cover,
     buffers: &[
-        long_words(Role::Input, DOUBLES),
-        long_words(Role::Output, DOUBLES),
-        long_words(Role::Output, DOUBLES),
+        Buffer::long_words(Role::Input, DOUBLES),
+        Buffer::long_words(Role::Output, DOUBLES),
+        Buffer::long_words(Role::Output, DOUBLES),
     ],
     arguments: &[
         Argument::Buffer(0),

@@ -1,6 +1,5 @@
 //! Many threads into few words: block reduction, histogram, and every kind of atomic.
 
-use super::{long_words, words};
 use crate::case::{Argument, Buffer, Case, Role};
 use crate::geometry::Geometry;
 use crate::random::Seed;
@@ -19,7 +18,10 @@ pub const BLOCK_REDUCE: Case = Case {
     dynamic_shared: 0,
     geometry: Geometry::Fixed,
     // The totals: a 64-bit sum, a maximum, an exclusive-or, a float sum, a signed minimum.
-    buffers: &[words(Role::Input, REDUCED), words(Role::Output, 6)],
+    buffers: &[
+        Buffer::words(Role::Input, REDUCED),
+        Buffer::words(Role::Output, 6),
+    ],
     arguments: &[
         Argument::Buffer(0),
         Argument::Buffer(1),
@@ -36,7 +38,10 @@ pub const HISTOGRAM: Case = Case {
     block: [256, 1, 1],
     dynamic_shared: 0,
     geometry: Geometry::Loop,
-    buffers: &[words(Role::Input, COUNTED), words(Role::Output, 256)],
+    buffers: &[
+        Buffer::words(Role::Input, COUNTED),
+        Buffer::words(Role::Output, 256),
+    ],
     arguments: &[
         Argument::Buffer(0),
         Argument::Buffer(1),
@@ -54,13 +59,13 @@ pub const ATOMICS: Case = Case {
     dynamic_shared: 0,
     geometry: Geometry::Split,
     buffers: &[
-        words(Role::Input, ATOMIC_THREADS),
+        Buffer::words(Role::Input, ATOMIC_THREADS),
         Buffer {
             bytes: 4 * 80,
             role: Role::InOut,
             rule: Rule::Exact(4),
         },
-        long_words(Role::Output, 3),
+        Buffer::long_words(Role::Output, 3),
     ],
     arguments: &[
         Argument::Buffer(0),

@@ -1,7 +1,6 @@
 //! Kernels whose lanes talk to each other: shuffles and votes.
 
-use super::words;
-use crate::case::{Argument, Case, Role};
+use crate::case::{Argument, Buffer, Case, Role};
 use crate::geometry::Geometry;
 use crate::random::Seed;
 use crate::words::{each_f32, each_u32, f32_at, put_f32, put_u32, u32_at};
@@ -19,12 +18,12 @@ pub const SHUFFLE: Case = Case {
     dynamic_shared: 0,
     geometry: Geometry::Split,
     buffers: &[
-        words(Role::Input, SHUFFLED),
-        words(Role::Input, SHUFFLED),
-        words(Role::Output, SHUFFLED / 32),
-        words(Role::Output, SHUFFLED),
-        words(Role::Output, SHUFFLED),
-        words(Role::Output, SHUFFLED),
+        Buffer::words(Role::Input, SHUFFLED),
+        Buffer::words(Role::Input, SHUFFLED),
+        Buffer::words(Role::Output, SHUFFLED / 32),
+        Buffer::words(Role::Output, SHUFFLED),
+        Buffer::words(Role::Output, SHUFFLED),
+        Buffer::words(Role::Output, SHUFFLED),
     ],
     arguments: &[
         Argument::Buffer(0),
@@ -46,10 +45,10 @@ pub const VOTE: Case = Case {
     dynamic_shared: 0,
     geometry: Geometry::Fixed,
     buffers: &[
-        words(Role::Input, VOTES),
-        words(Role::Output, VOTES),
-        words(Role::Output, VOTES / BLOCK as u32),
-        words(Role::Output, VOTES),
+        Buffer::words(Role::Input, VOTES),
+        Buffer::words(Role::Output, VOTES),
+        Buffer::words(Role::Output, VOTES / BLOCK as u32),
+        Buffer::words(Role::Output, VOTES),
     ],
     arguments: &[
         Argument::Buffer(0),
