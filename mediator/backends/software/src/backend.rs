@@ -13,11 +13,12 @@ use causeway_protocol::message::{MemoryKind, Status};
 use causeway_protocol::registers::features;
 
 use crate::address;
+use crate::counts::{Counts, LaunchCount};
+use crate::device::Device;
 use crate::isa::Isa;
-use crate::lower::{BLOCK_THREADS_MAX, SHARED_BYTES_MAX};
+use crate::limits::{BLOCK_THREADS_MAX, SHARED_BYTES_MAX};
 use crate::pool::Pool;
-use crate::program::WARP;
-use crate::queue::{Counts, LaunchCount};
+use crate::registers::WARP;
 use crate::space::SoftwareSpace;
 use crate::workers::Workers;
 
@@ -30,19 +31,8 @@ pub struct Config {
     pub cores: Option<usize>,
 }
 
-/// What all address spaces share.
-pub(crate) struct Device {
-    /// Memory to give out.
-    pub(crate) pool: Arc<Pool>,
-    /// Threads for kernels.
-    pub(crate) workers: Workers,
-    /// What kernels have done.
-    pub(crate) counts: Counts,
-    /// Instruction set of the host.
-    pub(crate) isa: Isa,
-}
-
 /// The software back end.
+#[derive(Debug)]
 pub struct Software {
     attributes: Attributes,
     device: Arc<Device>,

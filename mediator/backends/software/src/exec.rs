@@ -16,11 +16,13 @@
 pub(crate) mod access;
 mod arena;
 pub(crate) mod atomic;
-pub(crate) mod barrier;
+mod barrier;
 mod block;
 mod call;
 mod context;
 mod converge;
+mod fault;
+mod grid;
 mod groups;
 mod lanes;
 mod launch;
@@ -31,13 +33,16 @@ pub(crate) mod special;
 mod store;
 mod warp;
 
+pub(crate) use arena::ThreadArena;
 pub(crate) use atomic::atomic;
+pub(crate) use block::work;
 pub(crate) use context::Context;
+pub use grid::Multiprocessors;
 pub(crate) use lanes::{
     CARRY_IN, CARRY_OUT, binary, binary_with, carrying, compare, select, ternary, ternary_with,
     unary, unary_with,
 };
-pub(crate) use launch::{Launch, LaunchOutcome, ThreadArena, footprint_bytes};
+pub(crate) use launch::{Launch, LaunchOutcome, footprint_bytes};
 pub(crate) use load::{load, parameter};
 pub(crate) use special::fence;
 pub(crate) use store::store;

@@ -13,27 +13,29 @@ mod addresses;
 mod arithmetic;
 mod atomics;
 mod bits;
+mod builder;
 mod calls;
 mod compare;
 mod constants;
 mod control;
 mod convert;
-mod convert_float;
-mod convert_integer;
 mod copies;
 mod dispatch;
 mod element;
 mod extreme;
+mod family;
 mod float;
 mod form;
 mod frame;
 mod function;
 mod half;
 mod integer;
-mod kernel;
+mod lowering;
 mod memory;
 mod moves;
 mod operands;
+mod parameters;
+mod refusal;
 mod scope;
 mod signature;
 mod special;
@@ -44,32 +46,14 @@ mod warp;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 
-pub(crate) use kernel::{BLOCK_THREADS_MAX, SHARED_BYTES_MAX};
+pub(crate) use refusal::Refusal;
 pub(crate) use variables::{Segment, Variables};
+
+use builder::ProgramBuilder;
 
 use crate::isa::Isa;
 use crate::program::Program;
 use crate::ptx::ast;
-
-/// Why a module cannot be executed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {reason}")]
-pub(crate) struct Refusal {
-    /// Line in the source, from 1.
-    pub(crate) line: u32,
-    /// What is wrong.
-    pub(crate) reason: String,
-}
-
-impl Refusal {
-    /// A refusal of what is at `line`.
-    pub(crate) fn new(line: u32, reason: impl Into<String>) -> Self {
-        Self {
-            line,
-            reason: reason.into(),
-        }
-    }
-}
 
 /// Operations, constants and statements of all kernels of a module, at most.
 const OPERATIONS_MAX: usize = 1 << 20;
@@ -94,16 +78,28 @@ pub(crate) fn lower(
             let reason = format!("the module has more than {KERNELS_MAX} kernels");
             return Err(Refusal::new(function.line, reason));
         }
-        let program = kernel::lower(
-            function,
-            &functions,
-            variables,
-            (isa, stop),
-            &mut operations_left,
-        )?;
-        programs.push(program);
+        let left = &mut operations_left;
+        programs.push(kernel(function, &functions, variables, (isa, stop), left)?);
     }
     Ok(programs)
+}
+
+/// Lowers kernel `entry` and the functions that it calls.
+fn kernel(
+    entry: &ast::Function,
+    functions: &HashMap<&str, &ast::Function>,
+    variables: &Variables<'_>,
+    (isa, stop): (Isa, &AtomicBool),
+    operations_left: &mut usize,
+) -> Result<Program, Refusal> {
+    let mut program =
+        ProgramBuilder::new(entry, functions, variables, (isa, stop), operations_left)?;
+    let mut index = 0;
+    while let Some(function) = program.function(index) {
+        function::lower(&mut program, index, function)?;
+        index += 1;
+    }
+    program.finish(entry)
 }
 
 /// Functions by name; definitions win over declarations.

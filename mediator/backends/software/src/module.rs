@@ -13,9 +13,10 @@ use crate::lower::{self, Refusal, Segment, Variables};
 use crate::pool::Charge;
 use crate::program::Program;
 use crate::ptx;
-use crate::space::{SpaceState, VariableRange};
+use crate::space_state::{SpaceState, VariableRange};
 
 /// A module, lowered.
+#[derive(Debug)]
 pub struct SoftwareModule {
     functions: HashMap<String, Arc<SoftwareFunction>>,
     /// Address and size of each variable in global or constant memory.
@@ -38,6 +39,7 @@ impl SoftwareModule {
 }
 
 /// A kernel of a module.
+#[derive(Debug)]
 pub(crate) struct SoftwareFunction {
     program: Arc<Program>,
     /// Variables stay mapped as long as a kernel can be launched that may use them.
@@ -52,6 +54,7 @@ impl SoftwareFunction {
 }
 
 /// Where the variables of a module are mapped, until dropped.
+#[derive(Debug)]
 struct VariableMappings {
     state: Arc<SpaceState>,
     starts: Vec<u64>,

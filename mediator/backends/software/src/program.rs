@@ -6,13 +6,7 @@ use causeway_protocol::message::Parameter;
 
 use crate::exec::Context;
 use crate::isa::Isa;
-
-/// Threads of a warp.
-pub(crate) const WARP: usize = 32;
-/// Bytes of a register of up to 32 bits: one word per lane.
-pub(crate) const WORD_BYTES: u32 = 4 * WARP as u32;
-/// Bytes at the start of every frame, where calls keep their return positions.
-pub(crate) const FRAME_HEADER_BYTES: u32 = 3 * WORD_BYTES;
+use crate::registers::{FrameBytes, Guard, Row, Slot};
 
 /// Executes one operation for the lanes of `Context::mask`.
 ///
@@ -28,42 +22,8 @@ pub(crate) enum Step {
     Fault,
 }
 
-/// Where a register is: a byte offset into the frame, or (top bit set) into the kernel's constants.
-///
-/// Words are 32 lanes of 4 bytes, doubles 32 lanes of 8; predicates are one 32-bit mask.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub(crate) struct Slot(pub(crate) u32);
-
-impl Slot {
-    const CONSTANT: u32 = 1 << 31;
-
-    /// Slot at a byte offset of the constants.
-    pub(crate) const fn constant(offset: u32) -> Self {
-        Self(offset | Self::CONSTANT)
-    }
-
-    /// 0 for the frame, 1 for the constants.
-    pub(crate) const fn bank(self) -> usize {
-        (self.0 >> 31) as usize
-    }
-
-    /// Byte offset in its bank.
-    pub(crate) const fn offset(self) -> usize {
-        (self.0 & !Self::CONSTANT) as usize
-    }
-}
-
-/// A predicate before an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Guard {
-    /// The predicate.
-    pub(crate) slot: Slot,
-    /// All ones for `@!p`, else zero.
-    pub(crate) invert: u32,
-}
-
 /// What an operation does to control flow.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Action {
     /// Nothing: computes lane by lane.
     Lanes(Exec),
@@ -88,7 +48,7 @@ pub(crate) enum Action {
 }
 
 /// One operation. Operands are resolved; a source instruction may take several operations.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Op {
     /// What it does.
     pub(crate) action: Action,
@@ -177,20 +137,6 @@ pub(crate) struct CallSite {
     /// From the callee's frame to the caller's.
     pub(crate) results: Vec<Move>,
 }
-
-/// Size, or position, of a frame.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct FrameBytes {
-    /// Bytes of registers of a warp.
-    pub(crate) registers: u32,
-    /// Bytes of local memory of a thread.
-    pub(crate) local: u32,
-}
-
-/// 128 bytes, aligned for vector loads.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(128))]
-pub(crate) struct Row(pub(crate) [u32; WARP]);
 
 /// A kernel.
 pub(crate) struct Program {

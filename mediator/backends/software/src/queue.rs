@@ -1,17 +1,16 @@
-//! Launches of kernels, and what each kernel has done.
+//! Queues that launch kernels, and the checks of a launch.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use causeway_cpu_queue::Kernels;
 use causeway_mediator::backend::{Fault, Function, LaunchShape};
 use causeway_protocol::message::Status;
 
-use crate::exec::{Launch, LaunchOutcome, footprint_bytes};
-use crate::lower::SHARED_BYTES_MAX;
+use crate::exec::{Launch, Multiprocessors, footprint_bytes};
+use crate::limits::SHARED_BYTES_MAX;
 use crate::module::SoftwareFunction;
 use crate::program::Program;
-use crate::space::SpaceState;
+use crate::space_state::SpaceState;
 
 /// Registers, local and shared memory of a block, at most.
 const BLOCK_FOOTPRINT_MAX: u64 = 64 << 20;
@@ -19,79 +18,9 @@ const BLOCK_FOOTPRINT_MAX: u64 = 64 << 20;
 const GRID_MAX: [u32; 3] = [(1 << 31) - 1, 65535, 65535];
 /// Largest block in x, y, z.
 const BLOCK_MAX: [u32; 3] = [1024, 1024, 64];
-/// Kernels that counts are kept for, at most.
-const COUNTS_MAX: usize = 1024;
-
-/// What the launches of one kernel have done so far.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LaunchCount {
-    /// Name of the kernel.
-    pub kernel: String,
-    /// Launches that ended well.
-    pub launches: u64,
-    /// Instructions executed, counted once for each thread that executed them.
-    pub thread_instructions: u64,
-    /// Time that cores spent on it, summed over the cores, in nanoseconds.
-    pub busy_ns: u64,
-}
-
-/// Counts of all kernels of a back end.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    kernels: Mutex<HashMap<String, LaunchCount>>,
-}
-
-impl Counts {
-    fn add(&self, kernel: &str, outcome: &LaunchOutcome) {
-        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        if !kernels.contains_key(kernel) {
-            if kernels.len() == COUNTS_MAX {
-                return;
-            }
-            let count = LaunchCount {
-                kernel: kernel.to_owned(),
-                ..LaunchCount::default()
-            };
-            kernels.insert(kernel.to_owned(), count);
-        }
-        if let Some(count) = kernels.get_mut(kernel) {
-            count.launches += 1;
-            count.thread_instructions += outcome.thread_instructions;
-            count.busy_ns += outcome.busy_ns;
-        }
-    }
-
-    /// All counts, by name.
-    pub(crate) fn all(&self) -> Vec<LaunchCount> {
-        let kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all: Vec<LaunchCount> = kernels.values().cloned().collect();
-        all.sort_by(|a, b| a.kernel.cmp(&b.kernel));
-        all
-    }
-}
-
-/// Where the kernels of a queue find themselves. The engine has no multiprocessors: this is what they read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Multiprocessors {
-    /// First of those that blocks are dealt to, one by one: `%smid`.
-    pub first: u32,
-    /// How many blocks are dealt to; at least 1.
-    pub count: u32,
-    /// How many the device has: `%nsmid`.
-    pub of: u32,
-}
-
-impl Default for Multiprocessors {
-    fn default() -> Self {
-        Self {
-            first: 0,
-            count: 1,
-            of: 1,
-        }
-    }
-}
 
 /// The kernels of a queue.
+#[derive(Debug)]
 pub(crate) struct SoftwareKernels {
     state: Arc<SpaceState>,
     multiprocessors: Multiprocessors,

@@ -1,11 +1,10 @@
 //! Address spaces: mappings that change while kernels run, and ranges for the variables of modules.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_cpu_queue::{
-    HostHandle, Mappings, Part, WorkQueue, WorkRecording, load_acquire_u32, store_release_u32,
+    HostHandle, Part, WorkQueue, WorkRecording, load_acquire_u32, store_release_u32,
 };
 use causeway_mediator::backend::{
     BackendError, Fault, Memory, Module, ModuleError, Queue, Recorded, Recording, Space,
@@ -13,66 +12,14 @@ use causeway_mediator::backend::{
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 
-use crate::address;
-use crate::backend::Device;
+use crate::device::Device;
+use crate::exec::Multiprocessors;
 use crate::module::{self, SoftwareModule};
-use crate::queue::{Multiprocessors, SoftwareKernels};
-
-/// Distance of the variables of different modules.
-const VARIABLES_STRIDE: u64 = 1 << 30;
-/// Bytes of each range for variables.
-const VARIABLES_BYTES: u64 =
-    crate::address::CONST_VARIABLES.end - crate::address::CONST_VARIABLES.start;
-
-/// What queues and modules share with their address space.
-pub(crate) struct SpaceState {
-    /// The device.
-    pub(crate) device: Arc<Device>,
-    /// Set when the session ends.
-    pub(crate) stop: Arc<AtomicBool>,
-    /// What is mapped.
-    pub(crate) mappings: Arc<Mappings>,
-    /// Ranges for the variables of modules, by number: those in use.
-    variables: Mutex<BTreeSet<u64>>,
-}
-
-/// A range for the variables of one module, until dropped.
-pub(crate) struct VariableRange {
-    state: Arc<SpaceState>,
-    number: u64,
-}
-
-impl VariableRange {
-    /// Where the range begins, as an offset in the regions for variables.
-    pub(crate) fn offset(&self) -> u64 {
-        self.number * VARIABLES_STRIDE
-    }
-}
-
-impl Drop for VariableRange {
-    fn drop(&mut self) {
-        lock(&self.state.variables).remove(&self.number);
-    }
-}
-
-impl SpaceState {
-    /// A range for the variables of one more module, if there is one left.
-    pub(crate) fn reserve_variables(self: &Arc<Self>) -> Option<VariableRange> {
-        let mut taken = lock(&self.variables);
-        let number = (0..VARIABLES_BYTES / VARIABLES_STRIDE).find(|n| !taken.contains(n))?;
-        taken.insert(number);
-        Some(VariableRange {
-            state: Arc::clone(self),
-            number,
-        })
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::queue::SoftwareKernels;
+use crate::space_state::SpaceState;
 
 /// An address space of a session.
+#[derive(Debug)]
 pub struct SoftwareSpace {
     state: Arc<SpaceState>,
 }
@@ -80,14 +27,8 @@ pub struct SoftwareSpace {
 impl SoftwareSpace {
     /// An empty address space.
     pub(crate) fn new(device: Arc<Device>, stop: Arc<AtomicBool>) -> Self {
-        let state = SpaceState {
-            device,
-            stop,
-            mappings: Arc::new(Mappings::new(address::MAPPINGS)),
-            variables: Mutex::default(),
-        };
         Self {
-            state: Arc::new(state),
+            state: Arc::new(SpaceState::new(device, stop)),
         }
     }
 
@@ -215,6 +156,7 @@ impl Space for SoftwareSpace {
 mod tests {
     use super::*;
     use crate::backend::{Config, Software};
+    use crate::space_state::{VARIABLES_BYTES, VARIABLES_STRIDE};
 
     fn space() -> (Software, SoftwareSpace) {
         let software = Software::new(Config {

@@ -4,13 +4,14 @@
 //! worker busy, but not the submitting thread of another session.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use causeway_mediator::backend::Fault;
+use parking_lot::{Condvar, Mutex};
 
-use crate::exec::{Launch, LaunchOutcome, ThreadArena};
+use crate::exec::{self, Launch, LaunchOutcome, ThreadArena};
 
 /// How long a worker stays with one launch before it looks whether others wait.
 const TURN: Duration = Duration::from_millis(20);
@@ -20,12 +21,13 @@ thread_local! {
 }
 
 /// The threads of a back end.
+#[derive(Debug)]
 pub(crate) struct Workers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
     /// There may be work.
@@ -35,6 +37,7 @@ struct Shared {
 }
 
 /// A launch that workers may help with.
+#[derive(Debug)]
 struct Entry {
     launch: Arc<Launch>,
     helpers: usize,
@@ -46,7 +49,7 @@ struct Helper<'s> {
     launch: Option<Arc<Launch>>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     launches: Vec<Entry>,
     turn: usize,
@@ -75,17 +78,19 @@ impl Workers {
         let helpers = usize::try_from(launch.blocks().saturating_sub(1)).unwrap_or(usize::MAX);
         let shared = helpers.min(self.threads.len()) != 0;
         if shared {
-            self.shared.lock().launches.push(Entry {
+            self.shared.state.lock().launches.push(Entry {
                 launch: Arc::clone(launch),
                 helpers: 0,
             });
             if helpers < self.threads.len() {
-                (0..helpers).for_each(|_| self.shared.wake.notify_one());
+                for _ in 0..helpers {
+                    self.shared.wake.notify_one();
+                }
             } else {
                 self.shared.wake.notify_all();
             }
         }
-        ARENA.with_borrow_mut(|arena| launch.work(arena, None));
+        ARENA.with_borrow_mut(|arena| exec::work(launch, arena, None));
         if shared {
             self.shared.withdraw(launch);
         }
@@ -95,7 +100,7 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        self.shared.lock().ending = true;
+        self.shared.state.lock().ending = true;
         self.shared.wake.notify_all();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
@@ -106,13 +111,9 @@ impl Drop for Workers {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes a launch without blocks off the list, once its last helper has let go of it.
     fn withdraw(&self, launch: &Arc<Launch>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while let Some(index) = state
             .launches
             .iter()
@@ -122,16 +123,13 @@ impl Shared {
                 state.launches.remove(index);
                 return;
             }
-            state = self
-                .alone
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.alone.wait(&mut state);
         }
     }
 
     /// The next launch in turn that has blocks left; waits for one. `None` when the back end ends.
     fn next(&self) -> Option<Helper<'_>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if state.ending {
                 return None;
@@ -150,10 +148,7 @@ impl Shared {
                     launch: Some(Arc::clone(&entry.launch)),
                 });
             }
-            state = self
-                .wake
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.wake.wait(&mut state);
         }
     }
 }
@@ -166,7 +161,7 @@ impl Drop for Helper<'_> {
         // Let go first, then say so. The entry keeps the launch, so that it is still known by its address.
         let address = Arc::as_ptr(&launch);
         drop(launch);
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let mut entries = state.launches.iter_mut();
         if let Some(entry) = entries.find(|e| Arc::as_ptr(&e.launch) == address) {
             entry.helpers -= 1;
@@ -180,7 +175,7 @@ impl Drop for Helper<'_> {
 fn work(shared: &Shared) {
     while let Some(helper) = shared.next() {
         if let Some(launch) = &helper.launch {
-            ARENA.with_borrow_mut(|arena| launch.work(arena, Some(TURN)));
+            ARENA.with_borrow_mut(|arena| exec::work(launch, arena, Some(TURN)));
         }
     }
 }

@@ -11,10 +11,11 @@ use causeway_cpu_queue::Entry;
 use causeway_protocol::Access as Rights;
 
 use super::Context;
-use super::context::{AccessKind, Trouble};
+use super::fault::{AccessKind, Trouble};
 use crate::address;
 use crate::isa::Isa;
-use crate::program::{Op, Slot, WARP};
+use crate::program::Op;
+use crate::registers::{Slot, WARP};
 
 /// State spaces: the low bits of `Op::c` of a memory access.
 pub(crate) mod space {
@@ -66,9 +67,14 @@ impl Reach {
             bytes: bytes as u64,
             kind,
         };
-        let reacher = context.reacher;
-        // SAFETY: by this function's contract; the reacher was chosen for this host.
-        unsafe { reacher(context, op, access, &mut reach) }.then_some(reach)
+        // Two functions for all accesses keep what is compiled small.
+        let found = match context.isa {
+            // SAFETY: by this function's contract.
+            Isa::Baseline => unsafe { reach_baseline(context, op, access, &mut reach) },
+            // SAFETY: as above; the host has these features: [`Isa::detect`].
+            Isa::Avx2 => unsafe { reach_avx2(context, op, access, &mut reach) },
+        };
+        found.then_some(reach)
     }
 }
 
@@ -81,19 +87,11 @@ pub(super) struct Access {
     pub(super) kind: AccessKind,
 }
 
-/// [`reach`], compiled for the host. One function for all accesses keeps what is compiled small.
-pub(super) type Reacher = unsafe fn(&mut Context<'_>, &Op, Access, &mut Reach) -> bool;
-
-/// The [`Reacher`] for an instruction set.
-pub(super) fn reacher(isa: Isa) -> Reacher {
-    match isa {
-        Isa::Baseline => reach,
-        Isa::Avx2 => reach_avx2,
-    }
-}
-
+/// [`reach_baseline`] with vector instructions.
+///
 /// # Safety
-/// As [`reach`]; the host has these features.
+/// As [`reach_baseline`]; the host has these features.
+#[inline(never)]
 #[target_feature(enable = "avx2,bmi1,bmi2")]
 unsafe fn reach_avx2(context: &mut Context<'_>, op: &Op, access: Access, into: &mut Reach) -> bool {
     addresses(context, op, &mut into.at);
@@ -106,7 +104,13 @@ unsafe fn reach_avx2(context: &mut Context<'_>, op: &Op, access: Access, into: &
 ///
 /// # Safety
 /// As `Exec`: the operation is one of the program, and its frame is bound.
-unsafe fn reach(context: &mut Context<'_>, op: &Op, access: Access, into: &mut Reach) -> bool {
+#[inline(never)]
+unsafe fn reach_baseline(
+    context: &mut Context<'_>,
+    op: &Op,
+    access: Access,
+    into: &mut Reach,
+) -> bool {
     addresses(context, op, &mut into.at);
     let extent = extent(&into.at);
     translate(context, op, access, into, extent)
@@ -263,7 +267,7 @@ fn mapped(context: &mut Context<'_>, (low, high): (u64, u64), access: Access) ->
     let holds = |entry: &Entry| low >= entry.start && low < entry.end;
     let mut entry = context.entries.get(context.cached)?;
     if !holds(entry) {
-        context.cached = context.launch.table.find(low)?;
+        context.cached = context.table.find(low)?;
         entry = &context.entries[context.cached];
     }
     let fits = high < entry.end && entry.end - high >= access.bytes;
@@ -354,7 +358,7 @@ fn global(
     bytes: u64,
     kind: AccessKind,
 ) -> Result<u64, &'static str> {
-    let table = &context.launch.table;
+    let table = context.table;
     if table.find(address).is_none() {
         return Err("not mapped");
     }

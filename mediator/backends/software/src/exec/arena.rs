@@ -1,6 +1,6 @@
 //! Memory of a host thread that runs blocks: registers, local and shared memory of one block at a time.
 
-use crate::program::{Row, WARP};
+use crate::registers::{Row, WARP};
 
 /// Rows kept between launches; what is larger is given back.
 const ROWS_KEPT: usize = (4 << 20) / size_of::<Row>();

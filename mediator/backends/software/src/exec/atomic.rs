@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::Context;
 use super::access::{Reach, lanes};
-use super::context::AccessKind;
+use super::fault::AccessKind;
 use super::lanes::{Bits, Body, Lane, closure, compile};
 use crate::isa::Isa;
-use crate::program::{Exec, Op, Slot, Step};
+use crate::program::{Exec, Op, Step};
+use crate::registers::Slot;
 
 /// An integer type that the host has atomics of.
 pub(crate) trait Cell: Copy + PartialEq + 'static {

@@ -1,11 +1,10 @@
 //! Barriers of a block: `bar` and `barrier`, counted by thread (as from sm_70 on).
 
-use crate::program::WARP;
+use crate::limits::{BARRIERS, BLOCK_THREADS_MAX};
+use crate::registers::WARP;
 
-/// Barriers that a block has.
-pub(crate) const BARRIERS: usize = 16;
 /// Warps of the largest block.
-pub(crate) const WARPS_MAX: usize = 32;
+const WARPS_MAX: usize = BLOCK_THREADS_MAX as usize / WARP;
 
 /// Who has arrived at one barrier.
 #[derive(Clone, Debug, Default)]

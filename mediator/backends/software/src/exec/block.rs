@@ -1,15 +1,38 @@
 //! A block: its warps take turns on one host thread until all have ended.
 
-use super::arena::{Areas, Need};
+use std::time::{Duration, Instant};
+
+use super::arena::{Areas, Need, ThreadArena};
 use super::barrier::{Barriers, lanes_of_warp};
-use super::context::{Area, Context, Trouble};
+use super::context::{Area, Context};
+use super::fault::{BlockFault, Trouble};
 use super::groups::State;
 use super::launch::Launch;
 use super::warp::{Pause, Warp};
-use crate::program::WARP;
+use crate::registers::WARP;
+
+/// Runs blocks of a launch until none is left, or until `turn` is over. Any number of host threads
+/// may do so at once, each with its own arena.
+pub(crate) fn work(launch: &Launch, arena: &mut ThreadArena, turn: Option<Duration>) {
+    let began = Instant::now();
+    let mut shift = launch.begin_shift();
+    let areas = arena.prepare(&launch.program.constants, need(launch));
+    let mut runner = BlockRunner::new(launch, areas);
+    while let Some(block) = launch.claim() {
+        if let Err(fault) = runner.run(block) {
+            launch.fail(&fault);
+        }
+        if turn.is_some_and(|turn| began.elapsed() > turn) {
+            break;
+        }
+    }
+    shift.thread_instructions = runner.instructions();
+    drop(runner);
+    arena.trim();
+}
 
 /// Runs the blocks of one launch, one after the other, on one host thread.
-pub(super) struct BlockRunner<'l> {
+struct BlockRunner<'l> {
     launch: &'l Launch,
     areas: Areas,
     context: Context<'l>,
@@ -17,23 +40,10 @@ pub(super) struct BlockRunner<'l> {
     barriers: Barriers,
 }
 
-/// What went wrong in a block, and where.
-#[derive(Debug)]
-pub(super) struct BlockFault {
-    /// Position of the block.
-    pub(super) block: [u32; 3],
-    /// Number of the thread in the block, if one is to blame.
-    pub(super) thread: Option<u32>,
-    /// Operation.
-    pub(super) pc: u32,
-    /// What happened.
-    pub(super) trouble: Trouble,
-}
-
 /// Bytes that a block of the launch needs on its host thread.
-pub(super) fn need(launch: &Launch) -> Need {
-    let warps = launch.threads().div_ceil(WARP as u32) as usize;
-    let stack = launch.stack();
+fn need(launch: &Launch) -> Need {
+    let warps = launch.grid.block_threads().div_ceil(WARP as u32) as usize;
+    let stack = launch.program.stack;
     Need {
         registers: stack.registers as usize * warps,
         local: stack.local as usize * warps * WARP,
@@ -43,30 +53,36 @@ pub(super) fn need(launch: &Launch) -> Need {
 
 impl<'l> BlockRunner<'l> {
     /// A runner whose memory is `areas`, made for this launch by [`need`].
-    pub(super) fn new(launch: &'l Launch, areas: Areas) -> Self {
-        let mut context = Context::new(launch, areas.constants);
+    fn new(launch: &'l Launch, areas: Areas) -> Self {
+        let mut context = Context::new(
+            launch.program.isa,
+            &launch.grid,
+            &launch.table,
+            areas.constants,
+        );
+        context.parameters = launch.parameter_area();
         context.shared = Area {
             base: areas.shared,
             bytes: launch.shared_bytes(),
         };
-        let warps = launch.threads().div_ceil(WARP as u32);
+        let warps = launch.grid.block_threads().div_ceil(WARP as u32);
         Self {
             launch,
             areas,
             context,
             warps: (0..warps).map(Warp::new).collect(),
-            barriers: Barriers::new(launch.threads()),
+            barriers: Barriers::new(launch.grid.block_threads()),
         }
     }
 
     /// Thread-instructions executed so far.
-    pub(super) fn instructions(&self) -> u64 {
+    fn instructions(&self) -> u64 {
         self.warps.iter().map(|warp| warp.instructions).sum()
     }
 
     /// Runs one block to its end, or until the session's `stop` is set.
-    pub(super) fn run(&mut self, block: [u32; 3]) -> Result<(), BlockFault> {
-        let threads = self.launch.threads();
+    fn run(&mut self, block: [u32; 3]) -> Result<(), BlockFault> {
+        let threads = self.launch.grid.block_threads();
         self.context.block = block;
         self.barriers.reset(threads);
         for warp in &mut self.warps {
@@ -76,7 +92,7 @@ impl<'l> BlockRunner<'l> {
             let before = self.instructions();
             let (mut running, mut expired) = (false, false);
             for index in 0..self.warps.len() {
-                if self.warps[index].groups.is_empty() {
+                if self.warps[index].groups.waiting.is_empty() {
                     continue;
                 }
                 match self.run_warp(index)? {
@@ -98,7 +114,7 @@ impl<'l> BlockRunner<'l> {
     }
 
     fn run_warp(&mut self, index: usize) -> Result<Pause, BlockFault> {
-        let stack = self.launch.stack();
+        let stack = self.launch.program.stack;
         let warp = &mut self.warps[index];
         let registers = self
             .areas
@@ -112,7 +128,7 @@ impl<'l> BlockRunner<'l> {
             bytes: stack.local,
         };
         self.context.bind_warp(warp.number, registers, local);
-        warp.run(&mut self.context, &mut self.barriers)
+        warp.run(&self.launch.program, &mut self.context, &mut self.barriers)
             .map_err(|(pc, trouble)| BlockFault {
                 block: self.context.block,
                 thread: Some(warp.number * WARP as u32 + lane_of(&trouble, self.context.mask)),
@@ -123,7 +139,10 @@ impl<'l> BlockRunner<'l> {
 
     /// All that still run wait, and nobody is left who could let them go on.
     fn deadlock(&self) -> BlockFault {
-        let waiting = self.warps.iter().find_map(|w| Some((w, w.groups.first()?)));
+        let waiting = self
+            .warps
+            .iter()
+            .find_map(|w| Some((w, w.groups.waiting.first()?)));
         let (thread, pc, text) = match waiting {
             None => (None, 0, String::from("no thread can go on")),
             Some((warp, group)) => {

@@ -4,10 +4,11 @@
 //! lane, in the header of the callee's frame.
 
 use super::access::lanes;
-use super::context::{Context, Trouble};
+use super::context::Context;
+use super::fault::Trouble;
 use super::groups::{Group, State};
-use super::warp::Warp;
-use crate::program::{Action, CallSite, FrameBytes, Move, Place, Program, Slot, WORD_BYTES};
+use crate::program::{Action, CallSite, Move, Place, Program};
+use crate::registers::{FrameBytes, Slot, WORD_BYTES};
 
 const RETURN_PC: Slot = Slot(0);
 const RETURN_REGISTERS: Slot = Slot(WORD_BYTES);
@@ -17,6 +18,7 @@ const RETURN_LOCAL: Slot = Slot(2 * WORD_BYTES);
 pub(super) fn enter(
     group: &mut Group,
     site: &CallSite,
+    program: &Program,
     context: &mut Context<'_>,
 ) -> Result<(), Trouble> {
     let from = group.frame;
@@ -24,7 +26,7 @@ pub(super) fn enter(
         registers: from.registers + site.distance.registers,
         local: from.local + site.distance.local,
     };
-    let stack = context.launch.stack();
+    let stack = program.stack;
     if to.registers + site.callee.registers > stack.registers
         || to.local + site.callee.local > stack.local
     {
@@ -43,8 +45,13 @@ pub(super) fn enter(
     Ok(())
 }
 
-/// Takes a group back to where its lanes were called from: as many groups as there are such places.
-pub(super) fn leave(warp: &mut Warp, group: Group, program: &Program, context: &mut Context<'_>) {
+/// Takes a group back to where its lanes were called from, and adds to `groups` one group for each of these places.
+pub(super) fn leave(
+    groups: &mut Vec<Group>,
+    group: Group,
+    program: &Program,
+    context: &mut Context<'_>,
+) {
     context.bind_frame(group.frame);
     let pcs = context.words(RETURN_PC);
     let registers = context.words(RETURN_REGISTERS);
@@ -66,7 +73,7 @@ pub(super) fn leave(warp: &mut Warp, group: Group, program: &Program, context: &
                 carry(context, item, group.frame, frame);
             }
         }
-        warp.groups.push(Group {
+        groups.push(Group {
             mask: same,
             pc: place.0,
             frame,

@@ -1,53 +1,11 @@
 //! What an operation can reach: registers of the running warp, and the memory of its block and launch.
 
-use causeway_cpu_queue::Entry;
+use causeway_cpu_queue::{Entry, Table};
 
-use super::access::{Reacher, reacher};
-use super::launch::Launch;
-use crate::program::{FrameBytes, Guard, Slot};
-
-/// Why a kernel cannot go on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
-    /// An access that is not allowed.
-    Access {
-        /// Lane of the warp.
-        lane: u32,
-        /// Address as the kernel gave it.
-        address: u64,
-        /// Bytes of the access.
-        bytes: u64,
-        /// What it was.
-        kind: AccessKind,
-        /// Why it is refused.
-        reason: &'static str,
-    },
-    /// `trap`, or a failed assertion.
-    Trap,
-    /// More nested calls than there is memory for.
-    CallDepth,
-    /// All threads wait for others.
-    Deadlock(String),
-}
-
-/// Kinds of access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AccessKind {
-    Load,
-    Store,
-    Atomic,
-}
-
-impl AccessKind {
-    /// The word for it in messages.
-    pub(crate) const fn text(self) -> &'static str {
-        match self {
-            Self::Load => "load",
-            Self::Store => "store",
-            Self::Atomic => "atomic operation",
-        }
-    }
-}
+use super::fault::Trouble;
+use super::grid::Grid;
+use crate::isa::Isa;
+use crate::registers::{FrameBytes, Guard, Slot};
 
 /// A stretch of memory that belongs to a block, a warp or a launch, and to this host thread alone.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +17,7 @@ pub(crate) struct Area {
 }
 
 /// State of the running warp that operations use.
+#[derive(Debug)]
 pub(crate) struct Context<'l> {
     /// Lanes that execute; never empty when an operation runs.
     pub(crate) mask: u32,
@@ -68,11 +27,13 @@ pub(crate) struct Context<'l> {
     registers: *mut u8,
     /// The current frame.
     pub(super) frame: FrameBytes,
-    /// What is being run.
-    pub(super) launch: &'l Launch,
-    /// How addresses are resolved.
-    pub(super) reacher: Reacher,
+    /// Instruction set that the operations are compiled for.
+    pub(super) isa: Isa,
+    /// Blocks and threads of the launch.
+    pub(super) grid: &'l Grid,
     /// Mappings.
+    pub(super) table: &'l Table,
+    /// Its entries.
     pub(super) entries: &'l [Entry],
     /// Index of the mapping used last.
     pub(super) cached: usize,
@@ -91,8 +52,9 @@ pub(crate) struct Context<'l> {
 }
 
 impl<'l> Context<'l> {
-    /// A context for a launch; `constants` as the program wants them. Warp and block are bound later.
-    pub(super) fn new(launch: &'l Launch, constants: *mut u8) -> Self {
+    /// A context for a launch; `constants` are those of the program. Warp and block are bound later,
+    /// and so is memory.
+    pub(super) fn new(isa: Isa, grid: &'l Grid, table: &'l Table, constants: *mut u8) -> Self {
         let nothing = Area {
             base: std::ptr::null_mut(),
             bytes: 0,
@@ -102,13 +64,14 @@ impl<'l> Context<'l> {
             banks: [std::ptr::null_mut(), constants],
             registers: std::ptr::null_mut(),
             frame: FrameBytes::default(),
-            launch,
-            reacher: reacher(launch.program.isa),
-            entries: launch.table.entries(),
+            isa,
+            grid,
+            table,
+            entries: table.entries(),
             cached: 0,
             shared: nothing,
             local: nothing,
-            parameters: launch.parameter_area(),
+            parameters: nothing,
             block: [0; 3],
             warp: 0,
             trouble: None,

@@ -1,32 +1,25 @@
 //! Operations across the lanes of a warp wait here until the lanes named in their member mask have arrived.
 
 use super::context::Context;
-use super::groups::{Group, State};
-use super::warp::Warp;
+use super::groups::{Group, Groups, State};
 use crate::program::{Action, Op, Program};
 
 /// Brings the lanes together that execute `op`. False: some are missing, and the group waits among the others.
 pub(super) fn gather(
-    warp: &mut Warp,
+    groups: &mut Groups,
     group: &mut Group,
     mask: u32,
     op: &Op,
     context: &Context<'_>,
 ) -> bool {
-    warp.split(group, mask);
+    groups.split(group, mask);
     let members = context.word(op.d, mask.trailing_zeros());
     let members_of = |lane: usize| context.word(op.d, lane as u32);
     let same = super::access::lanes(mask)
         .filter(|lane| members_of(*lane) == members)
         .fold(0, |all, lane| all | 1 << lane);
-    if same != mask {
-        warp.groups.push(Group {
-            mask: mask & !same,
-            ..*group
-        });
-        group.mask = same;
-    }
-    warp.groups.retain(|other| {
+    groups.leave_others(group, same);
+    groups.waiting.retain(|other| {
         let joins = other.state == State::Converging
             && other.pc == group.pc
             && other.frame == group.frame
@@ -36,10 +29,10 @@ pub(super) fn gather(
         }
         !joins
     });
-    if members & warp.running & !group.mask == 0 {
+    if members & groups.running & !group.mask == 0 {
         return true;
     }
-    warp.groups.push(Group {
+    groups.waiting.push(Group {
         state: State::Converging,
         ..*group
     });
@@ -49,24 +42,24 @@ pub(super) fn gather(
 /// Lets a waiting group go on after all, if what it waited for has ended; or, for `bar.warp.sync`, waits at
 /// another `bar.warp.sync`. Gives the index of a group that is ready.
 pub(super) fn release(
-    warp: &mut Warp,
+    groups: &mut Groups,
     program: &Program,
     context: &mut Context<'_>,
 ) -> Option<usize> {
-    let at_barrier: u32 = warp
-        .groups
+    let at_barrier: u32 = groups
+        .waiting
         .iter()
         .filter(|g| is_waiting_at_warp_barrier(g, program))
         .fold(0, |mask, group| mask | group.mask);
     let mut ready = None;
-    for (index, group) in warp.groups.iter_mut().enumerate() {
+    for (index, group) in groups.waiting.iter_mut().enumerate() {
         if group.state != State::Converging {
             continue;
         }
         context.bind_frame(group.frame);
         let op = &program.code[group.pc as usize];
         let members = context.word(op.d, group.mask.trailing_zeros());
-        let missing = members & warp.running & !group.mask;
+        let missing = members & groups.running & !group.mask;
         if matches!(op.action, Action::WarpBarrier) && missing & !at_barrier == 0 {
             group.state = State::Ready;
             group.pc += 1;

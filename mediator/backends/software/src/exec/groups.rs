@@ -1,6 +1,6 @@
 //! Groups of lanes: those of a warp that are at the same place together.
 
-use crate::program::FrameBytes;
+use crate::registers::FrameBytes;
 
 /// What a group waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,40 @@ impl Group {
     /// Whether a running group must let `self` run, or join it, before it goes on at its place.
     pub(super) fn goes_before(&self, running: &Self) -> bool {
         self.state == State::Ready && (self.order() < running.order() || self.meets(running))
+    }
+}
+
+/// The groups of a warp that are not running.
+#[derive(Debug)]
+pub(super) struct Groups {
+    /// The groups, in no order.
+    pub(super) waiting: Vec<Group>,
+    /// Lanes of the warp that have not ended.
+    pub(super) running: u32,
+}
+
+impl Groups {
+    /// Leaves those lanes of a running group behind, one operation further, that are not in `mask`.
+    pub(super) fn split(&mut self, group: &mut Group, mask: u32) {
+        if mask != group.mask {
+            self.waiting.push(Group {
+                mask: group.mask & !mask,
+                pc: group.pc + 1,
+                ..*group
+            });
+            group.mask = mask;
+        }
+    }
+
+    /// Leaves those lanes of a running group behind, where they are, that are not in `mask`.
+    pub(super) fn leave_others(&mut self, group: &mut Group, mask: u32) {
+        if mask != group.mask {
+            self.waiting.push(Group {
+                mask: group.mask & !mask,
+                ..*group
+            });
+            group.mask = mask;
+        }
     }
 }
 

@@ -13,7 +13,8 @@ use std::ptr::NonNull;
 
 use super::Context;
 use crate::isa::Isa;
-use crate::program::{Exec, Op, Slot, Step, WARP};
+use crate::program::{Exec, Op, Step};
+use crate::registers::{Slot, WARP};
 
 /// Lanes computed together.
 const PIECE: usize = 8;

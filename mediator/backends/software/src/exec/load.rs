@@ -9,10 +9,11 @@ use std::marker::PhantomData;
 
 use super::Context;
 use super::access::Reach;
-use super::context::AccessKind;
+use super::fault::AccessKind;
 use super::lanes::{Body, Lane, broadcast, compile, write_all};
 use crate::isa::Isa;
-use crate::program::{Exec, Op, Step, WARP};
+use crate::program::{Exec, Op, Step};
+use crate::registers::WARP;
 
 /// Loads `M` and widens it to a register of `R`: `dst = [a + imm]`.
 struct Load<M, R>(PhantomData<(M, R)>);

@@ -3,7 +3,8 @@
 
 use super::Context;
 use super::access::lanes;
-use crate::program::{Op, Step, WARP};
+use crate::program::{Op, Step};
+use crate::registers::WARP;
 
 /// Source lane of `shfl` for `lane`, and whether it is in range. `b`: lane or delta; `c`: clamp and segment mask.
 type SourceLane = fn(lane: u32, b: u32, clamp: u32, segment: u32) -> (u32, bool);

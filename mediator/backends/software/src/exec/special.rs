@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Context;
 use crate::clock;
-use crate::program::{Op, Step, WARP};
+use crate::program::{Op, Step};
+use crate::registers::WARP;
 
 /// Special registers, as `Op::imm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +50,8 @@ pub(crate) unsafe fn word(context: &mut Context<'_>, op: &Op) -> Step {
 }
 
 fn values(context: &Context<'_>, register: u64) -> [u32; WARP] {
-    let launch = context.launch;
-    let thread = |axis: usize| launch.threads[context.warp as usize][axis];
+    let grid = context.grid;
+    let thread = |axis: usize| grid.threads[context.warp as usize][axis];
     let lane = |value: fn(u32) -> u32| std::array::from_fn(|lane| value(lane as u32));
     let all = |value: u32| [value; WARP];
     use Special as S;
@@ -60,24 +61,24 @@ fn values(context: &Context<'_>, register: u64) -> [u32; WARP] {
     let axis = (register % 3) as usize;
     match register {
         r if r <= S::ThreadZ as u64 => thread(axis),
-        r if r <= S::ThreadsZ as u64 => all(launch.shape.block[axis]),
+        r if r <= S::ThreadsZ as u64 => all(grid.shape.block[axis]),
         r if r <= S::BlockZ as u64 => all(context.block[axis]),
-        r if r <= S::BlocksZ as u64 => all(launch.shape.grid[axis]),
+        r if r <= S::BlocksZ as u64 => all(grid.shape.grid[axis]),
         r if is(r, S::Lane) => lane(|l| l),
         r if is(r, S::Warp) => all(context.warp),
-        r if is(r, S::Warps) => all(launch.threads.len() as u32),
+        r if is(r, S::Warps) => all(grid.threads.len() as u32),
         r if is(r, S::One) => all(1),
         r if is(r, S::MaskEqual) => lane(|l| 1 << l),
         r if is(r, S::MaskLessEqual) => lane(|l| u32::MAX >> (31 - l)),
         r if is(r, S::MaskLess) => lane(|l| !(u32::MAX << l)),
         r if is(r, S::MaskGreaterEqual) => lane(|l| u32::MAX << l),
         r if is(r, S::MaskGreater) => lane(|l| !(u32::MAX >> (31 - l))),
-        r if is(r, S::DynamicShared) => all(launch.shape.shared_bytes),
+        r if is(r, S::DynamicShared) => all(grid.shape.shared_bytes),
         r if is(r, S::TotalShared) => all(context.shared.bytes),
         r if is(r, S::ClockLow) => all(ticks() as u32),
         r if is(r, S::ClockHigh) => all((ticks() >> 32) as u32),
-        r if is(r, S::Multiprocessor) => all(launch.multiprocessor(context.block)),
-        r if is(r, S::Multiprocessors) => all(launch.multiprocessors.of),
+        r if is(r, S::Multiprocessor) => all(grid.multiprocessor(context.block)),
+        r if is(r, S::Multiprocessors) => all(grid.multiprocessors.of),
         r if is(r, S::LocalBase) => all(context.frame.local),
         _ => all(0),
     }

@@ -9,11 +9,12 @@ use std::marker::PhantomData;
 
 use super::Context;
 use super::access::{Reach, lanes};
-use super::context::AccessKind;
+use super::fault::AccessKind;
 use super::lanes::{Bits, Body, Lane, compile};
 use super::load::is_row;
 use crate::isa::Isa;
-use crate::program::{Exec, Op, Step, WARP};
+use crate::program::{Exec, Op, Step};
+use crate::registers::WARP;
 
 /// Stores the low bits of a register: `[a + imm] = b` as `M`.
 struct Store<R, M>(PhantomData<(R, M)>);

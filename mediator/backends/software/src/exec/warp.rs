@@ -1,10 +1,14 @@
 //! The heart of execution: runs the groups of one warp until they wait, end, or have used up their slice.
 
-use super::barrier::{Arrival, BARRIERS, Barriers};
-use super::context::{Context, Trouble};
-use super::groups::{Group, State, merge};
+use super::access::lanes;
+use super::barrier::{Arrival, Barriers};
+use super::context::Context;
+use super::fault::Trouble;
+use super::groups::{Group, Groups, State, merge};
 use super::{call, converge};
-use crate::program::{Action, BarrierKind, FrameBytes, Op, Program, Step};
+use crate::limits::BARRIERS;
+use crate::program::{Action, BarrierKind, Op, Program, Step};
+use crate::registers::FrameBytes;
 
 /// Backward branches after which other groups, and other warps, get their turn.
 const SLICE_BRANCHES: u32 = 4096;
@@ -28,10 +32,8 @@ pub(super) enum Pause {
 pub(super) struct Warp {
     /// Number in the block.
     pub(super) number: u32,
-    /// Lanes that have not ended.
-    pub(super) running: u32,
-    /// Where they are.
-    pub(super) groups: Vec<Group>,
+    /// Where its lanes are.
+    pub(super) groups: Groups,
     /// Thread-instructions executed so far.
     pub(super) instructions: u64,
     branches_left: u32,
@@ -51,8 +53,10 @@ impl Warp {
     pub(super) fn new(number: u32) -> Self {
         Self {
             number,
-            running: 0,
-            groups: Vec::with_capacity(32),
+            groups: Groups {
+                waiting: Vec::with_capacity(32),
+                running: 0,
+            },
             instructions: 0,
             branches_left: 0,
             instructions_left: 0,
@@ -61,10 +65,10 @@ impl Warp {
 
     /// Puts the warp at the start of the kernel.
     pub(super) fn start(&mut self, lanes: u32) {
-        self.running = lanes;
+        self.groups.running = lanes;
         self.branches_left = SLICE_BRANCHES;
-        self.groups.clear();
-        self.groups.push(Group {
+        self.groups.waiting.clear();
+        self.groups.waiting.push(Group {
             mask: lanes,
             pc: 0,
             frame: FrameBytes::default(),
@@ -76,18 +80,18 @@ impl Warp {
     /// Runs until no group can go on. Registers and local memory of this warp are bound in the context.
     pub(super) fn run(
         &mut self,
+        program: &Program,
         context: &mut Context<'_>,
         barriers: &mut Barriers,
     ) -> Result<Pause, (u32, Trouble)> {
-        let program = &*context.launch.program;
         // What is left of them counts on: a loop spins however many instructions it has.
         if self.branches_left == 0 {
             self.branches_left = SLICE_BRANCHES;
         }
         self.instructions_left = SLICE_INSTRUCTIONS;
         loop {
-            let Some(mut group) = self.pick(context, barriers) else {
-                return Ok(if self.groups.is_empty() {
+            let Some(mut group) = self.pick(program, context, barriers) else {
+                return Ok(if self.groups.waiting.is_empty() {
                     Pause::Done
                 } else {
                     Pause::Blocked
@@ -104,24 +108,28 @@ impl Warp {
     }
 
     /// Takes the group that runs next, with all that are at the same place.
-    fn pick(&mut self, context: &mut Context<'_>, barriers: &Barriers) -> Option<Group> {
-        let program = &*context.launch.program;
-        for group in &mut self.groups {
+    fn pick(
+        &mut self,
+        program: &Program,
+        context: &mut Context<'_>,
+        barriers: &Barriers,
+    ) -> Option<Group> {
+        for group in &mut self.groups.waiting {
             if let State::Barrier { id, generation } = group.state
                 && barriers.generation(id) != generation
             {
                 leave_barrier(context, program, barriers, id, group);
             }
         }
-        let ready = self.groups.iter().enumerate();
+        let ready = self.groups.waiting.iter().enumerate();
         let next = ready
             .filter(|(_, g)| g.state == State::Ready)
             .min_by_key(|(_, g)| g.order())
             .map(|(index, _)| index);
-        let next = next.or_else(|| converge::release(self, program, context))?;
-        let mut group = self.groups.swap_remove(next);
-        if !self.groups.is_empty() {
-            merge(&mut self.groups, &mut group);
+        let next = next.or_else(|| converge::release(&mut self.groups, program, context))?;
+        let mut group = self.groups.waiting.swap_remove(next);
+        if !self.groups.waiting.is_empty() {
+            merge(&mut self.groups.waiting, &mut group);
         }
         Some(group)
     }
@@ -137,9 +145,15 @@ impl Warp {
         let mut from = program.code[group.pc as usize].ordinal;
         loop {
             let op = &program.code[group.pc as usize];
-            if op.leader && self.groups.iter().any(|other| other.goes_before(group)) {
+            if op.leader
+                && self
+                    .groups
+                    .waiting
+                    .iter()
+                    .any(|other| other.goes_before(group))
+            {
                 self.count(group.mask, from, op.ordinal);
-                self.groups.push(*group);
+                self.groups.waiting.push(*group);
                 return Ok(false);
             }
             let mask = match op.guard {
@@ -162,12 +176,12 @@ impl Warp {
             }
             if self.branches_left == 0 {
                 group.slices += 1;
-                self.groups.push(*group);
+                self.groups.waiting.push(*group);
                 return Ok(true);
             }
             // This is no sign of spinning: which group goes first stays as it is.
             if self.instructions_left == 0 {
-                self.groups.push(*group);
+                self.groups.waiting.push(*group);
                 return Ok(true);
             }
         }
@@ -196,35 +210,35 @@ impl Warp {
         match op.action {
             Action::Branch(target) => Ok(self.branch(group, mask, target)),
             Action::BranchIndexed(table) => {
-                self.split(group, mask);
+                self.groups.split(group, mask);
                 let targets = &program.tables[table as usize];
                 self.branch_indexed(group, &context.words(op.a), targets)
             }
             Action::Call(site) => {
-                self.split(group, mask);
+                self.groups.split(group, mask);
                 let site = &program.calls[site as usize];
                 let moves = site.arguments.len() + site.results.len();
                 self.instructions_left = self.instructions_left.saturating_sub(moves as u32);
-                call::enter(group, site, context).map(|()| Turn::On)
+                call::enter(group, site, program, context).map(|()| Turn::On)
             }
             Action::Return if group.frame.registers != 0 => {
-                self.split(group, mask);
-                call::leave(self, *group, program, context);
+                self.groups.split(group, mask);
+                call::leave(&mut self.groups.waiting, *group, program, context);
                 Ok(Turn::Over)
             }
             Action::Return | Action::Exit => {
-                self.split(group, mask);
-                self.running &= !group.mask;
+                self.groups.split(group, mask);
+                self.groups.running &= !group.mask;
                 barriers.end(self.number, group.mask);
                 Ok(Turn::Over)
             }
             Action::Trap => Err(Trouble::Trap),
             Action::Barrier(site) => {
-                self.split(group, mask);
+                self.groups.split(group, mask);
                 self.block_barrier(group, program, site, context, barriers)
             }
             Action::Converge(execute) => {
-                if !converge::gather(self, group, mask, op, context) {
+                if !converge::gather(&mut self.groups, group, mask, op, context) {
                     return Ok(Turn::Over);
                 }
                 context.mask = group.mask;
@@ -236,25 +250,13 @@ impl Warp {
                 Ok(Turn::On)
             }
             Action::WarpBarrier => {
-                if !converge::gather(self, group, mask, op, context) {
+                if !converge::gather(&mut self.groups, group, mask, op, context) {
                     return Ok(Turn::Over);
                 }
                 group.pc += 1;
                 Ok(Turn::On)
             }
             Action::Lanes(_) => Ok(Turn::On),
-        }
-    }
-
-    /// Leaves those lanes of the group behind, one operation further, for which the guard does not hold.
-    pub(super) fn split(&mut self, group: &mut Group, mask: u32) {
-        if mask != group.mask {
-            self.groups.push(Group {
-                mask: group.mask & !mask,
-                pc: group.pc + 1,
-                ..*group
-            });
-            group.mask = mask;
         }
     }
 
@@ -266,7 +268,7 @@ impl Warp {
             group.pc = target;
             return Turn::On;
         }
-        self.groups.push(Group {
+        self.groups.waiting.push(Group {
             mask,
             pc: target,
             ..*group
@@ -286,7 +288,7 @@ impl Warp {
         let mut left = group.mask;
         while left != 0 {
             let index = indices[(left.trailing_zeros() & 31) as usize];
-            let same = super::access::lanes(left)
+            let same = lanes(left)
                 .filter(|lane| indices[*lane] == index)
                 .fold(0, |mask, lane| mask | 1 << lane);
             let Some(target) = targets.get(index as usize) else {
@@ -295,7 +297,7 @@ impl Warp {
             if *target <= group.pc {
                 self.branches_left = self.branches_left.saturating_sub(1);
             }
-            self.groups.push(Group {
+            self.groups.waiting.push(Group {
                 mask: same,
                 pc: *target,
                 slices: group.slices + u32::from(self.branches_left == 0),
@@ -322,16 +324,10 @@ impl Warp {
                 "barrier {id} does not exist: a block has {BARRIERS}"
             )));
         }
-        let same = super::access::lanes(group.mask)
+        let same = lanes(group.mask)
             .filter(|lane| context.word(site.id, *lane as u32) == id)
             .fold(0, |mask, lane| mask | 1 << lane);
-        if same != group.mask {
-            self.groups.push(Group {
-                mask: group.mask & !same,
-                ..*group
-            });
-            group.mask = same;
-        }
+        self.groups.leave_others(group, same);
         let waits = site.kind != BarrierKind::Arrive;
         let generation = barriers.generation(id);
         let arrival = Arrival {
@@ -347,7 +343,7 @@ impl Warp {
             return Ok(Turn::On);
         }
         group.state = State::Barrier { id, generation };
-        self.groups.push(*group);
+        self.groups.waiting.push(*group);
         Ok(Turn::Over)
     }
 }

@@ -1,14 +1,15 @@
 //! Address operands, and the accesses to one element that they make possible.
 
-use super::Refusal;
 use super::element::{load_function, parameter_function, store_function};
 use super::form::Form;
 use super::frame::{Class, scalar_bytes};
-use super::function::Lowering;
+use super::lowering::Lowering;
+use super::refusal::Refusal;
 use super::scope::Home;
 use crate::exec::access::{address_kind, space};
-use crate::program::{Action, Op, Slot};
+use crate::program::{Action, Op};
 use crate::ptx::ast::{Operand, ScalarType};
+use crate::registers::Slot;
 
 /// An address operand, resolved.
 #[derive(Clone, Copy, Debug)]
@@ -152,10 +153,10 @@ impl Lowering<'_, '_> {
         dst: Slot,
         align_bytes: u32,
     ) -> Result<(), Refusal> {
-        let isa = self.kernel.isa;
+        let isa = self.program.isa;
         match address {
             Address::Parameter(at) => {
-                let bytes = self.kernel.parameter_bytes();
+                let bytes = self.program.layout.bytes;
                 if at.saturating_add(scalar_bytes(scalar)) > bytes {
                     return Err(self.refuse(format!(
                         "loads beyond the end of the parameters, which have {bytes} bytes"
@@ -204,7 +205,7 @@ impl Lowering<'_, '_> {
         else {
             return Err(self.refuse("parameters of a kernel cannot be written"));
         };
-        let execute = store_function(self.kernel.isa, scalar, class);
+        let execute = store_function(self.program.isa, scalar, class);
         let op = Op {
             a: slot,
             b: source,

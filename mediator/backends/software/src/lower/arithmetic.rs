@@ -1,58 +1,11 @@
 //! Arithmetic that exists for integers and floats: tells them apart by their type.
 
-use super::Refusal;
+use super::family::{Family, family};
 use super::form::Form;
-use super::function::Lowering;
+use super::lowering::Lowering;
+use super::refusal::Refusal;
 use super::{extreme, float, half, integer};
-use crate::program::{Action, Exec, Op};
 use crate::ptx::ast::ScalarType;
-
-/// Families of types that compute alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Family {
-    Integer,
-    Float,
-    Half,
-}
-
-/// The family of a type; `None` for bits and predicates, which do not compute.
-pub(super) fn family(scalar: ScalarType) -> Option<Family> {
-    use ScalarType as T;
-    Some(match scalar {
-        T::S8 | T::S16 | T::S32 | T::S64 | T::U8 | T::U16 | T::U32 | T::U64 => Family::Integer,
-        T::F32 | T::F64 => Family::Float,
-        T::F16 | T::F16x2 | T::BF16 | T::BF16x2 => Family::Half,
-        _ => return None,
-    })
-}
-
-impl Lowering<'_, '_> {
-    /// An instruction with a destination and `N - 1` sources, all of the types given, as one operation.
-    pub(super) fn simple<const N: usize>(
-        &mut self,
-        form: &Form<'_>,
-        types: [ScalarType; N],
-        execute: Exec,
-        imm: u64,
-    ) -> Result<(), Refusal> {
-        let operands = form.operands::<N>()?;
-        let mut sources = [Default::default(); 3];
-        for index in 1..N {
-            sources[index - 1] = self.source(&operands[index], types[index])?;
-        }
-        let dst = self.destination(&operands[0], types[0])?;
-        let [a, b, c] = sources;
-        let op = Op {
-            dst,
-            a,
-            b,
-            c,
-            imm,
-            ..self.op(Action::Lanes(execute))
-        };
-        self.push(op)
-    }
-}
 
 macro_rules! by_family {
     ($($(#[$doc:meta])* $name:ident: $integer:path, $float:path, $half:path;)*) => {$(

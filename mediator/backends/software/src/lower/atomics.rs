@@ -1,16 +1,17 @@
 //! `atom` and `red` (PTX ISA, "Parallel Synchronization and Communication Instructions").
 
-use super::Refusal;
 use super::addresses::{Address, is_hint, space_of};
 use super::form::Form;
 use super::frame::Class;
-use super::function::Lowering;
+use super::lowering::Lowering;
+use super::refusal::Refusal;
 use crate::arith::float16::{Half, pair2};
 use crate::exec::access::{address_kind, space};
 use crate::exec::atomic as lanes;
 use crate::exec::atomic::NO_RESULT;
-use crate::program::{Action, Exec, Op, Slot};
+use crate::program::{Action, Exec, Op};
 use crate::ptx::ast::{Operand, ScalarType};
+use crate::registers::Slot;
 use ScalarType as T;
 
 /// `atom`

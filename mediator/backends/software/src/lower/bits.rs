@@ -1,9 +1,9 @@
 //! Logic, shifts, and bit fields (PTX ISA, "Logic and Shift Instructions" and the bit instructions).
 
-use super::Refusal;
 use super::form::Form;
 use super::frame::Class;
-use super::function::Lowering;
+use super::lowering::Lowering;
+use super::refusal::Refusal;
 use crate::arith::bits::{self as arith, Excess, Permutation};
 use crate::exec::{binary, predicate, ternary, ternary_with, unary, unary_with};
 use crate::isa::Isa;
@@ -18,7 +18,7 @@ pub(super) fn logic(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(),
     if scalar == T::Pred {
         return predicate_logic(cx, &form);
     }
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let execute = match (opcode, Class::of(scalar)) {
         ("and", Class::Word) => binary(isa, |a: u32, b: u32| a & b),
         ("or", Class::Word) => binary(isa, |a: u32, b: u32| a | b),
@@ -90,7 +90,7 @@ pub(super) fn three_inputs(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Res
         c,
         imm: (*table & 0xff) as u64,
         ..cx.op(crate::program::Action::Lanes(lookup(
-            cx.kernel.isa,
+            cx.program.isa,
             *table as u8,
         )))
     };
@@ -111,7 +111,7 @@ fn lookup(isa: Isa, table: u8) -> Exec {
 
 /// `shl`, `shr`
 pub(super) fn shift(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
-    let (isa, scalar) = (cx.kernel.isa, form.scalar()?);
+    let (isa, scalar) = (cx.program.isa, form.scalar()?);
     let left = form.instruction.opcode == "shl";
     let execute = match (left, scalar) {
         (true, T::B16 | T::U16 | T::S16) => {
@@ -140,7 +140,7 @@ pub(super) fn shift(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(),
 
 /// `shf`
 pub(super) fn funnel_shift(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let left = form.one_of(&["l", "r"]) == Some("l");
     let wrap = form.one_of(&["clamp", "wrap"]) == Some("wrap");
     let scalar = form.scalar()?;
@@ -159,7 +159,7 @@ pub(super) fn funnel_shift(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Res
 /// `prmt`
 pub(super) fn permute(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     // Compilers use the first mode, others hardly ever.
-    let (isa, rare) = (cx.kernel.isa, Isa::Baseline);
+    let (isa, rare) = (cx.program.isa, Isa::Baseline);
     use Permutation as P;
     let mode = form.one_of(&["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"]);
     let mode = mode.map_or(Some(P::Selectors), P::from_modifier);
@@ -192,7 +192,7 @@ pub(super) fn extract(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(
 
 /// `bfi`: four sources; the last is the second half of a pair that the position is the first half of.
 pub(super) fn insert(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
-    let (isa, scalar) = (cx.kernel.isa, form.scalar()?);
+    let (isa, scalar) = (cx.program.isa, form.scalar()?);
     let [d, a, b, position, length] = form.operands()?;
     // Only the low 8 bits of either count: both fit one register.
     let both = cx.scratch(Class::Word)?;
@@ -231,7 +231,7 @@ pub(super) fn count_or_reverse(
     cx: &mut Lowering<'_, '_>,
     mut form: Form<'_>,
 ) -> Result<(), Refusal> {
-    let (isa, scalar) = (cx.kernel.isa, form.scalar()?);
+    let (isa, scalar) = (cx.program.isa, form.scalar()?);
     let execute = match (form.instruction.opcode.as_str(), scalar) {
         ("brev", T::B32) => unary(isa, u32::reverse_bits),
         ("brev", T::B64) => unary(isa, u64::reverse_bits),

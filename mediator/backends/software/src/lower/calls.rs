@@ -1,13 +1,14 @@
 //! Calls of device functions.
 
-use super::Refusal;
 use super::form::Form;
 use super::frame::{Class, scalar_bytes};
-use super::function::Lowering as Cx;
+use super::lowering::Lowering as Cx;
+use super::refusal::Refusal;
 use super::scope::Home;
 use super::signature::{Item, Signature};
-use crate::program::{Action, CallSite, FrameBytes, Move, Place, Slot};
+use crate::program::{Action, CallSite, Move, Place};
 use crate::ptx::ast::{Operand, ScalarType};
+use crate::registers::{FrameBytes, Slot};
 
 /// Arguments and results of a call, at most.
 const VALUES_MAX: usize = 4096;
@@ -24,12 +25,12 @@ pub(super) fn call(cx: &mut Cx<'_, '_>, mut form: Form<'_>) -> Result<(), Refusa
         return Err(form
             .refuse("calls through a register, which is not supported by the software back end"));
     }
-    let (number, signature) = cx.kernel.callee(cx.number, name, cx.line)?;
+    let (number, signature) = cx.program.callee(cx.number, name, cx.line)?;
     check_counts(cx, name, &signature, results, arguments)?;
     if arguments.len() + results.len() > VALUES_MAX {
         return Err(form.refuse(format!("passes more than {VALUES_MAX} values")));
     }
-    cx.kernel.take(arguments.len() + results.len(), cx.line)?;
+    cx.program.take(arguments.len() + results.len(), cx.line)?;
     let mut inward = Vec::with_capacity(arguments.len());
     for (operand, item) in arguments.iter().zip(&signature.arguments) {
         let from = place_of(cx, operand, item, Cx::source)?;
@@ -48,8 +49,8 @@ pub(super) fn call(cx: &mut Cx<'_, '_>, mut form: Form<'_>) -> Result<(), Refusa
             bytes: item.bytes,
         });
     }
-    let site = u32::try_from(cx.kernel.calls.len()).unwrap_or(u32::MAX);
-    cx.kernel.calls.push(CallSite {
+    let site = u32::try_from(cx.program.calls.len()).unwrap_or(u32::MAX);
+    cx.program.calls.push(CallSite {
         // The number of the function, until the program is linked.
         target: u32::try_from(number).unwrap_or(u32::MAX),
         distance: FrameBytes::default(),

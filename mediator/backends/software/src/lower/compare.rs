@@ -1,17 +1,18 @@
 //! Comparison and selection (PTX ISA, "Comparison and Selection Instructions").
 
-use super::Refusal;
 use super::form::Form;
 use super::frame::Class;
-use super::function::Lowering;
+use super::lowering::Lowering;
+use super::refusal::Refusal;
 use crate::arith::compare::{Property, testp_f32, testp_f64};
 use crate::arith::float16::Half;
 use crate::arith::float32;
 use crate::exec::predicate::{Combine, INVERT, INVERT_OUTCOME};
 use crate::exec::{compare, select as select_lanes, ternary, unary};
 use crate::isa::Isa;
-use crate::program::{Action, Exec, Guard, Op, Slot};
+use crate::program::{Action, Exec, Op};
 use crate::ptx::ast::{Operand, ScalarType};
+use crate::registers::{Guard, Slot};
 use ScalarType as T;
 
 const OPERATORS: [&str; 18] = [
@@ -132,7 +133,7 @@ fn parse(
     form: &mut Form<'_>,
     scalar: ScalarType,
 ) -> Result<Comparison, Refusal> {
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let ftz = form.flag("ftz");
     let operator = form.one_of(&OPERATORS);
     let combine = match form.one_of(&["and", "or", "xor"]) {
@@ -241,7 +242,7 @@ fn set_predicates_of_pair(
         Operand::Pair(p, q) => (&**p, &**q),
         single => (single, &Operand::Sink),
     };
-    let upper = unary(cx.kernel.isa, |a: u32| a >> 16);
+    let upper = unary(cx.program.isa, |a: u32| a >> 16);
     let (upper_a, upper_b) = (cx.scratch(Class::Word)?, cx.scratch(Class::Word)?);
     cx.compute(upper, upper_a, &[a])?;
     cx.compute(upper, upper_b, &[b])?;
@@ -276,7 +277,7 @@ pub(super) fn set(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), R
         cx.constant(0, Class::Word)?,
     );
     let dst = cx.destination(destination, to)?;
-    cx.compute(select_lanes::<u32>(cx.kernel.isa), dst, &[yes, no, holds])
+    cx.compute(select_lanes::<u32>(cx.program.isa), dst, &[yes, no, holds])
 }
 
 /// `selp`
@@ -284,8 +285,8 @@ pub(super) fn select(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<()
     let scalar = form.scalar()?;
     let [d, a, b, p] = form.operands()?;
     let execute = match Class::of(scalar) {
-        Class::Word => select_lanes::<u32>(cx.kernel.isa),
-        Class::Double => select_lanes::<u64>(cx.kernel.isa),
+        Class::Word => select_lanes::<u32>(cx.program.isa),
+        Class::Double => select_lanes::<u64>(cx.program.isa),
         _ => return Err(form.unsupported()),
     };
     let (a, b, p) = (

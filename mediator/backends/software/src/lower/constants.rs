@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::Refusal;
 use super::frame::Class;
-use crate::program::{Row, Slot, WARP};
+use super::refusal::Refusal;
+use crate::registers::{Row, Slot, WARP};
 
 /// Rows of constants of a kernel, at most.
 const ROWS_MAX: usize = (4 << 20) / size_of::<Row>();

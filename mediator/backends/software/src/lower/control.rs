@@ -1,11 +1,11 @@
 //! Branches, barriers, fences, ends (PTX ISA, "Control Flow Instructions" and barriers).
 
-use super::Refusal;
 use super::form::Form;
 use super::frame::Class;
-use super::function::Lowering;
-use crate::exec::barrier::BARRIERS;
+use super::lowering::Lowering;
+use super::refusal::Refusal;
 use crate::exec::fence as fence_lanes;
+use crate::limits::BARRIERS;
 use crate::program::{Action, BarrierKind, BarrierSite, Op};
 use crate::ptx::ast::{Immediate, Operand, ScalarType};
 use ScalarType as T;
@@ -144,8 +144,8 @@ fn add(
         Some((operand, scalar)) => cx.destination(operand, scalar)?,
         None => cx.scratch(Class::Predicate)?,
     };
-    let index = u32::try_from(cx.kernel.barriers.len()).unwrap_or(u32::MAX);
-    cx.kernel.barriers.push(site);
+    let index = u32::try_from(cx.program.barriers.len()).unwrap_or(u32::MAX);
+    cx.program.barriers.push(site);
     let op = Op {
         dst,
         ..cx.op(Action::Barrier(index))

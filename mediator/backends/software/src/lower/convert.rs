@@ -1,18 +1,25 @@
 //! `cvt`: between integers and floats of all sizes (PTX ISA, "cvt").
 
-use super::Refusal;
-use super::arithmetic::{Family, family};
-use super::convert_float::{between_floats, finish_float, from_integer, to_integer};
-use super::convert_integer::{between_integers, decode, encode, integer, saturating};
+mod float;
+mod integer;
+mod step;
+
+use float::{between_floats, finish_float, from_integer, to_integer};
+use integer::{between_integers, saturating};
+use step::{Modifiers, StepOf, decode, encode, integer};
+
+use super::family::{Family, family};
 use super::form::Form;
 use super::frame::Class;
-use super::function::Lowering;
+use super::lowering::Lowering;
+use super::refusal::Refusal;
 use crate::arith::Rounding;
 use crate::arith::convert::{self as arith, Integer};
 use crate::exec::{binary, ternary_with, unary, unary_with};
 use crate::isa::Isa;
-use crate::program::{Action, Exec, Op, Slot};
+use crate::program::{Action, Op};
 use crate::ptx::ast::{Operand, ScalarType};
+use crate::registers::Slot;
 use ScalarType as T;
 
 /// `cvt`
@@ -37,36 +44,10 @@ pub(super) fn convert(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(
     if matches!(to, T::F16x2 | T::BF16x2) {
         return pair(cx, form, to, &modifiers);
     }
-    let steps = steps(cx.kernel.isa, to, from, &modifiers).ok_or_else(|| form.unsupported())?;
+    let steps = steps(cx.program.isa, to, from, &modifiers).ok_or_else(|| form.unsupported())?;
     let [d, a] = form.operands()?;
     let source = cx.source_relaxed(a, from)?;
     chain(cx, d, to, source, &steps)
-}
-
-/// Modifiers of a conversion.
-pub(super) struct Modifiers {
-    pub(super) rounding: Option<Rounding>,
-    pub(super) away: bool,
-    pub(super) ftz: bool,
-    pub(super) sat: bool,
-    pub(super) finite: bool,
-    pub(super) relu: bool,
-}
-
-/// One lane function of a conversion, with its immediate and the class of its result.
-pub(super) struct StepOf {
-    pub(super) execute: Exec,
-    pub(super) imm: u64,
-    pub(super) class: Class,
-}
-
-/// A step without an immediate.
-pub(super) fn step(execute: Exec, class: Class) -> StepOf {
-    StepOf {
-        execute,
-        imm: 0,
-        class,
-    }
 }
 
 /// Emits steps one after the other. A destination wider than its type gets the value extended.
@@ -100,9 +81,9 @@ fn chain(
         Some(register) if wide => {
             let signed = matches!(to, T::S8 | T::S16 | T::S32);
             let extend = if signed {
-                unary(cx.kernel.isa, |a: i32| i64::from(a))
+                unary(cx.program.isa, |a: i32| i64::from(a))
             } else {
-                unary(cx.kernel.isa, |a: u32| u64::from(a))
+                unary(cx.program.isa, |a: u32| u64::from(a))
             };
             cx.compute(extend, register.slot, &[source])
         }
@@ -140,7 +121,7 @@ fn pair(
     to: ScalarType,
     m: &Modifiers,
 ) -> Result<(), Refusal> {
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let half = if to == T::F16x2 { T::F16 } else { T::BF16 };
     let [d, a, b] = form.operands()?;
     let mut halves = [Slot::default(); 2];
@@ -167,7 +148,7 @@ fn pair(
 
 /// `cvt.rna.tf32.f32` and its kin
 fn to_tf32(cx: &mut Lowering<'_, '_>, mut form: Form<'_>, m: &Modifiers) -> Result<(), Refusal> {
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let from = form.scalar()?;
     if from != T::F32 || m.relu || m.sat || m.finite {
         return Err(form.unsupported());
@@ -183,7 +164,7 @@ fn to_tf32(cx: &mut Lowering<'_, '_>, mut form: Form<'_>, m: &Modifiers) -> Resu
 
 /// `cvt.pack.sat`
 fn pack(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     form.flag("sat");
     let narrow = match form.one_of(&["u2", "s2", "u4", "s4"]) {
         Some(name) => Integer {

@@ -1,14 +1,15 @@
 //! `cp.async`: copies from global to shared memory. They are done at once, so that waiting for them is nothing.
 
-use super::Refusal;
-use super::addresses::is_hint;
+use super::addresses::{Address, is_hint};
 use super::form::Form;
 use super::frame::Class;
-use super::function::Lowering;
+use super::lowering::Lowering;
+use super::refusal::Refusal;
 use crate::exec::access::space;
-use crate::exec::{compare, select};
+use crate::exec::{compare, predicate, select};
 use crate::program::{Action, Op};
 use crate::ptx::ast::{Immediate, Operand, ScalarType};
+use crate::registers::{Guard, Slot};
 use ScalarType as T;
 
 /// `cp.async` and the instructions that go with it
@@ -50,12 +51,12 @@ pub(super) fn asynchronous(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Res
 /// With a source size: bytes beyond it are not loaded, and stored as zero.
 fn padded(
     cx: &mut Lowering<'_, '_>,
-    to: super::addresses::Address,
-    from: super::addresses::Address,
+    to: Address,
+    from: Address,
     bytes: u32,
     given: &Operand,
 ) -> Result<(), Refusal> {
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let given = cx.source(given, T::U32)?;
     let value = cx.scratch(Class::Word)?;
     let (holds, unused) = (cx.scratch(Class::Predicate)?, cx.scratch(Class::Predicate)?);
@@ -78,4 +79,29 @@ fn padded(
         cx.store_element(to.further(at), (T::B8, Class::Word), value, align)?;
     }
     Ok(())
+}
+
+impl Lowering<'_, '_> {
+    /// Adds the load of a byte for those lanes of the instruction for which `holds` is true.
+    fn guarded_load(&mut self, holds: Slot, address: Address, dst: Slot) -> Result<(), Refusal> {
+        let outer = self.guard;
+        // Where the instruction itself does not run, `holds` was not computed: it must not count.
+        let both = self.scratch(Class::Predicate)?;
+        let unguarded = self.guard.take();
+        if let Some(guard) = unguarded {
+            let op = Op {
+                dst: both,
+                a: guard.slot,
+                b: holds,
+                imm: u64::from(guard.invert & 1),
+                ..self.op(Action::Lanes(predicate::and))
+            };
+            self.push(op)?;
+        }
+        let slot = if unguarded.is_some() { both } else { holds };
+        self.guard = Some(Guard { slot, invert: 0 });
+        let loaded = self.load_element(address, (ScalarType::B8, Class::Word), dst, 1);
+        self.guard = outer;
+        loaded
+    }
 }

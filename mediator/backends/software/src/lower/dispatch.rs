@@ -1,10 +1,11 @@
 //! From opcodes to the functions that lower them.
 
 use super::form::Form;
-use super::function::Lowering;
+use super::lowering::Lowering;
+use super::refusal::Refusal;
 use super::{
-    Refusal, arithmetic, atomics, bits, calls, compare, control, convert, copies, float, half,
-    integer, memory, moves, warp,
+    arithmetic, atomics, bits, calls, compare, control, convert, copies, float, half, integer,
+    memory, moves, warp,
 };
 use crate::ptx::ast::Instruction;
 

@@ -1,10 +1,10 @@
 //! `min` and `max` of `.f32` and `.f64`.
 
-use super::Refusal;
 use super::float::{Way, flush, mode};
 use super::form::Form;
 use super::frame::Class;
-use super::function::Lowering;
+use super::lowering::Lowering;
+use super::refusal::Refusal;
 use crate::arith::compare as extremes;
 use crate::exec::binary;
 use crate::isa::Isa;
@@ -20,7 +20,7 @@ pub(super) fn extreme(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(
     }
     let mode = mode(&mut form)?;
     let min = form.instruction.opcode == "min";
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let execute = match mode.scalar {
         T::F32 if xorsign => extreme_xorsign(min, nan),
         T::F32 => {

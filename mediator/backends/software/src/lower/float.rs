@@ -1,14 +1,15 @@
 //! `.f32` and `.f64` arithmetic (PTX ISA, "Floating-Point Instructions").
 
-use super::Refusal;
 use super::form::Form;
 use super::frame::Class;
-use super::function::Lowering;
+use super::lowering::Lowering;
+use super::refusal::Refusal;
 use crate::arith::{Rounding, approximate as approx, compare as extremes, float32, float64};
 use crate::exec::{binary, binary_with, ternary, ternary_with, unary, unary_with};
 use crate::isa::Isa;
-use crate::program::{Action, Exec, Op, Slot};
+use crate::program::{Action, Exec, Op};
 use crate::ptx::ast::ScalarType;
+use crate::registers::Slot;
 use ScalarType as T;
 
 /// The same lane function compiled for `.ftz` or not.
@@ -83,7 +84,7 @@ impl Lowering<'_, '_> {
         if mode.scalar != T::F32 {
             return Err(form.unsupported());
         }
-        let isa = self.kernel.isa;
+        let isa = self.program.isa;
         let flush = unary(isa, flush::<true>);
         let operands = form.operands::<N>()?;
         let mut sources = [Slot::default(); 3];
@@ -149,7 +150,7 @@ macro_rules! rounded {
 /// `add`, `sub`
 pub(super) fn add_or_sub(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     let mode = mode(&mut form)?;
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let way = if form.instruction.opcode == "add" {
         rounded!(
             isa,
@@ -181,7 +182,7 @@ pub(super) fn add_or_sub(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resul
 /// `mul`
 pub(super) fn multiply(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     let mode = mode(&mut form)?;
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let way = rounded!(
         isa,
         mode,
@@ -199,7 +200,7 @@ pub(super) fn multiply(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<
 /// `fma`, and `mad`, which is the same for floats
 pub(super) fn multiply_add(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     let mode = mode(&mut form)?;
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let way = rounded!(
         isa,
         mode,
@@ -218,7 +219,7 @@ pub(super) fn multiply_add(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Res
 pub(super) fn divide(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     let kind = form.one_of(&["approx", "full"]);
     let mode = mode(&mut form)?;
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let way = match (kind, mode.scalar) {
         (Some("approx"), T::F32) => Way::Whole(flushing!(mode.ftz, |FTZ| {
             binary(isa, |a: f32, b: f32| {
@@ -252,7 +253,7 @@ pub(super) fn divide(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<()
 pub(super) fn root(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     let approximate = form.flag("approx");
     let mode = mode(&mut form)?;
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let opcode = form.instruction.opcode.as_str();
     let way = match opcode {
         _ if approximate || opcode == "rsqrt" => {
@@ -309,7 +310,7 @@ fn approximate_root(isa: Isa, opcode: &str, mode: &Mode) -> Option<Exec> {
 pub(super) fn approximate(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     form.flag("approx");
     let mode = mode(&mut form)?;
-    let execute = transcendental(cx.kernel.isa, &form.instruction.opcode, mode.ftz)
+    let execute = transcendental(cx.program.isa, &form.instruction.opcode, mode.ftz)
         .filter(|_| mode.scalar == T::F32)
         .ok_or_else(|| form.unsupported())?;
     cx.float::<2>(&form, &mode, Way::Whole(execute))
@@ -338,7 +339,7 @@ pub(super) fn transcendental(isa: Isa, opcode: &str, ftz: bool) -> Option<Exec> 
 /// `abs`, `neg`
 pub(super) fn sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     let mode = mode(&mut form)?;
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let execute = match (form.instruction.opcode.as_str(), mode.scalar) {
         ("abs", T::F32) => flushing!(mode.ftz, |FTZ| unary(isa, |a: f32| flush::<FTZ>(a).abs())),
         ("neg", T::F32) => flushing!(mode.ftz, |FTZ| unary(isa, |a: f32| -flush::<FTZ>(a))),
@@ -351,7 +352,7 @@ pub(super) fn sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
 /// `copysign`
 pub(super) fn copy_sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     let mode = mode(&mut form)?;
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let execute = match mode.scalar {
         T::F32 => binary(isa, extremes::copysign_f32),
         T::F64 => binary(isa, extremes::copysign_f64),

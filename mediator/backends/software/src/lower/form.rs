@@ -1,6 +1,6 @@
 //! The form of an instruction: its modifiers, taken one by one until none is left.
 
-use super::Refusal;
+use super::refusal::Refusal;
 use crate::arith::Rounding;
 use crate::ptx::ast::{Instruction, Operand, ScalarType};
 

@@ -1,8 +1,8 @@
 //! Slots of a frame: handed out as names are first used.
 
-use super::Refusal;
-use crate::program::{FRAME_HEADER_BYTES, Slot, WORD_BYTES};
+use super::refusal::Refusal;
 use crate::ptx::ast::ScalarType;
+use crate::registers::{FRAME_HEADER_BYTES, Slot, WORD_BYTES};
 
 /// Registers of one frame in bytes, at most.
 const FRAME_BYTES_MAX: u32 = 64 << 20;
@@ -175,6 +175,11 @@ pub(super) fn place(used: &mut u32, bytes: u64, align: u32, max: u32) -> Option<
     }
     *used = u32::try_from(end).ok()?;
     Some(offset)
+}
+
+/// The lower (0) or upper (1) double of a quad.
+pub(super) const fn quad_half(slot: Slot, half: u32) -> Slot {
+    Slot(slot.0 + half * 2 * WORD_BYTES)
 }
 
 #[cfg(test)]

@@ -1,16 +1,18 @@
 //! `.f16`, `.bf16` and their pairs (PTX ISA, "Half Precision Floating-Point Instructions").
 
-use super::Refusal;
+use super::family::{Family, family};
 use super::float;
 use super::form::Form;
 use super::frame::Class;
-use super::function::Lowering;
+use super::lowering::Lowering;
+use super::refusal::Refusal;
 use crate::arith::approximate as approx;
 use crate::arith::float16::{Half, pair1, pair2, pair3};
 use crate::exec::{binary, ternary, unary};
 use crate::isa::Isa;
-use crate::program::{Exec, Slot};
+use crate::program::Exec;
 use crate::ptx::ast::ScalarType;
+use crate::registers::Slot;
 use ScalarType as T;
 
 /// The same function of one, two or three halves for each of the four types.
@@ -140,11 +142,11 @@ pub(super) fn approximate(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
     let mode = mode(&mut form)?;
     let opcode = form.instruction.opcode.as_str();
     if mode.scalar == T::F32 {
-        let execute = float::transcendental(cx.kernel.isa, opcode, mode.ftz);
+        let execute = float::transcendental(cx.program.isa, opcode, mode.ftz);
         let execute = execute.ok_or_else(|| form.unsupported())?;
         return cx.simple(&form, [T::F32; 2], execute, 0);
     }
-    if super::arithmetic::family(mode.scalar) != Some(super::arithmetic::Family::Half) {
+    if family(mode.scalar) != Some(Family::Half) {
         return Err(form.unsupported());
     }
     let execute = approximate_half(Isa::Baseline, opcode, mode.scalar);

@@ -1,14 +1,15 @@
 //! Integer arithmetic (PTX ISA, "Integer Arithmetic Instructions", "Extended-Precision Arithmetic").
 
-use super::Refusal;
 use super::form::Form;
 use super::frame::Class;
-use super::function::Lowering;
+use super::lowering::Lowering;
+use super::refusal::Refusal;
 use crate::arith::integer as arith;
 use crate::exec::{CARRY_IN, CARRY_OUT, binary, carrying, ternary, ternary_with, unary};
 use crate::isa::Isa;
-use crate::program::{Action, Exec, Op, Slot};
+use crate::program::{Action, Exec, Op};
 use crate::ptx::ast::ScalarType;
+use crate::registers::Slot;
 use ScalarType as T;
 
 /// A lane function of which only the low bits matter: the same for signed and unsigned types, and for 16 bits,
@@ -43,7 +44,7 @@ pub(super) fn add_or_sub(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resul
     if form.flag("cc") {
         return carry_operation(cx, &mut form, CARRY_OUT);
     }
-    let (isa, add) = (cx.kernel.isa, form.instruction.opcode == "add");
+    let (isa, add) = (cx.program.isa, form.instruction.opcode == "add");
     let (sat, scalar) = (form.flag("sat"), form.scalar()?);
     let execute = match (add, sat) {
         (true, false) => wrapping!(isa, scalar, binary, |a, b| a.wrapping_add(b)),
@@ -69,7 +70,7 @@ fn carry_operation(
 ) -> Result<(), Refusal> {
     let scalar = form.scalar()?;
     let add = form.instruction.opcode.starts_with("add");
-    let execute = carry_function(cx.kernel.isa, scalar, add).ok_or_else(|| form.unsupported())?;
+    let execute = carry_function(cx.program.isa, scalar, add).ok_or_else(|| form.unsupported())?;
     let [d, a, b] = form.operands()?;
     let (a, b) = (cx.source(a, scalar)?, cx.source(b, scalar)?);
     let dst = cx.destination(d, scalar)?;
@@ -157,7 +158,7 @@ fn product_type(scalar: ScalarType, part: Part) -> ScalarType {
 /// `mul`
 pub(super) fn multiply(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     let (part, scalar) = (part(&mut form)?, form.scalar()?);
-    let execute = product(cx.kernel.isa, scalar, part).ok_or_else(|| form.unsupported())?;
+    let execute = product(cx.program.isa, scalar, part).ok_or_else(|| form.unsupported())?;
     let to = product_type(scalar, part);
     cx.simple(&form, [to, scalar, scalar], execute, 0)
 }
@@ -171,7 +172,7 @@ pub(super) fn multiply_add(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Res
     };
     let carry_out = if form.flag("cc") { CARRY_OUT } else { 0 };
     let (sat, part, scalar) = (form.flag("sat"), part(&mut form)?, form.scalar()?);
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let to = product_type(scalar, part);
     if carry_in | carry_out != 0 {
         return multiply_add_carrying(cx, &form, (scalar, part), carry_in | carry_out);
@@ -224,7 +225,7 @@ fn multiply_add_carrying(
     (scalar, part): (ScalarType, Part),
     flags: u64,
 ) -> Result<(), Refusal> {
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let multiply = product(isa, scalar, part).filter(|_| part != Part::Wide);
     let multiply = multiply.ok_or_else(|| form.unsupported())?;
     let add = carry_function(isa, scalar, true).ok_or_else(|| form.unsupported())?;
@@ -294,7 +295,7 @@ pub(super) fn divide(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<()
 
 /// `abs`, `neg`
 pub(super) fn sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
-    let (isa, scalar) = (cx.kernel.isa, form.scalar()?);
+    let (isa, scalar) = (cx.program.isa, form.scalar()?);
     let execute = match (form.instruction.opcode.as_str(), scalar) {
         ("abs", T::S16) => unary(isa, i16::wrapping_abs),
         ("abs", T::S32) => unary(isa, i32::wrapping_abs),
@@ -309,7 +310,7 @@ pub(super) fn sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
 
 /// `min`, `max`
 pub(super) fn extreme(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
-    let (isa, relu, scalar) = (cx.kernel.isa, form.flag("relu"), form.scalar()?);
+    let (isa, relu, scalar) = (cx.program.isa, form.flag("relu"), form.scalar()?);
     let execute = match (form.instruction.opcode.as_str(), relu) {
         ("min", false) => integers!(isa, scalar, binary, |a, b| a.min(b)),
         ("max", false) => integers!(isa, scalar, binary, |a, b| a.max(b)),

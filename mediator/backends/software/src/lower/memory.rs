@@ -1,14 +1,13 @@
 //! Loads and stores (PTX ISA, "ld", "st").
 
-use super::Refusal;
 use super::addresses::{Address, is_hint, space_of};
 use super::form::Form;
-use super::frame::{Class, scalar_bytes};
-use super::function::Lowering;
-use super::moves::quad_half;
+use super::frame::{Class, quad_half, scalar_bytes};
+use super::lowering::Lowering;
+use super::refusal::Refusal;
 use crate::exec::unary;
-use crate::program::Slot;
 use crate::ptx::ast::{Operand, ScalarType};
+use crate::registers::Slot;
 use ScalarType as T;
 
 /// The operands of a vector access, or the one operand of a scalar access.
@@ -106,7 +105,7 @@ pub(super) fn load(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
 
 /// A copy of an address register: one of the destinations of a vector load may be that very register.
 fn kept(cx: &mut Lowering<'_, '_>, slot: Slot, word: bool) -> Result<Slot, Refusal> {
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     if slot.bank() != 0 {
         return Ok(slot);
     }

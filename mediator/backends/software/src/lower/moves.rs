@@ -1,12 +1,12 @@
 //! Moves and conversions of addresses (PTX ISA, "Data Movement and Conversion Instructions").
 
-use super::Refusal;
 use super::form::Form;
-use super::frame::Class;
-use super::function::Lowering;
+use super::frame::{Class, quad_half, scalar_bytes};
+use super::lowering::Lowering;
+use super::refusal::Refusal;
 use crate::address;
 use crate::exec::{binary, compare, predicate, unary};
-use crate::program::{Action, Op, Slot};
+use crate::program::{Action, Op};
 use crate::ptx::ast::{Operand, ScalarType};
 use ScalarType as T;
 
@@ -30,7 +30,7 @@ fn copy_scalar(
     d: &Operand,
     a: &Operand,
 ) -> Result<(), Refusal> {
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     if scalar == T::Pred {
         let a = cx.predicate(a)?;
         let dst = cx.destination(d, scalar)?;
@@ -57,14 +57,9 @@ fn copy_scalar(
     }
 }
 
-/// The lower (0) or upper (1) double of a quad.
-pub(super) const fn quad_half(slot: Slot, half: u32) -> Slot {
-    Slot(slot.0 + half * 2 * crate::program::WORD_BYTES)
-}
-
 /// Type of the parts when `scalar` is cut into `count`.
 fn part_type(form: &Form<'_>, scalar: ScalarType, count: usize) -> Result<ScalarType, Refusal> {
-    let bits = 8 * super::frame::scalar_bytes(scalar) as usize;
+    let bits = 8 * scalar_bytes(scalar) as usize;
     match bits.checked_div(count) {
         Some(8) => Ok(T::B8),
         Some(16) => Ok(T::B16),
@@ -81,7 +76,7 @@ fn pack(
     d: &Operand,
     parts: &[Operand],
 ) -> Result<(), Refusal> {
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let part = part_type(form, scalar, parts.len())?;
     let mut sources = Vec::with_capacity(parts.len());
     for operand in parts {
@@ -139,7 +134,7 @@ fn unpack(
     parts: &[Operand],
     a: &Operand,
 ) -> Result<(), Refusal> {
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let part = part_type(form, scalar, parts.len())?;
     let source = cx.source(a, scalar)?;
     let wide = cx.scratch(Class::Double)?;
@@ -156,7 +151,7 @@ fn unpack(
         }
         _ => return Err(form.unsupported()),
     }
-    let width = 8 * super::frame::scalar_bytes(part);
+    let width = 8 * scalar_bytes(part);
     for (index, operand) in (0..).zip(parts) {
         if matches!(operand, Operand::Sink) {
             continue;
@@ -199,7 +194,7 @@ pub(super) fn convert_address(
     cx: &mut Lowering<'_, '_>,
     mut form: Form<'_>,
 ) -> Result<(), Refusal> {
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let to_space = form.flag("to");
     let start = window(&mut form)?;
     let scalar = form.scalar()?;
@@ -220,7 +215,7 @@ pub(super) fn convert_address(
 
 /// `isspacep`
 pub(super) fn is_in_space(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let global = form.flag("global");
     let range = if form.flag("const") {
         address::CONST_VARIABLES
@@ -263,7 +258,7 @@ pub(super) fn cluster_address(
     cx: &mut Lowering<'_, '_>,
     mut form: Form<'_>,
 ) -> Result<(), Refusal> {
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     form.discard(|m| m.starts_with("shared"));
     let scalar = form.scalar()?;
     let operands = &form.instruction.operands;

@@ -1,15 +1,17 @@
 //! Operands: from what is written to slots.
 
-use super::Refusal;
+use super::form::Form;
 use super::frame::Class;
-use super::function::Lowering;
+use super::lowering::Lowering;
+use super::refusal::Refusal;
 use super::scope::{Home, Register};
 use super::special;
 use super::variables::number_bits;
 use crate::exec::special::{self as registers, Special};
 use crate::exec::{binary, predicate, unary};
-use crate::program::{Action, Guard, Op, Slot};
+use crate::program::{Action, Exec, Op};
 use crate::ptx::ast::{Operand, ScalarType};
+use crate::registers::{Guard, Slot};
 
 impl Lowering<'_, '_> {
     /// A refusal at the current line.
@@ -19,7 +21,7 @@ impl Lowering<'_, '_> {
 
     /// A constant of a class.
     pub(super) fn constant(&mut self, value: u64, class: Class) -> Result<Slot, Refusal> {
-        self.kernel.constants.value(value, class, self.line)
+        self.program.constants.value(value, class, self.line)
     }
 
     /// The register of a name, if it is one.
@@ -31,7 +33,7 @@ impl Lowering<'_, '_> {
     pub(super) fn variable_home(&mut self, name: &str) -> Result<Option<Home>, Refusal> {
         match self.scopes.variable(name) {
             Some(home) => Ok(Some(home)),
-            None => self.kernel.module_variable(name, self.line),
+            None => self.program.module_variable(name, self.line),
         }
     }
 
@@ -74,7 +76,7 @@ impl Lowering<'_, '_> {
             && Class::of(scalar) == Class::Word
         {
             let word = self.scratch(Class::Word)?;
-            let narrow = unary(self.kernel.isa, |a: u64| a as u32);
+            let narrow = unary(self.program.isa, |a: u64| a as u32);
             self.compute(narrow, word, &[register.slot])?;
             return Ok(word);
         }
@@ -190,7 +192,7 @@ impl Lowering<'_, '_> {
                 self.constant(value.cast_unsigned(), wanted)
             }
             Home::DynamicShared => {
-                let constants = &mut self.kernel.constants;
+                let constants = &mut self.program.constants;
                 constants.dynamic_shared(offset, wanted, self.line)
             }
             Home::Generic(at) => self.constant(at.wrapping_add_signed(offset), wanted),
@@ -207,7 +209,7 @@ impl Lowering<'_, '_> {
             ..self.op(Action::Lanes(registers::word))
         };
         self.push(read)?;
-        let isa = self.kernel.isa;
+        let isa = self.program.isa;
         let by = self.constant(offset.cast_unsigned(), Class::Word)?;
         let sum = self.scratch(wanted)?;
         let add = match wanted {
@@ -216,5 +218,31 @@ impl Lowering<'_, '_> {
         };
         self.compute(add, sum, &[base, by])?;
         Ok(sum)
+    }
+
+    /// An instruction with a destination and `N - 1` sources, all of the types given, as one operation.
+    pub(super) fn simple<const N: usize>(
+        &mut self,
+        form: &Form<'_>,
+        types: [ScalarType; N],
+        execute: Exec,
+        imm: u64,
+    ) -> Result<(), Refusal> {
+        let operands = form.operands::<N>()?;
+        let mut sources = [Default::default(); 3];
+        for index in 1..N {
+            sources[index - 1] = self.source(&operands[index], types[index])?;
+        }
+        let dst = self.destination(&operands[0], types[0])?;
+        let [a, b, c] = sources;
+        let op = Op {
+            dst,
+            a,
+            b,
+            c,
+            imm,
+            ..self.op(Action::Lanes(execute))
+        };
+        self.push(op)
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::Refusal;
 use super::frame::{Class, Frame};
-use crate::program::Slot;
+use super::refusal::Refusal;
 use crate::ptx::ast::{Registers, ScalarType};
+use crate::registers::Slot;
 
 /// A named register, as found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Where a device function expects its arguments, and where it leaves its results.
 
-use super::Refusal;
 use super::frame::{Class, Frame, scalar_bytes};
+use super::refusal::Refusal;
 use super::scope::{Home, Scopes};
 use super::variables::variable_bytes;
 use crate::program::Place;

@@ -1,11 +1,12 @@
 //! Special registers by name.
 
-use super::Refusal;
 use super::frame::Class;
-use super::function::Lowering;
+use super::lowering::Lowering;
+use super::refusal::Refusal;
 use crate::exec::special::{self, Special};
 use crate::exec::unary;
-use crate::program::{Action, Op, Slot};
+use crate::program::{Action, Op};
+use crate::registers::Slot;
 
 /// The value of a special register, in a scratch register of the class wanted; `None` if `name` is not one.
 pub(super) fn read(
@@ -34,7 +35,7 @@ pub(super) fn read(
         ..cx.op(Action::Lanes(execute))
     };
     cx.push(op)?;
-    let isa = cx.kernel.isa;
+    let isa = cx.program.isa;
     let resized = match (class, wanted) {
         (Class::Word, Class::Double) => unary(isa, |a: u32| u64::from(a)),
         (Class::Double, Class::Word) => unary(isa, |a: u64| a as u32),

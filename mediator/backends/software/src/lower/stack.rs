@@ -4,7 +4,7 @@
 //! and how far apart depends on its class; so the registers of two functions never share a place: one lane's
 //! could be another's, return positions included. Local memory is apart for each lane, and may be shared.
 
-use crate::program::FrameBytes;
+use crate::registers::FrameBytes;
 
 /// Nested calls that functions which call themselves, or each other, get memory for.
 const RECURSION_DEPTH: u64 = 64;

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::Refusal;
 use super::frame::{place, scalar_bytes};
+use super::refusal::Refusal;
 use crate::address;
 use crate::ptx::ast::{Immediate, Initial, Module, ScalarType, StateSpace, Variable};
 
@@ -22,6 +22,7 @@ pub(super) enum ModuleVariable<'a> {
 }
 
 /// All variables of a module, placed.
+#[derive(Debug)]
 pub(crate) struct Variables<'a> {
     names: HashMap<&'a str, ModuleVariable<'a>>,
     spaces: HashMap<&'a str, StateSpace>,

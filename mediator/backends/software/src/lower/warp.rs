@@ -1,12 +1,13 @@
 //! Operations across the lanes of a warp.
 
-use super::Refusal;
 use super::form::Form;
 use super::frame::scalar_bytes;
-use super::function::Lowering;
+use super::lowering::Lowering;
+use super::refusal::Refusal;
 use crate::exec::shuffle as lanes;
-use crate::program::{Action, Exec, Op, Slot};
+use crate::program::{Action, Exec, Op};
 use crate::ptx::ast::{Operand, ScalarType};
+use crate::registers::Slot;
 use ScalarType as T;
 
 impl Lowering<'_, '_> {

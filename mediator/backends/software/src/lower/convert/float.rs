@@ -1,14 +1,13 @@
 //! Lane functions of `cvt` from and to floats.
 
-use super::convert::{Modifiers, StepOf, step};
-use super::convert_integer::{decode, encode, integer};
-use super::frame::Class;
+use super::step::{Modifiers, StepOf, decode, encode, integer, step};
 use crate::arith::convert as arith;
 use crate::arith::float16::Half;
 use crate::arith::format::{BF16, F16, F32, F64};
 use crate::arith::{Rounding, float32};
 use crate::exec::{unary, unary_with};
 use crate::isa::Isa;
+use crate::lower::frame::Class;
 use crate::ptx::ast::ScalarType;
 use ScalarType as T;
 

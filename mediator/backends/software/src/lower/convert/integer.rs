@@ -1,40 +1,13 @@
 //! Lane functions of `cvt` between integers.
 
-use super::arithmetic::{Family, family};
-use super::convert::{StepOf, step};
-use super::frame::{Class, scalar_bytes};
-use crate::arith::Rounding;
-use crate::arith::convert::{self as arith, Integer};
+use super::step::{StepOf, decode, integer, step};
+use crate::arith::convert as arith;
 use crate::exec::{unary, unary_with};
 use crate::isa::Isa;
+use crate::lower::frame::Class;
 use crate::program::Exec;
 use crate::ptx::ast::ScalarType;
 use ScalarType as T;
-
-/// The integer that a type is.
-pub(super) fn integer(scalar: ScalarType) -> Option<Integer> {
-    let signed = matches!(scalar, T::S8 | T::S16 | T::S32 | T::S64);
-    (family(scalar)? == Family::Integer).then(|| Integer {
-        bits: 8 * scalar_bytes(scalar),
-        signed,
-    })
-}
-
-/// Two integer types and a rounding mode in an immediate.
-pub(super) fn encode(from: Integer, to: Integer, rounding: Rounding) -> u64 {
-    let one = |i: Integer| u64::from(i.bits) | u64::from(i.signed) << 7;
-    one(from) | one(to) << 8 | (rounding as u64) << 16
-}
-
-/// What [`encode`] has put into an immediate.
-pub(super) fn decode(imm: u64) -> (Integer, Integer, Rounding) {
-    let one = |bits: u64| Integer {
-        bits: (bits & 0x7f) as u32,
-        signed: bits & 0x80 != 0,
-    };
-    let rounding = Rounding::ALL[(imm >> 16) as usize & 3];
-    (one(imm), one(imm >> 8), rounding)
-}
 
 /// Extends what is read from a short type, changes the class, and cuts to a short type: as much of it as needed.
 pub(super) fn between_integers(isa: Isa, from: ScalarType, to: ScalarType) -> Option<Vec<StepOf>> {

@@ -1,41 +1,47 @@
-//! A kernel with the functions that it calls, put together into one program.
+//! A program under construction: operations, constants, and the functions that belong to it.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use causeway_protocol::message::{PARAMETERS_MAX, Parameter};
-
-use super::Refusal;
 use super::constants::Constants;
-use super::frame::{place, scalar_bytes};
-use super::function;
+use super::frame::place;
+use super::parameters::ParameterLayout;
+use super::refusal::Refusal;
 use super::scope::Home;
 use super::signature::Signature;
 use super::stack::{Arrangement, Edge, arrange};
 use super::variables::{ModuleVariable, Variables, variable_bytes};
 use crate::isa::Isa;
-use crate::program::{BarrierSite, CallSite, FrameBytes, Op, Program};
+use crate::limits::{BLOCK_THREADS_MAX, SHARED_BYTES_MAX};
+use crate::program::{BarrierSite, CallSite, Op, Program};
 use crate::ptx::ast;
-
-/// Static shared memory of a kernel in bytes, at most: what the largest devices offer.
-pub(crate) const SHARED_BYTES_MAX: u32 = 227 << 10;
-/// Bytes of the parameter block, at most.
-const PARAMETER_BYTES_MAX: u32 = 32764;
-/// Threads of a block, at most.
-pub(crate) const BLOCK_THREADS_MAX: u32 = 1024;
+use crate::registers::FrameBytes;
 
 /// A function of the program.
+#[derive(Debug)]
 struct Member<'a> {
     function: &'a ast::Function,
-    start: Option<u32>,
+    start: u32,
     frame: FrameBytes,
     /// Its call sites among those of the program.
     sites: Range<usize>,
 }
 
+impl<'a> Member<'a> {
+    fn new(function: &'a ast::Function) -> Self {
+        Self {
+            function,
+            start: 0,
+            frame: FrameBytes::default(),
+            sites: 0..0,
+        }
+    }
+}
+
 /// A program under construction.
-pub(super) struct Kernel<'a> {
+#[derive(Debug)]
+pub(super) struct ProgramBuilder<'a> {
     /// Instruction set to compile loops for.
     pub(super) isa: Isa,
     /// Operations so far.
@@ -50,9 +56,10 @@ pub(super) struct Kernel<'a> {
     pub(super) barriers: Vec<BarrierSite>,
     /// Source instructions so far.
     pub(super) instructions: u32,
-    operations_left: usize,
+    /// The parameter block.
+    pub(super) layout: ParameterLayout,
+    operations_left: &'a mut usize,
     stop: &'a AtomicBool,
-    parameter_bytes: u32,
     functions: &'a HashMap<&'a str, &'a ast::Function>,
     variables: &'a Variables<'a>,
     members: Vec<Member<'a>>,
@@ -63,71 +70,55 @@ pub(super) struct Kernel<'a> {
     dynamic_align: u32,
 }
 
-/// Lowers `entry` and what it calls, and takes what that costs from `operations_left`.
-pub(super) fn lower<'a>(
-    entry: &'a ast::Function,
-    functions: &'a HashMap<&'a str, &'a ast::Function>,
-    variables: &'a Variables<'a>,
-    (isa, stop): (Isa, &'a AtomicBool),
-    operations_left: &mut usize,
-) -> Result<Program, Refusal> {
-    let layout = ParameterLayout::new(entry)?;
-    let mut kernel = Kernel {
-        isa,
-        code: Vec::new(),
-        constants: Constants::default(),
-        tables: Vec::new(),
-        calls: Vec::new(),
-        barriers: Vec::new(),
-        instructions: 0,
-        operations_left: *operations_left,
-        stop,
-        parameter_bytes: layout.bytes,
-        functions,
-        variables,
-        members: vec![Member {
-            function: entry,
-            start: None,
-            frame: FrameBytes::default(),
-            sites: 0..0,
-        }],
-        known: HashMap::new(),
-        edges: Vec::new(),
-        shared: 0,
-        shared_homes: HashMap::new(),
-        dynamic_align: 16,
-    };
-    let mut next = 0;
-    while next < kernel.members.len() {
-        kernel.lower_member(next, &layout)?;
-        next += 1;
-    }
-    let rows = kernel.constants.rows();
-    kernel.take(rows, entry.line)?;
-    *operations_left = kernel.operations_left;
-    kernel.finish(entry, layout)
-}
-
-impl<'a> Kernel<'a> {
-    fn lower_member(&mut self, index: usize, layout: &ParameterLayout) -> Result<(), Refusal> {
-        let function = self.members[index].function;
-        let start = u32::try_from(self.code.len()).unwrap_or(u32::MAX);
-        self.members[index].start = Some(start);
-        let homes = if function.kernel {
-            &layout.homes[..]
-        } else {
-            &[]
-        };
-        let first_site = self.calls.len();
-        let frame = function::lower(self, index, function, homes)?;
-        self.members[index].frame = frame;
-        self.members[index].sites = first_site..self.calls.len();
-        Ok(())
+impl<'a> ProgramBuilder<'a> {
+    /// A program with one function, `entry`, which has no operations yet. What is added is taken
+    /// from `operations_left`.
+    pub(super) fn new(
+        entry: &'a ast::Function,
+        functions: &'a HashMap<&'a str, &'a ast::Function>,
+        variables: &'a Variables<'a>,
+        (isa, stop): (Isa, &'a AtomicBool),
+        operations_left: &'a mut usize,
+    ) -> Result<Self, Refusal> {
+        Ok(Self {
+            isa,
+            code: Vec::new(),
+            constants: Constants::default(),
+            tables: Vec::new(),
+            calls: Vec::new(),
+            barriers: Vec::new(),
+            instructions: 0,
+            layout: ParameterLayout::new(entry)?,
+            operations_left,
+            stop,
+            functions,
+            variables,
+            members: vec![Member::new(entry)],
+            known: HashMap::new(),
+            edges: Vec::new(),
+            shared: 0,
+            shared_homes: HashMap::new(),
+            dynamic_align: 16,
+        })
     }
 
-    /// Bytes of the parameter block.
-    pub(super) fn parameter_bytes(&self) -> u32 {
-        self.parameter_bytes
+    /// Function number `index` of the program, if there are so many.
+    pub(super) fn function(&self, index: usize) -> Option<&'a ast::Function> {
+        Some(self.members.get(index)?.function)
+    }
+
+    /// Begins function number `index`: its operations follow.
+    pub(super) fn begin_function(&mut self, index: usize) {
+        let member = &mut self.members[index];
+        member.start = u32::try_from(self.code.len()).unwrap_or(u32::MAX);
+        member.sites = self.calls.len()..self.calls.len();
+    }
+
+    /// Ends function number `index`, whose frame has this size.
+    pub(super) fn end_function(&mut self, index: usize, frame: FrameBytes) {
+        let member = &mut self.members[index];
+        member.frame = frame;
+        member.sites.end = self.calls.len();
     }
 
     /// Takes `count` from what the module may have: operations, and whatever else takes time or memory. Functions
@@ -141,7 +132,7 @@ impl<'a> Kernel<'a> {
                           instructions and declarations than the software back end takes";
             Refusal::new(line, reason)
         })?;
-        self.operations_left = left;
+        *self.operations_left = left;
         Ok(())
     }
 
@@ -174,12 +165,7 @@ impl<'a> Kernel<'a> {
             return Err(Refusal::new(line, reason));
         }
         let index = *self.known.entry(key).or_insert_with(|| {
-            self.members.push(Member {
-                function,
-                start: None,
-                frame: FrameBytes::default(),
-                sites: 0..0,
-            });
+            self.members.push(Member::new(function));
             self.members.len() - 1
         });
         self.edges.push(Edge {
@@ -230,11 +216,9 @@ impl<'a> Kernel<'a> {
         })
     }
 
-    fn finish(
-        mut self,
-        entry: &ast::Function,
-        layout: ParameterLayout,
-    ) -> Result<Program, Refusal> {
+    /// Completes the program of kernel `entry`.
+    pub(super) fn finish(mut self, entry: &ast::Function) -> Result<Program, Refusal> {
+        self.take(self.constants.rows(), entry.line)?;
         let frames: Vec<FrameBytes> = self.members.iter().map(|m| m.frame).collect();
         let arrangement = arrange(&frames, &self.edges).ok_or_else(|| {
             let reason = "the kernel's functions need more memory than a block may have";
@@ -259,8 +243,8 @@ impl<'a> Kernel<'a> {
             stack: arrangement.stack,
             shared_bytes: self.shared,
             dynamic_shared_offset,
-            parameters: layout.parameters,
-            parameter_bytes: layout.bytes,
+            parameters: self.layout.parameters,
+            parameter_bytes: self.layout.bytes,
             threads_max: declared.map_or(BLOCK_THREADS_MAX, |n| n.min(BLOCK_THREADS_MAX)),
             required_threads: entry.required_threads,
         })
@@ -276,61 +260,8 @@ impl<'a> Kernel<'a> {
                     local: caller.frame.local,
                 };
                 site.callee = callee.frame;
-                site.target = callee.start.unwrap_or(0);
+                site.target = callee.start;
             }
         }
-    }
-}
-
-/// The parameter block of a kernel.
-struct ParameterLayout {
-    parameters: Vec<Parameter>,
-    homes: Vec<(String, Home)>,
-    bytes: u32,
-}
-
-impl ParameterLayout {
-    fn new(entry: &ast::Function) -> Result<Self, Refusal> {
-        let mut layout = Self {
-            parameters: Vec::new(),
-            homes: Vec::new(),
-            bytes: 0,
-        };
-        for parameter in &entry.parameters {
-            match parameter {
-                ast::Parameter::Variable(variable) => layout.add(variable)?,
-                ast::Parameter::Register(registers) => {
-                    let reason = "a kernel cannot have parameters in registers";
-                    return Err(Refusal::new(registers.line, reason));
-                }
-            }
-        }
-        if layout.parameters.len() > PARAMETERS_MAX {
-            let reason = format!(
-                "the kernel has {} parameters; {PARAMETERS_MAX} are possible",
-                layout.parameters.len()
-            );
-            return Err(Refusal::new(entry.line, reason));
-        }
-        Ok(layout)
-    }
-
-    fn add(&mut self, variable: &ast::Variable) -> Result<(), Refusal> {
-        let too_large = || {
-            let reason = format!("kernel parameters exceed {PARAMETER_BYTES_MAX} bytes");
-            Refusal::new(variable.line, reason)
-        };
-        let size = variable_bytes(variable)?;
-        let align = variable.align.max(scalar_bytes(variable.scalar));
-        let offset = place(&mut self.bytes, size, align, PARAMETER_BYTES_MAX);
-        let offset = offset.ok_or_else(too_large)?;
-        let size = u16::try_from(size).map_err(|_| too_large())?;
-        self.parameters.push(Parameter {
-            offset: u16::try_from(offset).map_err(|_| too_large())?,
-            size,
-        });
-        let home = Home::Parameter(offset, u32::from(size));
-        self.homes.push((variable.name.clone(), home));
-        Ok(())
     }
 }

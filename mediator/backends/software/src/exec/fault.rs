@@ -1,0 +1,96 @@
+//! Why a kernel cannot go on, and how its fault is described to the guest.
+
+use causeway_mediator::backend::Fault;
+use causeway_protocol::message::Status;
+
+/// Why a kernel cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// An access that is not allowed.
+    Access {
+        /// Lane of the warp.
+        lane: u32,
+        /// Address as the kernel gave it.
+        address: u64,
+        /// Bytes of the access.
+        bytes: u64,
+        /// Kind of the access.
+        kind: AccessKind,
+        /// Why it is refused.
+        reason: &'static str,
+    },
+    /// `trap`, or a failed assertion.
+    Trap,
+    /// Calls are nested deeper than there is memory for.
+    CallDepth,
+    /// All threads wait for others.
+    Deadlock(String),
+}
+
+/// Kinds of access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AccessKind {
+    Load,
+    Store,
+    Atomic,
+}
+
+impl AccessKind {
+    /// The word for it in messages.
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Store => "store",
+            Self::Atomic => "atomic operation",
+        }
+    }
+}
+
+/// What went wrong in a block, and where.
+#[derive(Debug)]
+pub(super) struct BlockFault {
+    /// Position of the block in the grid.
+    pub(super) block: [u32; 3],
+    /// Number of the thread in the block, if the fault is that of one thread.
+    pub(super) thread: Option<u32>,
+    /// Operation.
+    pub(super) pc: u32,
+    /// What happened.
+    pub(super) trouble: Trouble,
+}
+
+impl BlockFault {
+    /// Describes the fault of `kernel`, whose blocks have `threads` threads in x, y and z and which
+    /// was at `line` of its source.
+    pub(super) fn describe(&self, kernel: &str, line: u32, threads: [u32; 3]) -> Fault {
+        let [bx, by, bz] = self.block;
+        let mut place = format!("kernel `{kernel}`, block ({bx},{by},{bz})");
+        if let Some(thread) = self.thread {
+            let [x, y, _] = threads;
+            let (tx, ty, tz) = (thread % x, thread / x % y, thread / x / y);
+            place += &format!(", thread ({tx},{ty},{tz})");
+        }
+        let (status, what) = match &self.trouble {
+            Trouble::Access {
+                address,
+                bytes,
+                kind,
+                reason,
+                ..
+            } => (
+                Status::MemoryFault,
+                format!("{} of {bytes} bytes at {address:#x}: {reason}", kind.text()),
+            ),
+            Trouble::Trap => (Status::KernelFault, String::from("trap")),
+            Trouble::CallDepth => (
+                Status::KernelFault,
+                String::from("calls are nested too deep"),
+            ),
+            Trouble::Deadlock(text) => (Status::KernelFault, text.clone()),
+        };
+        Fault {
+            status,
+            text: format!("{place}, line {line}: {what}"),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The grid of a launch: its blocks, its threads, and the multiprocessors that they see.
+
+use causeway_mediator::backend::LaunchShape;
+
+use crate::registers::WARP;
+
+/// The multiprocessors on which the kernels of a queue see themselves. The engine has none: these
+/// numbers are only what kernels read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Multiprocessors {
+    /// First multiprocessor that blocks are dealt to in turn: the lowest `%smid`.
+    pub first: u32,
+    /// Number of multiprocessors that blocks are dealt to; at least 1.
+    pub count: u32,
+    /// Number of multiprocessors of the device: `%nsmid`.
+    pub of: u32,
+}
+
+impl Default for Multiprocessors {
+    fn default() -> Self {
+        Self {
+            first: 0,
+            count: 1,
+            of: 1,
+        }
+    }
+}
+
+/// Dimensions of a launch and what follows from them.
+#[derive(Debug)]
+pub(super) struct Grid {
+    /// Dimensions.
+    pub(super) shape: LaunchShape,
+    /// Thread indices in x, y, z for each warp of a block.
+    pub(super) threads: Vec<[[u32; WARP]; 3]>,
+    /// Where the blocks see themselves.
+    pub(super) multiprocessors: Multiprocessors,
+}
+
+impl Grid {
+    /// The grid of a checked shape.
+    pub(super) fn new(shape: LaunchShape, multiprocessors: Multiprocessors) -> Self {
+        Self {
+            shape,
+            threads: thread_indices(shape.block),
+            multiprocessors,
+        }
+    }
+
+    /// Number of blocks.
+    pub(super) fn blocks(&self) -> u64 {
+        self.shape.grid.iter().map(|n| u64::from(*n)).product()
+    }
+
+    /// Number of threads of a block.
+    pub(super) fn block_threads(&self) -> u32 {
+        self.shape.block.iter().product()
+    }
+
+    /// Position of block number `index`; blocks are numbered x first.
+    pub(super) fn position(&self, index: u64) -> [u32; 3] {
+        let [x, y, _] = self.shape.grid.map(u64::from);
+        [index % x, index / x % y, index / x / y].map(|n| n as u32)
+    }
+
+    /// The multiprocessor that a block is dealt to.
+    pub(super) fn multiprocessor(&self, block: [u32; 3]) -> u32 {
+        let [x, y, _] = self.shape.grid.map(u64::from);
+        let [bx, by, bz] = block.map(u64::from);
+        let place = (bz * y + by) * x + bx;
+        let Multiprocessors { first, count, .. } = self.multiprocessors;
+        // The remainder is less than a 32-bit count.
+        first + (place % u64::from(count.max(1))) as u32
+    }
+}
+
+fn thread_indices(block: [u32; 3]) -> Vec<[[u32; WARP]; 3]> {
+    let [x, y, _] = block;
+    let threads: u32 = block.iter().product();
+    let warps = threads.div_ceil(WARP as u32);
+    (0..warps)
+        .map(|warp| {
+            let thread = |lane: usize| warp * WARP as u32 + lane as u32;
+            [
+                std::array::from_fn(|lane| thread(lane) % x),
+                std::array::from_fn(|lane| thread(lane) / x % y),
+                std::array::from_fn(|lane| thread(lane) / x / y),
+            ]
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_numbered_x_first() {
+        let warps = thread_indices([5, 3, 4]);
+        assert_eq!(warps.len(), 2);
+        let at = |thread: usize| {
+            let [x, y, z] = warps[thread / 32];
+            [x[thread % 32], y[thread % 32], z[thread % 32]]
+        };
+        assert_eq!(at(0), [0, 0, 0]);
+        assert_eq!(at(7), [2, 1, 0]);
+        assert_eq!(at(59), [4, 2, 3]);
+    }
+}

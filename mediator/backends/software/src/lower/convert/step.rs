@@ -1,0 +1,60 @@
+//! Steps of a conversion, and what their immediates hold.
+
+use crate::arith::Rounding;
+use crate::arith::convert::Integer;
+use crate::lower::family::{Family, family};
+use crate::lower::frame::{Class, scalar_bytes};
+use crate::program::Exec;
+use crate::ptx::ast::ScalarType;
+use ScalarType as T;
+
+/// Modifiers of a conversion.
+pub(super) struct Modifiers {
+    pub(super) rounding: Option<Rounding>,
+    pub(super) away: bool,
+    pub(super) ftz: bool,
+    pub(super) sat: bool,
+    pub(super) finite: bool,
+    pub(super) relu: bool,
+}
+
+/// One lane function of a conversion, with its immediate and the class of its result.
+pub(super) struct StepOf {
+    pub(super) execute: Exec,
+    pub(super) imm: u64,
+    pub(super) class: Class,
+}
+
+/// A step without an immediate.
+pub(super) fn step(execute: Exec, class: Class) -> StepOf {
+    StepOf {
+        execute,
+        imm: 0,
+        class,
+    }
+}
+
+/// The integer that a type is.
+pub(super) fn integer(scalar: ScalarType) -> Option<Integer> {
+    let signed = matches!(scalar, T::S8 | T::S16 | T::S32 | T::S64);
+    (family(scalar)? == Family::Integer).then(|| Integer {
+        bits: 8 * scalar_bytes(scalar),
+        signed,
+    })
+}
+
+/// Two integer types and a rounding mode in an immediate.
+pub(super) fn encode(from: Integer, to: Integer, rounding: Rounding) -> u64 {
+    let one = |i: Integer| u64::from(i.bits) | u64::from(i.signed) << 7;
+    one(from) | one(to) << 8 | (rounding as u64) << 16
+}
+
+/// What [`encode`] has put into an immediate.
+pub(super) fn decode(imm: u64) -> (Integer, Integer, Rounding) {
+    let one = |bits: u64| Integer {
+        bits: (bits & 0x7f) as u32,
+        signed: bits & 0x80 != 0,
+    };
+    let rounding = Rounding::ALL[(imm >> 16) as usize & 3];
+    (one(imm), one(imm >> 8), rounding)
+}

@@ -1,0 +1,143 @@
+//! A function being lowered: its names, its registers, and the operations that are added to it.
+
+use super::builder::ProgramBuilder;
+use super::frame::{Class, Frame};
+use super::refusal::Refusal;
+use super::scope::Scopes;
+use crate::program::{Action, Exec, Op};
+use crate::ptx::ast::Function;
+use crate::registers::{Guard, Slot};
+
+/// A function being lowered.
+pub(super) struct Lowering<'k, 'a> {
+    /// The program that it becomes a part of.
+    pub(super) program: &'k mut ProgramBuilder<'a>,
+    /// Its number in the program.
+    pub(super) number: usize,
+    /// Whether it is the kernel itself.
+    pub(super) is_kernel: bool,
+    /// Its slots.
+    pub(super) frame: Frame,
+    /// Its names.
+    pub(super) scopes: Scopes,
+    /// Line of the current instruction.
+    pub(super) line: u32,
+    /// Predicate of the current instruction.
+    pub(super) guard: Option<Guard>,
+    /// Positions of labels, once known.
+    pub(super) labels: Vec<Option<u32>>,
+    /// Branches to labels, to be resolved.
+    pub(super) branches: Vec<(usize, u32)>,
+    /// Tables with labels, to be resolved.
+    pub(super) tables: Vec<(usize, Vec<u32>)>,
+    /// The carry of the extended-precision instructions, if used.
+    carry: Option<Slot>,
+    /// Whether other groups of lanes may wait at the next operation.
+    pub(super) leader: bool,
+}
+
+impl<'k, 'a> Lowering<'k, 'a> {
+    /// A function without operations and names.
+    pub(super) fn new(
+        program: &'k mut ProgramBuilder<'a>,
+        number: usize,
+        function: &Function,
+    ) -> Self {
+        Self {
+            program,
+            number,
+            is_kernel: function.kernel,
+            frame: Frame::new(),
+            scopes: Scopes::new(),
+            line: function.line,
+            guard: None,
+            labels: Vec::new(),
+            branches: Vec::new(),
+            tables: Vec::new(),
+            carry: None,
+            leader: true,
+        }
+    }
+}
+
+impl Lowering<'_, '_> {
+    /// Position of the next operation.
+    pub(super) fn position(&self) -> u32 {
+        u32::try_from(self.program.code.len()).unwrap_or(u32::MAX)
+    }
+
+    /// An operation of the current instruction, without operands.
+    pub(super) fn op(&self, action: Action) -> Op {
+        Op {
+            action,
+            guard: self.guard,
+            dst: Slot::default(),
+            dst2: Slot::default(),
+            a: Slot::default(),
+            b: Slot::default(),
+            c: Slot::default(),
+            d: Slot::default(),
+            imm: 0,
+            line: self.line,
+            ordinal: self.program.instructions,
+            leader: false,
+        }
+    }
+
+    /// Adds an operation.
+    pub(super) fn push(&mut self, mut op: Op) -> Result<(), Refusal> {
+        op.leader = self.leader;
+        // Whoever does not follow a jump, a call, a barrier goes on behind it, and may meet others there.
+        self.leader = !matches!(op.action, Action::Lanes(_));
+        self.program.push(op)
+    }
+
+    /// Adds an operation without operands.
+    pub(super) fn emit(&mut self, action: Action) -> Result<(), Refusal> {
+        self.push(self.op(action))
+    }
+
+    /// Adds `dst = execute(a, b, c)`, with as many sources as given.
+    pub(super) fn compute(
+        &mut self,
+        execute: Exec,
+        dst: Slot,
+        sources: &[Slot],
+    ) -> Result<(), Refusal> {
+        let source = |index: usize| sources.get(index).copied().unwrap_or_default();
+        let op = Op {
+            dst,
+            a: source(0),
+            b: source(1),
+            c: source(2),
+            ..self.op(Action::Lanes(execute))
+        };
+        self.push(op)
+    }
+
+    /// Adds a branch to a label.
+    pub(super) fn branch(&mut self, label: &str) -> Result<(), Refusal> {
+        let label = self.scopes.label(label).ok_or_else(|| {
+            Refusal::new(self.line, format!("no label `{label}` in this function"))
+        })?;
+        self.branches.push((self.program.code.len(), label));
+        self.emit(Action::Branch(0))
+    }
+
+    /// The carry flag of this function.
+    pub(super) fn carry(&mut self) -> Result<Slot, Refusal> {
+        match self.carry {
+            Some(slot) => Ok(slot),
+            None => {
+                let slot = self.frame.register(Class::Predicate, self.line)?;
+                self.carry = Some(slot);
+                Ok(slot)
+            }
+        }
+    }
+
+    /// A register for the rest of the current instruction.
+    pub(super) fn scratch(&mut self, class: Class) -> Result<Slot, Refusal> {
+        self.frame.scratch(class, self.line)
+    }
+}

@@ -1,0 +1,73 @@
+//! State of an address space: its mappings, and the ranges for variables of its modules.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use causeway_cpu_queue::Mappings;
+use parking_lot::Mutex;
+
+use crate::address;
+use crate::device::Device;
+
+/// Distance of the variables of different modules.
+pub(crate) const VARIABLES_STRIDE: u64 = 1 << 30;
+/// Bytes of each range for variables.
+pub(crate) const VARIABLES_BYTES: u64 =
+    address::CONST_VARIABLES.end - address::CONST_VARIABLES.start;
+
+/// What queues and modules share with their address space.
+#[derive(Debug)]
+pub(crate) struct SpaceState {
+    /// The device.
+    pub(crate) device: Arc<Device>,
+    /// Set when the session ends.
+    pub(crate) stop: Arc<AtomicBool>,
+    /// What is mapped.
+    pub(crate) mappings: Arc<Mappings>,
+    /// Ranges for the variables of modules, by number: those in use.
+    variables: Mutex<BTreeSet<u64>>,
+}
+
+/// A range for the variables of one module, until dropped.
+#[derive(Debug)]
+pub(crate) struct VariableRange {
+    state: Arc<SpaceState>,
+    number: u64,
+}
+
+impl VariableRange {
+    /// Where the range begins, as an offset in the regions for variables.
+    pub(crate) fn offset(&self) -> u64 {
+        self.number * VARIABLES_STRIDE
+    }
+}
+
+impl Drop for VariableRange {
+    fn drop(&mut self) {
+        self.state.variables.lock().remove(&self.number);
+    }
+}
+
+impl SpaceState {
+    /// An address space without mappings.
+    pub(crate) fn new(device: Arc<Device>, stop: Arc<AtomicBool>) -> Self {
+        Self {
+            device,
+            stop,
+            mappings: Arc::new(Mappings::new(address::MAPPINGS)),
+            variables: Mutex::default(),
+        }
+    }
+
+    /// A range for the variables of one more module, if there is one left.
+    pub(crate) fn reserve_variables(self: &Arc<Self>) -> Option<VariableRange> {
+        let mut taken = self.variables.lock();
+        let number = (0..VARIABLES_BYTES / VARIABLES_STRIDE).find(|n| !taken.contains(n))?;
+        taken.insert(number);
+        Some(VariableRange {
+            state: Arc::clone(self),
+            number,
+        })
+    }
+}
