@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use causeway_protocol::message::{Opcode, Status, message_bytes};
 
 use crate::client_session::ClientSession;
-use crate::counters::Counters;
 use crate::decode::{self, HEADER_BYTES, Previous};
 use crate::operations;
 use crate::refusal::Refusal;
+use crate::statistics::Counters;
 
 /// Executes a batch and writes the replies into it. Returns why the batch as a whole was refused, which
 /// leaves it unchanged, or `Ok`.
@@ -39,7 +39,7 @@ impl ClientSession<'_> {
                 match self.message(rest, &mut previous) {
                     Ok(()) => decode::write_status(rest, Status::Ok, 0),
                     Err(refusal) => {
-                        Counters::add(&self.counters.failed_messages);
+                        Counters::add(&self.counters.counted.failed_messages);
                         decode::write_status(rest, refusal.status, refusal.detail);
                         failed = Some(index);
                     }

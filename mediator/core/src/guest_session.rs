@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use causeway_protocol::message::Status;
 
-use crate::activity::Activity;
 use crate::backend::{Attributes, Fault};
 use crate::client::Client;
-use crate::counters::SessionReport;
 use crate::host::Host;
 use crate::mediator::Mediator;
 use crate::quota::Quota;
+use crate::report::SessionReport;
 use crate::session::Session;
+use crate::statistics::Activity;
 
 /// Why there is no session for a guest.
 #[derive(Debug, thiserror::Error)]

@@ -16,7 +16,6 @@
 //! or while a thread is joined. A host calls into a session with no lock held that its [`host::Host`]
 //! methods take.
 
-mod activity;
 pub mod backend;
 mod batch;
 mod bell;
@@ -24,7 +23,6 @@ mod charged;
 mod client;
 mod client_session;
 mod command_buffer;
-mod counters;
 mod decode;
 pub mod fake;
 mod fence;
@@ -39,19 +37,21 @@ mod operations;
 mod owners;
 mod quota;
 mod refusal;
+mod report;
 mod reset;
 mod session;
 mod session_inner;
 pub mod share;
 mod shared_space;
 mod state;
+pub mod statistics;
 pub mod va;
 
-pub use activity::Activity;
 pub use client::Client;
-pub use counters::{SessionReport, WorkerReport};
 pub use guest_session::{GuestSession, OpenError, SessionSource};
 pub use mediator::Mediator;
 pub use quota::Quota;
+pub use report::{SessionReport, WorkerReport};
 pub use session::Session;
 pub use session_inner::SESSION_FEATURES;
+pub use statistics::{Activity, Statistics};

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use causeway_protocol::message::{NOTIFIES_MAX, Status};
 
 use crate::client::Client;
-use crate::counters::Counters;
 use crate::fence::FenceSignal;
 use crate::generation::Generation;
 use crate::host::Host;
 use crate::refusal::Refusal;
 use crate::shared_space::SharedSpace;
+use crate::statistics::Counters;
 
 /// Longest time between two looks at fences that nobody announces.
 const PERIOD_MAX: Duration = Duration::from_millis(4);
@@ -225,7 +225,7 @@ impl Shared {
             !due
         });
         for client in Client::all().filter(|client| raised & client.bit() != 0) {
-            Counters::add(&self.counters.interrupts);
+            Counters::add(&self.counters.counted.interrupts);
             self.host.raise(client);
         }
     }

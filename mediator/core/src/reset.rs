@@ -10,11 +10,11 @@ use causeway_protocol::registers::status;
 use crate::backend::Fault;
 use crate::client::Client;
 use crate::command_buffer::CommandBuffer;
-use crate::counters::Counters;
 use crate::generation::Generation;
 use crate::object::{CommandBufferEntry, Object};
 use crate::session_inner::SessionInner;
 use crate::state::State;
+use crate::statistics::Counters;
 
 impl SessionInner {
     /// Ends the current generation with everything that the session owns, and begins the next.
@@ -62,7 +62,7 @@ impl SessionInner {
             if state.closed {
                 return;
             }
-            Counters::add(&self.counters.faults);
+            Counters::add(&self.counters.counted.faults);
             state.generation.lose(fault.clone());
             state.take_device_memory(&*self.host)
         };

@@ -7,16 +7,15 @@ use std::time::{Duration, Instant};
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
 
-use crate::activity::Activity;
 use crate::backend::{Attributes, Backend, Fault};
 use crate::batch;
 use crate::client::Client;
 use crate::client_session::ClientSession;
-use crate::counters::{Counters, SessionReport};
 use crate::host::Host;
-use crate::quota::{Quota, Resource};
+use crate::quota::Quota;
 use crate::session_inner::SessionInner;
 use crate::share::Exchange;
+use crate::statistics::Counters;
 
 /// How often a revocation that waits looks again.
 const REVOCATION_PERIOD: Duration = Duration::from_micros(200);
@@ -49,7 +48,7 @@ impl Session {
     ///
     /// Sleeps if the batch has a `Wait` in it; [`Self::interrupt`] ends that.
     pub fn execute(&self, client: Client, batch: &mut [u8]) -> Status {
-        Counters::add(&self.inner.counters.batches);
+        Counters::add(&self.inner.counters.counted.batches);
         let session = &*self.inner;
         batch::execute(&ClientSession { session, client }, batch)
     }
@@ -150,37 +149,8 @@ impl Session {
 
     /// Ends it as a fault in its work does, for a reason that its owner knows.
     pub fn lose(&self, fault: Fault) {
-        Counters::add(&self.inner.counters.faults);
+        Counters::add(&self.inner.counters.counted.faults);
         self.inner.generation().lose(fault);
-    }
-
-    /// What it is doing. Disturbs nothing that it does.
-    pub fn activity(&self) -> Activity {
-        self.inner.activity()
-    }
-
-    /// What it has done so far.
-    pub fn report(&self) -> SessionReport {
-        let inner = &self.inner;
-        let counters = &inner.counters;
-        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        SessionReport {
-            session: inner.id,
-            name: inner.name.clone(),
-            batches: load(&counters.batches),
-            messages: counters.messages_by_name(),
-            failed_messages: load(&counters.failed_messages),
-            packets: counters.packets_by_name(),
-            launches: counters.packet_count(causeway_protocol::packet::Opcode::Launch),
-            sleeps: load(&counters.sleeps),
-            doorbell_wakeups: load(&counters.wakeups),
-            faults: load(&counters.faults),
-            interrupts: load(&counters.interrupts),
-            memory_used_bytes: inner.account.used(Resource::MemoryBytes),
-            memory_peak_bytes: inner.account.peak_memory_bytes(),
-            fault: self.fault().map(|fault| fault.to_string()),
-            worker: None,
-        }
     }
 }
 

@@ -8,7 +8,6 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::backend::{Backend, Memory};
 use crate::command_buffer::{CommandBuffers, Doorbells, Rings};
-use crate::counters::Counters;
 use crate::fence::FenceSignal;
 use crate::generation::{Generation, StatusObserver};
 use crate::host::Host;
@@ -18,6 +17,7 @@ use crate::owners::Owners;
 use crate::quota::{Account, Quota};
 use crate::share::{Exchange, Importing};
 use crate::state::State;
+use crate::statistics::Counters;
 
 /// The [`features`] of every session, whatever its back end.
 pub const SESSION_FEATURES: u64 =

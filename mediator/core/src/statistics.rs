@@ -1,10 +1,153 @@
-//! What a session has done so far, for reports.
+//! The statistics of a session: one table, from which counters, reports, `causeway stat` and metrics come.
+//!
+//! To add a counter, add a line to the table below, count where it happens with [`Counters::add`], and
+//! write `docs/observing.md` again (`CAUSEWAY_BLESS=1 cargo test -p causeway-mediator --test document`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_protocol::{message, packet};
 
-/// What a consumer counts by itself, before others hear of it.
+/// How a statistic changes while its session runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Counts events since the beginning. It only grows.
+    Counter,
+    /// The largest value so far. It only grows.
+    Peak,
+    /// A limit, which stays as it is.
+    Limit,
+    /// What there is at the moment. It is 0 once the session is lost or closed.
+    Gauge,
+}
+
+/// One statistic of every session.
+#[derive(Clone, Copy, Debug)]
+pub struct Statistic {
+    /// Its name in JSON: a field of [`Statistics`].
+    pub name: &'static str,
+    /// How it changes.
+    pub kind: Kind,
+    /// Its OpenMetrics name, without the prefix `causeway_gpu_`.
+    pub metric: &'static str,
+    /// What it is, in one sentence.
+    pub help: &'static str,
+}
+
+macro_rules! statistics {
+    ($(#[doc = $help:literal] $name:ident: $kind:ident as $metric:literal,)*) => {
+        /// A value for each statistic of a session: of type `u64` what was counted, of type `f64` rates.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Statistics<T = u64> {
+            $(#[doc = $help] pub $name: T,)*
+        }
+
+        /// All statistics, in the order of the fields of [`Statistics`].
+        pub const STATISTICS: [Statistic; STATISTICS_COUNT] = [$(Statistic {
+            name: stringify!($name),
+            kind: Kind::$kind,
+            metric: $metric,
+            help: $help.trim_ascii(),
+        },)*];
+
+        /// How many statistics there are.
+        pub const STATISTICS_COUNT: usize = [$(stringify!($name)),*].len();
+
+        impl<T> Statistics<T> {
+            /// Makes statistics of their values, in the order of [`STATISTICS`].
+            pub fn from_values(values: [T; STATISTICS_COUNT]) -> Self {
+                let [$($name),*] = values;
+                Self { $($name),* }
+            }
+
+            /// Returns the values, in the order of [`STATISTICS`].
+            pub fn values(&self) -> [&T; STATISTICS_COUNT] {
+                [$(&self.$name),*]
+            }
+        }
+    };
+}
+
+statistics! {
+    /// Control batches executed.
+    batches: Counter as "control_batches",
+    /// Control messages that failed.
+    failed_messages: Counter as "failed_messages",
+    /// Packets executed, of all kinds.
+    packets: Counter as "packets",
+    /// Kernels launched by packets of their own, not by a replay.
+    launches: Counter as "launches",
+    /// Recordings replayed.
+    replays: Counter as "replays",
+    /// Copies executed.
+    copies: Counter as "copies",
+    /// Fills executed.
+    fills: Counter as "fills",
+    /// Bytes that copies and fills were asked to write.
+    written_bytes: Counter as "written_bytes",
+    /// Times that the consumer of a command buffer went to sleep.
+    sleeps: Counter as "consumer_sleeps",
+    /// Times that a doorbell woke a consumer.
+    doorbell_wakeups: Counter as "doorbell_wakeups",
+    /// Interrupts raised for fences.
+    interrupts: Counter as "interrupts",
+    /// Faults that ended a command buffer or the session.
+    faults: Counter as "faults",
+    /// GPU memory in use, in bytes.
+    memory_used_bytes: Gauge as "memory_used_bytes",
+    /// Most GPU memory ever in use, in bytes.
+    memory_peak_bytes: Peak as "memory_peak_bytes",
+    /// GPU memory that the session may use, in bytes.
+    memory_limit_bytes: Limit as "memory_limit_bytes",
+    /// Allocations, imports and registered ranges of guest RAM.
+    allocations: Gauge as "allocations",
+    /// Command buffers.
+    command_buffers: Gauge as "command_buffers",
+    /// Units of 64 bytes that wait in rings; those that a consumer has handed to the back end do not count.
+    queued_units: Gauge as "queued_units",
+    /// Units of 64 bytes that the rings have room for.
+    queue_units: Gauge as "queue_units",
+}
+
+impl<T: Copy> Statistics<T> {
+    /// Returns each statistic with its value.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static Statistic, T)> {
+        STATISTICS.iter().zip(self.values().map(|value| *value))
+    }
+}
+
+impl Statistics {
+    /// Adds what `earlier` sessions of the same guest have counted. Gauges and limits stay as they are.
+    #[must_use]
+    pub fn after(&self, earlier: &Self) -> Self {
+        let (now, before) = (self.values(), earlier.values());
+        Self::from_values(std::array::from_fn(|i| match STATISTICS[i].kind {
+            Kind::Counter => now[i].saturating_add(*before[i]),
+            Kind::Peak => *now[i].max(before[i]),
+            Kind::Limit | Kind::Gauge => *now[i],
+        }))
+    }
+
+    /// Returns the same with all gauges 0, as for a session that is lost.
+    #[must_use]
+    pub fn without_gauges(&self) -> Self {
+        let now = self.values();
+        Self::from_values(std::array::from_fn(|i| match STATISTICS[i].kind {
+            Kind::Gauge => 0,
+            _ => *now[i],
+        }))
+    }
+}
+
+/// A session at one moment, for those who monitor it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// What it has counted and has.
+    pub statistics: Statistics,
+    /// Whether the session is lost.
+    pub lost: bool,
+}
+
+/// The packets that a consumer has executed since it last called [`Counters::packets`].
 #[derive(Debug, Default)]
 pub(crate) struct PacketCounts {
     packets: [u64; packet::Opcode::SLOTS],
@@ -19,123 +162,92 @@ impl PacketCounts {
     }
 }
 
-/// Counters, written by vCPU and consumer threads.
+/// The counters of a session, written by vCPU and consumer threads.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub batches: AtomicU64,
-    pub failed_messages: AtomicU64,
-    pub sleeps: AtomicU64,
-    pub wakeups: AtomicU64,
-    pub faults: AtomicU64,
-    pub interrupts: AtomicU64,
-    pub written_bytes: AtomicU64,
+    /// What is counted where it happens. Statistics that come from elsewhere stay 0 here.
+    pub counted: Statistics<AtomicU64>,
     messages: [AtomicU64; message::Opcode::SLOTS],
     packets: [AtomicU64; packet::Opcode::SLOTS],
 }
 
 impl Counters {
-    pub fn message(&self, opcode: message::Opcode) {
-        self.messages[opcode as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Adds what a consumer has counted by itself, and empties it.
-    pub fn packets(&self, counted: &mut PacketCounts) {
-        for (total, counted) in self.packets.iter().zip(&mut counted.packets) {
-            if *counted != 0 {
-                total.fetch_add(std::mem::take(counted), Ordering::Relaxed);
-            }
-        }
-        if counted.written_bytes != 0 {
-            let bytes = std::mem::take(&mut counted.written_bytes);
-            self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
-        }
-    }
-
     pub fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
-}
 
-/// A session so far: what was asked, what was done, and how often its consumers slept.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SessionReport {
-    /// Number of the session in its mediator.
-    pub session: u64,
-    /// Name given by the VMM.
-    pub name: String,
-    /// Control batches executed.
-    pub batches: u64,
-    /// Messages executed or refused, by operation; those that never came are left out.
-    pub messages: Vec<(&'static str, u64)>,
-    /// Messages that failed.
-    pub failed_messages: u64,
-    /// Packets executed, by operation; those that never came are left out.
-    pub packets: Vec<(&'static str, u64)>,
-    /// Kernels launched by packets of their own; those of a replay are not in it.
-    pub launches: u64,
-    /// Times that a consumer went to sleep.
-    pub sleeps: u64,
-    /// Times that a doorbell woke a consumer.
-    pub doorbell_wakeups: u64,
-    /// Faults that ended a command buffer or the session.
-    pub faults: u64,
-    /// Interrupts raised for fences.
-    pub interrupts: u64,
-    /// GPU memory in use, in bytes.
-    pub memory_used_bytes: u64,
-    /// Most GPU memory ever in use, in bytes.
-    pub memory_peak_bytes: u64,
-    /// What the session was lost to, if it was.
-    pub fault: Option<String>,
-    /// The process that held the session, if it was one of its own.
-    pub worker: Option<WorkerReport>,
-}
+    pub fn message(&self, opcode: message::Opcode) {
+        Self::add(&self.messages[opcode as usize]);
+    }
 
-impl SessionReport {
-    /// A report of nothing.
-    pub fn of(session: u64, name: &str) -> Self {
-        Self {
-            session,
-            name: name.to_owned(),
-            ..Self::default()
+    /// Adds what a consumer has counted, and sets `counts` to zero.
+    pub fn packets(&self, counts: &mut PacketCounts) {
+        for (total, count) in self.packets.iter().zip(&mut counts.packets) {
+            if *count != 0 {
+                total.fetch_add(std::mem::take(count), Ordering::Relaxed);
+            }
+        }
+        if counts.written_bytes != 0 {
+            let bytes = std::mem::take(&mut counts.written_bytes);
+            let total = &self.counted.written_bytes;
+            total.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the counts of messages by opcode.
+    pub fn by_message(&self) -> [u64; message::Opcode::SLOTS] {
+        self.messages.each_ref().map(load)
+    }
+
+    /// Returns the counts of packets by opcode.
+    pub fn by_packet(&self) -> [u64; packet::Opcode::SLOTS] {
+        self.packets.each_ref().map(load)
+    }
+
+    /// Returns the statistics that are counted here; the others are 0.
+    pub fn statistics(&self) -> Statistics {
+        let packets = self.by_packet();
+        let of = |opcode: packet::Opcode| packets[opcode as usize];
+        Statistics {
+            packets: packets.into_iter().fold(0, u64::saturating_add),
+            launches: of(packet::Opcode::Launch),
+            replays: of(packet::Opcode::Replay),
+            copies: of(packet::Opcode::Copy),
+            fills: of(packet::Opcode::Fill),
+            ..Statistics::from_values(self.counted.values().map(load))
         }
     }
 }
 
-/// A worker process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WorkerReport {
-    /// Memory that it had beyond guest RAM and GPU memory when it was asked last, in bytes.
-    pub rss_bytes: u64,
-    /// Times that it was replaced by another, after the guest had lost it.
-    pub restarts: u64,
-    /// What the workers of this session added to their reports.
-    pub supplements: Vec<Vec<u8>>,
+fn load(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
 }
 
-impl Counters {
-    pub fn messages_by_name(&self) -> Vec<(&'static str, u64)> {
-        let count = |opcode: &message::Opcode| {
-            let count = self.messages[*opcode as usize].load(Ordering::Relaxed);
-            (count != 0).then_some((opcode.name(), count))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_add_up_over_sessions_and_gauges_do_not() {
+        let earlier = Statistics {
+            sleeps: 3,
+            memory_peak_bytes: 9,
+            allocations: 5,
+            memory_limit_bytes: 1,
+            ..Statistics::default()
         };
-        message::OPCODES.iter().filter_map(count).collect()
-    }
-
-    pub fn packets_by_name(&self) -> Vec<(&'static str, u64)> {
-        let count = |opcode: &packet::Opcode| {
-            let count = self.packet_count(*opcode);
-            (count != 0).then_some((opcode.name(), count))
+        let now = Statistics {
+            sleeps: u64::MAX - 1,
+            memory_peak_bytes: 7,
+            allocations: 2,
+            memory_limit_bytes: 8,
+            ..Statistics::default()
         };
-        packet::OPCODES.iter().filter_map(count).collect()
-    }
-
-    pub fn packets_in_all(&self) -> u64 {
-        let counts = self.packets.iter().map(|n| n.load(Ordering::Relaxed));
-        counts.fold(0, u64::saturating_add)
-    }
-
-    pub fn packet_count(&self, opcode: packet::Opcode) -> u64 {
-        self.packets[opcode as usize].load(Ordering::Relaxed)
+        let all = now.after(&earlier);
+        assert_eq!((all.sleeps, all.memory_peak_bytes), (u64::MAX, 9));
+        assert_eq!((all.allocations, all.memory_limit_bytes), (2, 8));
+        let lost = all.without_gauges();
+        assert_eq!((lost.allocations, lost.memory_limit_bytes), (0, 8));
+        assert_eq!(lost.sleeps, u64::MAX);
     }
 }

@@ -28,10 +28,11 @@ fn asleep(guest: &Guest, queue: &Queue) {
     eventually("the packets to be consumed", || {
         queue.producer.consumed() == queue.producer.position()
     });
-    let sleeps = guest.session.report().sleeps;
+    let sleeps = guest.session.report().statistics.sleeps;
     eventually("the consumer to sleep", || {
         let wake = queue.producer.memory().load_u64(0x80, Ordering::Acquire);
-        wake == Ok(queue.producer.position() + 1) && guest.session.report().sleeps >= sleeps.max(1)
+        wake == Ok(queue.producer.position() + 1)
+            && guest.session.report().statistics.sleeps >= sleeps.max(1)
     });
 }
 
@@ -49,11 +50,11 @@ fn what_goes_wrong_later_ends_the_session_though_nobody_rings() {
     asleep(guest, &queue);
     assert_eq!(queue.producer.fault(), 0);
     assert_eq!(guest.session.status_bits(), status::READY);
-    let rung = guest.session.report().doorbell_wakeups;
+    let rung = guest.session.report().statistics.doorbell_wakeups;
     rig.backend.catch_up();
     assert_eq!(queue.wait_for_fault(), Some(Status::MemoryFault));
     assert_eq!(bystander.wait_for_fault(), Some(Status::DeviceLost));
-    assert_eq!(guest.session.report().doorbell_wakeups, rung);
+    assert_eq!(guest.session.report().statistics.doorbell_wakeups, rung);
     assert_eq!(guest.session.status_bits(), status::LOST);
     let (fault, text) = guest.fault();
     assert_eq!(fault, Some(Status::MemoryFault));
@@ -151,7 +152,7 @@ fn a_command_buffer_ends_when_its_work_is_done_and_a_space_at_once() {
     assert_eq!(rig.backend.live().queues, 0);
     assert_eq!(view.load_u64(0, Ordering::Acquire), Ok(1), "it was dropped");
     assert_eq!(guest.session.status_bits(), status::READY);
-    assert_eq!(guest.session.report().faults, 0);
+    assert_eq!(guest.session.report().statistics.faults, 0);
     guest.session.close();
     assert_eq!(rig.backend.live(), NOTHING);
 }

@@ -45,7 +45,7 @@ fn a_fence_raises_its_clients_interrupt_once_whoever_stores_to_it() {
     view.store_u64(0, 5, Ordering::Release).unwrap();
     quiet(&guest);
     quiet(&other);
-    assert_eq!(guest.session.report().interrupts, 2);
+    assert_eq!(guest.session.report().statistics.interrupts, 2);
 }
 
 #[test]

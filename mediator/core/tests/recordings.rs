@@ -102,13 +102,16 @@ fn a_recording_is_replayed_as_often_as_asked_in_the_order_of_its_packets() {
         guest
             .session
             .report()
-            .packets
+            .packets_by_name()
             .contains(&("fence_release", 1))
     });
     let report = guest.session.report();
-    assert!(report.packets.contains(&("replay", 3)), "{report:?}");
-    assert_eq!(report.launches, 0);
-    assert!(report.messages.contains(&("create_recording", 1)));
+    assert!(
+        report.packets_by_name().contains(&("replay", 3)),
+        "{report:?}"
+    );
+    assert_eq!(report.statistics.launches, 0);
+    assert!(report.messages_by_name().contains(&("create_recording", 1)));
 }
 
 /// Records a release, and then `packet`: gives the refusal, whose detail must be the packet's offset.

@@ -16,7 +16,6 @@
 
 mod bus_error;
 mod event;
-mod glance;
 mod parent;
 mod report;
 mod served;

@@ -16,8 +16,9 @@ use rustix::process::{
     Pid, Resource, Rlimit, Signal, getppid, set_parent_process_death_signal, setrlimit,
 };
 
+use crate::report::truncate;
 use crate::socket::{Datagram, Socket, SocketError, buffer};
-use crate::wire::{Kind, TEXT_BYTES_MAX};
+use crate::wire::Kind;
 use crate::{DeviceUuid, bus_error};
 use session::Served;
 
@@ -163,13 +164,4 @@ fn chain(error: &dyn Error) -> String {
         source = cause.source();
     }
     text
-}
-
-/// Cuts a text to what fits a datagram.
-fn truncate(text: &mut String) {
-    let mut end = text.len().min(TEXT_BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.truncate(end);
 }

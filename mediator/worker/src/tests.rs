@@ -2,7 +2,7 @@
 
 mod clients;
 mod endings;
-mod glances;
 mod hostile;
 mod rig;
+mod samples;
 mod sharing;

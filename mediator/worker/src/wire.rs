@@ -4,16 +4,17 @@
 //! it. Both ends are the same program, started as one: the version is there to notice when they are not.
 
 use causeway_mediator::Client;
+use causeway_mediator::statistics::STATISTICS_COUNT;
 use causeway_memory::PageSize;
-use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, TOKEN_BYTES};
 use causeway_protocol::registers::CONTROL_BYTES_MAX;
+use causeway_protocol::{Access, message, packet};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// First word of every datagram.
 pub(crate) const MAGIC: u32 = 0x4b57_5743;
 /// Changes with every change of what follows.
-pub(crate) const VERSION: u16 = 3;
+pub(crate) const VERSION: u16 = 4;
 /// Longest text of a fault, a refusal or a name, in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 4096;
 /// Largest datagram in bytes: a control batch with what goes before it, or a report.
@@ -26,8 +27,6 @@ pub(crate) const OWNERS_WORD: u64 = 8;
 pub(crate) const DESCRIPTORS_MAX: usize = 4;
 /// Most regions of guest RAM.
 pub(crate) const RAM_REGIONS_MAX: usize = 2;
-/// Counters of operations in a report: room for every opcode.
-pub(crate) const OPCODES_MAX: usize = 64;
 
 macro_rules! kinds {
     ($($(#[$attribute:meta])* $name:ident = $number:literal,)*) => {
@@ -91,9 +90,9 @@ kinds! {
     /// [`ResetDone`].
     ClientReset = 27,
     /// Nothing.
-    Glance = 28,
-    /// [`Glanced`].
-    Glanced = 29,
+    Sample = 28,
+    /// [`Sampled`].
+    Sampled = 29,
 
     // Lanes and the spare socket, from the worker; each is answered by `Answer`.
     /// [`Place`]; descriptor of the memory.
@@ -127,7 +126,7 @@ pub(crate) trait Wire: FromBytes + IntoBytes + Immutable + KnownLayout {}
 impl<T: FromBytes + IntoBytes + Immutable + KnownLayout> Wire for T {}
 
 macro_rules! bodies {
-    ($($(#[$attribute:meta])* $name:ident ($bytes:literal) { $($(#[$field_attribute:meta])* $field:ident: $type:ty,)* })*) => {$(
+    ($($(#[$attribute:meta])* $name:ident ($bytes:expr) { $($(#[$field_attribute:meta])* $field:ident: $type:ty,)* })*) => {$(
         $(#[$attribute])*
         #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
         #[repr(C)]
@@ -202,49 +201,23 @@ bodies! {
         reserved: u32,
     }
 
-    /// A session's counters. The fault's text and what the binary adds follow.
-    Reported(1104) {
-        batches: u64,
-        failed_messages: u64,
-        launches: u64,
-        sleeps: u64,
-        doorbell_wakeups: u64,
-        faults: u64,
-        interrupts: u64,
-        memory_used_bytes: u64,
-        memory_peak_bytes: u64,
+    /// A report. The text of the fault and what the binary adds follow.
+    Reported(8 * (STATISTICS_COUNT + message::Opcode::SLOTS + packet::Opcode::SLOTS + 1)) {
+        statistics: [u64; STATISTICS_COUNT],
         /// By opcode.
-        messages: [u64; OPCODES_MAX],
+        messages: [u64; message::Opcode::SLOTS],
         /// By opcode.
-        packets: [u64; OPCODES_MAX],
+        packets: [u64; packet::Opcode::SLOTS],
         /// Zero if there is no fault.
         fault_status: u32,
         /// Bytes of its text.
         fault_bytes: u32,
     }
 
-    /// What a session is doing: `Activity`, in its order.
-    Glanced(160) {
-        batches: u64,
-        failed_messages: u64,
-        packets: u64,
-        launches: u64,
-        replays: u64,
-        copies: u64,
-        fills: u64,
-        written_bytes: u64,
-        sleeps: u64,
-        doorbell_wakeups: u64,
-        interrupts: u64,
-        faults: u64,
-        memory_used_bytes: u64,
-        memory_peak_bytes: u64,
-        memory_limit_bytes: u64,
-        allocations: u64,
-        command_buffers: u64,
-        queued_units: u64,
-        queue_units: u64,
-        /// 1 if the device is lost.
+    /// What a session is doing: `Activity`.
+    Sampled(8 * (STATISTICS_COUNT + 1)) {
+        statistics: [u64; STATISTICS_COUNT],
+        /// 1 if the session is lost.
         lost: u64,
     }
 

@@ -176,7 +176,12 @@ fn a_vm_that_ends_gives_back_what_it_had_of_the_gpu_while_others_run_on() {
     });
     let outcomes = run_for(vms, Duration::from_secs(1));
     assert_eq!(outcomes[0].result, VmResult::Pass);
-    assert!(outcomes[0].session.messages.contains(&("create_space", 1)));
+    assert!(
+        outcomes[0]
+            .session
+            .messages_by_name()
+            .contains(&("create_space", 1))
+    );
     assert_eq!(outcomes[1].result, VmResult::Timeout);
     assert_eq!(
         later.join().unwrap(),

@@ -169,7 +169,9 @@ fn explain_one(run: &Run, outcome: &VmOutcome) {
         say_how(run, outcome);
     }
     // A guest that fails because it was refused something most often wanted more than it may have.
-    if matches!(outcome.result, VmResult::Fail { .. }) && outcome.session.failed_messages != 0 {
+    if matches!(outcome.result, VmResult::Fail { .. })
+        && outcome.session.statistics.failed_messages != 0
+    {
         terminal::say(&limits(run, outcome));
     }
     for line in outcome.console_tail.iter().rev().take(8).rev() {
@@ -182,9 +184,9 @@ fn limits(run: &Run, outcome: &VmOutcome) -> String {
     let gpu = &run.gpu;
     format!(
         "  it was refused {} requests; it may have {} MiB of GPU memory (most in use: {} MiB), {} allocations and {} command buffers, or what --gpu {},memory=MIB,allocations=N,queues=N says",
-        outcome.session.failed_messages,
+        outcome.session.statistics.failed_messages,
         gpu.memory_bytes >> 20,
-        outcome.session.memory_peak_bytes >> 20,
+        outcome.session.statistics.memory_peak_bytes >> 20,
         gpu.allocations(run.vms),
         gpu.queues,
         run.gpu_text.split(',').next().unwrap_or_default()

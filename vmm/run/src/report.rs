@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use causeway_mediator::SessionReport;
+use causeway_mediator::statistics::Kind;
 use causeway_software::LaunchCount;
 use causeway_vmm::bus::StrayCounts;
 use causeway_vmm::harness::{Figure, Phase};
@@ -148,41 +149,28 @@ pub struct VmReport {
 /// What a session counted.
 #[derive(Debug, Serialize)]
 pub struct SessionCounts {
-    /// Control batches; each is one exit.
-    pub batches: u64,
+    /// Counters and peaks by name.
+    #[serde(flatten)]
+    pub statistics: BTreeMap<&'static str, u64>,
     /// Messages by operation.
     pub messages: BTreeMap<&'static str, u64>,
-    /// Messages that failed.
-    pub failed_messages: u64,
     /// Packets by operation; none is an exit.
     pub packets: BTreeMap<&'static str, u64>,
-    /// Times that a consumer went to sleep.
-    pub sleeps: u64,
-    /// Times that a doorbell woke one.
-    pub doorbell_wakeups: u64,
-    /// Interrupts raised for fences that clients waited for.
-    pub interrupts: u64,
-    /// Faults that ended a command buffer or the session.
-    pub faults: u64,
-    /// Most GPU memory in use, in bytes.
-    pub memory_peak_bytes: u64,
-    /// What the session was lost to, if it was.
+    /// Why the session is lost, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
 }
 
 impl From<&SessionReport> for SessionCounts {
     fn from(report: &SessionReport) -> Self {
+        let totals = report.statistics.iter().filter(|(statistic, _)| {
+            // All packets together are the sum of `packets`, which has them by operation.
+            matches!(statistic.kind, Kind::Counter | Kind::Peak) && statistic.name != "packets"
+        });
         Self {
-            batches: report.batches,
-            messages: report.messages.iter().copied().collect(),
-            failed_messages: report.failed_messages,
-            packets: report.packets.iter().copied().collect(),
-            sleeps: report.sleeps,
-            doorbell_wakeups: report.doorbell_wakeups,
-            interrupts: report.interrupts,
-            faults: report.faults,
-            memory_peak_bytes: report.memory_peak_bytes,
+            statistics: totals.map(|(s, value)| (s.name, value)).collect(),
+            messages: report.messages_by_name().into_iter().collect(),
+            packets: report.packets_by_name().into_iter().collect(),
             fault: report.fault.clone(),
         }
     }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use causeway_mediator::Statistics;
+use causeway_mediator::statistics::{Kind, STATISTICS};
 
 use causeway_publisher::snapshot::{Guest, Session, Vm};
 
@@ -28,32 +29,8 @@ pub struct VmRates {
     pub vmm_exits: BTreeMap<String, f64>,
 }
 
-/// What a session did; all per second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct SessionRates {
-    /// Control batches.
-    pub batches: f64,
-    /// Control messages that failed.
-    pub failed_messages: f64,
-    /// Packets of all kinds.
-    pub packets: f64,
-    /// Kernels launched by packets of their own.
-    pub launches: f64,
-    /// Recordings replayed.
-    pub replays: f64,
-    /// Copies.
-    pub copies: f64,
-    /// Fills.
-    pub fills: f64,
-    /// Bytes that copies and fills were to write.
-    pub written_bytes: f64,
-    /// Times that a consumer went to sleep.
-    pub sleeps: f64,
-    /// Times that a doorbell woke a consumer.
-    pub doorbell_wakeups: f64,
-    /// Interrupts raised for fences.
-    pub interrupts: f64,
-}
+/// What a session did per second: the rates of its counters. Other statistics are 0.
+pub type SessionRates = Statistics<f64>;
 
 impl Rates {
     /// Rates from `earlier` to `later`, or over the guest's life so far if there is no earlier look that goes with it.
@@ -70,8 +47,8 @@ impl Rates {
             vm: vm.map(|vm| VmRates::between(rate, earlier.and_then(|e| e.vm.as_ref()), vm)),
             session: match earlier.map(|e| &e.session) {
                 Some(None) => None,
-                Some(Some(earlier)) => session.map(|s| SessionRates::between(rate, earlier, s)),
-                None => session.map(|s| SessionRates::between(rate, &Session::default(), s)),
+                Some(Some(earlier)) => session.map(|s| rate.of_session(earlier, s)),
+                None => session.map(|s| rate.of_session(&Session::default(), s)),
             },
         }
     }
@@ -121,24 +98,6 @@ fn most_first(mut rates: Vec<(&str, f64)>) -> Vec<(&str, f64)> {
     rates
 }
 
-impl SessionRates {
-    fn between(rate: Rate, earlier: &Session, later: &Session) -> Self {
-        Self {
-            batches: rate.of(earlier.batches, later.batches),
-            failed_messages: rate.of(earlier.failed_messages, later.failed_messages),
-            packets: rate.of(earlier.packets, later.packets),
-            launches: rate.of(earlier.launches, later.launches),
-            replays: rate.of(earlier.replays, later.replays),
-            copies: rate.of(earlier.copies, later.copies),
-            fills: rate.of(earlier.fills, later.fills),
-            written_bytes: rate.of(earlier.written_bytes, later.written_bytes),
-            sleeps: rate.of(earlier.sleeps, later.sleeps),
-            doorbell_wakeups: rate.of(earlier.doorbell_wakeups, later.doorbell_wakeups),
-            interrupts: rate.of(earlier.interrupts, later.interrupts),
-        }
-    }
-}
-
 /// From counts to rates.
 #[derive(Clone, Copy)]
 struct Rate {
@@ -152,6 +111,14 @@ impl Rate {
             return 0.0;
         }
         later.saturating_sub(earlier) as f64 * NS_PER_S / self.interval_ns as f64
+    }
+
+    fn of_session(self, earlier: &Session, later: &Session) -> SessionRates {
+        let (before, now) = (earlier.statistics.values(), later.statistics.values());
+        SessionRates::from_values(std::array::from_fn(|i| match STATISTICS[i].kind {
+            Kind::Counter => self.of(*before[i], *now[i]),
+            Kind::Peak | Kind::Limit | Kind::Gauge => 0.0,
+        }))
     }
 
     fn of_all(
@@ -211,7 +178,7 @@ mod tests {
     #[test]
     fn nothing_is_made_up_when_counts_go_back_or_a_session_does_not_answer() {
         let (mut early, mut late) = (guest(), later());
-        early.session.as_mut().unwrap().launches = 1 << 60;
+        early.session.as_mut().unwrap().statistics.launches = 1 << 60;
         let session = |e: &Guest, l: &Guest| Rates::between(Some(e), l).session;
         assert_eq!(session(&early, &late).unwrap().launches, 0.0);
         early.session = None;

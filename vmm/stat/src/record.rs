@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use causeway_mediator::statistics::Kind;
 use serde::Serialize;
 
 use super::rates::{Rates, SessionRates, VmRates};
@@ -51,8 +52,8 @@ struct VmRecord<'a> {
 struct SessionRecord {
     #[serde(flatten)]
     now: Session,
-    /// Null if the session did not answer when the interval began.
-    per_s: Option<SessionRates>,
+    /// Counters by name; null if the session did not answer when the interval began.
+    per_s: Option<BTreeMap<&'static str, f64>>,
 }
 
 impl<'a> Record<'a> {
@@ -74,7 +75,7 @@ impl<'a> Record<'a> {
             vm: vm.map(|(vm, rates)| VmRecord::new(vm, rates)),
             session: guest.session.map(|now| SessionRecord {
                 now,
-                per_s: rates.session,
+                per_s: rates.session.map(|rates| counters(&rates)),
             }),
         }
     }
@@ -93,6 +94,11 @@ impl<'a> VmRecord<'a> {
             vmm_exits: &vm.vmm_exits,
         }
     }
+}
+
+fn counters(rates: &SessionRates) -> BTreeMap<&'static str, f64> {
+    let counters = rates.iter().filter(|(s, _)| s.kind == Kind::Counter);
+    counters.map(|(s, rate)| (s.name, rate)).collect()
 }
 
 fn now_unix_ms() -> u64 {

@@ -81,14 +81,14 @@ fn a_wait_sleeps_until_its_interrupt(mediator: &Arc<Mediator>) {
     machine.sleeping = Sleeping::UntilInterrupt;
     wait_late(&machine);
     assert_ne!(machine.interrupts.load(Ordering::Relaxed), 0);
-    assert_ne!(machine.session.report().interrupts, 0);
+    assert_ne!(machine.session.report().statistics.interrupts, 0);
 }
 
 fn a_wait_without_interrupts_sleeps_longer_and_longer(mediator: &Arc<Mediator>) {
     let mut machine = Machine::new(mediator, Quota::default(), "naps");
     machine.sleeping = Sleeping::ByTime;
     wait_late(&machine);
-    assert_eq!(machine.session.report().interrupts, 0);
+    assert_eq!(machine.session.report().statistics.interrupts, 0);
     let sleeps = machine.sleeps.load(Ordering::Relaxed);
     assert!((4..2000).contains(&sleeps), "{sleeps} sleeps");
 }

@@ -14,9 +14,9 @@ use super::packet::{self, Packet};
 use super::ring::Ring;
 use crate::backend::Fault;
 use crate::bell::Bell;
-use crate::counters::{Counters, PacketCounts};
 use crate::generation::{FaultScope, Generation, scope};
 use crate::refusal::warn_at_first;
+use crate::statistics::{Counters, PacketCounts};
 
 /// Units copied out of the ring at a time; more than the longest packet has.
 const CHUNK_UNITS: usize = 128;
@@ -156,7 +156,7 @@ impl Consumer {
     }
 
     fn report(&self, fault: Fault, position: u64) {
-        let level = warn_at_first(&self.counters.faults);
+        let level = warn_at_first(&self.counters.counted.faults);
         log::log!(
             level,
             "{}: dead at position {position}: {fault}",

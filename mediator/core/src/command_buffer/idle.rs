@@ -7,7 +7,7 @@ use causeway_protocol::ring::{Positions, prepare_sleep};
 use super::ring::Ring;
 use crate::backend::{Fault, Progress};
 use crate::bell::Bell;
-use crate::counters::Counters;
+use crate::statistics::Counters;
 
 /// Shortest and longest spin, in this thread's CPU time. Sleeping and being rung for costs the guest an
 /// exit; spinning costs the host CPU. Where others want the CPU, a spin gets little of it and so goes on
@@ -52,11 +52,11 @@ impl Idle {
         if !prepare_sleep(ring, position) || bell.stopped() {
             return Ok(());
         }
-        Counters::add(&counters.sleeps);
+        Counters::add(&counters.counted.sleeps);
         let begun = Instant::now();
         sleep(bell, &mut progress)?;
         if !bell.stopped() {
-            Counters::add(&counters.wakeups);
+            Counters::add(&counters.counted.doorbell_wakeups);
         }
         // A longer spin would have caught what came soon; what came late was not worth spinning for.
         self.budget = if begun.elapsed() < SPIN_MAX {

@@ -18,13 +18,13 @@ use causeway_protocol::registers::doorbells::COUNT;
 
 use crate::backend::{Backend, Memory};
 use crate::bell::Bell;
-use crate::counters::Counters;
 use crate::fence::FenceSignal;
 use crate::generation::Generation;
 use crate::host::{Host, RingPlace};
 use crate::quota::Charge;
 use crate::refusal::{Refusal, warn_at_first};
 use crate::shared_space::SharedSpace;
+use crate::statistics::Counters;
 use consumer::Consumer;
 use execute::Executor;
 use ring::Ring;

@@ -148,7 +148,7 @@ fn a_wait_ends_when_its_client_is_reset() {
             guest
                 .session
                 .report()
-                .messages
+                .messages_by_name()
                 .iter()
                 .any(|m| m.0 == "wait")
         });

@@ -53,7 +53,7 @@ fn the_end_of_a_space_is_no_fault_of_the_kernel_that_it_stops() {
         rig.guest.free(queue.memory).unwrap();
     }
     assert_eq!(rig.guest.session.status_bits(), status::READY);
-    assert_eq!(rig.guest.session.report().faults, 0);
+    assert_eq!(rig.guest.session.report().statistics.faults, 0);
 }
 
 #[test]

@@ -43,9 +43,15 @@ fn packets_run_in_order_and_a_fence_tells() {
     assert_eq!(word(64), 7);
     assert_eq!(word(72), 0xabcd_abcd_abcd_abcd);
     assert_ne!(word(80), 0);
-    eventually("the count", || guest.session.report().launches == 1);
+    eventually("the count", || {
+        guest.session.report().statistics.launches == 1
+    });
     let report = guest.session.report();
-    assert!(report.messages.contains(&("create_command_buffer", 1)));
+    assert!(
+        report
+            .messages_by_name()
+            .contains(&("create_command_buffer", 1))
+    );
     assert_eq!(queue.producer.fault(), 0);
 }
 
@@ -65,7 +71,7 @@ fn a_ring_wraps_and_its_positions_go_on() {
     eventually("the consumer position", || {
         queue.producer.consumed() == queue.producer.position()
     });
-    let packets = rig.guest.session.report().packets;
+    let packets = rig.guest.session.report().packets_by_name();
     assert!(packets.contains(&("launch", 500)) && packets.contains(&("fence_release", 500)));
 }
 

@@ -89,15 +89,15 @@ fn an_idle_consumer_sleeps_and_a_busy_one_is_not_rung_for() {
     let space = guest.space();
     let mut queue = guest.command_buffer(space);
     eventually("the consumer to sleep", || {
-        guest.session.report().sleeps == 1
+        guest.session.report().statistics.sleeps == 1
     });
     let nop = header(packet::Opcode::Nop, 1);
     queue.submit(&[nop.as_bytes()]);
     eventually("the wake-up", || {
-        guest.session.report().doorbell_wakeups == 1
+        guest.session.report().statistics.doorbell_wakeups == 1
     });
     eventually("the consumer to sleep again", || {
-        guest.session.report().sleeps >= 2
+        guest.session.report().statistics.sleeps >= 2
     });
     // Spurious rings find nothing and change nothing.
     for _ in 0..3 {
@@ -119,5 +119,5 @@ fn a_consumer_that_is_kept_busy_is_hardly_ever_rung_for() {
     eventually("all packets", || queue.producer.consumed() == 50_000);
     let report = rig.guest.session.report();
     // None, but for other load on the machine and the beginning.
-    assert!(report.doorbell_wakeups < 50, "{report:?}");
+    assert!(report.statistics.doorbell_wakeups < 50, "{report:?}");
 }

@@ -1,5 +1,6 @@
 //! What watchers see of command buffers.
 
+use causeway_mediator::Activity;
 use causeway_protocol::message::*;
 use causeway_protocol::packet::{CopyRange, Fill, Opcode};
 use causeway_protocol::ring::{CONSUMER, Positions};
@@ -17,24 +18,28 @@ fn what_waits_in_rings_is_seen_whatever_the_guest_makes_of_its_words() {
     let mut queue = launch_endless(&rig, space);
     eventually("the kernel to run", || running.load(Ordering::Acquire));
     let activity = || rig.guest.session.activity();
-    assert_eq!(activity().command_buffers, 1);
-    let units = activity().queue_units;
+    assert_eq!(activity().statistics.command_buffers, 1);
+    let units = activity().statistics.queue_units;
     assert!(units > 0);
     let nop = header(Opcode::Nop, 1);
-    let before = activity().queued_units;
+    let before = activity().statistics.queued_units;
     queue.submit(&[nop.as_bytes(), nop.as_bytes(), nop.as_bytes()]);
-    assert_eq!(activity().queued_units, before + 3);
+    assert_eq!(activity().statistics.queued_units, before + 3);
     // The word that the guest reads is not what is believed.
     let ring = queue.producer.memory();
     ring.store_u64(CONSUMER as u64, u64::MAX, Ordering::SeqCst)
         .unwrap();
-    assert_eq!(activity().queued_units, before + 3);
+    assert_eq!(activity().statistics.queued_units, before + 3);
     for claimed in [u64::MAX, 1 << 40] {
         queue.producer.set_producer(claimed);
-        assert_eq!(activity().queued_units, units, "no more than there are");
+        assert_eq!(
+            activity().statistics.queued_units,
+            units,
+            "no more than there are"
+        );
     }
     rig.guest.session.reset();
-    let after = activity();
+    let after = activity().statistics;
     assert_eq!((after.command_buffers, after.queue_units), (0, 0));
     assert_eq!(after.queued_units, 0);
 }
@@ -63,15 +68,18 @@ fn launches_and_bytes_are_counted_and_a_loss_is_seen() {
     let stored = crate::store(function, address, 1);
     queue.submit(&[&stored, fill.as_bytes(), copy.as_bytes(), &stored]);
     let activity = || guest.session.activity();
-    eventually("four packets", || activity().packets == 4);
-    let now = activity();
+    eventually("four packets", || activity().statistics.packets == 4);
+    let Activity {
+        statistics: now,
+        lost,
+    } = activity();
     assert_eq!((now.launches, now.fills, now.copies), (2, 1, 1));
     assert_eq!(now.written_bytes, 1064);
-    assert!(now.memory_used_bytes > 0 && !now.lost);
+    assert!(now.memory_used_bytes > 0 && !lost);
     queue.submit(&[&crate::store(function, 8, 1)]);
     assert_eq!(queue.wait_for_fault(), Some(Status::MemoryFault));
     eventually("the loss", || activity().lost);
     guest.session.reset();
-    assert!(!activity().lost && activity().launches >= 2);
-    assert_eq!(activity().memory_used_bytes, 0);
+    assert!(!activity().lost && activity().statistics.launches >= 2);
+    assert_eq!(activity().statistics.memory_used_bytes, 0);
 }

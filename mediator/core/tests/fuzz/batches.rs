@@ -63,7 +63,7 @@ fn no_batch_panics_or_passes_the_quota() {
                 succeeded.insert(opcode.name());
             }
         }
-        assert!(guest.session.report().memory_used_bytes <= MEMORY_BYTES);
+        assert!(guest.session.report().statistics.memory_used_bytes <= MEMORY_BYTES);
         if random.one_in(500) {
             guest.session.reset();
             guest.hello();

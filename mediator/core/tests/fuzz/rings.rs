@@ -135,7 +135,7 @@ fn no_ring_content_panics_or_harms_another_session() {
         }
     }
     assert!(
-        guest.session.report().launches > inputs() / 20,
+        guest.session.report().statistics.launches > inputs() / 20,
         "most packets are executed"
     );
     neighbours_queue.submit(&[release(neighbours_va, 1).as_bytes()]);

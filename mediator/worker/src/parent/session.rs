@@ -2,20 +2,20 @@
 //!
 //! Lock order: `turn`, then `present`. Nothing is asked of a worker with `present` locked.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_mediator::backend::{Attributes, Fault};
 use causeway_mediator::{
-    Activity, Client, GuestSession, OpenError, Session, SessionReport, WorkerReport,
+    Activity, Client, GuestSession, OpenError, Session, SessionReport, Statistics, WorkerReport,
 };
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::lost;
 use super::worker::{Order, Worker};
 use super::workers::Shared;
-use crate::report;
 
 /// Most supplements of earlier workers that are kept.
 const SUPPLEMENTS_MAX: usize = 64;
@@ -34,7 +34,7 @@ pub struct WorkerSession {
     interrupted: AtomicBool,
     halted: AtomicBool,
     /// A leaf lock.
-    seen: Mutex<Seen>,
+    monitored: Mutex<Monitored>,
 }
 
 /// Who stands for the session.
@@ -70,7 +70,7 @@ impl WorkerSession {
             turn: Mutex::default(),
             interrupted: AtomicBool::new(false),
             halted: AtomicBool::new(false),
-            seen: Mutex::default(),
+            monitored: Mutex::default(),
         })
     }
 
@@ -80,7 +80,7 @@ impl WorkerSession {
     }
 
     fn present(&self) -> MutexGuard<'_, Present> {
-        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+        self.present.lock()
     }
 
     fn worker(&self) -> Option<Arc<Worker>> {
@@ -118,9 +118,7 @@ impl WorkerSession {
         let mut fault = None;
         if let Some((told, lost_to, supplement)) = told {
             fault = lost_to;
-            report::add(&mut present.earlier, &told);
-            present.earlier.memory_used_bytes = told.memory_used_bytes;
-            present.earlier.fault = told.fault;
+            present.earlier = told.after(&present.earlier);
             let supplements = &mut present.account.supplements;
             // A guest may go through any number of workers, and each may add 60 KiB.
             if supplements.len() < SUPPLEMENTS_MAX {
@@ -134,9 +132,7 @@ impl WorkerSession {
             present.account.rss_bytes = rss_bytes;
         }
         if let Some(lost) = present.lost.take() {
-            let lost = lost.report();
-            report::add(&mut present.earlier, &lost);
-            present.earlier.fault = lost.fault;
+            present.earlier = lost.report().after(&present.earlier);
         }
         fault
     }
@@ -170,7 +166,7 @@ impl WorkerSession {
         present.account.restarts += 1;
         present.bereft = None;
         present.earlier.fault = None;
-        present.earlier.memory_used_bytes = 0;
+        present.earlier.statistics = present.earlier.statistics.without_gauges();
         match started {
             Ok(worker) => {
                 present.lost = None;
@@ -210,7 +206,7 @@ impl GuestSession for WorkerSession {
     }
 
     fn reset(&self) {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock();
         let worker = {
             let present = self.present();
             if present.closed {
@@ -225,7 +221,7 @@ impl GuestSession for WorkerSession {
     }
 
     fn reset_client(&self, client: Client) {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock();
         let worker = {
             let present = self.present();
             if present.closed {
@@ -280,7 +276,7 @@ impl GuestSession for WorkerSession {
     }
 
     fn close(&self) {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock();
         let worker = {
             let mut present = self.present();
             if std::mem::replace(&mut present.closed, true) {
@@ -335,13 +331,11 @@ impl GuestSession for WorkerSession {
         let mut account = present.account.clone();
         drop(present);
         if let Some((told, _, supplement)) = told {
-            report::add(&mut total, &told);
-            total.memory_used_bytes = told.memory_used_bytes;
-            total.fault = told.fault;
+            total = told.after(&total);
             account.supplements.push(supplement);
         }
         if let Some(lost) = lost.filter(|_| !closed) {
-            report::add(&mut total, &lost.report());
+            total = lost.report().after(&total);
         }
         if let Some(fault) = worker.and_then(|worker| worker.fault()) {
             total.fault = Some(fault.to_string());
@@ -356,52 +350,46 @@ impl GuestSession for WorkerSession {
             let present = self.present();
             (present.worker.clone(), present.closed)
         };
-        let of_use = worker.filter(|worker| worker.fault().is_none());
-        let told = of_use.as_ref().map(|worker| worker.glance());
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        match (of_use, told) {
-            (Some(worker), Some(told)) => Some(seen.take(worker.number, told?)),
+        let working = worker.filter(|worker| worker.fault().is_none());
+        let sample = working.as_ref().map(|worker| worker.sample());
+        let mut monitored = self.monitored.lock();
+        match (working, sample) {
+            (Some(worker), Some(sample)) => Some(monitored.add(worker.number, sample?)),
             _ => Some(Activity {
+                statistics: monitored.total().without_gauges(),
                 lost: !closed,
-                ..seen.gone()
             }),
         }
     }
 }
 
-/// What a watcher has seen of the workers of one session.
-#[derive(Default)]
-struct Seen {
-    /// What workers that are gone had done when they were seen last.
-    earlier: Activity,
-    /// The present worker, by its number, and what it had done.
-    present: Option<(u64, Activity)>,
+/// What monitors were told of the workers of one session: counts do not go back when one worker takes
+/// over from another.
+#[derive(Debug, Default)]
+struct Monitored {
+    /// Of earlier workers, as of their last samples.
+    earlier: Statistics,
+    /// Number and last sample of the present worker.
+    present: Option<(u64, Statistics)>,
 }
 
-impl Seen {
-    /// Takes what a worker says into account. Gives what all have done: counts do not go back when one takes over from another.
-    fn take(&mut self, worker: u64, activity: Activity) -> Activity {
-        if let Some((gone, last)) = self.present
-            && gone != worker
-        {
-            self.earlier = last.after(&self.earlier);
+impl Monitored {
+    /// Adds a sample of `worker`. Returns the activity of all workers together.
+    fn add(&mut self, worker: u64, sample: Activity) -> Activity {
+        if self.present.is_some_and(|(present, _)| present != worker) {
+            self.earlier = self.total();
         }
-        self.present = Some((worker, activity));
-        activity.after(&self.earlier)
+        self.present = Some((worker, sample.statistics));
+        Activity {
+            statistics: self.total(),
+            ..sample
+        }
     }
 
-    /// What all have done, when nobody is there to say more.
-    fn gone(&self) -> Activity {
+    /// Returns the statistics of all workers together, as of their last samples.
+    fn total(&self) -> Statistics {
         let (_, last) = self.present.unwrap_or_default();
-        let all = last.after(&self.earlier);
-        Activity {
-            memory_used_bytes: 0,
-            allocations: 0,
-            command_buffers: 0,
-            queued_units: 0,
-            queue_units: 0,
-            ..all
-        }
+        last.after(&self.earlier)
     }
 }
 

@@ -24,7 +24,7 @@ use super::workers::Shared;
 use crate::report;
 use crate::socket::{Buffer, Datagram, Socket, SocketError, buffer};
 use crate::wire::{
-    Executed, ForClient, Glanced, Kind, OWNERS_WORD, Reported, ResetDone, RevokeImport, STATUS_WORD,
+    Executed, ForClient, Kind, OWNERS_WORD, Reported, ResetDone, RevokeImport, STATUS_WORD, Sampled,
 };
 
 /// How often a caller that waits looks whether it has waited too long.
@@ -54,7 +54,7 @@ struct Lane {
     room: Buffer,
 }
 
-/// A lane on which nothing is asked but for glances.
+/// A lane on which nothing is asked but for samples.
 struct WatchingLane {
     lane: Lane,
     /// Whether an answer has not come yet.
@@ -69,7 +69,7 @@ pub(super) struct Worker {
     process: Process,
     control: Socket,
     lanes: Mutex<Vec<Lane>>,
-    /// The lane of those who watch: the guest's calls must not find one of theirs behind a glance.
+    /// The lane of those who watch: the guest's calls must not find one of theirs behind a sample.
     watching: Mutex<Option<WatchingLane>>,
     pub(super) guest: Guest,
     pub(super) broker: Arc<Broker>,
@@ -216,7 +216,7 @@ impl Worker {
 
     /// What its session is doing. None if it does not say at once: whoever watches must not be held up by it, and a worker that
     /// is slow to answer them has done nothing wrong.
-    pub fn glance(&self) -> Option<Activity> {
+    pub fn sample(&self) -> Option<Activity> {
         // Locked: somebody else waits for it.
         let mut watching = self.watching.try_lock().ok()?;
         let mut own = match watching.take() {
@@ -226,7 +226,7 @@ impl Worker {
                 is_owed: false,
             },
         };
-        match own.glance() {
+        match own.sample() {
             Ok(activity) => {
                 *watching = Some(own);
                 Some(activity)
@@ -438,24 +438,24 @@ impl Drop for Worker {
 
 impl WatchingLane {
     /// Asks, and waits a moment for the answer. While one is owed, nothing is waited for: a worker that is mute costs that once.
-    fn glance(&mut self) -> Result<Activity, SocketError> {
+    fn sample(&mut self) -> Result<Activity, SocketError> {
         if self.is_owed {
             // That is how it was when somebody asked before.
-            glanced(&self.lane.socket.receive_at_once(&mut self.lane.room)?)?;
+            sampled(&self.lane.socket.receive_at_once(&mut self.lane.room)?)?;
             self.is_owed = false;
         }
-        self.lane.socket.send(Kind::Glance, &[], &[])?;
+        self.lane.socket.send(Kind::Sample, &[], &[])?;
         self.is_owed = true;
-        let activity = glanced(&self.lane.socket.receive(&mut self.lane.room)?)?;
+        let activity = sampled(&self.lane.socket.receive(&mut self.lane.room)?)?;
         self.is_owed = false;
         Ok(activity)
     }
 }
 
-/// The answer to a glance.
-fn glanced(reply: &Datagram<'_>) -> Result<Activity, SocketError> {
-    expect(reply, Kind::Glanced)?;
-    Ok(reply.body::<Glanced>()?.into())
+/// The answer to a sample.
+fn sampled(reply: &Datagram<'_>) -> Result<Activity, SocketError> {
+    expect(reply, Kind::Sampled)?;
+    Ok(reply.body::<Sampled>()?.into())
 }
 
 fn expect(reply: &Datagram<'_>, kind: Kind) -> Result<(), SocketError> {

@@ -8,7 +8,7 @@ use super::end_now;
 use super::session::Served;
 use crate::report;
 use crate::socket::{Datagram, Socket, SocketError, buffer};
-use crate::wire::{Executed, ForClient, Glanced, Kind, ResetDone, RevokeImport};
+use crate::wire::{Executed, ForClient, Kind, ResetDone, RevokeImport, Sampled};
 use causeway_mediator::Client;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -84,9 +84,9 @@ fn answer(served: &Served, lane: &Line, request: Datagram<'_>) -> Result<(), Soc
             let parts = [reported.as_bytes(), text.as_bytes(), &supplement];
             socket.send(Kind::Reported, &parts, &[])
         }
-        Kind::Glance => {
-            let glanced = Glanced::from(served.session.activity());
-            socket.send(Kind::Glanced, &[glanced.as_bytes()], &[])
+        Kind::Sample => {
+            let sampled = Sampled::from(served.session.activity());
+            socket.send(Kind::Sampled, &[sampled.as_bytes()], &[])
         }
         Kind::RevokeImport => {
             let request: RevokeImport = request.body()?;

@@ -57,7 +57,7 @@ fn clients_own_end_and_are_interrupted_across_processes() {
     assert!(!other.owns() && other.try_space().is_err());
     assert!(!other.host.take_interrupt(other.client));
     first.works();
-    assert_eq!(first.session.report().interrupts, 1);
+    assert_eq!(first.session.report().statistics.interrupts, 1);
 }
 
 #[test]

@@ -22,10 +22,10 @@ fn a_session_in_a_worker_does_what_any_session_does() {
     guest.works();
     // The fence is seen before its packet is counted.
     eventually("the packet is counted", || {
-        guest.session.report().packets == [("fence_release", 1)]
+        guest.session.report().packets_by_name() == [("fence_release", 1)]
     });
     let report = guest.session.report();
-    assert_eq!(report.failed_messages, 0);
+    assert_eq!(report.statistics.failed_messages, 0);
     let worker = report.worker.unwrap();
     assert!(worker.rss_bytes > 0 && worker.restarts == 0);
     assert_eq!(worker.supplements, [b"added"]);
@@ -34,6 +34,9 @@ fn a_session_in_a_worker_does_what_any_session_does() {
     assert_eq!(guest.try_space(), Err((Status::NoHello, 0)));
     guest.hello();
     guest.works();
+    eventually("the second packet is counted", || {
+        guest.session.report().packets_by_name() == [("fence_release", 2)]
+    });
 
     let pid = guest.pid();
     guest.session.close();
@@ -41,7 +44,10 @@ fn a_session_in_a_worker_does_what_any_session_does() {
     assert!(guest.host.placements().is_empty() && guest.host.doorbells().is_empty());
     assert_eq!(guest.session.status_bits(), 0);
     assert_eq!(guest.try_space(), Err((Status::DeviceLost, 0)));
-    assert_eq!(guest.session.report().packets, [("fence_release", 2)]);
+    assert_eq!(
+        guest.session.report().packets_by_name(),
+        [("fence_release", 2)]
+    );
     guest.session.close();
     guest.session.reset();
     assert_eq!(guest.session.status_bits(), 0);

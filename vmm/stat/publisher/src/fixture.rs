@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use causeway_mediator::Statistics;
+
 use super::snapshot::{Aperture, Guest, SCHEMA, Session, Snapshot, Vm};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -41,21 +43,24 @@ pub fn guest() -> Guest {
             placements: 3,
         },
         session: Some(Session {
-            batches: 40,
-            packets: 1010,
-            launches: 500,
-            copies: 10,
-            written_bytes: 5 << 20,
-            sleeps: 7,
-            doorbell_wakeups: 6,
-            memory_used_bytes: 128 << 20,
-            memory_peak_bytes: 256 << 20,
-            memory_limit_bytes: 1 << 30,
-            allocations: 5,
-            command_buffers: 1,
-            queued_units: 12,
-            queue_units: 256,
-            ..Session::default()
+            statistics: Statistics {
+                batches: 40,
+                packets: 1010,
+                launches: 500,
+                copies: 10,
+                written_bytes: 5 << 20,
+                sleeps: 7,
+                doorbell_wakeups: 6,
+                memory_used_bytes: 128 << 20,
+                memory_peak_bytes: 256 << 20,
+                memory_limit_bytes: 1 << 30,
+                allocations: 5,
+                command_buffers: 1,
+                queued_units: 12,
+                queue_units: 256,
+                ..Statistics::default()
+            },
+            lost: false,
         }),
     }
 }
@@ -76,9 +81,9 @@ pub fn later() -> Guest {
         .entry("io:harness:record".to_owned())
         .and_modify(|n| *n += 50);
     if let Some(session) = &mut guest.session {
-        session.launches += 1500;
-        session.packets += 1600;
-        session.written_bytes += 1 << 20;
+        session.statistics.launches += 1500;
+        session.statistics.packets += 1600;
+        session.statistics.written_bytes += 1 << 20;
     }
     guest
 }

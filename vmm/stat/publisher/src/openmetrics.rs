@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
-use super::snapshot::{Guest, Session, Snapshot, Vm};
+use causeway_mediator::statistics::{self, STATISTICS};
+
+use super::snapshot::{Guest, Snapshot, Vm};
 
 /// Content type of the text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -19,9 +21,7 @@ pub fn render(snapshot: &Snapshot) -> String {
     for (family, value) in &GUESTS {
         text.each(family, |guest| Some(value(guest)));
     }
-    for (family, value) in &SESSIONS {
-        text.each(family, |guest| guest.session.as_ref().map(value));
-    }
+    text.sessions();
     text.out.push_str("# EOF\n");
     text.out
 }
@@ -54,7 +54,7 @@ impl Kind {
 }
 
 /// A family of metrics: its name, which ends with its unit if that is bytes, its kind, and what it is about.
-struct Family(&'static str, Kind, &'static str);
+struct Family<'a>(&'a str, Kind, &'static str);
 
 use Kind::{Counter, Gauge, Info};
 
@@ -78,7 +78,7 @@ const VMM: Family = Family(
 );
 
 /// A family, and its value for one guest.
-type Figure<T> = (Family, fn(&T) -> u64);
+type Figure<T> = (Family<'static>, fn(&T) -> u64);
 
 /// What is known of every guest.
 const GUESTS: [Figure<Guest>; 4] = [
@@ -116,30 +116,11 @@ const GUESTS: [Figure<Guest>; 4] = [
     ),
 ];
 
-/// What is known of a session that answers.
-#[rustfmt::skip] // A table.
-const SESSIONS: [Figure<Session>; 20] = [
-    (Family("causeway_gpu_control_batches", Counter, "Control batches executed."), |s| s.batches),
-    (Family("causeway_gpu_failed_messages", Counter, "Control messages that failed."), |s| s.failed_messages),
-    (Family("causeway_gpu_packets", Counter, "Packets executed, of all kinds."), |s| s.packets),
-    (Family("causeway_gpu_launches", Counter, "Kernels launched by packets of their own."), |s| s.launches),
-    (Family("causeway_gpu_replays", Counter, "Recordings replayed."), |s| s.replays),
-    (Family("causeway_gpu_copies", Counter, "Copies executed."), |s| s.copies),
-    (Family("causeway_gpu_fills", Counter, "Fills executed."), |s| s.fills),
-    (Family("causeway_gpu_written_bytes", Counter, "What copies and fills were to write."), |s| s.written_bytes),
-    (Family("causeway_gpu_consumer_sleeps", Counter, "Times that the consumer of a command buffer went to sleep."), |s| s.sleeps),
-    (Family("causeway_gpu_doorbell_wakeups", Counter, "Times that a doorbell woke a consumer."), |s| s.doorbell_wakeups),
-    (Family("causeway_gpu_interrupts", Counter, "Interrupts raised for fences."), |s| s.interrupts),
-    (Family("causeway_gpu_faults", Counter, "Faults that ended a command buffer or the session."), |s| s.faults),
-    (Family("causeway_gpu_memory_used_bytes", Gauge, "GPU memory in use."), |s| s.memory_used_bytes),
-    (Family("causeway_gpu_memory_peak_bytes", Gauge, "Most GPU memory ever in use."), |s| s.memory_peak_bytes),
-    (Family("causeway_gpu_memory_limit_bytes", Gauge, "GPU memory that the guest may have."), |s| s.memory_limit_bytes),
-    (Family("causeway_gpu_allocations", Gauge, "Allocations, imports and registered ranges of guest RAM."), |s| s.allocations),
-    (Family("causeway_gpu_command_buffers", Gauge, "Command buffers."), |s| s.command_buffers),
-    (Family("causeway_gpu_queued_units", Gauge, "Units of 64 bytes that wait in command buffers."), |s| s.queued_units),
-    (Family("causeway_gpu_queue_units", Gauge, "Units of 64 bytes that command buffers have room for."), |s| s.queue_units),
-    (Family("causeway_gpu_lost", Gauge, "Whether the guest has lost the device (1), and has not reset it."), |s| s.lost.into()),
-];
+const LOST: Family = Family(
+    "causeway_gpu_lost",
+    Gauge,
+    "Whether the guest has lost the device (1), and has not reset it.",
+);
 
 struct Text<'a> {
     out: String,
@@ -166,6 +147,21 @@ impl<'a> Text<'a> {
         self.each(&RAM, |guest| Some(guest.vm.as_ref()?.memory_bytes));
         self.named(&KVM, "counter", |vm| vm.kvm.as_ref());
         self.named(&VMM, "cause", |vm| Some(&vm.vmm_exits));
+    }
+
+    fn sessions(&mut self) {
+        for (i, statistic) in STATISTICS.iter().enumerate() {
+            let name = format!("causeway_gpu_{}", statistic.metric);
+            let kind = match statistic.kind {
+                statistics::Kind::Counter => Counter,
+                _ => Gauge,
+            };
+            let family = Family(&name, kind, statistic.help);
+            self.each(&family, |guest| {
+                Some(*guest.session.as_ref()?.statistics.values()[i])
+            });
+        }
+        self.each(&LOST, |guest| Some(u64::from(guest.session.as_ref()?.lost)));
     }
 
     /// A family with one sample for each guest that has a value.
@@ -195,7 +191,7 @@ impl<'a> Text<'a> {
     }
 
     /// The lines that describe a family. Writing to a string cannot fail.
-    fn begin(&mut self, Family(name, kind, help): &Family) {
+    fn begin(&mut self, Family(name, kind, help): &Family<'_>) {
         let _ = writeln!(self.out, "# TYPE {name} {}", kind.name());
         if name.ends_with("_bytes") {
             let _ = writeln!(self.out, "# UNIT {name} bytes");
@@ -287,7 +283,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(families.len(), 6 + GUESTS.len() + SESSIONS.len());
+        assert_eq!(families.len(), 7 + GUESTS.len() + STATISTICS.len());
     }
 
     #[test]

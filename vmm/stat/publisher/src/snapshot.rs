@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use causeway_mediator::Activity;
+use causeway_mediator::{Activity, Statistics};
 use causeway_vmm::aperture::ApertureUse;
 use causeway_vmm::observer::VmObservation;
 use rustix::time::{ClockId, clock_gettime};
@@ -74,66 +74,53 @@ pub struct Aperture {
     pub placements: u64,
 }
 
-macro_rules! session {
-    ($($(#[$attribute:meta])* $field:ident,)*) => {
-        /// A session, as the mediator's `Activity` has it.
-        #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
-        pub struct Session {
-            $($(#[$attribute])* pub $field: u64,)*
-            /// Whether the guest has lost the device, and has not reset it since.
-            pub lost: bool,
-        }
-
-        impl From<Activity> for Session {
-            fn from(activity: Activity) -> Self {
-                Self {
-                    $($field: activity.$field,)*
-                    lost: activity.lost,
-                }
-            }
-        }
-    };
+/// A session, as the mediator's `Activity` has it.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub struct Session {
+    /// What it has counted and has.
+    #[serde(flatten, with = "statistics")]
+    pub statistics: Statistics,
+    /// Whether the guest has lost the device, and has not reset it since.
+    pub lost: bool,
 }
 
-session! {
-    /// Control batches executed.
-    batches,
-    /// Control messages that failed.
-    failed_messages,
-    /// Packets executed, of all kinds.
-    packets,
-    /// Kernels launched by packets of their own.
-    launches,
-    /// Recordings replayed.
-    replays,
-    /// Copies executed.
-    copies,
-    /// Fills executed.
-    fills,
-    /// Bytes that copies and fills were to write.
-    written_bytes,
-    /// Times that a consumer went to sleep.
-    sleeps,
-    /// Times that a doorbell woke a consumer.
-    doorbell_wakeups,
-    /// Interrupts raised for fences.
-    interrupts,
-    /// Faults that ended a command buffer or the session.
-    faults,
-    /// GPU memory in use, in bytes.
-    memory_used_bytes,
-    /// Most GPU memory ever in use, in bytes.
-    memory_peak_bytes,
-    /// GPU memory that the session may have, in bytes.
-    memory_limit_bytes,
-    /// Allocations, imports and registered ranges of guest RAM.
-    allocations,
-    /// Command buffers.
-    command_buffers,
-    /// Units of 64 bytes that wait in rings.
-    queued_units,
-    /// Units that the rings have room for.
-    queue_units,
+impl From<Activity> for Session {
+    fn from(Activity { statistics, lost }: Activity) -> Self {
+        Self { statistics, lost }
+    }
+}
+
+/// Statistics as fields by their names.
+mod statistics {
+    use std::collections::HashMap;
+
+    use causeway_mediator::Statistics;
+    use causeway_mediator::statistics::STATISTICS;
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(values: &Statistics, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(
+            values
+                .iter()
+                .map(|(statistic, value)| (statistic.name, value)),
+        )
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Statistics, D::Error> {
+        let fields = HashMap::<String, u64>::deserialize(from)?;
+        let values = STATISTICS.map(|statistic| fields.get(statistic.name).copied());
+        let missing = STATISTICS
+            .iter()
+            .zip(values)
+            .find(|(_, value)| value.is_none());
+        match missing {
+            Some((statistic, _)) => Err(D::Error::missing_field(statistic.name)),
+            None => Ok(Statistics::from_values(
+                values.map(Option::unwrap_or_default),
+            )),
+        }
+    }
 }
 
 impl Snapshot {

@@ -101,8 +101,13 @@ fn texts(row: &Row<'_>) -> [String; COLUMNS.len()] {
         state(row).to_owned(),
         exits.map_or_else(absent, figure),
         launches.unwrap_or_else(absent),
-        session(|s| figure(s.queued_units as f64)),
-        session(|s| part(s.memory_used_bytes, s.memory_limit_bytes)),
+        session(|s| figure(s.statistics.queued_units as f64)),
+        session(|s| {
+            part(
+                s.statistics.memory_used_bytes,
+                s.statistics.memory_limit_bytes,
+            )
+        }),
         bytes(guest.aperture.used_bytes as f64),
     ]
 }
@@ -172,12 +177,13 @@ fn exits(row: &Row<'_>, width: usize) -> Vec<Line<'static>> {
 
 /// What the session does and has.
 fn session(row: &Row<'_>) -> Vec<Line<'static>> {
-    let Some(now) = &row.guest.session else {
+    let Some(session) = &row.guest.session else {
         return vec![Line::styled(
             "Its worker process does not answer.",
             Style::new().fg(Color::Yellow),
         )];
     };
+    let now = &session.statistics;
     let aperture = row.guest.aperture;
     let mut lines = vec![
         Line::styled("GPU", TITLE),

@@ -153,7 +153,7 @@ fn a_long_kernel_may_end<S: GuestSession>(first: &Guest<S>) {
     long.hello();
     works(&long);
     let report = other.session.report();
-    assert_eq!((report.faults, &report.fault), (0, &None));
+    assert_eq!((report.statistics.faults, &report.fault), (0, &None));
     for guest in [long, other] {
         guest.reset();
     }
@@ -200,7 +200,7 @@ fn a_long_kernel_of_a_client_may_end() {
     let (cuda, guest) = inside();
     a_long_kernel_may_end(&guest);
     assert_eq!(cuda.spoiled(), None);
-    assert_eq!(guest.session.report().memory_used_bytes, 0);
+    assert_eq!(guest.session.report().statistics.memory_used_bytes, 0);
 }
 
 #[test]
@@ -216,11 +216,12 @@ fn a_long_kernel_of_a_client_may_end_in_a_worker() {
     a_long_kernel_may_end(&guest);
     assert_eq!(pid(&guest.session), before);
     let SessionReport {
-        worker,
-        memory_used_bytes,
-        ..
+        worker, statistics, ..
     } = guest.session.report();
-    assert_eq!((worker.unwrap().restarts, memory_used_bytes), (0, 0));
+    assert_eq!(
+        (worker.unwrap().restarts, statistics.memory_used_bytes),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -267,9 +268,9 @@ fn an_endless_kernel_of_a_client_costs_all_their_worker() {
     other.reset();
     assert_nothing_left(&guest);
     let report = guest.session.report();
-    assert_eq!(report.memory_used_bytes, 0);
+    assert_eq!(report.statistics.memory_used_bytes, 0);
     // Those of the worker that is gone count.
-    assert_eq!(report.launches, 4);
+    assert_eq!(report.statistics.launches, 4);
     assert_eq!(report.worker.unwrap().restarts, 1);
 }
 

@@ -14,13 +14,14 @@ fn a_watcher_sees_what_a_session_in_a_worker_does() {
     guest.works();
     eventually("the packet is counted", || {
         let activity = guest.session.activity().unwrap();
-        activity.packets == 1 && activity.command_buffers == 1
+        activity.statistics.packets == 1 && activity.statistics.command_buffers == 1
     });
     let activity = guest.session.activity().unwrap();
-    assert!(activity.memory_used_bytes > 0 && activity.batches > 0);
-    assert!(activity.memory_limit_bytes >= activity.memory_used_bytes);
-    assert!(activity.queue_units > 0 && !activity.lost);
-    assert_eq!(activity.queued_units, 0);
+    let statistics = activity.statistics;
+    assert!(statistics.memory_used_bytes > 0 && statistics.batches > 0);
+    assert!(statistics.memory_limit_bytes >= statistics.memory_used_bytes);
+    assert!(statistics.queue_units > 0 && !activity.lost);
+    assert_eq!(statistics.queued_units, 0);
 }
 
 #[test]
@@ -45,22 +46,26 @@ fn counts_do_not_go_back_when_a_worker_takes_over() {
     let guest = Guest::open(&workers());
     guest.works();
     eventually("the packet is counted", || {
-        guest.session.activity().unwrap().packets == 1
+        guest.session.activity().unwrap().statistics.packets == 1
     });
     kill_process(guest.pid(), Signal::KILL).unwrap();
     eventually("the device is lost", || {
         guest.session.status_bits() == status::LOST
     });
     let activity = guest.session.activity().unwrap();
-    assert!(activity.lost && activity.packets == 1 && activity.memory_used_bytes == 0);
+    assert!(
+        activity.lost
+            && activity.statistics.packets == 1
+            && activity.statistics.memory_used_bytes == 0
+    );
     guest.session.reset();
     guest.hello();
     guest.works();
     eventually("the second packet is counted, too", || {
         let activity = guest.session.activity().unwrap();
-        activity.packets == 2 && !activity.lost
+        activity.statistics.packets == 2 && !activity.lost
     });
     guest.session.close();
     let activity = guest.session.activity().unwrap();
-    assert!(activity.packets == 2 && !activity.lost);
+    assert!(activity.statistics.packets == 2 && !activity.lost);
 }
