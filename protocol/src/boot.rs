@@ -6,6 +6,8 @@
 
 use crate::wire::structures;
 
+/// First port of the serial console (16550A).
+pub const PORT_CONSOLE: u16 = 0x3f8;
 /// Guest-physical address of the [`BootInfo`].
 pub const BOOT_PAGE: u64 = 0x7000;
 /// Value of [`BootInfo::magic`].

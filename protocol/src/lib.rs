@@ -5,7 +5,7 @@
 //! * [`packet`]: what a command buffer holds. Packets cost no exit.
 //! * [`ring`]: how a command buffer is laid out, and the sleep/wake rule of its consumer.
 //! * [`pci`]: identity of the PCI function.
-//! * [`harness`]: ports of the test bench around a bare guest; not a part of the device.
+//! * [`boot`]: what a bare guest finds when it starts; not a part of the device.
 //! * [`socket`]: the device over a Unix socket, for development without a VM.
 //!
 //! Everything is little-endian and naturally aligned, and structures carry size assertions. Reserved
@@ -22,7 +22,6 @@
 extern crate std;
 
 pub mod boot;
-pub mod harness;
 pub mod message;
 pub mod packet;
 pub mod pci;

@@ -75,6 +75,9 @@ macro_rules! wire_enum {
 pub(crate) use wire_enum;
 
 /// Declares `#[repr(C)]` structures without padding, asserts their sizes, and lists them in `STRUCTURES`.
+///
+/// The crate that uses this macro must depend on `zerocopy`.
+#[macro_export]
 macro_rules! structures {
     ($($(#[doc = $doc:literal])* pub struct $name:ident {
         $($(#[doc = $fdoc:literal])* pub $field:ident: $type:ty,)*
@@ -113,4 +116,4 @@ macro_rules! structures {
         ];
     };
 }
-pub(crate) use structures;
+pub use structures;

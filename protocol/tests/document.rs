@@ -1,27 +1,20 @@
 //! `docs/protocol.md` says what the code says: it is generated from the tables of this crate, and this
-//! test compares. To write it anew: `CAUSEWAY_BLESS=1 cargo test -p causeway-protocol --test document`.
+//! test compares. To update it: `CAUSEWAY_BLESS=1 cargo test -p causeway-protocol --test document`.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use causeway_protocol::message::{self, Opcode};
 use causeway_protocol::registers::{self, Direction};
-use causeway_protocol::wire::{Structure, Value};
-use causeway_protocol::{boot, harness, packet, pci, ring};
+use causeway_protocol::wire::Value;
+use causeway_protocol::{boot, packet, pci, ring};
+use markdown::{plain, structure_tables};
+
+mod markdown;
 
 #[test]
 fn the_document_matches_the_code() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/protocol.md");
-    let wanted = document();
-    if std::env::var_os("CAUSEWAY_BLESS").is_some() {
-        std::fs::write(&path, &wanted).expect("docs/protocol.md can be written");
-    }
-    let found = std::fs::read_to_string(&path).unwrap_or_default();
-    let line = wanted.lines().zip(found.lines()).position(|(a, b)| a != b);
-    assert!(
-        found == wanted,
-        "docs/protocol.md is out of date (first at line {line:?}); run with CAUSEWAY_BLESS=1"
-    );
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
+    markdown::compare(docs, "protocol.md", &document());
 }
 
 fn document() -> String {
@@ -52,9 +45,8 @@ fn document() -> String {
     .unwrap();
     packet_table(&mut out);
     structure_tables(&mut out, "Packet structures", packet::STRUCTURES);
-    out.push_str(BENCH);
+    out.push_str(BARE_GUESTS);
     structure_tables(&mut out, "Boot page", boot::STRUCTURES);
-    structure_tables(&mut out, "Harness records", harness::STRUCTURES);
     out
 }
 
@@ -159,45 +151,6 @@ fn packet_table(out: &mut String) {
     out.push('\n');
 }
 
-fn structure_tables(out: &mut String, title: &str, structures: &[Structure]) {
-    writeln!(out, "### {title}\n").unwrap();
-    for structure in structures {
-        writeln!(
-            out,
-            "**{}** ({} bytes). {}\n",
-            structure.name,
-            structure.bytes,
-            plain(structure.doc)
-        )
-        .unwrap();
-        if structure.fields.is_empty() {
-            continue;
-        }
-        writeln!(out, "| offset | field | type | what |\n|---|---|---|---|").unwrap();
-        for field in structure.fields {
-            writeln!(
-                out,
-                "| {} | {} | {} | {} |",
-                field.offset,
-                field.name,
-                field.kind,
-                plain(field.doc)
-            )
-            .unwrap();
-        }
-        out.push('\n');
-    }
-}
-
-/// Rustdoc text without its link syntax.
-fn plain(doc: &str) -> String {
-    doc.trim()
-        .replace("[`", "`")
-        .replace("`]", "`")
-        .replace("crate::", "")
-        .replace('|', "\\|")
-}
-
 const INTRODUCTION: &str = "\
 # Protocol
 
@@ -263,10 +216,10 @@ releases and timestamps. A recording keeps the kernels that it launches, even if
 |---|---|---|
 ";
 
-const BENCH: &str = "\
-## Bare guests and their test bench
+const BARE_GUESTS: &str = "\
+## Bare guests
 
-Not a part of the device. A bare guest is entered as `boot` describes, prints to the serial console at port
-0x3f8, reports by storing the address of a record to port 0xca4, and ends by a store to port 0xca0.
+Not a part of the device. `boot` describes the state in which a bare guest starts. A bare guest prints to
+the serial console at port 0x3f8. [testdev.md](testdev.md) has the ports by which it reports and ends.
 
 ";

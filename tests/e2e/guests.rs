@@ -114,7 +114,7 @@ fn a_guest_of_a_few_bytes_exits_once_for_each_byte_it_prints() {
     );
     report.vm(0).assert_exits(0, 12 + 1);
     assert_eq!(report.vm(0).vmm("io:console:data"), 12);
-    assert_eq!(report.vm(0).vmm("io:harness:exit"), 1);
+    assert_eq!(report.vm(0).vmm("io:testdev:exit"), 1);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Guest images of a few bytes, written by hand.
 
 use causeway_protocol::boot::IMAGE_BASE;
-use causeway_protocol::harness::{PORT_CONSOLE, PORT_EXIT};
+use causeway_protocol::boot::PORT_CONSOLE;
+use causeway_testdev_records::PORT_EXIT;
 
 /// Offset of the code in the file: behind the ELF header and one program header.
 const CODE_OFFSET: u64 = 64 + 56;

@@ -3,7 +3,7 @@
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use causeway_protocol::harness::PORT_CONSOLE;
+use causeway_protocol::boot::PORT_CONSOLE;
 
 use crate::port;
 

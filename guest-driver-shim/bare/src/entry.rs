@@ -4,7 +4,7 @@ use core::arch::global_asm;
 use core::cell::UnsafeCell;
 
 use causeway_protocol::boot::{BootInfo, MAGIC};
-use causeway_protocol::harness::{PORT_RECORD, RecordHeader};
+use causeway_testdev_records::{PORT_RECORD, RecordHeader};
 
 use crate::machine::Machine;
 use crate::record;

@@ -29,9 +29,9 @@ mod transport;
 
 pub use apic::LocalApic;
 pub use causeway_protocol as protocol;
-pub use causeway_protocol::harness::{NoLetter, Totals};
 pub use causeway_shim as shim;
 pub use causeway_shim::{Barrier, Clock, ticks};
+pub use causeway_testdev_records::{NoMail, Totals};
 pub use console::write_console;
 pub use machine::Machine;
 pub use port::IoPorts;

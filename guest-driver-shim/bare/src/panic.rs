@@ -3,7 +3,7 @@
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use causeway_protocol::harness::Panic;
+use causeway_testdev_records::Panic;
 
 use crate::record;
 

@@ -1,8 +1,8 @@
-//! Records for the test bench (see [`causeway_protocol::harness`]). Each is one exit.
+//! Records for the test device (see [`causeway_testdev_records`]). Each is one exit.
 
-use causeway_protocol::harness::{
-    Baseline, Comparison, Letter, Line, Loop, NoLetter, PORT_EXIT, PORT_RECORD, PhaseBegin,
-    PhaseEnd, PhasePath, Ratio, RecordHeader, Totals,
+use causeway_testdev_records::{
+    Baseline, Comparison, Figure, Loop, Mail, NoMail, PORT_EXIT, PORT_RECORD, PhaseBegin, PhaseEnd,
+    PhasePath, RecordHeader, Totals,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -36,7 +36,7 @@ impl Phase {
 
 /// Reports a figure with its unit.
 pub fn figure(name: &str, value: f64, unit: &str) {
-    send(&mut Ratio::new(name, value, unit));
+    send(&mut Figure::new(name, value, unit));
 }
 
 /// Reports a plain ratio.
@@ -44,19 +44,19 @@ pub fn ratio(name: &str, value: f64) {
     figure(name, value, "");
 }
 
-/// Leaves a letter for the other VMs of the run in box `slot`, below 64.
+/// Leaves mail for the other VMs of the run in box `slot`, below 64.
 pub fn post(slot: u32, data: &[u8; 64]) {
-    send(&mut Letter::post(slot, *data));
+    send(&mut Mail::post(slot, *data));
 }
 
-/// Fetches the letter in box `slot`, waiting up to `wait_ms` milliseconds for it.
+/// Fetches the mail in box `slot`, waiting up to `wait_ms` milliseconds for it.
 ///
 /// # Errors
 /// There is none.
-pub fn fetch(slot: u32, wait_ms: u32) -> Result<[u8; 64], NoLetter> {
-    let mut letter = Letter::fetch(slot, wait_ms);
-    send(&mut letter);
-    letter.fetched()
+pub fn fetch(slot: u32, wait_ms: u32) -> Result<[u8; 64], NoMail> {
+    let mut mail = Mail::fetch(slot, wait_ms);
+    send(&mut mail);
+    mail.fetched()
 }
 
 /// Runs a loop on a host thread, over memory that this guest has mapped: `bytes` bytes (a multiple of 64)
@@ -68,9 +68,10 @@ pub fn baseline(kind: Loop, address: u64, bytes: u64, passes: u32) -> Option<u64
     record.measured()
 }
 
-/// Hands over a sample: `operations` operations (not zero) of `bytes` bytes each took `guest_ns` nanoseconds. The host
-/// does the same natively and gives the nanoseconds that it took; `None` if it cannot do this.
-pub fn compare(line: Line, operations: u32, bytes: u64, guest_ns: u64) -> Option<u64> {
+/// Reports a sample of line number `line`: `operations` operations (not zero) of `bytes` bytes each took
+/// `guest_ns` nanoseconds. The host repeats it natively. Returns the nanoseconds that the host took;
+/// `None` if it did not repeat it.
+pub fn compare(line: u32, operations: u32, bytes: u64, guest_ns: u64) -> Option<u64> {
     let mut record = Comparison::new(line, operations, bytes, guest_ns);
     send(&mut record);
     record.native_ns()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use causeway_protocol::harness::PORT_EXIT;
+use causeway_testdev_records::PORT_EXIT;
 use rustix::process::WaitStatus;
 use rustix::system::{RebootCommand, reboot};
 

@@ -43,6 +43,7 @@ const SOURCES: &[&str] = &[
     "vmm/bench/workloads/src",
     "protocol/Cargo.toml",
     "protocol/src",
+    "vmm/testdev/records",
 ];
 
 fn main() {

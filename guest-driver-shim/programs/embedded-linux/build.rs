@@ -41,6 +41,7 @@ const SOURCES: &[&str] = &[
     "guest-driver-shim/info",
     "protocol/Cargo.toml",
     "protocol/src",
+    "vmm/testdev/records",
 ];
 
 fn main() {

@@ -15,6 +15,7 @@ const SOURCES: &[&str] = &[
     "guest-driver-shim/core/src",
     "protocol/Cargo.toml",
     "protocol/src",
+    "vmm/testdev/records",
 ];
 
 fn main() {

@@ -2,11 +2,11 @@
 
 use crate::platform::{Machine, ModuleLoader, Phase, Totals};
 use causeway_kernels::{Argument, CASE_BYTES_MAX, Case};
-use causeway_protocol::harness::PhasePath;
 use causeway_shim::{
     AddressSpace, Buffer, CommandBuffer, Device, Function, LaunchShape, MemoryKind, Module,
     Parameters, Patience, Recorder, SubmitError,
 };
+use causeway_testdev_records::PhasePath;
 
 use crate::{Pipeline, Required, touch};
 

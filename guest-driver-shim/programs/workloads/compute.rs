@@ -5,9 +5,9 @@ use crate::platform::{
 };
 use crate::{CaseMemory, Pipeline, Required, replay_case, run_case};
 use causeway_kernels::{CASES, case};
-use causeway_protocol::harness::PhasePath;
 use causeway_protocol::registers::features;
 use causeway_shim::{AddressSpace, Device, Recorder};
+use causeway_testdev_records::PhasePath;
 
 /// Kernel that runs on several CPUs at once.
 const PARALLEL_CASE: &str = "saxpy";

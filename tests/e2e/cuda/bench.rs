@@ -1,6 +1,6 @@
 //! `causeway bench`: that the benchmarks work. The figures of the stand-in mean nothing.
 
-use causeway_protocol::harness::LINES;
+use causeway_bench_workloads::LINES;
 use serde_json::Value;
 
 use crate::command::{Scratch, alone, kvm};

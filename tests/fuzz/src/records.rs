@@ -1,15 +1,14 @@
-//! Records that a bare guest hands to its test bench, and images that a person hands to the loader.
+//! Records that a bare guest hands to its test device, and images that a person hands to the loader.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use causeway_protocol::boot::IMAGE_BASE;
+use causeway_testdev::{MappedMemory, RecordMemory, Recorder, RunContext};
 use causeway_vmm::aperture::Leased;
-use causeway_vmm::counters::ExitCounters;
-use causeway_vmm::harness::{Harness, MappedMemory, PhaseRecorder};
+use causeway_vmm::exit_counts::VmExits;
 use causeway_vmm::loader;
 use causeway_vmm::memory::GuestRam;
-use causeway_vmm::statistics::VmStatistics;
 
 /// Bytes of guest RAM, and of a record at most.
 const RAM_BYTES: u64 = 8 << 20;
@@ -28,41 +27,39 @@ impl MappedMemory for Nothing {
     }
 }
 
-/// A test bench that waits for nothing.
+/// A test device that waits for nothing.
 pub struct Records {
     ram: Arc<GuestRam>,
-    harness: Harness,
+    recorder: Recorder,
 }
 
 impl Records {
-    /// A test bench for one guest.
+    /// A test device for one guest.
     pub fn new() -> Self {
         let ram = Arc::new(GuestRam::new("fuzz", RAM_BYTES, false).expect("8 MiB of memory"));
-        let counters = vec![Arc::new(ExitCounters::default())];
-        let phases = PhaseRecorder::new(Arc::new(VmStatistics::unavailable()), counters);
+        let memory = RecordMemory::new(Arc::clone(&ram), Arc::new(Nothing));
         let stopped = Arc::new(AtomicBool::new(true));
-        let harness = Harness::new(
-            Arc::clone(&ram),
-            Arc::new(Nothing),
-            Arc::default(),
-            phases,
+        let recorder = Recorder::new(
+            memory,
+            RunContext::default(),
+            VmExits::unavailable(),
             1_000_000,
             stopped,
         );
-        Self { ram, harness }
+        Self { ram, recorder }
     }
 
     /// Hands over a record of these bytes.
     pub fn hand(&self, bytes: &[u8]) {
         let bytes = &bytes[..bytes.len().min(256)];
         self.ram.write(AT, bytes).expect("records begin within RAM");
-        let _ = self.harness.record(AT as u32);
+        let _ = self.recorder.record(AT as u32);
     }
 
     /// What was collected stays bounded.
     pub fn check(&self) {
-        let (phases, figures) = (self.harness.phases(), self.harness.figures());
-        assert!(phases.len() <= 1024 && figures.len() <= 1024);
+        let report = self.recorder.report();
+        assert!(report.phases.len() <= 1024 && report.figures.len() <= 1024);
     }
 }
 

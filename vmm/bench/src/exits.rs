@@ -7,7 +7,7 @@ use std::time::Instant;
 use causeway_bench_mechanisms::{Laboratory, Taken};
 use causeway_bench_workloads::plan::{Effort, Plan};
 use causeway_bench_workloads::{DeviceMemory, MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind};
-use causeway_vmm::harness::PHASES_MAX;
+use causeway_testdev::PHASES_MAX;
 use causeway_vmm::signals::Signals;
 
 mod back_ends;

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
+use causeway_bench_workloads::LINES;
 use causeway_cuda::GpuIdentity;
-use causeway_protocol::harness::LINES;
-use causeway_vmm::harness::Counterpart;
+use causeway_testdev::Counterpart;
 
 use super::arguments::GpuArguments;
 use causeway_run::arguments::{PrivilegeLevel, RunArguments};
@@ -106,6 +106,7 @@ fn report(
 ) -> Option<BenchReport> {
     explain(run, &finished.outcomes);
     let outcome = finished.outcomes.into_iter().next()?;
+    let reported = finished.guest_reports.into_iter().next()?;
     let version = identity.map(|gpu| gpu.driver_version);
     Some(BenchReport {
         schema: SCHEMA,
@@ -120,7 +121,7 @@ fn report(
         },
         passed,
         result: outcome.result.to_string(),
-        lines: LineReport::all(&outcome),
-        figures: outcome.figures,
+        lines: LineReport::all(&reported),
+        figures: reported.figures,
     })
 }

@@ -85,14 +85,39 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// What a store asks of the virtual CPU that made it, or of its VM. The exit handler passes it on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing: the virtual CPU runs on.
+    #[default]
+    None,
+    /// The virtual CPU stops for good.
+    Park,
+    /// The VM ends with this code: zero is pass, anything else is fail.
+    End(u32),
+    /// The guest turns its machine off, or resets it.
+    Power(PowerEvent),
+}
+
+/// What a guest does to the power of its machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PowerEvent {
+    /// It turns its machine off.
+    Off,
+    /// It resets its machine.
+    Reset,
+}
+
 /// What a device says to an access: which of its registers was meant, and whether it took the access.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
     /// Short name for counters.
     pub register: &'static str,
-    /// Whether the access had its effect.
+    /// Whether the device took the access.
     pub result: Result<(), Refusal>,
+    /// What the access asks of the virtual CPU or its VM.
+    pub effect: Effect,
 }
 
 impl Response {
@@ -101,7 +126,13 @@ impl Response {
         Self {
             register,
             result: Ok(()),
+            effect: Effect::None,
         }
+    }
+
+    /// Adds what the access asks of the virtual CPU or its VM.
+    pub const fn with(self, effect: Effect) -> Self {
+        Self { effect, ..self }
     }
 
     /// The access did nothing.
@@ -109,6 +140,7 @@ impl Response {
         Self {
             register: STRAY,
             result: Err(refusal),
+            effect: Effect::None,
         }
     }
 }
@@ -138,6 +170,8 @@ pub struct Hit {
     pub register: &'static str,
     /// Why it did nothing, if so. The data of a refused load is all-ones.
     pub result: Result<(), Refusal>,
+    /// What the access asks of the virtual CPU or its VM.
+    pub effect: Effect,
 }
 
 /// Why a range cannot be had.
@@ -204,6 +238,12 @@ pub struct Bus<A> {
 pub type PortBus = Bus<Port>;
 /// The guest-physical addresses that are not RAM.
 pub type MmioBus = Bus<GuestAddress>;
+
+impl<A> fmt::Debug for Bus<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bus").finish_non_exhaustive()
+    }
+}
 
 impl<A: Address> Bus<A> {
     /// An empty bus, which counts refused accesses in `strays`.
@@ -299,6 +339,7 @@ impl<A: Address> Bus<A> {
             device,
             register: STRAY,
             result: Err(refusal),
+            effect: Effect::None,
         };
         let unclaimed = refused("unclaimed", Refusal::Unclaimed);
         let (start, entry) = ranges.range(..=address).next_back().ok_or(unclaimed)?;
@@ -320,6 +361,7 @@ impl<A: Address> Bus<A> {
             device: device.name(),
             register: response.register,
             result: response.result,
+            effect: response.effect,
         }
     }
 }

@@ -243,8 +243,8 @@ impl Write for LineWriter {
     }
 }
 
-/// Text of a guest that a terminal can be shown: escape sequences and the like are taken apart.
-pub(crate) fn printable(bytes: &[u8]) -> String {
+/// Returns text of a guest that is safe on a terminal: control characters are replaced.
+pub fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes)
         .chars()
         .map(|c| match c {

@@ -169,9 +169,8 @@ impl Supervisor<'_> {
         };
         // Their descriptors are closed with the VM.
         devices.into_iter().for_each(|events| unwatch(ops, events));
-        if vm.life().verdict().is_some_and(|result| !result.passed()) {
-            // The others would wait in vain for the letters that it has not written.
-            vm.post().give_up();
+        if let Some(result) = vm.life().verdict() {
+            vm.announce(&result);
         }
         // At once, whatever the others do: what it left running on the GPU would take its share from them.
         vm.retire();

@@ -9,7 +9,7 @@ pub mod device;
 mod error_chain;
 pub mod event_loop;
 pub mod exit;
-pub mod harness;
+pub mod exit_counts;
 pub mod host;
 pub mod hypervisor;
 pub mod interrupts;

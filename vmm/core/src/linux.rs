@@ -29,7 +29,6 @@ mod setup;
 
 pub use kernel::{BootProtocol, Kernel, KernelError};
 pub use placement::PlacementError;
-pub use power::PowerEvent;
 pub(crate) use power::{KEYBOARD_COMMAND, POWER_PORTS, POWER_PORTS_BYTES, Power};
 pub use processor::needs_timer;
 pub use setup::{Linux, SetupError, prepare};

@@ -8,7 +8,6 @@ use causeway_host_vfio::Address;
 use causeway_mediator::SessionReport;
 
 use crate::bus::StrayCounts;
-use crate::harness::{Figure, PanicInfo, Phase, Sample};
 use crate::passthrough::DeviceReport;
 use crate::registers::Registers;
 
@@ -32,8 +31,8 @@ pub enum VmResult {
     Fail {
         /// Its exit code; not zero.
         code: u32,
-        /// Its last words.
-        panic: Option<PanicInfo>,
+        /// Where and why, as a clause, if the guest has told a device: "at main.rs:7: sum is 3".
+        reason: Option<String>,
     },
     /// An exception for which the guest has no handler.
     TripleFault {
@@ -84,14 +83,11 @@ impl fmt::Display for VmResult {
             Self::Reset => f.write_str("restarted"),
             Self::Halted => f.write_str("halted"),
             Self::GuestPanic { message } => write!(f, "the guest's kernel panicked: {message}"),
-            Self::Fail { code, panic: None } => write!(f, "failed with code {code}"),
             Self::Fail {
-                panic: Some(panic), ..
-            } => write!(
-                f,
-                "failed at {}:{}: {}",
-                panic.file, panic.line, panic.message
-            ),
+                reason: Some(reason),
+                ..
+            } => write!(f, "failed {reason}"),
+            Self::Fail { code, reason: None } => write!(f, "failed with code {code}"),
             Self::TripleFault { vcpu, registers } => write!(
                 f,
                 "triple fault on virtual CPU {vcpu}: an exception, and no handler for it ({registers})"
@@ -122,12 +118,6 @@ pub struct VmOutcome {
     pub name: String,
     /// How it ended.
     pub result: VmResult,
-    /// Phases that the guest marked, in order.
-    pub phases: Vec<Phase>,
-    /// Figures that the guest reported.
-    pub figures: Vec<Figure>,
-    /// Samples that were compared with the host.
-    pub samples: Vec<Sample>,
     /// KVM's statistics over the life of the VM; empty if KVM has none.
     pub kvm_exits: BTreeMap<String, u64>,
     /// The VMM's own count over the life of the VM.
@@ -154,19 +144,14 @@ mod tests {
 
     #[test]
     fn results_read_as_one_clause() {
-        let panic = PanicInfo {
-            file: "main.rs".into(),
-            line: 7,
-            message: "sum is 3".into(),
-        };
         let failed = VmResult::Fail {
             code: 1,
-            panic: Some(panic),
+            reason: Some("at main.rs:7: sum is 3".to_owned()),
         };
         assert_eq!(failed.to_string(), "failed at main.rs:7: sum is 3");
         let code = VmResult::Fail {
             code: 9,
-            panic: None,
+            reason: None,
         };
         assert_eq!(code.to_string(), "failed with code 9");
         assert!(VmResult::Pass.passed() && !code.passed());

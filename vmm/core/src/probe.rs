@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use causeway_mediator::host::RamError;
 use causeway_protocol::boot::IMAGE_BASE;
-use causeway_protocol::harness::PORT_EXIT;
 use kvm_bindings::KVM_MAX_CPUID_ENTRIES;
 use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};
 use vmm_sys_util::eventfd::EventFd;
@@ -17,6 +16,8 @@ use crate::hypervisor::{IoEvents, KvmHypervisor, MemorySlots, Slot};
 use crate::memory::{GuestRam, RamCreateError};
 
 const RAM_BYTES: u64 = 8 << 20;
+/// Port to which the guest stores: each store exits.
+const PORT: u16 = 0xca0;
 /// A guest-physical address without memory.
 const DOORBELL: u32 = 0xe000_0000;
 const ERROR_TEXT: &str = "a trial guest could not be run";
@@ -70,7 +71,7 @@ pub fn loop_ns(kvm: &Kvm, privilege: Privilege, iterations: u32) -> Result<f64, 
 /// [`ProbeError`].
 pub fn exit_ns(kvm: &Kvm, privilege: Privilege, exits: u32) -> Result<f64, ProbeError> {
     // mov dx, port; 1: out dx, eax; jmp 1b
-    let port = PORT_EXIT.to_le_bytes();
+    let port = PORT.to_le_bytes();
     let code = [0x66, 0xba, port[0], port[1], 0xef, 0xeb, 0xfd];
     let mut guest = Guest::new(kvm, privilege, &code)?;
     guest.run_to_port_exit()?;
@@ -150,7 +151,7 @@ fn each_ns(total: Duration, count: u32) -> f64 {
 
 /// mov dx, port; out dx, eax
 fn exit_code() -> [u8; 5] {
-    let port = PORT_EXIT.to_le_bytes();
+    let port = PORT.to_le_bytes();
     [0x66, 0xba, port[0], port[1], 0xef]
 }
 
@@ -224,7 +225,7 @@ impl Guest {
     fn run_to_port_exit(&mut self) -> Result<(), ProbeError> {
         loop {
             match self.vcpu.run() {
-                Ok(VcpuExit::IoOut(PORT_EXIT, _)) => return Ok(()),
+                Ok(VcpuExit::IoOut(PORT, _)) => return Ok(()),
                 Ok(other) => return Err(ProbeError::Ended(format!("{other:?}"))),
                 Err(e) if e.errno() == libc::EINTR => {}
                 Err(e) => return Err(kvm_failed("running")(e)),

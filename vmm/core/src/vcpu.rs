@@ -7,15 +7,16 @@ use kvm_bindings::{KVM_MP_STATE_HALTED, KVM_MP_STATE_INIT_RECEIVED, KVM_MP_STATE
 use kvm_ioctls::{VcpuExit, VcpuFd};
 
 use crate::aperture::{Aperture, EmulationRetry, FaultOutcome};
+use crate::bus::PowerEvent;
 use crate::console::Console;
 use crate::counters::{ExitCounters, ExitKey};
 use crate::error_chain::chain;
 use crate::exit::{self, Crash, Outcome, Platform};
 use crate::kick::Kickable;
 use crate::lifecycle::Lifecycle;
-use crate::linux::PowerEvent;
 use crate::outcome::VmResult;
 use crate::registers::Registers;
+use crate::vm::Attach;
 
 /// What all virtual CPUs of a VM share.
 pub(crate) struct Machine {
@@ -23,6 +24,9 @@ pub(crate) struct Machine {
     pub aperture: Arc<Aperture>,
     pub console: Arc<Console>,
     pub life: Lifecycle,
+    /// Whether the guest has registers by which it turns its machine off, or resets it.
+    pub has_power: bool,
+    pub attached: Vec<Arc<dyn Attach>>,
 }
 
 /// A virtual CPU before its thread exists.
@@ -142,8 +146,8 @@ impl Runner<'_> {
             }
             Outcome::End(0) => Some(End::Verdict(VmResult::Pass)),
             Outcome::End(code) => {
-                let panic = self.machine.platform.harness.panic();
-                Some(End::Verdict(VmResult::Fail { code, panic }))
+                let reason = self.machine.attached.iter().find_map(|d| d.failure());
+                Some(End::Verdict(VmResult::Fail { code, reason }))
             }
             Outcome::Power(event) => Some(End::Verdict(self.powered(event))),
             Outcome::Park => Some(End::Quiet),
@@ -189,7 +193,7 @@ impl Runner<'_> {
     /// A triple fault is also a way for a kernel to reset its machine (`reboot=t`).
     fn triple_fault(&mut self) -> VmResult {
         let words = self.machine.console.last_words();
-        if self.machine.platform.has_power && (words.restarting || words.panic.is_some()) {
+        if self.machine.has_power && (words.restarting || words.panic.is_some()) {
             return self.powered(PowerEvent::Reset);
         }
         VmResult::TripleFault {

@@ -12,18 +12,18 @@ use causeway_mediator::{GuestSession, SessionReport};
 
 use crate::bus::StrayCounters;
 use crate::console::Console;
-use crate::counters::{self, ExitCounters};
+use crate::counters;
 use crate::error_chain::chain;
-use crate::harness::PostOffice;
+use crate::exit_counts::VmExits;
 use crate::kick;
 use crate::lifecycle::Lifecycle;
 use crate::memory::GuestRam;
 use crate::observer::VmObserver;
 use crate::outcome::{VmOutcome, VmResult};
 use crate::passthrough::PassedThrough;
-use crate::statistics::VmStatistics;
 use crate::vcpu::{Machine, Vcpu};
 
+mod attach;
 mod board;
 mod build;
 mod config;
@@ -31,9 +31,8 @@ mod error;
 mod processors;
 mod virtio;
 
-pub use config::{
-    Attach, AttachError, Bay, Boot, ConfigError, Privilege, VCPUS_MAX, VMS_MAX, VmConfig,
-};
+pub use attach::{Attach, AttachError, Bay};
+pub use config::{Boot, ConfigError, Privilege, VCPUS_MAX, VMS_MAX, VmConfig};
 pub use error::VmError;
 
 /// Pause between kicks of threads that have not ended yet.
@@ -64,11 +63,9 @@ pub struct Vm {
     machine: Arc<Machine>,
     waiting: Vec<Vcpu>,
     threads: Vec<JoinHandle<()>>,
-    counters: Vec<Arc<ExitCounters>>,
-    statistics: Arc<VmStatistics>,
+    exits: VmExits,
     strays: Arc<StrayCounters>,
     console: Arc<Console>,
-    post: Arc<PostOffice>,
     ram: Arc<GuestRam>,
     /// The session's counters when it was closed.
     report: Option<SessionReport>,
@@ -99,8 +96,8 @@ impl Vm {
             memory_bytes: self.ram.bytes(),
             session: Arc::downgrade(&self.session),
             machine: Arc::downgrade(&self.machine),
-            statistics: Arc::downgrade(&self.statistics),
-            counters: self.counters.clone(),
+            statistics: Arc::downgrade(self.exits.statistics()),
+            counters: self.exits.counters().to_vec(),
         }
     }
 
@@ -109,9 +106,11 @@ impl Vm {
         &self.machine.life
     }
 
-    /// Where it exchanges letters with the other VMs of its run.
-    pub(crate) fn post(&self) -> &PostOffice {
-        &self.post
+    /// Tells the attached devices how the VM ended.
+    pub(crate) fn announce(&self, result: &VmResult) {
+        for attached in &self.machine.attached {
+            attached.vm_ended(result);
+        }
     }
 
     /// Starts a thread for each virtual CPU.
@@ -141,7 +140,7 @@ impl Vm {
 
     /// Whether it runs a kernel that may halt without ending its VM.
     pub(crate) fn may_halt(&self) -> bool {
-        self.machine.platform.has_power
+        self.machine.has_power
     }
 
     /// Finds out whether the guest has halted for good, if its kernel said that it does: KVM does not tell. The words alone
@@ -157,7 +156,9 @@ impl Vm {
     pub(crate) fn stop(&self) {
         self.life().request_stop();
         self.session.halt();
-        self.post.interrupt();
+        for attached in &self.machine.attached {
+            attached.wake();
+        }
         self.threads.iter().for_each(kick::kick);
     }
 
@@ -212,19 +213,16 @@ impl Vm {
         let session = self.retire();
         let never = VmResult::Error("the VM was taken down before it ended".to_owned());
         let result = self.life().verdict().unwrap_or(never);
-        let kvm = self.statistics.sample().unwrap_or_else(|e| {
+        let statistics = self.exits.statistics();
+        let kvm = statistics.sample().unwrap_or_else(|e| {
             log::error!("{}: {}", self.name, chain(&e));
-            self.statistics.zero()
+            statistics.zero()
         });
-        let vmm = counters::total(self.counters.iter().map(|c| &**c));
-        let harness = &self.machine.platform.harness;
+        let vmm = counters::total(self.exits.counters().iter().map(|c| &**c));
         VmOutcome {
             name: self.name.clone(),
             result,
-            phases: harness.phases(),
-            figures: harness.figures(),
-            samples: harness.samples(),
-            kvm_exits: self.statistics.difference(&self.statistics.zero(), &kvm),
+            kvm_exits: statistics.difference(&statistics.zero(), &kvm),
             vmm_exits: counters::named(&vmm),
             first_instruction: self.life().first_entry(),
             ended: self.life().decided().unwrap_or_else(Instant::now),

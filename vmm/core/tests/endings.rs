@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 
 use causeway_mediator::fake::FakeBackend;
 use causeway_mediator::{Mediator, Quota};
-use causeway_protocol::boot::{BOOT_PAGE, MAGIC};
-use causeway_protocol::harness::{Letter, PORT_CONSOLE, Panic, RecordHeader, RecordKind};
+use causeway_protocol::boot::{BOOT_PAGE, MAGIC, PORT_CONSOLE};
 use causeway_protocol::message::{self, Opcode, message_bytes};
 use causeway_protocol::registers::Register;
 use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR};
+use causeway_testdev::Mailboxes;
+use causeway_testdev_records::{Mail, Panic, RecordHeader, RecordKind};
 use causeway_vmm::console::LineSink;
-use causeway_vmm::harness::PostOffice;
 use causeway_vmm::loader::LoadError;
 use causeway_vmm::outcome::VmResult;
 use causeway_vmm::vm::{ConfigError, Vm, VmError};
 use support::{
-    Guest, bare, config, header, kvm, run, run_for, run_guest, vm, vm_with_console, vm_with_post,
+    Guest, bare, config, header, kvm, run, run_for, run_guest, test_device, vm, vm_with_console,
 };
 use zerocopy::IntoBytes;
 
@@ -33,7 +33,7 @@ fn a_guest_passes_or_fails_by_its_code() {
         run_guest(&kvm, &Guest::new().exit(7)).result,
         VmResult::Fail {
             code: 7,
-            panic: None
+            reason: None
         }
     );
 }
@@ -84,11 +84,11 @@ fn a_guest_that_never_ends_is_ended() {
 }
 
 #[test]
-fn a_guest_that_waits_for_a_letter_can_be_ended() {
+fn a_guest_that_waits_for_mail_can_be_ended() {
     let Some(kvm) = kvm() else { return };
-    let fetch = Letter {
-        header: header::<Letter>(RecordKind::Fetch),
-        slot: 0,
+    let fetch = Mail {
+        header: header::<Mail>(RecordKind::Fetch),
+        mailbox: 0,
         wait: 60_000,
         data: [0; 64],
     };
@@ -101,28 +101,32 @@ fn a_guest_that_waits_for_a_letter_can_be_ended() {
 }
 
 #[test]
-fn a_vm_that_fails_ends_the_waiting_of_the_others_for_letters() {
+fn a_vm_that_fails_ends_the_waiting_of_the_others_for_mail() {
     let Some(kvm) = kvm() else { return };
-    let post = Arc::new(PostOffice::default());
-    let vm = |guest: &Guest| vm_with_post(&kvm, &config(guest.image()), &post).unwrap();
-    let fetch = |slot| Letter {
-        header: header::<Letter>(RecordKind::Fetch),
-        slot,
+    let mailboxes = Arc::new(Mailboxes::default());
+    let vm = |guest: &Guest| {
+        let mut config = config(guest.image());
+        config.attached = vec![Arc::new(test_device(&mailboxes))];
+        vm(&kvm, &config).unwrap()
+    };
+    let fetch = |mailbox| Mail {
+        header: header::<Mail>(RecordKind::Fetch),
+        mailbox,
         wait: 60_000,
         data: [0; 64],
     };
-    let left = Letter {
-        header: header::<Letter>(RecordKind::Post),
+    let left = Mail {
+        header: header::<Mail>(RecordKind::Post),
         ..fetch(0)
     };
-    // The last letter arrives; the one that is never written is not waited for, and its fetch says so.
+    // The posted mail arrives. Nobody waits for mail that is never posted, and its fetch says so.
     let fails = Guest::new().record(left.as_bytes()).exit(3);
     let waits = Guest::new()
         .record(fetch(0).as_bytes())
         .load32(support::DATA + 12)
         .expect_eax(1)
         .record(fetch(1).as_bytes())
-        .load32(support::DATA + size_of::<Letter>() as u64 + 12)
+        .load32(support::DATA + size_of::<Mail>() as u64 + 12)
         .expect_eax(2)
         .exit(0);
     let begin = Instant::now();
@@ -165,9 +169,9 @@ fn a_vm_that_ends_gives_back_what_it_had_of_the_gpu_while_others_run_on() {
     let backend = FakeBackend::new();
     let mediator = Mediator::new(backend.clone());
     let vm = |guest: &Guest| {
-        let (quiet, post): (LineSink, _) = (Arc::new(|_: &str| {}), Arc::default());
+        let quiet: LineSink = Arc::new(|_: &str| {});
         let config = config(guest.image());
-        Vm::new(&kvm, &config, &*mediator, Quota::default(), &post, quiet).unwrap()
+        Vm::new(&kvm, &config, &*mediator, Quota::default(), quiet).unwrap()
     };
     let vms = vec![vm(&ends), vm(&Guest::new().forever())];
     let later = std::thread::spawn(move || {
@@ -198,7 +202,7 @@ fn all_virtual_cpus_run_and_parking_all_of_them_is_no_pass() {
     config.vcpus = 3;
     let outcomes = run(vec![vm(&kvm, &config).unwrap()]);
     assert_eq!(outcomes[0].result, VmResult::Abandoned);
-    assert_eq!(outcomes[0].vmm_exits["io:harness:record"], 3);
+    assert_eq!(outcomes[0].vmm_exits["io:testdev:record"], 3);
 }
 
 #[test]

@@ -4,11 +4,11 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use causeway_protocol::harness::PORT_CONSOLE;
+use causeway_protocol::boot::PORT_CONSOLE;
 use causeway_protocol::registers::MAGIC;
-use causeway_vmm::harness::Phase;
+use causeway_testdev::Phase;
 use causeway_vmm::outcome::VmResult;
-use support::{Guest, SCRATCH, kvm, run_guest};
+use support::{Guest, SCRATCH, kvm, run_guest, run_phases};
 
 /// Where firmware puts BAR 0.
 const REGISTERS: u64 = 0xe000_0000;
@@ -16,14 +16,14 @@ const REGISTERS: u64 = 0xe000_0000;
 /// The one phase of a guest that passes.
 fn phase(guest: Guest) -> Option<Phase> {
     let kvm = kvm()?;
-    let mut outcome = run_guest(&kvm, &guest.exit(0));
+    let (outcome, mut phases) = run_phases(&kvm, &guest.exit(0));
     assert_eq!(outcome.result, VmResult::Pass);
-    assert_eq!(outcome.phases.len(), 1);
+    assert_eq!(phases.len(), 1);
     // Ending took a port exit. PVM does not count those (it emulates the instruction): then KVM is no referee here.
     if outcome.kvm_exits.get("io_exits") == Some(&0) {
-        outcome.phases[0].kvm_exits.remove("io_exits");
+        phases[0].kvm_exits.remove("io_exits");
     }
-    outcome.phases.pop()
+    phases.pop()
 }
 
 /// Compares KVM's count of exits by port and by MMIO, as far as this KVM counts them.
@@ -94,7 +94,7 @@ fn a_million_stores_to_ram_take_none() {
 fn totals_cover_the_whole_life() {
     let Some(kvm) = kvm() else { return };
     let outcome = run_guest(&kvm, &Guest::new().load32(REGISTERS).exit(0));
-    let wanted = vmm_count([("io:harness:exit", 1), ("mmio:registers:magic", 1)]);
+    let wanted = vmm_count([("io:testdev:exit", 1), ("mmio:registers:magic", 1)]);
     assert_eq!(outcome.vmm_exits, wanted);
     if let Some(mmio) = outcome.kvm_exits.get("mmio_exits") {
         assert_eq!(*mmio, 1);

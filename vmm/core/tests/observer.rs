@@ -5,10 +5,10 @@ mod support;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_protocol::harness::PORT_CONSOLE;
+use causeway_protocol::boot::PORT_CONSOLE;
 use causeway_vmm::observer::{VmObservation, VmObserver};
 use causeway_vmm::outcome::VmResult;
-use support::{Guest, SCRATCH, config, kvm, run, run_for, vm};
+use support::{Guest, SCRATCH, config, kvm, run, run_for, vm, with_test_device};
 
 const PRINTED: &str = "io:console:data";
 
@@ -60,7 +60,9 @@ fn a_guest_that_is_watched_all_the_time_does_not_exit_for_it() {
     let Some(kvm) = kvm() else { return };
     let stores = Guest::new().begin("stores");
     let guest = stores.store_loop(SCRATCH, 100_000_000).end().exit(0);
-    let vm = vm(&kvm, &config(guest.image())).unwrap();
+    let mut config = config(guest.image());
+    let device = with_test_device(&mut config);
+    let vm = vm(&kvm, &config).unwrap();
     let observer = vm.observer();
     let done = AtomicBool::new(false);
     let (outcome, looks) = std::thread::scope(|scope| {
@@ -71,7 +73,7 @@ fn a_guest_that_is_watched_all_the_time_does_not_exit_for_it() {
     });
     assert_eq!(outcome.result, VmResult::Pass);
     assert!(looks > 0, "nobody looked");
-    let phase = &outcome.phases[0];
+    let phase = &device.report().phases[0];
     assert!(phase.vmm_exits.is_empty(), "after {looks} looks: {phase:?}");
     for name in ["io_exits", "mmio_exits", "signal_exits"] {
         let count = phase.kvm_exits.get(name).unwrap_or(&0);

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use causeway_host_vfio::fake::{FakeHardware, FakeTranslation};
 use causeway_host_vfio::{Container, Device, InterruptKind, RegionIndex, VfioDeviceFd};
+use causeway_testdev::TestDevice;
 use causeway_vmm::outcome::{VmOutcome, VmResult};
 use causeway_vmm::passthrough::{DeviceSource, PassThroughError};
 use causeway_vmm::vm::{Vm, VmError};
-use support::{Guest, config, kvm, run_for, vm};
+use support::{Guest, config, kvm, run_for, vm, with_test_device};
 
 /// Where firmware puts the first BAR of 1 MiB below 4 GiB.
 const BAR: u64 = 0xe040_0000;
@@ -54,13 +55,14 @@ fn hardware() -> Arc<FakeHardware> {
 }
 
 /// A VM with the device; none where KVM has no interrupt chips.
-fn passed(guest: &Guest, fake: &Arc<FakeHardware>, vcpus: u32) -> Option<Vm> {
+fn passed(guest: &Guest, fake: &Arc<FakeHardware>, vcpus: u32) -> Option<(Vm, Arc<TestDevice>)> {
     let kvm = kvm()?;
     let mut config = config(guest.image());
+    let device = with_test_device(&mut config);
     config.vcpus = vcpus;
     config.devices = Some(Arc::new(Source(Arc::clone(fake))));
     match vm(&kvm, &config) {
-        Ok(vm) => Some(vm),
+        Ok(vm) => Some((vm, device)),
         Err(VmError::Kvm {
             call: "KVM_CREATE_IRQCHIP",
             source,
@@ -103,12 +105,12 @@ fn a_mapped_bar_is_reached_without_exits_wherever_it_is() {
         .end_keeping_eax()
         .expect_eax(0x1234_5678)
         .exit(0);
-    let Some(vm) = passed(&guest, &fake, 1) else {
+    let Some((vm, device)) = passed(&guest, &fake, 1) else {
         return;
     };
     let outcome = run(vm);
     assert_eq!(outcome.result, VmResult::Pass, "{outcome:?}");
-    for phase in &outcome.phases {
+    for phase in &device.report().phases {
         let mmio = phase.kvm_exits.get("mmio_exits").copied().unwrap_or(0);
         assert_eq!((mmio, phase.vmm_exits.len()), (0, 0), "{phase:?}");
     }
@@ -137,7 +139,7 @@ fn a_message_reaches_the_local_controller_of_a_bare_guest() {
         .point(0xfee0_0220)
         .raw(&[0x8b, 0x03, 0x85, 0xc0, 0x74, 0xfa]);
     let guest = guest.end_keeping_eax().expect_eax(1 << 1).exit(0);
-    let Some(vm) = passed(&guest, &fake, 1) else {
+    let Some((vm, device)) = passed(&guest, &fake, 1) else {
         return;
     };
     let ended = Arc::new(AtomicBool::new(false));
@@ -155,7 +157,8 @@ fn a_message_reaches_the_local_controller_of_a_bare_guest() {
     device.join().unwrap();
     assert_eq!(outcome.result, VmResult::Pass, "{outcome:?}");
     // The controller is KVM's, and so is the way to it.
-    assert!(outcome.phases[0].vmm_exits.is_empty(), "{outcome:?}");
+    let phase = &device.report().phases[0];
+    assert!(phase.vmm_exits.is_empty(), "{outcome:?}");
     let report = &outcome.devices[0];
     assert_eq!(
         (report.interrupts.mode, report.interrupts.vectors),
@@ -185,7 +188,7 @@ fn virtual_cpus_that_move_a_bar_under_others_harm_nobody_and_can_be_ended() {
         .on_vcpu(2, |guest| {
             guest.load32(0x10_0000).store32(ELSEWHERE, 2).load32(BAR)
         });
-    let Some(vm) = passed(&guest, &fake, 3) else {
+    let Some((vm, _)) = passed(&guest, &fake, 3) else {
         return;
     };
     let outcomes = run_for(vec![vm], Duration::from_secs(2));
@@ -198,7 +201,7 @@ fn virtual_cpus_that_move_a_bar_under_others_harm_nobody_and_can_be_ended() {
 #[test]
 fn a_device_that_is_wanted_back_ends_its_vm() {
     let fake = hardware();
-    let Some(vm) = passed(&Guest::new().forever(), &fake, 1) else {
+    let Some((vm, _)) = passed(&Guest::new().forever(), &fake, 1) else {
         return;
     };
     let other = Arc::clone(&fake);

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use causeway_mediator::fake::Batch;
 use causeway_protocol::Access;
-use causeway_protocol::harness::{Baseline, Loop, PORT_RECORD, RecordKind};
 use causeway_protocol::message::{
     Allocate, Hello, MapCpu, MemoryKind, Opcode, PREVIOUS, message_bytes,
 };
 use causeway_protocol::registers::Register;
+use causeway_testdev_records::{Baseline, Loop, PORT_RECORD, RecordKind};
 use causeway_vmm::outcome::VmResult;
 use support::{Guest, SCRATCH, config, header, kvm, run_for, vm};
 use zerocopy::IntoBytes;

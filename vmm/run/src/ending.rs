@@ -93,7 +93,13 @@ impl Promise {
     pub fn describe(self, result: &VmResult) -> String {
         match (self, self.program_status(result), result) {
             // Its own words say more.
-            (_, Some(status), VmResult::Fail { panic: Some(_), .. }) => {
+            (
+                _,
+                Some(status),
+                VmResult::Fail {
+                    reason: Some(_), ..
+                },
+            ) => {
                 format!("{result} (status {status})")
             }
             (_, Some(0), _) => "the program ended with status 0".to_owned(),
@@ -196,10 +202,9 @@ fn limits(run: &Run, outcome: &VmOutcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_vmm::harness::PanicInfo;
 
     fn fail(code: u32) -> VmResult {
-        VmResult::Fail { code, panic: None }
+        VmResult::Fail { code, reason: None }
     }
 
     #[test]
@@ -236,11 +241,7 @@ mod tests {
         assert_eq!(Promise::Verdict.describe(&fail(7)), "failed with code 7");
         let panicked = VmResult::Fail {
             code: 101,
-            panic: Some(PanicInfo {
-                file: "main.rs".to_owned(),
-                line: 7,
-                message: "sum is 3".to_owned(),
-            }),
+            reason: Some("at main.rs:7: sum is 3".to_owned()),
         };
         let said = Promise::Program.describe(&panicked);
         assert_eq!(said, "failed at main.rs:7: sum is 3 (status 101)");

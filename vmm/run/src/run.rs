@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use causeway_mediator::{OpenError, Quota, SessionSource};
+use causeway_testdev::{self as testdev, Counterpart, Mailboxes, RunContext, TestDevice};
 use causeway_vmm::console::ConsoleOutput;
 use causeway_vmm::event_loop::{self, Limits};
-use causeway_vmm::harness::{Counterpart, PostOffice};
 use causeway_vmm::host::Host;
 use causeway_vmm::kvm;
 use causeway_vmm::observer::VmObserver;
@@ -41,6 +41,8 @@ const APERTURE_BYTES: u64 = 64 << 30;
 pub struct Finished {
     /// How the VMs ended, in their order.
     pub outcomes: Vec<VmOutcome>,
+    /// What their guests reported to the test device, in the same order.
+    pub guest_reports: Vec<testdev::Report>,
     /// The report, but for the verdict.
     pub report: Report,
 }
@@ -53,6 +55,7 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
     let Finished {
         outcomes,
         mut report,
+        ..
     } = execute(&run, started, &mut signals, &Extras::default())?;
     let code = exit_code(
         run.promise,
@@ -102,7 +105,7 @@ pub fn execute(
     raise_descriptor_limit();
     passthrough::check(run)?;
     let back_end = BackEnd::new(run)?;
-    let vms = create(run, &kvm, back_end.sessions(), extras)?;
+    let (vms, test_devices) = create(run, &kvm, back_end.sessions(), extras)?;
     let attributes = vms.first().map(Vm::gpu);
     // Those who watch are told nothing any more once this ends.
     let _publisher = publish(run, &vms)?;
@@ -147,10 +150,15 @@ pub fn execute(
         ratios: Vec::new(),
         kernels: back_end.kernels(&outcomes),
     };
-    for (vm, outcome) in (0..).zip(&outcomes) {
-        report.add(vm, run, outcome);
+    let guest_reports: Vec<_> = test_devices.iter().map(|device| device.report()).collect();
+    for (vm, (outcome, reported)) in (0..).zip(outcomes.iter().zip(&guest_reports)) {
+        report.add(vm, run, outcome, reported);
     }
-    Ok(Finished { outcomes, report })
+    Ok(Finished {
+        outcomes,
+        guest_reports,
+        report,
+    })
 }
 
 /// Each allocation is a memory object with a descriptor of its own. VMs share the process's descriptors: with the usual
@@ -174,8 +182,8 @@ fn create(
     kvm: &Kvm,
     sessions: &dyn SessionSource,
     extras: &Extras,
-) -> Result<Vec<Vm>, Failure> {
-    let post = Arc::new(PostOffice::default());
+) -> Result<(Vec<Vm>, Vec<Arc<TestDevice>>), Failure> {
+    let mailboxes = Arc::new(Mailboxes::default());
     let quota = Quota {
         memory_bytes: run.gpu.memory_bytes,
         allocations: run.gpu.allocations(run.vms),
@@ -183,6 +191,14 @@ fn create(
         ..Quota::default()
     };
     let create = |index| {
+        let test_device = Arc::new(TestDevice::new(RunContext {
+            vm: index,
+            vms: run.vms,
+            mailboxes: Arc::clone(&mailboxes),
+            counterpart: extras.counterpart.clone(),
+        }));
+        let mut attached: Vec<Arc<dyn Attach>> = vec![test_device.clone()];
+        attached.extend(extras.attached.clone());
         let config = VmConfig {
             name: format!("vm{index}"),
             index,
@@ -192,15 +208,15 @@ fn create(
             boot: run.boot.clone(),
             aperture_bytes: APERTURE_BYTES,
             large_pages: run.large_pages,
-            counterpart: extras.counterpart.clone(),
             devices: extras
                 .devices
                 .clone()
                 .or_else(|| passthrough::source(run, index)),
-            attached: extras.attached.clone(),
+            attached,
         };
         let console = console(run, &config.name);
-        Vm::new(kvm, &config, sessions, quota, &post, console).map_err(|e| refused(run, e))
+        let vm = Vm::new(kvm, &config, sessions, quota, console).map_err(|e| refused(run, e))?;
+        Ok((vm, test_device))
     };
     (0..run.vms).map(create).collect()
 }
@@ -269,7 +285,7 @@ fn boot_us(outcomes: &[VmOutcome], started: Instant) -> Option<u64> {
 }
 
 impl Report {
-    fn add(&mut self, vm: u32, run: &Run, outcome: &VmOutcome) {
+    fn add(&mut self, vm: u32, run: &Run, outcome: &VmOutcome, reported: &testdev::Report) {
         let worker = outcome.session.worker.as_ref();
         self.vms.push(VmReport {
             vm,
@@ -290,14 +306,14 @@ impl Report {
             devices: outcome.devices.clone(),
         });
         self.phases.extend(
-            outcome
+            reported
                 .phases
                 .iter()
                 .cloned()
                 .map(|phase| PhaseReport { vm, phase }),
         );
         self.ratios.extend(
-            outcome
+            reported
                 .figures
                 .iter()
                 .cloned()

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use causeway_vmm::harness::Figure;
+use causeway_testdev::Figure;
 use causeway_vmm::passthrough::DeviceReport;
 use comfy_table::{CellAlignment, Table, presets};
 

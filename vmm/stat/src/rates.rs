@@ -150,7 +150,7 @@ mod tests {
             vm.by_reason(),
             [("irq", 100.0), ("other", 100.0), ("io", 50.0)]
         );
-        assert_eq!(vm.by_cause(), [("io:harness:record", 50.0)]);
+        assert_eq!(vm.by_cause(), [("io:testdev:record", 50.0)]);
         let session = rates.session.unwrap();
         assert_eq!((session.launches, session.packets), (1500.0, 1600.0));
         assert_eq!(session.written_bytes, f64::from(1 << 20));

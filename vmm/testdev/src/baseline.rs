@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use causeway_kernels::loops;
 use causeway_memory::{Mapping, SharedMemory};
 use causeway_protocol::Access;
-use causeway_protocol::harness::{Baseline, Loop, RecordKind};
+use causeway_testdev_records::{Baseline, Loop, RecordKind};
+use causeway_vmm::aperture::{Lease, Leased};
 
-use super::{RecordError, field, stopped};
-use crate::aperture::{Lease, Leased};
+use crate::record::{RecordError, field};
+use crate::stopped;
 
 /// Largest measurement: bytes times passes. At 1 GB/s it takes a minute.
 const WORK_BYTES_MAX: u64 = 64 << 30;
@@ -27,7 +28,7 @@ const _: () = assert!(CALL_BYTES.is_multiple_of(TURN_BYTES));
 
 /// A measurement whose figures are within bounds.
 #[derive(Debug)]
-pub(super) struct Work {
+pub(crate) struct Work {
     kind: Loop,
     bytes: u64,
     passes: u32,
@@ -154,10 +155,10 @@ impl Range {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::aperture::Aperture;
-    use crate::hypervisor::fake::Fake;
     use causeway_memory::PageSize;
-    use causeway_protocol::harness::RecordHeader;
+    use causeway_testdev_records::RecordHeader;
+    use causeway_vmm::aperture::Aperture;
+    use causeway_vmm::hypervisor::NoGuest;
     use std::sync::Arc;
 
     fn memory(bytes: u64, offset: u64, access: Access) -> Leased {
@@ -246,7 +247,7 @@ mod tests {
     fn a_loop_ends_when_the_memory_is_taken_from_the_guest() {
         use std::sync::atomic::Ordering::Relaxed;
         let memory_object = memory(64 << 20, 0, Access::ReadWrite).memory;
-        let aperture = Aperture::new(1 << 30, Arc::new(Fake::default())).unwrap();
+        let aperture = Aperture::new(1 << 30, Arc::new(NoGuest)).unwrap();
         let at = aperture
             .place(
                 &Arc::clone(&memory_object).into(),

@@ -1,42 +1,43 @@
-//! Comparisons: what a guest has just done and timed, done natively on the host right after it.
+//! Comparisons: the host repeats natively what a guest has just done and timed.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
-use causeway_protocol::harness::{Comparison, Line, RecordKind};
+use causeway_bench_workloads::Line;
+use causeway_testdev_records::{Comparison, RecordKind};
 use serde::Serialize;
 
-use super::{RecordError, field};
+use crate::record::{RecordError, field};
 
 /// Most samples of a guest.
 pub const SAMPLES_MAX: usize = 65_536;
 
-/// Does natively, in this process and without a VM, what guests do by way of the mediator.
+/// Does natively, in this process and without a VM, what guests do through the mediator.
 pub trait Counterpart: Send + Sync + Debug {
-    /// Does `operations` operations of `bytes` bytes each, and gives the time they took together. `None` for what it
-    /// cannot do.
+    /// Does `operations` operations of `bytes` bytes each, and returns the time of all of them.
+    /// `None` if the line has no native form.
     fn measure(&self, line: Line, operations: u32, bytes: u64) -> Option<Duration>;
 }
 
-/// One sample, of both sides.
+/// One sample: the time of the guest, and of the host for the same operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Sample {
-    /// Line of the table.
+    /// Line of `bench gpu`.
     #[serde(skip)]
     pub line: Line,
     /// Operations in the sample.
     pub operations: u32,
     /// Bytes of each.
     pub bytes: u64,
-    /// What the guest took for all of them, in nanoseconds.
+    /// Time of the guest for all operations, in nanoseconds.
     pub guest_ns: u64,
-    /// What the host took natively; none if it cannot do this.
+    /// Time of the host for all operations, in nanoseconds; `None` if it was not measured.
     pub native_ns: Option<u64>,
 }
 
 impl Sample {
-    /// Checks what a guest says, and has the same done natively.
-    pub(super) fn take(
+    /// Checks the sample of a guest, and repeats it with `counterpart`.
+    pub(crate) fn take(
         request: &Comparison,
         counterpart: Option<&dyn Counterpart>,
     ) -> Result<Self, RecordError> {

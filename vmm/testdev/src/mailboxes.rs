@@ -1,95 +1,87 @@
-//! Letters between the VMs of a run.
+//! Mailboxes in which the guests of one run leave each other 64 bytes.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use causeway_protocol::harness::NoLetter;
+use causeway_testdev_records::{MAILBOXES, NoMail};
+use parking_lot::{Condvar, Mutex};
 
-/// Number of boxes.
-pub const BOXES: usize = 64;
+use crate::stopped;
 
-/// Boxes that all VMs of a run share. A letter stays in its box, for any number of VMs to fetch, until
-/// another is left there.
+/// Mailboxes that all VMs of a run share. Mail stays in its box, for any number of VMs to fetch, until
+/// other mail replaces it.
 #[derive(Debug, Default)]
-pub struct PostOffice {
+pub struct Mailboxes {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
-    boxes: [Option<[u8; 64]>; BOXES],
-    /// Whether it is no use to wait for letters any more.
-    given_up: bool,
+    boxes: [Option<[u8; 64]>; MAILBOXES],
+    /// Whether a VM has failed, so that nobody waits any more.
+    sender_failed: bool,
 }
 
 impl Default for State {
     fn default() -> Self {
         Self {
-            boxes: [None; BOXES],
-            given_up: false,
+            boxes: [None; MAILBOXES],
+            sender_failed: false,
         }
     }
 }
 
-impl PostOffice {
-    /// Leaves a letter. `None` if there is no such box.
-    pub fn leave(&self, slot: u32, letter: [u8; 64]) -> Option<()> {
-        let mut state = self.state();
-        *state.boxes.get_mut(slot as usize)? = Some(letter);
+impl Mailboxes {
+    /// Puts `mail` into mailbox number `mailbox`. Returns `None` if there is no such mailbox.
+    pub fn post(&self, mailbox: u32, mail: [u8; 64]) -> Option<()> {
+        let mut state = self.state.lock();
+        *state.boxes.get_mut(mailbox as usize)? = Some(mail);
         self.changed.notify_all();
         Some(())
     }
 
-    /// Copies the letter in a box, waiting for one for at most `wait`, until [`Self::give_up`], or until `stop`
-    /// is set and [`Self::interrupt`] called.
+    /// Copies the mail in mailbox number `mailbox`. Waits for mail for at most `wait`, until a VM fails
+    /// ([`Self::sender_failed`]), or until `stop` is set and [`Self::wake`] is called.
     ///
     /// # Errors
-    /// There is none, or no such box.
+    /// [`NoMail::SenderFailed`] if the mailbox is empty and a VM has failed; [`NoMail::NotYet`] if it
+    /// stayed empty for another reason, or does not exist.
     pub fn fetch(
         &self,
-        slot: u32,
+        mailbox: u32,
         wait: Duration,
         stop: &AtomicBool,
-    ) -> Result<[u8; 64], NoLetter> {
+    ) -> Result<[u8; 64], NoMail> {
         let deadline = Instant::now() + wait;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
-            let letter = *state.boxes.get(slot as usize).ok_or(NoLetter::NotYet)?;
-            let left = deadline.saturating_duration_since(Instant::now());
-            if let Some(letter) = letter {
-                return Ok(letter);
+            let mail = *state.boxes.get(mailbox as usize).ok_or(NoMail::NotYet)?;
+            if let Some(mail) = mail {
+                return Ok(mail);
             }
-            if state.given_up {
-                return Err(NoLetter::Hopeless);
+            if state.sender_failed {
+                return Err(NoMail::SenderFailed);
             }
-            if left.is_zero() || super::stopped(stop) {
-                return Err(NoLetter::NotYet);
+            if Instant::now() >= deadline || stopped(stop) {
+                return Err(NoMail::NotYet);
             }
-            (state, _) = self
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait_until(&mut state, deadline);
         }
     }
 
-    /// Has everyone who waits look at their `stop` again.
-    pub fn interrupt(&self) {
+    /// Makes every waiting [`Self::fetch`] look at its `stop` again.
+    pub fn wake(&self) {
         // Under the lock, or a waiter that has just looked would sleep through it.
-        let _state = self.state();
+        let _state = self.state.lock();
         self.changed.notify_all();
     }
 
-    /// Nobody waits for letters any more, now or later: a VM has ended without passing. Which letters it still owed
-    /// nobody knows, and the run has failed anyway. Letters that are there can be fetched, and new ones left.
-    pub fn give_up(&self) {
-        self.state().given_up = true;
+    /// Ends all waiting, now and later, because a VM ended without passing: nobody knows which mail it
+    /// still had to send, and the run has failed anyway. Mail can still be posted and fetched.
+    pub fn sender_failed(&self) {
+        self.state.lock().sender_failed = true;
         self.changed.notify_all();
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -102,48 +94,51 @@ mod tests {
     static RUN: AtomicBool = AtomicBool::new(false);
 
     #[test]
-    fn letters_stay_until_replaced() {
-        let post = PostOffice::default();
-        assert_eq!(post.fetch(1, Duration::ZERO, &RUN), Err(NoLetter::NotYet));
-        post.leave(1, [1; 64]).unwrap();
-        assert_eq!(post.fetch(1, Duration::ZERO, &RUN), Ok([1; 64]));
-        post.leave(1, [2; 64]).unwrap();
-        assert_eq!(post.fetch(1, Duration::ZERO, &RUN), Ok([2; 64]));
-        assert_eq!(post.leave(64, [0; 64]), None);
-        let no_box = post.fetch(64, Duration::from_secs(9), &RUN);
-        assert_eq!(no_box, Err(NoLetter::NotYet));
+    fn mail_stays_until_replaced() {
+        let mailboxes = Mailboxes::default();
+        assert_eq!(
+            mailboxes.fetch(1, Duration::ZERO, &RUN),
+            Err(NoMail::NotYet)
+        );
+        mailboxes.post(1, [1; 64]).unwrap();
+        assert_eq!(mailboxes.fetch(1, Duration::ZERO, &RUN), Ok([1; 64]));
+        mailboxes.post(1, [2; 64]).unwrap();
+        assert_eq!(mailboxes.fetch(1, Duration::ZERO, &RUN), Ok([2; 64]));
+        assert_eq!(mailboxes.post(64, [0; 64]), None);
+        let no_box = mailboxes.fetch(64, Duration::from_secs(9), &RUN);
+        assert_eq!(no_box, Err(NoMail::NotYet));
     }
 
     #[test]
-    fn waiters_wake_for_a_letter_and_for_the_end() {
-        let post = Arc::new(PostOffice::default());
+    fn waiters_wake_for_mail_and_for_the_end() {
+        let mailboxes = Arc::new(Mailboxes::default());
         let stop = Arc::new(AtomicBool::new(false));
         let wait = |slot| {
-            let (post, stop) = (Arc::clone(&post), Arc::clone(&stop));
-            std::thread::spawn(move || post.fetch(slot, Duration::from_secs(60), &stop))
+            let (mailboxes, stop) = (Arc::clone(&mailboxes), Arc::clone(&stop));
+            std::thread::spawn(move || mailboxes.fetch(slot, Duration::from_secs(60), &stop))
         };
         let (served, abandoned) = (wait(0), wait(1));
-        post.leave(0, [7; 64]).unwrap();
+        mailboxes.post(0, [7; 64]).unwrap();
         assert_eq!(served.join().unwrap(), Ok([7; 64]));
         stop.store(true, Ordering::Release);
-        post.interrupt();
-        assert_eq!(abandoned.join().unwrap(), Err(NoLetter::NotYet));
+        mailboxes.wake();
+        assert_eq!(abandoned.join().unwrap(), Err(NoMail::NotYet));
     }
 
     #[test]
-    fn once_given_up_only_letters_that_are_there_are_fetched() {
-        let post = Arc::new(PostOffice::default());
-        post.leave(0, [7; 64]).unwrap();
-        let waiter = Arc::clone(&post);
+    fn after_a_failure_only_mail_that_is_there_is_fetched() {
+        let mailboxes = Arc::new(Mailboxes::default());
+        mailboxes.post(0, [7; 64]).unwrap();
+        let waiter = Arc::clone(&mailboxes);
         let minute = Duration::from_secs(60);
         let waiter = std::thread::spawn(move || waiter.fetch(1, minute, &RUN));
         let begin = Instant::now();
-        post.give_up();
-        assert_eq!(waiter.join().unwrap(), Err(NoLetter::Hopeless));
-        assert_eq!(post.fetch(2, minute, &RUN), Err(NoLetter::Hopeless));
-        assert_eq!(post.fetch(0, minute, &RUN), Ok([7; 64]));
-        post.leave(1, [8; 64]).unwrap();
-        assert_eq!(post.fetch(1, minute, &RUN), Ok([8; 64]));
+        mailboxes.sender_failed();
+        assert_eq!(waiter.join().unwrap(), Err(NoMail::SenderFailed));
+        assert_eq!(mailboxes.fetch(2, minute, &RUN), Err(NoMail::SenderFailed));
+        assert_eq!(mailboxes.fetch(0, minute, &RUN), Ok([7; 64]));
+        mailboxes.post(1, [8; 64]).unwrap();
+        assert_eq!(mailboxes.fetch(1, minute, &RUN), Ok([8; 64]));
         assert!(begin.elapsed() < minute / 2);
     }
 }

@@ -1,34 +1,33 @@
 //! Phases of a workload: what KVM and the VMM counted between two marks.
 //!
-//! A mark is one store to a port, hence one exit. The mark that begins a phase is counted before the first
-//! sample is taken. The mark that ends it lies inside the interval: that one exit is subtracted from KVM's
-//! `io_exits` (from `insn_emulation` on a KVM by software, which emulates port accesses and counts them there)
-//! and from the VMM's own count. KVM's `exits` stays as KVM gives it, the mark included, because hosts differ
-//! in how many exits of the hardware a port access takes.
+//! A mark is one store to a port, hence one exit. The mark that begins a phase lies before the first
+//! sample. The mark that ends it lies between the samples: that one exit is subtracted from KVM's
+//! `io_exits` (from `insn_emulation` on a KVM by software, which emulates port accesses and counts them
+//! there) and from the VMM's own count. KVM's `exits` stays as KVM gives it, with the mark, because
+//! hosts differ in how many exits of the hardware a port access takes.
 //!
-//! With several virtual CPUs, an exit that another of them is in the middle of at a mark is on one side of it
-//! for KVM and on the other for the VMM: the two counts may then differ by one for each other virtual CPU.
+//! With several virtual CPUs, an exit that another of them is in the middle of at a mark is on one side
+//! of the mark for KVM and on the other for the VMM: the two counts may then differ by one for each
+//! other virtual CPU.
 //!
-//! The duration runs from after the first sample to before the second, so it contains the return to the
+//! The duration runs from after the first sample to before the second. So it contains the return to the
 //! guest and one exit, and no sampling.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use causeway_protocol::harness::{PhasePath, RecordKind};
+use causeway_testdev_records::{PhasePath, RecordKind};
+use causeway_vmm::counters::{self, ExitKey};
+use causeway_vmm::exit_counts::{ExitSample, VmExits};
+use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::{RecordError, lock};
-use crate::counters::{self, ExitCounters, ExitCounts, ExitKey};
-use crate::statistics::{Sample, VmStatistics};
+use crate::record::{RecordError, field};
 
 /// Most phases that a guest can report.
 pub const PHASES_MAX: usize = 4096;
-/// Most samples taken for one mark, while other virtual CPUs keep exiting.
-const SAMPLE_TRIES: u32 = 16;
 /// Key under which stores to the record port are counted.
-pub const MARKER: ExitKey = ExitKey::device("io", "harness", "record");
+pub const MARKER: ExitKey = ExitKey::device("io", "testdev", "record");
 /// KVM's name for exits by port access. A KVM by software never counts any: it emulates the instruction.
 const KVM_IO_EXITS: &str = "io_exits";
 /// KVM's name for instructions that it emulated.
@@ -57,34 +56,33 @@ pub struct Phase {
     pub vmm_exits: BTreeMap<String, u64>,
 }
 
-/// Begins and ends phases.
+/// Begins and ends the phases of one guest.
+#[derive(Debug)]
 pub struct PhaseRecorder {
-    statistics: Arc<VmStatistics>,
-    counters: Vec<Arc<ExitCounters>>,
+    exits: VmExits,
     state: Mutex<State>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     open: Option<Open>,
     finished: Vec<Phase>,
 }
 
+#[derive(Debug)]
 struct Open {
     name: String,
     path: PhasePath,
-    kvm: Sample,
-    vmm: ExitCounts,
+    exits: ExitSample,
     begin: Instant,
     cpu: Duration,
 }
 
 impl PhaseRecorder {
-    /// Phases of a VM with these statistics and these virtual CPUs' counters.
-    pub fn new(statistics: Arc<VmStatistics>, counters: Vec<Arc<ExitCounters>>) -> Self {
+    /// Makes the recorder of a VM whose exits `exits` counts.
+    pub fn new(exits: VmExits) -> Self {
         Self {
-            statistics,
-            counters,
+            exits,
             state: Mutex::default(),
         }
     }
@@ -95,7 +93,7 @@ impl PhaseRecorder {
     /// [`RecordError::TooMany`].
     pub fn begin(&self, name: String, path: PhasePath) -> Result<(), RecordError> {
         let now = Instant::now();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some(open) = state.open.take() {
             let phase = self.close(open, now, [0; 3]);
             state.finished.push(phase);
@@ -106,12 +104,11 @@ impl PhaseRecorder {
                 max: PHASES_MAX,
             });
         }
-        let (kvm, vmm) = self.sample();
+        let exits = self.sample();
         state.open = Some(Open {
             name,
             path,
-            kvm,
-            vmm,
+            exits,
             cpu: processor_time(),
             begin: Instant::now(),
         });
@@ -124,11 +121,11 @@ impl PhaseRecorder {
     /// [`RecordError::Field`] if none is open.
     pub fn end(&self, operations: u64, bytes: u64, doorbells: u64) -> Result<(), RecordError> {
         let now = Instant::now();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let open = state
             .open
             .take()
-            .ok_or_else(|| super::field(RecordKind::PhaseEnd, "open phases", 0u32))?;
+            .ok_or_else(|| field(RecordKind::PhaseEnd, "open phases", 0u32))?;
         let phase = self.close(open, now, [operations, bytes, doorbells]);
         state.finished.push(phase);
         Ok(())
@@ -136,15 +133,15 @@ impl PhaseRecorder {
 
     /// Phases that have ended, in order.
     pub fn finished(&self) -> Vec<Phase> {
-        lock(&self.state).finished.clone()
+        self.state.lock().finished.clone()
     }
 
     fn close(&self, open: Open, now: Instant, figures: [u64; 3]) -> Phase {
         let cpu = processor_time().saturating_sub(open.cpu);
-        let (kvm, vmm) = self.sample();
-        let mut kvm_exits = self.statistics.difference(&open.kvm, &kvm);
+        let end = self.sample();
+        let mut kvm_exits = self.exits.kvm_between(&open.exits, &end);
         without_mark(&mut kvm_exits);
-        let mut vmm_exits = counters::since(&open.vmm, &vmm);
+        let mut vmm_exits = counters::since(&open.exits.vmm, &end.vmm);
         if let Some(markers) = vmm_exits.get_mut(&MARKER) {
             *markers -= 1;
         }
@@ -163,24 +160,12 @@ impl PhaseRecorder {
         }
     }
 
-    /// Both counts at one moment: samples during which another virtual CPU's exit was counted are taken again,
-    /// a few times, so that what is left between the two is at most the one exit that each is in the middle of.
-    fn sample(&self) -> (Sample, ExitCounts) {
-        let count = || counters::total(self.counters.iter().map(|c| &**c));
-        let mut vmm = count();
-        let mut tries = 0;
-        loop {
-            let kvm = self.statistics.sample().unwrap_or_else(|e| {
-                log::error!("phase without KVM's figures: {e}");
-                Sample::default()
-            });
-            let after = count();
-            tries += 1;
-            if after == vmm || tries == SAMPLE_TRIES {
-                return (kvm, vmm);
-            }
-            vmm = after;
-        }
+    /// Samples both counts at a mark. KVM counts the exit of the mark itself when the exit begins, the
+    /// VMM only after the device has returned: so the mark is added to the VMM's count here.
+    fn sample(&self) -> ExitSample {
+        let mut sample = self.exits.sample();
+        *sample.vmm.entry(MARKER).or_default() += 1;
+        sample
     }
 }
 
@@ -219,19 +204,24 @@ fn path_name(path: PhasePath) -> &'static str {
 mod tests {
     use super::*;
 
+    use causeway_vmm::counters::ExitCounters;
+    use causeway_vmm::statistics::VmStatistics;
+    use std::sync::Arc;
+
     const DOORBELL: ExitKey = ExitKey::device("mmio", "registers", "control_doorbell");
 
     fn recorder() -> (PhaseRecorder, Arc<ExitCounters>) {
         let counters = Arc::new(ExitCounters::default());
         let statistics = Arc::new(VmStatistics::unavailable());
-        let recorder = PhaseRecorder::new(statistics, vec![Arc::clone(&counters)]);
+        let recorder = PhaseRecorder::new(VmExits::new(statistics, vec![Arc::clone(&counters)]));
         (recorder, counters)
     }
 
-    /// As the exit handler does: a mark is counted, then acted upon.
+    /// Acts on a mark, then counts it, as the exit handler does.
     fn mark<T>(counters: &ExitCounters, act: impl FnOnce() -> T) -> T {
+        let result = act();
         counters.count(MARKER);
-        act()
+        result
     }
 
     #[test]
@@ -277,7 +267,7 @@ mod tests {
         mark(&counters, || recorder.end(1, 0, 0)).unwrap();
         counters.count(DOORBELL);
         let wanted = [
-            ("io:harness:record".to_owned(), 1),
+            ("io:testdev:record".to_owned(), 1),
             ("mmio:registers:control_doorbell".to_owned(), 1),
         ];
         assert_eq!(recorder.finished()[0].vmm_exits, BTreeMap::from(wanted));

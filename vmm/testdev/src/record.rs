@@ -1,7 +1,7 @@
-//! What comes of a record.
+//! Results of records.
 
 use causeway_mediator::host::RamError;
-use causeway_protocol::harness::RecordKind;
+use causeway_testdev_records::RecordKind;
 use serde::Serialize;
 
 /// A figure for the report.
@@ -15,7 +15,7 @@ pub struct Figure {
     pub unit: String,
 }
 
-/// A guest's last words.
+/// Where and why a guest panicked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PanicInfo {
     /// Source file.
@@ -26,56 +26,54 @@ pub struct PanicInfo {
     pub message: String,
 }
 
-/// What a record did.
+/// What the device did with a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Recorded {
-    /// It was acted upon.
+    /// The device acted on it.
     Done,
-    /// The virtual CPU has nothing more to do.
+    /// The virtual CPU asks to be parked.
     Park,
-    /// It makes no sense; nothing was done.
+    /// The record is invalid; the device did nothing.
     Refused(RecordError),
 }
 
-/// Why a record makes no sense.
+/// Why a record is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// Its address is not 8-byte aligned.
-    #[error("a record at {address:#x} is not 8-byte aligned")]
+    /// The address is not 8-byte aligned.
+    #[error("record address {address:#x} is not 8-byte aligned")]
     Misaligned {
         /// Guest-physical address.
         address: u64,
     },
-    /// It is not in one mapping of host memory in the aperture that the guest may write.
-    #[error(
-        "a record at aperture offset {offset:#x} is not in host memory that the guest may write"
-    )]
+    /// The record is not in one mapping of host memory in the aperture that the guest may write.
+    #[error("no host memory that the guest may write at aperture offset {offset:#x}")]
     NotMapped {
         /// Offset into the aperture.
         offset: u64,
     },
-    /// It is not in guest RAM.
-    #[error("a record is not in guest RAM")]
+    /// The record is not in guest RAM.
+    #[error("the record is not in guest RAM")]
     NotRam(#[from] RamError),
-    /// No such kind.
-    #[error("there is no record of kind {kind}")]
+    /// The kind is unknown.
+    #[error("unknown record kind {kind}")]
     Kind {
         /// Kind.
         kind: u32,
     },
-    /// Not the size of its kind.
-    #[error("a {kind:?} record says {bytes} bytes instead of {wanted}")]
+    /// The size is not that of the kind.
+    #[error("a {kind:?} record has {wanted} bytes, not {bytes}")]
     Bytes {
         /// Kind.
         kind: RecordKind,
-        /// What it says.
+        /// Size in the record's header.
         bytes: u32,
-        /// What it must say.
+        /// Size of the kind.
         wanted: usize,
     },
-    /// A field has a value that means nothing.
-    #[error("{field} of a {kind:?} record cannot be {value}")]
+    /// A field has an invalid value.
+    #[error("invalid value {value} for {field} of a {kind:?} record")]
     Field {
         /// Kind.
         kind: RecordKind,
@@ -84,18 +82,18 @@ pub enum RecordError {
         /// Its value.
         value: u64,
     },
-    /// There are too many already.
-    #[error("there are {max} {kind:?} records already")]
+    /// The guest has reported the most records of this kind.
+    #[error("more than {max} {kind:?} records")]
     TooMany {
         /// Kind.
         kind: RecordKind,
-        /// How many there may be.
+        /// Most records of this kind.
         max: usize,
     },
 }
 
-/// A field that has a value which means nothing.
-pub(super) fn field(kind: RecordKind, field: &'static str, value: impl Into<u64>) -> RecordError {
+/// Returns the error for an invalid value of a field.
+pub(crate) fn field(kind: RecordKind, field: &'static str, value: impl Into<u64>) -> RecordError {
     RecordError::Field {
         kind,
         field,

@@ -1,10 +1,20 @@
 //! Records as a guest would write them, good and bad.
 
-use super::*;
-use crate::counters::ExitCounters;
-use crate::statistics::VmStatistics;
-use causeway_protocol::harness::{LINES, Line};
+use std::time::Duration;
+
+use causeway_bench_workloads::Line;
+use causeway_memory::{PageSize, SharedMemory};
+use causeway_protocol::Access;
+use causeway_testdev_records as wire;
+use causeway_testdev_records::{RecordHeader, RecordKind};
+use causeway_vmm::aperture::{Lease, Leased};
+use causeway_vmm::exit_counts::VmExits;
+use causeway_vmm::memory::GuestRam;
 use proptest::prelude::*;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::*;
+use crate::recorder::ticks;
 
 struct Nothing;
 
@@ -20,17 +30,30 @@ impl MappedMemory for Nothing {
 
 const AT: u64 = 0x1000;
 
-fn harness() -> Harness {
-    let counters = vec![Arc::new(ExitCounters::default())];
-    let statistics = Arc::new(VmStatistics::unavailable());
-    Harness::new(
-        Arc::new(GuestRam::new("test", 8 << 20, false).unwrap()),
-        Arc::new(Nothing),
-        Arc::default(),
-        PhaseRecorder::new(statistics, counters),
-        1_000_000,
-        Arc::default(),
-    )
+/// A recorder, and the RAM and aperture of its guest.
+struct Guest {
+    recorder: Recorder,
+    ram: Arc<GuestRam>,
+}
+
+impl std::ops::Deref for Guest {
+    type Target = Recorder;
+
+    fn deref(&self) -> &Recorder {
+        &self.recorder
+    }
+}
+
+fn guest() -> Guest {
+    guest_with(Arc::new(Nothing), RunContext::default())
+}
+
+fn guest_with(mapped: Arc<dyn MappedMemory>, context: RunContext) -> Guest {
+    let ram = Arc::new(GuestRam::new("test", 8 << 20, false).unwrap());
+    let memory = RecordMemory::new(Arc::clone(&ram), mapped);
+    let exits = VmExits::unavailable();
+    let recorder = Recorder::new(memory, context, exits, 1_000_000, Arc::default());
+    Guest { recorder, ram }
 }
 
 fn header<T>(kind: RecordKind) -> RecordHeader {
@@ -41,18 +64,18 @@ fn header<T>(kind: RecordKind) -> RecordHeader {
 }
 
 /// Writes a record where a guest would, hands it over, and reads it back.
-fn hand<T: FromBytes + IntoBytes + Immutable>(harness: &Harness, record: &T) -> (Recorded, T) {
-    harness.ram.write(AT, record.as_bytes()).unwrap();
-    let recorded = harness.record(AT as u32);
+fn hand<T: FromBytes + IntoBytes + Immutable>(guest: &Guest, record: &T) -> (Recorded, T) {
+    guest.ram.write(AT, record.as_bytes()).unwrap();
+    let recorded = guest.record(AT as u32);
     let mut bytes = vec![0; size_of::<T>()];
-    harness.ram.read(AT, &mut bytes).unwrap();
+    guest.ram.read(AT, &mut bytes).unwrap();
     let reply = T::read_from_bytes(&bytes).ok();
     (recorded, reply.expect("the buffer has the record's size"))
 }
 
-fn figure(value: f64) -> wire::Ratio {
-    let mut record = wire::Ratio {
-        header: header::<wire::Ratio>(RecordKind::Ratio),
+fn figure(value: f64) -> wire::Figure {
+    let mut record = wire::Figure {
+        header: header::<wire::Figure>(RecordKind::Figure),
         value_bits: value.to_bits(),
         name_bytes: 5,
         unit_bytes: 200,
@@ -64,10 +87,10 @@ fn figure(value: f64) -> wire::Ratio {
     record
 }
 
-fn letter(kind: RecordKind, slot: u32, data: u8) -> wire::Letter {
-    wire::Letter {
-        header: header::<wire::Letter>(kind),
-        slot,
+fn mail(kind: RecordKind, mailbox: u32, data: u8) -> wire::Mail {
+    wire::Mail {
+        header: header::<wire::Mail>(kind),
+        mailbox,
         wait: 0,
         data: [data; 64],
     }
@@ -75,37 +98,37 @@ fn letter(kind: RecordKind, slot: u32, data: u8) -> wire::Letter {
 
 #[test]
 fn figures_are_kept_and_nonsense_is_not() {
-    let harness = harness();
-    assert_eq!(hand(&harness, &figure(0.97)).0, Recorded::Done);
+    let guest = guest();
+    assert_eq!(hand(&guest, &figure(0.97)).0, Recorded::Done);
     assert!(matches!(
-        hand(&harness, &figure(f64::NAN)).0,
+        hand(&guest, &figure(f64::NAN)).0,
         Recorded::Refused(RecordError::Field { .. })
     ));
-    let [only] = &harness.figures()[..] else {
+    let [only] = &guest.report().figures[..] else {
         panic!("one figure");
     };
     assert_eq!((only.name.as_str(), only.value), ("store", 0.97));
     assert_eq!(only.unit.trim_end(), "GB/s");
     for _ in 0..FIGURES_MAX {
-        let _ = hand(&harness, &figure(1.0)).0;
+        let _ = hand(&guest, &figure(1.0)).0;
     }
-    assert_eq!(harness.figures().len(), FIGURES_MAX);
+    assert_eq!(guest.report().figures.len(), FIGURES_MAX);
 }
 
 #[test]
-fn letters_go_from_box_to_box() {
-    let harness = harness();
-    let (_, reply) = hand(&harness, &letter(RecordKind::Fetch, 3, 9));
+fn mail_goes_through_mailboxes() {
+    let guest = guest();
+    let (_, reply) = hand(&guest, &mail(RecordKind::Fetch, 3, 9));
     assert_eq!((reply.wait, reply.data), (0, [0; 64]));
     assert_eq!(
-        hand(&harness, &letter(RecordKind::Post, 3, 5)).0,
+        hand(&guest, &mail(RecordKind::Post, 3, 5)).0,
         Recorded::Done
     );
-    let (_, reply) = hand(&harness, &letter(RecordKind::Fetch, 3, 0));
+    let (_, reply) = hand(&guest, &mail(RecordKind::Fetch, 3, 0));
     assert_eq!((reply.wait, reply.data), (1, [5; 64]));
     for kind in [RecordKind::Post, RecordKind::Fetch] {
         assert!(matches!(
-            hand(&harness, &letter(kind, 64, 0)).0,
+            hand(&guest, &mail(kind, 64, 0)).0,
             Recorded::Refused(_)
         ));
     }
@@ -113,7 +136,7 @@ fn letters_go_from_box_to_box() {
 
 #[test]
 fn the_first_panic_is_the_one_reported() {
-    let harness = harness();
+    let guest = guest();
     let mut record = wire::Panic {
         header: header::<wire::Panic>(RecordKind::Panic),
         line: 42,
@@ -124,17 +147,17 @@ fn the_first_panic_is_the_one_reported() {
         message: [b'm'; 256],
     };
     record.file[..7].copy_from_slice(b"main.rs");
-    assert_eq!(hand(&harness, &record).0, Recorded::Done);
+    assert_eq!(hand(&guest, &record).0, Recorded::Done);
     record.line = 43;
-    assert_eq!(hand(&harness, &record).0, Recorded::Done);
-    let panic = harness.panic().unwrap();
+    assert_eq!(hand(&guest, &record).0, Recorded::Done);
+    let panic = guest.report().panic.unwrap();
     assert_eq!((panic.file.as_str(), panic.line), ("main.rs", 42));
     assert_eq!(panic.message.len(), 256);
 }
 
 #[test]
 fn baselines_run_over_ram_and_report_unmapped_memory() {
-    let harness = harness();
+    let guest = guest();
     let mut request = wire::Baseline {
         header: header::<wire::Baseline>(RecordKind::Baseline),
         kind: wire::Loop::Store as u32,
@@ -143,20 +166,20 @@ fn baselines_run_over_ram_and_report_unmapped_memory() {
         bytes: 4096,
         ticks: 0,
     };
-    let (recorded, reply) = hand(&harness, &request);
+    let (recorded, reply) = hand(&guest, &request);
     assert_eq!(recorded, Recorded::Done);
     assert_ne!(reply.ticks, 0);
     let mut word = [0; 8];
-    harness.ram.read(0x20_0000 + 4088, &mut word).unwrap();
+    guest.ram.read(0x20_0000 + 4088, &mut word).unwrap();
     assert_eq!(u64::from_le_bytes(word), 64);
     request.address = 1 << 40;
     request.ticks = 7;
-    assert_eq!(hand(&harness, &request).1.ticks, 0);
+    assert_eq!(hand(&guest, &request).1.ticks, 0);
 }
 
 #[test]
 fn phases_begin_and_end_by_record() {
-    let harness = harness();
+    let guest = guest();
     let mut begin = wire::PhaseBegin {
         header: header::<wire::PhaseBegin>(RecordKind::PhaseBegin),
         path: wire::PhasePath::Data as u32,
@@ -170,39 +193,39 @@ fn phases_begin_and_end_by_record() {
         bytes: 800,
         doorbells: 0,
     };
-    assert!(matches!(hand(&harness, &end).0, Recorded::Refused(_)));
-    assert_eq!(hand(&harness, &begin).0, Recorded::Done);
-    assert_eq!(hand(&harness, &end).0, Recorded::Done);
-    let phase = &harness.phases()[0];
+    assert!(matches!(hand(&guest, &end).0, Recorded::Refused(_)));
+    assert_eq!(hand(&guest, &begin).0, Recorded::Done);
+    assert_eq!(hand(&guest, &end).0, Recorded::Done);
+    let phase = &guest.report().phases[0];
     assert_eq!((phase.name.as_str(), phase.operations), ("stores", 100));
     begin.path = 3;
-    assert!(matches!(hand(&harness, &begin).0, Recorded::Refused(_)));
+    assert!(matches!(hand(&guest, &begin).0, Recorded::Refused(_)));
 }
 
 #[test]
 fn records_must_lie_in_ram_and_have_their_size() {
-    let harness = harness();
+    let guest = guest();
     for address in [0xffff_fff8, (8 << 20) - 4, 0x1004] {
-        assert!(matches!(harness.record(address), Recorded::Refused(_)));
+        assert!(matches!(guest.record(address), Recorded::Refused(_)));
     }
     let mut park = header::<RecordHeader>(RecordKind::Park);
-    assert_eq!(hand(&harness, &park).0, Recorded::Park);
+    assert_eq!(hand(&guest, &park).0, Recorded::Park);
     park.bytes = 9;
     assert!(matches!(
-        hand(&harness, &park).0,
+        hand(&guest, &park).0,
         Recorded::Refused(RecordError::Bytes { wanted: 8, .. })
     ));
     park.kind = 99;
     assert!(matches!(
-        hand(&harness, &park).0,
+        hand(&guest, &park).0,
         Recorded::Refused(RecordError::Kind { kind: 99 })
     ));
     // The head fits at the very end of RAM, the rest would not.
     let end = (8 << 20) - 8;
     let head = header::<wire::Panic>(RecordKind::Panic);
-    harness.ram.write(end, head.as_bytes()).unwrap();
+    guest.ram.write(end, head.as_bytes()).unwrap();
     assert!(matches!(
-        harness.record(end as u32),
+        guest.record(end as u32),
         Recorded::Refused(RecordError::NotRam(_))
     ));
 }
@@ -224,11 +247,11 @@ proptest! {
     ) {
         // A random fetch would wait, and a random baseline run.
         prop_assume!(kind != RecordKind::Fetch as u32 && kind != RecordKind::Baseline as u32);
-        let harness = harness();
+        let guest = guest();
         let head = RecordHeader { kind, bytes };
-        harness.ram.write(AT, head.as_bytes()).unwrap();
-        harness.ram.write(AT + 8, &body).unwrap();
-        let _ = harness.record(address);
+        guest.ram.write(AT, head.as_bytes()).unwrap();
+        guest.ram.write(AT + 8, &body).unwrap();
+        let _ = guest.record(address);
     }
 }
 
@@ -243,7 +266,11 @@ impl Counterpart for TwiceAsFast {
 
 #[test]
 fn samples_are_compared_at_once_and_kept_with_what_the_host_took() {
-    let harness = harness().compared_with(Some(Arc::new(TwiceAsFast)));
+    let context = RunContext {
+        counterpart: Some(Arc::new(TwiceAsFast)),
+        ..RunContext::default()
+    };
+    let guest = guest_with(Arc::new(Nothing), context);
     let sample = |line: u32, operations| wire::Comparison {
         header: header::<wire::Comparison>(RecordKind::Comparison),
         line,
@@ -253,12 +280,7 @@ fn samples_are_compared_at_once_and_kept_with_what_the_host_took() {
         native_ns: 0,
     };
     let native = |line, operations| {
-        harness
-            .ram
-            .write(AT, sample(line, operations).as_bytes())
-            .unwrap();
-        let recorded = harness.record(AT as u32);
-        let reply: wire::Comparison = harness.copy(Place::Ram(AT)).unwrap();
+        let (recorded, reply) = hand(&guest, &sample(line, operations));
         (recorded, reply.native_ns)
     };
     assert_eq!(native(Line::Submit as u32, 10), (Recorded::Done, 500));
@@ -266,7 +288,7 @@ fn samples_are_compared_at_once_and_kept_with_what_the_host_took() {
     for (line, operations) in [(0, 1), (999, 1), (Line::Submit as u32, 0)] {
         assert!(matches!(native(line, operations).0, Recorded::Refused(_)));
     }
-    let samples = harness.samples();
+    let samples = guest.report().samples;
     assert_eq!(samples.len(), 2);
     assert_eq!(
         (samples[0].native_ns, samples[0].guest_ns),
@@ -275,20 +297,8 @@ fn samples_are_compared_at_once_and_kept_with_what_the_host_took() {
     assert_eq!(samples[1].native_ns, None);
 }
 
-#[test]
-fn lines_have_names_and_numbers_of_their_own() {
-    for (index, line) in LINES.iter().enumerate() {
-        assert_eq!(Line::from_wire(*line as u32), Some(*line));
-        assert!(
-            LINES[..index]
-                .iter()
-                .all(|other| other.name() != line.name())
-        );
-    }
-}
-
 /// Two pages of host memory at the beginning of an aperture, of which the second may only be read.
-struct TwoPages(Arc<causeway_memory::SharedMemory>);
+struct TwoPages(Arc<SharedMemory>);
 
 impl MappedMemory for TwoPages {
     fn object(&self, _: u64, _: u64) -> Option<Leased> {
@@ -310,21 +320,23 @@ impl MappedMemory for TwoPages {
 
 #[test]
 fn records_in_the_aperture_are_acted_upon_where_the_guest_may_write() {
-    let small = causeway_memory::PageSize::Small;
-    let memory = causeway_memory::SharedMemory::new("test", 8192, small).unwrap();
+    let small = PageSize::Small;
+    let memory = SharedMemory::new("test", 8192, small).unwrap();
     let mapping = memory.map(0, 8192, Access::ReadWrite).unwrap();
     let pages = TwoPages(Arc::new(memory));
-    let harness = Harness {
-        mapped: Arc::new(pages),
-        ..harness().numbered(3, 5)
+    let context = RunContext {
+        vm: 3,
+        vms: 5,
+        ..RunContext::default()
     };
+    let guest = guest_with(Arc::new(pages), context);
     let identity = wire::Identity {
         header: header::<wire::Identity>(RecordKind::Identity),
         vm: 0,
         vms: 0,
     };
     mapping.write(192, identity.as_bytes()).unwrap();
-    assert_eq!(harness.record_in_aperture(3), Recorded::Done);
+    assert_eq!(guest.record_in_aperture(3), Recorded::Done);
     let mut reply = [0; size_of::<wire::Identity>()];
     mapping.read(192, &mut reply).unwrap();
     let reply = wire::Identity::read_from_bytes(&reply).unwrap();
@@ -335,7 +347,7 @@ fn records_in_the_aperture_are_acted_upon_where_the_guest_may_write() {
     for units in [64, 127, 63, 1 << 20, u32::MAX] {
         assert!(
             matches!(
-                harness.record_in_aperture(units),
+                guest.record_in_aperture(units),
                 Recorded::Refused(RecordError::NotMapped { .. } | RecordError::Kind { .. })
             ),
             "{units}"

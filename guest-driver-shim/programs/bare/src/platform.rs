@@ -3,7 +3,7 @@
 use causeway_shim::{AddressSpace, Device, Module, RamRange, Window};
 
 pub use causeway_bare::{
-    Barrier, Machine, NoLetter, PciTransport as DeviceTransport, Phase, Shared, Totals, baseline,
+    Barrier, Machine, NoMail, PciTransport as DeviceTransport, Phase, Shared, Totals, baseline,
     fetch, figure, post, println, ratio, ticks,
 };
 

@@ -8,10 +8,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_protocol::harness::PhasePath;
 use causeway_shim::{
     AddressSpace, Buffer, CommandBuffer, Device, Fence, MemoryKind, Patience, Sleeping, Transport,
 };
+use causeway_testdev_records::PhasePath;
 
 use crate::platform::{self, Machine, Phase, Totals, figure, println, ticks};
 use crate::{Pipeline, Required, median};

@@ -1,7 +1,7 @@
 //! What is done with the device, in phases of the data path: none of it may leave the guest.
 
-use causeway_protocol::harness::PhasePath;
 use causeway_shim::Window;
+use causeway_testdev_records::PhasePath;
 
 use super::{Edu, IDENTITY, Registers, TRANSFER_BYTES};
 use crate::platform::{Phase, Totals};

@@ -3,10 +3,10 @@
 use crate::platform::{Machine, Phase, Totals, figure, open, println};
 use crate::{CaseMemory, Pipeline, Required, pattern, refused, run_case};
 use causeway_kernels::{CASES, case};
-use causeway_protocol::harness::PhasePath;
 use causeway_shim::{Access, Buffer, Device, ExportToken, MemoryKind, Status};
+use causeway_testdev_records::PhasePath;
 
-use super::letters::{Subject, hand_over, hear, heard, tell};
+use super::mail::{Subject, hand_over, hear, heard, tell};
 use super::{ANSWER_MASK, SHARED_BYTES};
 
 /// Runs that the exporter makes at least while the other guest faults.

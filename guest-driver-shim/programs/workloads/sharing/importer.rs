@@ -5,14 +5,14 @@ use crate::platform::{
 };
 use crate::{CaseMemory, Pipeline, Required, pattern, refused, run_case};
 use causeway_kernels::case;
-use causeway_protocol::harness::PhasePath;
 use causeway_protocol::registers::Register;
 use causeway_shim::{
     Access, AddressSpace, Allocation, Buffer, Device, ExportToken, MemoryKind, Patience, Status,
     Transport, WaitError,
 };
+use causeway_testdev_records::PhasePath;
 
-use super::letters::{Subject, hear, take, tell};
+use super::mail::{Subject, hear, take, tell};
 use super::{ANSWER_MASK, SHARED_BYTES};
 
 /// What a store that must not arrive would leave.

@@ -2,7 +2,7 @@
 //! verified by the other side; what is not is refused; and a fault of one is nothing to the other.
 mod exporter;
 mod importer;
-mod letters;
+mod mail;
 
 use crate::platform::Machine;
 

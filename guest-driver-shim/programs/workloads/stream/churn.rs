@@ -4,8 +4,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::platform::{Barrier, Machine, Phase, Totals, figure, println, ratio};
 use crate::{Required, median, per, touch};
-use causeway_protocol::harness::PhasePath;
 use causeway_shim::{AddressSpace, Buffer, Device, MemoryKind, Window};
+use causeway_testdev_records::PhasePath;
 use zerocopy::FromBytes;
 
 use super::memory::STREAM_BYTES;

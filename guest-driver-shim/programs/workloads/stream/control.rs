@@ -2,8 +2,8 @@
 
 use crate::platform::{Machine, Phase, Totals, figure, ticks};
 use crate::{Required, median};
-use causeway_protocol::harness::PhasePath;
 use causeway_shim::{AddressSpace, Buffer, Device, MemoryKind};
+use causeway_testdev_records::PhasePath;
 
 const ROUND_TRIPS: usize = 1000;
 const BYTES: u64 = 64 << 10;

@@ -3,10 +3,10 @@
 use crate::platform::{Machine, Phase, Totals, figure, println, ticks};
 use crate::{CaseMemory, Pipeline, Required, median};
 use causeway_kernels::special;
-use causeway_protocol::harness::PhasePath;
 use causeway_shim::{
     AddressSpace, Buffer, Device, Function, LaunchShape, MemoryKind, Parameters, Patience,
 };
+use causeway_testdev_records::PhasePath;
 
 /// Launches waited for by spinning.
 const SPINNING: usize = 1000;

@@ -4,8 +4,8 @@ use crate::platform::{
     DeviceTransport, Machine, Phase, Totals, baseline, bench_address, figure, println, ratio,
 };
 use crate::{Required, median, per, touch};
-use causeway_protocol::harness::{Loop, PhasePath};
 use causeway_shim::{AddressSpace, Buffer, Device, MemoryKind};
+use causeway_testdev_records::{Loop, PhasePath};
 
 /// Bytes of the allocation that is streamed.
 pub const STREAM_BYTES: u64 = 64 << 20;

@@ -9,7 +9,7 @@ mod pool;
 
 use crate::Required;
 use crate::platform::{Machine, Phase, Totals, device, open};
-use causeway_protocol::harness::PhasePath;
+use causeway_testdev_records::PhasePath;
 
 /// One CPU's part.
 pub fn run(machine: &Machine) {

@@ -2,9 +2,9 @@
 
 use crate::platform::{Machine, Phase, Totals, figure, println, ticks};
 use crate::{Pipeline, Required, median, per};
-use causeway_protocol::harness::PhasePath;
 use causeway_protocol::ring;
 use causeway_shim::{AddressSpace, Buffer, Device, Fence, MemoryKind, Patience};
+use causeway_testdev_records::PhasePath;
 use zerocopy::FromBytes;
 
 /// Packets in each run. They fit the longest ring, so no run waits for room.

@@ -2,8 +2,8 @@
 
 use crate::platform::{Machine, Phase, Totals, figure, println, ticks};
 use crate::{Required, per, touch};
-use causeway_protocol::harness::PhasePath;
 use causeway_shim::{AddressSpace, MemoryKind, Piece, Pool, PoolStorage};
+use causeway_testdev_records::PhasePath;
 
 /// Pieces allocated and freed.
 const PIECES: u64 = 100_000;

@@ -103,6 +103,7 @@ impl Attach for Laboratory {
             mmio,
             ram,
             stop,
+            ..
         } = *bay;
         let low = low_ram(ram).map_err(AttachError::Devices)?;
         let samples = Samples {

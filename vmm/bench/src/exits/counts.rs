@@ -126,7 +126,7 @@ fn add(sum: &mut BTreeMap<String, u64>, counts: &BTreeMap<String, u64>) {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use causeway_vmm::harness::Phase;
+    use causeway_testdev::Phase;
 
     /// A phase of so many operations with accesses to memory and ports, by the VMM and by KVM, which also emulated.
     pub fn phase(name: &str, operations: u64, vmm: [u64; 2], kvm: [u64; 3]) -> PhaseReport {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use causeway_bench_workloads::Line;
 use causeway_cuda::{GpuIdentity, Native};
-use causeway_protocol::harness::Line;
-use causeway_vmm::harness::Counterpart;
+use causeway_testdev::Counterpart;
 
 use causeway_run::configuration::choose_gpu;
 use causeway_run::gpu::Kind;

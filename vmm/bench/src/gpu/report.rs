@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use causeway_protocol::harness::LINES;
-use causeway_vmm::harness::{Figure, Phase, Sample};
+use causeway_bench_workloads::LINES;
+use causeway_testdev::{Figure, Phase, Report, Sample};
 use causeway_vmm::host::Host;
-use causeway_vmm::outcome::VmOutcome;
 use serde::Serialize;
 
 use causeway_bench_statistics::{Distribution, Ratio};
@@ -90,16 +89,16 @@ pub struct ExitReport {
 }
 
 impl LineReport {
-    /// The lines of a guest's samples and phases.
-    pub fn all(outcome: &VmOutcome) -> Vec<Self> {
+    /// Returns the lines of what the guest reported.
+    pub fn all(reported: &Report) -> Vec<Self> {
         let mut lines = Vec::new();
         for line in LINES {
             let mut by_bytes: BTreeMap<u64, Vec<&Sample>> = BTreeMap::new();
-            for sample in outcome.samples.iter().filter(|s| s.line == *line) {
+            for sample in reported.samples.iter().filter(|s| s.line == *line) {
                 by_bytes.entry(sample.bytes).or_default().push(sample);
             }
             for (bytes, samples) in by_bytes {
-                let phases = outcome.phases.iter().filter(|phase| {
+                let phases = reported.phases.iter().filter(|phase| {
                     phase.name == line.name() && phase.bytes == bytes * phase.operations
                 });
                 lines.extend(Self::of(&samples, &phases.collect::<Vec<_>>()));
@@ -160,7 +159,7 @@ fn add(sum: &mut BTreeMap<String, u64>, counts: &BTreeMap<String, u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_protocol::harness::Line;
+    use causeway_bench_workloads::Line;
 
     fn sample(guest_ns: u64, native_ns: Option<u64>) -> Sample {
         Sample {

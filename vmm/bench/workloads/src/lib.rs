@@ -12,6 +12,7 @@ extern crate std;
 
 mod device;
 mod kernel;
+mod line;
 mod mechanism;
 pub mod plan;
 pub mod wire;
@@ -19,5 +20,6 @@ pub mod workloads;
 
 pub use device::{DeviceMemory, LeftOut};
 pub use kernel::{KERNELS, Kernel};
+pub use line::{LINES, Line};
 pub use mechanism::{MECHANISMS, Mechanism, MechanismKind, Shape};
 pub use workloads::{CELL_NAME_BYTES, Cell, Stopwatch, WORKLOADS, Workload, WorkloadKind, measure};

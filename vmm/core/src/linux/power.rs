@@ -1,10 +1,8 @@
 //! Turning the machine off and resetting it: ACPI's sleep and reset registers, and the keyboard controller's reset.
-//!
-//! What a store to them means for the VM is the exit handler's to act on; as devices they do nothing.
 
 use causeway_mediator::host::RamError;
 
-use crate::bus::{BusDevice, Refusal, Response};
+use crate::bus::{BusDevice, Effect, PowerEvent, Refusal, Response};
 use crate::memory::GuestRam;
 
 /// First port of ACPI's registers: sleep control, sleep status, reset.
@@ -52,38 +50,24 @@ pub fn write_reset_vector(ram: &GuestRam) -> Result<(), RamError> {
     ram.write(RESET_VECTOR, &code)
 }
 
-/// What a guest did to its machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PowerEvent {
-    /// Turned it off.
-    Off,
-    /// Reset it.
-    Reset,
-}
-
-impl PowerEvent {
-    /// What storing `data` to `port` does.
-    pub fn of(port: u16, data: &[u8]) -> Option<Self> {
-        match (port, data) {
-            (SLEEP_CONTROL, [value]) if *value == SLEEP_TYPE_OFF << 2 | SLEEP_ENABLE => {
-                Some(Self::Off)
-            }
-            (RESET, [RESET_VALUE]) | (KEYBOARD_COMMAND, [KEYBOARD_RESET]) => Some(Self::Reset),
-            _ => None,
+/// Returns what storing `data` to `port` does, with the register's name for counters.
+fn power_event(port: u16, data: &[u8]) -> Option<(PowerEvent, &'static str)> {
+    match (port, data) {
+        (SLEEP_CONTROL, [value]) if *value == SLEEP_TYPE_OFF << 2 | SLEEP_ENABLE => {
+            Some((PowerEvent::Off, "sleep_control"))
         }
-    }
-
-    /// Name of the register, for counters.
-    pub const fn register(self) -> &'static str {
-        match self {
-            Self::Off => "sleep_control",
-            Self::Reset => "reset",
+        (RESET, [RESET_VALUE]) | (KEYBOARD_COMMAND, [KEYBOARD_RESET]) => {
+            Some((PowerEvent::Reset, "reset"))
         }
+        _ => None,
     }
 }
 
-/// The registers, which read as zero: nothing sleeps, and the keyboard controller has nothing to say.
-pub(crate) struct Power;
+/// Power registers from port `first` on. They read as zero: nothing sleeps, and there is no keyboard.
+#[derive(Debug)]
+pub(crate) struct Power {
+    pub first: u16,
+}
 
 impl BusDevice for Power {
     fn name(&self) -> &'static str {
@@ -97,11 +81,14 @@ impl BusDevice for Power {
         Response::ok("status")
     }
 
-    fn write(&self, _: u64, from: &[u8]) -> Response {
+    fn write(&self, offset: u64, from: &[u8]) -> Response {
         if from.len() != 1 {
             return Response::refused(Refusal::BadSize);
         }
-        Response::ok("control")
+        match power_event(self.first + offset as u16, from) {
+            Some((event, register)) => Response::ok(register).with(Effect::Power(event)),
+            None => Response::ok("control"),
+        }
     }
 }
 
@@ -111,9 +98,10 @@ mod tests {
 
     #[test]
     fn only_the_right_value_at_the_right_port_ends_anything() {
-        assert_eq!(PowerEvent::of(0x600, &[0x34]), Some(PowerEvent::Off));
-        assert_eq!(PowerEvent::of(0x602, &[1]), Some(PowerEvent::Reset));
-        assert_eq!(PowerEvent::of(0x64, &[0xfe]), Some(PowerEvent::Reset));
+        let event = |port, data: &[u8]| power_event(port, data).map(|(event, _)| event);
+        assert_eq!(event(0x600, &[0x34]), Some(PowerEvent::Off));
+        assert_eq!(event(0x602, &[1]), Some(PowerEvent::Reset));
+        assert_eq!(event(0x64, &[0xfe]), Some(PowerEvent::Reset));
         for (port, data) in [
             (0x600, &[0x14][..]),
             (0x600, &[0x2c]),
@@ -123,7 +111,7 @@ mod tests {
             (0x64, &[0xd1]),
             (0x60, &[0xfe]),
         ] {
-            assert_eq!(PowerEvent::of(port, data), None, "{port:#x} {data:x?}");
+            assert_eq!(event(port, data), None, "{port:#x} {data:x?}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use causeway_mediator::{GuestSession, Quota, SESSION_FEATURES, SessionSource};
-use causeway_protocol::harness::{PORT_CONSOLE, PORT_EXIT, PORTS};
+use causeway_protocol::boot::PORT_CONSOLE;
 
 use super::error::VmError;
 use super::processors::Processors;
@@ -13,6 +13,7 @@ use crate::aperture::Aperture;
 use crate::bus::{GuestAddress, MmioBus, Port, PortBus, StrayCounters};
 use crate::console::{CONSOLE_BYTES, Console, ConsoleOutput};
 use crate::device::{Doorbells, Function, GuestHost, Wiring};
+use crate::exit_counts::VmExits;
 use crate::hypervisor::MemorySlots;
 use crate::interrupts::InterruptController;
 use crate::linux::{KEYBOARD_COMMAND, POWER_PORTS, POWER_PORTS_BYTES, Power, SERIAL_GSI};
@@ -43,6 +44,7 @@ impl Board {
         sessions: &dyn SessionSource,
         quota: Quota,
         console: ConsoleOutput,
+        exits: &VmExits,
         stop: &Arc<AtomicBool>,
     ) -> Result<Self, VmError> {
         let (ram, layout) = (&processors.ram, processors.layout);
@@ -86,11 +88,14 @@ impl Board {
         };
         let passed = pass_through(&mut devices, processors, &mmio, &mut bars, config)?;
         fill_ports(&ports, devices, Arc::clone(&console))?;
-        if let Some(attached) = &config.attached {
+        for attached in &config.attached {
             attached.attach(&Bay {
                 ports: &ports,
                 mmio: &mmio,
                 ram,
+                aperture: host.aperture(),
+                exits,
+                tsc_khz: processors.tsc_khz,
                 stop,
             })?;
         }
@@ -177,12 +182,14 @@ fn serial_console(
 /// The ports of a PC, with those that turn it off.
 fn pc_ports() -> Result<PortBus, VmError> {
     let ports = PortBus::new(Arc::new(StrayCounters::unreported()));
-    ports.insert(Port(POWER_PORTS), POWER_PORTS_BYTES, Arc::new(Power))?;
-    ports.insert(Port(KEYBOARD_COMMAND), 1, Arc::new(Power))?;
+    let power = [(POWER_PORTS, POWER_PORTS_BYTES), (KEYBOARD_COMMAND, 1)];
+    for (first, bytes) in power {
+        ports.insert(Port(first), bytes, Arc::new(Power { first }))?;
+    }
     Ok(ports)
 }
 
-/// What every guest has at its ports: PCI configuration, console, and the harness's ports kept free.
+/// What every guest has at its ports: PCI configuration and console.
 fn fill_ports(ports: &PortBus, devices: Devices, console: Arc<Console>) -> Result<(), VmError> {
     ports.insert(
         Port(CONFIG_PORTS),
@@ -190,6 +197,5 @@ fn fill_ports(ports: &PortBus, devices: Devices, console: Arc<Console>) -> Resul
         Arc::new(PciBus::new(devices)),
     )?;
     ports.insert(Port(PORT_CONSOLE), CONSOLE_BYTES, console)?;
-    ports.reserve(Port(PORT_EXIT), PORTS.into(), "harness")?;
     Ok(())
 }

@@ -1,15 +1,10 @@
 //! What a VM is to be.
 
-use std::error::Error;
-use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
+use super::attach::Attach;
 pub use crate::boot::Privilege;
-use crate::bus::{BusError, MmioBus, PortBus};
-use crate::harness::Counterpart;
 use crate::linux::Linux;
-use crate::memory::GuestRam;
 use crate::passthrough::DeviceSource;
 
 /// Most virtual CPUs of a VM.
@@ -38,45 +33,10 @@ pub struct VmConfig {
     pub aperture_bytes: u64,
     /// Whether RAM is to be of 2 MiB pages where the host can provide them.
     pub large_pages: bool,
-    /// What a guest that compares itself with the host is compared with.
-    pub counterpart: Option<Arc<dyn Counterpart>>,
     /// Devices of the host's that are passed through to it. With any, a bare guest has interrupt controllers, too.
     pub devices: Option<Arc<dyn DeviceSource>>,
-    /// Devices of somebody else's, where the guest's addresses leave room.
-    pub attached: Option<Arc<dyn Attach>>,
-}
-
-/// Devices that are none of a VM's own: its maker puts them on its buses.
-pub trait Attach: Send + Sync + Debug {
-    /// Puts them there, after all others.
-    ///
-    /// # Errors
-    /// [`AttachError`].
-    fn attach(&self, bay: &Bay<'_>) -> Result<(), AttachError>;
-}
-
-/// Where somebody's devices are attached.
-#[derive(Clone, Copy)]
-pub struct Bay<'a> {
-    /// I/O ports.
-    pub ports: &'a PortBus,
-    /// Guest-physical addresses.
-    pub mmio: &'a MmioBus,
-    /// RAM of the guest, which writes it at any time.
-    pub ram: &'a Arc<GuestRam>,
-    /// Set when the VM is to end: an access under way must then return soon.
-    pub stop: &'a Arc<AtomicBool>,
-}
-
-/// Why somebody's devices cannot be attached.
-#[derive(Debug, thiserror::Error)]
-pub enum AttachError {
-    /// Something else is at their addresses.
-    #[error(transparent)]
-    Bus(#[from] BusError),
-    /// What they are made of is not to be had.
-    #[error("the devices that were to be attached cannot be made")]
-    Devices(#[source] Box<dyn Error + Send + Sync>),
+    /// Optional devices, which are attached behind all others, in this order.
+    pub attached: Vec<Arc<dyn Attach>>,
 }
 
 /// What a VM runs.
@@ -173,9 +133,8 @@ mod tests {
             boot: bare(""),
             aperture_bytes: 1 << 30,
             large_pages: false,
-            counterpart: None,
             devices: None,
-            attached: None,
+            attached: Vec::new(),
         }
     }
 

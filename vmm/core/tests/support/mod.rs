@@ -8,12 +8,12 @@ use std::time::Duration;
 use causeway_mediator::fake::FakeBackend;
 use causeway_mediator::{Mediator, Quota};
 use causeway_protocol::boot::IMAGE_BASE;
-use causeway_protocol::harness::{
+use causeway_testdev::{Mailboxes, Phase, RunContext, TestDevice};
+use causeway_testdev_records::{
     PORT_EXIT, PORT_RECORD, PhaseBegin, PhaseEnd, PhasePath, RecordHeader, RecordKind,
 };
 use causeway_vmm::console::LineSink;
 use causeway_vmm::event_loop::{Limits, run_all};
-use causeway_vmm::harness::PostOffice;
 use causeway_vmm::kvm;
 use causeway_vmm::outcome::VmOutcome;
 use causeway_vmm::signals::Signals;
@@ -238,9 +238,8 @@ pub fn config(image: Arc<[u8]>) -> VmConfig {
         boot: bare(image),
         aperture_bytes: 1 << 30,
         large_pages: false,
-        counterpart: None,
         devices: None,
-        attached: None,
+        attached: vec![Arc::new(TestDevice::default())],
     }
 }
 
@@ -251,15 +250,22 @@ pub fn vm(kvm: &Kvm, config: &VmConfig) -> Result<Vm, VmError> {
 
 pub fn vm_with_console(kvm: &Kvm, config: &VmConfig, console: LineSink) -> Result<Vm, VmError> {
     let mediator = Mediator::new(FakeBackend::new());
-    let post = Arc::new(PostOffice::default());
-    Vm::new(kvm, config, &*mediator, Quota::default(), &post, console)
+    Vm::new(kvm, config, &*mediator, Quota::default(), console)
 }
 
-/// As [`vm`], with letters that go to other VMs too.
-pub fn vm_with_post(kvm: &Kvm, config: &VmConfig, post: &Arc<PostOffice>) -> Result<Vm, VmError> {
-    let mediator = Mediator::new(FakeBackend::new());
-    let quiet: LineSink = Arc::new(|_: &str| {});
-    Vm::new(kvm, config, &*mediator, Quota::default(), post, quiet)
+/// The test device of a VM that shares `mailboxes` with others.
+pub fn test_device(mailboxes: &Arc<Mailboxes>) -> TestDevice {
+    TestDevice::new(RunContext {
+        mailboxes: Arc::clone(mailboxes),
+        ..RunContext::default()
+    })
+}
+
+/// Gives the VM of `config` a test device, and returns it.
+pub fn with_test_device(config: &mut VmConfig) -> Arc<TestDevice> {
+    let device = Arc::new(TestDevice::default());
+    config.attached = vec![device.clone()];
+    device
 }
 
 /// Runs VMs for at most ten seconds.
@@ -282,4 +288,13 @@ pub fn run_for(vms: Vec<Vm>, timeout: Duration) -> Vec<VmOutcome> {
 pub fn run_guest(kvm: &Kvm, guest: &Guest) -> VmOutcome {
     let vm = vm(kvm, &config(guest.image())).expect("a VM can be made");
     run(vec![vm]).pop().expect("one VM, one outcome")
+}
+
+/// As [`run_guest`], with the phases that the guest marked.
+pub fn run_phases(kvm: &Kvm, guest: &Guest) -> (VmOutcome, Vec<Phase>) {
+    let mut config = config(guest.image());
+    let device = with_test_device(&mut config);
+    let vm = vm(kvm, &config).expect("a VM can be made");
+    let outcome = run(vec![vm]).pop().expect("one VM, one outcome");
+    (outcome, device.report().phases)
 }

@@ -33,7 +33,7 @@ pub fn guest() -> Guest {
                 ("vm:remote_tlb_flush", 3),
             ])),
             vmm_exits: counts(&[
-                ("io:harness:record", 1000),
+                ("io:testdev:record", 1000),
                 ("mmio:registers:control_doorbell", 40),
             ]),
         }),
@@ -78,7 +78,7 @@ pub fn later() -> Guest {
         *kvm.entry(name.to_owned()).or_default() += more;
     }
     vm.vmm_exits
-        .entry("io:harness:record".to_owned())
+        .entry("io:testdev:record".to_owned())
         .and_modify(|n| *n += 50);
     if let Some(session) = &mut guest.session {
         session.statistics.launches += 1500;

@@ -332,7 +332,7 @@ mod tests {
                 "launches         1500",
                 "written          1 MiB",
                 "12 / 256 in 1 buffer",
-                "io:harness:record",
+                "io:testdev:record",
                 "2 vCPU, 256 MiB",
                 "12 %",
             ],

@@ -1,14 +1,14 @@
-//! How guests make records, and read replies.
+//! How guests make records and read replies.
 
 use core::fmt::{self, Write};
 
-use super::{
-    Baseline, Comparison, Identity, Letter, Line, Loop, Panic, PhaseBegin, PhaseEnd, PhasePath,
-    Ratio, RecordHeader, RecordKind,
+use crate::{
+    Baseline, Comparison, Figure, Identity, Loop, Mail, Panic, PhaseBegin, PhaseEnd, PhasePath,
+    RecordHeader, RecordKind,
 };
 
 impl RecordHeader {
-    /// The head of a record `R`.
+    /// Returns the header of a record of type `R`.
     #[must_use]
     pub const fn of<R>(kind: RecordKind) -> Self {
         Self {
@@ -17,7 +17,7 @@ impl RecordHeader {
         }
     }
 
-    /// The record that is a head alone.
+    /// Returns the record that parks a virtual CPU: a header alone.
     #[must_use]
     pub const fn park() -> Self {
         Self::of::<Self>(RecordKind::Park)
@@ -59,7 +59,7 @@ impl<const BYTES: usize> Write for Text<BYTES> {
     }
 }
 
-/// What was done in a phase.
+/// What a guest did in a phase.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
     /// Operations.
@@ -71,7 +71,7 @@ pub struct Totals {
 }
 
 impl PhaseBegin {
-    /// Begins a phase.
+    /// Begins a phase. A `name` longer than 48 bytes is cut.
     #[must_use]
     pub fn new(path: PhasePath, name: &str) -> Self {
         let name = Text::new(name);
@@ -85,7 +85,7 @@ impl PhaseBegin {
 }
 
 impl PhaseEnd {
-    /// Ends it.
+    /// Ends the open phase, in which the guest did `totals`.
     #[must_use]
     pub const fn new(totals: Totals) -> Self {
         Self {
@@ -97,13 +97,13 @@ impl PhaseEnd {
     }
 }
 
-impl Ratio {
-    /// A figure with its unit, or without one a plain ratio.
+impl Figure {
+    /// Reports a figure. An empty `unit` means a plain ratio.
     #[must_use]
     pub fn new(name: &str, value: f64, unit: &str) -> Self {
         let (name, unit) = (Text::new(name), Text::new(unit));
         Self {
-            header: RecordHeader::of::<Self>(RecordKind::Ratio),
+            header: RecordHeader::of::<Self>(RecordKind::Figure),
             value_bits: value.to_bits(),
             name_bytes: name.used(),
             unit_bytes: unit.used(),
@@ -114,7 +114,7 @@ impl Ratio {
 }
 
 impl Panic {
-    /// Last words, said at `line` of `file`.
+    /// Reports a panic with `message` at `line` of `file`. Text that is too long is cut.
     #[must_use]
     pub fn new(file: &str, line: u32, message: impl fmt::Display) -> Self {
         let (file, message) = (Text::new(file), Text::new(message));
@@ -130,72 +130,75 @@ impl Panic {
     }
 }
 
-/// Why there is no letter.
+/// Why a mailbox gives no mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoLetter {
-    /// None has been left so far.
+pub enum NoMail {
+    /// The mailbox is empty.
     NotYet,
-    /// None will be that is worth waiting for: whoever could leave it has failed.
-    Hopeless,
+    /// The mailbox is empty, and a VM that could fill it has failed: there is no use in waiting.
+    SenderFailed,
 }
 
-impl fmt::Display for NoLetter {
+impl fmt::Display for NoMail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotYet => "there is none so far",
-            Self::Hopeless => "the other side has failed",
+            Self::NotYet => "the mailbox is empty",
+            Self::SenderFailed => "the mailbox is empty, and the other side has failed",
         })
     }
 }
 
-impl Letter {
-    /// Leaves a letter in box `slot`, below 64.
+impl Mail {
+    /// Puts `data` into mailbox number `mailbox`, below [`crate::MAILBOXES`].
     #[must_use]
-    pub const fn post(slot: u32, data: [u8; 64]) -> Self {
+    pub const fn post(mailbox: u32, data: [u8; 64]) -> Self {
         Self {
             header: RecordHeader::of::<Self>(RecordKind::Post),
-            slot,
+            mailbox,
             wait: 0,
             data,
         }
     }
 
-    /// Asks for the letter in box `slot`, below 64, for which the host waits up to `wait_ms` milliseconds.
+    /// Asks for the mail in mailbox number `mailbox`, below [`crate::MAILBOXES`]. The host waits up
+    /// to `wait_ms` milliseconds for it.
     #[must_use]
-    pub const fn fetch(slot: u32, wait_ms: u32) -> Self {
+    pub const fn fetch(mailbox: u32, wait_ms: u32) -> Self {
         Self {
             header: RecordHeader::of::<Self>(RecordKind::Fetch),
-            slot,
+            mailbox,
             wait: wait_ms,
             data: [0; 64],
         }
     }
 
-    /// What came of that.
+    /// Reads the host's reply to [`Self::fetch`].
     ///
     /// # Errors
-    /// There is none.
-    pub const fn fetched(&self) -> Result<[u8; 64], NoLetter> {
+    /// [`NoMail::NotYet`] if the mailbox stayed empty, [`NoMail::SenderFailed`] if it is empty and
+    /// another VM of the run has failed.
+    pub const fn fetched(&self) -> Result<[u8; 64], NoMail> {
         match self.wait {
             1 => Ok(self.data),
-            2 => Err(NoLetter::Hopeless),
-            _ => Err(NoLetter::NotYet),
+            2 => Err(NoMail::SenderFailed),
+            _ => Err(NoMail::NotYet),
         }
     }
 
-    /// The host's answer to it.
-    pub fn answer(&mut self, found: Result<[u8; 64], NoLetter>) {
+    /// Writes the host's reply to [`Self::fetch`] into the record.
+    pub fn answer(&mut self, found: Result<[u8; 64], NoMail>) {
         self.wait = match found {
             Ok(_) => 1,
-            Err(NoLetter::NotYet) => 0,
-            Err(NoLetter::Hopeless) => 2,
+            Err(NoMail::NotYet) => 0,
+            Err(NoMail::SenderFailed) => 2,
         };
         self.data = found.unwrap_or([0; 64]);
     }
 }
 
 impl Baseline {
-    /// Asks for a loop over `bytes` bytes (a multiple of 64) at guest-physical `address` (64-byte aligned).
+    /// Asks the host to run a loop over `bytes` bytes (a multiple of 64) at guest-physical `address`
+    /// (64-byte aligned), `passes` times.
     #[must_use]
     pub const fn new(kind: Loop, address: u64, bytes: u64, passes: u32) -> Self {
         Self {
@@ -208,7 +211,7 @@ impl Baseline {
         }
     }
 
-    /// Ticks that it took, if the memory was mapped.
+    /// Returns the time stamp counter ticks that the loop took; `None` if the memory is not mapped.
     #[must_use]
     pub const fn measured(&self) -> Option<u64> {
         nonzero(self.ticks)
@@ -216,12 +219,13 @@ impl Baseline {
 }
 
 impl Comparison {
-    /// A sample: `operations` operations (not zero) of `bytes` bytes each took `guest_ns` nanoseconds.
+    /// Reports a sample of line number `line`: `operations` operations (not zero) of `bytes` bytes
+    /// each took the guest `guest_ns` nanoseconds.
     #[must_use]
-    pub const fn new(line: Line, operations: u32, bytes: u64, guest_ns: u64) -> Self {
+    pub const fn new(line: u32, operations: u32, bytes: u64, guest_ns: u64) -> Self {
         Self {
             header: RecordHeader::of::<Self>(RecordKind::Comparison),
-            line: line as u32,
+            line,
             operations,
             bytes,
             guest_ns,
@@ -229,7 +233,7 @@ impl Comparison {
         }
     }
 
-    /// Nanoseconds that the host took, if it can do this.
+    /// Returns the nanoseconds that the host took; `None` if the host does not do this natively.
     #[must_use]
     pub const fn native_ns(&self) -> Option<u64> {
         nonzero(self.native_ns)
@@ -237,7 +241,7 @@ impl Comparison {
 }
 
 impl Identity {
-    /// Asks which VM this is.
+    /// Asks which VM of the run this is.
     #[must_use]
     pub const fn ask() -> Self {
         Self {
@@ -247,7 +251,7 @@ impl Identity {
         }
     }
 
-    /// Index of the VM, and number of VMs, if anybody has answered.
+    /// Returns the index of the VM and the number of VMs; `None` without a test device.
     #[must_use]
     pub const fn answer(&self) -> Option<(u32, u32)> {
         match self.vms {
@@ -287,9 +291,9 @@ mod tests {
 
     #[test]
     fn records_say_their_kind_and_size() {
-        let ratio = Ratio::new("rate", 1.5, "GB/s");
-        assert_eq!(ratio.header.kind, RecordKind::Ratio as u32);
-        assert_eq!(ratio.header.bytes as usize, size_of::<Ratio>());
+        let ratio = Figure::new("rate", 1.5, "GB/s");
+        assert_eq!(ratio.header.kind, RecordKind::Figure as u32);
+        assert_eq!(ratio.header.bytes as usize, size_of::<Figure>());
         assert_eq!(
             f64::from_bits(ratio.value_bits).to_bits(),
             1.5_f64.to_bits()
@@ -300,13 +304,13 @@ mod tests {
 
     #[test]
     fn replies_are_read_as_the_host_writes_them() {
-        let mut letter = Letter::fetch(3, 10);
-        assert_eq!((letter.slot, letter.wait), (3, 10));
-        for found in [Ok([7; 64]), Err(NoLetter::NotYet), Err(NoLetter::Hopeless)] {
-            letter.answer(found);
-            assert_eq!(letter.fetched(), found);
+        let mut mail = Mail::fetch(3, 10);
+        assert_eq!((mail.mailbox, mail.wait), (3, 10));
+        for found in [Ok([7; 64]), Err(NoMail::NotYet), Err(NoMail::SenderFailed)] {
+            mail.answer(found);
+            assert_eq!(mail.fetched(), found);
         }
-        assert_eq!(letter.wait, 2);
+        assert_eq!(mail.wait, 2);
         assert_eq!(Baseline::new(Loop::Load, 0, 64, 1).measured(), None);
         assert_eq!(Identity::ask().answer(), None);
         let identity = Identity {

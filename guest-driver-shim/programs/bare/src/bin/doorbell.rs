@@ -3,11 +3,11 @@
 #![no_std]
 #![no_main]
 
-use causeway_bare::protocol::harness::PhasePath;
 use causeway_bare::{LocalApic, Machine, Phase, Totals, device_memory, println};
 use causeway_guests::Required;
 use causeway_guests::function::{Function, MessageTable};
 use causeway_shim::Window;
+use causeway_testdev_records::PhasePath;
 
 causeway_bare::main!(run);
 

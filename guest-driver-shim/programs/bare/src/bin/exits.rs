@@ -4,8 +4,9 @@
 
 use causeway_bare::shim::Transport;
 use causeway_bare::{IoPorts, Machine, PciTransport, Phase, Totals};
-use causeway_protocol::harness::{PORT_CONSOLE, PhasePath};
+use causeway_protocol::boot::PORT_CONSOLE;
 use causeway_protocol::registers::Register;
+use causeway_testdev_records::PhasePath;
 
 causeway_bare::main!(run);
 

@@ -115,9 +115,9 @@ fn wait_until(machine: &Machine, other: u32, turns: u32) {
     let deadline = clock.now_ns() + u64::from(TURN_MS) * 1_000_000;
     let mut seen = 0;
     while seen < turns {
-        // A letter stays in its box until the next is left there.
-        let letter = fetch(other, TURN_MS).required("word of the other guest's turn");
-        seen = u32::from_le_bytes([letter[0], letter[1], letter[2], letter[3]]);
+        // Mail stays in its box until other mail replaces it.
+        let mail = fetch(other, TURN_MS).required("word of the other guest's turn");
+        seen = u32::from_le_bytes([mail[0], mail[1], mail[2], mail[3]]);
         assert!(
             clock.now_ns() < deadline,
             "the other guest has had {seen} turns, not {turns}"
@@ -130,9 +130,9 @@ fn wait_until(machine: &Machine, other: u32, turns: u32) {
 
 /// Tells the other guest how many turns this one has had.
 fn tell(own: u32, turns: u32) {
-    let mut letter = [0; 64];
-    letter[..4].copy_from_slice(&turns.to_le_bytes());
-    post(own, &letter);
+    let mut mail = [0; 64];
+    mail[..4].copy_from_slice(&turns.to_le_bytes());
+    post(own, &mail);
 }
 
 /// Rounds and MiB.

@@ -7,7 +7,7 @@ use causeway_linux_programs::edu::{self, BAR, Edu};
 use causeway_linux_programs::passed::{Function, Pin, dma_page};
 use causeway_linux_programs::platform::Machine;
 use causeway_linux_programs::{Required, run};
-use causeway_protocol::harness::PhasePath;
+use causeway_testdev_records::PhasePath;
 
 /// Bytes of BAR 0.
 const REGISTERS_BYTES: u64 = 1 << 20;

@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use causeway_linux_programs::passed::Function;
 use causeway_linux_programs::platform::{Machine, Phase, Totals};
 use causeway_linux_programs::{Required, run};
-use causeway_protocol::harness::PhasePath;
+use causeway_testdev_records::PhasePath;
 
 /// Vendor and device ID (Virtio 1.2, 5.4).
 const IDS: (u16, u16) = (0x1af4, 0x1044);

@@ -4,22 +4,22 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use causeway_protocol::harness::{
-    Baseline, Identity, Letter, Loop, NoLetter, PORT_RECORD_APERTURE, Panic, PhaseBegin, PhaseEnd,
-    PhasePath, RECORD_UNIT_BYTES, Ratio, Totals,
-};
 use causeway_shim_linux::PciTransport;
+use causeway_testdev_records::{
+    Baseline, Figure, Identity, Loop, Mail, NoMail, PORT_RECORD_APERTURE, Panic, PhaseBegin,
+    PhaseEnd, PhasePath, RECORD_UNIT_BYTES, Totals,
+};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::letters::Folder;
+use super::mail::Folder;
 use super::port::Port;
 
-/// How often it is seen whether a letter has come. Each look is an exit; but a wait in the host would hold a CPU of the
+/// How often it is seen whether mail has come. Each look is an exit; but a wait in the host would hold a CPU of the
 /// guest's kernel up.
-const LETTER_PERIOD: Duration = Duration::from_millis(10);
+const MAIL_PERIOD: Duration = Duration::from_millis(10);
 
-/// Where letters go, where no bench carries them.
-pub(super) static LETTERS: OnceLock<Folder> = OnceLock::new();
+/// Where mailboxes go, where no bench carries them.
+pub(super) static MAILBOXES: OnceLock<Folder> = OnceLock::new();
 
 /// The bench around the VM, if there is one.
 static BENCH: OnceLock<Bench> = OnceLock::new();
@@ -52,14 +52,14 @@ pub(super) fn find(transport: &'static PciTransport) -> Option<(u32, u32)> {
     answer
 }
 
-/// Whether a bench carries reports and letters.
+/// Whether a bench carries reports and mail.
 pub(super) fn is_there() -> bool {
     BENCH.get().is_some()
 }
 
 /// Whether the other side is a process beside this one.
 pub(super) fn is_one_of_several_processes() -> bool {
-    LETTERS.get().is_some()
+    MAILBOXES.get().is_some()
 }
 
 impl Bench {
@@ -113,7 +113,7 @@ impl Phase {
 /// Reports a figure with its unit.
 pub fn figure(name: &str, value: f64, unit: &str) {
     println!("{name}: {value:.3} {unit}");
-    send(&mut Ratio::new(name, value, unit));
+    send(&mut Figure::new(name, value, unit));
 }
 
 /// Reports a plain ratio.
@@ -126,35 +126,35 @@ pub(super) fn last_words(file: &str, line: u32, message: &str) {
     send(&mut Panic::new(file, line, message));
 }
 
-/// Leaves a letter for the other side in box `slot`, below 64.
+/// Leaves mail for the other side in box `slot`, below 64.
 ///
 /// # Panics
 /// If there is no way to it.
 pub fn post(slot: u32, data: &[u8; 64]) {
-    if let Some(folder) = LETTERS.get() {
+    if let Some(folder) = MAILBOXES.get() {
         let left = folder.post(slot, data);
-        return left.expect("the folder of letters can be written");
+        return left.expect("the folder of mailboxes can be written");
     }
-    assert!(is_there(), "letters need another VM or another process");
-    send(&mut Letter::post(slot, *data));
+    assert!(is_there(), "mail needs another VM or another process");
+    send(&mut Mail::post(slot, *data));
 }
 
-/// Fetches the letter in box `slot`, waiting up to `wait_ms` milliseconds for it.
+/// Fetches the mail in box `slot`, waiting up to `wait_ms` milliseconds for it.
 ///
 /// # Errors
 /// There is none.
-pub fn fetch(slot: u32, wait_ms: u32) -> Result<[u8; 64], NoLetter> {
+pub fn fetch(slot: u32, wait_ms: u32) -> Result<[u8; 64], NoMail> {
     let wait = Duration::from_millis(wait_ms.into());
-    if let Some(folder) = LETTERS.get() {
+    if let Some(folder) = MAILBOXES.get() {
         return folder.fetch(slot, wait);
     }
     let begin = Instant::now();
     loop {
-        let mut letter = Letter::fetch(slot, 0);
-        send(&mut letter);
-        match letter.fetched() {
-            Err(NoLetter::NotYet) if begin.elapsed() < wait => {
-                std::thread::sleep(LETTER_PERIOD);
+        let mut mail = Mail::fetch(slot, 0);
+        send(&mut mail);
+        match mail.fetched() {
+            Err(NoMail::NotYet) if begin.elapsed() < wait => {
+                std::thread::sleep(MAIL_PERIOD);
             }
             fetched => return fetched,
         }

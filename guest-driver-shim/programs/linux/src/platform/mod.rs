@@ -2,8 +2,8 @@
 //! test bench where there is one.
 
 mod bench;
-mod letters;
 mod machine;
+mod mail;
 mod port;
 mod program;
 
@@ -14,8 +14,8 @@ use causeway_shim::{AddressSpace, Device, Module, Sleeping, Staging, Transport, 
 use causeway_shim_linux::{FindError, Interrupts, LinuxTransport};
 
 pub use bench::{Phase, baseline, fetch, figure, post, ratio};
-pub use causeway_protocol::harness::{NoLetter, Totals};
 pub use causeway_shim::{Clock, ticks};
+pub use causeway_testdev_records::{NoMail, Totals};
 pub use machine::{Barrier, Machine, Memory};
 pub use program::{run, run_pair};
 pub use std::println;

@@ -6,18 +6,18 @@ use std::process::{Child, Command, ExitCode};
 
 use causeway_shim_linux::LinuxTransport;
 
-use super::bench::{self, LETTERS};
-use super::letters::Folder;
+use super::bench::{self, MAILBOXES};
 use super::machine::{Machine, calibrated_clock};
+use super::mail::Folder;
 
 /// Most threads.
 const THREADS_MAX: u32 = 64;
 
 const USAGE: &str = "\
-usage: PROGRAM [--threads N] [--vm I --vms N [--letters FOLDER]]
+usage: PROGRAM [--threads N] [--vm I --vms N [--mailboxes FOLDER]]
   --threads N       run on N threads, as a guest with N virtual CPUs does (default 1)
   --vm I --vms N    this is number I of N, from 0, that work together
-  --letters FOLDER  where they leave each other letters
+  --mailboxes FOLDER  folder in which they leave each other mail
 
 The device is the one of this guest, or the one behind the socket that CAUSEWAY_SOCKET names.";
 
@@ -27,7 +27,7 @@ struct Arguments {
     threads: u32,
     vm: Option<u32>,
     vms: u32,
-    letters: Option<PathBuf>,
+    mailboxes: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -44,7 +44,7 @@ impl Arguments {
             threads: 1,
             vm: None,
             vms: 1,
-            letters: None,
+            mailboxes: None,
         };
         let mut words = words;
         while let Some(word) = words.next() {
@@ -61,7 +61,7 @@ impl Arguments {
                 "--threads" => arguments.threads = number(1, THREADS_MAX)?,
                 "--vm" => arguments.vm = Some(number(0, 63)?),
                 "--vms" => arguments.vms = number(1, 64)?,
-                "--letters" => arguments.letters = Some(value.into()),
+                "--mailboxes" => arguments.mailboxes = Some(value.into()),
                 _ => return Err(format!("there is no argument {word}")),
             }
         }
@@ -119,8 +119,8 @@ fn usage(message: &str) -> ExitCode {
 
 fn run_as(workload: fn(&Machine), arguments: &Arguments) -> ExitCode {
     end_on_panic();
-    if let Some(path) = &arguments.letters {
-        LETTERS.get_or_init(|| Folder::new(path.clone()));
+    if let Some(path) = &arguments.mailboxes {
+        MAILBOXES.get_or_init(|| Folder::new(path.clone()));
     }
     let clock = calibrated_clock();
     let machine = |cpu| Machine {
@@ -159,21 +159,21 @@ fn end_on_panic() {
     }));
 }
 
-/// Both sides as processes of this program, with a folder for their letters.
+/// Both sides as processes of this program, with a folder for their mailboxes.
 fn both() -> io::Result<ExitCode> {
-    let letters = std::env::temp_dir().join(format!("causeway-letters-{}", std::process::id()));
-    std::fs::create_dir(&letters)?;
-    let outcome = both_with(&letters);
-    // Whoever still waits for a letter sees that there will be none.
-    std::fs::remove_dir_all(&letters)?;
+    let mailboxes = std::env::temp_dir().join(format!("causeway-mailboxes-{}", std::process::id()));
+    std::fs::create_dir(&mailboxes)?;
+    let outcome = both_with(&mailboxes);
+    // Whoever still waits for mail sees that there will be none.
+    std::fs::remove_dir_all(&mailboxes)?;
     outcome
 }
 
-fn both_with(letters: &Path) -> io::Result<ExitCode> {
+fn both_with(mailboxes: &Path) -> io::Result<ExitCode> {
     let start = |vm: &str| {
         Command::new(std::env::current_exe()?)
-            .args(["--vm", vm, "--vms", "2", "--letters"])
-            .arg(letters)
+            .args(["--vm", vm, "--vms", "2", "--mailboxes"])
+            .arg(mailboxes)
             .spawn()
     };
     let mut sides = [start("0")?, start("1")?];
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn arguments_are_read_and_mistakes_named() {
-        let parsed = parse("--threads 4 --vm 1 --vms 2 --letters /x").unwrap();
+        let parsed = parse("--threads 4 --vm 1 --vms 2 --mailboxes /x").unwrap();
         assert_eq!((parsed.threads, parsed.vm, parsed.vms), (4, Some(1), 2));
         for (text, part) in [
             ("--threads 0", "--threads 0 cannot be"),

@@ -6,8 +6,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use causeway_bench_workloads::Line;
 use causeway_kernels::{bench, loops};
-use causeway_protocol::harness::Line;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::stream::Launch;

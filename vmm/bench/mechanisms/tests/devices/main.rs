@@ -11,7 +11,10 @@ use causeway_bench_mechanisms::Laboratory;
 use causeway_bench_workloads::plan::Effort;
 use causeway_bench_workloads::wire::{PORT_FORWARD, PORT_SAMPLE, forward as wire};
 use causeway_software::{Config, Software};
+use causeway_vmm::aperture::Aperture;
 use causeway_vmm::bus::{GuestAddress, Hit, MmioBus, Port, PortBus, StrayCounters};
+use causeway_vmm::exit_counts::VmExits;
+use causeway_vmm::hypervisor::NoGuest;
 use causeway_vmm::memory::GuestRam;
 use causeway_vmm::vm::{Attach, Bay};
 
@@ -42,10 +45,14 @@ impl Machine {
             ram: Arc::new(GuestRam::new("test", 8 << 20, false).expect("RAM")),
             stop: Arc::default(),
         };
+        let aperture = Aperture::new(1 << 30, Arc::new(NoGuest)).expect("an aperture");
         let attached = machine.laboratory.attach(&Bay {
             ports: &machine.ports,
             mmio: &machine.mmio,
             ram: &machine.ram,
+            aperture: &Arc::new(aperture),
+            exits: &VmExits::unavailable(),
+            tsc_khz: 1_000_000,
             stop: &machine.stop,
         });
         attached.expect("room on the buses");

@@ -12,7 +12,7 @@ use crate::console::CONSOLE_BYTES;
 use crate::interrupts::pci_line;
 use crate::linux::{SERIAL_GSI, power};
 use crate::pci::{CONFIG_PORTS, CONFIG_PORTS_BYTES, LOW_BASE, LOW_END, Layout};
-use causeway_protocol::harness::PORT_CONSOLE;
+use causeway_protocol::boot::PORT_CONSOLE;
 
 /// Devices on a PCI bus.
 const DEVICES: u8 = 32;

@@ -1,9 +1,10 @@
 //! Allocations: from a pool of the shim, without an exit; and by the mediator, one batch to allocate and map, one to free.
 
+use causeway_bench_workloads::Line;
 use causeway_guests::Required;
-use causeway_protocol::harness::{Line, PhasePath};
 use causeway_shim::protocol::message::{self, PREVIOUS};
 use causeway_shim::{Access, MemoryKind, Pool, PoolStorage, operation};
+use causeway_testdev_records::PhasePath;
 
 use crate::Bench;
 use crate::line::{Repeat, Sample};

@@ -1,8 +1,9 @@
 //! Copies between guest RAM and the device, by the copy engine.
 
+use causeway_bench_workloads::Line;
 use causeway_guests::Required;
-use causeway_protocol::harness::{Line, PhasePath};
 use causeway_shim::{Access, MemoryKind, Patience, Window};
+use causeway_testdev_records::PhasePath;
 
 use crate::Bench;
 use crate::line::{Repeat, Sample};

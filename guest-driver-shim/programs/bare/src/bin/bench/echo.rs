@@ -1,10 +1,11 @@
 //! A running kernel that is spoken to by plain stores: mailbox and answer are memory, and nothing is launched.
 
 use causeway_bare::println;
+use causeway_bench_workloads::Line;
 use causeway_guests::{Pipeline, Required};
 use causeway_kernels::bench::{ECHO, ECHO_END};
-use causeway_protocol::harness::{Line, PhasePath};
 use causeway_shim::{Buffer, LaunchShape, MemoryKind, Pace, Parameters, Patience};
+use causeway_testdev_records::PhasePath;
 
 use crate::Bench;
 use crate::line::{Repeat, Sample};

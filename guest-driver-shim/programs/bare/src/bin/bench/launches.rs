@@ -1,10 +1,11 @@
 //! Launches: handed over, waited for one by one, one behind the other, and recorded.
 
+use causeway_bench_workloads::Line;
 use causeway_guests::Required;
 use causeway_kernels::bench::NOTHING;
-use causeway_protocol::harness::{Line, PhasePath};
 use causeway_protocol::packet::UNIT_BYTES;
 use causeway_shim::{LaunchShape, Parameters, Patience, Recorder, Recording};
+use causeway_testdev_records::PhasePath;
 
 use crate::Bench;
 use crate::copies::address;

@@ -3,7 +3,8 @@
 use core::fmt;
 
 use causeway_bare::{Phase, Totals, compare, ticks};
-use causeway_protocol::harness::{Line, PhasePath};
+use causeway_bench_workloads::Line;
+use causeway_testdev_records::PhasePath;
 
 use crate::Bench;
 
@@ -66,7 +67,7 @@ impl Selection {
 
 /// The name of a line, as the table has it.
 fn known(name: &str) -> Option<&'static str> {
-    let lines = causeway_protocol::harness::LINES.iter();
+    let lines = causeway_bench_workloads::LINES.iter();
     lines.map(|line| line.name()).find(|known| *known == name)
 }
 
@@ -104,7 +105,7 @@ impl<'d> Bench<'d> {
         }
         for _ in 0..self.selection.repetitions {
             let ns = self.once(sample, repeat);
-            compare(sample.line, sample.operations, sample.bytes, ns);
+            compare(sample.line as u32, sample.operations, sample.bytes, ns);
         }
     }
 

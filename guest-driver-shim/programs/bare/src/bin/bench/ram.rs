@@ -1,9 +1,10 @@
 //! Guest RAM and host memory: registering it, and writing it for the first time.
 
+use causeway_bench_workloads::Line;
 use causeway_guests::{Required, touch};
-use causeway_protocol::harness::{Line, PhasePath};
 use causeway_shim::protocol::message::{self, PREVIOUS};
 use causeway_shim::{Access, Buffer, MemoryKind, Window, operation};
+use causeway_testdev_records::PhasePath;
 
 use crate::Bench;
 use crate::copies::address;

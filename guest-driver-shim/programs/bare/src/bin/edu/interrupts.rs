@@ -1,11 +1,11 @@
 //! Messages as interrupts: from the device to the CPU's local interrupt controller.
 
-use causeway_bare::protocol::harness::PhasePath;
 use causeway_bare::{LocalApic, Phase, Totals, println};
 use causeway_guests::Required;
 use causeway_guests::edu::{self, Edu};
 use causeway_guests::function::Function;
 use causeway_shim::Window;
+use causeway_testdev_records::PhasePath;
 
 /// Vectors of the interrupts that only arrive, from the first on. They stay where they have arrived: one each.
 const FIRST_VECTOR: u8 = 0x40;

@@ -2,9 +2,9 @@
 
 use causeway_bare::{Machine, PciTransport, Phase, Totals};
 use causeway_guests::{CaseMemory, Pipeline, Required};
-use causeway_protocol::harness::PhasePath;
 use causeway_protocol::registers::Register;
 use causeway_shim::{AddressSpace, Buffer, Device, MemoryKind, Transport};
+use causeway_testdev_records::PhasePath;
 
 /// The device and what attacks need.
 pub struct Target {

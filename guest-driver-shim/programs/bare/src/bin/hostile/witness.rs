@@ -1,9 +1,9 @@
 //! The other VMs: compute while one VM attacks, and verify every result.
 
-use causeway_bare::{Machine, NoLetter, Phase, Totals, fetch, figure, println};
+use causeway_bare::{Machine, NoMail, Phase, Totals, fetch, figure, println};
 use causeway_guests::{CaseMemory, Pipeline, Required, open, run_case};
 use causeway_kernels::CASES;
-use causeway_protocol::harness::PhasePath;
+use causeway_testdev_records::PhasePath;
 
 use crate::DONE;
 
@@ -19,7 +19,7 @@ pub fn run(machine: &Machine) {
     let mut runs = 0;
     let phase = Phase::begin(PhasePath::Control, "computing beside a hostile guest");
     // As long as the attacker attacks; if it has failed, the run has, and what was computed here is right all the same.
-    while runs < CASES.len() || fetch(DONE, 0) == Err(NoLetter::NotYet) {
+    while runs < CASES.len() || fetch(DONE, 0) == Err(NoMail::NotYet) {
         run_case(
             device,
             &space,

@@ -4,7 +4,7 @@ use core::fmt::{self, Write};
 
 use causeway_bare::{Machine, Phase, Totals, ticks};
 use causeway_bench_workloads::{CELL_NAME_BYTES, Cell, Stopwatch};
-use causeway_protocol::harness::PhasePath;
+use causeway_testdev_records::PhasePath;
 
 /// Times one part.
 pub struct Watch {

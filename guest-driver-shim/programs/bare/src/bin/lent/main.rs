@@ -8,10 +8,10 @@
 mod turns;
 mod work;
 
-use causeway_bare::protocol::harness::PhasePath;
 use causeway_bare::{Machine, Phase, Totals, println};
 use causeway_guests::{Required, open, touch};
 use causeway_shim::{AddressSpace, Buffer, Device, MemoryKind, Window};
+use causeway_testdev_records::PhasePath;
 use turns::Turns;
 
 causeway_bare::main!(run);

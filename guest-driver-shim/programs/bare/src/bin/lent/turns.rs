@@ -43,10 +43,10 @@ impl Turns {
     /// Tells the other that this guest has made a step.
     pub fn end(&mut self) {
         self.steps += 1;
-        let mut letter = [0; 64];
-        letter[..4].copy_from_slice(&self.steps.to_le_bytes());
+        let mut mail = [0; 64];
+        mail[..4].copy_from_slice(&self.steps.to_le_bytes());
         if !self.alone {
-            post(self.own, &letter);
+            post(self.own, &mail);
         }
     }
 
@@ -55,9 +55,9 @@ impl Turns {
         let deadline = self.clock.now_ns() + u64::from(WAIT_MS) * 1_000_000;
         let mut seen = 0;
         while !self.alone && seen < steps {
-            // A letter stays in its box until the next is left there.
-            let letter = fetch(1 - self.own, WAIT_MS).required("word of the other guest");
-            seen = u32::from_le_bytes([letter[0], letter[1], letter[2], letter[3]]);
+            // Mail stays in its box until other mail replaces it.
+            let mail = fetch(1 - self.own, WAIT_MS).required("word of the other guest");
+            seen = u32::from_le_bytes([mail[0], mail[1], mail[2], mail[3]]);
             let late = self.clock.now_ns() >= deadline;
             assert!(!late, "the other guest has made {seen} steps, not {steps}");
             if seen < steps {

@@ -2,9 +2,9 @@
 
 use causeway_bare::{PciTransport, Phase, Totals};
 use causeway_guests::{Required, touch};
-use causeway_protocol::harness::PhasePath;
 use causeway_protocol::registers::Register;
 use causeway_shim::{Access, Buffer, MemoryKind, PAGE_BYTES, Patience, Transport};
+use causeway_testdev_records::PhasePath;
 
 use crate::{BYTES, Guest, store, verify};
 

@@ -9,8 +9,8 @@ mod shared;
 use causeway_bare::{Machine, Phase, Totals, println};
 use causeway_guests::{CaseMemory, Pipeline, Required, open};
 use causeway_kernels::special::{PTX, SPIN, spun};
-use causeway_protocol::harness::PhasePath;
 use causeway_shim::{AddressSpace, Device, Function, LaunchShape, Patience, Window};
+use causeway_testdev_records::PhasePath;
 
 causeway_bare::main!(run);
 

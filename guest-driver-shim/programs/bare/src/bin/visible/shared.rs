@@ -16,16 +16,16 @@ const SEEN: u32 = 3;
 const DONE: u32 = 4;
 
 fn tell(subject: u32, token: ExportToken) {
-    let mut letter = [0; 64];
-    letter[..32].copy_from_slice(&token.0);
-    post(subject, &letter);
+    let mut mail = [0; 64];
+    mail[..32].copy_from_slice(&token.0);
+    post(subject, &mail);
 }
 
 #[track_caller]
 fn hear(subject: u32) -> ExportToken {
-    let letter = fetch(subject, WAIT_MS).required("a word from the other guest");
+    let mail = fetch(subject, WAIT_MS).required("a word from the other guest");
     let mut token = [0; 32];
-    token.copy_from_slice(&letter[..32]);
+    token.copy_from_slice(&mail[..32]);
     ExportToken(token)
 }
 

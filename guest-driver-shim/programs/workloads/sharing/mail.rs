@@ -1,7 +1,7 @@
 //! What the two guests tell each other. Each subject has a box of its own.
 
 use crate::Required;
-use crate::platform::{NoLetter, fetch, post};
+use crate::platform::{NoMail, fetch, post};
 use causeway_shim::ExportToken;
 
 /// How long to wait for the other guest, in milliseconds.
@@ -47,7 +47,7 @@ pub fn hear(subject: Subject) {
 pub fn heard(subject: Subject) -> bool {
     match fetch(subject as u32, 0) {
         Ok(_) => true,
-        Err(NoLetter::NotYet) => false,
+        Err(NoMail::NotYet) => false,
         Err(hopeless) => panic!("a word from the other guest: {hopeless}"),
     }
 }

@@ -1,47 +1,47 @@
-//! Letters between two processes of one host, as files in a folder: where no test bench carries them.
+//! Mail between two processes of one host, as files in a folder: for programs without a test device.
 
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::NoLetter;
+use super::NoMail;
 
 /// How often a folder is looked at.
 const PERIOD: Duration = Duration::from_millis(2);
 
-/// A folder of letters.
+/// A folder of mailboxes.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Letters in this folder, which exists.
+    /// Returns the mailboxes in this folder, which exists.
     pub const fn new(path: PathBuf) -> Self {
         Self(path)
     }
 
-    /// Leaves a letter.
+    /// Puts mail into a mailbox.
     pub fn post(&self, slot: u32, data: &[u8; 64]) -> std::io::Result<()> {
-        // Renamed into place, so that no reader finds half a letter.
+        // Renamed into place, so that no reader finds half of it.
         let partial = self.0.join(format!("{slot}.{}", std::process::id()));
         fs::write(&partial, data)?;
         fs::rename(partial, self.0.join(slot.to_string()))
     }
 
-    /// Fetches a letter.
-    pub fn fetch(&self, slot: u32, wait: Duration) -> Result<[u8; 64], NoLetter> {
+    /// Fetches the mail of a mailbox, waiting up to `wait` for it.
+    pub fn fetch(&self, slot: u32, wait: Duration) -> Result<[u8; 64], NoMail> {
         let path = self.0.join(slot.to_string());
         let begin = Instant::now();
         loop {
             if let Ok(bytes) = fs::read(&path)
-                && let Ok(letter) = bytes.try_into()
+                && let Ok(mail) = bytes.try_into()
             {
-                return Ok(letter);
+                return Ok(mail);
             }
             if !self.0.exists() {
-                return Err(NoLetter::Hopeless);
+                return Err(NoMail::SenderFailed);
             }
             if begin.elapsed() >= wait {
-                return Err(NoLetter::NotYet);
+                return Err(NoMail::NotYet);
             }
             std::thread::sleep(PERIOD);
         }
@@ -53,15 +53,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_letter_arrives_and_a_folder_that_is_gone_is_hopeless() {
-        let path = std::env::temp_dir().join(format!("causeway-letters-{}", std::process::id()));
+    fn mail_arrives_and_without_the_folder_the_sender_has_failed() {
+        let path = std::env::temp_dir().join(format!("causeway-mailboxes-{}", std::process::id()));
         fs::create_dir(&path).unwrap();
         let folder = Folder::new(path.clone());
-        assert_eq!(folder.fetch(3, Duration::ZERO), Err(NoLetter::NotYet));
+        assert_eq!(folder.fetch(3, Duration::ZERO), Err(NoMail::NotYet));
         folder.post(3, &[7; 64]).unwrap();
         assert_eq!(folder.fetch(3, Duration::ZERO), Ok([7; 64]));
         fs::remove_dir_all(path).unwrap();
         let wait = Duration::from_secs(60);
-        assert_eq!(folder.fetch(3, wait), Err(NoLetter::Hopeless));
+        assert_eq!(folder.fetch(3, wait), Err(NoMail::SenderFailed));
     }
 }

@@ -1,0 +1,79 @@
+//! Both counts of a VM's exits, KVM's and the VMM's own, sampled at one moment.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::counters::{self, ExitCounters, ExitCounts};
+use crate::statistics::{Sample, VmStatistics};
+
+/// Most samples taken for one moment, while other virtual CPUs keep exiting.
+const SAMPLE_TRIES: u32 = 16;
+
+/// The counters of one VM's exits. Reading them causes no exit and stops no virtual CPU.
+#[derive(Clone, Debug)]
+pub struct VmExits {
+    statistics: Arc<VmStatistics>,
+    counters: Vec<Arc<ExitCounters>>,
+}
+
+/// Both counts at one moment, from the beginning of the VM. [`VmExits::sample`] makes it.
+#[derive(Clone, Debug, Default)]
+pub struct ExitSample {
+    kvm: Sample,
+    /// The VMM's own count.
+    pub vmm: ExitCounts,
+}
+
+impl VmExits {
+    /// Returns the counters of a VM: KVM's statistics, and the VMM's counters of each virtual CPU.
+    pub fn new(statistics: Arc<VmStatistics>, counters: Vec<Arc<ExitCounters>>) -> Self {
+        Self {
+            statistics,
+            counters,
+        }
+    }
+
+    /// Returns counters that nothing counts in, as a VM with one virtual CPU has them on a KVM
+    /// without statistics.
+    pub fn unavailable() -> Self {
+        Self::new(Arc::new(VmStatistics::unavailable()), vec![Arc::default()])
+    }
+
+    /// The counters of each virtual CPU.
+    pub(crate) fn counters(&self) -> &[Arc<ExitCounters>] {
+        &self.counters
+    }
+
+    /// KVM's statistics.
+    pub(crate) fn statistics(&self) -> &Arc<VmStatistics> {
+        &self.statistics
+    }
+
+    /// Samples both counts at one moment.
+    ///
+    /// A sample during which the VMM counted an exit is taken again, up to 16 times. What remains
+    /// between both counts is at most the one exit that each virtual CPU is in the middle of.
+    pub fn sample(&self) -> ExitSample {
+        let count = || counters::total(self.counters.iter().map(|c| &**c));
+        let mut vmm = count();
+        let mut tries = 0;
+        loop {
+            let kvm = self.statistics.sample().unwrap_or_else(|e| {
+                log::error!("a sample of exits lacks KVM's counts: {e}");
+                Sample::default()
+            });
+            let after = count();
+            tries += 1;
+            if after == vmm || tries == SAMPLE_TRIES {
+                return ExitSample { kvm, vmm };
+            }
+            vmm = after;
+        }
+    }
+
+    /// Returns what KVM counted from `earlier` to `later`, by KVM's names; empty if KVM keeps no
+    /// statistics.
+    pub fn kvm_between(&self, earlier: &ExitSample, later: &ExitSample) -> BTreeMap<String, u64> {
+        self.statistics.difference(&earlier.kvm, &later.kvm)
+    }
+}

@@ -1,0 +1,102 @@
+//! The test device: an optional device at I/O ports, by which a guest reports phases, figures and
+//! results, and ends its VM.
+//!
+//! [`TestDevice`] is attached to one VM ([`causeway_vmm::vm::VmConfig::attached`]). Whoever starts the
+//! VM keeps it, and asks it for the [`Report`] of the guest when the VM has ended. The layouts of
+//! records are in the crate `causeway-testdev-records`, which guests share.
+//!
+//! Records are copied out of guest memory once, and the copy is checked. A guest can make the device
+//! keep a bounded number of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use causeway_testdev_records::{PORT_EXIT, PORTS};
+use causeway_vmm::bus::Port;
+use causeway_vmm::outcome::VmResult;
+use causeway_vmm::vm::{Attach, AttachError, Bay};
+use parking_lot::Mutex;
+
+mod baseline;
+mod comparison;
+mod mailboxes;
+mod memory;
+mod phases;
+mod ports;
+mod record;
+mod recorder;
+
+pub use comparison::{Counterpart, SAMPLES_MAX, Sample};
+pub use mailboxes::Mailboxes;
+pub use memory::{MappedMemory, RecordMemory};
+pub use phases::{MARKER, PHASES_MAX, Phase, PhaseRecorder};
+pub use record::{Figure, PanicInfo, RecordError, Recorded};
+pub use recorder::{FIGURES_MAX, Recorder, Report, RunContext};
+
+use ports::Ports;
+
+/// The test device of one VM. It begins with nothing when it is attached.
+#[derive(Debug, Default)]
+pub struct TestDevice {
+    context: RunContext,
+    recorder: Mutex<Option<Arc<Recorder>>>,
+}
+
+impl TestDevice {
+    /// Makes the test device of a VM in the run that `context` describes.
+    pub fn new(context: RunContext) -> Self {
+        Self {
+            context,
+            recorder: Mutex::default(),
+        }
+    }
+
+    /// Returns what the guest has reported so far; an empty report if the device is not attached.
+    pub fn report(&self) -> Report {
+        let recorder = self.recorder.lock().clone();
+        recorder.map_or_else(Report::default, |recorder| recorder.report())
+    }
+}
+
+impl Attach for TestDevice {
+    fn attach(&self, bay: &Bay<'_>) -> Result<(), AttachError> {
+        let recorder = Arc::new(Recorder::new(
+            RecordMemory::new(Arc::clone(bay.ram), Arc::clone(bay.aperture) as _),
+            self.context.clone(),
+            bay.exits.clone(),
+            bay.tsc_khz,
+            Arc::clone(bay.stop),
+        ));
+        let ports = Ports(Arc::clone(&recorder));
+        bay.ports
+            .insert(Port(PORT_EXIT), PORTS.into(), Arc::new(ports))?;
+        *self.recorder.lock() = Some(recorder);
+        Ok(())
+    }
+
+    fn wake(&self) {
+        self.context.mailboxes.wake();
+    }
+
+    fn vm_ended(&self, result: &VmResult) {
+        if !result.passed() {
+            self.context.mailboxes.sender_failed();
+        }
+    }
+
+    fn failure(&self) -> Option<String> {
+        let panic = self.report().panic?;
+        Some(format!(
+            "at {}:{}: {}",
+            panic.file, panic.line, panic.message
+        ))
+    }
+}
+
+/// Whether the VM is to end.
+fn stopped(stop: &AtomicBool) -> bool {
+    stop.load(Ordering::Acquire)
+}
+
+#[cfg(test)]
+mod tests;

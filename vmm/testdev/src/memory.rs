@@ -1,0 +1,149 @@
+//! The memory in which a guest has its records: its RAM, or host memory mapped into its aperture.
+
+use std::fmt;
+use std::sync::Arc;
+
+use causeway_memory::{MemoryError, PAGE_BYTES};
+use causeway_protocol::Access;
+use causeway_vmm::aperture::{Aperture, Lease, Leased};
+use causeway_vmm::memory::GuestRam;
+
+use crate::record::RecordError;
+
+/// Finds the memory object behind a guest's aperture.
+pub trait MappedMemory: Send + Sync {
+    /// Returns the memory behind a range of guest-physical addresses outside RAM; `None` if no single
+    /// mapping holds all of it.
+    fn object(&self, address: u64, bytes: u64) -> Option<Leased>;
+
+    /// Returns the memory behind a range of offsets into the aperture; `None` if no single mapping
+    /// holds all of it.
+    fn placed(&self, offset: u64, bytes: u64) -> Option<Leased>;
+}
+
+impl MappedMemory for Aperture {
+    fn object(&self, address: u64, bytes: u64) -> Option<Leased> {
+        let offset = address.checked_sub(self.base()?)?;
+        self.placed(offset, bytes)
+    }
+
+    fn placed(&self, offset: u64, bytes: u64) -> Option<Leased> {
+        Self::object(self, offset, bytes)
+    }
+}
+
+/// Where a record begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// At a guest-physical address.
+    Ram(u64),
+    /// At an offset into the aperture.
+    Aperture(u64),
+}
+
+/// All memory of one guest in which records can be.
+pub struct RecordMemory {
+    ram: Arc<GuestRam>,
+    mapped: Arc<dyn MappedMemory>,
+}
+
+impl fmt::Debug for RecordMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecordMemory").finish_non_exhaustive()
+    }
+}
+
+impl RecordMemory {
+    /// Returns the memory of the guest with this RAM and aperture.
+    pub fn new(ram: Arc<GuestRam>, mapped: Arc<dyn MappedMemory>) -> Self {
+        Self { ram, mapped }
+    }
+
+    /// Returns the memory behind a range of guest-physical addresses, in RAM or in the aperture.
+    pub(crate) fn find(&self, address: u64, bytes: u64) -> Option<Leased> {
+        match self.ram.object(address, bytes) {
+            Ok((memory, offset)) => Some(Leased {
+                memory,
+                offset,
+                access: Access::ReadWrite,
+                lease: Lease::default(),
+            }),
+            Err(_) => self.mapped.object(address, bytes),
+        }
+    }
+
+    /// Copies bytes from `place`, once.
+    pub(crate) fn read(&self, place: Place, into: &mut [u8]) -> Result<(), RecordError> {
+        match place {
+            Place::Ram(address) => Ok(self.ram.read(address, into)?),
+            Place::Aperture(offset) => {
+                let leased = self.placed(offset, into.len() as u64)?;
+                let copied = leased.lease.during(|| read(&leased, into));
+                done(copied, offset)
+            }
+        }
+    }
+
+    /// Copies a reply to `place`.
+    pub(crate) fn reply(&self, place: Place, from: &[u8]) -> Result<(), RecordError> {
+        match place {
+            Place::Ram(address) => Ok(self.ram.write(address, from)?),
+            Place::Aperture(offset) => {
+                let leased = self.placed(offset, from.len() as u64)?;
+                let copied = leased.lease.during(|| write(&leased, from));
+                done(copied, offset)
+            }
+        }
+    }
+
+    /// Returns the memory behind a record. The guest must be allowed to write it, so that it is not
+    /// another guest's.
+    fn placed(&self, offset: u64, bytes: u64) -> Result<Leased, RecordError> {
+        let placed = self.mapped.placed(offset, bytes);
+        placed
+            .filter(|leased| leased.access == Access::ReadWrite)
+            .ok_or(RecordError::NotMapped { offset })
+    }
+}
+
+/// Turns the result of a copy into a record's; `None` means that the mapping ended meanwhile.
+fn done(copied: Option<Result<(), MemoryError>>, offset: u64) -> Result<(), RecordError> {
+    match copied {
+        Some(Ok(())) => Ok(()),
+        Some(Err(e)) => {
+            log::debug!("a record in the aperture: {e}");
+            Err(RecordError::NotMapped { offset })
+        }
+        None => Err(RecordError::NotMapped { offset }),
+    }
+}
+
+fn read(leased: &Leased, into: &mut [u8]) -> Result<(), MemoryError> {
+    let bytes = into.len() as u64;
+    let within = leased.offset % PAGE_BYTES;
+    let start = leased.offset - within;
+    let mapping = leased.memory.map(start, within + bytes, Access::Read)?;
+    mapping
+        .read(within, into)
+        .map_err(|_| outside(leased, bytes))
+}
+
+fn write(leased: &Leased, from: &[u8]) -> Result<(), MemoryError> {
+    let bytes = from.len() as u64;
+    let within = leased.offset % PAGE_BYTES;
+    let start = leased.offset - within;
+    let mapping = leased
+        .memory
+        .map(start, within + bytes, Access::ReadWrite)?;
+    mapping
+        .write(within, from)
+        .map_err(|_| outside(leased, bytes))
+}
+
+fn outside(leased: &Leased, bytes: u64) -> MemoryError {
+    MemoryError::Range {
+        offset: leased.offset,
+        bytes,
+        size: leased.memory.bytes(),
+    }
+}

@@ -1,0 +1,287 @@
+//! Acts on the records of one guest, and keeps what they report.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use causeway_testdev_records as wire;
+use causeway_testdev_records::{MAILBOXES, RecordHeader, RecordKind};
+use causeway_vmm::exit_counts::VmExits;
+use parking_lot::Mutex;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::baseline;
+use crate::comparison::{Counterpart, SAMPLES_MAX, Sample};
+use crate::mailboxes::Mailboxes;
+use crate::memory::{Place, RecordMemory};
+use crate::phases::{Phase, PhaseRecorder};
+use crate::record::{Figure, PanicInfo, RecordError, Recorded, field};
+
+/// Most figures that a guest can report.
+pub const FIGURES_MAX: usize = 1024;
+/// Longest time that a fetch waits, even if the guest asks for more.
+const FETCH_WAIT_MAX: Duration = Duration::from_secs(120);
+
+/// What the test device of one VM knows about the run.
+#[derive(Clone, Debug)]
+pub struct RunContext {
+    /// Index of the VM in the run.
+    pub vm: u32,
+    /// Number of VMs in the run.
+    pub vms: u32,
+    /// Mailboxes that all VMs of the run share.
+    pub mailboxes: Arc<Mailboxes>,
+    /// Repeats natively what the guest times. Without it, samples of the guest are only kept.
+    pub counterpart: Option<Arc<dyn Counterpart>>,
+}
+
+impl Default for RunContext {
+    /// A run with one VM and no counterpart.
+    fn default() -> Self {
+        Self {
+            vm: 0,
+            vms: 1,
+            mailboxes: Arc::default(),
+            counterpart: None,
+        }
+    }
+}
+
+/// Everything that one guest has reported.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// Phases that have ended, in order.
+    pub phases: Vec<Phase>,
+    /// Figures, in order.
+    pub figures: Vec<Figure>,
+    /// Samples that were compared with the host, in order.
+    pub samples: Vec<Sample>,
+    /// The first panic.
+    pub panic: Option<PanicInfo>,
+}
+
+/// Acts on the records of one guest.
+pub struct Recorder {
+    memory: RecordMemory,
+    context: RunContext,
+    phases: PhaseRecorder,
+    figures: Mutex<Vec<Figure>>,
+    samples: Mutex<Vec<Sample>>,
+    panic: Mutex<Option<PanicInfo>>,
+    tsc_khz: u32,
+    stop: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder")
+            .field("context", &self.context)
+            .field("report", &self.report())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Recorder {
+    /// Makes the recorder of the guest with this memory and these exit counters. `tsc_khz` is the
+    /// frequency of the guest's time stamp counter. Waiting ends soon after `stop` is set and the
+    /// mailboxes are woken.
+    pub fn new(
+        memory: RecordMemory,
+        context: RunContext,
+        exits: VmExits,
+        tsc_khz: u32,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            memory,
+            context,
+            phases: PhaseRecorder::new(exits),
+            figures: Mutex::default(),
+            samples: Mutex::default(),
+            panic: Mutex::default(),
+            tsc_khz,
+            stop,
+        }
+    }
+
+    /// Returns what the guest has reported so far.
+    pub fn report(&self) -> Report {
+        Report {
+            phases: self.phases.finished(),
+            figures: self.figures.lock().clone(),
+            samples: self.samples.lock().clone(),
+            panic: self.panic.lock().clone(),
+        }
+    }
+
+    /// Acts on the record at guest-physical `address`.
+    pub fn record(&self, address: u32) -> Recorded {
+        self.record_at(Place::Ram(address.into()))
+    }
+
+    /// Acts on the record at offset `units` times [`wire::RECORD_UNIT_BYTES`] of the aperture.
+    pub fn record_in_aperture(&self, units: u32) -> Recorded {
+        self.record_at(Place::Aperture(u64::from(units) * wire::RECORD_UNIT_BYTES))
+    }
+
+    fn record_at(&self, place: Place) -> Recorded {
+        self.act(place).unwrap_or_else(|error| {
+            log::debug!("record refused: {error}");
+            Recorded::Refused(error)
+        })
+    }
+
+    fn act(&self, place: Place) -> Result<Recorded, RecordError> {
+        if let Place::Ram(address) = place
+            && !address.is_multiple_of(8)
+        {
+            return Err(RecordError::Misaligned { address });
+        }
+        let header: RecordHeader = self.copy(place)?;
+        let kind =
+            RecordKind::from_wire(header.kind).ok_or(RecordError::Kind { kind: header.kind })?;
+        match kind {
+            RecordKind::PhaseBegin => self.phase_begin(&self.whole(place, kind)?)?,
+            RecordKind::PhaseEnd => self.phase_end(&self.whole(place, kind)?)?,
+            RecordKind::Figure => self.figure(&self.whole(place, kind)?)?,
+            RecordKind::Post => self.post(&self.whole(place, kind)?)?,
+            RecordKind::Fetch => self.fetch(place, self.whole(place, kind)?)?,
+            RecordKind::Baseline => self.measure(place, self.whole(place, kind)?)?,
+            RecordKind::Comparison => self.compare(place, self.whole(place, kind)?)?,
+            RecordKind::Panic => self.panicked(&self.whole(place, kind)?),
+            RecordKind::Identity => self.identify(place, self.whole(place, kind)?)?,
+            RecordKind::Park => {
+                let _: RecordHeader = self.whole(place, kind)?;
+                return Ok(Recorded::Park);
+            }
+        }
+        Ok(Recorded::Done)
+    }
+
+    fn copy<T: FromBytes + IntoBytes + KnownLayout>(&self, place: Place) -> Result<T, RecordError> {
+        let mut record = T::new_zeroed();
+        self.memory.read(place, record.as_mut_bytes())?;
+        Ok(record)
+    }
+
+    /// Copies the whole record, and checks its header again: the guest may have changed it since.
+    fn whole<T>(&self, place: Place, kind: RecordKind) -> Result<T, RecordError>
+    where
+        T: FromBytes + IntoBytes + KnownLayout + Immutable,
+    {
+        let record: T = self.copy(place)?;
+        let header = RecordHeader::read_from_prefix(record.as_bytes())
+            .map_or_else(|_| RecordHeader::default(), |(header, _)| header);
+        if header.kind != kind as u32 {
+            return Err(RecordError::Kind { kind: header.kind });
+        }
+        if header.bytes as usize != size_of::<T>() {
+            return Err(RecordError::Bytes {
+                kind,
+                bytes: header.bytes,
+                wanted: size_of::<T>(),
+            });
+        }
+        Ok(record)
+    }
+
+    fn phase_begin(&self, record: &wire::PhaseBegin) -> Result<(), RecordError> {
+        let path = match record.path {
+            0 => wire::PhasePath::Setup,
+            1 => wire::PhasePath::Control,
+            2 => wire::PhasePath::Data,
+            value => return Err(field(RecordKind::PhaseBegin, "path", value)),
+        };
+        self.phases
+            .begin(text(&record.name, record.name_bytes), path)
+    }
+
+    fn phase_end(&self, record: &wire::PhaseEnd) -> Result<(), RecordError> {
+        self.phases
+            .end(record.operations, record.bytes, record.doorbells)
+    }
+
+    fn figure(&self, record: &wire::Figure) -> Result<(), RecordError> {
+        let value = f64::from_bits(record.value_bits);
+        if !value.is_finite() {
+            return Err(field(RecordKind::Figure, "value_bits", record.value_bits));
+        }
+        let mut figures = self.figures.lock();
+        if figures.len() == FIGURES_MAX {
+            return Err(RecordError::TooMany {
+                kind: RecordKind::Figure,
+                max: FIGURES_MAX,
+            });
+        }
+        figures.push(Figure {
+            name: text(&record.name, record.name_bytes),
+            value,
+            unit: text(&record.unit, record.unit_bytes),
+        });
+        Ok(())
+    }
+
+    fn post(&self, mail: &wire::Mail) -> Result<(), RecordError> {
+        let posted = self.context.mailboxes.post(mail.mailbox, mail.data);
+        posted.ok_or_else(|| field(RecordKind::Post, "mailbox", mail.mailbox))
+    }
+
+    fn fetch(&self, place: Place, mut mail: wire::Mail) -> Result<(), RecordError> {
+        if mail.mailbox as usize >= MAILBOXES {
+            return Err(field(RecordKind::Fetch, "mailbox", mail.mailbox));
+        }
+        let wait = Duration::from_millis(mail.wait.into()).min(FETCH_WAIT_MAX);
+        let mailboxes = &self.context.mailboxes;
+        mail.answer(mailboxes.fetch(mail.mailbox, wait, &self.stop));
+        self.memory.reply(place, mail.as_bytes())
+    }
+
+    fn measure(&self, place: Place, mut request: wire::Baseline) -> Result<(), RecordError> {
+        let work = baseline::Work::new(&request)?;
+        let memory = self.memory.find(request.address, request.bytes);
+        let elapsed = memory.and_then(|memory| work.run(&memory, &self.stop));
+        request.ticks = elapsed.map_or(0, |time| ticks(time, self.tsc_khz));
+        self.memory.reply(place, request.as_bytes())
+    }
+
+    fn compare(&self, place: Place, mut request: wire::Comparison) -> Result<(), RecordError> {
+        if self.samples.lock().len() >= SAMPLES_MAX {
+            return Err(RecordError::TooMany {
+                kind: RecordKind::Comparison,
+                max: SAMPLES_MAX,
+            });
+        }
+        let sample = Sample::take(&request, self.context.counterpart.as_deref())?;
+        request.native_ns = sample.native_ns.unwrap_or(0);
+        self.samples.lock().push(sample);
+        self.memory.reply(place, request.as_bytes())
+    }
+
+    fn identify(&self, place: Place, mut identity: wire::Identity) -> Result<(), RecordError> {
+        (identity.vm, identity.vms) = (self.context.vm, self.context.vms);
+        self.memory.reply(place, identity.as_bytes())
+    }
+
+    fn panicked(&self, record: &wire::Panic) {
+        // The first panic is the cause of those that follow.
+        self.panic.lock().get_or_insert_with(|| PanicInfo {
+            file: text(&record.file, record.file_bytes),
+            line: record.line,
+            message: text(&record.message, record.message_bytes),
+        });
+    }
+}
+
+/// Converts a time into ticks of a counter of `khz` kHz. The result is at least one, since zero means
+/// "not mapped" to the guest.
+pub(crate) fn ticks(time: Duration, khz: u32) -> u64 {
+    let ticks = time.as_nanos() * u128::from(khz) / 1_000_000;
+    u64::try_from(ticks).unwrap_or(u64::MAX).max(1)
+}
+
+/// Returns the text of a guest in the first `used` bytes, with control characters replaced.
+fn text(bytes: &[u8], used: u32) -> String {
+    let used = bytes.len().min(used as usize);
+    causeway_vmm::console::printable(&bytes[..used])
+}
