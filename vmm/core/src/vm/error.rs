@@ -6,7 +6,8 @@ use causeway_mediator::OpenError;
 use causeway_mediator::host::RamError;
 use causeway_memory::MemoryError;
 
-use super::config::{AttachError, ConfigError};
+use super::attach::AttachError;
+use super::config::ConfigError;
 use crate::bus::BusError;
 use crate::device::FunctionError;
 use crate::linux;
