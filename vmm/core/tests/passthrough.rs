@@ -143,7 +143,7 @@ fn a_message_reaches_the_local_controller_of_a_bare_guest() {
         return;
     };
     let ended = Arc::new(AtomicBool::new(false));
-    let device = std::thread::spawn({
+    let fires = std::thread::spawn({
         let (fake, ended) = (Arc::clone(&fake), Arc::clone(&ended));
         move || {
             while !ended.load(Ordering::Relaxed) {
@@ -154,7 +154,7 @@ fn a_message_reaches_the_local_controller_of_a_bare_guest() {
     });
     let outcome = run(vm);
     ended.store(true, Ordering::Relaxed);
-    device.join().unwrap();
+    fires.join().unwrap();
     assert_eq!(outcome.result, VmResult::Pass, "{outcome:?}");
     // The controller is KVM's, and so is the way to it.
     let phase = &device.report().phases[0];
