@@ -1,8 +1,9 @@
 //! Sleeping until a fence in memory reaches a value.
 
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 /// First and longest time between two looks at a fence. Stores by guest CPUs, by other sessions and by a
 /// real GPU are not announced, so a sleeper has to look now and then.
@@ -25,7 +26,7 @@ impl FenceSignal {
     pub fn notify(&self) {
         fence(Ordering::SeqCst); // W2
         if self.sleepers.load(Ordering::Relaxed) != 0 {
-            let _order = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
+            let _order = self.mutex.lock();
             self.condvar.notify_all();
         }
     }
@@ -44,7 +45,7 @@ impl FenceSignal {
     ) -> Option<T> {
         let _registered = Registered::new(&self.sleepers); // S1, S2
         let mut period = PERIOD_MIN;
-        let mut guard = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.mutex.lock();
         loop {
             if let Some(found) = look() {
                 return Some(found); // S3
@@ -53,10 +54,7 @@ impl FenceSignal {
             if left.is_zero() {
                 return None;
             }
-            (guard, _) = self
-                .condvar
-                .wait_timeout(guard, period.min(left))
-                .unwrap_or_else(PoisonError::into_inner);
+            self.condvar.wait_for(&mut guard, period.min(left));
             period = (period * 2).min(period_max);
         }
     }

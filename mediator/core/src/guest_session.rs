@@ -1,4 +1,4 @@
-//! What a VMM sees of sessions, wherever they are: in its own process, or in a worker process of their own.
+//! A session as the VMM sees it, in the VMM's own process or in a worker process.
 
 use std::io;
 use std::sync::Arc;
@@ -8,22 +8,20 @@ use causeway_protocol::message::Status;
 use crate::backend::{Attributes, Fault};
 use crate::client::Client;
 use crate::host::Host;
-use crate::mediator::Mediator;
 use crate::quota::Quota;
 use crate::report::SessionReport;
-use crate::session::Session;
 use crate::statistics::Activity;
 
-/// Why there is no session for a guest.
+/// Why a VMM could not open a session.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The back end is not to be had on this host: no driver, no such device, not enough memory.
+    /// The host lacks what the back end needs: a driver, the device, or memory.
     #[error("{reason}")]
     Unavailable {
         /// What the back end said, and the way out.
         reason: String,
     },
-    /// No process to hold the session.
+    /// The kernel did not start a process to hold the session.
     #[error("cannot start the worker process of {name}")]
     Start {
         /// Name of the VM.
@@ -31,197 +29,89 @@ pub enum OpenError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// The process that was to hold the session failed before there was one.
+    /// The process that was to hold the session failed before it had opened the session.
     #[error("the worker process of {name} {how}")]
     Ended {
         /// Name of the VM.
         name: String,
-        /// How it failed.
+        /// How the process failed, as the end of a sentence: "was killed by signal 9".
         how: String,
     },
 }
 
-/// One guest's session. All methods may be called from any thread at any time. Dropping it closes it.
+/// One guest's session, which the VMM drives. Any thread may call any method at any time. Dropping the
+/// session closes it.
 pub trait GuestSession: Send + Sync {
-    /// Executes a control batch of a client, that is a private copy of what the guest wrote, and puts the replies in
-    /// its place. `Ok`, or why the batch as a whole was not taken; it is then unchanged.
+    /// Executes a control batch of `client` and writes the replies over the requests. `batch` is a
+    /// private copy of what the guest wrote. Returns `Ok`, or why the batch as a whole was refused; a
+    /// refused batch is unchanged.
     ///
-    /// Sleeps if the batch has a `Wait` in it; [`Self::interrupt`] ends that.
+    /// Sleeps while the batch is at a `Wait` message; [`Self::interrupt`] ends the sleep.
     fn execute(&self, client: Client, batch: &mut [u8]) -> Status;
 
-    /// Ends everything the guest owns and starts afresh (register `Reset` of page 0). When it returns, no consumer runs
-    /// and nothing is left in the aperture.
+    /// Ends everything that the guest owns, and begins a new generation (register `Reset` of page 0).
+    /// When it returns, no consumer runs and the aperture is empty.
     fn reset(&self);
 
-    /// Ends everything that a client owns, and nothing else (register `Reset` of its page). When it returns, no consumer of
-    /// it runs, nothing of it is left in the aperture, and no interrupt of it will be raised. A session that is lost starts
-    /// afresh once no client owns anything.
+    /// Ends everything that `client` owns, and nothing else (register `Reset` of its page). When it
+    /// returns, no consumer of the client runs, nothing of it is in the aperture, and no interrupt of it
+    /// will be raised. If the session is lost and no client owns anything any more, a new generation
+    /// begins.
+    ///
+    /// The client's work may go on for [`crate::backend::Backend::grace`] first. If ending it poisons
+    /// the back end ([`crate::backend::Backend::is_poisoned`]), the other clients lose the session.
     fn reset_client(&self, client: Client);
 
-    /// The clients that own something, as [`Client::bit`] has them. Costs no more than a load from memory.
+    /// Returns the clients that own something, as a set of [`Client::bit`]s. Costs a load from memory.
     fn owners(&self) -> u64;
 
-    /// Content of register `Status`. Costs no more than a load from memory.
+    /// Returns the content of register `Status`. Costs little more than a load from memory.
     fn status_bits(&self) -> u32;
 
-    /// Makes a `Wait` that sleeps return with `TimedOut`, and every later one return at once: the VMM
-    /// wants its vCPU threads back.
+    /// Ends a `Wait` that sleeps, and every later one at once, with status `TimedOut`. The VMM calls it
+    /// when it wants its virtual CPU threads back.
     fn interrupt(&self);
 
-    /// Has batches end with the message they are at, as the guest is not there to read the replies. What follows has
-    /// the status `NotRun`. Interrupts waits too.
+    /// Ends batches after the message that they are at; the messages behind it get status `NotRun`.
+    /// Interrupts waits too. The VMM calls it when no guest is left to read replies: one batch can hold
+    /// minutes of work.
     fn halt(&self);
 
-    /// Ends the session for good, as dropping it does: consumers are stopped and joined, doorbells and
-    /// aperture given back, exports revoked, memory released. A second call does nothing.
+    /// Ends the session for good, as dropping it does: joins the consumers, gives back doorbells and
+    /// aperture, revokes exports and releases memory. A second call does nothing.
     fn close(&self);
 
-    /// Number of the session, as logs name it.
+    /// Returns the number of the session, as logs name it.
     fn id(&self) -> u64;
 
-    /// What the back end is.
+    /// Returns the attributes of the back end.
     fn attributes(&self) -> Attributes;
 
-    /// What the session was lost to, if it was.
+    /// Returns the fault that lost the session; `None` if it is not lost.
     fn fault(&self) -> Option<Fault>;
 
-    /// What it has done so far.
+    /// Returns what the session has done so far.
     fn report(&self) -> SessionReport;
 
-    /// What it is doing, for those who watch. Disturbs nothing that it does, and takes a fraction of a second at most; none if
-    /// it cannot be had in that time.
+    /// Returns the session's statistics without disturbing its work. Takes a fraction of a second at
+    /// most; `None` if the session's process does not answer in that time.
     fn activity(&self) -> Option<Activity>;
 }
 
-/// Where a VMM gets sessions from.
+/// A VMM's source of sessions.
 pub trait SessionSource: Send + Sync {
-    /// A session for one guest. `name` is for logs and reports.
+    /// Opens a session for one guest. `name` is for logs and reports.
     ///
     /// # Errors
-    /// [`OpenError`]; then nothing is left of the attempt.
+    /// * [`OpenError::Unavailable`] if the host lacks what the back end needs.
+    /// * [`OpenError::Start`] if the kernel starts no worker process.
+    /// * [`OpenError::Ended`] if the worker process ends before the session is open.
+    ///
+    /// Nothing is left of a failed attempt.
     fn open(
         &self,
         host: Arc<dyn Host>,
         quota: Quota,
         name: &str,
     ) -> Result<Arc<dyn GuestSession>, OpenError>;
-}
-
-impl SessionSource for Mediator {
-    fn open(
-        &self,
-        host: Arc<dyn Host>,
-        quota: Quota,
-        name: &str,
-    ) -> Result<Arc<dyn GuestSession>, OpenError> {
-        Ok(Mediator::open(self, host, quota, name))
-    }
-}
-
-impl GuestSession for Session {
-    fn execute(&self, client: Client, batch: &mut [u8]) -> Status {
-        Session::execute(self, client, batch)
-    }
-
-    fn reset_client(&self, client: Client) {
-        Session::reset_client(self, client);
-    }
-
-    fn owners(&self) -> u64 {
-        Session::owners(self)
-    }
-
-    fn reset(&self) {
-        Session::reset(self);
-    }
-
-    fn status_bits(&self) -> u32 {
-        Session::status_bits(self)
-    }
-
-    fn interrupt(&self) {
-        Session::interrupt(self);
-    }
-
-    fn halt(&self) {
-        Session::halt(self);
-    }
-
-    fn close(&self) {
-        Session::close(self);
-    }
-
-    fn id(&self) -> u64 {
-        Session::id(self)
-    }
-
-    fn attributes(&self) -> Attributes {
-        Session::attributes(self)
-    }
-
-    fn fault(&self) -> Option<Fault> {
-        Session::fault(self)
-    }
-
-    fn report(&self) -> SessionReport {
-        Session::report(self)
-    }
-
-    fn activity(&self) -> Option<Activity> {
-        Some(Session::activity(self))
-    }
-}
-
-impl<S: GuestSession + ?Sized> GuestSession for Arc<S> {
-    fn execute(&self, client: Client, batch: &mut [u8]) -> Status {
-        (**self).execute(client, batch)
-    }
-
-    fn reset_client(&self, client: Client) {
-        (**self).reset_client(client);
-    }
-
-    fn owners(&self) -> u64 {
-        (**self).owners()
-    }
-
-    fn reset(&self) {
-        (**self).reset();
-    }
-
-    fn status_bits(&self) -> u32 {
-        (**self).status_bits()
-    }
-
-    fn interrupt(&self) {
-        (**self).interrupt();
-    }
-
-    fn halt(&self) {
-        (**self).halt();
-    }
-
-    fn close(&self) {
-        (**self).close();
-    }
-
-    fn id(&self) -> u64 {
-        (**self).id()
-    }
-
-    fn attributes(&self) -> Attributes {
-        (**self).attributes()
-    }
-
-    fn fault(&self) -> Option<Fault> {
-        (**self).fault()
-    }
-
-    fn report(&self) -> SessionReport {
-        (**self).report()
-    }
-
-    fn activity(&self) -> Option<Activity> {
-        (**self).activity()
-    }
 }

@@ -1,9 +1,12 @@
 //! A back end and the sessions on it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 use crate::backend::{Backend, Fault};
+use crate::guest_session::{GuestSession, OpenError, SessionSource};
 use crate::host::Host;
 use crate::quota::Quota;
 use crate::session::Session;
@@ -14,19 +17,20 @@ use crate::share::{Exchange, Exports};
 pub struct Mediator {
     backend: Arc<dyn Backend>,
     exchange: Arc<dyn Exchange>,
-    /// Sessions so far.
+    /// Sessions opened so far.
     count: AtomicU64,
-    /// Those that may be open. A leaf lock.
+    /// Sessions that may still be open. A leaf lock.
     sessions: Mutex<Vec<Weak<SessionInner>>>,
 }
 
 impl Mediator {
-    /// A mediator that owns `backend`.
+    /// Creates a mediator that owns `backend`.
     pub fn new(backend: Arc<dyn Backend>) -> Arc<Self> {
         Self::with_exchange(backend, Arc::<Exports>::default())
     }
 
-    /// A mediator whose sessions export and import through `exchange`, which others may use too.
+    /// Creates a mediator whose sessions export and import through `exchange`, which other mediators
+    /// may use too.
     pub fn with_exchange(backend: Arc<dyn Backend>, exchange: Arc<dyn Exchange>) -> Arc<Self> {
         let mediator = Arc::new(Self {
             backend,
@@ -43,19 +47,19 @@ impl Mediator {
         mediator
     }
 
-    /// The back end.
+    /// Returns the back end.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend
     }
 
-    /// A session for one guest. `name` is for logs and reports. The session ends, with all it owns, when
-    /// it is closed or dropped.
+    /// Opens a session for one guest. `name` is for logs and reports. The session ends, with all that it
+    /// owns, when it is closed or dropped.
     pub fn open(&self, host: Arc<dyn Host>, quota: Quota, name: &str) -> Arc<Session> {
         let id = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         self.open_as(id, host, quota, name)
     }
 
-    /// As [`Self::open`], with a number that the caller gives.
+    /// Opens a session as [`Self::open`] does, with number `id`.
     pub fn open_as(&self, id: u64, host: Arc<dyn Host>, quota: Quota, name: &str) -> Arc<Session> {
         let session = Session::open(
             id,
@@ -65,22 +69,29 @@ impl Mediator {
             Arc::clone(&self.exchange),
             quota,
         );
-        let mut sessions = self.sessions();
+        let mut sessions = self.sessions.lock();
         sessions.retain(|session| session.strong_count() != 0);
         sessions.push(Weak::clone(&session.inner().weak));
         drop(sessions);
         session
     }
 
-    /// Takes the device from all sessions. One that is opened meanwhile has no memory of it yet.
+    /// Takes the device from all sessions. A session that opens meanwhile has no memory of it yet.
     fn lose_device(&self, fault: &Fault) {
-        let sessions = self.sessions().clone();
+        let sessions = self.sessions.lock().clone();
         for session in sessions.iter().filter_map(Weak::upgrade) {
             session.lose_device(fault);
         }
     }
+}
 
-    fn sessions(&self) -> MutexGuard<'_, Vec<Weak<SessionInner>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+impl SessionSource for Mediator {
+    fn open(
+        &self,
+        host: Arc<dyn Host>,
+        quota: Quota,
+        name: &str,
+    ) -> Result<Arc<dyn GuestSession>, OpenError> {
+        Ok(Mediator::open(self, host, quota, name))
     }
 }

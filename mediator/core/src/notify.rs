@@ -4,11 +4,12 @@
 //! says that fences may have changed, and now and then by itself: a GPU, other sessions and guest CPUs tell nobody.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use causeway_protocol::message::{NOTIFIES_MAX, Status};
+use parking_lot::{Condvar, Mutex};
 
 use crate::client::Client;
 use crate::fence::FenceSignal;
@@ -102,7 +103,7 @@ impl Notifier {
     /// with the session's state locked, in which client and space were found.
     pub fn arm(&self, watch: Watch) -> Result<(), Refusal> {
         self.start()?;
-        let mut armed = self.shared.lock();
+        let mut armed = self.shared.armed.lock();
         if armed.closed {
             return Err(Refusal::new(Status::DeviceLost));
         }
@@ -122,7 +123,7 @@ impl Notifier {
 
     /// Forgets what a client waits for: when this returns, its interrupt will not be raised.
     pub fn forget(&self, client: Client) {
-        self.shared.lock().watches.retain(|w| w.client != client);
+        self.shared.armed.lock().watches.retain(|w| w.client != client);
     }
 
     /// Raises what is waited for in a space that ends, and holds on to it no longer.
@@ -133,18 +134,18 @@ impl Notifier {
 
     /// Forgets all clients.
     pub fn clear(&self) {
-        self.shared.lock().watches.clear();
+        self.shared.armed.lock().watches.clear();
     }
 
     /// Ends the thread, for good.
     pub fn close(&self) {
-        let mut armed = self.shared.lock();
+        let mut armed = self.shared.armed.lock();
         armed.closed = true;
         armed.watches.clear();
         self.shared.wake.notify_one();
         drop(armed);
         self.shared.signal.notify();
-        let thread = self.thread().take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread
             && thread.join().is_err()
         {
@@ -154,7 +155,7 @@ impl Notifier {
 
     /// Starts the thread, unless it runs.
     fn start(&self) -> Result<(), Refusal> {
-        let mut thread = self.thread();
+        let mut thread = self.thread.lock();
         if thread.is_none() {
             let shared = Arc::clone(&self.shared);
             let started = std::thread::Builder::new()
@@ -166,10 +167,6 @@ impl Notifier {
             })?);
         }
         Ok(())
-    }
-
-    fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -192,12 +189,9 @@ impl Shared {
 
     /// Sleeps while nothing is watched. False once nothing ever will be.
     fn wait_for_work(&self) -> bool {
-        let mut armed = self.lock();
+        let mut armed = self.armed.lock();
         while armed.watches.is_empty() && !armed.closed {
-            armed = self
-                .wake
-                .wait(armed)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.wake.wait(&mut armed);
         }
         !armed.closed
     }
@@ -208,14 +202,14 @@ impl Shared {
         if self.changes.load(Ordering::Acquire) != changes {
             return true;
         }
-        let armed = self.lock();
+        let armed = self.armed.lock();
         armed.watches.is_empty() || armed.watches.iter().any(Watch::is_due)
     }
 
     /// Raises the interrupts of those who wait for what `due` says. With the lock held, so that whoever forgets a client
     /// knows that nothing more will be raised for it.
     fn raise_if(&self, due: impl Fn(&Watch) -> bool) {
-        let mut armed = self.lock();
+        let mut armed = self.armed.lock();
         let mut raised = 0;
         armed.watches.retain(|watch| {
             let due = due(watch);
@@ -228,9 +222,5 @@ impl Shared {
             Counters::add(&self.counters.counted.interrupts);
             self.host.raise(client);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Armed> {
-        self.armed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,7 +3,7 @@
 use causeway_protocol::{message, packet};
 
 use crate::quota::Resource;
-use crate::session::Session;
+use crate::session_inner::SessionInner;
 use crate::statistics::{Activity, Statistics};
 
 /// What a session has done so far.
@@ -73,35 +73,33 @@ impl SessionReport {
     }
 }
 
-impl Session {
+impl SessionInner {
     /// Returns what the session is doing. Takes no lock that the session's work takes, other than the
     /// one on the list of its rings.
     pub fn activity(&self) -> Activity {
         Activity {
             statistics: self.statistics(),
-            lost: self.inner().status.lost(),
+            lost: self.status.lost(),
         }
     }
 
     /// Returns what the session has done so far.
     pub fn report(&self) -> SessionReport {
-        let inner = self.inner();
         SessionReport {
-            session: inner.id,
-            name: inner.name.clone(),
+            session: self.id,
+            name: self.name.clone(),
             statistics: self.statistics(),
-            messages: inner.counters.by_message(),
-            packets: inner.counters.by_packet(),
-            fault: self.fault().map(|fault| fault.to_string()),
+            messages: self.counters.by_message(),
+            packets: self.counters.by_packet(),
+            fault: self.lock().generation.fault().map(|fault| fault.to_string()),
             worker: None,
         }
     }
 
     fn statistics(&self) -> Statistics {
-        let inner = self.inner();
-        let account = &inner.account;
-        let depth = inner.command_buffers.rings.depth();
-        let device_bytes = inner.backend.attributes().memory_bytes;
+        let account = &self.account;
+        let depth = self.command_buffers.rings.depth();
+        let device_bytes = self.backend.attributes().memory_bytes;
         Statistics {
             memory_used_bytes: account.used(Resource::MemoryBytes),
             memory_peak_bytes: account.peak_memory_bytes(),
@@ -110,7 +108,7 @@ impl Session {
             command_buffers: account.used(Resource::CommandBuffers),
             queued_units: depth.queued_units,
             queue_units: depth.units,
-            ..inner.counters.statistics()
+            ..self.counters.statistics()
         }
     }
 }

@@ -11,17 +11,19 @@ use crate::backend::{Attributes, Backend, Fault};
 use crate::batch;
 use crate::client::Client;
 use crate::client_session::ClientSession;
+use crate::guest_session::GuestSession;
 use crate::host::Host;
 use crate::quota::Quota;
+use crate::report::SessionReport;
 use crate::session_inner::SessionInner;
 use crate::share::Exchange;
-use crate::statistics::Counters;
+use crate::statistics::{Activity, Counters};
 
 /// How often a revocation that waits looks again.
 const REVOCATION_PERIOD: Duration = Duration::from_micros(200);
 
-/// One guest's session. All methods may be called from any thread at any time; two batches executed at
-/// once interleave by message. Dropping it closes it.
+/// One guest's session in this process. Two batches that execute at once interleave by message.
+/// Dropping the session closes it.
 pub struct Session {
     inner: Arc<SessionInner>,
 }
@@ -43,90 +45,22 @@ impl Session {
         &self.inner
     }
 
-    /// Executes a control batch of a client, that is a private copy of what the guest wrote, and puts the replies in
-    /// its place. `Ok`, or why the batch as a whole was not taken; it is then unchanged.
-    ///
-    /// Sleeps if the batch has a `Wait` in it; [`Self::interrupt`] ends that.
-    pub fn execute(&self, client: Client, batch: &mut [u8]) -> Status {
-        Counters::add(&self.inner.counters.counted.batches);
-        let session = &*self.inner;
-        batch::execute(&ClientSession { session, client }, batch)
+    /// Calls `observer` at every change of [`GuestSession::owners`], under the conditions of
+    /// [`Self::observe_status`].
+    pub fn observe_owners(&self, observer: impl Fn(u64) + Send + Sync + 'static) {
+        self.inner.owners.observe(Box::new(observer));
     }
 
-    /// Ends everything the guest owns and starts afresh (register `Reset` of page 0). Returns when the consumers
-    /// have stopped and nothing is left in the aperture.
-    pub fn reset(&self) {
-        self.inner.end_generation(false);
+    /// Calls `observer` with the content of register `Status` at every change from now on. The first
+    /// caller, which comes before the session does anything, is the only one that is heard.
+    /// `observer` is called with locks held: it stores the number and returns.
+    pub fn observe_status(&self, observer: impl Fn(u32) + Send + Sync + 'static) {
+        self.inner.status.observe(Box::new(observer));
     }
 
-    /// Ends everything that a client owns, and nothing else. Returns when its consumers have stopped, nothing of it is left
-    /// in the aperture, and no interrupt of it will be raised. A session that is lost starts afresh once no client owns
-    /// anything.
-    ///
-    /// Work under way may go on for [`Backend::grace`] first. If it cannot be ended but at the expense of the device
-    /// ([`Backend::is_poisoned`]), the session is lost for all others.
-    pub fn reset_client(&self, client: Client) {
-        self.inner.reset_client(client);
-    }
-
-    /// The clients that own something, as [`Client::bit`] has them.
-    pub fn owners(&self) -> u64 {
-        self.inner.owners.bits()
-    }
-
-    /// As [`Self::observe_status`], for [`Self::owners`].
-    pub fn observe_owners(&self, tell: impl Fn(u64) + Send + Sync + 'static) {
-        self.inner.owners.observe(Box::new(tell));
-    }
-
-    /// Content of register `Status`.
-    pub fn status_bits(&self) -> u32 {
-        let state = self.inner.lock();
-        match (state.closed, state.generation.ended()) {
-            (true, _) => 0,
-            (false, true) => status::LOST,
-            (false, false) => status::READY,
-        }
-    }
-
-    /// Makes a `Wait` that sleeps return with `TimedOut`, and every later one return at once: the VMM
-    /// wants its vCPU threads back.
-    pub fn interrupt(&self) {
-        self.inner.interrupted.store(true, Ordering::SeqCst);
-        self.inner.signal.notify();
-    }
-
-    /// Has batches end with the message they are at, as the guest is not there to read the replies: one batch can
-    /// hold minutes of work. What follows has the status `NotRun`. Interrupts waits too.
-    pub fn halt(&self) {
-        self.inner.halted.store(true, Ordering::SeqCst);
-        self.interrupt();
-    }
-
-    /// Ends the session for good, as dropping it does: consumers are stopped and joined, doorbells and
-    /// aperture given back, exports revoked, memory released. A second call does nothing.
-    pub fn close(&self) {
-        self.inner.end_generation(true);
-    }
-
-    /// Number of the session in its mediator, as logs name it.
-    pub fn id(&self) -> u64 {
-        self.inner.id
-    }
-
-    /// What its back end is.
-    pub fn attributes(&self) -> Attributes {
-        self.inner.backend.attributes().clone()
-    }
-
-    /// Has `tell` told what register `Status` holds, at every change from now on. Only the first caller is heard, who
-    /// comes before the session does anything. `tell` is called with locks held: it stores the number and returns.
-    pub fn observe_status(&self, tell: impl Fn(u32) + Send + Sync + 'static) {
-        self.inner.status.observe(Box::new(tell));
-    }
-
-    /// Takes an import away, as the exchange it came from wants it (see [`Importing`]), and waits for work under way
-    /// that uses it, but no longer than `patience`. False if the memory is still held then.
+    /// Takes an import away on request of the exchange that it came from (see
+    /// [`crate::share::Importing`]), and waits at most `patience` for work under way that uses it.
+    /// False if work still holds the memory then.
     #[must_use]
     pub fn revoke_import(&self, handle: u32, import: u64, patience: Duration) -> bool {
         let Some(memory) = self.inner.take_import(handle, import) else {
@@ -142,15 +76,73 @@ impl Session {
         true
     }
 
-    /// What the session was lost to, if it was.
-    pub fn fault(&self) -> Option<Fault> {
-        self.inner.lock().generation.fault()
-    }
-
-    /// Ends it as a fault in its work does, for a reason that its owner knows.
+    /// Ends the session's generation with `fault`, for a reason that only the caller knows.
     pub fn lose(&self, fault: Fault) {
         Counters::add(&self.inner.counters.counted.faults);
         self.inner.generation().lose(fault);
+    }
+}
+
+impl GuestSession for Session {
+    fn execute(&self, client: Client, batch: &mut [u8]) -> Status {
+        Counters::add(&self.inner.counters.counted.batches);
+        let session = &*self.inner;
+        batch::execute(&ClientSession { session, client }, batch)
+    }
+
+    fn reset(&self) {
+        self.inner.end_generation(false);
+    }
+
+    fn reset_client(&self, client: Client) {
+        self.inner.reset_client(client);
+    }
+
+    fn owners(&self) -> u64 {
+        self.inner.owners.bits()
+    }
+
+    fn status_bits(&self) -> u32 {
+        let state = self.inner.lock();
+        match (state.closed, state.generation.ended()) {
+            (true, _) => 0,
+            (false, true) => status::LOST,
+            (false, false) => status::READY,
+        }
+    }
+
+    fn interrupt(&self) {
+        self.inner.interrupted.store(true, Ordering::SeqCst);
+        self.inner.signal.notify();
+    }
+
+    fn halt(&self) {
+        self.inner.halted.store(true, Ordering::SeqCst);
+        self.interrupt();
+    }
+
+    fn close(&self) {
+        self.inner.end_generation(true);
+    }
+
+    fn id(&self) -> u64 {
+        self.inner.id
+    }
+
+    fn attributes(&self) -> Attributes {
+        self.inner.backend.attributes().clone()
+    }
+
+    fn fault(&self) -> Option<Fault> {
+        self.inner.lock().generation.fault()
+    }
+
+    fn report(&self) -> SessionReport {
+        self.inner.report()
+    }
+
+    fn activity(&self) -> Option<Activity> {
+        Some(self.inner.activity())
     }
 }
 

@@ -5,10 +5,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status, TOKEN_BYTES};
+use parking_lot::Mutex;
 
 use crate::backend::Memory;
 
@@ -106,13 +107,9 @@ struct Export {
 }
 
 impl Exports {
-    fn lock(&self) -> MutexGuard<'_, HashMap<TokenBytes, Export>> {
-        self.by_token.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Removes an export of `owner`, with those who have imported it.
     fn take(&self, token: &TokenBytes, owner: u64) -> Option<Vec<Importer>> {
-        let mut exports = self.lock();
+        let mut exports = self.by_token.lock();
         if exports.get(token)?.owner != owner {
             return None;
         }
@@ -130,12 +127,12 @@ impl Exchange for Exports {
             offer,
             importers: Vec::new(),
         };
-        self.lock().insert(token, export);
+        self.by_token.lock().insert(token, export);
         Ok(token)
     }
 
     fn fetch(&self, token: &TokenBytes, access: Access) -> Result<Offer, Status> {
-        let exports = self.lock();
+        let exports = self.by_token.lock();
         let export = exports.get(token).ok_or(Status::BadToken)?;
         if !export.offer.access.allows(access) {
             return Err(Status::AccessDenied);
@@ -144,7 +141,7 @@ impl Exchange for Exports {
     }
 
     fn register(&self, token: &TokenBytes, importer: Importer) -> bool {
-        match self.lock().get_mut(token) {
+        match self.by_token.lock().get_mut(token) {
             Some(export) => {
                 export.importers.push(importer);
                 true
@@ -154,7 +151,7 @@ impl Exchange for Exports {
     }
 
     fn forget(&self, token: &TokenBytes, import: u64) {
-        if let Some(export) = self.lock().get_mut(token) {
+        if let Some(export) = self.by_token.lock().get_mut(token) {
             export
                 .importers
                 .retain(|importer| importer.import != import);
