@@ -5,8 +5,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_mediator::fake::{Batch, FakeBackend, FakeHost, Producer, ask};
 use causeway_mediator::{Mediator, Quota, Session};
+use causeway_mediator_testing::{Batch, FakeBackend, FakeHost, Producer, ask};
 use causeway_protocol::Access;
 use causeway_protocol::message::{
     AddressReply, Allocate, AllocateReply, CommandBufferReply, CreateCommandBuffer, Empty,

@@ -24,7 +24,6 @@ mod client;
 mod client_session;
 mod command_buffer;
 mod decode;
-pub mod fake;
 mod fence;
 mod generation;
 mod guest_session;

@@ -3,8 +3,8 @@
 //! A thread per session watches the fences that are waited for. It sleeps while there are none, looks when a consumer
 //! says that fences may have changed, and now and then by itself: a GPU, other sessions and guest CPUs tell nobody.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -123,7 +123,11 @@ impl Notifier {
 
     /// Forgets what a client waits for: when this returns, its interrupt will not be raised.
     pub fn forget(&self, client: Client) {
-        self.shared.armed.lock().watches.retain(|w| w.client != client);
+        self.shared
+            .armed
+            .lock()
+            .watches
+            .retain(|w| w.client != client);
     }
 
     /// Raises what is waited for in a space that ends, and holds on to it no longer.

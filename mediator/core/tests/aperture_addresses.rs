@@ -3,7 +3,7 @@
 
 mod rig;
 
-use causeway_mediator::fake::ask;
+use causeway_mediator_testing::ask;
 use causeway_protocol::message::{
     APERTURE_ADDRESS, LoadModule, LoadModuleReply, MemoryKind, Opcode, Status,
 };

@@ -2,6 +2,7 @@
 
 mod rig;
 
+use causeway_mediator::GuestSession;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 

@@ -2,6 +2,7 @@
 
 mod rig;
 
+use causeway_mediator::GuestSession;
 use rig::*;
 use zerocopy::IntoBytes;
 

@@ -3,8 +3,8 @@
 mod rig;
 
 use causeway_mediator::backend::Fault;
-use causeway_mediator::fake::FakeBackend;
 use causeway_mediator::{GuestSession, Quota};
+use causeway_mediator_testing::FakeBackend;
 use causeway_protocol::message::*;
 use causeway_protocol::registers::{features, status};
 use rig::*;

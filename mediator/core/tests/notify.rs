@@ -5,7 +5,7 @@ mod rig;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use causeway_mediator::Client;
+use causeway_mediator::{Client, GuestSession};
 use causeway_protocol::message::*;
 use causeway_protocol::registers::status;
 use rig::*;

@@ -2,11 +2,12 @@
 
 mod rig;
 
+use causeway_mediator::GuestSession;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use causeway_mediator::Quota;
-use causeway_mediator::fake::{FakeBackend, ask};
+use causeway_mediator_testing::{FakeBackend, ask};
 use causeway_protocol::message::*;
 use causeway_protocol::packet::{self, UNIT_BYTES};
 use causeway_protocol::registers::{features, status};

@@ -2,6 +2,7 @@
 
 mod rig;
 
+use causeway_mediator::GuestSession;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
@@ -74,7 +75,7 @@ fn an_import_cannot_be_a_command_buffer() {
         offset: 0,
         length: RING_BYTES,
     };
-    let refused = causeway_mediator::fake::ask::<_, CommandBufferReply>(
+    let refused = causeway_mediator_testing::ask::<_, CommandBufferReply>(
         &importer.session,
         Opcode::CreateCommandBuffer,
         &request,

@@ -8,7 +8,6 @@
 //!   memory slot over a window keeps standing while its content changes.
 
 mod backing;
-pub mod fake;
 mod mapping;
 mod object;
 mod ranges;

@@ -1,18 +1,19 @@
-//! Queues that run behind, as those of a GPU do.
+//! Queues that execute their work later, as those of a GPU do.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::backend::lock;
-use super::space::FakeSpace;
-use super::work::{execute, recorded};
-use crate::backend::{Fault, Progress, Recorded, Recording, Work};
+use causeway_mediator::backend::{Fault, Progress, Recorded, Recording, Work};
+use parking_lot::Mutex;
 
-/// Whether queues run behind, and what they have not done yet.
+use crate::memory::SpaceMemory;
+use crate::work::{execute, recorded};
+
+/// Whether queues run behind, and the work that they have not executed yet.
 #[derive(Default)]
-pub(super) struct Behind {
+pub(crate) struct Behind {
     wanted: AtomicBool,
     backlogs: Mutex<Vec<Weak<Backlog>>>,
 }
@@ -22,21 +23,24 @@ impl Behind {
         self.wanted.store(wanted, Ordering::Release);
     }
 
-    /// The backlog of a new queue.
-    pub fn backlog(&self, space: FakeSpace) -> Arc<Backlog> {
+    /// Creates the backlog of a new queue.
+    pub fn backlog(self: &Arc<Self>, space: &Arc<SpaceMemory>) -> Arc<Backlog> {
         let backlog = Arc::new(Backlog {
-            space,
+            behind: Arc::clone(self),
+            space: Arc::clone(space),
             state: Mutex::default(),
         });
-        let mut backlogs = lock(&self.backlogs);
+        let mut backlogs = self.backlogs.lock();
         backlogs.retain(|backlog| backlog.strong_count() != 0);
         backlogs.push(Arc::downgrade(&backlog));
         backlog
     }
 
-    /// Does all that was left, on the calling thread.
+    /// Executes all work of all queues, on the calling thread.
     pub fn catch_up(&self) {
-        let backlogs: Vec<_> = lock(&self.backlogs)
+        let backlogs: Vec<_> = self
+            .backlogs
+            .lock()
             .iter()
             .filter_map(Weak::upgrade)
             .collect();
@@ -46,9 +50,10 @@ impl Behind {
     }
 }
 
-/// What a queue was given and has not done.
-pub(super) struct Backlog {
-    space: FakeSpace,
+/// The work that a queue was given and has not executed.
+pub(crate) struct Backlog {
+    behind: Arc<Behind>,
+    space: Arc<SpaceMemory>,
     state: Mutex<State>,
 }
 
@@ -65,13 +70,13 @@ struct Piece {
 }
 
 impl Backlog {
-    /// Does the work, or leaves it if queues run behind or there is more to be done before.
+    /// Executes the work, or keeps it if queues run behind or earlier work waits.
     pub fn submit(&self, work: &Work<'_>) -> Result<(), Fault> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some(fault) = &state.fault {
             return Err(fault.clone());
         }
-        if !self.space.behind.wanted.load(Ordering::Acquire) && state.pieces.is_empty() {
+        if !self.behind.wanted.load(Ordering::Acquire) && state.pieces.is_empty() {
             drop(state);
             return execute(&self.space, work);
         }
@@ -87,7 +92,7 @@ impl Backlog {
     }
 
     pub fn progress(&self) -> Result<Progress, Fault> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         match &state.fault {
             Some(fault) => Err(fault.clone()),
             None if state.pieces.is_empty() => Ok(Progress::Idle),
@@ -95,11 +100,11 @@ impl Backlog {
         }
     }
 
-    /// Waits until somebody has caught up, or the space is to stop.
+    /// Waits until the test has caught up, or the space is to stop.
     pub fn finish(&self) -> Result<(), Fault> {
         while self.progress()? == Progress::Busy {
             if self.space.stop.load(Ordering::Acquire) {
-                lock(&self.state).pieces.clear();
+                self.state.lock().pieces.clear();
             }
             std::thread::sleep(Duration::from_micros(100));
         }
@@ -107,7 +112,7 @@ impl Backlog {
     }
 
     fn catch_up(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         while let Some(piece) = state.pieces.pop_front() {
             if let Err(fault) = execute(&self.space, &piece.work.as_work()) {
                 state.pieces.clear();

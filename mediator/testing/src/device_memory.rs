@@ -1,13 +1,12 @@
-//! A device without a device: its memory is an object of the host, mapped and unmapped as a driver would.
+//! Memory of a device that does not exist: an object of the host, mapped as a driver would map it.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use causeway_memory::{DeviceMapping, DeviceMemory, Mapping, MemoryError, PageSize, SharedMemory};
 use causeway_protocol::Access;
-
-use crate::{DeviceMapping, DeviceMemory, Mapping, MemoryError, PageSize, SharedMemory};
 
 /// Memory of a device, for tests.
 #[derive(Debug)]
@@ -18,10 +17,10 @@ pub struct FakeDeviceMemory {
 }
 
 impl FakeDeviceMemory {
-    /// `bytes` bytes of it.
+    /// Creates `bytes` bytes of device memory.
     ///
     /// # Errors
-    /// [`MemoryError::Create`].
+    /// [`MemoryError::Create`] if the host has no such memory.
     pub fn new(bytes: u64) -> Result<Arc<Self>, MemoryError> {
         Ok(Arc::new(Self {
             memory: SharedMemory::new("fake device memory", bytes, PageSize::Small)?,
@@ -30,17 +29,17 @@ impl FakeDeviceMemory {
         }))
     }
 
-    /// The memory, as the device sees it.
+    /// Returns the memory as the device sees it.
     pub fn object(&self) -> &SharedMemory {
         &self.memory
     }
 
-    /// Mappings that its driver has not unmapped yet.
+    /// Returns the number of mappings that the driver has not unmapped yet.
     pub fn mappings(&self) -> usize {
         self.live.load(Ordering::Acquire)
     }
 
-    /// Has the driver refuse to have more than `mappings` mappings.
+    /// Makes the driver refuse more than `mappings` mappings.
     pub fn limit_mappings(&self, mappings: usize) {
         self.mappings_max.store(mappings, Ordering::Release);
     }

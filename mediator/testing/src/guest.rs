@@ -1,7 +1,9 @@
-//! The guest's half, as far as tests need it.
+//! The guest's half of the protocol, as far as tests need it.
 
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use causeway_mediator::{Client, GuestSession};
 use causeway_memory::Mapping;
 use causeway_protocol::message::{Header, Opcode, Status, message_bytes};
 use causeway_protocol::packet;
@@ -10,8 +12,6 @@ use causeway_protocol::ring::{
     self, CONSUMER, FAULT_STATUS, HEADER_BYTES, PRODUCER, Positions, WAKE,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
-
-use crate::{Client, GuestSession};
 
 /// A control batch under construction, and then with its replies.
 #[derive(Clone, Debug, Default)]
@@ -45,22 +45,22 @@ impl Batch {
         self
     }
 
-    /// Executes it for the client of page 0.
-    pub fn run(&mut self, session: &(impl GuestSession + ?Sized)) -> Status {
+    /// Executes the batch for the client of page 0.
+    pub fn run(&mut self, session: &Arc<impl GuestSession + ?Sized>) -> Status {
         self.run_as(session, Client::FIRST)
     }
 
-    /// Executes it for a client.
-    pub fn run_as(&mut self, session: &(impl GuestSession + ?Sized), client: Client) -> Status {
+    /// Executes the batch for a client.
+    pub fn run_as(&mut self, session: &Arc<impl GuestSession + ?Sized>, client: Client) -> Status {
         session.execute(client, &mut self.bytes)
     }
 
-    /// The bytes, to be spoilt.
+    /// Returns the bytes, which a test may spoil.
     pub fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// How a message ended: status (none if it means nothing) and detail.
+    /// Returns the status of a message (`None` if the number is no status) and its detail.
     pub fn outcome(&self, message: usize) -> (Option<Status>, u32) {
         let at = self.messages.get(message).copied().unwrap_or(usize::MAX);
         let head = self.bytes.get(at..).unwrap_or_default();
@@ -70,7 +70,7 @@ impl Batch {
         }
     }
 
-    /// The reply of a message.
+    /// Returns the reply of a message.
     pub fn reply<P: FromBytes>(&self, message: usize) -> Option<P> {
         let at = self.messages.get(message)? + size_of::<Header>();
         P::read_from_prefix(self.bytes.get(at..)?)
@@ -84,7 +84,7 @@ impl Batch {
 /// # Errors
 /// Its status, if that is not `Ok`, and detail.
 pub fn ask<Q: IntoBytes + Immutable, P: FromBytes>(
-    session: &(impl GuestSession + ?Sized),
+    session: &Arc<impl GuestSession + ?Sized>,
     opcode: Opcode,
     request: &Q,
 ) -> Result<P, (Status, u32)> {
@@ -96,7 +96,7 @@ pub fn ask<Q: IntoBytes + Immutable, P: FromBytes>(
 /// # Errors
 /// As [`ask`].
 pub fn ask_as<Q: IntoBytes + Immutable, P: FromBytes>(
-    session: &(impl GuestSession + ?Sized),
+    session: &Arc<impl GuestSession + ?Sized>,
     client: Client,
     opcode: Opcode,
     request: &Q,
@@ -112,7 +112,8 @@ pub fn ask_as<Q: IntoBytes + Immutable, P: FromBytes>(
     }
 }
 
-/// The producer of a ring, as a guest would be one.
+/// The producer of a ring, as a guest is one.
+#[derive(Debug)]
 pub struct Producer {
     memory: Mapping,
     units: u64,
@@ -123,7 +124,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// A producer in the memory that was made a command buffer; nothing if it is not of a ring's size.
+    /// Creates a producer in the memory of a command buffer; `None` if the memory has not the size of a
+    /// ring.
     pub fn new(memory: Mapping) -> Option<Self> {
         let units = ring::capacity_units(memory.bytes())?;
         Some(Self {
@@ -134,7 +136,7 @@ impl Producer {
         })
     }
 
-    /// The ring's memory, to be spoilt.
+    /// Returns the ring's memory, which a test may spoil.
     pub fn memory(&self) -> &Mapping {
         &self.memory
     }
@@ -170,17 +172,17 @@ impl Producer {
         ring::publish(self, old, self.position)
     }
 
-    /// Position up to which the consumer has consumed.
+    /// Returns the position up to which the consumer has consumed.
     pub fn consumed(&self) -> u64 {
         self.load(CONSUMER)
     }
 
-    /// Position up to which packets were written.
+    /// Returns the position up to which packets were written.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Fault status word; zero while all is well.
+    /// Returns the fault status word; zero while there is no fault.
     pub fn fault(&self) -> u64 {
         self.load(FAULT_STATUS)
     }

@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use causeway_mediator::Client;
+use causeway_mediator::host::{Host, PlaceError, RamError, RamRegion, RingPlace};
 use causeway_memory::{Backing, Mapping, MemoryError, PageSize, SharedMemory};
 use causeway_protocol::Access;
+use parking_lot::Mutex;
 use vmm_sys_util::eventfd::EventFd;
 
-use crate::client::Client;
-use crate::host::{Host, PlaceError, RamError, RamRegion, RingPlace};
-
-/// Memory in the aperture.
+/// A placement in the aperture.
 #[derive(Clone, Debug)]
 pub struct FakePlacement {
     /// The memory.
@@ -25,6 +25,7 @@ pub struct FakePlacement {
 }
 
 /// A host for tests: RAM at guest-physical zero, an aperture that is a table, doorbells rung by hand.
+#[derive(Debug)]
 pub struct FakeHost {
     ram: Arc<SharedMemory>,
     ram_mapping: Mapping,
@@ -32,7 +33,7 @@ pub struct FakeHost {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     placements: BTreeMap<u64, FakePlacement>,
     doorbells: BTreeMap<u32, EventFd>,
@@ -41,7 +42,7 @@ struct State {
 }
 
 impl FakeHost {
-    /// A host whose guest has `ram_bytes` bytes of RAM and an aperture of `aperture_bytes` bytes.
+    /// Creates a host whose guest has `ram_bytes` bytes of RAM and an aperture of `aperture_bytes` bytes.
     ///
     /// # Errors
     /// [`MemoryError`], if there is no memory for the RAM.
@@ -58,7 +59,7 @@ impl FakeHost {
 
     /// Makes `operation` ("place", "remove", "bind_doorbell") fail, or work again.
     pub fn fail(&self, operation: &'static str, fails: bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if fails {
             state.failing.insert(operation);
         } else {
@@ -66,50 +67,47 @@ impl FakeHost {
         }
     }
 
-    /// What is in the aperture, by offset.
+    /// Returns the placements in the aperture, by offset.
     pub fn placements(&self) -> BTreeMap<u64, FakePlacement> {
-        self.lock().placements.clone()
+        self.state.lock().placements.clone()
     }
 
-    /// Doorbells that are bound.
+    /// Returns the numbers of the bound doorbells.
     pub fn doorbells(&self) -> Vec<u32> {
-        self.lock().doorbells.keys().copied().collect()
+        self.state.lock().doorbells.keys().copied().collect()
     }
 
-    /// Whether a client's interrupt is pending; it is acknowledged by this.
+    /// Whether a client's interrupt is pending. Acknowledges it.
     pub fn take_interrupt(&self, client: Client) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let pending = state.pending & client.bit() != 0;
         state.pending &= !client.bit();
         pending
     }
 
-    /// Rings a doorbell, as a guest's store does. False if it is not bound.
+    /// Rings a doorbell, as a guest's store does. False if the doorbell is not bound.
     pub fn ring(&self, index: u32) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         let event = state.doorbells.get(&index);
         event.is_some_and(|event| event.write(1).is_ok())
     }
 
-    /// The memory at an aperture offset, as the guest's CPU reaches it; nothing where no host memory is placed.
+    /// Maps the memory at an aperture offset, as the guest's CPU reaches it; `None` where no host memory
+    /// is placed.
     pub fn map(&self, offset: u64) -> Option<Mapping> {
-        let placement = self.lock().placements.get(&offset).cloned()?;
+        let placement = self.state.lock().placements.get(&offset).cloned()?;
         let (memory, base) = placement.backing.host()?;
         let start = base + placement.offset;
         memory.map(start, placement.bytes, placement.access).ok()
     }
 
-    /// The guest's RAM.
+    /// Returns a mapping of the guest's RAM.
     pub fn ram_mapping(&self) -> &Mapping {
         &self.ram_mapping
     }
 
     fn failing(&self, operation: &str) -> bool {
-        self.lock().failing.contains(operation)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().failing.contains(operation)
     }
 }
 
@@ -131,7 +129,7 @@ impl Host for FakeHost {
         if self.failing("place") {
             return Err(slot_error(0));
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mut free = 0;
         for (start, placement) in &state.placements {
             if start - free >= bytes {
@@ -153,7 +151,7 @@ impl Host for FakeHost {
     }
 
     fn set_access(&self, offset: u64, access: Access) -> Result<(), PlaceError> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let placement = state.placements.get_mut(&offset);
         placement.ok_or_else(|| slot_error(offset))?.access = access;
         Ok(())
@@ -163,7 +161,7 @@ impl Host for FakeHost {
         if self.failing("remove") {
             return Err(slot_error(offset));
         }
-        let removed = self.lock().placements.remove(&offset);
+        let removed = self.state.lock().placements.remove(&offset);
         removed.map(drop).ok_or_else(|| slot_error(offset))
     }
 
@@ -198,17 +196,17 @@ impl Host for FakeHost {
             return Err(io::Error::other("the test wants it"));
         }
         let event = event.try_clone()?;
-        match self.lock().doorbells.insert(index, event) {
+        match self.state.lock().doorbells.insert(index, event) {
             None => Ok(()),
             Some(_) => Err(io::Error::from(io::ErrorKind::AlreadyExists)),
         }
     }
 
     fn unbind_doorbell(&self, index: u32, _: &EventFd) {
-        self.lock().doorbells.remove(&index);
+        self.state.lock().doorbells.remove(&index);
     }
 
     fn raise(&self, client: Client) {
-        self.lock().pending |= client.bit();
+        self.state.lock().pending |= client.bit();
     }
 }

@@ -1,122 +1,37 @@
 //! Address spaces of the fake back end.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::collections::HashMap;
+use std::sync::Arc;
 
-use causeway_memory::Mapping;
+use causeway_mediator::backend::{
+    BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Space,
+};
+use causeway_mediator::va::VaAllocator;
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
+use parking_lot::Mutex;
 
-use super::backend::{Alive, Counts, Failures, FakeKernel, FakeMemory, check_failure, error, lock};
-use super::behind::Behind;
-use super::work::{FakeFunction, FakeModule, FakeQueue, FakeRecording};
-use crate::backend::{
-    BackendError, Fault, Memory, Module, ModuleError, Queue, Recorded, Recording, Space,
-};
-use crate::va::VaAllocator;
+use crate::behind::Behind;
+use crate::failures::{Failures, error};
+use crate::kernel::FakeKernel;
+use crate::live::{Alive, Counts, Live};
+use crate::memory::{FakeMapping, SpaceMemory};
+use crate::queue::FakeQueue;
+use crate::work::{FakeFunction, FakeModule, FakeRecording};
 
-pub(super) struct FakeMapping {
-    memory: Arc<dyn Memory>,
-    offset: u64,
-    bytes: u64,
-    access: Access,
-}
-
-#[derive(Clone)]
-pub(super) struct FakeSpace {
-    pub stop: Arc<AtomicBool>,
-    pub mappings: Arc<Mutex<BTreeMap<u64, FakeMapping>>>,
-    pub va: Arc<Mutex<VaAllocator>>,
+/// An address space.
+pub(crate) struct FakeSpace {
+    pub memory: Arc<SpaceMemory>,
+    pub va: Mutex<VaAllocator>,
     pub kernels: HashMap<String, FakeKernel>,
     pub counts: Counts,
-    pub failures: Failures,
-    pub begun: Instant,
+    pub failures: Arc<Failures>,
     pub behind: Arc<Behind>,
-    pub _alive: Arc<Alive>,
 }
 
 impl FakeSpace {
-    /// Calls `touch` for each piece of `[va, va + bytes)` with the mapping, the offset in it, and the piece.
-    fn pieces(
-        &self,
-        va: u64,
-        bytes: usize,
-        wanted: Access,
-        mut touch: impl FnMut(&Mapping, u64, std::ops::Range<usize>) -> bool,
-    ) -> Result<(), Fault> {
-        let mappings = lock(&self.mappings);
-        let mut done = 0;
-        while done < bytes {
-            let at = va.wrapping_add(done as u64);
-            let found = mappings.range(..=at).next_back();
-            let piece = found.and_then(|(start, mapping)| {
-                let inside = at - start;
-                let left = mapping
-                    .bytes
-                    .checked_sub(inside)
-                    .filter(|left| *left != 0)?;
-                let memory = mapping.memory.as_any().downcast_ref::<FakeMemory>()?;
-                let end = bytes.min(done + usize::try_from(left).unwrap_or(usize::MAX));
-                let allowed = mapping.access.allows(wanted);
-                (allowed && touch(&memory.mapping, mapping.offset + inside, done..end))
-                    .then_some(end)
-            });
-            done = piece.ok_or_else(|| Fault {
-                status: Status::MemoryFault,
-                text: format!("{wanted:?} of GPU address {at:#x}"),
-            })?;
-        }
-        Ok(())
-    }
-
-    pub fn read(&self, va: u64, into: &mut [u8]) -> Result<(), Fault> {
-        self.pieces(va, into.len(), Access::Read, |mapping, offset, piece| {
-            mapping.read(offset, &mut into[piece]).is_ok()
-        })
-    }
-
-    pub fn write(&self, va: u64, from: &[u8]) -> Result<(), Fault> {
-        self.pieces(
-            va,
-            from.len(),
-            Access::ReadWrite,
-            |mapping, offset, piece| mapping.write(offset, &from[piece]).is_ok(),
-        )
-    }
-
-    pub fn copy(&self, destination: u64, source: u64, bytes: u64) -> Result<(), Fault> {
-        let mut buffer = [0; 4096];
-        let mut done = 0;
-        while done < bytes {
-            let piece = (bytes - done).min(4096) as usize;
-            self.read(source + done, &mut buffer[..piece])?;
-            self.write(destination + done, &buffer[..piece])?;
-            done += piece as u64;
-        }
-        Ok(())
-    }
-
-    pub fn fill(
-        &self,
-        destination: u64,
-        bytes: u64,
-        pattern: u32,
-        width: u32,
-    ) -> Result<(), Fault> {
-        let mut buffer = [0; 4096];
-        let pattern = &pattern.to_le_bytes()[..width as usize];
-        for (to, from) in buffer.iter_mut().zip(pattern.iter().cycle()) {
-            *to = *from;
-        }
-        let mut done = 0;
-        while done < bytes {
-            let piece = (bytes - done).min(4096) as usize;
-            self.write(destination + done, &buffer[..piece])?;
-            done += piece as u64;
-        }
-        Ok(())
+    fn alive(&self, object: Live) -> Alive {
+        Alive::new(&self.counts, object)
     }
 }
 
@@ -129,30 +44,30 @@ impl Space for FakeSpace {
         bytes: u64,
         access: Access,
     ) -> Result<u64, BackendError> {
-        check_failure(&self.failures, "map")?;
-        let va = lock(&self.va).place(wanted, bytes)?;
+        self.failures.check("map")?;
+        let va = self.va.lock().place(wanted, bytes)?;
         let mapping = FakeMapping {
             memory: Arc::clone(memory),
             offset,
             bytes,
             access,
         };
-        match lock(&self.mappings).insert(va, mapping) {
+        match self.memory.mappings.lock().insert(va, mapping) {
             None => Ok(va),
             Some(_) => Err(error(Status::BackEnd, "mapped twice")),
         }
     }
 
     fn unmap(&self, va: u64) -> Result<(), BackendError> {
-        check_failure(&self.failures, "unmap")?;
-        let removed = lock(&self.mappings).remove(&va);
+        self.failures.check("unmap")?;
+        let removed = self.memory.mappings.lock().remove(&va);
         let mapping = removed.ok_or(error(Status::BackEnd, "not mapped"))?;
-        lock(&self.va).give(va, mapping.bytes);
+        self.va.lock().give(va, mapping.bytes);
         Ok(())
     }
 
     fn set_access(&self, va: u64, access: Access) -> Result<(), BackendError> {
-        let mut mappings = lock(&self.mappings);
+        let mut mappings = self.memory.mappings.lock();
         let mapping = mappings.get_mut(&va);
         mapping.ok_or(error(Status::BackEnd, "not mapped"))?.access = access;
         Ok(())
@@ -177,45 +92,42 @@ impl Space for FakeSpace {
             let kernel = kernel.ok_or_else(|| refuse("the test has not defined this kernel"))?;
             kernels.insert(name.to_owned(), FakeFunction::boxed(kernel.clone()));
         }
-        lock(&self.counts).modules += 1;
         Ok(Arc::new(FakeModule {
             kernels,
             memory_bytes,
-            _alive: Alive {
-                counts: Arc::clone(&self.counts),
-                gone: |live| live.modules -= 1,
-            },
+            _alive: self.alive(Live {
+                modules: 1,
+                ..Live::default()
+            }),
         }))
     }
 
     fn create_queue(&self) -> Result<Box<dyn Queue>, BackendError> {
-        check_failure(&self.failures, "create_queue")?;
-        lock(&self.counts).queues += 1;
+        self.failures.check("create_queue")?;
         Ok(Box::new(FakeQueue {
-            backlog: self.behind.backlog(self.clone()),
+            backlog: self.behind.backlog(&self.memory),
             failures: Arc::clone(&self.failures),
-            _alive: Alive {
-                counts: Arc::clone(&self.counts),
-                gone: |live| live.queues -= 1,
-            },
+            _alive: self.alive(Live {
+                queues: 1,
+                ..Live::default()
+            }),
         }))
     }
 
     fn record(&self, work: &[Recorded]) -> Result<Arc<dyn Recording>, BackendError> {
-        check_failure(&self.failures, "record")?;
-        lock(&self.counts).recordings += 1;
+        self.failures.check("record")?;
         Ok(Arc::new(FakeRecording {
             work: work.to_vec(),
-            _alive: Alive {
-                counts: Arc::clone(&self.counts),
-                gone: |live| live.recordings -= 1,
-            },
+            _alive: self.alive(Live {
+                recordings: 1,
+                ..Live::default()
+            }),
         }))
     }
 
     fn load_u64(&self, va: u64) -> Option<u64> {
         let mut bytes = [0; 8];
-        self.read(va, &mut bytes).ok()?;
+        self.memory.read(va, &mut bytes).ok()?;
         Some(u64::from_le_bytes(bytes))
     }
 }

@@ -1,18 +1,18 @@
-//! Modules, kernels and queues of the fake back end.
+//! Modules and recordings of the fake back end, and how their work executes.
 
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use causeway_mediator::backend::{Fault, Function, Module, Recorded, Recording, Work};
 use causeway_protocol::message::{Parameter, Status};
 use causeway_protocol::packet::UNIT_BYTES;
 
-use super::backend::{Alive, Failures, FakeKernel, FakeLaunch, lock};
-use super::behind::Backlog;
-use super::space::FakeSpace;
-use crate::backend::{Fault, Function, Module, Progress, Queue, Recorded, Recording, Work};
+use crate::kernel::{FakeKernel, FakeLaunch};
+use crate::live::Alive;
+use crate::memory::SpaceMemory;
 
-pub(super) struct FakeModule {
+pub(crate) struct FakeModule {
     pub kernels: HashMap<String, Arc<dyn Function>>,
     pub memory_bytes: u64,
     pub _alive: Alive,
@@ -32,7 +32,7 @@ impl Module for FakeModule {
     }
 }
 
-pub(super) struct FakeFunction {
+pub(crate) struct FakeFunction {
     kernel: FakeKernel,
     parameters: Vec<Parameter>,
 }
@@ -73,7 +73,7 @@ impl Function for FakeFunction {
     }
 }
 
-pub(super) struct FakeRecording {
+pub(crate) struct FakeRecording {
     pub work: Vec<Recorded>,
     pub _alive: Alive,
 }
@@ -89,36 +89,8 @@ impl Recording for FakeRecording {
     }
 }
 
-pub(super) struct FakeQueue {
-    pub backlog: Arc<Backlog>,
-    pub failures: Failures,
-    pub _alive: Alive,
-}
-
-impl Queue for FakeQueue {
-    fn submit(&mut self, work: Work<'_>) -> Result<(), Fault> {
-        if let Some(status) = lock(&self.failures).get("submit").copied() {
-            let text = "the test wants it".to_owned();
-            return Err(Fault { status, text });
-        }
-        self.backlog.submit(&work)
-    }
-
-    fn flush(&mut self) -> Result<(), Fault> {
-        Ok(())
-    }
-
-    fn poll(&mut self) -> Result<Progress, Fault> {
-        self.backlog.progress()
-    }
-
-    fn finish(&mut self) -> Result<(), Fault> {
-        self.backlog.finish()
-    }
-}
-
-/// Does a piece of work at once.
-pub(super) fn execute(space: &FakeSpace, work: &Work<'_>) -> Result<(), Fault> {
+/// Executes a piece of work.
+pub(crate) fn execute(space: &SpaceMemory, work: &Work<'_>) -> Result<(), Fault> {
     match *work {
         Work::Launch {
             function,
@@ -130,7 +102,7 @@ pub(super) fn execute(space: &FakeSpace, work: &Work<'_>) -> Result<(), Fault> {
             (function.kernel.run)(&FakeLaunch {
                 shape,
                 parameters,
-                space,
+                memory: space,
             })
         }
         Work::Copy {
@@ -157,8 +129,8 @@ pub(super) fn execute(space: &FakeSpace, work: &Work<'_>) -> Result<(), Fault> {
     }
 }
 
-/// The same work, to be kept.
-pub(super) fn recorded(work: &Work<'_>) -> Result<Vec<Recorded>, Fault> {
+/// Copies work, to be kept.
+pub(crate) fn recorded(work: &Work<'_>) -> Result<Vec<Recorded>, Fault> {
     let piece = match *work {
         Work::Launch {
             function,

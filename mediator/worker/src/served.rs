@@ -6,6 +6,7 @@ mod host;
 mod lane;
 mod session;
 
+use causeway_mediator::GuestSession;
 use std::error::Error;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

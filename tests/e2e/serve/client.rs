@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use causeway_mediator::fake::{Batch, Producer};
+use causeway_mediator_testing::{Batch, Producer};
 use causeway_memory::{PageSize, SharedMemory};
 use causeway_protocol::message::{
     AddressReply, Allocate, AllocateReply, CommandBufferReply, CreateCommandBuffer, Empty,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use causeway_mediator::fake::{FakeBackend, FakeHost, Live};
-use causeway_mediator::{Client, Mediator, Quota, Session};
+use causeway_mediator::{Client, GuestSession, Mediator, Quota, Session};
+use causeway_mediator_testing::{FakeBackend, FakeHost, Live};
 use causeway_protocol::message::{Header, OPCODES, Opcode, Status, message_bytes};
 use causeway_protocol::packet::{self, Fence, UNIT_BYTES};
 use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use causeway_mediator::fake::{FakeBackend, FakeHost, Live, ask};
-use causeway_mediator::{Mediator, Quota, Session};
+use causeway_mediator::{GuestSession, Mediator, Quota, Session};
+use causeway_mediator_testing::{FakeBackend, FakeHost, Live, ask};
 use causeway_memory::Mapping;
 use causeway_protocol::message::{
     AddressReply, Allocate, AllocateReply, CommandBufferReply, CreateCommandBuffer,
@@ -154,7 +154,7 @@ impl Packets {
 }
 
 impl Queue {
-    fn new(session: &Session, host: &FakeHost, space: u32, ring: u32) -> Self {
+    fn new(session: &Arc<Session>, host: &FakeHost, space: u32, ring: u32) -> Self {
         let request = CreateCommandBuffer {
             space,
             allocation: ring,
@@ -207,7 +207,7 @@ impl Queue {
 }
 
 fn get<Q: IntoBytes + Immutable, P: FromBytes>(
-    session: &Session,
+    session: &Arc<Session>,
     opcode: Opcode,
     request: &Q,
 ) -> P {
@@ -217,7 +217,7 @@ fn get<Q: IntoBytes + Immutable, P: FromBytes>(
     }
 }
 
-fn allocate(session: &Session, size: u64) -> u32 {
+fn allocate(session: &Arc<Session>, size: u64) -> u32 {
     let request = Allocate {
         size,
         kind: MemoryKind::Host as u32,
@@ -229,7 +229,7 @@ fn allocate(session: &Session, size: u64) -> u32 {
 
 /// Maps a ring into the aperture, and looks at it from there. The mapping is given up again at once: what the
 /// host maps of the object stays.
-fn view(session: &Session, host: &FakeHost, ring: u32) -> Mapping {
+fn view(session: &Arc<Session>, host: &FakeHost, ring: u32) -> Mapping {
     let request = MapCpu {
         allocation: ring,
         access: Access::ReadWrite.wire(),
@@ -247,7 +247,7 @@ fn view(session: &Session, host: &FakeHost, ring: u32) -> Mapping {
 }
 
 /// Memory and a function for packets to name.
-fn prepare(session: &Session, space: u32) -> (u64, u32) {
+fn prepare(session: &Arc<Session>, space: u32) -> (u64, u32) {
     let request = MapGpu {
         space,
         allocation: allocate(session, BUFFER_BYTES),
@@ -273,7 +273,7 @@ fn prepare(session: &Session, space: u32) -> (u64, u32) {
 }
 
 /// A launch and a release, recorded.
-fn record(session: &Session, host: &FakeHost, space: u32, names: (u64, u32)) -> u32 {
+fn record(session: &Arc<Session>, host: &FakeHost, space: u32, names: (u64, u32)) -> u32 {
     let (address, function) = names;
     let head = |opcode: packet::Opcode, units| packet::Header {
         opcode: opcode as u16,

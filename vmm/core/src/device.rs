@@ -12,7 +12,6 @@
 //! blocks no other.
 
 mod client_interrupts;
-mod control;
 mod control_window;
 mod doorbell_bar;
 mod doorbells;
@@ -22,7 +21,6 @@ mod page;
 mod registers;
 
 pub use client_interrupts::ClientInterrupts;
-pub use control::Control;
 pub use doorbell_bar::{DoorbellBar, VECTORS};
 pub use doorbells::{DoorbellPlaces, Doorbells};
 pub use function::{Function, FunctionError, Wiring};

@@ -5,8 +5,8 @@ mod support;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use causeway_mediator::fake::FakeBackend;
 use causeway_mediator::{Mediator, Quota};
+use causeway_mediator_testing::FakeBackend;
 use causeway_protocol::boot::{BOOT_PAGE, MAGIC, PORT_CONSOLE};
 use causeway_protocol::message::{self, Opcode, message_bytes};
 use causeway_protocol::registers::Register;

@@ -4,7 +4,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use causeway_mediator::fake::Batch;
+use causeway_mediator_testing::Batch;
 use causeway_protocol::Access;
 use causeway_protocol::message::{
     Allocate, Hello, MapCpu, MemoryKind, Opcode, PREVIOUS, message_bytes,

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use causeway_mediator::Client;
-use causeway_mediator::fake::FakeHost;
 use causeway_mediator::host::{Host, PlaceError, RamError, RamRegion, RingPlace};
+use causeway_mediator_testing::FakeHost;
 use causeway_memory::{Backing, SharedMemory, Window};
 use causeway_shim::Access;
 use vmm_sys_util::eventfd::EventFd;

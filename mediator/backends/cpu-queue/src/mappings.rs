@@ -172,6 +172,7 @@ fn failed(context: String) -> BackendError {
 mod tests {
     use super::*;
     use crate::memory::HostHandle;
+    use causeway_memory::PageSize;
 
     #[test]
     fn work_under_way_keeps_what_the_mediator_accounts_for() {

@@ -176,6 +176,7 @@ impl Table {
 mod tests {
     use super::*;
     use crate::memory::HostMemory;
+    use causeway_memory::PageSize;
 
     fn entry(start: u64, bytes: u64) -> Entry {
         let memory = Arc::new(HostMemory::allocate(bytes).unwrap());

@@ -1,6 +1,6 @@
 //! Clients at random, against a model.
 
-use causeway_mediator::fake::Live;
+use causeway_mediator_testing::Live;
 use causeway_protocol::message::*;
 use proptest::prelude::*;
 

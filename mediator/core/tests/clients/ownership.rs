@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use causeway_mediator::Quota;
-use causeway_mediator::fake::FakeBackend;
+use causeway_mediator_testing::FakeBackend;
 use causeway_protocol::message::*;
 use zerocopy::IntoBytes;
 

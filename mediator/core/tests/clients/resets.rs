@@ -1,5 +1,6 @@
 //! A client is reset, and the others go on.
 
+use causeway_mediator::GuestSession;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 

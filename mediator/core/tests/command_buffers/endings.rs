@@ -1,5 +1,6 @@
 //! Command buffers, spaces and memory that end under work.
 
+use causeway_mediator::GuestSession;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

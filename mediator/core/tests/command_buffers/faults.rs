@@ -1,5 +1,6 @@
 //! What is wrong with packets and work, and whom it ends.
 
+use causeway_mediator::GuestSession;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The memory of a ring, and when its consumer sleeps.
 
-use causeway_mediator::fake::ask;
+use causeway_mediator_testing::ask;
 use causeway_protocol::message::*;
 use causeway_protocol::packet;
 use zerocopy::IntoBytes;
@@ -74,7 +74,7 @@ fn a_registered_ring_in_guest_ram_works() {
     let view = object
         .map(offset, RING_BYTES, causeway_protocol::Access::ReadWrite)
         .unwrap();
-    let mut producer = causeway_mediator::fake::Producer::new(view).unwrap();
+    let mut producer = causeway_mediator_testing::Producer::new(view).unwrap();
     producer.push(release(va, 9).as_bytes());
     if producer.publish() {
         guest.host.ring(reply.doorbell);

@@ -1,6 +1,6 @@
 //! What watchers see of command buffers.
 
-use causeway_mediator::Activity;
+use causeway_mediator::{Activity, GuestSession};
 use causeway_protocol::message::*;
 use causeway_protocol::packet::{CopyRange, Fill, Opcode};
 use causeway_protocol::ring::{CONSUMER, Positions};
@@ -17,7 +17,7 @@ fn what_waits_in_rings_is_seen_whatever_the_guest_makes_of_its_words() {
     let space = rig.guest.space();
     let mut queue = launch_endless(&rig, space);
     eventually("the kernel to run", || running.load(Ordering::Acquire));
-    let activity = || rig.guest.session.activity();
+    let activity = || rig.guest.session.activity().unwrap();
     assert_eq!(activity().statistics.command_buffers, 1);
     let units = activity().statistics.queue_units;
     assert!(units > 0);
@@ -67,7 +67,7 @@ fn launches_and_bytes_are_counted_and_a_loss_is_seen() {
     };
     let stored = crate::store(function, address, 1);
     queue.submit(&[&stored, fill.as_bytes(), copy.as_bytes(), &stored]);
-    let activity = || guest.session.activity();
+    let activity = || guest.session.activity().unwrap();
     eventually("four packets", || activity().statistics.packets == 4);
     let Activity {
         statistics: now,

@@ -1,7 +1,7 @@
 //! Messages and batches of them: what is well formed, and what is carried out.
 
-use causeway_mediator::Client;
-use causeway_mediator::fake::{Batch, ask};
+use causeway_mediator::{Client, GuestSession};
+use causeway_mediator_testing::{Batch, ask};
 use causeway_protocol::message::*;
 
 use crate::rig::*;

@@ -1,6 +1,7 @@
 //! Mappings for the GPU and for CPUs, and the memory behind them.
 
-use causeway_mediator::fake::ask;
+use causeway_mediator::GuestSession;
+use causeway_mediator_testing::ask;
 use causeway_protocol::message::*;
 use causeway_protocol::registers::status;
 

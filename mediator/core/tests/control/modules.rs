@@ -1,6 +1,6 @@
 //! Modules and their functions.
 
-use causeway_mediator::fake::{Batch, ask};
+use causeway_mediator_testing::{Batch, ask};
 use causeway_protocol::message::*;
 
 use crate::rig::*;

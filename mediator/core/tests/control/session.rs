@@ -1,9 +1,10 @@
 //! What a session has and may have, how it waits, and how it ends.
 
+use causeway_mediator::GuestSession;
 use std::time::Duration;
 
 use causeway_mediator::Quota;
-use causeway_mediator::fake::ask;
+use causeway_mediator_testing::ask;
 use causeway_protocol::message::*;
 use causeway_protocol::registers::status;
 

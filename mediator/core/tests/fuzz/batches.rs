@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use causeway_mediator::Client;
-use causeway_mediator::fake::Batch;
+use causeway_mediator::{Client, GuestSession};
+use causeway_mediator_testing::Batch;
 use causeway_protocol::message::*;
 
 use crate::known::Known;

@@ -1,6 +1,6 @@
 //! What a guest has learnt, to make something of it.
 
-use causeway_mediator::fake::Batch;
+use causeway_mediator_testing::Batch;
 use causeway_protocol::message::*;
 
 use crate::random::Random;

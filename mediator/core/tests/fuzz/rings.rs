@@ -1,5 +1,6 @@
 //! What stands in rings.
 
+use causeway_mediator::GuestSession;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 

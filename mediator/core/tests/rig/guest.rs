@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_mediator::fake::{FakeHost, ask_as};
 use causeway_mediator::{Client, GuestSession, Session};
+use causeway_mediator_testing::{FakeHost, ask_as};
 use causeway_memory::Mapping;
 use causeway_protocol::message::*;
 use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR, ring};

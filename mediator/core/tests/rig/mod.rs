@@ -6,8 +6,8 @@ mod queue;
 
 use std::sync::Arc;
 
-use causeway_mediator::fake::{FakeBackend, FakeHost, Live};
 use causeway_mediator::{Mediator, Quota};
+use causeway_mediator_testing::{FakeBackend, FakeHost, Live};
 
 pub use guest::*;
 #[allow(unused_imports, reason = "as above")]

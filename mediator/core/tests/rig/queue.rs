@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_mediator::fake::{FakeHost, Producer};
+use causeway_mediator_testing::{FakeHost, Producer};
 use causeway_protocol::message::{CommandBufferReply, Status};
 use causeway_protocol::packet;
 use zerocopy::IntoBytes;

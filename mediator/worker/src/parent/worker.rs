@@ -164,9 +164,10 @@ impl Worker {
 
     /// See `GuestSession::execute`.
     pub fn execute(&self, client: Client, batch: &mut [u8]) -> Result<Status, Lost> {
-        let sent: Box<[u8]> = Box::from(&*batch);
         let client = ForClient::new(client);
-        self.ask(Kind::Execute, &[client.as_bytes(), &sent], None, |reply| {
+        // The request is sent from `batch` and the reply copied into it, without another copy.
+        let lane = self.send(Kind::Execute, &[client.as_bytes(), batch])?;
+        self.finish(lane, None, |reply| {
             expect(reply, Kind::Executed)?;
             let (executed, bytes) = reply.body_and_rest::<Executed>()?;
             let taken = Status::from_wire(executed.status)
@@ -310,12 +311,27 @@ impl Worker {
         limit: Option<Duration>,
         take: impl FnOnce(&mut Datagram<'_>) -> Result<R, SocketError>,
     ) -> Result<R, Lost> {
-        let mut lane = self.lane().map_err(|e| self.give_up(&e))?;
+        let lane = self.send(request, parts)?;
+        self.finish(lane, limit, take)
+    }
+
+    /// Sends a request on a lane that nobody uses.
+    fn send(&self, request: Kind, parts: &[&[u8]]) -> Result<Lane, Lost> {
+        let lane = self.lane().map_err(|e| self.give_up(&e))?;
+        let sent = lane.socket.send(request, parts, &[]);
+        sent.map_err(|e| self.give_up(&e))?;
+        Ok(lane)
+    }
+
+    /// Serves the calls that a request leads to, and takes the reply.
+    fn finish<R>(
+        &self,
+        mut lane: Lane,
+        limit: Option<Duration>,
+        take: impl FnOnce(&mut Datagram<'_>) -> Result<R, SocketError>,
+    ) -> Result<R, Lost> {
         let deadline = limit.map(|limit| Instant::now() + limit);
-        let outcome = lane
-            .socket
-            .send(request, parts, &[])
-            .and_then(|()| self.converse(&mut lane, deadline, take));
+        let outcome = self.converse(&mut lane, deadline, take);
         match outcome {
             Ok(reply) => {
                 self.lanes().push(lane);

@@ -9,7 +9,7 @@ use super::session::Served;
 use crate::report;
 use crate::socket::{Datagram, Socket, SocketError, buffer};
 use crate::wire::{Executed, ForClient, Kind, ResetDone, RevokeImport, Sampled};
-use causeway_mediator::Client;
+use causeway_mediator::{Client, GuestSession};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// How long work may go on with memory that was taken back. Whoever waits for that is less patient than twice as long.
@@ -85,7 +85,7 @@ fn answer(served: &Served, lane: &Line, request: Datagram<'_>) -> Result<(), Soc
             socket.send(Kind::Reported, &parts, &[])
         }
         Kind::Sample => {
-            let sampled = Sampled::from(served.session.activity());
+            let sampled = Sampled::from(served.session.activity().unwrap_or_default());
             socket.send(Kind::Sampled, &[sampled.as_bytes()], &[])
         }
         Kind::RevokeImport => {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use causeway_mediator::fake::{FakeHost, ask};
 use causeway_mediator::{GuestSession, OpenError, Quota, SessionSource};
+use causeway_mediator_testing::{FakeHost, ask};
 use causeway_protocol::Access;
 use causeway_protocol::message::{Empty, Opcode, SetAccess, Status};
 use causeway_protocol::registers::status;

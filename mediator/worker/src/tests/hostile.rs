@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use causeway_mediator::fake::{Batch, FakeHost};
 use causeway_mediator::{GuestSession, Quota, SessionSource};
+use causeway_mediator_testing::{Batch, FakeHost};
 use causeway_memory::{PageSize, SharedMemory};
 use causeway_protocol::message::{Empty, Opcode};
 use rustix::net::{RecvFlags, SendFlags};

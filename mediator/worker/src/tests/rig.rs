@@ -15,7 +15,7 @@ use causeway_mediator::Quota;
 use causeway_mediator::backend::{
     AllocateOptions, Attributes, Backend, BackendError, Exported, Memory, Space,
 };
-use causeway_mediator::fake::FakeHost;
+use causeway_mediator_testing::FakeHost;
 use causeway_memory::SharedMemory;
 use causeway_protocol::message::MemoryKind;
 use causeway_software::{Config, Software};

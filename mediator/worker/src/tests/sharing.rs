@@ -1,7 +1,7 @@
 //! Memory between workers.
 
-use causeway_mediator::fake::ask;
 use causeway_mediator::{GuestSession, Quota};
+use causeway_mediator_testing::ask;
 use causeway_protocol::message::{Export, Opcode, Status, Token};
 use causeway_protocol::registers::status;
 use rustix::process::{Signal, test_kill_process};

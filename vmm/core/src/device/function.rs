@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use causeway_mediator::GuestSession;
 use causeway_protocol::pci::{
     BAR_APERTURE, BAR_DOORBELLS, BAR_REGISTERS, CLASS, DEVICE_ID, SUBCLASS, VENDOR_ID,
 };
@@ -11,7 +12,7 @@ use causeway_protocol::registers::{
     doorbells::{BAR4_BYTES, MSIX_PENDING, MSIX_TABLE},
 };
 
-use super::{Control, DoorbellBar, GuestHost, Registers, VECTORS};
+use super::{DoorbellBar, GuestHost, Registers, VECTORS};
 use crate::bus::{MmioBus, StrayCounters};
 use crate::interrupts::{InterruptController, pci_line};
 use crate::pci::{
@@ -65,7 +66,7 @@ impl Function {
     pub fn new(
         layout: &Layout,
         host: Arc<GuestHost>,
-        session: Arc<dyn Control>,
+        session: Arc<dyn GuestSession>,
         features: u64,
         bus: Arc<MmioBus>,
         strays: Arc<StrayCounters>,

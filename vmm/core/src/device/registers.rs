@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use causeway_mediator::Client;
+use causeway_mediator::{Client, GuestSession};
 use causeway_protocol::registers::{
     CLIENTS, Direction, MAGIC, PAGE_BYTES, RESET_KEY, Register, doorbells, features, status,
 };
 use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR};
 
+use super::GuestHost;
 use super::page::Page;
-use super::{Control, GuestHost};
 use crate::bus::{BusDevice, Refusal, Response, StrayCounters};
 
 /// What these registers can do, whatever is behind them.
@@ -18,7 +18,7 @@ const REGISTER_FEATURES: u64 = features::CONTROL_WINDOW;
 /// The registers of one function: a page for each client.
 pub struct Registers {
     host: Arc<GuestHost>,
-    session: Arc<dyn Control>,
+    session: Arc<dyn GuestSession>,
     features: u64,
     strays: Arc<StrayCounters>,
     /// By [`Client::index`].
@@ -29,7 +29,7 @@ impl Registers {
     /// Registers in front of `session`. `features` is a bit set of [`causeway_protocol::registers::features`].
     pub fn new(
         host: Arc<GuestHost>,
-        session: Arc<dyn Control>,
+        session: Arc<dyn GuestSession>,
         features: u64,
         strays: Arc<StrayCounters>,
     ) -> Self {

@@ -59,7 +59,7 @@ impl Board {
         let function = Function::new(
             &layout,
             Arc::clone(&host),
-            Arc::new(Arc::clone(&session)),
+            Arc::clone(&session),
             session.attributes().features | SESSION_FEATURES,
             Arc::clone(&mmio),
             Arc::clone(&strays),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causeway_memory::fake::FakeDeviceMemory;
+use causeway_mediator_testing::FakeDeviceMemory;
 use causeway_memory::{Backing, PageSize};
 use causeway_protocol::Access;
 use causeway_vmm::bus::StrayCounts;

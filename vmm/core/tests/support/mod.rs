@@ -5,8 +5,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use causeway_mediator::fake::FakeBackend;
 use causeway_mediator::{Mediator, Quota};
+use causeway_mediator_testing::FakeBackend;
 use causeway_protocol::boot::IMAGE_BASE;
 use causeway_testdev::{Mailboxes, Phase, RunContext, TestDevice};
 use causeway_testdev_records::{

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use causeway_cuda::{Config, Cuda};
 use causeway_kernels::special;
-use causeway_mediator::fake::FakeHost;
 use causeway_mediator::{Client, GuestSession, Mediator, Quota, Session, SessionReport};
+use causeway_mediator_testing::FakeHost;
 use causeway_memory::Mapping;
 use causeway_protocol::message::{MemoryKind, Opcode, Status};
 use causeway_protocol::registers::status;

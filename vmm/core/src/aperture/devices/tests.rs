@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use causeway_mediator::host::PlaceError;
-use causeway_memory::fake::FakeDeviceMemory;
+use causeway_mediator_testing::FakeDeviceMemory;
 use causeway_memory::{Backing, Mapping, PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use kvm_ioctls::VcpuExit;

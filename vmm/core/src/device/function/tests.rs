@@ -1,6 +1,6 @@
 //! The function over a fake hypervisor, moved about by configuration stores.
 
-use causeway_mediator::Client;
+use causeway_mediator_testing::FakeSession;
 use causeway_memory::{PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
@@ -14,22 +14,6 @@ use crate::device::Doorbells;
 use crate::hypervisor::fake::Fake;
 use crate::interrupts::fake::FakeChips;
 use crate::memory::GuestRam;
-
-struct Session;
-
-impl Control for Session {
-    fn execute(&self, _: Client, _: &mut [u8]) -> Status {
-        Status::Ok
-    }
-    fn reset(&self) {}
-    fn reset_client(&self, _: Client) {}
-    fn owners(&self) -> u64 {
-        0
-    }
-    fn status_bits(&self) -> u32 {
-        0
-    }
-}
 
 const GIB: u64 = 1 << 30;
 const APERTURE: u64 = 256 * GIB;
@@ -58,7 +42,7 @@ fn machine_with(wiring: Option<Wiring<'_>>) -> Machine {
     let strays = Arc::new(StrayCounters::default());
     let bus = Arc::new(MmioBus::new(Arc::clone(&strays)));
     bus.reserve(GuestAddress(0), 8 << 20, "ram").unwrap();
-    let session = Arc::new(Session);
+    let session = FakeSession::new(|_| Status::Ok);
     let function = Function::new(
         &layout,
         Arc::clone(&host),

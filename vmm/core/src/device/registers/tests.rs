@@ -1,7 +1,6 @@
 //! The registers over a made-up session and real RAM.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Barrier, Mutex};
+use std::sync::Barrier;
 use std::time::Duration;
 
 use super::*;
@@ -10,6 +9,7 @@ use crate::device::Doorbells;
 use crate::hypervisor::fake::Fake;
 use crate::memory::GuestRam;
 use causeway_mediator::host::Host;
+use causeway_mediator_testing::FakeSession;
 use causeway_memory::{PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
@@ -18,52 +18,25 @@ use causeway_protocol::registers::{
     status,
 };
 
-/// Adds one to every byte; refuses batches of 16 bytes; sleeps on those that begin with `SLEEPY`.
-#[derive(Default)]
-struct Session {
-    batches: Mutex<Vec<(u32, usize)>>,
-    resets: AtomicU32,
-    client_resets: Mutex<Vec<u32>>,
-    owners: AtomicU64,
-    asleep: Option<(Barrier, Barrier)>,
-}
-
 const SLEEPY: u8 = 0x77;
 
-impl Control for Session {
-    fn execute(&self, client: Client, batch: &mut [u8]) -> Status {
-        if let (SLEEPY, Some((entered, leave))) = (batch[0], &self.asleep) {
-            entered.wait();
-            leave.wait();
-        }
-        self.batches
-            .lock()
-            .unwrap()
-            .push((client.number(), batch.len()));
-        batch.iter_mut().for_each(|b| *b = b.wrapping_add(1));
-        if batch.len() == 16 {
-            Status::BadOpcode
-        } else {
-            Status::Ok
-        }
-    }
-    fn reset(&self) {
-        self.resets.fetch_add(1, Ordering::Relaxed);
-    }
-    fn reset_client(&self, client: Client) {
-        self.client_resets.lock().unwrap().push(client.number());
-    }
-    fn owners(&self) -> u64 {
-        self.owners.load(Ordering::Relaxed)
-    }
-    fn status_bits(&self) -> u32 {
-        status::READY
+/// A session that adds one to every byte, and refuses batches of 16 bytes.
+fn session() -> Arc<FakeSession> {
+    FakeSession::new(increment)
+}
+
+fn increment(batch: &mut [u8]) -> Status {
+    batch.iter_mut().for_each(|b| *b = b.wrapping_add(1));
+    if batch.len() == 16 {
+        Status::BadOpcode
+    } else {
+        Status::Ok
     }
 }
 
 const RAM_BYTES: u64 = 8 << 20;
 
-fn registers(session: Arc<Session>) -> Registers {
+fn registers(session: Arc<FakeSession>) -> Registers {
     let fake = Arc::new(Fake::default());
     let aperture = Aperture::new(64 << 20, Arc::clone(&fake) as _).unwrap();
     let ram = GuestRam::new("test", RAM_BYTES, false).unwrap();
@@ -122,7 +95,7 @@ fn window_of(registers: &Registers, client: u64) -> u64 {
 
 #[test]
 fn identity_reads_as_the_protocol_says() {
-    let registers = registers(Arc::default());
+    let registers = registers(session());
     for (register, value) in [
         (Register::Magic, u32::from_le_bytes(*b"CWAY")),
         (Register::Version, (1 << 16) | 2),
@@ -145,7 +118,7 @@ fn identity_reads_as_the_protocol_says() {
 
 #[test]
 fn only_aligned_words_at_registers_are_taken() {
-    let registers = registers(Arc::default());
+    let registers = registers(session());
     for (offset, bytes, refusal) in [
         (0, 1, Refusal::BadSize),
         (0, 2, Refusal::BadSize),
@@ -174,7 +147,7 @@ const BAR0_LAST: u64 = causeway_protocol::registers::BAR0_BYTES - 4;
 
 #[test]
 fn a_batch_is_copied_out_executed_and_copied_back() {
-    let session = Arc::new(Session::default());
+    let session = session();
     let registers = registers(Arc::clone(&session));
     let ram = registers.host.guest_ram();
     ram.write(0x2000, &[1; 24]).unwrap();
@@ -188,12 +161,15 @@ fn a_batch_is_copied_out_executed_and_copied_back() {
         ring(&registers, RAM_BYTES - 65536, CONTROL_BYTES_MAX),
         Status::Ok
     );
-    assert_eq!(*session.batches.lock().unwrap(), [(0, 24), (0, 65536)]);
+    assert_eq!(
+        session.batches(),
+        [(Client::FIRST, 24), (Client::FIRST, 65536)]
+    );
 }
 
 #[test]
 fn a_batch_that_is_not_taken_is_as_it_was() {
-    let registers = registers(Arc::default());
+    let registers = registers(session());
     assert_eq!(ring(&registers, 0x2000, 16), Status::BadOpcode);
     let mut bytes = [9; 16];
     registers.host.guest_ram().read(0x2000, &mut bytes).unwrap();
@@ -202,7 +178,7 @@ fn a_batch_that_is_not_taken_is_as_it_was() {
 
 #[test]
 fn impossible_batches_never_reach_the_session() {
-    let session = Arc::new(Session::default());
+    let session = session();
     let registers = registers(Arc::clone(&session));
     for bytes in [0, 7, 12, CONTROL_BYTES_MAX + 8, u32::MAX] {
         assert_eq!(
@@ -215,26 +191,30 @@ fn impossible_batches_never_reach_the_session() {
     for base in [RAM_BYTES, RAM_BYTES - 8, 1 << 40, u64::MAX - 7] {
         assert_eq!(ring(&registers, base, 24), Status::BadRange, "{base:#x}");
     }
-    assert!(session.batches.lock().unwrap().is_empty());
+    assert!(session.batches().is_empty());
 }
 
 #[test]
 fn reset_wants_its_key() {
-    let session = Arc::new(Session::default());
+    let session = session();
     let registers = registers(Arc::clone(&session));
     set(&registers, Register::Reset, 1).unwrap();
-    assert_eq!(session.resets.load(Ordering::Relaxed), 0);
+    assert_eq!(session.resets(), 0);
     set(&registers, Register::Reset, RESET_KEY).unwrap();
-    assert_eq!(session.resets.load(Ordering::Relaxed), 1);
+    assert_eq!(session.resets(), 1);
 }
 
 #[test]
 fn a_sleeping_batch_blocks_neither_registers_nor_other_batches() {
-    let session = Arc::new(Session {
-        asleep: Some((Barrier::new(2), Barrier::new(2))),
-        ..Session::default()
-    });
-    let registers = Arc::new(registers(Arc::clone(&session)));
+    let asleep = Arc::new((Barrier::new(2), Barrier::new(2)));
+    let sleep = Arc::clone(&asleep);
+    let registers = Arc::new(registers(FakeSession::new(move |batch| {
+        if batch[0] == SLEEPY {
+            sleep.0.wait();
+            sleep.1.wait();
+        }
+        increment(batch)
+    })));
     registers
         .host
         .guest_ram()
@@ -244,7 +224,7 @@ fn a_sleeping_batch_blocks_neither_registers_nor_other_batches() {
         let registers = Arc::clone(&registers);
         std::thread::spawn(move || ring(&registers, 0x3000, 8))
     };
-    let (entered, leave) = session.asleep.as_ref().unwrap();
+    let (entered, leave) = &*asleep;
     entered.wait();
     let (done, other) = std::sync::mpsc::channel();
     let prober = {
@@ -263,7 +243,7 @@ fn a_sleeping_batch_blocks_neither_registers_nor_other_batches() {
 
 #[test]
 fn each_page_has_registers_of_its_own() {
-    let session = Arc::new(Session::default());
+    let session = session();
     let registers = registers(Arc::clone(&session));
     for (client, base) in [(0, 0x2000), (1, 0x3000), (63, 0x4000)] {
         assert_eq!(ring_of(&registers, client, base, 24), Status::Ok);
@@ -271,13 +251,7 @@ fn each_page_has_registers_of_its_own() {
     assert_eq!(ring_of(&registers, 1, 0x3000, 16), Status::BadOpcode);
     assert_eq!(get_of(&registers, 0, Register::BatchStatus), 0);
     assert_eq!(get_of(&registers, 63, Register::ControlBaseLow), 0x4000);
-    let clients: Vec<u32> = session
-        .batches
-        .lock()
-        .unwrap()
-        .iter()
-        .map(|b| b.0)
-        .collect();
+    let clients: Vec<u32> = session.batches().iter().map(|b| b.0.number()).collect();
     assert_eq!(clients, [0, 1, 63, 1]);
     let mut word = [0; 4];
     let behind = registers.read(64 * PAGE_BYTES, &mut word);
@@ -286,9 +260,9 @@ fn each_page_has_registers_of_its_own() {
 
 #[test]
 fn a_page_says_whether_its_client_owns_something_and_resets_it_alone() {
-    let session = Arc::new(Session::default());
+    let session = session();
     let registers = registers(Arc::clone(&session));
-    session.owners.store(0b101, Ordering::Relaxed);
+    session.set_owners(0b101);
     let owning = status::READY | status::OWNS;
     assert_eq!(get_of(&registers, 2, Register::Status), owning);
     assert_eq!(get_of(&registers, 1, Register::Status), status::READY);
@@ -296,16 +270,16 @@ fn a_page_says_whether_its_client_owns_something_and_resets_it_alone() {
     window_of(&registers, 1);
     assert_eq!(get_of(&registers, 1, Register::Status), owning);
     set_of(&registers, 1, Register::Reset, RESET_KEY - 1).unwrap();
-    assert!(session.client_resets.lock().unwrap().is_empty());
+    assert!(session.client_resets().is_empty());
     set_of(&registers, 1, Register::Reset, RESET_KEY).unwrap();
-    assert_eq!(*session.client_resets.lock().unwrap(), [1]);
-    assert_eq!(session.resets.load(Ordering::Relaxed), 0);
+    assert_eq!(session.client_resets(), [Client::new(1).unwrap()]);
+    assert_eq!(session.resets(), 0);
     assert_eq!(get_of(&registers, 1, Register::Status), status::READY);
 }
 
 #[test]
 fn a_control_window_takes_batches_until_its_client_is_reset() {
-    let registers = registers(Arc::default());
+    let registers = registers(session());
     let aperture = Arc::clone(registers.host.aperture());
     assert_eq!(
         ring_of(&registers, 5, CONTROL_IN_WINDOW, 24),
@@ -349,7 +323,7 @@ fn a_control_window_takes_batches_until_its_client_is_reset() {
 
 #[test]
 fn an_aperture_without_room_has_no_control_window() {
-    let registers = registers(Arc::default());
+    let registers = registers(session());
     let aperture = registers.host.aperture();
     let memory = Arc::new(SharedMemory::new("test", 64 << 20, PageSize::Small).unwrap());
     let all = aperture
@@ -362,7 +336,7 @@ fn an_aperture_without_room_has_no_control_window() {
 
 #[test]
 fn an_interrupt_is_pending_until_it_is_acknowledged() {
-    let registers = registers(Arc::default());
+    let registers = registers(session());
     let pending = |client| get_of(&registers, client, Register::InterruptStatus);
     registers.host.raise(Client::new(7).unwrap());
     assert_eq!((pending(6), pending(7)), (0, 1));

@@ -1,0 +1,63 @@
+//! Counts of the live objects of a fake back end.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// Numbers of live objects of a back end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Live {
+    /// Bytes of allocations.
+    pub bytes: u64,
+    /// Allocations and registered ranges.
+    pub memories: u64,
+    /// Address spaces.
+    pub spaces: u64,
+    /// Modules.
+    pub modules: u64,
+    /// Queues.
+    pub queues: u64,
+    /// Recordings.
+    pub recordings: u64,
+}
+
+impl Live {
+    fn change(&mut self, by: &Self, change: impl Fn(u64, u64) -> u64) {
+        *self = Self {
+            bytes: change(self.bytes, by.bytes),
+            memories: change(self.memories, by.memories),
+            spaces: change(self.spaces, by.spaces),
+            modules: change(self.modules, by.modules),
+            queues: change(self.queues, by.queues),
+            recordings: change(self.recordings, by.recordings),
+        };
+    }
+}
+
+/// The counts of one back end, which its objects change.
+pub(crate) type Counts = Arc<Mutex<Live>>;
+
+/// An object in the counts: added when created, subtracted when dropped.
+pub(crate) struct Alive {
+    counts: Counts,
+    object: Live,
+}
+
+impl Alive {
+    /// Adds `object` to the counts until the result is dropped.
+    pub fn new(counts: &Counts, object: Live) -> Self {
+        counts.lock().change(&object, |count, by| count + by);
+        Self {
+            counts: Arc::clone(counts),
+            object,
+        }
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.counts
+            .lock()
+            .change(&self.object, |count, by| count - by);
+    }
+}

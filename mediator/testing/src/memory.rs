@@ -1,0 +1,152 @@
+//! Memory of the fake back end, and its mappings in an address space.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use causeway_mediator::backend::{BackendError, Exported, Fault, Memory};
+use causeway_memory::{Backing, Mapping, SharedMemory};
+use causeway_protocol::Access;
+use causeway_protocol::message::{MemoryKind, Status};
+use parking_lot::Mutex;
+
+use crate::failures::error;
+use crate::live::Alive;
+
+/// An allocation, an import or registered guest RAM.
+pub(crate) struct FakeMemory {
+    pub shared: Arc<SharedMemory>,
+    pub offset: u64,
+    pub bytes: u64,
+    pub mapping: Mapping,
+    pub _alive: Alive,
+}
+
+impl Memory for FakeMemory {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn backing(&self) -> Option<Backing> {
+        Some(Backing::Host {
+            memory: Arc::clone(&self.shared),
+            offset: self.offset,
+        })
+    }
+
+    fn export(&self) -> Result<Exported, BackendError> {
+        let file = self.shared.file().try_clone_to_owned();
+        Ok(Exported {
+            kind: MemoryKind::Host,
+            bytes: self.bytes,
+            file: file.map_err(|e| error(Status::NoMemory, &e.to_string()))?,
+            offset: self.offset,
+            pages: self.shared.pages(),
+        })
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// A GPU mapping of a range of memory.
+pub(crate) struct FakeMapping {
+    pub memory: Arc<dyn Memory>,
+    pub offset: u64,
+    pub bytes: u64,
+    pub access: Access,
+}
+
+/// The memory that work in one address space reaches.
+pub(crate) struct SpaceMemory {
+    pub stop: Arc<AtomicBool>,
+    pub mappings: Mutex<BTreeMap<u64, FakeMapping>>,
+    pub begun: Instant,
+    pub _alive: Alive,
+}
+
+impl SpaceMemory {
+    /// Calls `touch` for each piece of `[va, va + bytes)` with the mapping, the offset in it, and the piece.
+    fn pieces(
+        &self,
+        va: u64,
+        bytes: usize,
+        wanted: Access,
+        mut touch: impl FnMut(&Mapping, u64, std::ops::Range<usize>) -> bool,
+    ) -> Result<(), Fault> {
+        let mappings = self.mappings.lock();
+        let mut done = 0;
+        while done < bytes {
+            let at = va.wrapping_add(done as u64);
+            let found = mappings.range(..=at).next_back();
+            let piece = found.and_then(|(start, mapping)| {
+                let inside = at - start;
+                let left = mapping
+                    .bytes
+                    .checked_sub(inside)
+                    .filter(|left| *left != 0)?;
+                let memory = mapping.memory.as_any().downcast_ref::<FakeMemory>()?;
+                let end = bytes.min(done + usize::try_from(left).unwrap_or(usize::MAX));
+                let allowed = mapping.access.allows(wanted);
+                (allowed && touch(&memory.mapping, mapping.offset + inside, done..end))
+                    .then_some(end)
+            });
+            done = piece.ok_or_else(|| Fault {
+                status: Status::MemoryFault,
+                text: format!("{wanted:?} of GPU address {at:#x}"),
+            })?;
+        }
+        Ok(())
+    }
+
+    pub fn read(&self, va: u64, into: &mut [u8]) -> Result<(), Fault> {
+        self.pieces(va, into.len(), Access::Read, |mapping, offset, piece| {
+            mapping.read(offset, &mut into[piece]).is_ok()
+        })
+    }
+
+    pub fn write(&self, va: u64, from: &[u8]) -> Result<(), Fault> {
+        self.pieces(
+            va,
+            from.len(),
+            Access::ReadWrite,
+            |mapping, offset, piece| mapping.write(offset, &from[piece]).is_ok(),
+        )
+    }
+
+    pub fn copy(&self, destination: u64, source: u64, bytes: u64) -> Result<(), Fault> {
+        let mut buffer = [0; 4096];
+        let mut done = 0;
+        while done < bytes {
+            let piece = (bytes - done).min(4096) as usize;
+            self.read(source + done, &mut buffer[..piece])?;
+            self.write(destination + done, &buffer[..piece])?;
+            done += piece as u64;
+        }
+        Ok(())
+    }
+
+    pub fn fill(
+        &self,
+        destination: u64,
+        bytes: u64,
+        pattern: u32,
+        width: u32,
+    ) -> Result<(), Fault> {
+        let mut buffer = [0; 4096];
+        let pattern = &pattern.to_le_bytes()[..width as usize];
+        for (to, from) in buffer.iter_mut().zip(pattern.iter().cycle()) {
+            *to = *from;
+        }
+        let mut done = 0;
+        while done < bytes {
+            let piece = (bytes - done).min(4096) as usize;
+            self.write(destination + done, &buffer[..piece])?;
+            done += piece as u64;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,38 @@
+//! Queues of the fake back end.
+
+use std::sync::Arc;
+
+use causeway_mediator::backend::{Fault, Progress, Queue, Work};
+
+use crate::behind::Backlog;
+use crate::failures::Failures;
+use crate::live::Alive;
+
+/// A queue.
+pub(crate) struct FakeQueue {
+    pub backlog: Arc<Backlog>,
+    pub failures: Arc<Failures>,
+    pub _alive: Alive,
+}
+
+impl Queue for FakeQueue {
+    fn submit(&mut self, work: Work<'_>) -> Result<(), Fault> {
+        if let Some(status) = self.failures.status("submit") {
+            let text = "the test wants it".to_owned();
+            return Err(Fault { status, text });
+        }
+        self.backlog.submit(&work)
+    }
+
+    fn flush(&mut self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Progress, Fault> {
+        self.backlog.progress()
+    }
+
+    fn finish(&mut self) -> Result<(), Fault> {
+        self.backlog.finish()
+    }
+}
