@@ -14,12 +14,15 @@ use crate::{LARGE_PAGE_BYTES, Mapping};
 /// What a tmpfs calls itself (linux/magic.h); memory file descriptors lie on one.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// The page size an object was asked to have, and has where the host can provide it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The page size of a memory object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageSize {
-    /// 4 KiB pages.
+    /// 4 KiB pages. The size of the object is sealed: no holder of a descriptor can cut it short.
     Small,
-    /// 2 MiB pages.
+    /// 2 MiB pages, for objects of 2 MiB and more where the host can provide them. Such objects cannot
+    /// be sealed. Memory whose descriptors go to strangers therefore has small pages: a touch beyond
+    /// the end of an object that was cut short is SIGBUS.
+    #[default]
     Large,
 }
 
@@ -96,8 +99,7 @@ impl SharedMemory {
     /// # Errors
     /// [`MemoryError::Create`], if the kernel refuses.
     pub fn new(name: &str, bytes: u64, wanted: PageSize) -> Result<Self, MemoryError> {
-        let sealed = SEALED_ONLY.load(Ordering::Relaxed);
-        let large = wanted == PageSize::Large && bytes >= LARGE_PAGE_BYTES && !sealed;
+        let large = wanted == PageSize::Large && bytes >= LARGE_PAGE_BYTES;
         let (file, pages) = match large.then(large_page_file).flatten() {
             Some(file) => (file, PageSize::Large),
             None => (
@@ -202,14 +204,6 @@ impl SharedMemory {
         }
     }
 }
-
-/// Has every object made from now on be sealed against being cut short, for a process that hands objects to strangers: a
-/// touch beyond the end of one that was cut is SIGBUS. The price is that there are no 2 MiB pages.
-pub fn seal_all() {
-    SEALED_ONLY.store(true, Ordering::Relaxed);
-}
-
-static SEALED_ONLY: AtomicBool = AtomicBool::new(false);
 
 /// Whether objects can have 2 MiB pages here.
 ///

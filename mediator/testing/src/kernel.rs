@@ -18,7 +18,6 @@ pub struct FakeKernel {
 }
 
 /// A kernel's view of its launch.
-#[derive(Debug)]
 pub struct FakeLaunch<'a> {
     /// Dimensions.
     pub shape: LaunchShape,
@@ -31,6 +30,15 @@ impl fmt::Debug for FakeKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FakeKernel")
             .field("parameter_bytes", &self.parameter_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for FakeLaunch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FakeLaunch")
+            .field("shape", &self.shape)
+            .field("parameters", &self.parameters)
             .finish_non_exhaustive()
     }
 }

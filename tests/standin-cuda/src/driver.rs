@@ -136,6 +136,7 @@ impl Driver {
             // Memory is accounted for here, across processes, not by the engine.
             memory_bytes: u64::MAX / 2,
             cores: None,
+            ..Config::default()
         });
         let device = |_| {
             let stop = Arc::new(AtomicBool::new(false));

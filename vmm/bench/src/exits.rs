@@ -26,7 +26,7 @@ mod text_file;
 use super::arguments::ExitsArguments;
 use back_ends::BackEnds;
 use causeway_run::arguments::RunArguments;
-use causeway_run::back_end;
+use causeway_run::back_end::{self, Users};
 use causeway_run::configuration::{Run, unavailable};
 use causeway_run::ending::{RunCode, exit_code, explain};
 use causeway_run::program::ProgramArguments;
@@ -156,7 +156,8 @@ fn conclude(
 
 /// What is compared, if the back end has what it takes.
 fn laboratory(run: &Run, plan: Plan) -> Result<Laboratory, Failure> {
-    let equipment = back_end::equipment(&run.gpu, 1).map_err(|e| unavailable(&run.gpu_text, e))?;
+    let equipment = back_end::equipment(&run.gpu, Users::Vms(1), 1)
+        .map_err(|e| unavailable(&run.gpu_text, e))?;
     Laboratory::new(equipment.backend, plan.effort)
         .map_err(|e| Failure::new(Code::Gpu, "the laboratory has no GPU", e))
 }

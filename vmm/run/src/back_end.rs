@@ -6,10 +6,11 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
 
-use causeway_cuda::{Cuda, Visible};
+use causeway_cuda::{Config as CudaConfig, Cuda, Visible};
 use causeway_mediator::backend::Backend;
 use causeway_mediator::{Mediator, SessionSource};
-use causeway_software::{LaunchCount, Software};
+use causeway_memory::PageSize;
+use causeway_software::{Config as SoftwareConfig, LaunchCount, Software};
 use causeway_vfio_backend::Vfio;
 use causeway_vmm::outcome::VmOutcome;
 use causeway_worker::{DeviceUuid, Equipment, ImportDevice, Program, Workers};
@@ -39,6 +40,14 @@ impl Users {
     const fn count(self) -> u32 {
         match self {
             Self::Vms(count) | Self::Processes(count) => count,
+        }
+    }
+
+    /// Page size of the memory of sessions. Processes get descriptors of it, so it must be sealed.
+    const fn host_pages(self) -> PageSize {
+        match self {
+            Self::Vms(_) => PageSize::Large,
+            Self::Processes(_) => PageSize::Small,
         }
     }
 
@@ -96,20 +105,15 @@ impl BackEnd {
     /// The same for others. `gpu_text` is what `gpu` was typed as.
     pub fn open(gpu: &Gpu, gpu_text: &str, users: Users) -> Result<Self, Failure> {
         users.check(gpu)?;
-        let seals = matches!(users, Users::Processes(_));
-        if seals {
-            causeway_memory::seal_all();
-        }
         match gpu.isolation {
             Isolation::None => {
-                let local =
-                    Local::open(gpu, users.count(), 1).map_err(|e| unavailable(gpu_text, e))?;
+                let local = Local::open(gpu, users, 1).map_err(|e| unavailable(gpu_text, e))?;
                 let mediator = Mediator::new(Arc::clone(&local.backend));
                 Ok(Self::Inside(local, mediator))
             }
             Isolation::Process => {
                 let mut arguments = vec!["worker", "--gpu", gpu_text];
-                if seals {
+                if users.host_pages() == PageSize::Small {
                     arguments.push("--seal");
                 }
                 let program = Program {
@@ -147,12 +151,16 @@ impl BackEnd {
 }
 
 impl Local {
-    /// Opens it for `vms` VMs, or for the one whose session has the number `session`, from 1.
-    fn open(gpu: &Gpu, vms: u32, session: u32) -> Result<Self, OpenError> {
+    /// Opens the back end for `users`. `session` is the number of their first session, from 1.
+    fn open(gpu: &Gpu, users: Users, session: u32) -> Result<Self, OpenError> {
+        let host_pages = users.host_pages();
         match gpu.kind {
             Kind::Software(options) => {
-                let memory_bytes = gpu.memory_bytes.saturating_mul(vms.into());
-                let software = Arc::new(Software::new(options.config(memory_bytes)));
+                let memory_bytes = gpu.memory_bytes.saturating_mul(users.count().into());
+                let software = Arc::new(Software::new(SoftwareConfig {
+                    host_pages,
+                    ..options.config(memory_bytes)
+                }));
                 Ok(Self {
                     backend: Arc::clone(&software) as Arc<dyn Backend>,
                     software: Some(software),
@@ -161,7 +169,10 @@ impl Local {
             }
             Kind::Cuda(options) => {
                 let (vm, visible) = (session.saturating_sub(1), visible(options.device));
-                let cuda = Cuda::open(&options.config(gpu.memory_bytes, vm, visible))?;
+                let cuda = Cuda::open(&CudaConfig {
+                    host_pages,
+                    ..options.config(gpu.memory_bytes, vm, visible)
+                })?;
                 Ok(Self {
                     device: cuda.uuid().ok(),
                     backend: cuda,
@@ -169,7 +180,11 @@ impl Local {
                 })
             }
             Kind::Vfio(options) => Ok(Self {
-                backend: Vfio::open(options, gpu.memory_given.then_some(gpu.memory_bytes))?,
+                backend: Vfio::open(
+                    options,
+                    gpu.memory_given.then_some(gpu.memory_bytes),
+                    host_pages,
+                )?,
                 software: None,
                 device: None,
             }),
@@ -186,8 +201,8 @@ impl Local {
 ///
 /// # Errors
 /// The GPU is not to be had.
-pub fn equipment(gpu: &Gpu, session: u32) -> Result<Equipment, OpenError> {
-    let local = Local::open(gpu, 1, session)?;
+pub fn equipment(gpu: &Gpu, users: Users, session: u32) -> Result<Equipment, OpenError> {
+    let local = Local::open(gpu, users, session)?;
     Ok(Equipment {
         backend: Arc::clone(&local.backend),
         device: local.device,

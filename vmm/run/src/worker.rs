@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use causeway_vmm::signals::Signals;
 use clap::Args;
 
-use crate::back_end;
+use crate::back_end::{self, Users};
 use crate::gpu::{Gpu, GpuError};
 use causeway_terminal::{Code, Failure};
 
@@ -15,7 +15,7 @@ pub struct WorkerArguments {
     /// As given to `run` or `serve`.
     #[arg(long)]
     pub gpu: String,
-    /// Seal memory, which strangers will be given.
+    /// Use memory of 4 KiB pages, which is sealed: processes get descriptors of it.
     #[arg(long)]
     pub seal: bool,
     /// Number of the process that started this one.
@@ -33,11 +33,12 @@ pub fn run(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
         .gpu
         .parse()
         .map_err(|e: GpuError| Failure::usage(e.to_string()))?;
-    if arguments.seal {
-        causeway_memory::seal_all();
-    }
+    let users = match arguments.seal {
+        true => Users::Processes(1),
+        false => Users::Vms(1),
+    };
     causeway_worker::serve(arguments.parent, || {
-        back_end::equipment(&gpu, arguments.session)
+        back_end::equipment(&gpu, users, arguments.session)
     })
     .map_err(|e| Failure::new(Code::Crashed, "this worker process cannot serve a VM", e))?;
     Ok(Code::Gpu.into())

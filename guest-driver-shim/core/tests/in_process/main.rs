@@ -39,6 +39,7 @@ fn mediator() -> Arc<Mediator> {
     let software = Software::new(Config {
         memory_bytes: 512 << 20,
         cores: None,
+        ..Config::default()
     });
     Mediator::new(Arc::new(software))
 }

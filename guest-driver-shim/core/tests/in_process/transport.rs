@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_mediator::{Client, Mediator, Quota, Session};
+use causeway_mediator::{Client, GuestSession, Mediator, Quota, Session};
 use causeway_memory::Mapping;
 use causeway_shim::protocol::registers::{MAGIC, RESET_KEY, Register};
 use causeway_shim::protocol::{VERSION_MAJOR, VERSION_MINOR};

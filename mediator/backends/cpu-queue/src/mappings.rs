@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn work_under_way_keeps_what_the_mediator_accounts_for() {
         let mappings = Mappings::new(0x1000_0000..0x2000_0000);
-        let memory = HostHandle::allocate(4096).unwrap();
+        let memory = HostHandle::allocate(4096, PageSize::Small).unwrap();
         let account = Arc::downgrade(&memory);
         let part = Part {
             account: &memory,

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use causeway_mediator::backend::{BackendError, Exported, Memory};
-use causeway_memory::{Backing, LARGE_PAGE_BYTES, Mapping, MemoryError, PageSize, SharedMemory};
+use causeway_memory::{Backing, Mapping, MemoryError, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 
@@ -32,20 +32,16 @@ impl fmt::Debug for Kept {
 }
 
 impl HostMemory {
-    /// `bytes` bytes of fresh memory, with pages behind it where they are large.
+    /// Allocates `bytes` bytes of zeroed memory with pages of size `pages`. Large pages are populated at
+    /// once; small pages appear when they are touched.
     ///
     /// # Errors
-    /// [`MemoryError`].
-    pub fn allocate(bytes: u64) -> Result<Self, MemoryError> {
-        let large = bytes >= LARGE_PAGE_BYTES;
-        let pages = if large {
-            PageSize::Large
-        } else {
-            PageSize::Small
-        };
+    /// [`MemoryError::Create`], [`MemoryError::Map`] or [`MemoryError::Populate`], if the kernel has no
+    /// descriptor, no address range or no memory for it.
+    pub fn allocate(bytes: u64, pages: PageSize) -> Result<Self, MemoryError> {
         let shared = Arc::new(SharedMemory::new("causeway-allocation", bytes, pages)?);
         let mapping = shared.map(0, bytes, Access::ReadWrite)?;
-        if large && shared.pages() == PageSize::Large {
+        if shared.pages() == PageSize::Large {
             mapping.populate()?;
         }
         Ok(Self::of(shared, 0, mapping))
@@ -119,12 +115,12 @@ impl HostHandle {
         Arc::new(Self(Arc::new(memory)))
     }
 
-    /// `bytes` bytes of fresh memory.
+    /// Allocates `bytes` bytes of zeroed memory with pages of size `pages`.
     ///
     /// # Errors
-    /// `NoMemory`.
-    pub fn allocate(bytes: u64) -> Result<Arc<dyn Memory>, BackendError> {
-        let memory = HostMemory::allocate(bytes);
+    /// `NoMemory` if the kernel has no memory, descriptor or address range for it.
+    pub fn allocate(bytes: u64, pages: PageSize) -> Result<Arc<dyn Memory>, BackendError> {
+        let memory = HostMemory::allocate(bytes, pages);
         Ok(Self::share(memory.map_err(|e| {
             refused(Status::NoMemory, format!("allocate {bytes} bytes"), e)
         })?))
@@ -228,7 +224,7 @@ mod tests {
 
     #[test]
     fn fresh_memory_is_zero_and_shared() {
-        let memory = HostMemory::allocate(65536).unwrap();
+        let memory = HostMemory::allocate(65536, PageSize::Small).unwrap();
         let (shared, _) = memory.shared.as_ref().unwrap();
         let other = shared.map(0, 65536, Access::ReadWrite);
         other.unwrap().write(4096, b"seen").unwrap();

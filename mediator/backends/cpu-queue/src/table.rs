@@ -179,7 +179,7 @@ mod tests {
     use causeway_memory::PageSize;
 
     fn entry(start: u64, bytes: u64) -> Entry {
-        let memory = Arc::new(HostMemory::allocate(bytes).unwrap());
+        let memory = Arc::new(HostMemory::allocate(bytes, PageSize::Large).unwrap());
         Entry::new(start, memory, 0, bytes, Access::ReadWrite).unwrap()
     }
 

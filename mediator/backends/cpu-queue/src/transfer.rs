@@ -210,6 +210,7 @@ unsafe fn fill_bytes(to: *mut u8, bytes: u64, word: u32) {
 
 #[cfg(test)]
 mod tests {
+    use causeway_memory::PageSize;
     use std::sync::Arc;
 
     use super::*;
@@ -217,7 +218,7 @@ mod tests {
     use crate::table::Entry;
 
     fn table() -> (Table, Arc<HostMemory>) {
-        let memory = Arc::new(HostMemory::allocate(3 << 20).unwrap());
+        let memory = Arc::new(HostMemory::allocate(3 << 20, PageSize::Large).unwrap());
         let map = |table: Table, at: u64, offset: u64, bytes: u64, access| {
             let entry = Entry::new(at, Arc::clone(&memory) as _, offset, bytes, access).unwrap();
             table.with(entry).unwrap()

@@ -5,7 +5,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use causeway_memory::DeviceMemory;
+use causeway_memory::{DeviceMemory, PageSize};
 
 use crate::driver::{CudaError, LoadError};
 
@@ -42,6 +42,8 @@ pub struct Config {
     pub context_per_space: bool,
     /// Whether each launch is given to the driver by itself, and not many that wait as one graph.
     pub single_launches: bool,
+    /// Page size of host memory; small where descriptors of it go to strangers.
+    pub host_pages: PageSize,
 }
 
 impl fmt::Debug for Config {
@@ -53,6 +55,7 @@ impl fmt::Debug for Config {
             .field("visible", &self.visible.is_some())
             .field("context_per_space", &self.context_per_space)
             .field("single_launches", &self.single_launches)
+            .field("host_pages", &self.host_pages)
             .finish()
     }
 }

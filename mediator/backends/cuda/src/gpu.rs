@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use causeway_mediator::backend::BackendError;
-use causeway_memory::DeviceMemory;
+use causeway_memory::{DeviceMemory, PageSize};
 use causeway_protocol::message::Status;
 
 use crate::addresses::Addresses;
@@ -25,6 +25,8 @@ pub(crate) struct Gpu {
     pub(crate) chunks: Pool<Chunk>,
     /// Freed host memory.
     pub(crate) host_chunks: Pool<HostChunk>,
+    /// Page size of host memory.
+    pub(crate) host_pages: PageSize,
     /// Guest RAM.
     pub(crate) rams: GuestRams,
     /// Fills freed memory with zeros.

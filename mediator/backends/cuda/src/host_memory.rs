@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use causeway_mediator::backend::{BackendError, Exported, Memory};
-use causeway_memory::{Backing, MemoryError, PAGE_BYTES, PageSize, SharedMemory};
+use causeway_memory::{Backing, MemoryError, PAGE_BYTES, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 
@@ -222,7 +222,7 @@ impl HostChunk {
             context: format!("allocate {bytes} bytes of host memory"),
             source: Some(Box::new(e)),
         };
-        let shared = SharedMemory::new("causeway-host", bytes, PageSize::Large);
+        let shared = SharedMemory::new("causeway-host", bytes, gpu.host_pages);
         let shared = Arc::new(shared.map_err(no_memory)?);
         let mapping = shared.map(0, bytes, Access::ReadWrite).map_err(no_memory)?;
         mapping.populate().map_err(no_memory)?;

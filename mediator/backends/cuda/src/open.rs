@@ -91,6 +91,7 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
         multiprocessors,
         context_per_space: config.context_per_space,
         single_launches: config.single_launches,
+        host_pages: config.host_pages,
     };
     let attributes = attributes(&gpu, &found.name);
     Ok((Arc::new(gpu), attributes))

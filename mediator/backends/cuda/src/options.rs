@@ -27,6 +27,7 @@ impl Options {
             visible,
             single_launches: self.single_launches,
             context_per_space: self.context_per_space,
+            ..Config::default()
         }
     }
 }

@@ -15,6 +15,7 @@ fn software(cores: usize) -> Software {
     Software::new(Config {
         memory_bytes: 1 << 30,
         cores: Some(cores),
+        ..Config::default()
     })
 }
 

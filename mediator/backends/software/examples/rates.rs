@@ -32,6 +32,7 @@ fn measure(case: &Case) -> Result<(), Failure> {
     let backend = Software::new(Config {
         memory_bytes: 1 << 30,
         cores: None,
+        ..Config::default()
     });
     let space = backend.create_space(Arc::new(AtomicBool::new(false)))?;
     let mut addresses = Vec::new();

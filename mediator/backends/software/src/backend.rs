@@ -8,7 +8,7 @@ use causeway_cpu_queue::{HostHandle, HostMemory};
 use causeway_mediator::backend::{
     AllocateOptions, Attributes, Backend, BackendError, Exported, Memory, Space,
 };
-use causeway_memory::{Mapping, PAGE_BYTES, SharedMemory};
+use causeway_memory::{Mapping, PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::message::{MemoryKind, Status};
 use causeway_protocol::registers::features;
 
@@ -23,12 +23,14 @@ use crate::space::SoftwareSpace;
 use crate::workers::Workers;
 
 /// What the device shall be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// Memory of the device in bytes: all allocations and module variables together.
     pub memory_bytes: u64,
     /// Cores that kernels run on, at least 1; all that this process may use if not given.
     pub cores: Option<usize>,
+    /// Page size of allocations; small where descriptors of them go to strangers.
+    pub host_pages: PageSize,
 }
 
 /// The software back end.
@@ -36,6 +38,7 @@ pub struct Config {
 pub struct Software {
     attributes: Attributes,
     device: Arc<Device>,
+    host_pages: PageSize,
 }
 
 impl Software {
@@ -67,6 +70,7 @@ impl Software {
         Self {
             attributes,
             device: Arc::new(device),
+            host_pages: config.host_pages,
         }
     }
 
@@ -119,7 +123,7 @@ impl Backend for Software {
             context: format!("allocate {bytes} bytes; the device has {free} left"),
             source: None,
         })?;
-        let memory = HostMemory::allocate(bytes).map_err(|e| BackendError {
+        let memory = HostMemory::allocate(bytes, self.host_pages).map_err(|e| BackendError {
             status: Status::NoMemory,
             context: format!("allocate {bytes} bytes"),
             source: Some(Box::new(e)),

@@ -182,7 +182,8 @@ fn segment_memory(state: &SpaceState, segment: Segment) -> Result<Arc<HostMemory
     };
     let charge = state.device.pool.charge(bytes);
     let charge = charge.ok_or_else(|| none(String::from("the device has no more")))?;
-    let memory = HostMemory::allocate(bytes).map_err(|e| none(e.to_string()))?;
+    let memory = HostMemory::allocate(bytes, causeway_memory::PageSize::Large)
+        .map_err(|e| none(e.to_string()))?;
     Ok(Arc::new(memory.charged(charge)))
 }
 

@@ -17,6 +17,7 @@ impl Options {
         Config {
             memory_bytes,
             cores: self.cores,
+            ..Config::default()
         }
     }
 }

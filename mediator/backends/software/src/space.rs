@@ -162,6 +162,7 @@ mod tests {
         let software = Software::new(Config {
             memory_bytes: 16 << 20,
             cores: Some(1),
+            ..Config::default()
         });
         let space = SoftwareSpace::new(Arc::clone(software.device()), Arc::default());
         (software, space)

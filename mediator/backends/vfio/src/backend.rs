@@ -14,7 +14,7 @@ use causeway_mediator::backend::{
     AllocateOptions, Attributes, Backend, BackendError, Exported, Fault, LossObserver, Memory,
     Space,
 };
-use causeway_memory::{PAGE_BYTES, SharedMemory};
+use causeway_memory::{PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::message::{MemoryKind, Status};
 use causeway_protocol::registers::features;
 
@@ -112,6 +112,7 @@ impl Shared {
 /// The VFIO back end. When it is dropped, what was lent is scrubbed, and the device reset and given back.
 pub struct Vfio {
     attributes: Attributes,
+    host_pages: PageSize,
     shared: Arc<Shared>,
     /// Ends before the device is given back: taken out only by `drop`.
     watcher: Option<Watcher>,
@@ -120,18 +121,23 @@ pub struct Vfio {
 
 impl Vfio {
     /// Takes the device, resets it, and begins to fill its memory with zeros. With `vm_bytes`, the BAR must have as
-    /// much memory for one VM.
+    /// much memory for one VM. `host_pages` is the page size of host memory; small where descriptors of it go to
+    /// strangers.
     ///
     /// # Errors
     /// [`OpenError`] has a variant for each step that fails.
-    pub fn open(options: Options, vm_bytes: Option<u64>) -> Result<Arc<Self>, OpenError> {
+    pub fn open(
+        options: Options,
+        vm_bytes: Option<u64>,
+        host_pages: PageSize,
+    ) -> Result<Arc<Self>, OpenError> {
         let Options { address, bar } = options;
         let host = Host::default();
         // Asked first: without a device to be had, there may be no container either, and that says less.
         host.preflight(address, 0)
             .map_err(causeway_host_vfio::OpenError::from)?;
         let container = Container::new(&host, Choice::default(), &[address], None)?;
-        let vfio = Self::over(Device::open(&container, address)?, bar)?;
+        let vfio = Self::with_pages(Device::open(&container, address)?, bar, host_pages)?;
         let has_bytes = vfio.attributes.memory_bytes;
         match vm_bytes.filter(|bytes| *bytes > has_bytes) {
             None => Ok(vfio),
@@ -148,6 +154,14 @@ impl Vfio {
     /// # Errors
     /// [`OpenError`].
     pub fn over(device: Device, bar: Option<u8>) -> Result<Arc<Self>, OpenError> {
+        Self::with_pages(device, bar, PageSize::default())
+    }
+
+    fn with_pages(
+        device: Device,
+        bar: Option<u8>,
+        host_pages: PageSize,
+    ) -> Result<Arc<Self>, OpenError> {
         let address = device.address();
         device.disable_interrupts()?;
         device
@@ -162,6 +176,7 @@ impl Vfio {
         let scrubber = scrubber::start(Arc::clone(&bar), Arc::clone(&pool)).map_err(failed)?;
         let mut backend = Self {
             attributes,
+            host_pages,
             shared: Arc::new(Shared {
                 address,
                 pool,
@@ -234,7 +249,7 @@ impl Backend for Vfio {
         let what = || format!("allocate {bytes} bytes");
         let bar = self.check(&what())?;
         let visible = match kind {
-            MemoryKind::Host => return HostHandle::allocate(bytes),
+            MemoryKind::Host => return HostHandle::allocate(bytes, self.host_pages),
             MemoryKind::Device => false,
             MemoryKind::DeviceVisible => true,
         };

@@ -54,6 +54,7 @@ pub fn equipment() -> Equipment {
     let software = Software::new(Config {
         memory_bytes: 256 << 20,
         cores: Some(1),
+        ..Config::default()
     });
     Equipment {
         backend: Arc::new(software),

@@ -87,6 +87,7 @@ fn compare_all() {
     let software = Software::new(SoftwareConfig {
         memory_bytes: 1 << 30,
         cores: None,
+        ..SoftwareConfig::default()
     });
     let name = cuda.attributes().name.clone();
     println!("\nsoftware back end: {}", software.attributes().name);

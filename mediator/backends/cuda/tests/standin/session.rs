@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use causeway_cuda::{Config, Cuda};
 use causeway_kernels::special;
-use causeway_mediator::{Mediator, Quota};
+use causeway_mediator::{GuestSession, Mediator, Quota};
 use causeway_protocol::message::{MemoryKind, Opcode, Status};
 use causeway_protocol::packet;
 use zerocopy::IntoBytes;

@@ -69,6 +69,7 @@ impl Device {
         let config = Config {
             memory_bytes: 1 << 30,
             cores: Some(cores),
+            ..Config::default()
         };
         Self::on(Arc::new(Software::new(config)))
     }

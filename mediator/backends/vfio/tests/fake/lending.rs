@@ -1,5 +1,6 @@
 //! Parts of the memory for several guests: each its own, and nothing of what others left.
 
+use causeway_mediator::GuestSession;
 use std::sync::Arc;
 
 use causeway_mediator::Quota;

@@ -35,6 +35,7 @@ impl Machine {
         let backend = Arc::new(Software::new(Config {
             memory_bytes: 1 << 30,
             cores: Some(1),
+            ..Config::default()
         }));
         let laboratory = Laboratory::new(backend, Effort::Quick).expect("a laboratory");
         let strays = Arc::new(StrayCounters::default());

@@ -1,5 +1,6 @@
 //! The function over a fake hypervisor, moved about by configuration stores.
 
+use causeway_mediator::Client;
 use causeway_mediator_testing::FakeSession;
 use causeway_memory::{PageSize, SharedMemory};
 use causeway_protocol::Access;
