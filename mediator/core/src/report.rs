@@ -91,7 +91,11 @@ impl SessionInner {
             statistics: self.statistics(),
             messages: self.counters.by_message(),
             packets: self.counters.by_packet(),
-            fault: self.lock().generation.fault().map(|fault| fault.to_string()),
+            fault: self
+                .lock()
+                .generation
+                .fault()
+                .map(|fault| fault.to_string()),
             worker: None,
         }
     }

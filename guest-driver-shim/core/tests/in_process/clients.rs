@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use causeway_mediator::{Mediator, Quota};
+use causeway_mediator::{GuestSession, Mediator, Quota};
 use causeway_shim::protocol::registers::features;
 use causeway_shim::{
     Buffer, CommandBuffer, Device, MemoryKind, Patience, Sleeping, Status, WaitError, operation,

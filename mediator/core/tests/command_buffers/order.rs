@@ -1,5 +1,6 @@
 //! Packets are executed in order.
 
+use causeway_mediator::GuestSession;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 

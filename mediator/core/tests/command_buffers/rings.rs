@@ -1,5 +1,6 @@
 //! The memory of a ring, and when its consumer sleeps.
 
+use causeway_mediator::GuestSession;
 use causeway_mediator_testing::ask;
 use causeway_protocol::message::*;
 use causeway_protocol::packet;
