@@ -1,4 +1,4 @@
-//! `causeway image` and `causeway run --program`: programs that can be a guest's workload, and files that cannot.
+//! `causeway initramfs` and `causeway run --program`: programs that can be a guest's workload, and files that cannot.
 
 use std::process::{Command, Stdio};
 
@@ -12,11 +12,11 @@ const REPORT: i32 = 7;
 /// A program that is linked statically.
 const PROGRAM: &[u8] = causeway_initramfs::INIT;
 
-/// Runs `image --program app --output guest.json` and what else is given. A scratch directory may be left with reports only,
+/// Runs `initramfs --program app --output guest.json` and what else is given. A scratch directory may be left with reports only,
 /// which is what the name is for.
 fn make(scratch: &Scratch, words: &[&str]) -> Outcome {
     let words = [
-        &["image", "--program", "app", "--output", "guest.json"],
+        &["initramfs", "--program", "app", "--output", "guest.json"],
         words,
     ]
     .concat();
@@ -56,7 +56,7 @@ fn the_same_program_gives_the_same_bytes_and_cpio_lists_them() {
     make(&scratch, &words).assert_passed();
     assert_eq!(read(&scratch), first);
     let mut to_output = words.to_vec();
-    to_output.splice(0..0, ["image", "--program", "app", "-o", "-"]);
+    to_output.splice(0..0, ["initramfs", "--program", "app", "-o", "-"]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_causeway"));
     let output = command
         .args(to_output)
@@ -112,10 +112,10 @@ fn files_that_are_no_program_are_refused_with_what_they_are() {
     make(&with_program(&object), &[]).assert_refused(IMAGE, &["app", "type is 1"]);
     let scratch = Scratch::new();
     for path in ["missing", "/dev/zero", "/tmp"] {
-        let words = ["image", "-o", "guest.json", "--program", path];
+        let words = ["initramfs", "-o", "guest.json", "--program", path];
         scratch.run(&words).assert_refused(IMAGE, &[path]);
     }
-    let words = ["image", "-o", "guest.json", "--program", ""];
+    let words = ["initramfs", "-o", "guest.json", "--program", ""];
     assert_ne!(scratch.run(&words).code, 0);
 }
 
@@ -147,11 +147,11 @@ fn files_that_cannot_be_in_the_guest_are_refused_by_name() {
 fn a_place_that_cannot_be_written_to_is_refused() {
     let scratch = with_program(PROGRAM);
     for path in ["/nonexistent/guest.cpio", "/tmp", "app/guest.cpio"] {
-        let words = ["image", "--program", "app", "--output", path];
+        let words = ["initramfs", "--program", "app", "--output", path];
         scratch.run(&words).assert_refused(REPORT, &[path]);
     }
     scratch
-        .run(&["image", "--program", "app"])
+        .run(&["initramfs", "--program", "app"])
         .assert_refused(USAGE, &["--output"]);
 }
 

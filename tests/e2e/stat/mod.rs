@@ -206,7 +206,7 @@ fn what_cannot_be_watched_is_named_with_the_way_out() {
     refused(&[&own, "--json"], &[&own, "has no guests", "--all"]);
     refused(
         &["5000000", "--json"],
-        &["there is no process 5000000", "--all"],
+        &["process 5000000 does not exist", "--all"],
     );
     refused(&["5000000"], &["needs a terminal", "--json"]);
     refused(
@@ -223,7 +223,7 @@ fn what_cannot_be_watched_is_named_with_the_way_out() {
         (0, ""),
         "{nothing:?}"
     );
-    assert!(nothing.stderr.contains("nothing to watch"), "{nothing:?}");
+    assert!(nothing.stderr.contains("nothing to show"), "{nothing:?}");
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn what_a_killed_run_leaves_is_removed_by_the_next_who_looks() {
             .iter()
             .map(|word| if *word == "PID" { &*pid } else { word });
         let outcome = stat(&scratch, &words.collect::<Vec<_>>());
-        let told = ["nothing to watch", "there is no process"];
+        let told = ["nothing to show", "does not exist"];
         assert!(
             told.iter().any(|told| outcome.stderr.contains(told)),
             "{outcome:?}"

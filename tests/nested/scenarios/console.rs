@@ -73,7 +73,7 @@ impl<'a> Person<'a> {
 #[track_caller]
 fn make_initramfs(machine: &Lease) {
     let program = install(machine, "console");
-    let words = ["image", "--program", &program, "--output", INITRAMFS];
+    let words = ["initramfs", "--program", &program, "--output", INITRAMFS];
     machine.run(&Command::new(CAUSEWAY, &words)).assert_code(0);
 }
 

@@ -9,11 +9,11 @@ use causeway_run::arguments::PrivilegeLevel;
 /// Benchmarks.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Time what a guest does with a GPU, each sample beside the same done natively on the host.
+    /// Time GPU operations in a guest and natively on the host, in turn.
     Gpu(GpuArguments),
-    /// Count the exits of each way to virtualize a GPU, and what they do to time: the same workloads by each mechanism.
+    /// Run the same workloads by each mechanism to virtualize a GPU, and compare their exits and times.
     Exits(ExitsArguments),
-    /// Make VMs and end them, one after the other, kill some, and find out whether anything is left.
+    /// Start and end VMs one after the other, kill some, and check that nothing is left.
     Lives(LivesArguments),
 }
 
@@ -26,7 +26,7 @@ pub struct GpuArguments {
     /// Samples of each line, 1 to 200.
     #[arg(long, value_name = "N", default_value_t = 101, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub repetitions: u32,
-    /// Take only this line, by its name.
+    /// Measure only the line with this name.
     #[arg(long, value_name = "LINE")]
     pub only: Option<String>,
     /// RAM of the VM in MiB.
@@ -35,7 +35,7 @@ pub struct GpuArguments {
     /// End the benchmark after this many seconds.
     #[arg(long, value_name = "S", default_value_t = 900)]
     pub timeout: u64,
-    /// Write the report as JSON to this file; - for standard output, in place of the table.
+    /// Write the report as JSON to this file; - writes it to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
@@ -43,14 +43,14 @@ pub struct GpuArguments {
 /// Arguments of `bench exits`.
 #[derive(Debug, Args)]
 pub struct ExitsArguments {
-    /// Back end and limits, as for `run`. If left out, all back ends that the machine has, one after the other; the files of
-    /// those behind the first have their name before the extension.
+    /// Back end and limits, as for `run`. The default is all back ends of this machine, one after the other; output
+    /// files of the second have its name before the extension.
     #[arg(long, value_name = "GPU")]
     pub gpu: Option<String>,
-    /// Fewer sizes and samples: within a minute and a half on two cores.
+    /// Measure fewer sizes and samples: 90 seconds on two cores.
     #[arg(long)]
     pub quick: bool,
-    /// Samples of each cell, 1 to 200; 24 if left out, and 12 with --quick.
+    /// Samples of each cell, 1 to 200. The default is 24, and 12 with --quick.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
     pub repetitions: Option<u32>,
     /// Only these workloads, separated by commas.
@@ -59,7 +59,7 @@ pub struct ExitsArguments {
     /// Only these mechanisms, separated by commas.
     #[arg(long, value_name = "MECHANISM,…", value_delimiter = ',')]
     pub mechanism: Vec<String>,
-    /// Pass this PCI device of the host's through, and measure its memory, too, whose content is lost.
+    /// Pass this PCI device of the host through, and measure its memory too. The content of its memory is lost.
     #[arg(long, value_name = "ADDRESS")]
     pub vfio: Option<String>,
     /// Privilege level of the guest, as for `run`.
@@ -68,10 +68,10 @@ pub struct ExitsArguments {
     /// RAM of the VM in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub memory: u64,
-    /// End the benchmark after this many seconds, and keep what was measured.
+    /// End the benchmark after this many seconds, and report what was measured.
     #[arg(long, value_name = "S", default_value_t = 3600)]
     pub timeout: u64,
-    /// Write the report as JSON to this file; - for standard output, in place of the table.
+    /// Write the report as JSON to this file; - writes it to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write a line for each cell to this file, as comma-separated values.
@@ -80,7 +80,7 @@ pub struct ExitsArguments {
     /// Write a page with plots to this file.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Measure nothing: say what differs between two reports (--json) by more than noise.
+    /// Compare two reports (--json) instead of measuring, and print the differences beyond noise.
     #[arg(long, value_names = ["BEFORE", "AFTER"], num_args = 2, exclusive = true)]
     pub compare: Vec<PathBuf>,
 }
@@ -91,16 +91,16 @@ pub struct LivesArguments {
     /// Back end and limits, as for `run`.
     #[arg(long, value_name = "GPU", default_value = "auto")]
     pub gpu: String,
-    /// VMs to make.
+    /// Number of VMs.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
     pub count: u32,
-    /// How many of them to kill.
+    /// Number of VMs to kill.
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub kill: u32,
-    /// Kill within this many milliseconds of the start.
+    /// Latest time of a kill, in milliseconds after the start.
     #[arg(long, value_name = "MS", default_value_t = 500)]
     pub kill_within_ms: u32,
-    /// GPU memory that each takes, in MiB.
+    /// GPU memory that each VM allocates, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     pub mib: u32,
     /// Write the report as JSON to this file; - for standard output.

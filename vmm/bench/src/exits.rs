@@ -25,11 +25,10 @@ mod text_file;
 
 use super::arguments::ExitsArguments;
 use back_ends::BackEnds;
-use causeway_run::arguments::RunArguments;
 use causeway_run::back_end::{self, Users};
-use causeway_run::configuration::{Run, unavailable};
+use causeway_run::boot;
+use causeway_run::configuration::{Run, RunBuilder, unavailable};
 use causeway_run::ending::{RunCode, exit_code, explain};
-use causeway_run::program::ProgramArguments;
 use causeway_run::progress::Caption;
 use causeway_run::{Extras, Finished, block_signals, execute};
 use causeway_terminal as terminal;
@@ -39,6 +38,8 @@ use missing::Missing;
 use outputs::Outputs;
 use report::ExitsReport;
 
+/// Name of the embedded guest.
+const GUEST: &str = "laboratory";
 /// A device that has cells of all sizes.
 const ANY_DEVICE: DeviceMemory = DeviceMemory {
     vendor: 0,
@@ -101,7 +102,7 @@ impl One<'_> {
         let ram_bytes = arguments.memory.saturating_mul(1 << 20);
         let Passed { device, refused } = device::find(device::address(arguments)?, ram_bytes);
         let plan = plan.with_device(device.as_ref().map(|device| device.memory()));
-        let run = Run::check(&run_arguments(arguments, self.gpu, plan))?;
+        let run = checked_run(arguments, self.gpu, plan)?;
         let mut report = ExitsReport::new(plan, &run.gpu_text, self.command.to_vec());
         report.missing.extend(self.absent);
         let laboratory = match laboratory(&run, plan) {
@@ -159,7 +160,7 @@ fn laboratory(run: &Run, plan: Plan) -> Result<Laboratory, Failure> {
     let equipment = back_end::equipment(&run.gpu, Users::Vms(1), 1)
         .map_err(|e| unavailable(&run.gpu_text, e))?;
     Laboratory::new(equipment.backend, plan.effort)
-        .map_err(|e| Failure::new(Code::Gpu, "the laboratory has no GPU", e))
+        .map_err(|e| Failure::new(Code::Gpu, "the back end cannot run the mechanisms", e))
 }
 
 /// How far it is.
@@ -198,10 +199,11 @@ fn plan(arguments: &ExitsArguments) -> Result<Plan, Failure> {
     let guest_cells = plan.with_device(device).cells();
     let guest_cells = guest_cells.filter(|cell| !cell.mechanism.is_native());
     // And one that is not counted.
-    let most = PHASES_MAX / guest_cells.count().max(1) - 1;
+    let cells = guest_cells.count();
+    let most = PHASES_MAX / cells.max(1) - 1;
     if repetitions as usize > most {
         return Err(Failure::usage(format!(
-            "--repetitions {repetitions} cannot be with so many cells: give at most {most}, or fewer workloads (--only)"
+            "--repetitions {repetitions} is too many for {cells} cells: give at most {most}, or fewer workloads (--only)"
         )));
     }
     Ok(plan)
@@ -217,7 +219,7 @@ fn chosen<T>(
     let find = |name: &String| {
         named(name).ok_or_else(|| {
             Failure::usage(format!(
-                "{option} {name} cannot be: there are {}",
+                "invalid value {name} for {option}: one of {}",
                 known.join(", ")
             ))
         })
@@ -225,31 +227,16 @@ fn chosen<T>(
     names.iter().map(find).collect()
 }
 
-/// The same as a run of the guest `laboratory`.
-fn run_arguments(arguments: &ExitsArguments, gpu: &str, plan: Plan) -> RunArguments {
-    RunArguments {
-        guest: String::from("laboratory"),
-        kernel: None,
-        boot: None,
-        initramfs: None,
-        append: None,
-        program: None,
-        more: ProgramArguments::default(),
-        vfio: plan
-            .device
-            .and(arguments.vfio.clone())
-            .into_iter()
-            .collect(),
-        disk: Vec::new(),
-        vcpus: 1,
-        memory: arguments.memory,
+/// A run of the embedded guest that measures what `plan` says.
+fn checked_run(arguments: &ExitsArguments, gpu: &str, plan: Plan) -> Result<Run, Failure> {
+    let boot = boot::embedded(GUEST, &plan.to_string(), arguments.cpl)?;
+    let device = plan.device.and(device::address(arguments)?);
+    let builder = RunBuilder {
         gpu: gpu.to_owned(),
-        vms: 1,
-        timeout: arguments.timeout,
-        json: None,
-        metrics_socket: None,
-        arguments: plan.to_string(),
-        cpl: arguments.cpl,
-        small_pages: false,
-    }
+        memory_mib: arguments.memory,
+        timeout_s: arguments.timeout,
+        devices: device.into_iter().collect(),
+        ..RunBuilder::new(GUEST, boot)
+    };
+    builder.build()
 }

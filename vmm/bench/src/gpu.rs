@@ -13,10 +13,10 @@ use causeway_cuda::GpuIdentity;
 use causeway_testdev::Counterpart;
 
 use super::arguments::GpuArguments;
-use causeway_run::arguments::{PrivilegeLevel, RunArguments};
-use causeway_run::configuration::Run;
+use causeway_run::arguments::PrivilegeLevel;
+use causeway_run::boot;
+use causeway_run::configuration::{Run, RunBuilder};
 use causeway_run::ending::{RunCode, exit_code, explain};
-use causeway_run::program::ProgramArguments;
 use causeway_run::{Extras, Finished, block_signals, execute};
 use causeway_terminal as terminal;
 use causeway_terminal::Failure;
@@ -26,7 +26,7 @@ use report::{BenchReport, DeviceReport, LineReport, SCHEMA};
 
 /// Runs it, prints the table, and gives the exit code.
 pub fn run(arguments: &GpuArguments, command: Vec<String>) -> Result<ExitCode, Failure> {
-    let run = Run::check(&run_arguments(arguments)?)?;
+    let run = checked_run(arguments)?;
     let mut signals = block_signals()?;
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
     let native = NativeGpu::open(run.gpu.kind)?;
@@ -59,42 +59,26 @@ pub fn run(arguments: &GpuArguments, command: Vec<String>) -> Result<ExitCode, F
     Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))
 }
 
-/// The same as a run of the guest `bench`.
-fn run_arguments(arguments: &GpuArguments) -> Result<RunArguments, Failure> {
+/// A run of the embedded guest `bench`.
+fn checked_run(arguments: &GpuArguments) -> Result<Run, Failure> {
     let mut guest = format!("repetitions={}", arguments.repetitions);
     if let Some(line) = &arguments.only {
-        let mut known = LINES.iter().map(|line| line.name());
-        if !known.any(|name| name == line) {
-            let names: Vec<&str> = LINES.iter().map(|line| line.name()).collect();
-            return Err(Failure::usage(format!(
-                "--only {line} cannot be: there are {}",
-                names.join("; ")
-            )));
+        let names: Vec<&str> = LINES.iter().map(|line| line.name()).collect();
+        if !names.contains(&line.as_str()) {
+            let known = names.join("; ");
+            return Err(Failure::usage(format!("invalid value {line} for --only: one of {known}")));
         }
         guest.push_str(",only=");
         guest.push_str(line);
     }
-    Ok(RunArguments {
-        guest: String::from("bench"),
-        kernel: None,
-        boot: None,
-        initramfs: None,
-        append: None,
-        program: None,
-        more: ProgramArguments::default(),
-        vfio: Vec::new(),
-        disk: Vec::new(),
-        vcpus: 1,
-        memory: arguments.memory,
+    let boot = boot::embedded("bench", &guest, PrivilegeLevel::User)?;
+    let builder = RunBuilder {
         gpu: arguments.gpu.clone(),
-        vms: 1,
-        timeout: arguments.timeout,
-        json: None,
-        metrics_socket: None,
-        arguments: guest,
-        cpl: PrivilegeLevel::User,
-        small_pages: false,
-    })
+        memory_mib: arguments.memory,
+        timeout_s: arguments.timeout,
+        ..RunBuilder::new("bench", boot)
+    };
+    builder.build()
 }
 
 fn report(

@@ -59,7 +59,7 @@ struct Traces {
 pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Failure> {
     if arguments.kill > arguments.count {
         return Err(Failure::usage(format!(
-            "--kill {} cannot be: there are {} lives (--count)",
+            "invalid value {} for --kill: 0 to {} (--count)",
             arguments.kill, arguments.count
         )));
     }
@@ -68,7 +68,7 @@ pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Fai
     let free = || memory.as_ref().and_then(|memory| memory.free_bytes());
     // Or whatever a VM leaves would become the child of a process that says nothing of it.
     set_child_subreaper(Some(getpid()))
-        .map_err(|e| Failure::new(Code::Crashed, "cannot watch for what VMs leave", e))?;
+        .map_err(|e| Failure::new(Code::Crashed, "cannot watch for processes that VMs leave", e))?;
     // The first life may leave what all share, such as the driver's own state.
     outcome(spawn(arguments), None)?;
     let before = Traces::now(free());

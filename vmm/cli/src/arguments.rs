@@ -3,7 +3,7 @@
 use causeway_bench::BenchCommand;
 use causeway_doctor::DoctorArguments;
 use causeway_run::arguments::RunArguments;
-use causeway_run::initramfs::ImageArguments;
+use causeway_run::initramfs::InitramfsArguments;
 use causeway_run::worker::WorkerArguments;
 use causeway_serve::ServeArguments;
 use causeway_stat::StatArguments;
@@ -21,23 +21,23 @@ pub struct Arguments {
 /// Commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Boot guests, let them compute on the GPU, and print what it cost in VM exits.
+    /// Boot guests, run their GPU work, and print its cost in VM exits.
     Run(Box<RunArguments>),
     /// Write the initramfs that `run --program` makes to a file.
-    Image(ImageArguments),
-    /// Find out what this host can do, by trying, and how to get what is missing.
+    Initramfs(InitramfsArguments),
+    /// Try out what this host can do, and say how to get what is missing.
     Doctor(DoctorArguments),
-    /// Watch the guests of running processes: exits, launches, queues, GPU memory.
+    /// Show statistics of running guests: exits, launches, queues, GPU memory.
     Stat(StatArguments),
-    /// Give processes of this host the GPU over a socket, without VMs: for development.
+    /// Serve the GPU to processes of this host over a socket, without VMs: for development.
     Serve(ServeArguments),
-    /// Measure.
+    /// Run benchmarks.
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// Hold the session of one VM. The program starts itself as this; it is of no use by hand.
+    /// Hold the session of one VM. `run` and `serve` start this; it has no use by hand.
     #[command(hide = true)]
     Worker(WorkerArguments),
-    /// Restore the terminal when the process that started this one is gone. Of no use by hand, either.
+    /// Restore the terminal when the process that started this one has ended. It has no use by hand.
     #[command(hide = true)]
     TerminalKeeper,
 }
@@ -45,10 +45,10 @@ pub enum Command {
 const EXIT_CODES: &str = "\
 Exit codes (with --program, the program's own status if it ended; docs/guests.md):
   0  every guest passed            5  a guest crashed or could not go on
-  1  a guest reported a failure    6  the time given by --timeout was over
-  2  bad argument                  7  the report or image cannot be written
+  1  a guest reported a failure    6  the run took longer than --timeout
+  2  bad argument                  7  the report or initramfs cannot be written
   3  KVM is missing or forbidden   8  the GPU is not available
-  4  not an image that can boot    9  a device for --vfio is not available, or the host wants it back
+  4  not an image that can boot    9  a device for --vfio is not available, or was reclaimed
                                    130, 143  ended by SIGINT, SIGTERM
 
 Logs go to standard error; RUST_LOG=info (or debug) shows more of them.";

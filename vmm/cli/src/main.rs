@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     causeway_terminal::start_logging();
     let result = match arguments.command {
         Command::Run(arguments) => causeway_run::run(&arguments, started),
-        Command::Image(arguments) => causeway_run::initramfs::run(&arguments),
+        Command::Initramfs(arguments) => causeway_run::initramfs::run(&arguments),
         Command::Doctor(arguments) => causeway_doctor::run(&arguments),
         Command::Serve(arguments) => causeway_serve::run(&arguments),
         Command::Stat(arguments) => causeway_stat::run(&arguments),

@@ -7,7 +7,7 @@ use causeway_cuda::{
 use crate::finding::Finding;
 
 const NAME: &str = "CUDA";
-const MEANS_NO: &str = "--gpu cuda cannot be used; --gpu software can";
+const MEANS_NO: &str = "--gpu cuda is not available; --gpu software is";
 
 /// What matters about one attribute: what it means where the GPU has it, and where not, with the way out.
 struct Row {
@@ -25,21 +25,21 @@ const ROWS: &[Row] = &[
         name: "CUDA virtual memory",
         attribute: Attribute::VirtualMemory,
         yes: "allocations can be mapped where guests want them",
-        no: "this GPU cannot be lent out",
+        no: "--gpu cuda cannot use this GPU",
         how: NEWER_GPU,
     },
     Row {
         name: "CUDA file descriptors",
         attribute: Attribute::PosixDescriptor,
         yes: "device memory can be shared with other VMs, and shown to guests through Vulkan",
-        no: "this GPU cannot be lent out",
+        no: "--gpu cuda cannot use this GPU",
         how: NEWER_GPU,
     },
     Row {
         name: "CUDA unified addresses",
         attribute: Attribute::UnifiedAddressing,
         yes: "copies work between all kinds of memory",
-        no: "this GPU cannot be lent out",
+        no: "--gpu cuda cannot use this GPU",
         how: NEWER_GPU,
     },
     Row {
@@ -52,8 +52,8 @@ const ROWS: &[Row] = &[
     Row {
         name: "CUDA host memory",
         attribute: Attribute::HostRegister,
-        yes: "host memory and guest RAM can be used by the GPU in place",
-        no: "memory of the host and of guests cannot be used by the GPU",
+        yes: "the GPU can use host memory and guest RAM in place",
+        no: "the GPU cannot use memory of the host or of guests",
         how: NEWER_GPU,
     },
     Row {
@@ -67,7 +67,7 @@ const ROWS: &[Row] = &[
         name: "CUDA same addresses",
         attribute: Attribute::SameAddresses,
         yes: "registered memory has the same address on both sides",
-        no: "registered memory has another address for the GPU, which Causeway asks for",
+        no: "registered memory has another address for the GPU; Causeway handles this",
         how: "nothing needs to be done",
     },
     Row {
@@ -87,8 +87,8 @@ const ROWS: &[Row] = &[
     Row {
         name: "CUDA NUMA host memory",
         attribute: Attribute::HostNumaVirtualMemory,
-        yes: "host memory could be had from the driver; Causeway registers its own",
-        no: "host memory cannot be had from the driver; Causeway registers its own",
+        yes: "the driver could allocate host memory; Causeway registers its own",
+        no: "the driver cannot allocate host memory; Causeway registers its own",
         how: "nothing needs to be done",
     },
 ];
@@ -116,7 +116,7 @@ fn absent(error: &SurveyError) -> Finding {
             "install a driver for CUDA 12.4 or later"
         }
         SurveyError::Load(LoadError::Init { .. }) | SurveyError::Driver(_) => {
-            "nvidia-smi says more; load the kernel module (modprobe nvidia)"
+            "load the kernel module (modprobe nvidia); nvidia-smi shows details"
         }
     };
     let found = match error {
@@ -142,7 +142,7 @@ fn present(survey: &Survey) -> Finding {
     Finding::yes(
         NAME,
         format!("driver for CUDA {major}.{minor}; {}", gpus.join("; ")),
-        "GPUs that --gpu cuda lends to guests",
+        "GPUs that --gpu cuda shares among guests",
     )
 }
 
@@ -262,7 +262,7 @@ fn export(survey: &Survey) -> Finding {
         |trials| &trials.export,
         "device memory can be handed to other processes",
         (
-            "device memory cannot be shared, nor shown to guests",
+            "device memory cannot be shared or mapped for guests",
             "run where the driver may create descriptors: outside of containers that filter its ioctls",
         ),
     )

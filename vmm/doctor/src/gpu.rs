@@ -26,21 +26,21 @@ fn software() -> Finding {
 fn vulkan() -> Vec<Finding> {
     const NAME: &str = "Vulkan";
     const MEANS: &str =
-        "needed only to let guests see the memory of a discrete GPU by their own loads and stores";
+        "needed only for guests to map memory of a discrete GPU";
     const HOW: &str = "install libvulkan1 and the GPU's Vulkan driver";
     let report = match causeway_vulkan_import::report() {
         Ok(report) => report,
         Err(error) => return vec![Finding::no(NAME, error.to_string(), MEANS, HOW)],
     };
     if report.devices.is_empty() {
-        let found = "a loader, and no driver of any GPU";
+        let found = "a loader without a driver for any GPU";
         return vec![Finding::no(NAME, found, MEANS, HOW)];
     }
     let of_one = |device: DeviceReport| match device.visible_bytes {
         Ok(bytes) => Finding::yes(
             NAME,
-            format!("{}: {} MiB in the reach of CPUs", device.name, bytes >> 20),
-            "guests can see this device's memory by their own loads and stores",
+            format!("{}: CPUs can map {} MiB", device.name, bytes >> 20),
+            "guests can map this device's memory",
         ),
         Err(error) => Finding::no(NAME, error.to_string(), MEANS, HOW),
     };

@@ -11,9 +11,9 @@ use crate::finding::Finding;
 /// Name of the finding without which no guest runs.
 pub const NAME: &str = "KVM";
 
-const NO_TRIAL: &str = "guests may not run here";
+const NO_TRIAL: &str = "guests may not run on this host";
 const REPORT_IT: &str =
-    "look into the kernel's log (dmesg); other programs that hold KVM may be the reason";
+    "read the kernel's log (dmesg); another program that uses KVM may be the cause";
 
 /// Everything about KVM.
 pub fn findings() -> Vec<Finding> {
@@ -31,7 +31,7 @@ pub fn findings() -> Vec<Finding> {
 }
 
 fn missing(error: &KvmError) -> Finding {
-    let how = "the message says how; without KVM, `cargo test --workspace` still tests everything but the guests";
+    let how = "follow the message; without KVM, `cargo test --workspace` tests everything but the guests";
     Finding::no(NAME, error.to_string(), "no guest can run", how)
 }
 
@@ -43,7 +43,7 @@ fn kind() -> Finding {
         KvmKind::Software => {
             "bare guests run at full speed; exits cost more than with hardware virtualization"
         }
-        KvmKind::Unknown => "guests may run; the trials below tell",
+        KvmKind::Unknown => "guests may run; the trials below show",
         KvmKind::Absent => "no guest can run",
     };
     Finding::yes(NAME, kind.text(), means)
@@ -72,7 +72,7 @@ fn privilege(kvm: &Kvm) -> Finding {
     Finding::partly(
         NAME,
         found,
-        "bare guests run at CPL 3, at full speed; code at CPL 0 is interpreted, so Linux guests would crawl",
+        "bare guests run at CPL 3 at full speed; code at CPL 0 is interpreted, so Linux guests are very slow",
         "a host with VMX or SVM, or nested virtualization enabled for this VM",
     )
 }
@@ -93,7 +93,7 @@ fn exits(kvm: &Kvm) -> Finding {
         Ok(time) => Finding::yes(
             NAME,
             nanoseconds(time),
-            "what each control batch costs, and no access on the data path",
+            "the cost of each control batch; the data path has no exits",
         ),
         Err(e) => failed(NAME, &e),
     }

@@ -1,4 +1,4 @@
-//! `causeway doctor`: what this host can do, found out by trying; what that means; how to get the rest.
+//! `causeway doctor`: tries what this host can do, says what it means, and how to get the rest.
 
 mod cuda;
 mod finding;
@@ -47,7 +47,7 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
     };
     let text = if arguments.json {
         serde_json::to_string_pretty(&diagnosis)
-            .map_err(|e| Failure::new(Code::Report, "cannot write the findings as JSON", e))?
+            .map_err(|e| Failure::new(Code::Report, "cannot encode the results as JSON", e))?
     } else {
         table(&diagnosis)
     };

@@ -17,7 +17,7 @@ pub fn findings() -> Vec<Finding> {
 fn large_pages() -> Finding {
     const NAME: &str = "2 MiB pages";
     const WITHOUT: &str =
-        "guest RAM and allocations have 4 KiB pages: first touches cost a fault for each of them";
+        "guest RAM and allocations have 4 KiB pages: the first touch of each costs a fault";
     let setting = |path: &str| -> String {
         let text = fs::read_to_string(path).unwrap_or_default();
         text.split(['[', ']']).nth(1).unwrap_or("absent").to_owned()
@@ -36,13 +36,13 @@ fn large_pages() -> Finding {
             format!(
                 "private tmpfs, {settings}; populating 64 MiB takes {large:.1} ms, in 4 KiB pages {small:.1} ms"
             ),
-            "guest RAM and allocations of 2 MiB and more are made of them, and KVM maps them as such",
+            "guest RAM and allocations of 2 MiB and more use them, and KVM maps them as such",
         ),
         (Ok(_), _) => Finding::no(
             NAME,
             settings,
             WITHOUT,
-            "free memory: the kernel found no contiguous 2 MiB",
+            "free some memory: the kernel found no contiguous 2 MiB",
         ),
         (Err(e), _) => Finding::no(NAME, e.to_string(), WITHOUT, "free memory"),
     }

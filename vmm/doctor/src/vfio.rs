@@ -34,7 +34,7 @@ fn iommu(host: &Host) -> Finding {
             NAME,
             "no IOMMU groups",
             "real PCI devices cannot be passed through; mediated allocations need no IOMMU",
-            "enable VT-d or AMD-Vi in the firmware and boot with intel_iommu=on (AMD: on by default); in a VM, ask for a virtual IOMMU",
+            "enable VT-d or AMD-Vi in the firmware and boot with intel_iommu=on (AMD: on by default); in a VM, add a virtual IOMMU",
         ),
         groups => Finding::yes(
             NAME,
@@ -50,7 +50,7 @@ fn driver(host: &Host) -> Finding {
         return Finding::no(
             NAME,
             "driver vfio-pci is not loaded",
-            "passing a real PCI device through needs it; mediated allocations do not",
+            "--vfio needs this driver; mediated allocations do not",
             "modprobe vfio-pci",
         );
     }
@@ -62,7 +62,7 @@ fn driver(host: &Host) -> Finding {
             "{bound} of {} PCI functions bound to vfio-pci",
             functions.len()
         ),
-        "bound devices can be handed to a guest",
+        "bound devices can be passed through to a guest",
     )
 }
 
@@ -75,14 +75,14 @@ fn device(host: &Host, function: &Function) -> Finding {
             NAME,
             function.to_string(),
             format!(
-                "can be handed out: --vfio {address}{}",
+                "can be passed through: --vfio {address}{}",
                 lendable(host, address)
             ),
         ),
         Err(e) => Finding::no(
             NAME,
             function.to_string(),
-            "cannot be handed out as it is",
+            "cannot be passed through",
             e.to_string(),
         ),
     }
@@ -99,7 +99,7 @@ fn lendable(host: &Host, address: Address) -> String {
             mib => format!("{mib} MiB"),
         };
         format!(
-            "; its {size} of memory can be lent to several guests: --gpu vfio:{address},bar={bar}"
+            "; its {size} of memory can be partitioned among several guests: --gpu vfio:{address},bar={bar}"
         )
     })
 }

@@ -10,7 +10,7 @@ use crate::program::ProgramArguments;
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// Built-in guest to run.
+    /// Embedded guest to run.
     #[arg(
         long,
         value_name = "NAME",
@@ -18,18 +18,18 @@ pub struct RunArguments {
         conflicts_with = "kernel"
     )]
     pub guest: String,
-    /// Guest of your own: a Linux kernel (bzImage, or ELF with PVH's note; docs/guests.md), or a bare guest, which is a
+    /// Your own guest: a Linux kernel (bzImage, or ELF with a PVH note; docs/guests.md), or a bare guest, which is a
     /// static 64-bit ELF image (docs/architecture.md, "Bare guests").
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
-    /// How to boot the kernel: found out from the file, if left out.
+    /// How to boot the kernel. The default depends on the file.
     #[arg(long, value_name = "HOW", requires = "kernel")]
     pub boot: Option<BootChoice>,
     /// Initramfs for a Linux kernel.
     #[arg(long, value_name = "FILE", requires = "kernel")]
     pub initramfs: Option<PathBuf>,
-    /// Program to run on a Linux kernel, in place of an initramfs: a static executable for x86-64. Its exit status is that of
-    /// this command (docs/guests.md).
+    /// Program to run on a Linux kernel, in place of an initramfs: a static executable for x86-64. This command
+    /// ends with its exit status (docs/guests.md).
     #[arg(
         long,
         value_name = "FILE",
@@ -37,7 +37,7 @@ pub struct RunArguments {
         conflicts_with = "initramfs"
     )]
     pub program: Option<PathBuf>,
-    /// What it needs.
+    /// Files, modules and arguments of the program.
     #[command(flatten)]
     pub more: ProgramArguments,
     /// Text to add to the command line of a Linux kernel.
@@ -48,11 +48,11 @@ pub struct RunArguments {
         allow_hyphen_values = true
     )]
     pub append: Option<String>,
-    /// Disk of a Linux guest: a raw image, written unless ,ro stands behind its name. Can be given several times.
+    /// Disk of a Linux guest: a raw image, read-only with ,ro after its name. Can be given several times.
     #[arg(long, value_name = "FILE[,ro]")]
     pub disk: Vec<OsString>,
-    /// PCI device of the host to pass through, as `lspci -D` names it. Can be given several times; with several VMs there
-    /// is one for each, in their order (docs/vfio.md).
+    /// PCI device of the host to pass through, as `lspci -D` names it. Can be given several times; with several VMs,
+    /// give one for each, in order (docs/vfio.md).
     #[arg(long, value_name = "BDF")]
     pub vfio: Vec<String>,
     /// Virtual CPUs of each VM.
@@ -70,19 +70,19 @@ pub struct RunArguments {
     /// End the run after this many seconds.
     #[arg(long, value_name = "S", default_value_t = 300)]
     pub timeout: u64,
-    /// Write the report as JSON to this file; - for standard output, in place of the table.
+    /// Write the report as JSON to this file; - writes it to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Answer scrapers on a Unix socket at this path: GET /metrics over HTTP, in the format of OpenMetrics (docs/observing.md).
+    /// Serve metrics on a Unix socket at this path: GET /metrics over HTTP, in OpenMetrics format (docs/observing.md).
     #[arg(long, value_name = "PATH")]
     pub metrics_socket: Option<PathBuf>,
-    /// Text handed to a bare guest.
+    /// Arguments of a bare guest, as one text.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub arguments: String,
-    /// Privilege level of a bare guest. There is nothing to be gained by level 0, which is for tests.
+    /// Privilege level of a bare guest. Level 0 is for tests.
     #[arg(long, value_name = "LEVEL", default_value = "3", hide = true)]
     pub cpl: PrivilegeLevel,
-    /// Guest RAM in 4 KiB pages, for comparison with the 2 MiB pages that it otherwise has.
+    /// Use 4 KiB pages for guest RAM instead of 2 MiB pages, for comparison.
     #[arg(long)]
     pub small_pages: bool,
 }
@@ -92,21 +92,21 @@ pub struct RunArguments {
 pub enum BootChoice {
     /// A bare guest.
     Bare,
-    /// A bzImage that decompresses itself, and may choose its address at random.
+    /// A bzImage that decompresses itself and may choose a random address.
     Bzimage,
-    /// A 64-bit Linux kernel at its entry point, from an ELF file or out of a bzImage.
+    /// A 64-bit Linux kernel at its entry point, from an ELF file or a bzImage.
     Linux64,
-    /// An ELF file with PVH's note.
+    /// An ELF file with a PVH note.
     Pvh,
 }
 
 /// Privilege levels that 64-bit code has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PrivilegeLevel {
-    /// That of kernels.
+    /// The level of kernels.
     #[value(name = "0")]
     Kernel,
-    /// That of programs.
+    /// The level of programs.
     #[value(name = "3")]
     User,
 }

@@ -23,7 +23,7 @@ const INITRAMFS: &str = "initramfs";
 /// Name of the guest, for the report, and what it boots.
 pub fn choose(arguments: &RunArguments) -> Result<(String, Boot), Failure> {
     let Some(path) = &arguments.kernel else {
-        let boot = bare(built_in(&arguments.guest)?, arguments);
+        let boot = embedded(&arguments.guest, &arguments.arguments, arguments.cpl)?;
         refuse_disks(&arguments.guest, arguments)?;
         return Ok((arguments.guest.clone(), boot));
     };
@@ -32,7 +32,7 @@ pub fn choose(arguments: &RunArguments) -> Result<(String, Boot), Failure> {
         Some(kernel) => Boot::Linux(Box::new(linux(kernel, path, &image, arguments)?)),
         None => {
             refuse_linux_arguments(path, arguments)?;
-            bare(image, arguments)
+            bare(image, &arguments.arguments, arguments.cpl)
         }
     };
     Ok((path.display().to_string(), boot))
@@ -62,7 +62,7 @@ fn linux(
 ) -> Result<Linux, Failure> {
     if !arguments.arguments.is_empty() {
         return Err(Failure::usage(
-            "--arguments is for bare guests: add to a Linux kernel's command line with --append",
+            "--arguments is for bare guests: for a Linux kernel, use --append",
         ));
     }
     let initramfs = match (&arguments.program, &arguments.initramfs) {
@@ -76,7 +76,7 @@ fn linux(
     let command_line = command_line(arguments);
     kernel
         .check_command_line(&command_line)
-        .map_err(|e| Failure::new(Code::Usage, "this --append cannot be", e))?;
+        .map_err(|e| Failure::new(Code::Usage, "invalid value of --append", e))?;
     Ok(Linux {
         kernel,
         initramfs,
@@ -123,26 +123,27 @@ fn refuse_disks(guest: &str, arguments: &RunArguments) -> Result<(), Failure> {
     )))
 }
 
-fn bare(image: Arc<[u8]>, arguments: &RunArguments) -> Boot {
+fn bare(image: Arc<[u8]>, arguments: &str, level: PrivilegeLevel) -> Boot {
     Boot::Bare {
         image,
-        arguments: arguments.arguments.clone(),
-        privilege: match arguments.cpl {
+        arguments: arguments.to_owned(),
+        privilege: match level {
             PrivilegeLevel::Kernel => Privilege::Kernel,
             PrivilegeLevel::User => Privilege::User,
         },
     }
 }
 
-fn built_in(name: &str) -> Result<Arc<[u8]>, Failure> {
-    causeway_embedded_bare::image(name)
-        .map(Arc::from)
-        .ok_or_else(|| {
-            Failure::usage(format!(
-                "no built-in guest is called `{name}`: choose one of {}",
-                causeway_embedded_bare::NAMES.join(", ")
-            ))
-        })
+/// Boots embedded guest `name` with `arguments` at privilege level `level`.
+///
+/// # Errors
+/// A usage failure that lists the embedded guests, if none has this name.
+pub fn embedded(name: &str, arguments: &str, level: PrivilegeLevel) -> Result<Boot, Failure> {
+    let image = causeway_embedded_bare::image(name).ok_or_else(|| {
+        let known = causeway_embedded_bare::NAMES.join(", ");
+        Failure::usage(format!("invalid value {name} for --guest: one of {known}"))
+    })?;
+    Ok(bare(Arc::from(image), arguments, level))
 }
 
 /// Reads a kernel or a bare image; whoever boots it checks what it is.
@@ -154,7 +155,7 @@ pub fn read_image(path: &Path) -> Result<Arc<[u8]>, Failure> {
 fn read_initramfs(path: &Path) -> Result<Arc<[u8]>, Failure> {
     let bytes = read(INITRAMFS, path, INITRAMFS_BYTES_MAX)?;
     match bytes.is_empty() {
-        true => Err(Failure::file(INITRAMFS, path, Error::other("it is empty"))),
+        true => Err(Failure::file(INITRAMFS, path, Error::other("the file is empty"))),
         false => Ok(bytes),
     }
 }
@@ -164,12 +165,12 @@ fn read(what: &str, path: &Path, bytes_max: u64) -> Result<Arc<[u8]>, Failure> {
     let fail = |e| Failure::file(what, path, e);
     // Asked before it is opened: opening a pipe would wait for somebody to write to it.
     if !std::fs::metadata(path).map_err(fail)?.is_file() {
-        return Err(fail(Error::other("it must be a regular file")));
+        return Err(fail(Error::other("not a regular file")));
     }
     let mut file = std::fs::File::open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
     if !metadata.is_file() || metadata.len() > bytes_max {
-        let why = format!("it must be a regular file of at most {bytes_max} bytes");
+        let why = format!("not a regular file of at most {bytes_max} bytes");
         return Err(fail(Error::other(why)));
     }
     // Read to where it stays: such files are large.

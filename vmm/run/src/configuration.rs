@@ -19,65 +19,134 @@ const MEMORY_MIN_MIB: u64 = 32;
 /// Most RAM of a VM in MiB: RAM and aperture must fit below 512 GiB, which bare guests map one to one.
 const MEMORY_MAX_MIB: u64 = 128 << 10;
 
-/// A checked `run`.
+/// A checked run: everything that [`crate::execute`] needs.
+#[derive(Clone, Debug)]
 pub struct Run {
     /// Name of the guest, for the report.
     pub guest: String,
-    /// What it boots.
+    /// What each VM boots.
     pub boot: Boot,
-    /// What it means when it says how it ended.
+    /// What the value means that the guest ends with.
     pub promise: Promise,
     /// Virtual CPUs of each VM.
     pub vcpus: u32,
     /// RAM of each VM in bytes.
     pub memory_bytes: u64,
-    /// Whether RAM is to have 2 MiB pages.
+    /// Whether RAM has 2 MiB pages.
     pub large_pages: bool,
     /// Number of VMs.
     pub vms: u32,
-    /// When to give up.
+    /// Longest duration of the run.
     pub timeout: Duration,
     /// Back end and limits.
     pub gpu: Gpu,
-    /// The same as it was typed, for worker processes, with a back end in place of `auto`.
+    /// The same as text, for worker processes, with a back end in place of `auto`.
     pub gpu_text: String,
-    /// Devices of each VM that are passed through to it; empty if none are.
+    /// PCI devices of each VM that are passed through to it; empty if none are.
     pub devices: Vec<Vec<Address>>,
-    /// Where scrapers are answered, if they are.
+    /// Path of the socket for metrics scrapers.
     pub metrics_socket: Option<PathBuf>,
 }
 
+/// A run that is not checked yet. The fields have the units of the command's options.
+#[derive(Clone, Debug)]
+pub struct RunBuilder {
+    /// Name of the guest, for the report.
+    pub guest: String,
+    /// What each VM boots.
+    pub boot: Boot,
+    /// Whether the guest is a Linux kernel with a program of `--program`.
+    pub has_program: bool,
+    /// Virtual CPUs of each VM.
+    pub vcpus: u32,
+    /// RAM of each VM in MiB.
+    pub memory_mib: u64,
+    /// Whether RAM has 4 KiB pages.
+    pub small_pages: bool,
+    /// Number of VMs.
+    pub vms: u32,
+    /// Longest duration of the run in seconds.
+    pub timeout_s: u64,
+    /// Back end and limits, as for `--gpu`.
+    pub gpu: String,
+    /// PCI devices to pass through: all to one VM, or one to each of several VMs.
+    pub devices: Vec<Address>,
+    /// Path of the socket for metrics scrapers.
+    pub metrics_socket: Option<PathBuf>,
+}
+
+impl RunBuilder {
+    /// One VM with one virtual CPU that boots `boot`, with the defaults of `causeway run`.
+    pub fn new(guest: &str, boot: Boot) -> Self {
+        Self {
+            guest: guest.to_owned(),
+            boot,
+            has_program: false,
+            vcpus: 1,
+            memory_mib: 256,
+            small_pages: false,
+            vms: 1,
+            timeout_s: 300,
+            gpu: String::from("software"),
+            devices: Vec::new(),
+            metrics_socket: None,
+        }
+    }
+
+    /// Checks every value, and chooses the back end.
+    ///
+    /// # Errors
+    /// A usage failure that names the option, if a value is out of range or if values contradict each other.
+    pub fn build(self) -> Result<Run, Failure> {
+        check_range("--vcpus", self.vcpus.into(), 1..=VCPUS_MAX.into())?;
+        check_range("--vms", self.vms.into(), 1..=VMS_MAX.into())?;
+        let most_mib = MEMORY_MAX_MIB.min(host_memory_mib());
+        check_range("--memory", self.memory_mib, MEMORY_MIN_MIB..=most_mib)?;
+        all_fit(self.vms, self.memory_mib, host_memory_mib())?;
+        check_range("--timeout", self.timeout_s, 1..=365 * 24 * 3600)?;
+        let (gpu, gpu_text) = choose_gpu(&self.gpu)?;
+        Ok(Run {
+            devices: passthrough::assign(self.devices, self.vms, &gpu)?,
+            guest: self.guest,
+            promise: Promise::of(&self.boot, self.has_program),
+            boot: self.boot,
+            vcpus: self.vcpus,
+            memory_bytes: self.memory_mib << 20,
+            large_pages: !self.small_pages,
+            vms: self.vms,
+            timeout: Duration::from_secs(self.timeout_s),
+            gpu,
+            gpu_text,
+            metrics_socket: self.metrics_socket,
+        })
+    }
+}
+
 impl Run {
-    /// The GPU that was asked for is not to be had.
+    /// The failure of a run whose back end is not available.
     pub fn unavailable(&self, error: impl std::error::Error + Send + Sync + 'static) -> Failure {
         unavailable(&self.gpu_text, error)
     }
 
-    /// Checks every argument, and reads what is to boot.
+    /// Checks what was typed after `run`, and reads the files that the guest boots.
+    ///
+    /// # Errors
+    /// A usage failure if a value is invalid; an image failure if a file cannot be read or cannot boot.
     pub fn check(arguments: &RunArguments) -> Result<Self, Failure> {
-        check_range("--vcpus", arguments.vcpus.into(), 1..=VCPUS_MAX.into())?;
-        check_range("--vms", arguments.vms.into(), 1..=VMS_MAX.into())?;
-        let most_mib = MEMORY_MAX_MIB.min(host_memory_mib());
-        check_range("--memory", arguments.memory, MEMORY_MIN_MIB..=most_mib)?;
-        all_fit(arguments.vms, arguments.memory, host_memory_mib())?;
-        check_range("--timeout", arguments.timeout, 1..=365 * 24 * 3600)?;
-        let (gpu, gpu_text) = choose_gpu(&arguments.gpu)?;
         let (guest, boot) = boot::choose(arguments)?;
-        let devices = passthrough::choose(arguments, &gpu)?;
-        Ok(Self {
-            guest,
-            promise: Promise::of(&boot, arguments.program.is_some()),
-            boot,
+        let builder = RunBuilder {
+            has_program: arguments.program.is_some(),
             vcpus: arguments.vcpus,
-            memory_bytes: arguments.memory << 20,
-            large_pages: !arguments.small_pages,
+            memory_mib: arguments.memory,
+            small_pages: arguments.small_pages,
             vms: arguments.vms,
-            timeout: Duration::from_secs(arguments.timeout),
-            gpu,
-            gpu_text,
-            devices,
+            timeout_s: arguments.timeout,
+            gpu: arguments.gpu.clone(),
+            devices: passthrough::parse(&arguments.vfio)?,
             metrics_socket: arguments.metrics_socket.clone(),
-        })
+            ..RunBuilder::new(&guest, boot)
+        };
+        builder.build()
     }
 }
 
@@ -97,7 +166,7 @@ pub fn choose_gpu(text: &str) -> Result<(Gpu, String), Failure> {
         let gpus = causeway_cuda::identities();
         found = Some(match &gpus {
             Ok(gpus) if !gpus.is_empty() => gpus[0].name.clone(),
-            Ok(_) => String::from("there is no GPU"),
+            Ok(_) => String::from("no GPU found"),
             Err(e) => e.to_string(),
         });
         gpus.is_ok_and(|gpus| !gpus.is_empty())
@@ -107,7 +176,7 @@ pub fn choose_gpu(text: &str) -> Result<(Gpu, String), Failure> {
         .map_err(|e: GpuError| Failure::usage(e.to_string()))?;
     if let Some(found) = found {
         terminal::say(&format!(
-            "causeway: --gpu {text} is {chosen} here ({found})"
+            "causeway: --gpu {text} selects {chosen} on this host ({found})"
         ));
     }
     Ok((gpu, chosen))
@@ -120,7 +189,8 @@ fn all_fit(vms: u32, memory_mib: u64, host_mib: u64) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "--vms {vms} with --memory {memory_mib} cannot be: {all_mib} MiB of RAM in all, and this host has {host_mib}: choose fewer or smaller VMs"
+        "--vms {vms} with --memory {memory_mib} takes {all_mib} MiB of RAM, but this host has {host_mib} MiB: \
+         choose fewer or smaller VMs"
     )))
 }
 
@@ -142,12 +212,12 @@ mod tests {
     #[test]
     fn values_out_of_range_are_named_with_their_range() {
         for (words, value) in [
-            (["--memory", "0"], "--memory 0"),
-            (["--memory", "99999999999"], "--memory 99999999999"),
-            (["--vcpus", "0"], "--vcpus 0"),
-            (["--vms", "65"], "--vms 65"),
-            (["--timeout", "0"], "--timeout 0"),
-            (["--guest", "nobody"], "`nobody`"),
+            (["--memory", "0"], "0 for --memory"),
+            (["--memory", "99999999999"], "99999999999 for --memory"),
+            (["--vcpus", "0"], "0 for --vcpus"),
+            (["--vms", "65"], "65 for --vms"),
+            (["--timeout", "0"], "0 for --timeout"),
+            (["--guest", "nobody"], "nobody for --guest"),
         ] {
             let message = check(&words).err().expect(value).to_string();
             assert!(message.contains(value), "{message}");

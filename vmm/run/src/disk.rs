@@ -18,7 +18,7 @@ const READ_ONLY: &[u8] = b",ro";
 pub fn open_all(given: &[OsString], vms: u32) -> Result<Vec<Arc<DiskImage>>, Failure> {
     if given.len() > DISKS_MAX {
         return Err(Failure::usage(format!(
-            "{} disks cannot be: give --disk {DISKS_MAX} times at most",
+            "{} disks are too many: give --disk at most {DISKS_MAX} times",
             given.len()
         )));
     }
@@ -33,12 +33,13 @@ fn open(text: &OsStr, vms: u32) -> Result<Arc<DiskImage>, Failure> {
     let shown = text.display();
     if path.as_os_str().is_empty() {
         return Err(Failure::usage(format!(
-            "--disk {shown} names no file: write FILE, or FILE,ro for an image that is only read"
+            "--disk {shown} names no file: write FILE, or FILE,ro for a read-only image"
         )));
     }
     if vms > 1 && !read_only {
         return Err(Failure::usage(format!(
-            "--disk {shown} cannot be with --vms {vms}: VMs that write to one image destroy its content; add ,ro to share it"
+            "--disk {shown} cannot be shared by --vms {vms}: VMs that write to one image destroy it; \
+             add ,ro to share it"
         )));
     }
     DiskImage::open(path, read_only)

@@ -109,10 +109,10 @@ impl Promise {
             }
             (_, Some(status), _) => format!("the program ended with status {status}"),
             (Self::Status | Self::Program, None, VmResult::Fail { code: NOT_RUN, .. }) => {
-                "the guest could not run its program, and says why on its console".to_owned()
+                "the guest could not run its program; its console says why".to_owned()
             }
             (Self::Program, None, VmResult::PoweredOff | VmResult::Reset | VmResult::Halted) => {
-                format!("{result} before it told how its program ended")
+                format!("{result} before it reported how its program ended")
             }
             _ => result.to_string(),
         }
@@ -160,14 +160,14 @@ fn say_how(run: &Run, outcome: &VmOutcome) {
     let how = run.promise.describe(&outcome.result);
     terminal::say(&format!("causeway: {}: {how}", outcome.name));
     if let Some(fault) = &outcome.session.fault {
-        terminal::say(&format!("  its session was lost: {fault}"));
+        terminal::say(&format!("  the session was lost: {fault}"));
     }
 }
 
 fn explain_one(run: &Run, outcome: &VmOutcome) {
     if matches!(outcome.result, VmResult::Timeout) {
         terminal::say(&format!(
-            "causeway: {}: the guest did not end within {} s; --timeout gives it more time",
+            "causeway: {}: the guest did not end within {} s: give it more time with --timeout",
             outcome.name,
             run.timeout.as_secs()
         ));
@@ -189,7 +189,8 @@ fn explain_one(run: &Run, outcome: &VmOutcome) {
 fn limits(run: &Run, outcome: &VmOutcome) -> String {
     let gpu = &run.gpu;
     format!(
-        "  it was refused {} requests; it may have {} MiB of GPU memory (most in use: {} MiB), {} allocations and {} command buffers, or what --gpu {},memory=MIB,allocations=N,queues=N says",
+        "  {} requests were refused; the limits are {} MiB of GPU memory (peak use: {} MiB), {} allocations and {} \
+         command buffers: raise them with --gpu {},memory=MIB,allocations=N,queues=N",
         outcome.session.statistics.failed_messages,
         gpu.memory_bytes >> 20,
         outcome.session.statistics.memory_peak_bytes >> 20,
@@ -228,7 +229,7 @@ mod tests {
         assert_eq!(Promise::Verdict.code(&off), None);
         let code = Promise::Program.code(&off);
         assert_eq!(code, Some(RunCode::Own(Code::Crashed)));
-        assert!(Promise::Program.describe(&off).contains("before it told"));
+        assert!(Promise::Program.describe(&off).contains("before it reported"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `causeway image`: the initramfs of a program, as a file.
+//! `causeway initramfs`: the initramfs of a program, as a file.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use causeway_terminal as terminal;
 use causeway_terminal::OutputFile;
 use causeway_terminal::{Code, Failure};
 
-/// Arguments of `image`.
+/// Arguments of `initramfs`.
 #[derive(Debug, Args)]
-pub struct ImageArguments {
-    /// Program to run: a static executable for x86-64. What it returns is what the VM returns.
+pub struct InitramfsArguments {
+    /// Program to run: a static executable for x86-64. Its exit status becomes that of the VM.
     #[arg(long, value_name = "FILE")]
     pub program: PathBuf,
     /// What it needs.
     #[command(flatten)]
     pub more: ProgramArguments,
-    /// Kernel for which modules are put in.
+    /// Kernel whose modules the initramfs contains.
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
     /// File to write; - for standard output. The same arguments and files give the same bytes.
@@ -30,15 +30,15 @@ pub struct ImageArguments {
 }
 
 /// Makes the initramfs and writes it.
-pub fn run(arguments: &ImageArguments) -> Result<ExitCode, Failure> {
+pub fn run(arguments: &InitramfsArguments) -> Result<ExitCode, Failure> {
     let to_output = arguments.output == Path::new("-");
     if to_output && std::io::stdout().is_terminal() {
         return Err(Failure::usage(
-            "--output - would write an archive to this terminal: name a file, or redirect standard output",
+            "--output - would write an archive to the terminal: name a file, or redirect standard output",
         ));
     }
     let unwritable = |e| {
-        let message = format!("cannot write the image {}", arguments.output.display());
+        let message = format!("cannot write the initramfs {}", arguments.output.display());
         Failure::new(Code::Report, message, e)
     };
     let place = if to_output {

@@ -51,7 +51,7 @@ impl Interactive {
     /// # Errors
     /// What the kernel said; the terminal is then as it was.
     pub fn start(console: Arc<Console>) -> io::Result<Self> {
-        terminal::say("causeway: the terminal is the guest's; Ctrl-A x ends the run");
+        terminal::say("causeway: the terminal belongs to the guest; Ctrl-A x ends the run");
         let raw = RawTerminal::enter()?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let stopped = Arc::clone(&stop);
@@ -59,7 +59,7 @@ impl Interactive {
             .name("input".to_owned())
             .spawn(move || {
                 if let Err(e) = pump(&console, &stopped) {
-                    log::debug!("no more input for the guest: {e}");
+                    log::debug!("cannot read input for the guest: {e}");
                 }
             })?;
         Ok(Self {

@@ -7,14 +7,14 @@
 
 pub mod arguments;
 pub mod back_end;
-mod boot;
+pub mod boot;
 pub mod configuration;
 mod disk;
 pub mod ending;
 pub mod gpu;
 pub mod initramfs;
 mod interactive;
-mod passthrough;
+pub mod passthrough;
 pub mod program;
 pub mod progress;
 pub mod report;

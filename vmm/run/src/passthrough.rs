@@ -7,26 +7,36 @@ use std::sync::Arc;
 use causeway_host_vfio::{Address, Choice, Host};
 use causeway_vmm::passthrough::{DeviceSource, HostDevices, PassThroughError};
 
-use crate::arguments::RunArguments;
 use crate::configuration::Run;
 use crate::gpu::{Gpu, Kind};
 use causeway_terminal::{Code, Failure};
 
-/// The devices of each VM; no entry at all without `--vfio`.
-pub fn choose(arguments: &RunArguments, gpu: &Gpu) -> Result<Vec<Vec<Address>>, Failure> {
-    let addresses = arguments.vfio.iter().map(|text| {
+/// The PCI addresses that were typed after `--vfio`.
+///
+/// # Errors
+/// A usage failure that names the text which is not an address.
+pub fn parse(texts: &[String]) -> Result<Vec<Address>, Failure> {
+    let parse = |text: &String| {
         let address = text.parse::<Address>();
         address.map_err(|e| Failure::usage_from("--vfio", text, e))
-    });
-    let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
+    };
+    texts.iter().map(parse).collect()
+}
+
+/// Gives each of `vms` VMs its devices. The result is empty if there are no devices.
+///
+/// # Errors
+/// A usage failure if a device is named twice, or if several VMs cannot have one device each.
+pub fn assign(addresses: Vec<Address>, vms: u32, gpu: &Gpu) -> Result<Vec<Vec<Address>>, Failure> {
     refuse_twice(&addresses, mediated(gpu.kind))?;
-    let (vms, devices) = (arguments.vms as usize, addresses.len());
-    match (devices, vms) {
+    let devices = addresses.len();
+    match (devices, vms as usize) {
         (0, _) => Ok(Vec::new()),
         (_, 1) => Ok(vec![addresses]),
-        _ if devices == vms => Ok(addresses.into_iter().map(|address| vec![address]).collect()),
+        (_, vms) if devices == vms => Ok(addresses.into_iter().map(|address| vec![address]).collect()),
         _ => Err(Failure::usage(format!(
-            "--vms {vms} with {devices} times --vfio cannot be: a device belongs to one VM, so name {vms} devices, one for each VM in order"
+            "{devices} devices of --vfio do not match --vms {vms}: a device belongs to one VM, so \
+             name {vms} devices, one for each VM in order"
         ))),
     }
 }
@@ -49,7 +59,7 @@ fn refuse_twice(addresses: &[Address], mediated: Option<Address>) -> Result<(), 
     match mediated.filter(|address| seen.contains(address)) {
         None => Ok(()),
         Some(address) => Err(Failure::usage(format!(
-            "device {address} is given twice, by --vfio and by --gpu: it is either passed through to one VM or mediated among several"
+            "device {address} is given twice, by --vfio and by --gpu: pass it through to one VM, or mediate it among several"
         ))),
     }
 }
@@ -90,7 +100,7 @@ fn one_owner_for_each_group(owners: &[(Option<u32>, Owner, Address)]) -> Result<
         let mut before = owners[..index].iter();
         if let Some((.., other)) = before.find(|(g, o, _)| g == group && o != owner) {
             return Err(Failure::usage(format!(
-                "devices {other} and {address} cannot be apart: both are in IOMMU group {number}, which is handed out as a whole, so give them to one VM"
+                "devices {other} and {address} are both in IOMMU group {number}, which cannot be divided: give them to one VM"
             )));
         }
     }
@@ -119,11 +129,12 @@ fn unavailable(error: impl Error + Send + Sync + 'static) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arguments::tests::parse;
+    use crate::arguments::tests::parse as typed;
 
     fn chosen(words: &[&str]) -> Result<Vec<Vec<Address>>, String> {
-        let arguments = parse(words);
-        choose(&arguments, &arguments.gpu.parse().unwrap()).map_err(|failure| {
+        let arguments = typed(words);
+        let assigned = |addresses| assign(addresses, arguments.vms, &arguments.gpu.parse().unwrap());
+        parse(&arguments.vfio).and_then(assigned).map_err(|failure| {
             let cause = failure.source().map(ToString::to_string);
             format!("{failure}: {}", cause.unwrap_or_default())
         })
@@ -181,7 +192,7 @@ mod tests {
         assert!(chosen(&["--vfio", "00:03.0", "--gpu", "vfio:00:04.0"]).is_ok());
         let mistyped = chosen(&["--vfio", "edu"]).unwrap_err();
         assert!(
-            mistyped.contains("--vfio edu cannot be") && mistyped.contains("lspci -D"),
+            mistyped.contains("invalid value edu for --vfio") && mistyped.contains("lspci -D"),
             "{mistyped}"
         );
     }

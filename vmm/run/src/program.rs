@@ -13,12 +13,12 @@ use causeway_terminal::{Code, Failure};
 /// What a program needs in its guest.
 #[derive(Debug, Default, Args)]
 pub struct ProgramArguments {
-    /// File that the program needs: from HOST to the absolute path GUEST, or to the guest's root, where the program starts. May be
-    /// given several times.
+    /// File that the program needs: copied from HOST to the absolute path GUEST, or to the guest's root, where the
+    /// program starts. Can be given several times.
     #[arg(long = "file", value_name = "HOST[:GUEST]", requires = "program")]
     pub files: Vec<OsString>,
-    /// Kernel module to load before the program starts, in this order, behind those that are found for the kernel by themselves
-    /// (uio_pci_generic, virtio_pci, virtio_blk, virtio_rng and what they need). May be given several times.
+    /// Kernel module to load before the program starts, after those that are found for the kernel automatically
+    /// (uio_pci_generic, virtio_pci, virtio_blk, virtio_rng and their dependencies). Can be given several times.
     #[arg(long = "module", value_name = "FILE.ko", requires = "program")]
     pub modules: Vec<PathBuf>,
     /// Arguments of the program.
@@ -67,13 +67,14 @@ fn modules_of(kernel: Kernel) -> Vec<KernelModule> {
     };
     let Some(folder) = ModuleFolder::find(kernel.path, release) else {
         log::warn!(
-            "the modules of kernel {release} are neither beside {} nor on this host: without uio_pci_generic (--module) the guest's programs get no interrupts",
+            "cannot find the modules of kernel {release} beside {} or on this host: without uio_pci_generic \
+             (--module) the guest's programs get no interrupts",
             kernel.path.display()
         );
         return Vec::new();
     };
     folder.wanted().unwrap_or_else(|e| {
-        log::warn!("the modules of kernel {release} are left out: {e}");
+        log::warn!("cannot use the modules of kernel {release}: {e}");
         Vec::new()
     })
 }

@@ -171,7 +171,7 @@ pub fn raise_descriptor_limit() {
     };
     if let Err(e) = setrlimit(Resource::Nofile, raised) {
         log::warn!(
-            "the limit on file descriptors stays as it is, {:?}: {e}",
+            "cannot raise the limit on file descriptors, {:?}: {e}",
             limit.current
         );
     }
@@ -228,7 +228,7 @@ fn refused(run: &Run, error: VmError) -> Failure {
         VmError::Linux(error) => not_an_image(run, error),
         VmError::Session(error @ OpenError::Unavailable { .. }) => run.unavailable(error),
         VmError::PassThrough(error) => passthrough::refused(error),
-        VmError::Config(error) => Failure::new(Code::Usage, "such a VM cannot be", error),
+        VmError::Config(error) => Failure::new(Code::Usage, "invalid configuration of a VM", error),
         error => Failure::new(Code::Crashed, "cannot create the VM", error),
     }
 }

@@ -117,7 +117,7 @@ fn verdict(report: &Report) -> String {
     );
     if !report.kvm_counts_ports() {
         out.push_str(
-            "this KVM does not count port accesses as io_exits, but as emulated instructions\n",
+            "this KVM counts port accesses as emulated instructions, not as io_exits\n",
         );
     }
     for phase in report.disagreements() {

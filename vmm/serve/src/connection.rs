@@ -28,7 +28,7 @@ const REQUEST_BYTES_MAX: usize = size_of::<Request>() + CONTROL_BYTES_MAX as usi
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
     /// What came is not of this protocol.
-    #[error("it sent {0}")]
+    #[error("the process sent {0}")]
     Malformed(&'static str),
     /// The socket failed.
     #[error("the socket failed: {0}")]
@@ -86,11 +86,11 @@ impl Connection {
     fn answer(&mut self, datagram: &mut [u8]) -> Result<(), ConnectionError> {
         let (head, batch) = datagram
             .split_at_mut_checked(size_of::<Request>())
-            .ok_or(ConnectionError::Malformed("less than a request"))?;
+            .ok_or(ConnectionError::Malformed("an incomplete request"))?;
         let request = Request::read_from_bytes(head)
-            .map_err(|_| ConnectionError::Malformed("less than a request"))?;
+            .map_err(|_| ConnectionError::Malformed("an incomplete request"))?;
         let kind = RequestKind::from_wire(request.kind)
-            .ok_or(ConnectionError::Malformed("a request of no known kind"))?;
+            .ok_or(ConnectionError::Malformed("a request of an unknown kind"))?;
         let follows = if kind == RequestKind::Batch {
             request.value as usize
         } else {
@@ -197,7 +197,7 @@ impl Connection {
             }
         };
         if received.flags.contains(ReturnFlags::TRUNC) {
-            return Err(ConnectionError::Malformed("too long a request"));
+            return Err(ConnectionError::Malformed("a request that is too long"));
         }
         Ok(received.bytes)
     }

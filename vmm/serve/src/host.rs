@@ -132,7 +132,7 @@ impl Host for ClientHost {
             bytes,
             source: MemoryError::Device {
                 bytes,
-                reason: String::from("a process cannot map it; run a VM for that"),
+                reason: String::from("a process cannot map this memory: run a VM instead"),
             },
         })?;
         let mut state = self.state();

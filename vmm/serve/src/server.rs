@@ -42,16 +42,16 @@ const PROCESSES_MAX: u32 = 64;
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub struct ServeArguments {
-    /// Where to listen. Programs find it by the environment variable CAUSEWAY_SOCKET.
+    /// Path of the socket. Programs find it in the environment variable CAUSEWAY_SOCKET.
     #[arg(long, value_name = "PATH")]
     pub socket: PathBuf,
     /// Back end and the limits of each process, as for `run`.
     #[arg(long, value_name = "GPU", default_value = "software")]
     pub gpu: String,
-    /// Answer scrapers on a Unix socket at this path, as `run` does.
+    /// Serve metrics on a Unix socket at this path, as for `run`.
     #[arg(long, value_name = "PATH")]
     pub metrics_socket: Option<PathBuf>,
-    /// Processes at a time.
+    /// Most processes at a time.
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub processes: u32,
 }
@@ -97,13 +97,9 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     let back_end = BackEnd::open(&gpu, &gpu_text, Users::Processes(arguments.processes))?;
     let path = &arguments.socket;
     let listener = Listener::bind(path).map_err(|e| {
-        Failure::new(
-            Code::Usage,
-            format!("--socket {} cannot be", path.display()),
-            e,
-        )
+        Failure::usage_from("--socket", &path.display().to_string(), e)
     })?;
-    let failed = |e| Failure::new(Code::Crashed, "the server cannot go on", e);
+    let failed = |e| Failure::new(Code::Crashed, "the server failed", e);
     let mut server = Server {
         back_end,
         gpu,
@@ -118,7 +114,7 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     };
     let _publisher = server.publish(&gpu_text, arguments.metrics_socket.as_deref())?;
     terminal::say(&format!(
-        "causeway: serving {gpu_text} at {}; programs want CAUSEWAY_SOCKET={0}",
+        "causeway: serving {gpu_text} at {}; run programs with CAUSEWAY_SOCKET={0}",
         path.display()
     ));
     let outcome = server.serve(&listener, &mut signals);
@@ -217,7 +213,7 @@ impl Server {
             let level = level(&mut self.turned_away);
             return log::log!(
                 level,
-                "a process was turned away: {} are connected already; --processes lets more in",
+                "a process was refused: {} are connected, the most that --processes allows",
                 self.processes
             );
         }
@@ -233,7 +229,7 @@ impl Server {
         let sessions = self.back_end.sessions();
         let session = match sessions.open(Arc::clone(&host) as _, quota, &name) {
             Ok(session) => session,
-            Err(e) => return log::error!("no session for {name}: {e}"),
+            Err(e) => return log::error!("cannot open a session for {name}: {e}"),
         };
         self.watchlist.add(&name, &session, &host);
         let connection = Connection::new(Arc::clone(&socket), host, Arc::clone(&session));
@@ -247,7 +243,7 @@ impl Server {
                 ending,
                 leaving: false,
             }),
-            Err(e) => log::error!("no thread for {name}: {e}"),
+            Err(e) => log::error!("cannot start a thread for {name}: {e}"),
         }
     }
 
@@ -280,8 +276,8 @@ impl Served {
 
     fn join(self) {
         match self.thread.join() {
-            Ok(()) => log::info!("{} is gone", self.name),
-            Err(_) => log::error!("the thread of {} has panicked", self.name),
+            Ok(()) => log::info!("{} has disconnected", self.name),
+            Err(_) => log::error!("the thread of {} panicked", self.name),
         }
     }
 }
@@ -299,7 +295,7 @@ fn start(
             // Also if it panics.
             let _begins = ending.on_drop();
             if let Err(e) = connection.serve() {
-                log::warn!("the connection ends: {e}");
+                log::warn!("closed the connection: {e}");
             }
             session.close();
             drop(connection);

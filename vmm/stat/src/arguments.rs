@@ -1,4 +1,4 @@
-//! What `causeway stat` is told.
+//! Arguments of `causeway stat`.
 
 use clap::Args;
 
@@ -11,29 +11,29 @@ const INTERVAL_MS: std::ops::RangeInclusive<u64> = 20..=3_600_000;
 /// Arguments of `stat`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Keys of the live view: up and down (or k and j) choose a guest, q ends it.
-Scrapers: `causeway run --metrics-socket PATH`; docs/observing.md has the schemas.")]
+Keys of the live view: up and down (or k and j) choose a guest, q quits.
+For metrics scrapers: `causeway run --metrics-socket PATH`; docs/observing.md has the schemas.")]
 pub struct StatArguments {
-    /// Process to watch: a `causeway run` or `causeway serve`.
+    /// Process to show: a `causeway run` or `causeway serve`.
     #[arg(
         value_name = "PID",
         value_parser = clap::value_parser!(u32).range(1..),
         required_unless_present = "all"
     )]
     pub pid: Option<u32>,
-    /// Watch all processes of this user; those of all users, if this is root.
+    /// Show all processes of this user; as root, those of all users.
     #[arg(long, conflicts_with = "pid")]
     pub all: bool,
-    /// Print JSON in place of the live view: an object in a line for each guest and interval.
+    /// Print JSON instead of the live view: one line for each guest and interval.
     #[arg(long)]
     pub json: bool,
-    /// Print at once what there is, with rates over the whole life of each guest, and end.
+    /// Print one line for each guest, with rates since its start, and end.
     #[arg(long, requires = "json", conflicts_with_all = ["count", "interval_ms"])]
     pub once: bool,
     /// Length of an interval in milliseconds.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub interval_ms: u64,
-    /// End after so many intervals; otherwise when it is ended, or what it watches ends.
+    /// End after this many intervals. The default is to end with the process.
     #[arg(long, value_name = "N", requires = "json", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
 }

@@ -20,40 +20,40 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 const PIECE_BYTES: usize = 16 << 10;
 const REQUEST: &[u8] = b"GET /snapshot HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
-/// Why a process does not say what it does.
+/// Why a process sent no snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// Nobody listens any more.
+    /// The process does not listen any more.
     #[error("process {pid} has ended")]
     Gone {
         /// Number of the process.
         pid: u32,
     },
-    /// It is there, and says nothing.
+    /// The process does not answer in time.
     #[error(
-        "process {pid} does not answer within {} s: is it stopped (`kill -CONT {pid}` lets it go on)?",
+        "process {pid} does not answer within {} s: if it is stopped, `kill -CONT {pid}` continues it",
         PATIENCE.as_secs()
     )]
     Silent {
         /// Number of the process.
         pid: u32,
     },
-    /// It began to answer, or took the question, and went away.
-    #[error("process {pid} did not finish its answer: it ends, or is asked by too many at once")]
+    /// The process closed the connection before its answer was complete.
+    #[error("process {pid} did not finish its answer: it is ending, or has too many monitors")]
     Unfinished {
         /// Number of the process.
         pid: u32,
     },
-    /// It says something else.
-    #[error("process {pid} answers what this version ({}) does not understand: watch it with the version that it runs", env!("CARGO_PKG_VERSION"))]
+    /// The answer is not a snapshot of this version.
+    #[error("process {pid} sent an answer that version {} does not understand: use the version that the process runs", env!("CARGO_PKG_VERSION"))]
     Strange {
         /// Number of the process.
         pid: u32,
         /// What is wrong.
         source: Option<serde_json::Error>,
     },
-    /// It cannot be asked.
-    #[error("process {pid} cannot be asked")]
+    /// The connection failed.
+    #[error("cannot connect to process {pid}")]
     Failed {
         /// Number of the process.
         pid: u32,

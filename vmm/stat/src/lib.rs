@@ -35,10 +35,10 @@ pub fn run(arguments: &StatArguments) -> Result<ExitCode, Failure> {
         if !first.troubles.is_empty() {
             complain(&first.troubles);
             return Err(Failure::usage(
-                "there is nothing to see: there are processes, and none of them says what it does",
+                "no process answered: the messages above say why",
             ));
         }
-        say("there is nothing to watch: no `causeway run` or `causeway serve` of this user runs");
+        say("nothing to show: no `causeway run` or `causeway serve` of this user runs");
         return Ok(ExitCode::SUCCESS);
     }
     if !arguments.json {
@@ -94,7 +94,7 @@ fn print(seen: &Seen) -> Result<bool, Failure> {
     let mut text = String::new();
     for (process, guest, rates) in seen.guests() {
         let record = serde_json::to_string(&Record::new(process, guest, rates));
-        text += &record.map_err(|e| Failure::new(Code::Report, "cannot make JSON", e))?;
+        text += &record.map_err(|e| Failure::new(Code::Report, "cannot encode statistics as JSON", e))?;
         text.push('\n');
     }
     terminal::print_while_read(&text)
@@ -114,6 +114,7 @@ fn check_terminal() -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(
-        "the live view needs a terminal as its input and output: --json prints a line for each guest and interval, and --json --once what there is now",
+        "the live view needs a terminal as input and output: --json prints a line for each guest and interval, \
+         --json --once one line for each guest",
     ))
 }

@@ -130,7 +130,7 @@ impl Sampler {
                     let (_, trouble) = troubles.swap_remove(0);
                     return Err(Failure::new(
                         Code::Usage,
-                        "there is nothing to see",
+                        "no statistics",
                         trouble,
                     ));
                 }
@@ -140,7 +140,7 @@ impl Sampler {
         let troubled: HashSet<u32> = troubles.iter().map(|(pid, _)| *pid).collect();
         let told = troubles.iter().map(|(_, trouble)| trouble.to_string());
         let unasked = (unasked != 0)
-            .then(|| format!("{unasked} processes were not asked: others took all the time"));
+            .then(|| format!("{unasked} processes were not asked: other processes took too long to answer"));
         Ok(Seen {
             troubles: told.chain(unasked).collect(),
             processes: self.rate(snapshots, &troubled),

@@ -46,7 +46,7 @@ pub fn show(sampler: Sampler, first: Seen, interval: Duration) -> Result<ExitCod
     // Before the screen, whose state must outlast them.
     let mut signals =
         Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot watch for signals", e))?;
-    let failed = |e: io::Error| Failure::new(Code::Crashed, "the terminal cannot be used", e);
+    let failed = |e: io::Error| Failure::new(Code::Crashed, "cannot use the terminal", e);
     let mut screen = Screen::enter().map_err(failed)?;
     let looks = start(sampler, interval).map_err(failed)?;
     let mut state = State::new(first, interval);
@@ -92,8 +92,8 @@ pub fn show(sampler: Sampler, first: Seen, interval: Duration) -> Result<ExitCod
 }
 
 fn nobody_looks() -> Failure {
-    let panicked = io::Error::other("the thread that looks panicked; this is a bug");
-    Failure::new(Code::Crashed, "there is nothing new to show", panicked)
+    let panicked = io::Error::other("the sampler thread panicked; this is a bug");
+    Failure::new(Code::Crashed, "no new statistics", panicked)
 }
 
 /// Starts the thread that looks. It ends with the first look that nobody takes.

@@ -61,7 +61,7 @@ impl Failure {
         }
     }
 
-    /// An argument that cannot be.
+    /// An invalid argument.
     pub fn usage(message: impl Into<String>) -> Self {
         Self {
             code: Code::Usage,
@@ -70,16 +70,16 @@ impl Failure {
         }
     }
 
-    /// An argument that cannot be, with the reason.
+    /// An invalid value of an argument, with the reason as its cause.
     pub fn usage_from(
         argument: &str,
         value: &str,
         source: impl Error + Send + Sync + 'static,
     ) -> Self {
-        Self::new(Code::Usage, format!("{argument} {value} cannot be"), source)
+        Self::new(Code::Usage, format!("invalid value {value} for {argument}"), source)
     }
 
-    /// A GPU that is not to be had.
+    /// A GPU that is not available.
     pub fn gpu(message: impl Into<String>) -> Self {
         Self {
             code: Code::Gpu,
@@ -88,7 +88,7 @@ impl Failure {
         }
     }
 
-    /// A file of which the guest gets something, and which cannot be read. `what` says what it is.
+    /// A file for the guest that cannot be read. `what` names its role, such as "initramfs".
     pub fn file(what: &str, path: &Path, source: std::io::Error) -> Self {
         let message = format!("cannot read the {what} {}", path.display());
         Self::new(Code::Image, message, source)

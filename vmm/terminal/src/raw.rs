@@ -36,7 +36,7 @@ impl RawTerminal {
         let terminal = io::stdin();
         let saved = tcgetattr(&terminal)?;
         let keeper = Keeper::start()
-            .inspect_err(|e| log::debug!("nobody restores the terminal if we are killed: {e}"))
+            .inspect_err(|e| log::debug!("cannot start the process that restores the terminal after a kill: {e}"))
             .ok();
         tcsetattr(&terminal, OptionalActions::Drain, &raw(saved.clone()))?;
         Ok(Self {
@@ -49,7 +49,7 @@ impl RawTerminal {
 impl Drop for RawTerminal {
     fn drop(&mut self) {
         if let Err(e) = tcsetattr(io::stdin(), OptionalActions::Now, &self.saved) {
-            log::warn!("the terminal is not as it was (`stty sane` helps): {e}");
+            log::warn!("cannot restore the terminal (`stty sane` helps): {e}");
         }
     }
 }
@@ -102,14 +102,14 @@ impl Drop for Keeper {
             .write_all(&[0])
             .and_then(|()| self.process.wait().map(drop))
         {
-            log::debug!("the keeper of the terminal: {e}");
+            log::debug!("cannot end the keeper of the terminal: {e}");
         }
     }
 }
 
 /// The keeper's whole life: the body of the hidden command.
 pub fn keep() -> Result<ExitCode, Failure> {
-    let failed = |e: Errno| Failure::new(Code::Crashed, "cannot keep the terminal", e);
+    let failed = |e: Errno| Failure::new(Code::Crashed, "cannot watch the terminal", e);
     let terminal = io::stdin();
     // Fails for the leader of a group, which a process that was just started is not.
     rustix::process::setsid().map_err(failed)?;

@@ -36,7 +36,7 @@ impl ReportFile {
         }
         let file = OutputFile::prepare(path).map_err(|e| {
             let message = format!(
-                "cannot write the report {} (--json takes a file in a directory that exists and may be written to, or - for standard output)",
+                "cannot write the report {} (--json takes a file in a writable directory, or - for standard output)",
                 path.display()
             );
             Failure::new(Code::Report, message, e)
@@ -57,7 +57,7 @@ impl ReportFile {
             Self::Output => {
                 let mut text = Vec::new();
                 write_json(&mut text, report)
-                    .map_err(|e| Failure::new(Code::Report, "cannot make JSON of the report", e))
+                    .map_err(|e| Failure::new(Code::Report, "cannot encode the report as JSON", e))
                     .and_then(|()| output::print_results(&String::from_utf8_lossy(&text)))
             }
             Self::File { path, file } => file.write(|out| write_json(out, report)).map_err(|e| {

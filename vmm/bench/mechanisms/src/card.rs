@@ -34,16 +34,16 @@ pub enum CardError {
         source: ModuleError,
     },
     /// The module does not have its kernel.
-    #[error("the module of {kernel} does not have it")]
+    #[error("the module of {kernel} does not contain the kernel")]
     Kernel {
         /// Its name.
         kernel: &'static str,
     },
     /// Memory cannot be mapped.
-    #[error("memory cannot be mapped")]
+    #[error("cannot map memory")]
     Map(#[from] MemoryError),
     /// Memory has no file to be mapped from.
-    #[error("memory of this back end cannot be seen by the CPU")]
+    #[error("the CPU cannot map memory of this back end")]
     Invisible,
     /// Too much.
     #[error("an allocation of {bytes} bytes is refused: {ALLOCATIONS_MAX} allocations of {} MiB in all are possible", BYTES_MAX >> 20)]
@@ -52,7 +52,7 @@ pub enum CardError {
         bytes: u64,
     },
     /// No such allocation.
-    #[error("there is no allocation {id}")]
+    #[error("allocation {id} does not exist")]
     NoMemory {
         /// Identifier.
         id: u64,
@@ -66,7 +66,7 @@ pub enum CardError {
         count: usize,
     },
     /// A back end with too little memory.
-    #[error("the laboratory takes {} MiB of memory, and there are {}: give --gpu more with memory=1GiB", wanted >> 20, bytes >> 20)]
+    #[error("the mechanisms take {} MiB of GPU memory, but the limit is {} MiB: raise it with --gpu …,memory=1GiB", wanted >> 20, bytes >> 20)]
     Small {
         /// Bytes that it has.
         bytes: u64,
@@ -74,13 +74,13 @@ pub enum CardError {
         wanted: u64,
     },
     /// A launch of nothing.
-    #[error("a launch of no thread: {shape:?}")]
+    #[error("a launch without threads: {shape:?}")]
     Empty {
         /// Its grid and block.
         shape: Shape,
     },
     /// Work went wrong.
-    #[error("work went wrong: {0:?}")]
+    #[error("the work failed: {0:?}")]
     Fault(Fault),
 }
 

@@ -40,7 +40,7 @@ struct State {
 /// Why a call was not executed.
 #[derive(Debug, thiserror::Error)]
 enum CallError {
-    #[error("the call at word {at} with opcode {opcode:#x} and {words} words means nothing")]
+    #[error("the call at word {at} with opcode {opcode:#x} and {words} words is malformed")]
     Meaningless {
         at: usize,
         opcode: u64,
@@ -50,7 +50,7 @@ enum CallError {
     Range { opcode: u64 },
     #[error("results of more than {} words", wire::RESULT_WORDS)]
     Results,
-    #[error("the VM is to end")]
+    #[error("the VM is ending")]
     Stopped,
     #[error(transparent)]
     Card(#[from] CardError),
@@ -131,7 +131,7 @@ impl BusDevice for Forward {
         };
         let executed = self.execute(u64::from(page) * PAGE_BYTES);
         if executed.is_none() {
-            log::debug!("forward: there is no area at page {page:#x}");
+            log::debug!("forward: no area at page {page:#x}");
         }
         Response::ok("batch")
     }

@@ -44,11 +44,11 @@ pub enum PassedDeviceError {
     #[error(transparent)]
     Map(#[from] MapError),
     /// Its memory cannot be touched.
-    #[error("memory of the device cannot be written")]
+    #[error("cannot write memory of the device")]
     Touch(#[from] TouchError),
     /// It is no memory.
     #[error(
-        "BAR {bar} of device {address} does not keep what is stored in it, so it is not memory: give another device"
+        "BAR {bar} of device {address} does not keep what is stored in it, so it is not memory: choose another device"
     )]
     Forgets {
         /// The device.

@@ -29,11 +29,11 @@ struct State {
 /// Why a packet has no effect.
 #[derive(Debug, thiserror::Error)]
 enum PacketError {
-    #[error("a packet of {words} words, beginning with {opcode:#x}, means nothing")]
+    #[error("a packet of {words} words with opcode {opcode:#x} is malformed")]
     Meaningless { words: u64, opcode: u64 },
-    #[error("no memory begins at {offset:#x}")]
+    #[error("no allocation begins at {offset:#x}")]
     NoMemory { offset: u64 },
-    #[error("there is no room for {bytes} bytes")]
+    #[error("no room for {bytes} bytes")]
     NoRoom { bytes: u64 },
     #[error(transparent)]
     Card(#[from] CardError),

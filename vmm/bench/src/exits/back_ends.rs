@@ -21,7 +21,7 @@ impl BackEnds {
         let (chosen, why) = match asked {
             Some(gpu) => (vec![choose_gpu(gpu)?.1], None),
             None => match causeway_cuda::identities() {
-                Ok(gpus) if gpus.is_empty() => (vec![software()], Some("there is no GPU".into())),
+                Ok(gpus) if gpus.is_empty() => (vec![software()], Some("no GPU found".into())),
                 Ok(_) => (vec![software(), String::from("cuda")], None),
                 Err(error) => (vec![software()], Some(error.to_string())),
             },
@@ -38,7 +38,7 @@ pub fn settle_environment(chosen: &[String]) -> Result<(), Failure> {
     for gpu in chosen {
         let (gpu, _) = choose_gpu(gpu)?;
         back_end::settle_environment(&gpu).map_err(|e| {
-            let message = "cannot start again as the GPU's driver wants it";
+            let message = "cannot restart with the environment that the GPU's driver needs";
             Failure::new(Code::Gpu, message, e)
         })?;
     }

@@ -39,7 +39,7 @@ fn compare(before: &Report, after: &Report) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
     for line in settings(before, after) {
-        let _ = writeln!(out, "not the same: {line}");
+        let _ = writeln!(out, "differs: {line}");
     }
     let findings = cells(before, after);
     for line in findings.changes.iter().chain(&findings.open) {

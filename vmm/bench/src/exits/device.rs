@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use causeway_bench_mechanisms::PassedDevice;
 use causeway_host_vfio::{Address, Host};
+use causeway_run::passthrough;
 
 use crate::arguments::ExitsArguments;
 use causeway_terminal::{Code, Failure};
@@ -19,11 +20,8 @@ pub struct Passed {
 
 /// The address that was typed.
 pub fn address(arguments: &ExitsArguments) -> Result<Option<Address>, Failure> {
-    let parse = |text: &String| {
-        let address = text.parse::<Address>();
-        address.map_err(|e| Failure::usage_from("--vfio", text, e))
-    };
-    arguments.vfio.as_ref().map(parse).transpose()
+    let texts = arguments.vfio.as_slice();
+    Ok(passthrough::parse(texts)?.pop())
 }
 
 /// Looks for the device. One that cannot be had is no error: the others are measured without it.
@@ -41,7 +39,7 @@ pub fn find(address: Option<Address>, ram_bytes: u64) -> Passed {
             refused: Some(
                 Failure::new(
                     Code::Device,
-                    format!("--vfio {address} is not to be had"),
+                    format!("--vfio {address} is not available"),
                     error,
                 )
                 .text(),

@@ -15,7 +15,7 @@ impl TextFile {
         let prepare = |path: &Path| {
             let file = OutputFile::prepare(path).map_err(|e| {
                 let message = format!(
-                    "cannot write {} ({option} takes a file in a directory that exists and may be written to)",
+                    "cannot write {} ({option} takes a file in a writable directory)",
                     path.display()
                 );
                 Failure::new(Code::Report, message, e)

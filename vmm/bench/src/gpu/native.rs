@@ -32,15 +32,15 @@ impl NativeGpu {
             return Ok(None);
         };
         let gpus = causeway_cuda::identities()
-            .map_err(|e| Failure::new(Code::Gpu, "there is no GPU to compare with", e))?;
+            .map_err(|e| Failure::new(Code::Gpu, "no GPU to compare with", e))?;
         let Some(identity) = gpus.get(device as usize).cloned() else {
             return Err(Failure::gpu(format!(
-                "there is no GPU {device}: the driver has {}, counted from 0",
+                "GPU {device} does not exist: the driver has {}, counted from 0",
                 gpus.len()
             )));
         };
         let native = Native::open(device)
-            .map_err(|e| Failure::new(Code::Gpu, "the native side cannot be measured", e))?;
+            .map_err(|e| Failure::new(Code::Gpu, "cannot measure the native side", e))?;
         let native = Self {
             native,
             failed: AtomicBool::new(false),
@@ -76,14 +76,14 @@ impl GpuMemory {
             return Ok(None);
         };
         let native = Native::open(device)
-            .map_err(|e| Failure::new(Code::Gpu, "the GPU's memory cannot be watched", e))?;
+            .map_err(|e| Failure::new(Code::Gpu, "cannot read the GPU's free memory", e))?;
         Ok(Some(Self { native }))
     }
 
     /// Free memory in bytes, over all processes.
     pub fn free_bytes(&self) -> Option<u64> {
         let free = self.native.free_bytes();
-        free.inspect_err(|e| log::warn!("the GPU does not say how much memory is free: {e}"))
+        free.inspect_err(|e| log::warn!("cannot read the GPU's free memory: {e}"))
             .ok()
     }
 }

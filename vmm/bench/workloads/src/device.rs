@@ -78,15 +78,15 @@ impl LeftOut {
 impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Exits => f.write_str("it would take too many exits"),
+            Self::Exits => f.write_str("this would take too many exits"),
             Self::NoDevice => {
                 f.write_str("no device is passed through to the guest (--vfio ADDRESS names one)")
             }
             Self::NoKernels => f.write_str(
-                "the device has no kernels that the laboratory could launch, only memory",
+                "the device has memory only, no kernels to launch",
             ),
             Self::NoAllocator => f.write_str(
-                "the device has no allocator: all of its memory is the guest's as it is",
+                "the device has no allocator: the guest has all of its memory",
             ),
             Self::Memory { bytes } => {
                 write!(

@@ -118,7 +118,7 @@ pub fn make(path: &Path) -> io::Result<()> {
     let refused = |why| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     if status.st_uid != own_uid() {
         return refused(format!(
-            "it belongs to user {}: remove it, or name another place with {VARIABLE}",
+            "the folder belongs to user {}: remove it, or name another with {VARIABLE}",
             status.st_uid
         ));
     }
@@ -128,7 +128,7 @@ pub fn make(path: &Path) -> io::Result<()> {
     }
     if status.st_mode & 0o077 != 0 {
         return refused(format!(
-            "others can enter it (mode {:o}): `chmod 700 {}`, or name another place with {VARIABLE}",
+            "other users can enter the folder (mode {:o}): `chmod 700 {}`, or name another with {VARIABLE}",
             status.st_mode & 0o7777,
             path.display()
         ));

@@ -101,16 +101,16 @@ pub fn answer(resource: Resource, content: &str, body: bool) -> Vec<u8> {
 /// An answer that has not.
 pub fn refuse(refusal: Refusal) -> Vec<u8> {
     let (status, more, text) = match refusal {
-        Refusal::Malformed => ("400 Bad Request", "", "this is no HTTP request\n"),
+        Refusal::Malformed => ("400 Bad Request", "", "not an HTTP request\n"),
         Refusal::NotFound => (
             "404 Not Found",
             "",
-            "there is nothing but /metrics and /snapshot\n",
+            "not found: the resources are /metrics and /snapshot\n",
         ),
         Refusal::Method => (
             "405 Method Not Allowed",
             "Allow: GET, HEAD\r\n",
-            "nothing can be changed here\n",
+            "only GET and HEAD are supported\n",
         ),
         Refusal::TooLong => (
             "431 Request Header Fields Too Large",

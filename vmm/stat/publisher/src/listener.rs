@@ -20,16 +20,16 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The path cannot be one of a socket.
-    #[error("it cannot be a socket's path")]
+    #[error("not a path for a socket")]
     Path(#[source] io::Error),
     /// Somebody listens there.
-    #[error("another process listens there: stop it, or choose another path")]
+    #[error("another process listens at this path: stop it, or choose another path")]
     InUse,
     /// What is there must not be removed.
-    #[error("there is a file that is no socket: remove it, or choose another path")]
+    #[error("the file at this path is not a socket: remove it, or choose another path")]
     NotASocket,
     /// The kernel refused.
-    #[error("the socket cannot be made")]
+    #[error("cannot create the socket")]
     Failed(#[source] io::Error),
 }
 
@@ -106,7 +106,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         let ours = rustix::fs::lstat(&self.path).is_ok_and(|s| identity(&s) == self.identity);
         if ours && let Err(e) = std::fs::remove_file(&self.path) {
-            log::warn!("the socket {} stays behind: {e}", self.path.display());
+            log::warn!("cannot remove the socket {}: {e}", self.path.display());
         }
     }
 }
@@ -151,7 +151,7 @@ impl Drop for Starting {
     fn drop(&mut self) {
         // While the lock is held, the file is ours.
         if let Err(e) = std::fs::remove_file(&self.path) {
-            log::warn!("{} stays behind: {e}", self.path.display());
+            log::warn!("cannot remove {}: {e}", self.path.display());
         }
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }

@@ -1,4 +1,4 @@
-//! The thread that answers those who watch this process's guests.
+//! The thread that publishes statistics of this process's guests.
 //!
 //! It shares nothing with guests' threads but what it reads ([`causeway_vmm::observer`]), and sleeps unless somebody asks.
 //! Whoever asks is a process of the same user or of root, and not trusted for that: connections are few, short, and never
@@ -94,7 +94,7 @@ impl Drop for Publisher {
         if let (Ok(_), Some(thread)) = (told, self.thread.take())
             && thread.join().is_err()
         {
-            log::error!("the thread that answers watchers panicked");
+            log::error!("the publisher thread panicked");
         }
     }
 }
@@ -102,7 +102,7 @@ impl Drop for Publisher {
 fn unpublished(error: &SocketError) {
     let cause = error.source().map(ToString::to_string);
     log::warn!(
-        "`causeway stat` will not find this process: {error}: {}",
+        "`causeway stat` cannot find this process: {error}: {}",
         cause.unwrap_or_default()
     );
 }
@@ -130,7 +130,7 @@ impl Server {
             match self.turn() {
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(e) => return log::warn!("watchers are not answered any more: {e}"),
+                Err(e) => return log::warn!("statistics are not published any more: {e}"),
             }
         }
     }
@@ -204,7 +204,7 @@ impl Server {
                     Err(Errno::AGAIN) => break,
                     Err(Errno::INTR | Errno::CONNABORTED) => {}
                     Err(e) => {
-                        log::debug!("a watcher could not connect: {e}");
+                        log::debug!("a monitor could not connect: {e}");
                         refused = true;
                         break;
                     }
@@ -241,7 +241,7 @@ fn is_trusted(socket: &OwnedFd) -> bool {
     let uid = socket_peercred(socket).map(|peer| peer.uid);
     let trusted = uid.is_ok_and(|uid| uid.is_root() || uid == rustix::process::geteuid());
     if !trusted {
-        log::debug!("a process of another user is not answered: {uid:?}");
+        log::debug!("refused a process of another user: {uid:?}");
     }
     trusted
 }

@@ -15,7 +15,7 @@ const ENTRIES_MAX: usize = 4096;
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// No folder.
-    #[error("there is no folder for its socket: {} cannot be used", path.display())]
+    #[error("cannot use folder {} for the socket", path.display())]
     Folder {
         /// The last that was tried.
         path: PathBuf,
@@ -23,7 +23,7 @@ pub enum SocketError {
         source: io::Error,
     },
     /// No socket.
-    #[error("the socket {} cannot be made", path.display())]
+    #[error("cannot create the socket {}", path.display())]
     Socket {
         /// Where.
         path: PathBuf,
@@ -150,10 +150,10 @@ pub fn forget(entry: &Entry) {
     };
     match listener::remove_leftovers(&entry.socket) {
         Ok(()) => {
-            log::debug!("process {} is no more: its socket is removed", entry.pid);
+            log::debug!("removed the socket of process {}, which has ended", entry.pid);
             remove_empty(folder);
         }
-        Err(e) => log::debug!("{} stays: {e}", entry.socket.display()),
+        Err(e) => log::debug!("cannot remove {}: {e}", entry.socket.display()),
     }
 }
 

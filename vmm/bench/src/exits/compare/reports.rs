@@ -80,19 +80,19 @@ impl Cell {
 pub fn read(path: &Path) -> Result<Report, Failure> {
     let name = path.display();
     let text = fs::read(path)
-        .map_err(|e| Failure::new(Code::Usage, format!("--compare cannot read {name}"), e))?;
+        .map_err(|e| Failure::new(Code::Usage, format!("cannot read {name} of --compare"), e))?;
     let value: Value = serde_json::from_slice(&text).map_err(|e| no_report(path, e))?;
     let schema = value.get("schema").and_then(Value::as_str);
     if schema != Some(SCHEMA) {
         let other = schema.map_or_else(|| "none".to_owned(), printable);
         return Err(Failure::usage(format!(
-            "{name} has the schema {other}, and {SCHEMA} is what can be compared"
+            "cannot compare {name}: its schema is {other}, not {SCHEMA}"
         )));
     }
     let report: Report = serde_json::from_value(value).map_err(|e| no_report(path, e))?;
     if !report.passed {
         return Err(Failure::usage(format!(
-            "{name} is of a run that did not pass ({}), so it cannot be compared: measure again",
+            "cannot compare {name}: its run did not pass ({}); measure again",
             printable(&report.result)
         )));
     }
@@ -100,7 +100,7 @@ pub fn read(path: &Path) -> Result<Report, Failure> {
 }
 
 fn no_report(path: &Path, error: serde_json::Error) -> Failure {
-    let message = format!("{} is no report of `bench exits --json`", path.display());
+    let message = format!("{} is not a report of `bench exits --json`", path.display());
     Failure::new(Code::Usage, message, error)
 }
 
