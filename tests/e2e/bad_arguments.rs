@@ -12,7 +12,10 @@ fn values_out_of_range_are_refused_with_their_range() {
     for (words, named) in [
         (["--memory", "0"], "invalid value 0 for --memory: "),
         (["--memory", "1"], "invalid value 1 for --memory: "),
-        (["--memory", "1000000000"], "invalid value 1000000000 for --memory: "),
+        (
+            ["--memory", "1000000000"],
+            "invalid value 1000000000 for --memory: ",
+        ),
         (["--vcpus", "0"], "invalid value 0 for --vcpus: "),
         (["--vcpus", "100000"], "invalid value 100000 for --vcpus: "),
         (["--vms", "0"], "invalid value 0 for --vms: "),
@@ -80,7 +83,13 @@ fn a_guest_that_is_not_built_in_is_refused_with_those_that_are() {
     let outcome = scratch.run(&["run", "--guest", "nobody"]);
     outcome.assert_refused(
         USAGE,
-        &["nobody for --guest", "compute", "stream", "sharing", "hostile"],
+        &[
+            "nobody for --guest",
+            "compute",
+            "stream",
+            "sharing",
+            "hostile",
+        ],
     );
 }
 

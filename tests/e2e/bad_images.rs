@@ -2,11 +2,11 @@
 
 use causeway_protocol::boot::IMAGE_BASE;
 
-use crate::command::{Outcome, Scratch, kvm};
-use crate::image::{
+use crate::bare_images::{
     CLASS, ENTRY, KIND, MACHINE, SEGMENT_ADDRESS, SEGMENT_BYTES, SEGMENT_FILE_BYTES, SEGMENT_KIND,
     SEGMENT_VIRTUAL_ADDRESS, changed, elf, exit,
 };
+use crate::command::{Outcome, Scratch, kvm};
 
 const IMAGE: i32 = 4;
 

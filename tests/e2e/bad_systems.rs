@@ -4,8 +4,8 @@ use std::fs::File;
 
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, fcntl_lock, mknodat};
 
+use crate::bare_images::{elf, exit, kernel};
 use crate::command::{Outcome, Scratch, kvm};
-use crate::image::{elf, exit, kernel};
 
 const USAGE: i32 = 2;
 const IMAGE: i32 = 4;

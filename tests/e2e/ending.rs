@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::bare_images::{CRASH, SPIN, elf, exit, print};
 use crate::command::{Running, Scratch, kvm};
-use crate::image::{CRASH, SPIN, elf, exit, print};
 use crate::report;
 
 const GUEST_FAILED: i32 = 1;

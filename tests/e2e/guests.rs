@@ -2,8 +2,8 @@
 
 use causeway_kernels::CASES;
 
+use crate::bare_images::{elf, exit, print, store_loop};
 use crate::command::{Scratch, alone, kvm};
-use crate::image::{elf, exit, print, store_loop};
 use crate::report;
 
 #[test]

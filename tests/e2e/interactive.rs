@@ -11,8 +11,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, tcgetattr};
 
+use crate::bare_images::kernel;
 use crate::command::{Scratch, kvm};
-use crate::image::kernel;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

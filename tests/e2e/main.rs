@@ -6,14 +6,14 @@
 mod bad_arguments;
 mod bad_images;
 mod bad_systems;
+mod bare_images;
 mod command;
 mod cuda;
 mod doctor;
 mod ending;
+mod exits;
 mod guests;
-mod image;
 mod interactive;
-mod laboratory;
 mod measure;
 mod output;
 mod parsed_report;

@@ -2,8 +2,8 @@
 
 use std::process::{Command, Stdio};
 
+use crate::bare_images::{KIND, MACHINE, changed, elf, exit};
 use crate::command::{Outcome, Scratch};
-use crate::image::{KIND, MACHINE, changed, elf, exit};
 
 const USAGE: i32 = 2;
 const IMAGE: i32 = 4;

@@ -32,7 +32,9 @@ fn auto_takes_the_hosts_cores_where_there_is_no_gpu_and_says_why() {
         let outcome = machine.run(&AUTO);
         outcome.assert_passed();
         assert!(
-            outcome.stderr.contains("--gpu auto selects software on this host (")
+            outcome
+                .stderr
+                .contains("--gpu auto selects software on this host (")
                 && outcome.stderr.contains(why),
             "{why}: {outcome:?}"
         );

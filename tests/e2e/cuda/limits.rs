@@ -17,7 +17,9 @@ fn a_guest_that_wants_more_memory_than_its_limit_is_refused() {
     assert_eq!(report.outcome(), "fail");
     assert!(outcome.stderr.contains("memory quota"), "{outcome:?}");
     assert!(
-        outcome.stderr.contains("the limits are 40 MiB of GPU memory"),
+        outcome
+            .stderr
+            .contains("the limits are 40 MiB of GPU memory"),
         "{outcome:?}"
     );
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::bare_images::elf;
 use crate::command::{Outcome, Running, Scratch, kvm};
-use crate::image::elf;
 use crate::report;
 use crate::workers::await_output;
 

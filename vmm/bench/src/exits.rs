@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use causeway_bench_mechanisms::{Laboratory, Taken};
+use causeway_bench_mechanisms::{Measurement, Mechanisms};
 use causeway_bench_workloads::plan::{Effort, Plan};
 use causeway_bench_workloads::{DeviceMemory, MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind};
 use causeway_testdev::PHASES_MAX;
@@ -17,7 +17,7 @@ mod counts;
 mod csv;
 mod device;
 mod html;
-mod missing;
+mod omission;
 mod outputs;
 mod report;
 mod table;
@@ -30,16 +30,17 @@ use causeway_run::boot;
 use causeway_run::configuration::{Run, RunBuilder, unavailable};
 use causeway_run::ending::{RunCode, exit_code, explain};
 use causeway_run::progress::Caption;
-use causeway_run::{Extras, Finished, block_signals, execute};
+use causeway_run::{Extras, RunOutcome, block_signals, execute};
+use causeway_run::{back_end, boot};
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure};
-use device::Passed;
-use missing::Missing;
+use device::DeviceChoice;
+use omission::Omission;
 use outputs::Outputs;
 use report::ExitsReport;
 
 /// Name of the embedded guest.
-const GUEST: &str = "laboratory";
+const GUEST: &str = "mechanisms";
 /// A device that has cells of all sizes.
 const ANY_DEVICE: DeviceMemory = DeviceMemory {
     vendor: 0,
@@ -88,7 +89,7 @@ struct One<'a> {
     command: &'a [String],
     gpu: &'a str,
     /// A back end that is not there, to be said in this report.
-    absent: Option<Missing>,
+    absent: Option<Omission>,
 }
 
 impl One<'_> {
@@ -100,38 +101,38 @@ impl One<'_> {
     ) -> Result<ExitCode, Failure> {
         let arguments = self.arguments;
         let ram_bytes = arguments.memory.saturating_mul(1 << 20);
-        let Passed { device, refused } = device::find(device::address(arguments)?, ram_bytes);
+        let DeviceChoice { device, refused } = device::find(device::address(arguments)?, ram_bytes);
         let plan = plan.with_device(device.as_ref().map(|device| device.memory()));
         let run = checked_run(arguments, self.gpu, plan)?;
         let mut report = ExitsReport::new(plan, &run.gpu_text, self.command.to_vec());
         report.missing.extend(self.absent);
-        let laboratory = match laboratory(&run, plan) {
-            Ok(laboratory) => Arc::new(laboratory.with_device(device.clone())),
+        let mechanisms = match mechanisms(&run, plan) {
+            Ok(mechanisms) => Arc::new(mechanisms.with_device(device.clone())),
             Err(failure) => {
                 outputs.deliver(&report.absent(&failure.text()))?;
                 return Ok(ExitCode::SUCCESS);
             }
         };
         let extras = Extras {
-            attached: Some(laboratory.clone()),
+            attached: Some(mechanisms.clone()),
             devices: device.clone().map(|device| device as _),
-            caption: Some(caption(plan, &laboratory)),
+            caption: Some(caption(plan, &mechanisms)),
             ..Extras::default()
         };
         let finished = execute(&run, Instant::now(), signals, &extras);
         // It is given back when nobody has its memory any more.
         device.iter().for_each(|device| device.let_go());
         let report = report.without_device(refused.as_deref());
-        conclude(&run, finished, report, &laboratory.taken(), outputs)
+        conclude(&run, finished, report, &mechanisms.taken(), outputs)
     }
 }
 
 /// Delivers what was measured, however the run ended, and gives the exit code.
 fn conclude(
     run: &Run,
-    finished: Result<Finished, Failure>,
+    finished: Result<RunOutcome, Failure>,
     report: ExitsReport,
-    taken: &[Taken],
+    taken: &[Measurement],
     outputs: Outputs,
 ) -> Result<ExitCode, Failure> {
     let finished = match finished {
@@ -156,19 +157,19 @@ fn conclude(
 }
 
 /// What is compared, if the back end has what it takes.
-fn laboratory(run: &Run, plan: Plan) -> Result<Laboratory, Failure> {
+fn mechanisms(run: &Run, plan: Plan) -> Result<Mechanisms, Failure> {
     let equipment = back_end::equipment(&run.gpu, Users::Vms(1), 1)
         .map_err(|e| unavailable(&run.gpu_text, e))?;
-    Laboratory::new(equipment.backend, plan.effort)
+    Mechanisms::new(equipment.backend, plan.effort)
         .map_err(|e| Failure::new(Code::Gpu, "the back end cannot run the mechanisms", e))
 }
 
 /// How far it is.
-fn caption(plan: Plan, laboratory: &Arc<Laboratory>) -> Caption {
+fn caption(plan: Plan, mechanisms: &Arc<Mechanisms>) -> Caption {
     let all = plan.cells().count() * plan.repetitions as usize;
-    let laboratory = Arc::clone(laboratory);
+    let mechanisms = Arc::clone(mechanisms);
     Arc::new(move || {
-        let (count, last) = laboratory.progress();
+        let (count, last) = mechanisms.progress();
         let last = last.map_or_else(String::new, |taken| {
             let cell = taken.sample.cell;
             format!(": {} by {}", cell.workload.name(), cell.mechanism.name())

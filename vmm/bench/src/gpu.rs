@@ -17,7 +17,7 @@ use causeway_run::arguments::PrivilegeLevel;
 use causeway_run::boot;
 use causeway_run::configuration::{Run, RunBuilder};
 use causeway_run::ending::{RunCode, exit_code, explain};
-use causeway_run::{Extras, Finished, block_signals, execute};
+use causeway_run::{Extras, RunOutcome, block_signals, execute};
 use causeway_terminal as terminal;
 use causeway_terminal::Failure;
 use causeway_terminal::ReportFile;
@@ -66,7 +66,9 @@ fn checked_run(arguments: &GpuArguments) -> Result<Run, Failure> {
         let names: Vec<&str> = LINES.iter().map(|line| line.name()).collect();
         if !names.contains(&line.as_str()) {
             let known = names.join("; ");
-            return Err(Failure::usage(format!("invalid value {line} for --only: one of {known}")));
+            return Err(Failure::usage(format!(
+                "invalid value {line} for --only: one of {known}"
+            )));
         }
         guest.push_str(",only=");
         guest.push_str(line);
@@ -83,7 +85,7 @@ fn checked_run(arguments: &GpuArguments) -> Result<Run, Failure> {
 
 fn report(
     run: &Run,
-    finished: Finished,
+    finished: RunOutcome,
     command: Vec<String>,
     identity: Option<GpuIdentity>,
     passed: bool,

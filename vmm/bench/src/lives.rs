@@ -67,8 +67,13 @@ pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Fai
     let memory = crate::gpu::native::GpuMemory::of(&arguments.gpu)?;
     let free = || memory.as_ref().and_then(|memory| memory.free_bytes());
     // Or whatever a VM leaves would become the child of a process that says nothing of it.
-    set_child_subreaper(Some(getpid()))
-        .map_err(|e| Failure::new(Code::Crashed, "cannot watch for processes that VMs leave", e))?;
+    set_child_subreaper(Some(getpid())).map_err(|e| {
+        Failure::new(
+            Code::Crashed,
+            "cannot watch for processes that VMs leave",
+            e,
+        )
+    })?;
     // The first life may leave what all share, such as the driver's own state.
     outcome(spawn(arguments), None)?;
     let before = Traces::now(free());

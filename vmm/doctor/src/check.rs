@@ -16,7 +16,7 @@ pub enum State {
 
 /// One finding.
 #[derive(Debug, Serialize)]
-pub struct Finding {
+pub struct Check {
     /// What was tried.
     pub name: &'static str,
     /// How it stands.
@@ -30,7 +30,7 @@ pub struct Finding {
     pub how: Option<String>,
 }
 
-impl Finding {
+impl Check {
     pub fn yes(name: &'static str, found: impl Into<String>, means: impl Into<String>) -> Self {
         Self {
             name,

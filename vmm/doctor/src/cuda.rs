@@ -4,7 +4,7 @@ use causeway_cuda::{
     Attribute, CudaError, GpuSurvey, LoadError, Survey, SurveyError, Trials, survey,
 };
 
-use crate::finding::Finding;
+use crate::check::Check;
 
 const NAME: &str = "CUDA";
 const MEANS_NO: &str = "--gpu cuda is not available; --gpu software is";
@@ -94,7 +94,7 @@ const ROWS: &[Row] = &[
 ];
 
 /// The driver, the GPUs, their attributes, and what was tried.
-pub fn findings() -> Vec<Finding> {
+pub fn findings() -> Vec<Check> {
     let survey = match survey() {
         Ok(survey) => survey,
         Err(error) => return vec![absent(&error)],
@@ -106,7 +106,7 @@ pub fn findings() -> Vec<Finding> {
     findings
 }
 
-fn absent(error: &SurveyError) -> Finding {
+fn absent(error: &SurveyError) -> Check {
     let how = match error {
         SurveyError::Load(LoadError::Missing) => {
             "install the NVIDIA driver with its CUDA library (libcuda.so.1)"
@@ -124,10 +124,10 @@ fn absent(error: &SurveyError) -> Finding {
         SurveyError::Load(LoadError::Init { source }) => source.to_string(),
         error => error.to_string(),
     };
-    Finding::no(NAME, found, MEANS_NO, how)
+    Check::no(NAME, found, MEANS_NO, how)
 }
 
-fn present(survey: &Survey) -> Finding {
+fn present(survey: &Survey) -> Check {
     let (major, minor) = (survey.version / 1000, survey.version % 1000 / 10);
     let gpu = |(index, gpu): (usize, &GpuSurvey)| {
         format!(
@@ -139,7 +139,7 @@ fn present(survey: &Survey) -> Finding {
         )
     };
     let gpus: Vec<String> = survey.gpus.iter().enumerate().map(gpu).collect();
-    Finding::yes(
+    Check::yes(
         NAME,
         format!("driver for CUDA {major}.{minor}; {}", gpus.join("; ")),
         "GPUs that --gpu cuda shares among guests",
@@ -161,20 +161,20 @@ fn value(survey: &Survey, attribute: Attribute) -> String {
     format!("{} is {values}", attribute.name())
 }
 
-fn attribute(survey: &Survey, row: &Row) -> Finding {
+fn attribute(survey: &Survey, row: &Row) -> Check {
     let found = value(survey, row.attribute);
     let all = |gpu: &GpuSurvey| gpu.support.has(row.attribute);
     if survey.gpus.iter().all(all) {
-        Finding::yes(row.name, found, row.yes)
+        Check::yes(row.name, found, row.yes)
     } else {
-        Finding::no(row.name, found, row.no, row.how)
+        Check::no(row.name, found, row.no, row.how)
     }
 }
 
 /// A number that any value is right for.
-fn node(survey: &Survey) -> Finding {
+fn node(survey: &Survey) -> Check {
     let found = value(survey, Attribute::HostNuma);
-    Finding::yes(
+    Check::yes(
         "CUDA NUMA node",
         found,
         "NUMA node of the host next to the GPU (-1: none)",
@@ -182,12 +182,12 @@ fn node(survey: &Survey) -> Finding {
 }
 
 /// The one attribute that is bad to have.
-fn pageable(survey: &Survey) -> Finding {
+fn pageable(survey: &Survey) -> Check {
     let name = "CUDA pageable memory";
     let found = value(survey, Attribute::Pageable);
     let any = |gpu: &GpuSurvey| gpu.support.has(Attribute::Pageable);
     if survey.gpus.iter().any(any) {
-        return Finding::partly(
+        return Check::partly(
             name,
             found,
             "kernels of a guest can read and write all memory of the worker process that runs them; \
@@ -195,7 +195,7 @@ fn pageable(survey: &Survey) -> Finding {
             "load the kernel module nvidia_uvm with uvm_disable_hmm=1",
         );
     }
-    Finding::yes(
+    Check::yes(
         name,
         found,
         "kernels reach nothing but what is mapped for the GPU",
@@ -210,7 +210,7 @@ fn trial(
     of: impl Fn(&Trials) -> &Result<(), CudaError>,
     yes: &str,
     no: (&str, &str),
-) -> Finding {
+) -> Check {
     let tried = each(survey, |gpu| match of(&gpu.trials) {
         Ok(()) => String::from("works"),
         Err(error) => error.to_string(),
@@ -222,13 +222,13 @@ fn trial(
     let has = |gpu: &GpuSurvey| attribute.is_none_or(|attribute| gpu.support.has(attribute));
     let all = |gpu: &GpuSurvey| has(gpu) && of(&gpu.trials).is_ok();
     if survey.gpus.iter().all(all) {
-        Finding::yes(name, found, yes)
+        Check::yes(name, found, yes)
     } else {
-        Finding::no(name, found, no.0, no.1)
+        Check::no(name, found, no.0, no.1)
     }
 }
 
-fn fabric(survey: &Survey) -> Finding {
+fn fabric(survey: &Survey) -> Check {
     trial(
         survey,
         ("CUDA fabric handle", Some(Attribute::Fabric)),
@@ -242,7 +242,7 @@ fn fabric(survey: &Survey) -> Finding {
     )
 }
 
-fn compressible(survey: &Survey) -> Finding {
+fn compressible(survey: &Survey) -> Check {
     trial(
         survey,
         ("CUDA compressible memory", Some(Attribute::Compression)),
@@ -255,7 +255,7 @@ fn compressible(survey: &Survey) -> Finding {
     )
 }
 
-fn export(survey: &Survey) -> Finding {
+fn export(survey: &Survey) -> Check {
     trial(
         survey,
         ("CUDA export", None),

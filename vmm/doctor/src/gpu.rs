@@ -2,20 +2,20 @@
 
 use causeway_vulkan_import::DeviceReport;
 
+use crate::check::Check;
 use crate::cuda;
-use crate::finding::Finding;
 
 /// Everything about GPUs.
-pub fn findings() -> Vec<Finding> {
+pub fn findings() -> Vec<Check> {
     let mut findings = cuda::findings();
     findings.extend(vulkan());
     findings.push(software());
     findings
 }
 
-fn software() -> Finding {
+fn software() -> Check {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Finding::yes(
+    Check::yes(
         "software back end",
         format!("{cores} cores"),
         "kernels run on the CPU: the same protocol, the same modules",
@@ -23,26 +23,25 @@ fn software() -> Finding {
 }
 
 /// Each device that Vulkan knows, tried: a loader alone says nothing about what its drivers can do.
-fn vulkan() -> Vec<Finding> {
+fn vulkan() -> Vec<Check> {
     const NAME: &str = "Vulkan";
-    const MEANS: &str =
-        "needed only for guests to map memory of a discrete GPU";
+    const MEANS: &str = "needed only for guests to map memory of a discrete GPU";
     const HOW: &str = "install libvulkan1 and the GPU's Vulkan driver";
     let report = match causeway_vulkan_import::report() {
         Ok(report) => report,
-        Err(error) => return vec![Finding::no(NAME, error.to_string(), MEANS, HOW)],
+        Err(error) => return vec![Check::no(NAME, error.to_string(), MEANS, HOW)],
     };
     if report.devices.is_empty() {
         let found = "a loader without a driver for any GPU";
-        return vec![Finding::no(NAME, found, MEANS, HOW)];
+        return vec![Check::no(NAME, found, MEANS, HOW)];
     }
     let of_one = |device: DeviceReport| match device.visible_bytes {
-        Ok(bytes) => Finding::yes(
+        Ok(bytes) => Check::yes(
             NAME,
             format!("{}: CPUs can map {} MiB", device.name, bytes >> 20),
             "guests can map this device's memory",
         ),
-        Err(error) => Finding::no(NAME, error.to_string(), MEANS, HOW),
+        Err(error) => Check::no(NAME, error.to_string(), MEANS, HOW),
     };
     report.devices.into_iter().map(of_one).collect()
 }

@@ -6,7 +6,7 @@ use causeway_vmm::probe::{self, ProbeError};
 use causeway_vmm::vm::Privilege;
 use kvm_ioctls::Kvm;
 
-use crate::finding::Finding;
+use crate::check::Check;
 
 /// Name of the finding without which no guest runs.
 pub const NAME: &str = "KVM";
@@ -16,7 +16,7 @@ const REPORT_IT: &str =
     "read the kernel's log (dmesg); another program that uses KVM may be the cause";
 
 /// Everything about KVM.
-pub fn findings() -> Vec<Finding> {
+pub fn findings() -> Vec<Check> {
     match kvm::open() {
         Ok(kvm) => vec![
             kind(),
@@ -30,12 +30,13 @@ pub fn findings() -> Vec<Finding> {
     }
 }
 
-fn missing(error: &KvmError) -> Finding {
-    let how = "follow the message; without KVM, `cargo test --workspace` tests everything but the guests";
-    Finding::no(NAME, error.to_string(), "no guest can run", how)
+fn missing(error: &KvmError) -> Check {
+    let how =
+        "follow the message; without KVM, `cargo test --workspace` tests everything but the guests";
+    Check::no(NAME, error.to_string(), "no guest can run", how)
 }
 
-fn kind() -> Finding {
+fn kind() -> Check {
     let kind = Host::probe().kvm;
     let means = match kind {
         KvmKind::Vmx | KvmKind::Svm => "everything runs, at full speed",
@@ -46,10 +47,10 @@ fn kind() -> Finding {
         KvmKind::Unknown => "guests may run; the trials below show",
         KvmKind::Absent => "no guest can run",
     };
-    Finding::yes(NAME, kind.text(), means)
+    Check::yes(NAME, kind.text(), means)
 }
 
-fn privilege(kvm: &Kvm) -> Finding {
+fn privilege(kvm: &Kvm) -> Check {
     const NAME: &str = "guest code speed";
     let times =
         loop_ns(kvm, Privilege::User).and_then(|user| Ok((user, loop_ns(kvm, Privilege::Kernel)?)));
@@ -63,13 +64,13 @@ fn privilege(kvm: &Kvm) -> Finding {
         nanoseconds(kernel)
     );
     if kernel < user * 100.0 {
-        return Finding::yes(
+        return Check::yes(
             NAME,
             found,
             "guests run at full speed at every privilege level",
         );
     }
-    Finding::partly(
+    Check::partly(
         NAME,
         found,
         "bare guests run at CPL 3 at full speed; code at CPL 0 is interpreted, so Linux guests are very slow",
@@ -87,10 +88,10 @@ fn loop_ns(kvm: &Kvm, privilege: Privilege) -> Result<f64, ProbeError> {
     }
 }
 
-fn exits(kvm: &Kvm) -> Finding {
+fn exits(kvm: &Kvm) -> Check {
     const NAME: &str = "exit to user space";
     match probe::exit_ns(kvm, Privilege::User, 2_000) {
-        Ok(time) => Finding::yes(
+        Ok(time) => Check::yes(
             NAME,
             nanoseconds(time),
             "the cost of each control batch; the data path has no exits",
@@ -99,11 +100,11 @@ fn exits(kvm: &Kvm) -> Finding {
     }
 }
 
-fn slots(kvm: &Kvm) -> Finding {
+fn slots(kvm: &Kvm) -> Check {
     const NAME: &str = "memory slots";
     let number = kvm.get_nr_memslots();
     match probe::slot_ns(kvm, 64 << 20, 20) {
-        Ok((adding, deleting)) => Finding::yes(
+        Ok((adding, deleting)) => Check::yes(
             NAME,
             format!(
                 "{number}; adding one of 64 MiB takes {}, deleting {}",
@@ -116,10 +117,10 @@ fn slots(kvm: &Kvm) -> Finding {
     }
 }
 
-fn doorbells(kvm: &Kvm) -> Finding {
+fn doorbells(kvm: &Kvm) -> Check {
     const NAME: &str = "doorbells (ioeventfd)";
     match probe::doorbell_ns(kvm, Privilege::User, 2_000) {
-        Ok(time) => Finding::yes(
+        Ok(time) => Check::yes(
             NAME,
             format!("{} each, every one arrived", nanoseconds(time)),
             "a guest wakes a sleeping command buffer without an exit to user space",
@@ -128,16 +129,16 @@ fn doorbells(kvm: &Kvm) -> Finding {
     }
 }
 
-fn statistics(kvm: &Kvm) -> Finding {
+fn statistics(kvm: &Kvm) -> Check {
     const NAME: &str = "exit statistics";
     if kvm::has_statistics(kvm) {
-        return Finding::yes(
+        return Check::yes(
             NAME,
             "KVM_GET_STATS_FD",
             "KVM's own counters stand beside the VMM's in every report",
         );
     }
-    Finding::no(
+    Check::no(
         NAME,
         "no KVM_GET_STATS_FD",
         "reports show the VMM's own count only",
@@ -145,11 +146,11 @@ fn statistics(kvm: &Kvm) -> Finding {
     )
 }
 
-fn failed(name: &'static str, error: &ProbeError) -> Finding {
+fn failed(name: &'static str, error: &ProbeError) -> Check {
     let cause = std::error::Error::source(error)
         .map(|e| format!(": {e}"))
         .unwrap_or_default();
-    Finding::no(name, format!("{error}{cause}"), NO_TRIAL, REPORT_IT)
+    Check::no(name, format!("{error}{cause}"), NO_TRIAL, REPORT_IT)
 }
 
 fn nanoseconds(ns: f64) -> String {

@@ -1,7 +1,7 @@
 //! `causeway doctor`: tries what this host can do, says what it means, and how to get the rest.
 
+mod check;
 mod cuda;
-mod finding;
 mod gpu;
 mod kvm;
 mod memory;
@@ -17,7 +17,7 @@ use serde::Serialize;
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure};
 
-use finding::{Finding, State};
+use check::{Check, State};
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ pub struct DoctorArguments {
 struct Diagnosis {
     schema: &'static str,
     host: Host,
-    findings: Vec<Finding>,
+    findings: Vec<Check>,
 }
 
 /// Tries everything and prints the findings.

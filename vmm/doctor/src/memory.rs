@@ -7,14 +7,14 @@ use causeway_memory::{LARGE_PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use rustix::process::Resource;
 
-use crate::finding::Finding;
+use crate::check::Check;
 
 /// Everything about memory.
-pub fn findings() -> Vec<Finding> {
+pub fn findings() -> Vec<Check> {
     vec![large_pages(), locked_memory(), descriptors()]
 }
 
-fn large_pages() -> Finding {
+fn large_pages() -> Check {
     const NAME: &str = "2 MiB pages";
     const WITHOUT: &str =
         "guest RAM and allocations have 4 KiB pages: the first touch of each costs a fault";
@@ -28,23 +28,23 @@ fn large_pages() -> Finding {
     if !causeway_memory::huge_pages_available() {
         let how = "run as root, or with CAP_SYS_ADMIN in a user namespace of its own, so that a private tmpfs with huge=always \
                    can be made; or enable shmem pages: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled";
-        return Finding::no(NAME, settings, WITHOUT, how);
+        return Check::no(NAME, settings, WITHOUT, how);
     }
     match (populate_ms(PageSize::Large), populate_ms(PageSize::Small)) {
-        (Ok((large, PageSize::Large)), Ok((small, _))) => Finding::yes(
+        (Ok((large, PageSize::Large)), Ok((small, _))) => Check::yes(
             NAME,
             format!(
                 "private tmpfs, {settings}; populating 64 MiB takes {large:.1} ms, in 4 KiB pages {small:.1} ms"
             ),
             "guest RAM and allocations of 2 MiB and more use them, and KVM maps them as such",
         ),
-        (Ok(_), _) => Finding::no(
+        (Ok(_), _) => Check::no(
             NAME,
             settings,
             WITHOUT,
             "free some memory: the kernel found no contiguous 2 MiB",
         ),
-        (Err(e), _) => Finding::no(NAME, e.to_string(), WITHOUT, "free memory"),
+        (Err(e), _) => Check::no(NAME, e.to_string(), WITHOUT, "free memory"),
     }
 }
 
@@ -57,16 +57,16 @@ fn populate_ms(pages: PageSize) -> Result<(f64, PageSize), causeway_memory::Memo
     Ok((start.elapsed().as_secs_f64() * 1e3, memory.pages()))
 }
 
-fn locked_memory() -> Finding {
+fn locked_memory() -> Check {
     const NAME: &str = "locked memory";
     let limit = rustix::process::getrlimit(Resource::Memlock).current;
     match limit {
-        None => Finding::yes(
+        None => Check::yes(
             NAME,
             "unlimited",
             "guest RAM can be pinned for a GPU or a VFIO device",
         ),
-        Some(bytes) => Finding::partly(
+        Some(bytes) => Check::partly(
             NAME,
             format!("{} KiB", bytes / 1024),
             "the software back end pins nothing; a VFIO device or a CUDA back end would have to pin guest RAM",
@@ -75,7 +75,7 @@ fn locked_memory() -> Finding {
     }
 }
 
-fn descriptors() -> Finding {
+fn descriptors() -> Check {
     const NAME: &str = "file descriptors";
     const WANTED: u64 = 4096;
     // `causeway run` raises its own limit to the maximum.
@@ -88,12 +88,12 @@ fn descriptors() -> Finding {
         limit.to_string()
     };
     if limit >= WANTED {
-        return Finding::yes(
+        return Check::yes(
             NAME,
             found,
             "one per allocation, a few per virtual CPU and command buffer",
         );
     }
     let means = "each allocation is a memory object of its own and takes one; many allocations would be refused";
-    Finding::partly(NAME, found, means, format!("ulimit -Hn {WANTED}"))
+    Check::partly(NAME, found, means, format!("ulimit -Hn {WANTED}"))
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use causeway_host_vfio::{Address, BARS, Function, Host};
 
-use crate::finding::Finding;
+use crate::check::Check;
 
 /// Resource of a PCI function in sysfs: memory, not I/O ports (linux/ioport.h).
 const RESOURCE_MEMORY: u64 = 0x200;
@@ -14,11 +14,11 @@ const RESOURCE_PREFETCHABLE: u64 = 0x2000;
 const PAGE_BYTES: u64 = 4096;
 
 /// Everything about VFIO.
-pub fn findings() -> Vec<Finding> {
+pub fn findings() -> Vec<Check> {
     of(&Host::default())
 }
 
-fn of(host: &Host) -> Vec<Finding> {
+fn of(host: &Host) -> Vec<Check> {
     let bound = host.functions().into_iter().filter(Function::is_for_vfio);
     let devices = bound.map(|function| device(host, &function));
     [iommu(host), driver(host)]
@@ -27,16 +27,16 @@ fn of(host: &Host) -> Vec<Finding> {
         .collect()
 }
 
-fn iommu(host: &Host) -> Finding {
+fn iommu(host: &Host) -> Check {
     const NAME: &str = "IOMMU";
     match host.groups() {
-        0 => Finding::no(
+        0 => Check::no(
             NAME,
             "no IOMMU groups",
             "real PCI devices cannot be passed through; mediated allocations need no IOMMU",
             "enable VT-d or AMD-Vi in the firmware and boot with intel_iommu=on (AMD: on by default); in a VM, add a virtual IOMMU",
         ),
-        groups => Finding::yes(
+        groups => Check::yes(
             NAME,
             format!("{groups} groups"),
             "real PCI devices can be isolated",
@@ -44,10 +44,10 @@ fn iommu(host: &Host) -> Finding {
     }
 }
 
-fn driver(host: &Host) -> Finding {
+fn driver(host: &Host) -> Check {
     const NAME: &str = "VFIO";
     if !host.has_vfio_pci() {
-        return Finding::no(
+        return Check::no(
             NAME,
             "driver vfio-pci is not loaded",
             "--vfio needs this driver; mediated allocations do not",
@@ -56,7 +56,7 @@ fn driver(host: &Host) -> Finding {
     }
     let functions = host.functions();
     let bound = functions.iter().filter(|f| f.is_for_vfio()).count();
-    Finding::yes(
+    Check::yes(
         NAME,
         format!(
             "{bound} of {} PCI functions bound to vfio-pci",
@@ -67,11 +67,11 @@ fn driver(host: &Host) -> Finding {
 }
 
 /// A device that is bound, and whether it can be had.
-fn device(host: &Host, function: &Function) -> Finding {
+fn device(host: &Host, function: &Function) -> Check {
     const NAME: &str = "PCI device";
     let address = function.address;
     match host.preflight(address, 0) {
-        Ok(_) => Finding::yes(
+        Ok(_) => Check::yes(
             NAME,
             function.to_string(),
             format!(
@@ -79,7 +79,7 @@ fn device(host: &Host, function: &Function) -> Finding {
                 lendable(host, address)
             ),
         ),
-        Err(e) => Finding::no(
+        Err(e) => Check::no(
             NAME,
             function.to_string(),
             "cannot be passed through",
@@ -124,7 +124,7 @@ fn hexadecimal(word: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::finding::State;
+    use crate::check::State;
 
     #[test]
     fn a_host_without_devices_is_told_how_to_get_there() {

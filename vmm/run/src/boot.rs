@@ -155,7 +155,11 @@ pub fn read_image(path: &Path) -> Result<Arc<[u8]>, Failure> {
 fn read_initramfs(path: &Path) -> Result<Arc<[u8]>, Failure> {
     let bytes = read(INITRAMFS, path, INITRAMFS_BYTES_MAX)?;
     match bytes.is_empty() {
-        true => Err(Failure::file(INITRAMFS, path, Error::other("the file is empty"))),
+        true => Err(Failure::file(
+            INITRAMFS,
+            path,
+            Error::other("the file is empty"),
+        )),
         false => Ok(bytes),
     }
 }

@@ -229,7 +229,11 @@ mod tests {
         assert_eq!(Promise::Verdict.code(&off), None);
         let code = Promise::Program.code(&off);
         assert_eq!(code, Some(RunCode::Own(Code::Crashed)));
-        assert!(Promise::Program.describe(&off).contains("before it reported"));
+        assert!(
+            Promise::Program
+                .describe(&off)
+                .contains("before it reported")
+        );
     }
 
     #[test]

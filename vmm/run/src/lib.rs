@@ -23,4 +23,6 @@ pub mod table;
 mod visible;
 pub mod worker;
 
-pub use run::{Extras, Finished, block_signals, execute, raise_descriptor_limit, run, unpublished};
+pub use run::{
+    Extras, RunOutcome, block_signals, execute, raise_descriptor_limit, run, unpublished,
+};

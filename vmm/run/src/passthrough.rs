@@ -33,7 +33,9 @@ pub fn assign(addresses: Vec<Address>, vms: u32, gpu: &Gpu) -> Result<Vec<Vec<Ad
     match (devices, vms as usize) {
         (0, _) => Ok(Vec::new()),
         (_, 1) => Ok(vec![addresses]),
-        (_, vms) if devices == vms => Ok(addresses.into_iter().map(|address| vec![address]).collect()),
+        (_, vms) if devices == vms => {
+            Ok(addresses.into_iter().map(|address| vec![address]).collect())
+        }
         _ => Err(Failure::usage(format!(
             "{devices} devices of --vfio do not match --vms {vms}: a device belongs to one VM, so \
              name {vms} devices, one for each VM in order"
@@ -133,11 +135,14 @@ mod tests {
 
     fn chosen(words: &[&str]) -> Result<Vec<Vec<Address>>, String> {
         let arguments = typed(words);
-        let assigned = |addresses| assign(addresses, arguments.vms, &arguments.gpu.parse().unwrap());
-        parse(&arguments.vfio).and_then(assigned).map_err(|failure| {
-            let cause = failure.source().map(ToString::to_string);
-            format!("{failure}: {}", cause.unwrap_or_default())
-        })
+        let assigned =
+            |addresses| assign(addresses, arguments.vms, &arguments.gpu.parse().unwrap());
+        parse(&arguments.vfio)
+            .and_then(assigned)
+            .map_err(|failure| {
+                let cause = failure.source().map(ToString::to_string);
+                format!("{failure}: {}", cause.unwrap_or_default())
+            })
     }
 
     fn counts(words: &[&str]) -> Vec<usize> {

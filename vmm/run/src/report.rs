@@ -198,7 +198,7 @@ pub struct RatioReport {
 
 /// Exits to user space for emulated accesses, by whoever counted them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Emulated {
+pub struct EmulatedExits {
     /// Loads and stores.
     pub mmio: u64,
     /// Port accesses.
@@ -212,15 +212,15 @@ impl PhaseReport {
     }
 
     /// KVM's count of returns to user space for emulated accesses.
-    pub fn by_kvm(&self) -> Emulated {
-        Emulated {
+    pub fn by_kvm(&self) -> EmulatedExits {
+        EmulatedExits {
             mmio: self.kvm("mmio_exits"),
             io: self.kvm("io_exits"),
         }
     }
 
     /// The VMM's own count of the same.
-    pub fn by_vmm(&self) -> Emulated {
+    pub fn by_vmm(&self) -> EmulatedExits {
         let sum = |reason: &str| {
             let exits = self.phase.vmm_exits.iter();
             exits
@@ -228,7 +228,7 @@ impl PhaseReport {
                 .map(|(_, n)| n)
                 .sum()
         };
-        Emulated {
+        EmulatedExits {
             mmio: sum("mmio"),
             io: sum("io"),
         }

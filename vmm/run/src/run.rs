@@ -38,7 +38,7 @@ use causeway_terminal::{Code, Failure};
 const APERTURE_BYTES: u64 = 64 << 30;
 
 /// A run that was carried through: what is known of it.
-pub struct Finished {
+pub struct RunOutcome {
     /// How the VMs ended, in their order.
     pub outcomes: Vec<VmOutcome>,
     /// What their guests reported to the test device, in the same order.
@@ -52,7 +52,7 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
     let run = Run::check(arguments)?;
     let mut signals = block_signals()?;
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
-    let Finished {
+    let RunOutcome {
         outcomes,
         mut report,
         ..
@@ -100,7 +100,7 @@ pub fn execute(
     started: Instant,
     signals: &mut Signals,
     extras: &Extras,
-) -> Result<Finished, Failure> {
+) -> Result<RunOutcome, Failure> {
     let kvm = kvm::open().map_err(|e| Failure::new(Code::Kvm, "guests need KVM", e))?;
     raise_descriptor_limit();
     passthrough::check(run)?;
@@ -154,7 +154,7 @@ pub fn execute(
     for (vm, (outcome, reported)) in (0..).zip(outcomes.iter().zip(&guest_reports)) {
         report.add(vm, run, outcome, reported);
     }
-    Ok(Finished {
+    Ok(RunOutcome {
         outcomes,
         guest_reports,
         report,

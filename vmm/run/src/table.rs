@@ -116,9 +116,7 @@ fn verdict(report: &Report) -> String {
         report.outcome.to_uppercase()
     );
     if !report.kvm_counts_ports() {
-        out.push_str(
-            "this KVM counts port accesses as emulated instructions, not as io_exits\n",
-        );
+        out.push_str("this KVM counts port accesses as emulated instructions, not as io_exits\n");
     }
     for phase in report.disagreements() {
         let _ = writeln!(

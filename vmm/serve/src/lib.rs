@@ -3,7 +3,7 @@
 mod connection;
 mod ending;
 mod host;
+mod processes;
 mod server;
-mod watched;
 
 pub use server::{ServeArguments, run};

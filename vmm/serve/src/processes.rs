@@ -9,7 +9,7 @@ use super::host::ClientHost;
 use causeway_publisher::{Guest, Snapshot};
 
 /// A process that is served, as long as it is.
-struct Watched {
+struct ServedProcess {
     name: String,
     session: Weak<dyn GuestSession>,
     host: Weak<ClientHost>,
@@ -18,14 +18,14 @@ struct Watched {
 
 /// All of them. Shared with the thread that answers watchers; a leaf lock, held for the list only.
 #[derive(Clone, Default)]
-pub struct Watchlist(Arc<Mutex<Vec<Watched>>>);
+pub struct ProcessList(Arc<Mutex<Vec<ServedProcess>>>);
 
-impl Watchlist {
+impl ProcessList {
     /// Adds a process, and forgets those that are gone.
     pub fn add(&self, name: &str, session: &Arc<dyn GuestSession>, host: &Arc<ClientHost>) {
         let mut list = self.list();
         list.retain(|watched| watched.session.strong_count() != 0);
-        list.push(Watched {
+        list.push(ServedProcess {
             name: name.to_owned(),
             session: Arc::downgrade(session),
             host: Arc::downgrade(host),
@@ -39,7 +39,7 @@ impl Watchlist {
         // Asked without the lock: a worker process may take its time.
         let present: Vec<Present> = {
             let list = self.list();
-            let present = |w: &Watched| {
+            let present = |w: &ServedProcess| {
                 let (session, host) = (w.session.upgrade()?, w.host.upgrade()?);
                 Some((w.name.clone(), w.since, session, host))
             };
@@ -51,7 +51,7 @@ impl Watchlist {
         Snapshot::of("serve", gpu, present.into_iter().map(guest).collect())
     }
 
-    fn list(&self) -> MutexGuard<'_, Vec<Watched>> {
+    fn list(&self) -> MutexGuard<'_, Vec<ServedProcess>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use crate::connection::Connection;
 use crate::ending::{Ending, Ends};
 use crate::host::ClientHost;
-use crate::watched::Watchlist;
+use crate::processes::ProcessList;
 use causeway_publisher::Publisher;
 use causeway_publisher::listener::Listener;
 use causeway_run as run;
@@ -57,7 +57,7 @@ pub struct ServeArguments {
 }
 
 /// A process that is connected, from the server's side.
-struct Served {
+struct Client {
     name: String,
     socket: Arc<OwnedFd>,
     session: Arc<dyn GuestSession>,
@@ -75,9 +75,9 @@ struct Server {
     processes: u32,
     /// Connections so far, for names.
     count: u64,
-    served: Vec<Served>,
+    served: Vec<Client>,
     /// The same for those who watch.
-    watchlist: Watchlist,
+    process_list: ProcessList,
     /// Signalled by threads that are about to end.
     ends: Ends,
     /// When to look at the listener again, if not now.
@@ -96,9 +96,8 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     run::raise_descriptor_limit();
     let back_end = BackEnd::open(&gpu, &gpu_text, Users::Processes(arguments.processes))?;
     let path = &arguments.socket;
-    let listener = Listener::bind(path).map_err(|e| {
-        Failure::usage_from("--socket", &path.display().to_string(), e)
-    })?;
+    let listener = Listener::bind(path)
+        .map_err(|e| Failure::usage_from("--socket", &path.display().to_string(), e))?;
     let failed = |e| Failure::new(Code::Crashed, "the server failed", e);
     let mut server = Server {
         back_end,
@@ -106,7 +105,7 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
         processes: arguments.processes,
         count: 0,
         served: Vec::new(),
-        watchlist: Watchlist::default(),
+        process_list: ProcessList::default(),
         ends: Ends::new().map_err(failed)?,
         paused_until: None,
         turned_away: 0,
@@ -128,8 +127,8 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
 impl Server {
     /// Has others see what the processes do.
     fn publish(&self, gpu: &str, metrics: Option<&Path>) -> Result<Publisher, Failure> {
-        let (watchlist, gpu) = (self.watchlist.clone(), gpu.to_owned());
-        let look = move || watchlist.look(&gpu);
+        let (process_list, gpu) = (self.process_list.clone(), gpu.to_owned());
+        let look = move || process_list.look(&gpu);
         Publisher::start(Box::new(look), metrics).map_err(run::unpublished)
     }
 
@@ -167,7 +166,7 @@ impl Server {
             PollFd::from_borrowed_fd(borrow(self.ends.event()), PollFlags::IN),
             PollFd::new(listener, connections),
         ];
-        let present = |(index, served): (usize, &Served)| (!served.leaving).then_some(index);
+        let present = |(index, served): (usize, &Client)| (!served.leaving).then_some(index);
         let watched: Vec<usize> = self.served.iter().enumerate().filter_map(present).collect();
         for index in &watched {
             let socket = self.served[*index].socket.as_fd();
@@ -231,11 +230,11 @@ impl Server {
             Ok(session) => session,
             Err(e) => return log::error!("cannot open a session for {name}: {e}"),
         };
-        self.watchlist.add(&name, &session, &host);
+        self.process_list.add(&name, &session, &host);
         let connection = Connection::new(Arc::clone(&socket), host, Arc::clone(&session));
         let ending = self.ends.another();
         match start(&name, connection, Arc::clone(&session), ending.clone()) {
-            Ok(thread) => self.served.push(Served {
+            Ok(thread) => self.served.push(Client {
                 name,
                 socket,
                 session,
@@ -251,9 +250,9 @@ impl Server {
     fn reap(&mut self) {
         let (ended, served) = std::mem::take(&mut self.served)
             .into_iter()
-            .partition(|served: &Served| served.thread.is_finished());
+            .partition(|served: &Client| served.thread.is_finished());
         self.served = served;
-        ended.into_iter().for_each(Served::join);
+        ended.into_iter().for_each(Client::join);
     }
 
     /// Ends all connections.
@@ -263,11 +262,11 @@ impl Server {
             // Wakes its thread, whether it waits for a request or for room to reply.
             let _ = rustix::net::shutdown(&*served.socket, rustix::net::Shutdown::Both);
         }
-        self.served.drain(..).for_each(Served::join);
+        self.served.drain(..).for_each(Client::join);
     }
 }
 
-impl Served {
+impl Client {
     /// The process will not read replies any more: nothing is worth waiting for.
     fn leave(&mut self) {
         self.leaving = true;

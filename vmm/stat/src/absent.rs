@@ -12,9 +12,7 @@ const NAME_CHARS_MAX: usize = 64;
 
 /// The failure for a process that answered before and does not any more.
 pub fn gone(pid: u32) -> Failure {
-    Failure::usage(format!(
-        "process {pid} has ended, or its guests have"
-    ))
+    Failure::usage(format!("process {pid} has ended, or its guests have"))
 }
 
 /// The failure for a process without a socket.

@@ -20,7 +20,7 @@ pub use arguments::StatArguments;
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure};
 use record::Record;
-use sampler::{Sampler, Seen};
+use sampler::{Observation, Sampler};
 
 /// Watches until it is told to end, or there is nothing to watch any more.
 pub fn run(arguments: &StatArguments) -> Result<ExitCode, Failure> {
@@ -90,11 +90,12 @@ fn follow(
 }
 
 /// Prints the records of all guests. False if nobody reads them any more.
-fn print(seen: &Seen) -> Result<bool, Failure> {
+fn print(seen: &Observation) -> Result<bool, Failure> {
     let mut text = String::new();
     for (process, guest, rates) in seen.guests() {
         let record = serde_json::to_string(&Record::new(process, guest, rates));
-        text += &record.map_err(|e| Failure::new(Code::Report, "cannot encode statistics as JSON", e))?;
+        text += &record
+            .map_err(|e| Failure::new(Code::Report, "cannot encode statistics as JSON", e))?;
         text.push('\n');
     }
     terminal::print_while_read(&text)

@@ -15,14 +15,14 @@ const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a look has found.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct Observation {
     /// Processes that answered, with the rates of their guests since the look before.
     pub processes: Vec<(Snapshot, Vec<Rates>)>,
     /// Why others did not, in a sentence each.
     pub troubles: Vec<String>,
 }
 
-impl Seen {
+impl Observation {
     /// All guests, with their processes and rates.
     pub fn guests(&self) -> impl Iterator<Item = (&Snapshot, &Guest, &Rates)> {
         self.processes.iter().flat_map(|(process, rates)| {
@@ -70,7 +70,7 @@ impl Sampler {
     ///
     /// # Errors
     /// If there is only one process to look at, and it is no more, or has not answered yet.
-    pub fn look(&mut self) -> Result<Seen, Failure> {
+    pub fn look(&mut self) -> Result<Observation, Failure> {
         let answers = self.ask(runtime::entries());
         self.conclude(answers)
     }
@@ -112,7 +112,7 @@ impl Sampler {
     }
 
     /// What was seen. One that was seen before and is in trouble now may answer the next time.
-    fn conclude(&mut self, answers: Answers) -> Result<Seen, Failure> {
+    fn conclude(&mut self, answers: Answers) -> Result<Observation, Failure> {
         let Answers {
             snapshots,
             mut troubles,
@@ -128,20 +128,17 @@ impl Sampler {
                 (true, false) => {}
                 (false, false) => {
                     let (_, trouble) = troubles.swap_remove(0);
-                    return Err(Failure::new(
-                        Code::Usage,
-                        "no statistics",
-                        trouble,
-                    ));
+                    return Err(Failure::new(Code::Usage, "no statistics", trouble));
                 }
             }
         }
         self.has_seen |= !snapshots.is_empty();
         let troubled: HashSet<u32> = troubles.iter().map(|(pid, _)| *pid).collect();
         let told = troubles.iter().map(|(_, trouble)| trouble.to_string());
-        let unasked = (unasked != 0)
-            .then(|| format!("{unasked} processes were not asked: other processes took too long to answer"));
-        Ok(Seen {
+        let unasked = (unasked != 0).then(|| {
+            format!("{unasked} processes were not asked: other processes took too long to answer")
+        });
+        Ok(Observation {
             troubles: told.chain(unasked).collect(),
             processes: self.rate(snapshots, &troubled),
         })

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::sampler::{Sampler, Seen};
+use super::sampler::{Observation, Sampler};
 use causeway_terminal::{Code, Failure};
 use causeway_vmm::signals::Signals;
 use screen::Screen;
@@ -42,7 +42,7 @@ enum End {
 }
 
 /// Shows what `sampler` sees until it is told to end, or the only process to be watched does.
-pub fn show(sampler: Sampler, first: Seen, interval: Duration) -> Result<ExitCode, Failure> {
+pub fn show(sampler: Sampler, first: Observation, interval: Duration) -> Result<ExitCode, Failure> {
     // Before the screen, whose state must outlast them.
     let mut signals =
         Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot watch for signals", e))?;
@@ -97,7 +97,10 @@ fn nobody_looks() -> Failure {
 }
 
 /// Starts the thread that looks. It ends with the first look that nobody takes.
-fn start(sampler: Sampler, interval: Duration) -> io::Result<Receiver<Result<Seen, Failure>>> {
+fn start(
+    sampler: Sampler,
+    interval: Duration,
+) -> io::Result<Receiver<Result<Observation, Failure>>> {
     let (sender, receiver) = channel();
     std::thread::Builder::new()
         .name("sampler".into())
@@ -105,7 +108,7 @@ fn start(sampler: Sampler, interval: Duration) -> io::Result<Receiver<Result<See
     Ok(receiver)
 }
 
-fn look(mut sampler: Sampler, interval: Duration, sender: &Sender<Result<Seen, Failure>>) {
+fn look(mut sampler: Sampler, interval: Duration, sender: &Sender<Result<Observation, Failure>>) {
     loop {
         std::thread::sleep(interval);
         let seen = sampler.look();

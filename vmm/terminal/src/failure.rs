@@ -76,7 +76,11 @@ impl Failure {
         value: &str,
         source: impl Error + Send + Sync + 'static,
     ) -> Self {
-        Self::new(Code::Usage, format!("invalid value {value} for {argument}"), source)
+        Self::new(
+            Code::Usage,
+            format!("invalid value {value} for {argument}"),
+            source,
+        )
     }
 
     /// A GPU that is not available.

@@ -36,7 +36,9 @@ impl RawTerminal {
         let terminal = io::stdin();
         let saved = tcgetattr(&terminal)?;
         let keeper = Keeper::start()
-            .inspect_err(|e| log::debug!("cannot start the process that restores the terminal after a kill: {e}"))
+            .inspect_err(|e| {
+                log::debug!("cannot start the process that restores the terminal after a kill: {e}")
+            })
             .ok();
         tcsetattr(&terminal, OptionalActions::Drain, &raw(saved.clone()))?;
         Ok(Self {

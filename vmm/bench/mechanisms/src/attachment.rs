@@ -1,4 +1,4 @@
-//! The devices of the laboratory on a VM's buses.
+//! The devices of all mechanisms on a VM's buses.
 
 use std::error::Error;
 use std::fmt;
@@ -17,30 +17,30 @@ use causeway_vmm::vm::{Attach, AttachError, Bay};
 use crate::card::{BYTES_MAX, Card, CardError};
 use crate::forward::Forward;
 use crate::native::Native;
-use crate::passthrough::PassedDevice;
-use crate::samples::{Samples, Taken, lock};
+use crate::passthrough::PassthroughDevice;
+use crate::samples::{Measurement, Samples, lock};
 use crate::trap::{Trap, TrapMemory, TrapRegisters};
 
 /// Cards: two of devices, and the host's.
 const CARDS: u64 = 3;
 
 /// Devices for one VM, which begin with nothing when they are attached.
-pub struct Laboratory {
+pub struct Mechanisms {
     backend: Arc<dyn Backend>,
     plan: Plan,
-    taken: Arc<Mutex<Vec<Taken>>>,
+    taken: Arc<Mutex<Vec<Measurement>>>,
     native: Arc<Mutex<Native>>,
-    device: Option<Arc<PassedDevice>>,
+    device: Option<Arc<PassthroughDevice>>,
 }
 
-impl fmt::Debug for Laboratory {
+impl fmt::Debug for Mechanisms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Laboratory").finish_non_exhaustive()
+        f.debug_struct("Mechanisms").finish_non_exhaustive()
     }
 }
 
-impl Laboratory {
-    /// A laboratory on this back end.
+impl Mechanisms {
+    /// The devices of all mechanisms, on this back end.
     ///
     /// # Errors
     /// [`CardError`].
@@ -64,7 +64,7 @@ impl Laboratory {
 
     /// With a device that the guest has. It is opened by the VM, as its [source](causeway_vmm::passthrough::DeviceSource).
     #[must_use]
-    pub fn with_device(self, device: Option<Arc<PassedDevice>>) -> Self {
+    pub fn with_device(self, device: Option<Arc<PassthroughDevice>>) -> Self {
         let memory = device.as_ref().map(|device| device.memory());
         Self {
             plan: self.plan.with_device(memory),
@@ -74,12 +74,12 @@ impl Laboratory {
     }
 
     /// The samples that were taken, in order.
-    pub fn taken(&self) -> Vec<Taken> {
+    pub fn taken(&self) -> Vec<Measurement> {
         lock(&self.taken).clone()
     }
 
     /// How many samples were taken, and the last.
-    pub fn progress(&self) -> (usize, Option<Taken>) {
+    pub fn progress(&self) -> (usize, Option<Measurement>) {
         let taken = lock(&self.taken);
         (taken.len(), taken.last().copied())
     }
@@ -96,7 +96,7 @@ fn low_ram(ram: &GuestRam) -> Result<Mapping, Box<dyn Error + Send + Sync>> {
     Ok(object.map(offset, ram.low_end(), Access::ReadWrite)?)
 }
 
-impl Attach for Laboratory {
+impl Attach for Mechanisms {
     fn attach(&self, bay: &Bay<'_>) -> Result<(), AttachError> {
         let Bay {
             ports,

@@ -10,7 +10,7 @@ use causeway_memory::MemoryError;
 use crate::card::{Card, CardError, CardMemory};
 use crate::copy::{self, Part};
 use crate::own::OwnMemory;
-use crate::passthrough::PassedDevice;
+use crate::passthrough::PassthroughDevice;
 
 /// Runs workloads on a card, in this process.
 pub(crate) struct Native {
@@ -43,7 +43,7 @@ impl Native {
     }
 
     /// Takes one sample on the memory of a device; none if that cannot be touched now.
-    pub fn measure_on(&mut self, device: &PassedDevice, cell: &Cell) -> Option<NativeTime> {
+    pub fn measure_on(&mut self, device: &PassthroughDevice, cell: &Cell) -> Option<NativeTime> {
         device.measure(cell, self.host.bytes())
     }
 

@@ -60,7 +60,7 @@ pub enum PassedDeviceError {
 
 /// A device for the guest, with memory. What was in the memory is lost.
 #[derive(Debug)]
-pub struct PassedDevice {
+pub struct PassthroughDevice {
     source: HostDevices,
     memory: DeviceMemory,
     mapped: Mutex<Option<Mapped>>,
@@ -73,7 +73,7 @@ struct Mapped {
     decoding: Decoding,
 }
 
-impl PassedDevice {
+impl PassthroughDevice {
     /// Opens the device to see what memory it has, and gives it back. The VM is to have `ram_bytes` bytes.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl PassedDevice {
     }
 }
 
-impl DeviceSource for PassedDevice {
+impl DeviceSource for PassthroughDevice {
     fn open(
         &self,
         kvm: &dyn Fn() -> io::Result<VfioDeviceFd>,
@@ -253,8 +253,8 @@ mod tests {
         device
     }
 
-    fn passed(device: &Device) -> PassedDevice {
-        PassedDevice {
+    fn passed(device: &Device) -> PassthroughDevice {
+        PassthroughDevice {
             source: HostDevices {
                 host: Host::at("/nonexistent"),
                 choice: Choice::default(),

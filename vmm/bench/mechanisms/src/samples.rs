@@ -9,14 +9,14 @@ use causeway_vmm::bus::{BusDevice, Refusal, Response};
 use causeway_vmm::memory::GuestRam;
 
 use crate::native::Native;
-use crate::passthrough::PassedDevice;
+use crate::passthrough::PassthroughDevice;
 
 /// Most samples that are kept.
 const SAMPLES_MAX: usize = 65_536;
 
 /// A sample that was taken.
 #[derive(Clone, Copy, Debug)]
-pub struct Taken {
+pub struct Measurement {
     /// What, and how long it took.
     pub sample: Sample,
     /// Processor time of the process in nanoseconds, for samples of the host. Those of guests have it in their phases.
@@ -28,14 +28,14 @@ pub(crate) struct Samples {
     pub ram: Arc<GuestRam>,
     /// What there may be samples of.
     pub plan: Plan,
-    pub taken: Arc<Mutex<Vec<Taken>>>,
+    pub taken: Arc<Mutex<Vec<Measurement>>>,
     pub native: Arc<Mutex<Native>>,
-    pub device: Option<Arc<PassedDevice>>,
+    pub device: Option<Arc<PassthroughDevice>>,
 }
 
 impl BusDevice for Samples {
     fn name(&self) -> &'static str {
-        "laboratory"
+        "mechanisms"
     }
 
     fn read(&self, _: u64, _: &mut [u8]) -> Response {
@@ -47,7 +47,7 @@ impl BusDevice for Samples {
             return Response::refused(Refusal::BadSize);
         };
         if self.take(address.into()).is_none() {
-            log::debug!("laboratory: the sample at {address:#x} is none, or one too many");
+            log::debug!("mechanisms: the sample at {address:#x} is malformed, or one too many");
         }
         Response::ok("sample")
     }
@@ -74,7 +74,7 @@ impl Samples {
     }
 
     /// The sample as it is, or as the host has taken it, if it could.
-    fn complete(&self, sample: Sample) -> Option<Taken> {
+    fn complete(&self, sample: Sample) -> Option<Measurement> {
         let mut native = lock(&self.native);
         let cell = &sample.cell;
         let time = match cell.mechanism {
@@ -82,11 +82,11 @@ impl Samples {
             MechanismKind::NativeBar => native.measure_on(self.device.as_ref()?, cell)?,
             _ => {
                 let cpu_ns = None;
-                return Some(Taken { sample, cpu_ns });
+                return Some(Measurement { sample, cpu_ns });
             }
         };
         let ns = nanoseconds(time.elapsed);
-        Some(Taken {
+        Some(Measurement {
             sample: Sample { ns, ..sample },
             cpu_ns: Some(nanoseconds(time.cpu)),
         })

@@ -1,6 +1,6 @@
 //! The back ends that are measured.
 
-use super::missing::Missing;
+use super::omission::Omission;
 use causeway_run::back_end;
 use causeway_run::configuration::choose_gpu;
 use causeway_terminal::{Code, Failure};
@@ -10,7 +10,7 @@ pub struct BackEnds {
     /// Those that there are, or the one that was asked for.
     pub chosen: Vec<String>,
     /// The one that there is not, and why, if nothing was asked for.
-    pub absent: Option<Missing>,
+    pub absent: Option<Omission>,
 }
 
 impl BackEnds {
@@ -28,7 +28,7 @@ impl BackEnds {
         };
         Ok(Self {
             chosen,
-            absent: why.map(|why: String| Missing::back_end("cuda", &why)),
+            absent: why.map(|why: String| Omission::back_end("cuda", &why)),
         })
     }
 }

@@ -1,6 +1,6 @@
 //! What was measured of each cell, put together from samples and phases.
 
-use causeway_bench_mechanisms::Taken;
+use causeway_bench_mechanisms::Measurement;
 use causeway_bench_workloads::Cell;
 use serde::Serialize;
 
@@ -44,12 +44,12 @@ impl CellReport {
     /// The cell, if anything of it was measured. `counted` are its phases but the first, which is not counted.
     pub fn of(
         cell: &Cell,
-        taken: &[Taken],
+        taken: &[Measurement],
         counted: &[&PhaseReport],
         counts: KvmCounts,
     ) -> Option<Self> {
         let description = cell.workload.description();
-        let mine: Vec<&Taken> = taken.iter().filter(|t| t.sample.cell == *cell).collect();
+        let mine: Vec<&Measurement> = taken.iter().filter(|t| t.sample.cell == *cell).collect();
         let phases = paired(counted, mine.len());
         let time = Distribution::of(mine.iter().map(|taken| per_operation(taken)).collect())?;
         let is_native = cell.mechanism.is_native();
@@ -83,7 +83,7 @@ pub fn is_unsteady(interval: Option<(f64, f64)>) -> bool {
 }
 
 /// Processor time of an operation: that of the host's samples is theirs, that of a guest's lies in their phases.
-fn cpu_ns(mine: &[&Taken], phases: &[&PhaseReport]) -> Option<f64> {
+fn cpu_ns(mine: &[&Measurement], phases: &[&PhaseReport]) -> Option<f64> {
     let natively = mine.iter().filter_map(|taken| {
         let operations = taken.sample.cell.operations.max(1);
         Some(taken.cpu_ns? as f64 / operations as f64)
@@ -119,12 +119,12 @@ pub fn faults_of_counting(
     faults
 }
 
-fn per_operation(taken: &Taken) -> f64 {
+fn per_operation(taken: &Measurement) -> f64 {
     taken.sample.ns as f64 / taken.sample.cell.operations.max(1) as f64
 }
 
 /// Each sample over the host's of the same repetition, on memory of the same kind.
-fn over_native(cell: &Cell, mine: &[&Taken], taken: &[Taken]) -> Option<Ratio> {
+fn over_native(cell: &Cell, mine: &[&Measurement], taken: &[Measurement]) -> Option<Ratio> {
     let native = |repetition: u64| {
         taken.iter().find(|other| {
             let sample = &other.sample;
@@ -154,10 +154,10 @@ pub mod tests {
     }
 
     /// A sample of it, whose operations took so long each.
-    pub fn taken(mechanism: MechanismKind, repetition: u64, ns_each: u64) -> Taken {
+    pub fn taken(mechanism: MechanismKind, repetition: u64, ns_each: u64) -> Measurement {
         let cell = cell(mechanism);
         let is_native = mechanism.is_native();
-        Taken {
+        Measurement {
             sample: Sample {
                 cell,
                 repetition,
@@ -264,7 +264,8 @@ pub mod tests {
     fn an_interval_of_more_than_a_factor_of_two_is_unsteady() {
         let kind = MechanismKind::Native;
         let steady = |times: [u64; 6]| {
-            let samples: Vec<Taken> = (0..).zip(times).map(|(r, ns)| taken(kind, r, ns)).collect();
+            let samples: Vec<Measurement> =
+                (0..).zip(times).map(|(r, ns)| taken(kind, r, ns)).collect();
             let report = CellReport::of(&cell(kind), &samples, &[], KvmCounts::Ports);
             !report.unwrap().unsteady
         };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use causeway_run::report::{Emulated, PhaseReport};
+use causeway_run::report::{EmulatedExits, PhaseReport};
 
 /// How a KVM counts accesses that the VMM carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl ExitReport {
 
 /// Returns to user space in a phase, by KVM's count.
 fn user_space(phase: &PhaseReport, counts: KvmCounts) -> u64 {
-    let Emulated { mmio, io } = phase.by_kvm();
+    let EmulatedExits { mmio, io } = phase.by_kvm();
     match counts {
         KvmCounts::Nothing => 0,
         KvmCounts::Ports => mmio + io,
@@ -103,7 +103,7 @@ pub fn disagreement(phase: &PhaseReport, counts: KvmCounts) -> Option<String> {
             Some(String::from("KVM's statistics could not be read"))
         }
         KvmCounts::Ports => (kvm != vmm).then(|| {
-            let Emulated { mmio, io } = kvm;
+            let EmulatedExits { mmio, io } = kvm;
             format!("KVM counted {mmio} accesses to memory and {io} to ports, {by_vmm}")
         }),
         KvmCounts::Emulations => {

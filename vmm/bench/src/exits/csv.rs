@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::cells::CellReport;
-use super::missing::{EVERYTHING, Missing};
+use super::omission::{EVERYTHING, Omission};
 use super::report::ExitsReport;
 
 /// Names of the columns. They are only ever added to, at the end.
@@ -96,7 +96,7 @@ fn fields(cell: &CellReport) -> [String; COLUMNS.len()] {
     ]
 }
 
-fn fields_of_missing(missing: &Missing) -> [String; COLUMNS.len()] {
+fn fields_of_missing(missing: &Omission) -> [String; COLUMNS.len()] {
     let mut fields = [const { String::new() }; COLUMNS.len()];
     missing
         .workload

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causeway_bench_mechanisms::PassedDevice;
+use causeway_bench_mechanisms::PassthroughDevice;
 use causeway_host_vfio::{Address, Host};
 use causeway_run::passthrough;
 
@@ -11,9 +11,9 @@ use causeway_terminal::{Code, Failure};
 
 /// The device, or why there is none.
 #[derive(Default)]
-pub struct Passed {
+pub struct DeviceChoice {
     /// The device.
-    pub device: Option<Arc<PassedDevice>>,
+    pub device: Option<Arc<PassthroughDevice>>,
     /// Why the one that was asked for is not measured.
     pub refused: Option<String>,
 }
@@ -25,16 +25,16 @@ pub fn address(arguments: &ExitsArguments) -> Result<Option<Address>, Failure> {
 }
 
 /// Looks for the device. One that cannot be had is no error: the others are measured without it.
-pub fn find(address: Option<Address>, ram_bytes: u64) -> Passed {
+pub fn find(address: Option<Address>, ram_bytes: u64) -> DeviceChoice {
     let Some(address) = address else {
-        return Passed::default();
+        return DeviceChoice::default();
     };
-    match PassedDevice::probe(Host::default(), address, ram_bytes) {
-        Ok(device) => Passed {
+    match PassthroughDevice::probe(Host::default(), address, ram_bytes) {
+        Ok(device) => DeviceChoice {
             device: Some(Arc::new(device)),
             refused: None,
         },
-        Err(error) => Passed {
+        Err(error) => DeviceChoice {
             device: None,
             refused: Some(
                 Failure::new(

@@ -1,7 +1,7 @@
 //! What was not measured, and why.
 
 use causeway_bench_workloads::plan::Plan;
-use causeway_bench_workloads::{Cell, LeftOut, MechanismKind, WorkloadKind};
+use causeway_bench_workloads::{Cell, Exclusion, MechanismKind, WorkloadKind};
 use serde::Serialize;
 
 /// All workloads of a mechanism that is not measured.
@@ -9,7 +9,7 @@ pub const EVERYTHING: &str = "everything";
 
 /// What was not measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Missing {
+pub struct Omission {
     /// Mechanism.
     pub mechanism: &'static str,
     /// Workload and size, or everything.
@@ -24,7 +24,7 @@ pub struct Missing {
     pub reason: String,
 }
 
-impl Missing {
+impl Omission {
     /// Nothing by this mechanism is measured.
     pub fn everything(mechanism: MechanismKind, reason: &str) -> Self {
         Self {
@@ -68,12 +68,12 @@ impl Missing {
 }
 
 /// What the plan leaves out.
-pub fn left_out(plan: Plan) -> Vec<Missing> {
+pub fn left_out(plan: Plan) -> Vec<Omission> {
     let mut missing = Vec::new();
     let mut of_device = plan.asked_mechanisms().filter(|m| m.is_of_device());
     if let (None, Some(mechanism)) = (plan.device, of_device.next()) {
-        let reason = LeftOut::NoDevice.to_string();
-        missing.push(Missing::everything(mechanism, &reason));
+        let reason = Exclusion::NoDevice.to_string();
+        missing.push(Omission::everything(mechanism, &reason));
     }
     // What the host does beside the guest lacks what the guest lacks.
     let compared = |m: &MechanismKind| *m != MechanismKind::NativeBar;
@@ -90,7 +90,7 @@ fn left_out_of(
     plan: Plan,
     workload: WorkloadKind,
     mechanism: MechanismKind,
-    missing: &mut Vec<Missing>,
+    missing: &mut Vec<Omission>,
 ) {
     for size in (workload.description().sizes)(plan.effort) {
         let Err(left_out) = plan.cell(workload, mechanism, *size) else {
@@ -98,27 +98,27 @@ fn left_out_of(
         };
         let reason = left_out.to_string();
         if left_out.is_of_all_sizes() {
-            missing.push(Missing::workload(mechanism, workload, reason));
+            missing.push(Omission::workload(mechanism, workload, reason));
             break;
         }
-        missing.push(Missing::size(mechanism, workload, *size, reason));
+        missing.push(Omission::size(mechanism, workload, *size, reason));
     }
 }
 
 /// Planned cells of which there is no sample; all of a mechanism together, if it has none at all.
-pub fn not_reached(plan: Plan, is_measured: impl Fn(&Cell) -> bool, reason: &str) -> Vec<Missing> {
+pub fn not_reached(plan: Plan, is_measured: impl Fn(&Cell) -> bool, reason: &str) -> Vec<Omission> {
     let mut missing = Vec::new();
     for mechanism in plan.mechanisms() {
         let cells = plan.cells().filter(|cell| cell.mechanism == mechanism);
         let (there, absent): (Vec<Cell>, Vec<Cell>) = cells.partition(&is_measured);
         if there.is_empty() && !absent.is_empty() {
-            missing.push(Missing::everything(mechanism, reason));
+            missing.push(Omission::everything(mechanism, reason));
             continue;
         }
         missing.extend(
             absent
                 .into_iter()
-                .map(|cell| Missing::size(mechanism, cell.workload, cell.size, reason.to_owned())),
+                .map(|cell| Omission::size(mechanism, cell.workload, cell.size, reason.to_owned())),
         );
     }
     missing
@@ -130,7 +130,7 @@ mod tests {
     use causeway_bench_workloads::DeviceMemory;
     use causeway_bench_workloads::plan::Effort;
 
-    fn rows(missing: Vec<Missing>) -> Vec<(&'static str, String, String)> {
+    fn rows(missing: Vec<Omission>) -> Vec<(&'static str, String, String)> {
         let missing = missing.into_iter();
         missing
             .map(|row| (row.mechanism, row.what, row.reason))

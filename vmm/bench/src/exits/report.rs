@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::ptr;
 
-use causeway_bench_mechanisms::Taken;
+use causeway_bench_mechanisms::Measurement;
 use causeway_bench_workloads::plan::{Effort, Plan};
-use causeway_bench_workloads::{Cell, LeftOut};
+use causeway_bench_workloads::{Cell, Exclusion};
 use causeway_vmm::host::Host;
 use causeway_vmm::outcome::VmResult;
 use causeway_vmm::passthrough::DeviceReport;
@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use super::cells::{CellReport, faults_of_counting};
 use super::counts::KvmCounts;
-use super::missing::{Missing, left_out, not_reached};
-use causeway_run::Finished;
+use super::omission::{Omission, left_out, not_reached};
+use causeway_run::RunOutcome;
 use causeway_run::report::PhaseReport;
 use causeway_terminal::Failure;
 
@@ -55,7 +55,7 @@ pub struct ExitsReport {
     /// What was measured.
     pub cells: Vec<CellReport>,
     /// What was not, and why.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<Omission>,
     #[serde(skip)]
     plan: Plan,
 }
@@ -70,8 +70,8 @@ pub struct Problem {
 }
 
 /// What there is of a run.
-struct Measured<'m> {
-    taken: &'m [Taken],
+struct RunData<'m> {
+    taken: &'m [Measurement],
     phases: &'m [PhaseReport],
     counts: KvmCounts,
     /// Whether the guest says that everything was measured.
@@ -102,7 +102,7 @@ impl ExitsReport {
 
     /// Of a back end that is not there, or cannot do any of it, which is no failure.
     pub fn absent(self, reason: &str) -> Self {
-        let everything = |mechanism| Missing::everything(mechanism, reason);
+        let everything = |mechanism| Omission::everything(mechanism, reason);
         Self {
             passed: true,
             missing: self.plan.mechanisms().map(everything).collect(),
@@ -111,7 +111,7 @@ impl ExitsReport {
     }
 
     /// Of a run that came to an end, whichever.
-    pub fn finished(self, finished: &Finished, taken: &[Taken], passed: bool) -> Self {
+    pub fn finished(self, finished: &RunOutcome, taken: &[Measurement], passed: bool) -> Self {
         let outcome = finished.outcomes.first();
         // A KVM that has statistics always gives all of them.
         let has_statistics = outcome.is_some_and(|outcome| !outcome.kvm_exits.is_empty());
@@ -120,7 +120,7 @@ impl ExitsReport {
             (true, true) => KvmCounts::Ports,
             (true, false) => KvmCounts::Emulations,
         };
-        let measured = Measured {
+        let measured = RunData {
             taken,
             phases: &finished.report.phases,
             counts,
@@ -140,7 +140,7 @@ impl ExitsReport {
     }
 
     /// Of a run that broke off after samples were taken. What was counted meanwhile is lost.
-    pub fn broken_off(mut self, failure: &Failure, taken: &[Taken]) -> Self {
+    pub fn broken_off(mut self, failure: &Failure, taken: &[Measurement]) -> Self {
         let reached = |cell: &Cell| is_of(taken, cell);
         self.missing
             .extend(not_reached(self.plan, reached, ENDED_BEFORE));
@@ -153,7 +153,7 @@ impl ExitsReport {
     /// With the reason why the device that was asked for was not there, if there is one.
     pub fn without_device(mut self, refused: Option<&str>) -> Self {
         let mut missing = self.missing.iter_mut();
-        let row = missing.find(|missing| missing.reason == LeftOut::NoDevice.to_string());
+        let row = missing.find(|missing| missing.reason == Exclusion::NoDevice.to_string());
         if let (Some(row), Some(refused)) = (row, refused) {
             refused.clone_into(&mut row.reason);
         }
@@ -161,8 +161,8 @@ impl ExitsReport {
     }
 
     /// The cells, what is missing of them, and what is wrong; with the phases in which the counters disagree for any guest.
-    fn take_in(&mut self, measured: &Measured<'_>, disagreeing: &[&PhaseReport]) {
-        let counted = Counted::of(self.plan, measured.phases);
+    fn take_in(&mut self, measured: &RunData<'_>, disagreeing: &[&PhaseReport]) {
+        let counted = CellPhases::of(self.plan, measured.phases);
         for phase in disagreeing.iter().filter(|phase| !counted.has(phase)) {
             self.problems.push(Problem {
                 phase: phase.phase.name.clone(),
@@ -185,8 +185,8 @@ impl ExitsReport {
         self.missing.extend(not_reached(self.plan, reached, reason));
     }
 
-    fn take_cell(&mut self, cell: &Cell, measured: &Measured<'_>, counted: &[&PhaseReport]) {
-        let Measured { taken, counts, .. } = *measured;
+    fn take_cell(&mut self, cell: &Cell, measured: &RunData<'_>, counted: &[&PhaseReport]) {
+        let RunData { taken, counts, .. } = *measured;
         let found = CellReport::of(cell, taken, counted, counts);
         let samples = found.as_ref().map_or(0, |found| found.samples);
         let planned = self.repetitions as usize;
@@ -204,14 +204,14 @@ impl ExitsReport {
     }
 }
 
-fn is_of(taken: &[Taken], cell: &Cell) -> bool {
+fn is_of(taken: &[Measurement], cell: &Cell) -> bool {
     taken.iter().any(|taken| taken.sample.cell == *cell)
 }
 
 /// The phases of each cell that count: all but the first, which brings pages, clocks and caches up.
-struct Counted<'p>(BTreeMap<String, Vec<&'p PhaseReport>>);
+struct CellPhases<'p>(BTreeMap<String, Vec<&'p PhaseReport>>);
 
-impl<'p> Counted<'p> {
+impl<'p> CellPhases<'p> {
     fn of(plan: Plan, phases: &'p [PhaseReport]) -> Self {
         let guests = plan.cells().filter(|cell| !cell.mechanism.is_native());
         let phases_of = |name: &str| -> Vec<&PhaseReport> {
@@ -267,7 +267,7 @@ pub mod tests {
             .iter()
             .filter(|phase| phase.by_kvm() != phase.by_vmm());
         let disagreeing: Vec<_> = disagreeing.collect();
-        let measured = Measured {
+        let measured = RunData {
             taken: &taken.collect::<Vec<_>>(),
             phases: &phases,
             counts: KvmCounts::Emulations,

@@ -51,7 +51,7 @@ impl DeviceMemory {
 
 /// Why a plan has no cell where there could be one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeftOut {
+pub enum Exclusion {
     /// It takes more exits than a sample may.
     Exits,
     /// Nothing is passed through to the guest.
@@ -67,7 +67,7 @@ pub enum LeftOut {
     },
 }
 
-impl LeftOut {
+impl Exclusion {
     /// Whether it is so whatever the size.
     #[must_use]
     pub const fn is_of_all_sizes(self) -> bool {
@@ -75,19 +75,17 @@ impl LeftOut {
     }
 }
 
-impl fmt::Display for LeftOut {
+impl fmt::Display for Exclusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exits => f.write_str("this would take too many exits"),
             Self::NoDevice => {
                 f.write_str("no device is passed through to the guest (--vfio ADDRESS names one)")
             }
-            Self::NoKernels => f.write_str(
-                "the device has memory only, no kernels to launch",
-            ),
-            Self::NoAllocator => f.write_str(
-                "the device has no allocator: the guest has all of its memory",
-            ),
+            Self::NoKernels => f.write_str("the device has memory only, no kernels to launch"),
+            Self::NoAllocator => {
+                f.write_str("the device has no allocator: the guest has all of its memory")
+            }
             Self::Memory { bytes } => {
                 write!(
                     f,

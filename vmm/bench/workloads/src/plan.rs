@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::{Cell, DeviceMemory, LeftOut, MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind};
+use crate::{Cell, DeviceMemory, Exclusion, MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind};
 
 /// How much is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,30 +122,30 @@ impl Plan {
     /// The cell of a workload's size and a mechanism.
     ///
     /// # Errors
-    /// [`LeftOut`]: why there is none.
+    /// [`Exclusion`]: why there is none.
     pub fn cell(
         self,
         workload: WorkloadKind,
         mechanism: MechanismKind,
         size: u64,
-    ) -> Result<Cell, LeftOut> {
+    ) -> Result<Cell, Exclusion> {
         if mechanism.is_of_device() {
-            let device = self.device.ok_or(LeftOut::NoDevice)?;
+            let device = self.device.ok_or(Exclusion::NoDevice)?;
             let description = workload.description();
             if description.launches {
-                return Err(LeftOut::NoKernels);
+                return Err(Exclusion::NoKernels);
             }
             if !description.is_data {
-                return Err(LeftOut::NoAllocator);
+                return Err(Exclusion::NoAllocator);
             }
             // What is left are loads, stores and copies of as many bytes as the size says.
             if size > device.bytes {
                 let bytes = device.bytes;
-                return Err(LeftOut::Memory { bytes });
+                return Err(Exclusion::Memory { bytes });
             }
         }
         let cell = workload.cell(mechanism, self.effort, size);
-        cell.ok_or(LeftOut::Exits)
+        cell.ok_or(Exclusion::Exits)
     }
 
     /// Whether this could be one of its cells: the operations, of a size, that there are with this effort and device.
@@ -291,7 +291,7 @@ mod tests {
         let (load, passthrough) = (WorkloadKind::Load, MechanismKind::Passthrough);
         let size = (load.description().sizes)(Effort::Quick)[0];
         let left_out = plan.cell(load, passthrough, size);
-        assert_eq!(left_out, Err(LeftOut::NoDevice));
+        assert_eq!(left_out, Err(Exclusion::NoDevice));
         let plan = plan.with_device(Some(DEVICE));
         assert_eq!(plan.mechanisms().count(), MECHANISMS.len());
         let cell = plan.cell(load, passthrough, size).unwrap();
@@ -306,11 +306,11 @@ mod tests {
             let bytes = DEVICE.bytes;
             assert_eq!(why(WorkloadKind::CopyIn, 256 << 10), None);
             let large = why(WorkloadKind::CopyIn, 4 << 20);
-            assert_eq!(large, Some(LeftOut::Memory { bytes }));
-            assert_eq!(why(WorkloadKind::Trace, 300), Some(LeftOut::NoKernels));
+            assert_eq!(large, Some(Exclusion::Memory { bytes }));
+            assert_eq!(why(WorkloadKind::Trace, 300), Some(Exclusion::NoKernels));
             assert_eq!(
                 why(WorkloadKind::Allocate, 4096),
-                Some(LeftOut::NoAllocator)
+                Some(Exclusion::NoAllocator)
             );
             let mut cell = plan.cell(WorkloadKind::CopyIn, mechanism, 64).unwrap();
             cell.size = 4 << 20;

@@ -63,7 +63,7 @@ impl Listener {
         let failed = |e: Errno| ListenError::Failed(e.into());
         let address = SocketAddrUnix::new(path).map_err(|e| ListenError::Path(e.into()))?;
         // Until there is a listener, another server would take the socket for one that is left behind.
-        let _starting = Starting::begin(path, LOCK_TRIES)?;
+        let _starting = StartLock::begin(path, LOCK_TRIES)?;
         let socket = socket(kind).map_err(failed)?;
         // The file gets the mode that the socket has before it is bound (unix_bind in net/unix/af_unix.c).
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed)?;
@@ -112,12 +112,12 @@ impl Drop for Listener {
 }
 
 /// The right to start a server at a path: a lock on a file beside it, which goes with the lock.
-struct Starting {
+struct StartLock {
     file: OwnedFd,
     path: PathBuf,
 }
 
-impl Starting {
+impl StartLock {
     /// Takes the lock, if it is to be had in so many tries.
     fn begin(socket: &Path, mut tries: u32) -> Result<Self, ListenError> {
         let mut path = socket.as_os_str().to_owned();
@@ -147,7 +147,7 @@ impl Starting {
     }
 }
 
-impl Drop for Starting {
+impl Drop for StartLock {
     fn drop(&mut self) {
         // While the lock is held, the file is ours.
         if let Err(e) = std::fs::remove_file(&self.path) {
@@ -172,7 +172,7 @@ fn socket(kind: SocketType) -> Result<OwnedFd, Errno> {
 /// [`ListenError`].
 pub fn remove_leftovers(path: &Path) -> Result<(), ListenError> {
     let address = SocketAddrUnix::new(path).map_err(|e| ListenError::Path(e.into()))?;
-    let _starting = Starting::begin(path, 1)?;
+    let _starting = StartLock::begin(path, 1)?;
     match remove_stale(path, &address) {
         Err(ListenError::Failed(e)) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_server_that_starts_is_not_taken_for_a_dead_one() {
         let path = path("starting");
-        let starting = Starting::begin(&path, 1).unwrap();
+        let starting = StartLock::begin(&path, 1).unwrap();
         // Bound, but not listening yet.
         let bound = socket(SocketType::SEQPACKET).unwrap();
         rustix::net::bind(&bound, &SocketAddrUnix::new(&path).unwrap()).unwrap();

@@ -20,7 +20,7 @@ use rustix::net::sockopt::socket_peercred;
 use super::connection::Connection;
 use super::http::Resource;
 use super::openmetrics;
-use super::runtime::{Published, SocketError};
+use super::runtime::{ProcessSocket, SocketError};
 use super::snapshot::Snapshot;
 use crate::listener::{ListenError, Listener};
 
@@ -62,7 +62,7 @@ impl Publisher {
     /// [`PublishError::Metrics`] if `metrics` cannot be a socket; [`PublishError::Thread`] if no thread can be started.
     pub fn start(look: Look, metrics: Option<&Path>) -> Result<Self, PublishError> {
         let metrics = metrics.map(bind).transpose()?;
-        let published = Published::new().inspect_err(unpublished).ok();
+        let published = ProcessSocket::new().inspect_err(unpublished).ok();
         let failed = PublishError::Thread;
         let stop = eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
         let stop = Arc::new(stop);
@@ -117,7 +117,7 @@ fn bind(path: &Path) -> Result<Listener, PublishError> {
 struct Server {
     stop: Arc<OwnedFd>,
     look: Look,
-    published: Option<Published>,
+    published: Option<ProcessSocket>,
     metrics: Option<Listener>,
     connections: Vec<Connection>,
     /// When to look at the listeners again, if not now.
@@ -188,7 +188,7 @@ impl Server {
     }
 
     fn listeners(&self) -> impl Iterator<Item = &Listener> {
-        let published = self.published.as_ref().and_then(Published::listener);
+        let published = self.published.as_ref().and_then(ProcessSocket::listener);
         published.into_iter().chain(&self.metrics)
     }
 

@@ -51,13 +51,13 @@ impl Entry {
 
 /// The socket of this process, in its folder. Both are removed on drop; the folder if nobody else uses it.
 #[derive(Debug)]
-pub struct Published {
+pub struct ProcessSocket {
     // Dropped by hand, before the folder is removed.
     listener: Option<Listener>,
     folder: PathBuf,
 }
 
-impl Published {
+impl ProcessSocket {
     /// Has this process be found.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ impl Published {
     }
 }
 
-impl Drop for Published {
+impl Drop for ProcessSocket {
     fn drop(&mut self) {
         drop(self.listener.take());
         remove_empty(&self.folder);
@@ -150,7 +150,10 @@ pub fn forget(entry: &Entry) {
     };
     match listener::remove_leftovers(&entry.socket) {
         Ok(()) => {
-            log::debug!("removed the socket of process {}, which has ended", entry.pid);
+            log::debug!(
+                "removed the socket of process {}, which has ended",
+                entry.pid
+            );
             remove_empty(folder);
         }
         Err(e) => log::debug!("cannot remove {}: {e}", entry.socket.display()),
@@ -231,7 +234,7 @@ mod tests {
     fn a_process_is_found_as_long_as_it_is_published_and_leaves_nothing() {
         let folder = Folder::new("life");
         let own = folder.0.join(NAME);
-        let published = Published::within(std::slice::from_ref(&own)).unwrap();
+        let published = ProcessSocket::within(std::slice::from_ref(&own)).unwrap();
         assert_eq!(Folder::mode(&own), 0o700);
         let found = entries_of(&Place::own(own.clone()));
         assert_eq!(found.len(), 1);
@@ -247,8 +250,8 @@ mod tests {
     fn the_next_folder_is_taken_if_one_cannot_be_made() {
         let folder = Folder::new("next");
         let (absent, own) = (folder.0.join("absent/causeway"), folder.0.join(NAME));
-        drop(Published::within(&[absent.clone(), own]).unwrap());
-        let refused = Published::within(&[absent]).unwrap_err().to_string();
+        drop(ProcessSocket::within(&[absent.clone(), own]).unwrap());
+        let refused = ProcessSocket::within(&[absent]).unwrap_err().to_string();
         assert!(refused.contains("absent/causeway"), "{refused}");
     }
 
@@ -260,7 +263,7 @@ mod tests {
         fs::write(&file, "").unwrap();
         for path in [link, file] {
             assert!(matches!(
-                Published::within(&[path]),
+                ProcessSocket::within(&[path]),
                 Err(SocketError::Folder { .. })
             ));
         }
@@ -291,7 +294,7 @@ mod tests {
         let own = folder.0.join(NAME);
         fs::create_dir(&own).unwrap();
         fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
-        let refused = Published::within(std::slice::from_ref(&own)).unwrap_err();
+        let refused = ProcessSocket::within(std::slice::from_ref(&own)).unwrap_err();
         let SocketError::Folder { source, .. } = &refused else {
             panic!("{refused}")
         };
@@ -301,7 +304,7 @@ mod tests {
         let other = folder.0.join("other");
         fs::create_dir(&other).unwrap();
         fs::set_permissions(&other, fs::Permissions::from_mode(0o700)).unwrap();
-        drop(Published::within(std::slice::from_ref(&other)).unwrap());
+        drop(ProcessSocket::within(std::slice::from_ref(&other)).unwrap());
         assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
     }
 

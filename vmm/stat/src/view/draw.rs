@@ -279,21 +279,21 @@ fn gauge(name: &str, used: u64, all: u64) -> Line<'static> {
 mod tests {
     use super::*;
     use crate::rates::Rates;
-    use crate::sampler::Seen;
+    use crate::sampler::Observation;
     use causeway_publisher::fixture;
     use causeway_publisher::snapshot::Snapshot;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use std::time::Duration;
 
-    fn seen() -> Seen {
+    fn seen() -> Observation {
         let mut process = fixture::snapshot();
         process.guests[0] = fixture::later();
         let before = [Some(fixture::guest()), None];
         let rates = process.guests.iter().zip(&before);
         let rates = rates.map(|(now, before)| Rates::between(before.as_ref(), now));
         let rates = rates.collect();
-        Seen {
+        Observation {
             processes: vec![(process, rates)],
             troubles: Vec::new(),
         }
@@ -362,7 +362,7 @@ mod tests {
         for (width, height) in [(1, 1), (2, 3), (10, 5), (40, 10), (80, 2), (300, 100)] {
             screen(&state, width, height);
         }
-        state.update(Seen {
+        state.update(Observation {
             processes: Vec::new(),
             troubles: vec!["process 4711 does not answer".to_owned()],
         });
@@ -387,7 +387,7 @@ mod tests {
         };
         let rates = process.guests.iter().map(|g| Rates::between(None, g));
         let rates = rates.collect();
-        let seen = Seen {
+        let seen = Observation {
             processes: vec![(process, rates)],
             troubles: Vec::new(),
         };

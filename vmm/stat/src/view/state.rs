@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::rates::Rates;
-use crate::sampler::Seen;
+use crate::sampler::Observation;
 use causeway_publisher::snapshot::{Guest, Snapshot};
 
 /// A guest as it is told from all others: number of its process, and its name.
@@ -11,7 +11,7 @@ type Key = (u32, String);
 
 /// What is shown.
 pub struct State {
-    seen: Seen,
+    seen: Observation,
     chosen: Option<Key>,
     /// Row of the chosen guest, for when it is gone.
     row: usize,
@@ -32,9 +32,9 @@ pub struct Row<'a> {
 
 impl State {
     /// Shows what was seen.
-    pub fn new(seen: Seen, interval: Duration) -> Self {
+    pub fn new(seen: Observation, interval: Duration) -> Self {
         let mut state = Self {
-            seen: Seen::default(),
+            seen: Observation::default(),
             chosen: None,
             row: 0,
             interval,
@@ -44,7 +44,7 @@ impl State {
     }
 
     /// Shows what was seen since. The guest that was chosen stays so wherever it is now; if it is gone, the next one is.
-    pub fn update(&mut self, seen: Seen) {
+    pub fn update(&mut self, seen: Observation) {
         self.seen = seen;
         let rows = self.rows();
         let is_chosen = |row: &Row<'_>| Some(row.key()) == self.chosen;
@@ -103,7 +103,7 @@ mod tests {
     use causeway_publisher::fixture;
 
     /// Three guests, named, of one process.
-    fn seen(names: &[&str]) -> Seen {
+    fn seen(names: &[&str]) -> Observation {
         let named = |name: &&str| Guest {
             name: (*name).to_owned(),
             ..fixture::guest()
@@ -114,7 +114,7 @@ mod tests {
         };
         let rates = process.guests.iter().map(|g| Rates::between(None, g));
         let rates = rates.collect();
-        Seen {
+        Observation {
             processes: vec![(process, rates)],
             troubles: Vec::new(),
         }

@@ -1,4 +1,4 @@
-//! The devices of the laboratory on buses, driven as a guest drives them, over the software back end.
+//! The devices of the mechanisms on buses, driven as a guest drives them, over the software back end.
 
 mod forward;
 mod samples;
@@ -7,7 +7,7 @@ mod trap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use causeway_bench_mechanisms::Laboratory;
+use causeway_bench_mechanisms::Mechanisms;
 use causeway_bench_workloads::plan::Effort;
 use causeway_bench_workloads::wire::{PORT_FORWARD, PORT_SAMPLE, forward as wire};
 use causeway_software::{Config, Software};
@@ -23,7 +23,7 @@ const AREA: u64 = 0x10_0000;
 
 /// A machine with nothing but these devices.
 struct Machine {
-    laboratory: Laboratory,
+    mechanisms: Mechanisms,
     ports: PortBus,
     mmio: MmioBus,
     ram: Arc<GuestRam>,
@@ -37,17 +37,17 @@ impl Machine {
             cores: Some(1),
             ..Config::default()
         }));
-        let laboratory = Laboratory::new(backend, Effort::Quick).expect("a laboratory");
+        let mechanisms = Mechanisms::new(backend, Effort::Quick).expect("a mechanisms");
         let strays = Arc::new(StrayCounters::default());
         let machine = Self {
-            laboratory,
+            mechanisms,
             ports: PortBus::new(Arc::clone(&strays)),
             mmio: MmioBus::new(strays),
             ram: Arc::new(GuestRam::new("test", 8 << 20, false).expect("RAM")),
             stop: Arc::default(),
         };
         let aperture = Aperture::new(1 << 30, Arc::new(NoGuest)).expect("an aperture");
-        let attached = machine.laboratory.attach(&Bay {
+        let attached = machine.mechanisms.attach(&Bay {
             ports: &machine.ports,
             mmio: &machine.mmio,
             ram: &machine.ram,

@@ -23,7 +23,7 @@ fn every_workload_is_done_natively_and_verified() {
         let sample = sample(workload, MechanismKind::Native);
         machine.write_words(0x1000, &sample.words());
         machine.sample(0x1000);
-        let taken = machine.laboratory.taken();
+        let taken = machine.mechanisms.taken();
         let taken = taken.last().expect("a sample");
         assert_eq!(taken.sample.cell, sample.cell);
         assert!(taken.sample.ns != 0 && taken.cpu_ns.is_some());
@@ -36,7 +36,7 @@ fn samples_of_guests_are_kept_as_they_are() {
     let sample = sample(0, MechanismKind::Trap);
     machine.write_words(0x1000, &sample.words());
     machine.sample(0x1000);
-    let (count, last) = machine.laboratory.progress();
+    let (count, last) = machine.mechanisms.progress();
     assert_eq!((count, last.map(|taken| taken.sample)), (1, Some(sample)));
 }
 
@@ -65,5 +65,5 @@ fn samples_that_no_plan_has_are_not_taken() {
         machine.sample(0x1000);
     }
     machine.sample(u32::MAX);
-    assert!(machine.laboratory.taken().is_empty());
+    assert!(machine.mechanisms.taken().is_empty());
 }

@@ -1,4 +1,4 @@
-//! The laboratory's ports.
+//! The ports of the mechanisms.
 
 use causeway_bare::IoPorts;
 use causeway_bare::shim::pci::Ports;
