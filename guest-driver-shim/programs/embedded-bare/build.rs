@@ -22,7 +22,7 @@ const NAMES: &[&str] = &[
     "edu",
     "lent",
     "doorbell",
-    "mechanisms",
+    "laboratory",
 ];
 
 /// What the guests are made of, relative to the repository. A change there builds them again.

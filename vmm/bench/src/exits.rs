@@ -40,7 +40,7 @@ use outputs::Outputs;
 use report::ExitsReport;
 
 /// Name of the embedded guest.
-const GUEST: &str = "mechanisms";
+const GUEST: &str = "laboratory";
 /// A device that has cells of all sizes.
 const ANY_DEVICE: DeviceMemory = DeviceMemory {
     vendor: 0,

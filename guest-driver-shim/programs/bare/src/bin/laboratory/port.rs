@@ -1,4 +1,4 @@
-//! The ports of the mechanisms.
+//! The laboratory's ports.
 
 use causeway_bare::IoPorts;
 use causeway_bare::shim::pci::Ports;
