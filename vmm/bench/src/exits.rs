@@ -31,7 +31,6 @@ use causeway_run::configuration::{Run, RunBuilder, unavailable};
 use causeway_run::ending::{RunCode, exit_code, explain};
 use causeway_run::progress::Caption;
 use causeway_run::{Extras, RunOutcome, block_signals, execute};
-use causeway_run::{back_end, boot};
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure};
 use device::DeviceChoice;
