@@ -16,7 +16,7 @@ use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Parameter, Status};
 
 pub use causeway_protocol::packet::LaunchShape;
-pub use work::{Fault, Progress, Recorded, Work};
+pub use work::{Fault, Launch, MemoryWork, Progress, Recorded, RecordedLaunch, Work};
 
 /// What a back end is. Limits hold for each session.
 #[derive(Clone, Debug)]
@@ -253,10 +253,22 @@ pub trait Function: Send + Sync + Any {
     fn parameters(&self) -> &[Parameter];
     /// Bytes of the parameter block.
     fn parameter_bytes(&self) -> u32;
-    /// Threads of a block, at most.
+    /// Threads of a block, at most: the smaller of the kernel's limit and the device's.
     fn block_threads_max(&self) -> u32;
-    /// Static shared memory in bytes.
+    /// Static shared memory of a block in bytes.
     fn shared_bytes(&self) -> u32;
+    /// Dynamic shared memory of a block in bytes, at most.
+    fn dynamic_shared_bytes_max(&self) -> u32;
+
+    /// Checks a shape that is within all other limits. [`Launch::new`] calls it.
+    ///
+    /// # Errors
+    /// The reason for which this back end cannot launch the kernel in this shape.
+    fn check_shape(&self, shape: &LaunchShape) -> Result<(), String> {
+        let _ = shape;
+        Ok(())
+    }
+
     /// For the back end to find its own type again.
     fn as_any(&self) -> &dyn Any;
 }

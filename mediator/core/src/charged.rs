@@ -9,7 +9,7 @@ use std::sync::Arc;
 use causeway_memory::Backing;
 use causeway_protocol::message::Parameter;
 
-use crate::backend::{BackendError, Exported, Function, Memory, Recording};
+use crate::backend::{BackendError, Exported, Function, LaunchShape, Memory, Recording};
 use crate::quota::Charge;
 
 /// What a module costs: its image, its handle, the memory of its variables.
@@ -47,6 +47,14 @@ impl Function for Charged<dyn Function, Arc<ModuleCharges>> {
 
     fn shared_bytes(&self) -> u32 {
         self.inner.shared_bytes()
+    }
+
+    fn dynamic_shared_bytes_max(&self) -> u32 {
+        self.inner.dynamic_shared_bytes_max()
+    }
+
+    fn check_shape(&self, shape: &LaunchShape) -> Result<(), String> {
+        self.inner.check_shape(shape)
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -4,7 +4,9 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use causeway_mediator::backend::{Fault, Function, Module, Recorded, Recording, Work};
+use causeway_mediator::backend::{
+    Fault, Function, MemoryWork, Module, Recorded, Recording, Work,
+};
 use causeway_protocol::message::{Parameter, Status};
 use causeway_protocol::packet::UNIT_BYTES;
 
@@ -68,6 +70,10 @@ impl Function for FakeFunction {
         1024
     }
 
+    fn dynamic_shared_bytes_max(&self) -> u32 {
+        47 << 10
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -91,87 +97,58 @@ impl Recording for FakeRecording {
 
 /// Executes a piece of work.
 pub(crate) fn execute(space: &SpaceMemory, work: &Work<'_>) -> Result<(), Fault> {
-    match *work {
-        Work::Launch {
-            function,
-            shape,
-            parameters,
-        } => {
-            let function = function.as_any().downcast_ref::<FakeFunction>();
+    match work {
+        Work::Launch(launch) => {
+            let function = launch.kernel().as_any().downcast_ref::<FakeFunction>();
             let function = function.ok_or_else(|| foreign("function"))?;
             (function.kernel.run)(&FakeLaunch {
-                shape,
-                parameters,
+                shape: launch.shape(),
+                parameters: launch.parameters(),
                 memory: space,
             })
         }
-        Work::Copy {
+        Work::Memory(work) => write(space, *work),
+        Work::Replay { recording } => {
+            let mut pieces = recorded_in(recording)?.iter();
+            pieces.try_for_each(|piece| execute(space, &piece.as_work()))
+        }
+    }
+}
+
+fn write(space: &SpaceMemory, work: MemoryWork) -> Result<(), Fault> {
+    match work {
+        MemoryWork::Copy {
             destination,
             source,
             bytes,
         } => space.copy(destination, source, bytes),
-        Work::Fill {
+        MemoryWork::Fill {
             destination,
             bytes,
             pattern,
             width,
         } => space.fill(destination, bytes, pattern, width),
-        Work::Release { address, value } => space.write(address, &value.to_le_bytes()),
-        Work::Timestamp { address } => {
+        MemoryWork::Release { address, value } => space.write(address, &value.to_le_bytes()),
+        MemoryWork::Timestamp { address } => {
             let now = space.begun.elapsed().as_nanos() as u64;
             space.write(address, &now.max(1).to_le_bytes())
-        }
-        Work::Replay { .. } => {
-            let pieces = recorded(work)?;
-            let mut pieces = pieces.iter();
-            pieces.try_for_each(|piece| execute(space, &piece.as_work()))
         }
     }
 }
 
 /// Copies work, to be kept.
 pub(crate) fn recorded(work: &Work<'_>) -> Result<Vec<Recorded>, Fault> {
-    let piece = match *work {
-        Work::Launch {
-            function,
-            shape,
-            parameters,
-        } => Recorded::Launch {
-            function: Arc::clone(function),
-            shape,
-            parameters: parameters.into(),
-        },
-        Work::Copy {
-            destination,
-            source,
-            bytes,
-        } => Recorded::Copy {
-            destination,
-            source,
-            bytes,
-        },
-        Work::Fill {
-            destination,
-            bytes,
-            pattern,
-            width,
-        } => Recorded::Fill {
-            destination,
-            bytes,
-            pattern,
-            width,
-        },
-        Work::Release { address, value } => Recorded::Release { address, value },
-        Work::Timestamp { address } => Recorded::Timestamp { address },
-        Work::Replay { recording } => {
-            let recording = recording.as_any().downcast_ref::<FakeRecording>();
-            return match recording {
-                Some(recording) => Ok(recording.work.clone()),
-                None => Err(foreign("recording")),
-            };
-        }
-    };
-    Ok(vec![piece])
+    match work {
+        Work::Launch(launch) => Ok(vec![Recorded::from(*launch)]),
+        Work::Memory(work) => Ok(vec![Recorded::Memory(*work)]),
+        Work::Replay { recording } => recorded_in(recording).map(<[_]>::to_vec),
+    }
+}
+
+fn recorded_in(recording: &Arc<dyn Recording>) -> Result<&[Recorded], Fault> {
+    let recording = recording.as_any().downcast_ref::<FakeRecording>();
+    let recording = recording.ok_or_else(|| foreign("recording"))?;
+    Ok(&recording.work)
 }
 
 fn foreign(what: &str) -> Fault {

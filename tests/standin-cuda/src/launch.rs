@@ -2,8 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use causeway_mediator::backend::LaunchShape;
-use causeway_software::check_launch;
+use causeway_mediator::backend::{Launch, LaunchShape};
 
 use crate::abi::LaunchConfiguration;
 use crate::boundary::In;
@@ -36,7 +35,7 @@ pub(crate) fn launch_work(
         (true, true) if kernel.function.parameters().is_empty() => Vec::new(),
         _ => return Err(Code::INVALID_VALUE),
     };
-    if let Err(fault) = check_launch(&kernel.function, shape, &parameters) {
+    if let Err(fault) = Launch::new(&kernel.function, shape, &parameters) {
         let name = &kernel.name;
         eprintln!("stand-in driver: launch of `{name}` refused: {fault}");
         return Err(Code::LAUNCH_OUT_OF_RESOURCES);

@@ -99,32 +99,31 @@ impl Executor {
                 function,
                 shape,
                 parameters,
-            } => self.engine.submit(backend::Work::Launch {
-                function,
-                shape: *shape,
-                parameters,
-            }),
+            } => {
+                let launch = backend::Launch::new(function, *shape, parameters)?;
+                self.engine.submit(backend::Work::Launch(launch))
+            }
             Work::Copy {
                 destination,
                 source,
                 bytes,
                 ..
-            } => self.engine.submit(backend::Work::Copy {
+            } => self.engine.submit(backend::Work::Memory(backend::MemoryWork::Copy {
                 destination: *destination,
                 source: *source,
                 bytes: *bytes,
-            }),
+            })),
             Work::Fill {
                 destination,
                 bytes,
                 pattern,
                 width,
-            } => self.engine.submit(backend::Work::Fill {
+            } => self.engine.submit(backend::Work::Memory(backend::MemoryWork::Fill {
                 destination: *destination,
                 bytes: *bytes,
                 pattern: *pattern,
                 width: *width,
-            }),
+            })),
             Work::Write {
                 address,
                 value,
@@ -152,7 +151,7 @@ impl Executor {
         if width == 8 {
             return self
                 .engine
-                .submit(backend::Work::Release { address, value });
+                .submit(backend::Work::Memory(backend::MemoryWork::Release { address, value }));
         }
         let space = &self.driver.devices[self.device].space;
         space.store_u32(address, value as u32)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use causeway_mediator::backend::{
-    Fault, Function, LaunchShape, Progress, Queue, Recorded, Recording, Work,
+    Fault, Launch, MemoryWork, Progress, Queue, Recorded, Recording, Work,
 };
 use causeway_protocol::message::Status;
 
@@ -19,12 +19,7 @@ pub trait Kernels: Send {
     ///
     /// # Errors
     /// The fault it ended with, or why it was not begun.
-    fn launch(
-        &self,
-        function: &Arc<dyn Function>,
-        shape: LaunchShape,
-        parameters: &[u8],
-    ) -> Result<(), Fault>;
+    fn launch(&self, launch: &Launch<'_>) -> Result<(), Fault>;
 }
 
 /// Work to be done again and again: executed piece by piece each time.
@@ -69,19 +64,22 @@ impl<K: Kernels> WorkQueue<K> {
     }
 
     fn execute(&self, work: &Work<'_>) -> Result<(), Fault> {
+        match work {
+            Work::Launch(launch) => self.kernels.launch(launch),
+            Work::Memory(work) => self.write(*work),
+            Work::Replay { recording } => self.replay(recording),
+        }
+    }
+
+    fn write(&self, work: MemoryWork) -> Result<(), Fault> {
         let (mappings, stop) = (&self.mappings, &self.stop);
-        match *work {
-            Work::Launch {
-                function,
-                shape,
-                parameters,
-            } => self.kernels.launch(function, shape, parameters),
-            Work::Copy {
+        match work {
+            MemoryWork::Copy {
                 destination,
                 source,
                 bytes,
             } => transfer::copy(&mappings.table(), destination, source, bytes, stop),
-            Work::Fill {
+            MemoryWork::Fill {
                 destination,
                 bytes,
                 pattern,
@@ -90,9 +88,8 @@ impl<K: Kernels> WorkQueue<K> {
                 let pattern = (pattern, width);
                 transfer::fill(&mappings.table(), destination, bytes, pattern, stop)
             }
-            Work::Release { address, value } => self.store(address, value, "fence release"),
-            Work::Timestamp { address } => self.store(address, clock::now_ns(), "timestamp"),
-            Work::Replay { recording } => self.replay(recording),
+            MemoryWork::Release { address, value } => self.store(address, value, "fence release"),
+            MemoryWork::Timestamp { address } => self.store(address, clock::now_ns(), "timestamp"),
         }
     }
 

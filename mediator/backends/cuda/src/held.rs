@@ -19,18 +19,15 @@ enum Item {
 impl Item {
     fn of(work: &Work<'_>) -> Option<Self> {
         match work {
-            Work::Launch { function, .. } => Some(Self::Function(Arc::clone(function))),
+            Work::Launch(launch) => Some(Self::Function(Arc::clone(launch.kernel()))),
             Work::Replay { recording } => Some(Self::Recording(Arc::clone(recording))),
-            Work::Copy { .. }
-            | Work::Fill { .. }
-            | Work::Release { .. }
-            | Work::Timestamp { .. } => None,
+            Work::Memory(_) => None,
         }
     }
 
     fn is_of(&self, work: &Work<'_>) -> bool {
         match (self, work) {
-            (Self::Function(held), Work::Launch { function, .. }) => Arc::ptr_eq(held, function),
+            (Self::Function(held), Work::Launch(launch)) => Arc::ptr_eq(held, launch.kernel()),
             (Self::Recording(held), Work::Replay { recording }) => Arc::ptr_eq(held, recording),
             _ => false,
         }

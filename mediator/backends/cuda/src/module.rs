@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use causeway_mediator::backend::{Fault, Function, LaunchShape, Module, ModuleError};
+use causeway_mediator::backend::{Fault, Function, Module, ModuleError};
 use causeway_protocol::message::{Parameter, Status};
 
 use crate::driver::{CudaError, FunctionHandle, JitFailure, LoadedModule, link_ptx};
@@ -193,42 +193,27 @@ impl CudaFunction {
         })
     }
 
-    /// Refuses launches that the driver would, and lets the kernel have the shared memory that it asks for.
-    pub(crate) fn check(&self, shape: &LaunchShape, parameters: &[u8]) -> Result<(), Fault> {
-        let name = &self.name;
-        if parameters.len() != self.parameter_bytes as usize {
-            return Err(Fault {
-                status: Status::BadParameters,
-                text: format!(
-                    "kernel `{name}` wants {} bytes of parameters, not {}",
-                    self.parameter_bytes,
-                    parameters.len()
-                ),
-            });
-        }
-        if shape.shared_bytes <= self.dynamic_bytes.load(Ordering::Relaxed) {
+    /// Lets the kernel have `bytes` bytes of dynamic shared memory.
+    pub(crate) fn allow_dynamic(&self, bytes: u32) -> Result<(), Fault> {
+        if bytes <= self.dynamic_bytes.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.allow_dynamic(shape.shared_bytes).map_err(|why| Fault {
+        self.opt_in().map_err(|error| Fault {
             status: Status::BadLaunch,
             text: format!(
-                "kernel `{name}` with {} bytes of dynamic shared memory: {why}",
-                shape.shared_bytes
+                "kernel `{}` with {bytes} bytes of dynamic shared memory: {error}",
+                self.name
             ),
         })
     }
 
     /// Asks once for all that the device allows.
     #[cold]
-    fn allow_dynamic(&self, bytes: u32) -> Result<(), String> {
+    fn opt_in(&self) -> Result<(), CudaError> {
         let most = self.dynamic_bytes_max;
-        if bytes > most {
-            return Err(format!("at most {most} are possible"));
-        }
         self.body
             .loaded
-            .set_attribute(self.handle, attribute::DYNAMIC_SHARED_BYTES_MAX, most)
-            .map_err(|e| e.to_string())?;
+            .set_attribute(self.handle, attribute::DYNAMIC_SHARED_BYTES_MAX, most)?;
         self.dynamic_bytes.store(most, Ordering::Relaxed);
         Ok(())
     }
@@ -306,6 +291,11 @@ impl Function for CudaFunction {
 
     fn shared_bytes(&self) -> u32 {
         self.shared_bytes
+    }
+
+    fn dynamic_shared_bytes_max(&self) -> u32 {
+        let without_opt_in = self.dynamic_bytes.load(Ordering::Relaxed);
+        without_opt_in.max(self.dynamic_bytes_max)
     }
 
     fn as_any(&self) -> &dyn Any {

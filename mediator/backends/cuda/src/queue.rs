@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use causeway_mediator::backend::{
-    BackendError, Fault, Function, LaunchShape, Progress as HowFar, Queue, Work,
+    BackendError, Fault, Launch, Progress as HowFar, Queue, Work,
 };
 
 use crate::driver::{CudaError, Event};
@@ -13,7 +13,7 @@ use crate::error::failed;
 use crate::gather::Gathered;
 use crate::held::Held;
 use crate::space::{Progress, SpaceState};
-use crate::work::{Enqueuer, checked};
+use crate::work::{Enqueuer, prepared};
 
 /// How long a wait spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(100);
@@ -169,15 +169,11 @@ impl CudaQueue {
     }
 
     /// Has a launch wait for more, or for [`Queue::flush`].
-    fn gather(
-        &mut self,
-        work: &Work<'_>,
-        function: &Arc<dyn Function>,
-        shape: LaunchShape,
-        parameters: &[u8],
-    ) -> Result<(), Fault> {
-        match checked(function, &shape, parameters) {
-            Ok(kernel) => self.gathered.push(kernel, shape, parameters),
+    fn gather(&mut self, launch: &Launch<'_>) -> Result<(), Fault> {
+        match prepared(launch) {
+            Ok(kernel) => self
+                .gathered
+                .push(kernel, launch.shape(), launch.parameters()),
             Err(fault) => {
                 // What came before is right, and is launched.
                 self.flush()?;
@@ -185,7 +181,8 @@ impl CudaQueue {
             }
         }
         // All that wait become one submission, the next.
-        self.held.hold(work, self.progress.submitted() + 1);
+        let work = Work::Launch(*launch);
+        self.held.hold(&work, self.progress.submitted() + 1);
         if self.gathered.is_full() {
             self.flush()?;
         }
@@ -214,14 +211,10 @@ impl CudaQueue {
 impl Queue for CudaQueue {
     fn submit(&mut self, work: Work<'_>) -> Result<(), Fault> {
         self.check()?;
-        if let Work::Launch {
-            function,
-            shape,
-            parameters,
-        } = work
+        if let Work::Launch(launch) = &work
             && self.may_gather()
         {
-            return self.gather(&work, function, shape, parameters);
+            return self.gather(launch);
         }
         self.flush()?;
         let enqueued = self.submission(|queue| queue.enqueuer.enqueue(&work));

@@ -3,7 +3,9 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use causeway_mediator::backend::{BackendError, Fault, Function, Recorded, Recording};
+use causeway_mediator::backend::{
+    BackendError, Fault, Function, MemoryWork, Recorded, Recording,
+};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 
@@ -55,8 +57,14 @@ pub(crate) fn record(
     work: &[Recorded],
 ) -> Result<CudaRecording, BackendError> {
     let mut enqueuer = Enqueuer::new(state).map_err(|e| failed("create a stream", e))?;
-    let stamps = work.iter().any(|w| matches!(w, Recorded::Timestamp { .. }));
-    let releases = work.iter().any(|w| matches!(w, Recorded::Release { .. }));
+    let memory_work = || {
+        work.iter().filter_map(|work| match work {
+            Recorded::Launch(_) => None,
+            Recorded::Memory(work) => Some(work),
+        })
+    };
+    let stamps = memory_work().any(|w| matches!(w, MemoryWork::Timestamp { .. }));
+    let releases = memory_work().any(|w| matches!(w, MemoryWork::Release { .. }));
     if stamps || releases {
         // Now, because a module may not be loadable within a capture.
         state.words()?;
@@ -76,14 +84,14 @@ pub(crate) fn record(
         outcome => outcome,
     }?;
     let functions = work.iter().filter_map(|work| match work {
-        Recorded::Launch { function, .. } => Some(Arc::clone(function)),
-        _ => None,
+        Recorded::Launch(launch) => Some(Arc::clone(launch.kernel())),
+        Recorded::Memory(_) => None,
     });
     Ok(CudaRecording {
         state: Arc::clone(state),
         graph: Mutex::new(graph),
         _functions: functions.collect(),
-        uses: Standing::new(work.iter().flat_map(uses).collect(), generation),
+        uses: Standing::new(memory_work().flat_map(uses).collect(), generation),
         bytes: GRAPH_BYTES + NODE_BYTES * work.len() as u64,
     })
 }
@@ -97,44 +105,17 @@ fn capture(enqueuer: &mut Enqueuer, work: &[Recorded]) -> Result<ExecutableGraph
     })
 }
 
-/// The addresses that a piece of work uses.
-fn uses(work: &Recorded) -> Vec<Use> {
-    let one = |address, bytes, access, what| Use {
+/// Returns the ranges that a piece of work reads and writes.
+fn uses(work: &MemoryWork) -> impl Iterator<Item = Use> + use<> {
+    let one = |(address, bytes), access| Use {
         address,
         bytes,
         access,
-        what,
+        what: "recorded work",
     };
-    match *work {
-        Recorded::Launch { .. } => Vec::new(),
-        Recorded::Copy {
-            destination,
-            source,
-            bytes,
-        } => vec![
-            one(source, bytes, Access::Read, "a recorded copy"),
-            one(destination, bytes, Access::ReadWrite, "a recorded copy"),
-        ],
-        Recorded::Fill {
-            destination, bytes, ..
-        } => vec![one(
-            destination,
-            bytes,
-            Access::ReadWrite,
-            "a recorded fill",
-        )],
-        Recorded::Release { address, .. } => {
-            vec![one(
-                address,
-                8,
-                Access::ReadWrite,
-                "a recorded fence release",
-            )]
-        }
-        Recorded::Timestamp { address } => {
-            vec![one(address, 8, Access::ReadWrite, "a recorded timestamp")]
-        }
-    }
+    let read = work.read().map(|range| one(range, Access::Read));
+    read.into_iter()
+        .chain([one(work.written(), Access::ReadWrite)])
 }
 
 impl CudaRecording {

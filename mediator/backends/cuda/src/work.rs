@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causeway_mediator::backend::{BackendError, Fault, Function, LaunchShape, Work};
+use causeway_mediator::backend::{self, BackendError, Fault, MemoryWork, Work};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 
@@ -48,29 +48,31 @@ impl Enqueuer {
 
     /// Enqueues one piece of work.
     pub(crate) fn enqueue(&mut self, work: &Work<'_>) -> Result<(), Fault> {
-        match *work {
-            Work::Launch {
-                function,
-                shape,
-                parameters,
-            } => self.launch(function, shape, parameters),
-            Work::Copy {
+        match work {
+            Work::Launch(launch) => self.launch(launch),
+            Work::Memory(work) => self.write(*work),
+            Work::Replay { recording } => {
+                let recording = recording.as_any().downcast_ref::<CudaRecording>();
+                recording.ok_or_else(foreign)?.replay(self)
+            }
+        }
+    }
+
+    fn write(&mut self, work: MemoryWork) -> Result<(), Fault> {
+        match work {
+            MemoryWork::Copy {
                 destination,
                 source,
                 bytes,
             } => self.copy(destination, source, bytes),
-            Work::Fill {
+            MemoryWork::Fill {
                 destination,
                 bytes,
                 pattern,
                 width,
             } => self.fill(destination, bytes, pattern, width),
-            Work::Release { address, value } => self.release(address, value),
-            Work::Timestamp { address } => self.timestamp(address),
-            Work::Replay { recording } => {
-                let recording = recording.as_any().downcast_ref::<CudaRecording>();
-                recording.ok_or_else(foreign)?.replay(self)
-            }
+            MemoryWork::Release { address, value } => self.release(address, value),
+            MemoryWork::Timestamp { address } => self.timestamp(address),
         }
     }
 
@@ -89,19 +91,15 @@ impl Enqueuer {
         standing.check(&self.state.table, &mut self.lookup)
     }
 
-    fn launch(
-        &mut self,
-        function: &Arc<dyn Function>,
-        shape: LaunchShape,
-        parameters: &[u8],
-    ) -> Result<(), Fault> {
-        let function = checked(function, &shape, parameters)?;
+    fn launch(&mut self, launch: &backend::Launch<'_>) -> Result<(), Fault> {
+        let function = prepared(launch)?;
         self.note(function);
+        let shape = launch.shape();
         let launch = Launch {
             grid: shape.grid,
             block: shape.block,
             shared_bytes: shape.shared_bytes,
-            parameters,
+            parameters: launch.parameters(),
         };
         self.stream
             .launch(function.handle, &launch)
@@ -227,15 +225,11 @@ impl Enqueuer {
     }
 }
 
-/// The kernel, if it can be launched like that.
-pub(crate) fn checked<'a>(
-    function: &'a Arc<dyn Function>,
-    shape: &LaunchShape,
-    parameters: &[u8],
-) -> Result<&'a CudaFunction, Fault> {
-    let function = function.as_any().downcast_ref::<CudaFunction>();
+/// Returns the kernel of a launch, which may use the shared memory that the launch asks for.
+pub(crate) fn prepared<'a>(launch: &backend::Launch<'a>) -> Result<&'a CudaFunction, Fault> {
+    let function = launch.kernel().as_any().downcast_ref::<CudaFunction>();
     let function = function.ok_or_else(foreign)?;
-    function.check(shape, parameters)?;
+    function.allow_dynamic(launch.shape().shared_bytes)?;
     Ok(function)
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use causeway_kernels::{CASES, Case, PARAMETER_BYTES_MAX};
-use causeway_mediator::backend::{AllocateOptions, Backend, LaunchShape, Work};
+use causeway_mediator::backend::{AllocateOptions, Backend, Launch, LaunchShape, Work};
 use causeway_protocol::Access;
 use causeway_protocol::message::MemoryKind;
 use causeway_software::{Config, Software, ptx};
@@ -65,11 +65,7 @@ fn kernel(c: &mut Criterion, name: &str) {
             block: case.block,
             shared_bytes: case.dynamic_shared,
         };
-        let work = Work::Launch {
-            function: &function,
-            shape,
-            parameters: &parameters[..count],
-        };
+        let work = Work::Launch(Launch::new(&function, shape, &parameters[..count]).expect("a launch within the limits"));
         queue.submit(work).expect("a launch that ends well");
     };
     launch();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use causeway_kernels::{CASES, Case, PARAMETER_BYTES_MAX};
-use causeway_mediator::backend::{AllocateOptions, Backend, LaunchShape, Work};
+use causeway_mediator::backend::{AllocateOptions, Backend, Launch, LaunchShape, Work};
 use causeway_memory::Mapping;
 use causeway_protocol::Access;
 use causeway_protocol::message::MemoryKind;
@@ -61,11 +61,8 @@ fn measure(case: &Case) -> Result<(), Failure> {
             block: case.block,
             shared_bytes: case.dynamic_shared,
         };
-        let launched = queue.submit(Work::Launch {
-            function: &function,
-            shape,
-            parameters: &parameters[..count],
-        });
+        let launch = Launch::new(&function, shape, &parameters[..count]).map_err(|fault| fault.to_string())?;
+        let launched = queue.submit(Work::Launch(launch));
         launched.map_err(|fault| fault.to_string())?;
     }
     for count in backend.launch_counts() {

@@ -33,5 +33,4 @@ pub use counts::LaunchCount;
 pub use exec::Multiprocessors;
 pub use module::SoftwareModule;
 pub use options::Options;
-pub use queue::check_launch;
 pub use space::SoftwareSpace;

@@ -5,15 +5,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use causeway_cpu_queue::{Entry, HostMemory};
-use causeway_mediator::backend::{Function, Module, ModuleError};
+use causeway_mediator::backend::{Function, LaunchShape, Module, ModuleError};
 use causeway_protocol::Access;
 use causeway_protocol::message::Parameter;
 
+use crate::exec::footprint_bytes;
+use crate::limits::SHARED_BYTES_MAX;
 use crate::lower::{self, Refusal, Segment, Variables};
 use crate::pool::Charge;
 use crate::program::Program;
 use crate::ptx;
 use crate::space_state::{SpaceState, VariableRange};
+
+/// Registers, local and shared memory of a block in bytes, at most.
+const BLOCK_FOOTPRINT_MAX: u64 = 64 << 20;
 
 /// A module, lowered.
 #[derive(Debug)]
@@ -219,6 +224,30 @@ impl Function for SoftwareFunction {
 
     fn shared_bytes(&self) -> u32 {
         self.program.shared_bytes
+    }
+
+    fn dynamic_shared_bytes_max(&self) -> u32 {
+        SHARED_BYTES_MAX.saturating_sub(self.program.dynamic_shared_offset)
+    }
+
+    fn check_shape(&self, shape: &LaunchShape) -> Result<(), String> {
+        let name = &self.program.name;
+        if let Some(required) = self.program.required_threads
+            && required != shape.block
+        {
+            return Err(format!(
+                "block {:?}: kernel `{name}` requires {required:?}",
+                shape.block
+            ));
+        }
+        let bytes = footprint_bytes(&self.program, shape);
+        if bytes > BLOCK_FOOTPRINT_MAX {
+            return Err(format!(
+                "{bytes} bytes of registers, local and shared memory for a block of kernel \
+                 `{name}`: at most {BLOCK_FOOTPRINT_MAX}"
+            ));
+        }
+        Ok(())
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use causeway_kernels::special;
-use causeway_mediator::backend::{Fault, Work};
+use causeway_mediator::backend::{Fault, Launch};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use support::{Device, kernel};
@@ -210,7 +210,6 @@ fn launches_beyond_the_limits_are_refused_with_numbers() {
         ),
         (([1, 1, 1], [1024, 1, 1], 0), Status::BadLaunch, "67108864"),
     ] {
-        let mut queue = device.space.create_queue().unwrap();
         let function = module.function("k").unwrap();
         let (grid, block, shared_bytes) = shape;
         let shape = causeway_mediator::backend::LaunchShape {
@@ -218,12 +217,8 @@ fn launches_beyond_the_limits_are_refused_with_numbers() {
             block,
             shared_bytes,
         };
-        let work = Work::Launch {
-            function: &function,
-            shape,
-            parameters: &given,
-        };
-        assert_fault(&queue.submit(work).unwrap_err(), status, &[part]);
+        let refused = Launch::new(&function, shape, &given).unwrap_err();
+        assert_fault(&refused, status, &[part]);
     }
     let fault = device
         .launch(&module, "k", ([1, 1, 1], [32, 1, 1], 0), &given[..8])

@@ -5,8 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use causeway_cpu_queue::{Kernels, Mappings, Part, WorkQueue, WorkRecording};
 use causeway_mediator::backend::{
-    BackendError, Fault, Function, LaunchShape, Memory, Module, ModuleError, Queue, Recorded,
-    Recording, Space,
+    BackendError, Fault, Launch, Memory, Module, ModuleError, Queue, Recorded, Recording, Space,
 };
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
@@ -93,7 +92,7 @@ impl Space for VfioSpace {
 struct NoKernels;
 
 impl Kernels for NoKernels {
-    fn launch(&self, _: &Arc<dyn Function>, _: LaunchShape, _: &[u8]) -> Result<(), Fault> {
+    fn launch(&self, _: &Launch<'_>) -> Result<(), Fault> {
         Err(Fault {
             status: Status::BadLaunch,
             text: NO_KERNELS.to_owned(),

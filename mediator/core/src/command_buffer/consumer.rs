@@ -10,7 +10,7 @@ use causeway_protocol::ring::Positions;
 
 use super::execute::{Executor, Stop};
 use super::idle::Idle;
-use super::packet::{self, Packet};
+use super::packet;
 use super::ring::Ring;
 use crate::backend::Fault;
 use crate::bell::Bell;
@@ -119,17 +119,16 @@ impl Consumer {
                 let head = &rest[..8];
                 Stop::fault(status, format!("packet that begins with {head:02x?}"))
             })?;
-            let Some((packet, units)) = decoded else {
+            let Some(decoded) = decoded else {
                 break; // It goes on behind the copy: it will be the first of the next.
             };
-            if may_take_long(&packet) {
+            if decoded.packet.may_take_long() {
                 self.ring.set_consumer(progress.position);
             }
-            self.executor.execute(packet)?;
-            progress
-                .counted
-                .count(packet.opcode(), packet.written_bytes());
-            at += units;
+            self.executor.execute(decoded.packet)?;
+            let moved_bytes = decoded.packet.moved_bytes();
+            progress.counted.count(decoded.opcode, moved_bytes);
+            at += decoded.units;
             progress.position = begin + at;
         }
         Ok(())
@@ -170,17 +169,5 @@ impl Consumer {
                 self.generation.lose(fault);
             }
         }
-    }
-}
-
-/// Whether the producer should hear of earlier packets before this one is executed.
-fn may_take_long(packet: &Packet<'_>) -> bool {
-    match packet {
-        Packet::Launch(..)
-        | Packet::Copy(_)
-        | Packet::Fill(_)
-        | Packet::Acquire(_)
-        | Packet::Replay(_) => true,
-        Packet::Nop | Packet::Release(_) | Packet::Timestamp(_) => false,
     }
 }

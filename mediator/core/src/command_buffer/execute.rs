@@ -4,16 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_protocol::message::Status;
-use causeway_protocol::packet::{Fence, Launch, Replay};
 
 use super::packet::Packet;
-use crate::backend::{Attributes, Fault, Function, LaunchShape, Progress, Queue, Work};
+use crate::backend::{Fault, Function, Launch, MemoryWork, Progress, Queue, Work};
 use crate::bell::Bell;
 use crate::fence::FenceSignal;
 use crate::shared_space::SharedSpace;
 
-/// Most blocks in x, y and z (CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability").
-const GRID_MAX: [u32; 3] = [i32::MAX as u32, 65535, 65535];
 /// How long a fence acquire spins before it sleeps.
 const ACQUIRE_SPIN: Duration = Duration::from_micros(20);
 /// Sleeps of a fence acquire are one long wait in pieces; only the session's end or the fence ends it.
@@ -48,33 +45,26 @@ pub(super) struct Executor {
     pub space: Arc<SharedSpace>,
     pub signal: Arc<FenceSignal>,
     pub bell: Arc<Bell>,
-    pub attributes: Attributes,
 }
 
 impl Executor {
     pub fn execute(&mut self, packet: Packet<'_>) -> Result<(), Stop> {
         match packet {
             Packet::Nop => Ok(()),
-            Packet::Launch(launch, parameters) => self.launch(&launch, parameters),
-            Packet::Copy(copy) => self.submit(Work::Copy {
-                destination: copy.destination,
-                source: copy.source,
-                bytes: copy.length,
-            }),
-            Packet::Fill(fill) => self.submit(Work::Fill {
-                destination: fill.destination,
-                bytes: fill.length,
-                pattern: fill.pattern,
-                width: fill.width,
-            }),
-            Packet::Release(Fence { address, value, .. }) => {
-                self.submit(Work::Release { address, value })?;
-                self.signal.notify();
+            Packet::Launch(launch, parameters) => {
+                let kernel = self.space.launchable(launch.function)?;
+                let launch = Launch::new(&kernel, launch.shape, parameters);
+                self.submit(Work::Launch(launch.map_err(Stop::Fault)?))
+            }
+            Packet::Memory(work) => {
+                self.submit(Work::Memory(work))?;
+                if matches!(work, MemoryWork::Release { .. }) {
+                    self.signal.notify();
+                }
                 Ok(())
             }
-            Packet::Acquire(fence) => self.acquire(&fence),
-            Packet::Timestamp(Fence { address, .. }) => self.submit(Work::Timestamp { address }),
-            Packet::Replay(replay) => self.replay(&replay),
+            Packet::Acquire { address, value } => self.acquire(address, value),
+            Packet::Replay { recording } => self.replay(recording),
         }
     }
 
@@ -96,23 +86,9 @@ impl Executor {
         self.queue.submit(work).map_err(Stop::Fault)
     }
 
-    fn launch(&mut self, launch: &Launch, parameters: &[u8]) -> Result<(), Stop> {
-        let function = self.space.launchable(launch.function)?;
-        let shape = launch.shape;
-        check_launch(&self.attributes, &*function, &shape, parameters.len())?;
-        self.submit(Work::Launch {
-            function: &function,
-            shape,
-            parameters,
-        })
-    }
-
-    fn replay(&mut self, replay: &Replay) -> Result<(), Stop> {
-        let recording = self
-            .space
-            .recordings
-            .get(replay.recording)
-            .ok_or_else(|| stale("recording", replay.recording))?;
+    fn replay(&mut self, handle: u32) -> Result<(), Stop> {
+        let recording = self.space.recordings.get(handle);
+        let recording = recording.ok_or_else(|| stale("recording", handle))?;
         self.submit(Work::Replay {
             recording: &recording,
         })?;
@@ -122,17 +98,17 @@ impl Executor {
     }
 
     /// Waits until a fence has reached a value. Others may store to it without telling anyone.
-    fn acquire(&mut self, fence: &Fence) -> Result<(), Stop> {
+    fn acquire(&mut self, address: u64, wanted: u64) -> Result<(), Stop> {
         // On a queue that runs behind, what came before may be what releases the fence.
         self.queue.finish().map_err(Stop::Fault)?;
         let look = || {
             if self.bell.stopped() {
                 return Some(Err(Stop::Asked));
             }
-            match self.space.backend.load_u64(fence.address) {
-                Some(value) => (value >= fence.value).then_some(Ok(())),
+            match self.space.backend.load_u64(address) {
+                Some(value) => (value >= wanted).then_some(Ok(())),
                 None => {
-                    let text = format!("a fence acquire cannot read {:#x}", fence.address);
+                    let text = format!("a fence acquire cannot read {address:#x}");
                     Some(Err(Stop::fault(Status::MemoryFault, text)))
                 }
             }
@@ -165,38 +141,4 @@ impl SharedSpace {
 fn stale(what: &str, handle: u32) -> Stop {
     let text = format!("{what} handle {handle:#x} means nothing here");
     Stop::fault(Status::BadHandle, text)
-}
-
-/// Refuses a launch beyond what the device or the kernel can do, and parameters of another size.
-pub(super) fn check_launch(
-    device: &Attributes,
-    function: &dyn Function,
-    shape: &LaunchShape,
-    parameter_bytes: usize,
-) -> Result<(), Stop> {
-    let wanted = function.parameter_bytes() as usize;
-    if parameter_bytes != wanted {
-        let text = format!("{parameter_bytes} bytes of parameters, the kernel wants {wanted}");
-        return Err(Stop::fault(Status::BadParameters, text));
-    }
-    let bad = |text| Err(Stop::fault(Status::BadLaunch, text));
-    if shape.grid.contains(&0) || shape.block.contains(&0) {
-        return bad(format!("a dimension is zero: {shape:?}"));
-    }
-    if shape.grid.iter().zip(GRID_MAX).any(|(n, max)| *n > max) {
-        return bad(format!("grid {:?} beyond {GRID_MAX:?}", shape.grid));
-    }
-    let threads: u128 = shape.block.iter().map(|n| u128::from(*n)).product();
-    let threads_max = device.block_threads_max.min(function.block_threads_max());
-    if threads > u128::from(threads_max) {
-        return bad(format!(
-            "{threads} threads in a block, at most {threads_max}"
-        ));
-    }
-    let shared = u64::from(function.shared_bytes()) + u64::from(shape.shared_bytes);
-    if shared > u64::from(device.shared_bytes_max) {
-        let max = device.shared_bytes_max;
-        return bad(format!("{shared} bytes of shared memory, at most {max}"));
-    }
-    Ok(())
 }

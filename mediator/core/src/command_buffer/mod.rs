@@ -90,7 +90,6 @@ impl CommandBuffer {
                 space: Arc::clone(space),
                 signal: Arc::clone(&session.signal),
                 bell: Arc::clone(&bell),
-                attributes: session.backend.attributes().clone(),
             },
         };
         let thread = std::thread::Builder::new()

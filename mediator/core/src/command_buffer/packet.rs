@@ -7,71 +7,85 @@ use causeway_protocol::packet::{
 };
 use zerocopy::FromBytes;
 
-/// A packet whose structure is right. Handles, sizes that depend on a kernel, and addresses are not looked at.
+use crate::backend::MemoryWork;
+
+/// A packet whose structure is right. Handles, sizes that depend on a kernel, and addresses are not
+/// checked yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packet<'a> {
     Nop,
     Launch(Launch, &'a [u8]),
-    Copy(CopyRange),
-    Fill(Fill),
-    Release(Fence),
-    Acquire(Fence),
-    Timestamp(Fence),
-    Replay(Replay),
+    Memory(MemoryWork),
+    Acquire { address: u64, value: u64 },
+    Replay { recording: u32 },
 }
 
 impl Packet<'_> {
-    pub fn opcode(&self) -> Opcode {
+    /// Whether the producer should see earlier packets consumed before this one is executed.
+    pub fn may_take_long(&self) -> bool {
         match self {
-            Self::Nop => Opcode::Nop,
-            Self::Launch(..) => Opcode::Launch,
-            Self::Copy(_) => Opcode::Copy,
-            Self::Fill(_) => Opcode::Fill,
-            Self::Release(_) => Opcode::FenceRelease,
-            Self::Acquire(_) => Opcode::FenceAcquire,
-            Self::Timestamp(_) => Opcode::Timestamp,
-            Self::Replay(_) => Opcode::Replay,
+            Self::Nop => false,
+            Self::Memory(work) => work.moved_bytes() != 0,
+            Self::Launch(..) | Self::Acquire { .. } | Self::Replay { .. } => true,
         }
     }
 
-    /// Bytes that it asks to be copied or filled.
-    pub fn written_bytes(&self) -> u64 {
+    /// Bytes that the packet copies or fills.
+    pub fn moved_bytes(&self) -> u64 {
         match self {
-            Self::Copy(copy) => copy.length,
-            Self::Fill(fill) => fill.length,
+            Self::Memory(work) => work.moved_bytes(),
             _ => 0,
         }
     }
 }
 
-/// Decodes the packet at the beginning of `bytes`, which holds at least one unit. `limit` is the number
-/// of units up to the producer's position or the end of the ring. Gives the packet and its units, or
-/// nothing if it is longer than `bytes` but not than `limit`.
-pub(super) fn decode(bytes: &[u8], limit: u64) -> Result<Option<(Packet<'_>, u64)>, Status> {
+/// A packet with its opcode and its length in units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Decoded<'a> {
+    pub opcode: Opcode,
+    pub packet: Packet<'a>,
+    pub units: u64,
+}
+
+/// Decodes the packet at the beginning of `bytes`, which holds at least one unit. `limit` is the
+/// number of units up to the producer's position or the end of the ring. Returns `None` if the
+/// packet is longer than `bytes` but not than `limit`.
+pub(super) fn decode(bytes: &[u8], limit: u64) -> Result<Option<Decoded<'_>>, Status> {
     let header: Header = read(bytes)?;
     let units = u64::from(header.units);
     let opcode = Opcode::from_wire(header.opcode).ok_or(Status::BadPacket)?;
     if header.reserved != 0 || units == 0 || units > limit {
         return Err(Status::BadPacket);
     }
+    check(units == 1 || matches!(opcode, Opcode::Nop | Opcode::Launch))?;
     let packet = match opcode {
         Opcode::Nop => Packet::Nop,
         Opcode::Launch => match launch(bytes)? {
             Some(packet) => packet,
             None => return Ok(None),
         },
-        Opcode::Copy => Packet::Copy(copy(read(bytes)?)?),
-        Opcode::Fill => Packet::Fill(fill(read(bytes)?)?),
-        Opcode::FenceRelease => Packet::Release(fence(read(bytes)?)?),
-        Opcode::FenceAcquire => Packet::Acquire(fence(read(bytes)?)?),
-        Opcode::Timestamp => {
-            let timestamp = fence(read(bytes)?)?;
-            check(timestamp.value == 0)?;
-            Packet::Timestamp(timestamp)
+        Opcode::Copy => Packet::Memory(copy(read(bytes)?)?),
+        Opcode::Fill => Packet::Memory(fill(read(bytes)?)?),
+        Opcode::FenceRelease => {
+            let Fence { address, value, .. } = fence(read(bytes)?)?;
+            Packet::Memory(MemoryWork::Release { address, value })
         }
-        Opcode::Replay => Packet::Replay(replay(read(bytes)?)?),
+        Opcode::FenceAcquire => {
+            let Fence { address, value, .. } = fence(read(bytes)?)?;
+            Packet::Acquire { address, value }
+        }
+        Opcode::Timestamp => {
+            let Fence { address, value, .. } = fence(read(bytes)?)?;
+            check(value == 0)?;
+            Packet::Memory(MemoryWork::Timestamp { address })
+        }
+        Opcode::Replay => replay(read(bytes)?)?,
     };
-    Ok(Some((packet, units)))
+    Ok(Some(Decoded {
+        opcode,
+        packet,
+        units,
+    }))
 }
 
 fn launch(bytes: &[u8]) -> Result<Option<Packet<'_>>, Status> {
@@ -84,18 +98,22 @@ fn launch(bytes: &[u8]) -> Result<Option<Packet<'_>>, Status> {
         .map(|parameters| Packet::Launch(launch, parameters)))
 }
 
-fn copy(copy: CopyRange) -> Result<CopyRange, Status> {
-    check(copy.header.units == 1 && copy.reserved == [0; 4])?;
-    let destination = end(copy.destination, copy.length)?;
-    let source = end(copy.source, copy.length)?;
-    if copy.destination < source && copy.source < destination {
+fn copy(copy: CopyRange) -> Result<MemoryWork, Status> {
+    check(copy.reserved == [0; 4])?;
+    let destination_end = end(copy.destination, copy.length)?;
+    let source_end = end(copy.source, copy.length)?;
+    if copy.destination < source_end && copy.source < destination_end {
         return Err(Status::BadRange);
     }
-    Ok(copy)
+    Ok(MemoryWork::Copy {
+        destination: copy.destination,
+        source: copy.source,
+        bytes: copy.length,
+    })
 }
 
-fn fill(fill: Fill) -> Result<Fill, Status> {
-    check(fill.header.units == 1 && fill.reserved == [0; 4])?;
+fn fill(fill: Fill) -> Result<MemoryWork, Status> {
+    check(fill.reserved == [0; 4])?;
     check(matches!(fill.width, 1 | 2 | 4))?;
     check(fill.width == 4 || fill.pattern >> (8 * fill.width) == 0)?;
     let width = u64::from(fill.width);
@@ -103,11 +121,16 @@ fn fill(fill: Fill) -> Result<Fill, Status> {
         return Err(Status::BadAlignment);
     }
     end(fill.destination, fill.length)?;
-    Ok(fill)
+    Ok(MemoryWork::Fill {
+        destination: fill.destination,
+        bytes: fill.length,
+        pattern: fill.pattern,
+        width: fill.width,
+    })
 }
 
 fn fence(fence: Fence) -> Result<Fence, Status> {
-    check(fence.header.units == 1 && fence.reserved == [0; 5])?;
+    check(fence.reserved == [0; 5])?;
     if fence.address.is_multiple_of(8) {
         Ok(fence)
     } else {
@@ -115,9 +138,11 @@ fn fence(fence: Fence) -> Result<Fence, Status> {
     }
 }
 
-fn replay(replay: Replay) -> Result<Replay, Status> {
-    check(replay.header.units == 1 && replay.reserved == [0; 13])?;
-    Ok(replay)
+fn replay(replay: Replay) -> Result<Packet<'static>, Status> {
+    check(replay.reserved == [0; 13])?;
+    Ok(Packet::Replay {
+        recording: replay.recording,
+    })
 }
 
 /// The end of a range that is not empty and does not wrap.
@@ -166,7 +191,8 @@ mod tests {
     fn a_nop_is_judged_by_its_head_alone() {
         let mut unit = [0xff; UNIT_BYTES];
         unit[..8].copy_from_slice(header(Opcode::Nop, 200).as_bytes());
-        assert_eq!(decode(&unit, 200), Ok(Some((Packet::Nop, 200))));
+        let nop = decode(&unit, 200).unwrap().unwrap();
+        assert_eq!((nop.packet, nop.units), (Packet::Nop, 200));
         assert_eq!(decode(&unit, 199), Err(Status::BadPacket));
         unit[4..8].fill(0);
         assert_eq!(decode(&unit, 199), Err(Status::BadPacket), "no units");
@@ -183,8 +209,9 @@ mod tests {
         };
         let mut bytes = launch.as_bytes().to_vec();
         bytes.resize(3 * UNIT_BYTES, 7);
-        let (packet, units) = decode(&bytes, 3).unwrap().unwrap();
-        assert_eq!((packet, units), (Packet::Launch(launch, &[7; 65]), 3));
+        let decoded = decode(&bytes, 3).unwrap().unwrap();
+        assert_eq!(decoded.packet, Packet::Launch(launch, &[7; 65]));
+        assert_eq!(decoded.units, 3);
         assert_eq!(decode(&bytes[..128], 3), Ok(None));
         assert_eq!(decode(&bytes, 2), Err(Status::BadPacket));
         launch.header.units = 2;
@@ -264,7 +291,7 @@ mod tests {
             bytes[..2].copy_from_slice(&opcode.to_le_bytes());
             bytes[2..4].fill(0);
             bytes[4..8].copy_from_slice(&units.to_le_bytes());
-            if let Ok(Some((_, used))) = decode(&bytes, limit) {
+            if let Ok(Some(Decoded { units: used, .. })) = decode(&bytes, limit) {
                 prop_assert!(used >= 1 && used <= limit && used == u64::from(units));
             }
         }
@@ -355,21 +382,28 @@ mod tests {
             }
             let shown = 1 + random() as usize % 3;
             let limit = shown as u64 + random() % 3;
-            match decode(&bytes[..shown * UNIT_BYTES], limit) {
-                Ok(Some((Packet::Launch(launch, parameters), units))) => {
+            let Ok(Some(Decoded { packet, units, .. })) =
+                decode(&bytes[..shown * UNIT_BYTES], limit)
+            else {
+                continue;
+            };
+            match packet {
+                Packet::Launch(launch, parameters) => {
                     assert!(units <= shown as u64 && units <= limit);
                     assert_eq!(parameters.len(), launch.parameter_bytes as usize);
                 }
-                Ok(Some((Packet::Copy(copy), 1))) => {
-                    assert!(copy.destination.abs_diff(copy.source) >= copy.length);
-                }
-                Ok(Some((Packet::Fill(fill), 1))) => {
-                    assert_eq!((fill.destination | fill.length) % u64::from(fill.width), 0);
-                }
-                Ok(Some((packet, units))) => {
-                    assert!(units <= limit && (units == 1 || packet == Packet::Nop));
-                }
-                Ok(None) | Err(_) => continue,
+                Packet::Memory(MemoryWork::Copy {
+                    destination,
+                    source,
+                    bytes,
+                }) => assert!(units == 1 && destination.abs_diff(source) >= bytes),
+                Packet::Memory(MemoryWork::Fill {
+                    destination,
+                    bytes,
+                    width,
+                    ..
+                }) => assert!(units == 1 && (destination | bytes) % u64::from(width) == 0),
+                packet => assert!(units <= limit && (units == 1 || packet == Packet::Nop)),
             }
             decoded += 1;
         }

@@ -36,7 +36,7 @@ impl ClientSession<'_> {
         let object_charge = self.account.charge(Resource::Objects, 1)?;
         let mut packets = vec![0; bytes as usize];
         self.read_guest(request.address, &mut packets)?;
-        let work = compile(&packets, &space, self.backend.attributes())?;
+        let work = compile(&packets, &space)?;
         let recording = space.backend.record(&work)?;
         // Known only now; a recording beyond the quota is dropped again.
         let memory_charge = self

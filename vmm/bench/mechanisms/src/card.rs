@@ -6,10 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use causeway_bench_workloads::{KERNELS, Kernel, Shape};
 use causeway_kernels::PARAMETER_BYTES_MAX;
-use causeway_mediator::backend::{
-    AllocateOptions, Backend, BackendError, Fault, Function, LaunchShape, Memory, Module,
-    ModuleError, Progress, Queue, Space, Work,
-};
+use causeway_mediator::backend::{AllocateOptions, Backend, BackendError, Fault, Function, Launch, LaunchShape, Memory, Module, ModuleError, Progress, Queue, Space, Work};
 use causeway_memory::{Mapping, MemoryError};
 use causeway_protocol::Access;
 use causeway_protocol::message::MemoryKind;
@@ -246,18 +243,17 @@ impl Card {
             kernel: kernel.name(),
             count: arguments.len(),
         })?;
-        let work = Work::Launch {
-            function,
-            shape: LaunchShape {
-                grid: [shape.grid[0], shape.grid[1], 1],
-                block: [shape.block[0], shape.block[1], 1],
-                shared_bytes: 0,
-            },
-            parameters,
+        let shape = LaunchShape {
+            grid: [shape.grid[0], shape.grid[1], 1],
+            block: [shape.block[0], shape.block[1], 1],
+            shared_bytes: 0,
         };
+        let launch = Launch::new(function, shape, parameters).map_err(CardError::Fault)?;
         self.busy = true;
         self.launched += 1;
-        self.queue.submit(work).map_err(CardError::Fault)
+        self.queue
+            .submit(Work::Launch(launch))
+            .map_err(CardError::Fault)
     }
 
     /// Has the back end begin everything, and says how many launches are done, if all are.

@@ -2,7 +2,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use causeway_kernels::special;
-use causeway_mediator::backend::{Backend, Progress, Work};
+use causeway_mediator::backend::{Backend, MemoryWork, Progress, Work};
 use causeway_protocol::message::{MemoryKind, Status};
 
 use crate::support::{Buffer, GRANULE, Rig, host, is_child};
@@ -58,10 +58,10 @@ fn endless(rig: &mut Rig) -> Buffer {
     // The module may go: what is under way keeps what it needs.
     let module = rig.load(special::PTX.as_bytes()).unwrap();
     rig.queue
-        .submit(Work::Release {
+        .submit(Work::Memory(MemoryWork::Release {
             address: flag.va + 8,
             value: 1,
-        })
+        }))
         .unwrap();
     rig.launch(&module, special::FOREVER, SHAPE, &flag.va.to_le_bytes())
         .unwrap();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causeway_mediator::backend::{Function, LaunchShape, Module, Work};
+use causeway_mediator::backend::{Function, Launch, LaunchShape, MemoryWork, Module, Work};
 use causeway_protocol::message::{MemoryKind, Status};
 
 use crate::support::{Buffer, GRANULE, Rig, host, is_child};
@@ -78,11 +78,7 @@ impl Steps {
                     .wrapping_add(value),
             )
         };
-        let work = Work::Launch {
-            function,
-            shape: SHAPE,
-            parameters: &parameters,
-        };
+        let work = Work::Launch(Launch::new(function, SHAPE, &parameters).unwrap());
         rig.queue.submit(work).unwrap();
         next
     }
@@ -107,10 +103,10 @@ fn many_launches_have_the_effect_of_each_in_turn() {
             word = steps.launch(&mut rig, step, word);
             step += 1;
         }
-        let done = Work::Release {
+        let done = Work::Memory(MemoryWork::Release {
             address: steps.word.va + 8,
             value: step,
-        };
+        });
         rig.queue.submit(done).unwrap();
         if burst % 2 == 0 {
             rig.queue.finish().unwrap();
@@ -148,11 +144,7 @@ fn kernels_of_a_module_that_went_are_not_taken_for_those_of_the_next() {
         let mut parameters = word.va.to_le_bytes().to_vec();
         parameters.extend(0_u64.to_le_bytes());
         for _ in 0..96 {
-            let work = Work::Launch {
-                function: &mix,
-                shape: SHAPE,
-                parameters: &parameters,
-            };
+            let work = Work::Launch(Launch::new(&mix, SHAPE, &parameters).unwrap());
             rig.queue.submit(work).unwrap();
         }
         rig.queue.flush().unwrap();
@@ -176,12 +168,9 @@ fn what_was_launched_before_a_wrong_launch_is_done() {
     for step in 0..50 {
         word = steps.launch(&mut rig, step, word);
     }
-    let wrong = rig.queue.submit(Work::Launch {
-        function: &steps.mix,
-        shape: SHAPE,
-        parameters: &[0; 3],
-    });
+    let wrong = Launch::new(&steps.mix, SHAPE, &[0; 3]);
     assert_eq!(wrong.unwrap_err().status, Status::BadParameters);
+    rig.queue.flush().unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while host(&steps.word.memory).word(0) != word {
         assert!(std::time::Instant::now() < deadline, "never done");
@@ -203,11 +192,7 @@ fn a_fault_among_many_launches_is_the_queues_end() {
         let mut good = steps.word.va.to_le_bytes().to_vec();
         good.extend(0_u64.to_le_bytes());
         let parameters = if launch == 40 { &wild } else { &good };
-        outcome = rig.queue.submit(Work::Launch {
-            function: &steps.mix,
-            shape: SHAPE,
-            parameters,
-        });
+        outcome = rig.queue.submit(Work::Launch(Launch::new(&steps.mix, SHAPE, parameters).unwrap()));
         if outcome.is_err() {
             break;
         }

@@ -1,6 +1,6 @@
 //! Addresses that are not the guest's. The stand-in ends the process when it is given one that it does not know.
 
-use causeway_mediator::backend::{Fault, Work};
+use causeway_mediator::backend::{Fault, MemoryWork, Work};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 
@@ -47,9 +47,9 @@ fn no_address_but_a_mapped_one_reaches_the_driver() {
         refused(&mut rig, what, fill);
     }
     for address in [secret & !7, 0, end, own.va - 8, u64::MAX - 7] {
-        let release = rig.queue.submit(Work::Release { address, value: 1 });
+        let release = rig.queue.submit(Work::Memory(MemoryWork::Release { address, value: 1 }));
         refused(&mut rig, "a release", release);
-        let stamp = rig.queue.submit(Work::Timestamp { address });
+        let stamp = rig.queue.submit(Work::Memory(MemoryWork::Timestamp { address }));
         refused(&mut rig, "a timestamp", stamp);
     }
     assert!(local.iter().all(|byte| *byte == 7));
@@ -103,12 +103,12 @@ fn one_space_has_no_mappings_of_another() {
     rig.wait().unwrap();
     let other = rig.cuda.create_space(std::sync::Arc::default()).unwrap();
     let mut queue = other.create_queue().unwrap();
-    let fill = queue.submit(Work::Fill {
+    let fill = queue.submit(Work::Memory(MemoryWork::Fill {
         destination: memory.va,
         bytes: 64,
         pattern: 2,
         width: 4,
-    });
+    }));
     assert_eq!(fill.unwrap_err().status, Status::MemoryFault);
     assert_eq!(other.load_u64(memory.va), None);
     assert_eq!(host(&memory.memory).word(0), 0x1_0000_0001);

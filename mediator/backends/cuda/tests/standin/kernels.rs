@@ -1,6 +1,6 @@
 use causeway_cuda::{Config, Sms};
 use causeway_kernels::{CASES, Case, PARAMETER_BYTES_MAX};
-use causeway_mediator::backend::{LaunchShape, Work};
+use causeway_mediator::backend::{Launch, LaunchShape, MemoryWork, Work};
 use causeway_protocol::message::MemoryKind;
 
 use crate::support::{Buffer, Rig, is_child};
@@ -33,11 +33,7 @@ fn run(case: &Case, rig: &mut Rig, kind: MemoryKind) {
         block: case.block,
         shared_bytes: case.dynamic_shared,
     };
-    let work = Work::Launch {
-        function: &function,
-        shape,
-        parameters: &parameters[..count],
-    };
+    let work = Work::Launch(Launch::new(&function, shape, &parameters[..count]).unwrap());
     rig.queue.submit(work).unwrap();
     let mut expected = filled(case);
     let mut views: Vec<&mut [u8]> = expected.iter_mut().map(|b| &mut b[..]).collect();
@@ -99,18 +95,18 @@ fn fences(rig: &mut Rig) {
     let device = rig.buffer(MemoryKind::Device, 4096);
     let (fence, first, second) = (memory.va, memory.va + 8, memory.va + 16);
     rig.queue
-        .submit(Work::Timestamp { address: first })
+        .submit(Work::Memory(MemoryWork::Timestamp { address: first }))
         .unwrap();
     rig.fill(device.va, 4096, 7).unwrap();
     rig.copy(memory.va + 64, device.va, 64).unwrap();
     rig.queue
-        .submit(Work::Timestamp { address: second })
+        .submit(Work::Memory(MemoryWork::Timestamp { address: second }))
         .unwrap();
     let value = 0x1_0000_0001;
-    let release = Work::Release {
+    let release = Work::Memory(MemoryWork::Release {
         address: fence,
         value,
-    };
+    });
     rig.queue.submit(release).unwrap();
     let begun = std::time::Instant::now();
     while rig.space.load_u64(fence) != Some(value) {

@@ -1,5 +1,5 @@
 use causeway_kernels::{case, special};
-use causeway_mediator::backend::LaunchShape;
+use causeway_mediator::backend::{Launch, LaunchShape, Work};
 use causeway_mediator::backend::Work;
 use causeway_protocol::message::{MemoryKind, Status};
 use causeway_standin_cuda::{cubin, fatbin};
@@ -79,8 +79,8 @@ fn refusals_say_why_and_where() {
 }
 
 #[test]
-fn launches_beyond_a_kernel_stop_only_the_queue() {
-    if !is_child("modules::launches_beyond_a_kernel_stop_only_the_queue", &[]) {
+fn launches_beyond_a_kernel_are_refused() {
+    if !is_child("modules::launches_beyond_a_kernel_are_refused", &[]) {
         return;
     }
     let mut rig = Rig::new();
@@ -112,14 +112,8 @@ fn launches_beyond_a_kernel_stop_only_the_queue() {
         ),
     ];
     for (shape, parameters, status) in cases {
-        let function = &function;
-        let fault = rig.queue.submit(Work::Launch {
-            function,
-            shape,
-            parameters,
-        });
-        assert_eq!(fault.unwrap_err().status, status);
-        rig.renew_queue();
+        let refused = Launch::new(&function, shape, parameters);
+        assert_eq!(refused.unwrap_err().status, status);
     }
     assert_eq!(rig.cuda.spoiled(), None);
     // More dynamic shared memory than 48 KiB is there for who asks.
@@ -128,11 +122,7 @@ fn launches_beyond_a_kernel_stop_only_the_queue() {
         ..shape
     };
     rig.queue
-        .submit(Work::Launch {
-            function: &function,
-            shape: large,
-            parameters: &full,
-        })
+        .submit(Work::Launch(Launch::new(&function, large, &full).unwrap()))
         .unwrap();
     assert!(case("saxpy").is_some());
 }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use causeway_mediator::backend::{AllocateOptions, Backend, Space, Work};
+use causeway_mediator::backend::{AllocateOptions, Backend, MemoryWork, Space, Work};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 
@@ -16,12 +16,12 @@ fn hammer(space: &dyn Space, address: &AtomicU64, end: &AtomicBool) -> (u64, u64
     let mut queue = space.create_queue().unwrap();
     while !end.load(Ordering::SeqCst) {
         let destination = address.load(Ordering::SeqCst);
-        let fill = Work::Fill {
+        let fill = Work::Memory(MemoryWork::Fill {
             destination,
             bytes: 4096,
             pattern: 1,
             width: 4,
-        };
+        });
         match queue.submit(fill) {
             Ok(()) => mapped += 1,
             Err(fault) => {

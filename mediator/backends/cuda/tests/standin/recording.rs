@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use causeway_mediator::backend::{LaunchShape, Recorded, Recording, Work};
+use causeway_mediator::backend::{Launch, LaunchShape, MemoryWork, Recorded, Recording, Work};
 use causeway_protocol::message::{MemoryKind, Status};
 
 use crate::support::{Buffer, GRANULE, Rig, host, is_child};
@@ -23,35 +23,34 @@ const ADD_ONE: &str = "\
 
 fn record(rig: &Rig, memory: &Buffer, fence: &Buffer) -> Arc<dyn Recording> {
     let module = rig.load(ADD_ONE.as_bytes()).unwrap();
-    let mut work = vec![Recorded::Fill {
+    let mut work = vec![Recorded::Memory(MemoryWork::Fill {
         destination: memory.va,
         bytes: 8,
         pattern: 100,
         width: 4,
-    }];
+    })];
     for _ in 0..10 {
-        work.push(Recorded::Launch {
-            function: module.function("add_one").unwrap(),
-            shape: LaunchShape {
-                grid: [1; 3],
-                block: [1; 3],
-                shared_bytes: 0,
-            },
-            parameters: memory.va.to_le_bytes().into(),
-        });
+        let kernel = module.function("add_one").unwrap();
+        let shape = LaunchShape {
+            grid: [1; 3],
+            block: [1; 3],
+            shared_bytes: 0,
+        };
+        let parameters = memory.va.to_le_bytes();
+        work.push(Launch::new(&kernel, shape, &parameters).unwrap().into());
     }
-    work.push(Recorded::Copy {
+    work.push(Recorded::Memory(MemoryWork::Copy {
         destination: fence.va + 64,
         source: memory.va,
         bytes: 8,
-    });
-    work.push(Recorded::Timestamp {
+    }));
+    work.push(Recorded::Memory(MemoryWork::Timestamp {
         address: fence.va + 8,
-    });
-    work.push(Recorded::Release {
+    }));
+    work.push(Recorded::Memory(MemoryWork::Release {
         address: fence.va,
         value: 77,
-    });
+    }));
     // The module goes; the recording holds its kernels.
     rig.space.record(&work).unwrap()
 }
@@ -130,19 +129,19 @@ fn addresses_that_are_not_mapped_are_not_recorded() {
     let rig = Rig::new();
     let secret = vec![0_u64; 64];
     let memory = rig.buffer(MemoryKind::Device, GRANULE);
-    let copy = |destination, source| Recorded::Copy {
+    let copy = |destination, source| Recorded::Memory(MemoryWork::Copy {
         destination,
         source,
         bytes: 64,
-    };
+    });
     let local = secret.as_ptr() as u64;
     for work in [
         copy(memory.va, local),
         copy(local, memory.va),
-        Recorded::Release {
+        Recorded::Memory(MemoryWork::Release {
             address: local,
             value: 1,
-        },
+        }),
     ] {
         let refused = rig.space.record(&[work]).err().unwrap();
         assert_eq!(refused.status, Status::MemoryFault);

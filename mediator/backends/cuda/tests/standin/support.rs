@@ -9,10 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_cuda::{Config, Cuda, ENVIRONMENT, Visible};
-use causeway_mediator::backend::{
-    AllocateOptions, Backend, BackendError, Fault, LaunchShape, Memory, Module, ModuleError,
-    Progress, Queue, Space, Work,
-};
+use causeway_mediator::backend::{AllocateOptions, Backend, BackendError, Fault, Launch, LaunchShape, Memory, MemoryWork, Module, ModuleError, Progress, Queue, Space, Work};
 use causeway_memory::{
     Backing, DeviceMapping, DeviceMemory, Mapping, MemoryError, PageSize, SharedMemory,
 };
@@ -161,20 +158,20 @@ impl Rig {
     }
 
     pub fn copy(&mut self, destination: u64, source: u64, bytes: u64) -> Result<(), Fault> {
-        self.queue.submit(Work::Copy {
+        self.queue.submit(Work::Memory(MemoryWork::Copy {
             destination,
             source,
             bytes,
-        })
+        }))
     }
 
     pub fn fill(&mut self, destination: u64, bytes: u64, pattern: u32) -> Result<(), Fault> {
-        self.queue.submit(Work::Fill {
+        self.queue.submit(Work::Memory(MemoryWork::Fill {
             destination,
             bytes,
             pattern,
             width: 4,
-        })
+        }))
     }
 
     pub fn load(&self, image: &[u8]) -> Result<Arc<dyn Module>, ModuleError> {
@@ -189,15 +186,11 @@ impl Rig {
         parameters: &[u8],
     ) -> Result<(), Fault> {
         let function = module.function(name).expect("the module has this kernel");
-        self.queue.submit(Work::Launch {
-            function: &function,
-            shape: LaunchShape {
+        self.queue.submit(Work::Launch(Launch::new(&function, LaunchShape {
                 grid,
                 block,
                 shared_bytes: 0,
-            },
-            parameters,
-        })
+            }, parameters)?))
     }
 
     /// What memory holds, by way of host memory.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use causeway_host_vfio::fake::FakeHardware;
 use causeway_host_vfio::{InterruptKind, RegionIndex};
-use causeway_mediator::backend::{Backend, Space, Work};
+use causeway_mediator::backend::{Backend, MemoryWork, Space, Work};
 use causeway_mediator::{GuestSession, Mediator};
 use causeway_protocol::Access;
 use causeway_protocol::message::{Empty, FaultReport, MemoryKind, Opcode, Status};
@@ -73,12 +73,12 @@ fn work_under_way_lets_go_before_the_device_is_given_back() {
         let ending = &stop;
         let working = scope.spawn(move || {
             while !ending.load(Ordering::SeqCst) {
-                let work = Work::Fill {
+                let work = Work::Memory(MemoryWork::Fill {
                     destination: va,
                     bytes: 256 * PAGE,
                     pattern: 0x5e5e_5e5e,
                     width: 4,
-                };
+                });
                 queue.submit(work).unwrap();
             }
         });

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use causeway_mediator::backend::{
-    AllocateOptions, Backend, Fault, Memory, Queue, Recorded, Space, Work,
-};
+use causeway_mediator::backend::{AllocateOptions, Backend, Fault, Memory, MemoryWork, Queue, Recorded, Space, Work};
 use causeway_memory::{PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{LoadModule, LoadModuleReply, MemoryKind, Opcode, Status};
@@ -47,20 +45,20 @@ impl Desk {
     }
 
     fn copy(&mut self, destination: u64, source: u64, bytes: u64) -> Result<(), Fault> {
-        self.queue.submit(Work::Copy {
+        self.queue.submit(Work::Memory(MemoryWork::Copy {
             destination,
             source,
             bytes,
-        })
+        }))
     }
 
     fn fill(&mut self, destination: u64, bytes: u64, pattern: u32, width: u32) {
-        let work = Work::Fill {
+        let work = Work::Memory(MemoryWork::Fill {
             destination,
             bytes,
             pattern,
             width,
-        };
+        });
         self.queue.submit(work).unwrap();
     }
 
@@ -122,22 +120,22 @@ fn fences_timestamps_and_recordings_work_on_memory_of_the_device() {
     let mut desk = Desk::new();
     let (_memory, va) = desk.buffer(MemoryKind::Device, PAGE);
     let recorded = [
-        Recorded::Fill {
+        Recorded::Memory(MemoryWork::Fill {
             destination: va + 64,
             bytes: 8,
             pattern: 9,
             width: 4,
-        },
-        Recorded::Timestamp { address: va + 8 },
-        Recorded::Copy {
+        }),
+        Recorded::Memory(MemoryWork::Timestamp { address: va + 8 }),
+        Recorded::Memory(MemoryWork::Copy {
             destination: va + 72,
             source: va + 64,
             bytes: 8,
-        },
-        Recorded::Release {
+        }),
+        Recorded::Memory(MemoryWork::Release {
             address: va,
             value: 7,
-        },
+        }),
     ];
     let recording = desk.space.record(&recorded).unwrap();
     let mut last = 0;
