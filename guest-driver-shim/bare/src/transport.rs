@@ -4,7 +4,7 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use causeway_protocol::registers::{CONTROL_BYTES_MAX, Register, doorbells};
-use causeway_shim::pci::{self, FindError, Found};
+use causeway_shim::pci::{self, DeviceBars, FindError};
 use causeway_shim::{ControlArea, Transport, Window};
 
 use crate::machine::Machine;
@@ -49,7 +49,7 @@ impl core::error::Error for FindDeviceError {}
 /// A device found on the PCI bus.
 #[derive(Clone, Copy, Debug)]
 pub struct PciTransport {
-    found: Found,
+    found: DeviceBars,
     registers: Window,
     doorbells: Window,
     aperture: Window,
@@ -87,7 +87,7 @@ impl PciTransport {
     ///
     /// # Errors
     /// [`FindDeviceError::OutOfReach`].
-    pub fn at(found: Found, control: Window) -> Result<Self, FindDeviceError> {
+    pub fn at(found: DeviceBars, control: Window) -> Result<Self, FindDeviceError> {
         let unset = |bar| FindDeviceError::Find(FindError::BarUnset { bar });
         let bar0 = causeway_protocol::registers::BAR0_BYTES;
         let registers = device_window(found.registers, bar0).ok_or(unset(0))?;
@@ -118,7 +118,7 @@ impl PciTransport {
 
     /// Where the device is.
     #[must_use]
-    pub const fn found(&self) -> &Found {
+    pub const fn found(&self) -> &DeviceBars {
         &self.found
     }
 

@@ -10,10 +10,10 @@ use crate::error::{CommandBufferError, Refusal, SubmitError, WaitError};
 use crate::fence::{Fence, Patience};
 use crate::memory::{Allocation, CpuMapping, PAGE_BYTES};
 use crate::module::Parameters;
+use crate::packets::{self, packet_methods};
 use crate::producer::{Producer, Unit};
 use crate::recording::Recording;
 use crate::space::AddressSpace;
-use crate::unit;
 use crate::window::RingWindow;
 
 /// Work for the device, executed in order.
@@ -125,7 +125,7 @@ impl<'d> CommandBuffer<'d> {
         shape: LaunchShape,
         parameters: &Parameters<'_, UNITS>,
     ) -> Result<(), SubmitError> {
-        let (head, tail_units) = unit::launch(shape, parameters)
+        let (head, tail_units) = packets::launch(shape, parameters)
             .map_err(|index| SubmitError::ParameterMissing { index })?;
         let (device, doorbell, rung) = (self.device, self.doorbell, &mut self.rung);
         let ring = || ring_doorbell(device, doorbell, rung);
@@ -133,47 +133,7 @@ impl<'d> CommandBuffer<'d> {
             .push_long(&head, tail_units, |i| parameters.unit(i), ring)
     }
 
-    /// Copies `length` bytes between GPU virtual addresses whose ranges do not overlap.
-    ///
-    /// # Errors
-    /// [`SubmitError`].
-    #[inline]
-    pub fn copy(&mut self, destination: u64, source: u64, length: u64) -> Result<(), SubmitError> {
-        self.push(unit::copy(destination, source, length))
-    }
-
-    /// Fills `length` bytes with 32-bit words; address and length are multiples of 4.
-    ///
-    /// # Errors
-    /// [`SubmitError`].
-    #[inline]
-    pub fn fill(&mut self, destination: u64, length: u64, word: u32) -> Result<(), SubmitError> {
-        self.fill_pattern(destination, length, word, 4)
-    }
-
-    /// Fills `length` bytes with a pattern of `width` (1, 2 or 4) bytes, of which address and length are multiples.
-    ///
-    /// # Errors
-    /// [`SubmitError`].
-    #[inline]
-    pub fn fill_pattern(
-        &mut self,
-        destination: u64,
-        length: u64,
-        pattern: u32,
-        width: u32,
-    ) -> Result<(), SubmitError> {
-        self.push(unit::fill(destination, length, pattern, width))
-    }
-
-    /// Releases a fence once everything before is done.
-    ///
-    /// # Errors
-    /// [`SubmitError`].
-    #[inline]
-    pub fn release(&mut self, fence: &Fence<'d>, value: u64) -> Result<(), SubmitError> {
-        self.push(unit::fence(Opcode::FenceRelease, fence.address(), value))
-    }
+    packet_methods!(SubmitError);
 
     /// Goes on when a fence has reached `value`.
     ///
@@ -181,16 +141,7 @@ impl<'d> CommandBuffer<'d> {
     /// [`SubmitError`].
     #[inline]
     pub fn acquire(&mut self, fence: &Fence<'d>, value: u64) -> Result<(), SubmitError> {
-        self.push(unit::fence(Opcode::FenceAcquire, fence.address(), value))
-    }
-
-    /// Stores the device's time in nanoseconds at a GPU virtual address (8-byte aligned) once everything before is done.
-    ///
-    /// # Errors
-    /// [`SubmitError`].
-    #[inline]
-    pub fn timestamp(&mut self, address: u64) -> Result<(), SubmitError> {
-        self.push(unit::fence(Opcode::Timestamp, address, 0))
+        self.push(packets::fence(Opcode::FenceAcquire, fence.address(), value))
     }
 
     /// Does everything in a recording of this command buffer's address space, in order.
@@ -199,16 +150,7 @@ impl<'d> CommandBuffer<'d> {
     /// [`SubmitError`].
     #[inline]
     pub fn replay(&mut self, recording: &Recording<'_>) -> Result<(), SubmitError> {
-        self.push(unit::replay(recording.handle()))
-    }
-
-    /// Does nothing.
-    ///
-    /// # Errors
-    /// [`SubmitError`].
-    #[inline]
-    pub fn nop(&mut self) -> Result<(), SubmitError> {
-        self.push(unit::nop())
+        self.push(packets::replay(recording.handle()))
     }
 
     /// Writes one unit as it is: for packets that this type has no method for.

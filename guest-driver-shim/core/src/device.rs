@@ -1,15 +1,11 @@
 //! The device: opening it, what it is, and what can be made from it.
 
-use causeway_protocol::message::{self, FaultReport, MemoryKind, Operation, Status, operation};
+use causeway_protocol::message::{self, FaultReport, Operation, Status, operation};
 use causeway_protocol::registers::{self, CONTROL_IN_WINDOW, Register};
-use causeway_protocol::{Access, VERSION_MAJOR, VERSION_MINOR};
+use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR};
 
 use crate::control::{Batch, Control};
-use crate::error::{
-    AllocateError, ExportError, ImportError, OpenError, QueryError, Refusal, RegisterError,
-};
-use crate::memory::Allocation;
-use crate::space::AddressSpace;
+use crate::error::{OpenError, QueryError, Refusal};
 use crate::transport::Transport;
 use crate::window::Window;
 
@@ -141,82 +137,6 @@ impl<'t> Device<'t> {
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.transport().read_register(Register::Status) & registers::status::LOST != 0
-    }
-
-    /// A new GPU address space.
-    ///
-    /// # Errors
-    /// [`crate::SpaceError`].
-    pub fn create_space(&self) -> Result<AddressSpace<'_>, crate::SpaceError> {
-        AddressSpace::create(self)
-    }
-
-    /// New zeroed memory of `bytes` bytes, rounded up to the device's granularity.
-    ///
-    /// # Errors
-    /// [`AllocateError`].
-    pub fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<Allocation<'_>, AllocateError> {
-        let request = message::Allocate {
-            size: bytes,
-            kind: kind as u32,
-            flags: 0,
-        };
-        let reply = self
-            .call::<operation::Allocate>(&request)
-            .map_err(|refusal| AllocateError {
-                bytes,
-                kind,
-                refusal,
-            })?;
-        Ok(Allocation::from_reply(self, &reply))
-    }
-
-    /// Makes guest RAM usable like an allocation of host kind. Address and length are page-aligned.
-    ///
-    /// # Errors
-    /// [`RegisterError`].
-    pub fn register_ram(&self, address: u64, bytes: u64) -> Result<Allocation<'_>, RegisterError> {
-        let reply = self
-            .call::<operation::RegisterRam>(&message::RegisterRam {
-                address,
-                length: bytes,
-            })
-            .map_err(|refusal| RegisterError {
-                address,
-                bytes,
-                refusal,
-            })?;
-        Ok(Allocation::from_reply(self, &reply))
-    }
-
-    /// An allocation that another session has exported.
-    ///
-    /// # Errors
-    /// [`ImportError`].
-    pub fn import(
-        &self,
-        token: &ExportToken,
-        access: Access,
-    ) -> Result<Allocation<'_>, ImportError> {
-        let request = message::Import {
-            token: token.0,
-            access: access.wire(),
-            reserved: 0,
-        };
-        let reply = self
-            .call::<operation::Import>(&request)
-            .map_err(|refusal| ImportError { access, refusal })?;
-        Ok(Allocation::from_reply(self, &reply))
-    }
-
-    /// Takes an export back. When this returns, no import made from it reaches the memory any more.
-    ///
-    /// # Errors
-    /// [`ExportError`].
-    pub fn revoke(&self, token: &ExportToken) -> Result<(), ExportError> {
-        self.call::<operation::Revoke>(&message::Token { token: token.0 })
-            .map(drop)
-            .map_err(|refusal| ExportError { refusal })
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Transport ── Device ─┬─ AddressSpace ─┬─ CommandBuffer
-//!                      │                ├─ Module ── Function
+//!                      │                ├─ Module ── Kernel
 //!                      │                ├─ Recorder ── Recording
 //!                      │                └─ Pool ── Piece
 //!                      └─ Allocation ── GpuMapping, CpuMapping ── Fence
@@ -18,6 +18,7 @@
 extern crate std;
 
 mod barrier;
+mod buffer;
 mod clock;
 mod command_buffer;
 mod control;
@@ -31,6 +32,7 @@ mod memory;
 mod model;
 mod module;
 mod pace;
+mod packets;
 pub mod pci;
 mod pool;
 mod producer;
@@ -40,10 +42,10 @@ mod scenarios;
 mod space;
 mod staging;
 mod transport;
-mod unit;
 mod window;
 
 pub use barrier::Barrier;
+pub use buffer::Buffer;
 pub use causeway_protocol as protocol;
 pub use causeway_protocol::Access;
 pub use causeway_protocol::message::{MemoryKind, Operation, Status, operation};
@@ -54,12 +56,12 @@ pub use control::{Batch, Replies, Ticket};
 pub use device::{Attributes, Device, ExportToken};
 pub use error::{
     AllocateError, BatchFull, CommandBufferError, ExportError, FencePlaceError, FreeError,
-    FunctionError, ImportError, MapError, ModuleError, OpenError, ParameterError, QueryError,
+    ImportError, KernelError, MapError, ModuleError, OpenError, ParameterError, QueryError,
     RecordingError, Refusal, RegisterError, RemapError, SpaceError, SubmitError, WaitError,
 };
 pub use fence::{Fence, Patience};
-pub use memory::{Allocation, Buffer, CpuMapping, GpuMapping, PAGE_BYTES};
-pub use module::{Function, Module, Parameters, RamRange};
+pub use memory::{Allocation, CpuMapping, GpuMapping, PAGE_BYTES};
+pub use module::{Kernel, Module, Parameters, RamRange};
 pub use pace::Pace;
 pub use pool::{GRANULE_BYTES, Piece, Pool, PoolError, PoolFreeError, PoolStorage};
 pub use producer::{Producer, RingMemory, Unit};

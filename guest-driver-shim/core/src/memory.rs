@@ -3,16 +3,86 @@
 use core::mem::ManuallyDrop;
 
 use causeway_protocol::Access;
-use causeway_protocol::message::{self, AllocateReply, MemoryKind, PREVIOUS, operation};
+use causeway_protocol::message::{self, AllocateReply, MemoryKind, operation};
 
 use crate::device::{Device, ExportToken};
-use crate::error::{AllocateError, ExportError, FencePlaceError, FreeError, MapError, RemapError};
-use crate::fence::Fence;
-use crate::space::AddressSpace;
+use crate::error::{
+    AllocateError, ExportError, FreeError, ImportError, MapError, RegisterError, RemapError,
+};
 use crate::window::Window;
 
 /// Bytes of a page, to which mappings are aligned.
 pub const PAGE_BYTES: u64 = 4096;
+
+impl Device<'_> {
+    /// New zeroed memory of `bytes` bytes, rounded up to the device's granularity.
+    ///
+    /// # Errors
+    /// [`AllocateError`].
+    pub fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<Allocation<'_>, AllocateError> {
+        let request = message::Allocate {
+            size: bytes,
+            kind: kind as u32,
+            flags: 0,
+        };
+        let reply = self
+            .call::<operation::Allocate>(&request)
+            .map_err(|refusal| AllocateError {
+                bytes,
+                kind,
+                refusal,
+            })?;
+        Ok(Allocation::from_reply(self, &reply))
+    }
+
+    /// Makes guest RAM usable like an allocation of host kind. Address and length are page-aligned.
+    ///
+    /// # Errors
+    /// [`RegisterError`].
+    pub fn register_ram(&self, address: u64, bytes: u64) -> Result<Allocation<'_>, RegisterError> {
+        let reply = self
+            .call::<operation::RegisterRam>(&message::RegisterRam {
+                address,
+                length: bytes,
+            })
+            .map_err(|refusal| RegisterError {
+                address,
+                bytes,
+                refusal,
+            })?;
+        Ok(Allocation::from_reply(self, &reply))
+    }
+
+    /// An allocation that another session has exported.
+    ///
+    /// # Errors
+    /// [`ImportError`].
+    pub fn import(
+        &self,
+        token: &ExportToken,
+        access: Access,
+    ) -> Result<Allocation<'_>, ImportError> {
+        let request = message::Import {
+            token: token.0,
+            access: access.wire(),
+            reserved: 0,
+        };
+        let reply = self
+            .call::<operation::Import>(&request)
+            .map_err(|refusal| ImportError { access, refusal })?;
+        Ok(Allocation::from_reply(self, &reply))
+    }
+
+    /// Takes an export back. When this returns, no import made from it reaches the memory any more.
+    ///
+    /// # Errors
+    /// [`ExportError`].
+    pub fn revoke(&self, token: &ExportToken) -> Result<(), ExportError> {
+        self.call::<operation::Revoke>(&message::Token { token: token.0 })
+            .map(drop)
+            .map_err(|refusal| ExportError { refusal })
+    }
+}
 
 /// Memory behind a handle: an allocation, an import, or registered guest RAM. Freed on drop, with every
 /// mapping of it in this session.
@@ -77,20 +147,6 @@ impl<'d> Allocation<'d> {
                 access,
                 refusal,
             })
-    }
-
-    /// Maps a page-aligned range at any free GPU virtual address.
-    ///
-    /// # Errors
-    /// [`MapError`].
-    pub fn map_gpu(
-        &self,
-        space: &AddressSpace<'d>,
-        offset: u64,
-        bytes: u64,
-        access: Access,
-    ) -> Result<GpuMapping<'d>, MapError> {
-        space.map_at(self, offset, bytes, access, 0)
     }
 
     /// Names this allocation so that another session can import it with at most these rights.
@@ -292,87 +348,4 @@ fn set_access(
         })
         .map(drop)
         .map_err(|refusal| RemapError { address, refusal })
-}
-
-/// Memory allocated, mapped for the GPU and mapped for the CPU by a single batch, hence a single exit.
-pub struct Buffer<'d> {
-    /// The memory.
-    pub allocation: Allocation<'d>,
-    /// All of it, for the GPU.
-    pub gpu: GpuMapping<'d>,
-    /// All of it, for the CPU.
-    pub cpu: CpuMapping<'d>,
-}
-
-impl<'d> Buffer<'d> {
-    /// Allocates `bytes` bytes (rounded up to pages) and maps them read-write on both sides.
-    ///
-    /// # Errors
-    /// [`AllocateError`]; what a part of the batch did before another failed is undone.
-    pub fn new(
-        device: &'d Device<'d>,
-        space: &AddressSpace<'d>,
-        bytes: u64,
-        kind: MemoryKind,
-    ) -> Result<Self, AllocateError> {
-        let length = bytes.next_multiple_of(PAGE_BYTES);
-        let access = Access::ReadWrite.wire();
-        let mut batch = device.batch();
-        let allocate = batch.push::<operation::Allocate>(&message::Allocate {
-            size: bytes,
-            kind: kind as u32,
-            flags: 0,
-        });
-        let gpu = batch.push::<operation::MapGpu>(&message::MapGpu {
-            space: space.handle(),
-            allocation: PREVIOUS,
-            offset: 0,
-            length,
-            address: 0,
-            access,
-            reserved: 0,
-        });
-        let cpu = batch.push::<operation::MapCpu>(&message::MapCpu {
-            allocation: PREVIOUS,
-            access,
-            offset: 0,
-            length,
-        });
-        let replies = batch.execute();
-        let allocated = replies.require(allocate);
-        let mapped = replies
-            .require(gpu)
-            .and_then(|gpu| Ok((gpu, replies.require(cpu)?)));
-        drop(replies); // Other CPUs, and a drop of the allocation, need the control area.
-        let failed = |refusal| AllocateError {
-            bytes,
-            kind,
-            refusal,
-        };
-        let allocation = Allocation::from_reply(device, &allocated.map_err(failed)?);
-        let (gpu, cpu) = mapped.map_err(failed)?;
-        let cpu = CpuMapping::at(device, cpu.address, length).map_err(failed)?;
-        let gpu = GpuMapping::new(device, space.handle(), gpu.address, length);
-        Ok(Self {
-            allocation,
-            gpu,
-            cpu,
-        })
-    }
-
-    /// The 64-bit fence at `offset` bytes; 8-byte aligned.
-    ///
-    /// # Errors
-    /// [`FencePlaceError`].
-    pub fn fence(&self, offset: u64) -> Result<Fence<'d>, FencePlaceError> {
-        Fence::new(&self.gpu, &self.cpu, offset)
-    }
-
-    /// Gives memory and mappings up. One exit.
-    ///
-    /// # Errors
-    /// [`FreeError`].
-    pub fn free(self) -> Result<(), FreeError> {
-        self.allocation.free()
-    }
 }

@@ -8,7 +8,7 @@ use causeway_protocol::message::{
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::device::Device;
-use crate::error::{FunctionError, ModuleError, ParameterError, Refusal};
+use crate::error::{KernelError, ModuleError, ParameterError, Refusal};
 use crate::producer::Unit;
 use crate::space::AddressSpace;
 
@@ -80,10 +80,10 @@ impl<'d> Module<'d> {
     /// Looks a kernel up by name.
     ///
     /// # Errors
-    /// [`FunctionError`]; a name that is too long cannot exist.
-    pub fn function(&self, name: &str) -> Result<Function<'_>, FunctionError> {
+    /// [`KernelError`]; a name that is too long cannot exist.
+    pub fn kernel(&self, name: &str) -> Result<Kernel<'_>, KernelError> {
         let module = self.handle;
-        let failed = |refusal| FunctionError { module, refusal };
+        let failed = |refusal| KernelError { module, refusal };
         let mut request = message::GetFunction {
             module,
             name_bytes: name.len() as u32,
@@ -103,7 +103,7 @@ impl<'d> Module<'d> {
             .device
             .call::<operation::GetFunction>(&request)
             .map_err(failed)?;
-        Ok(Function {
+        Ok(Kernel {
             module: core::marker::PhantomData,
             handle: reply.handle,
             parameters: (reply.parameters as usize).min(PARAMETERS_MAX),
@@ -147,7 +147,7 @@ impl Drop for Module<'_> {
 
 /// A kernel of a module.
 #[derive(Clone)]
-pub struct Function<'m> {
+pub struct Kernel<'m> {
     module: core::marker::PhantomData<&'m ()>,
     handle: u32,
     parameters: usize,
@@ -157,7 +157,7 @@ pub struct Function<'m> {
     layout: [Parameter; PARAMETERS_MAX],
 }
 
-impl Function<'_> {
+impl Kernel<'_> {
     /// Handle, as launch packets carry it.
     #[must_use]
     pub const fn handle(&self) -> u32 {
@@ -200,28 +200,28 @@ impl Function<'_> {
 /// A parameter block being packed: as many ring units as `UNITS`.
 #[derive(Clone)]
 pub struct Parameters<'f, const UNITS: usize> {
-    function: &'f Function<'f>,
+    kernel: &'f Kernel<'f>,
     missing: u128,
     block: [Unit; UNITS],
 }
 
 impl<'f, const UNITS: usize> Parameters<'f, UNITS> {
-    /// An empty block for `function`.
+    /// An empty block for `kernel`.
     ///
     /// # Errors
     /// [`ParameterError::BlockTooLarge`] if `UNITS` units do not hold it.
-    pub fn new(function: &'f Function<'_>) -> Result<Self, ParameterError> {
-        let bytes = function.parameter_bytes as usize;
+    pub fn new(kernel: &'f Kernel<'_>) -> Result<Self, ParameterError> {
+        let bytes = kernel.parameter_bytes as usize;
         let room_bytes = UNITS * size_of::<Unit>();
         if bytes > room_bytes {
             return Err(ParameterError::BlockTooLarge { bytes, room_bytes });
         }
         const { assert!(PARAMETERS_MAX <= 128, "a bit for each parameter") };
         let missing = 1_u128
-            .checked_shl(function.parameters as u32)
+            .checked_shl(kernel.parameters as u32)
             .map_or(u128::MAX, |bit| bit - 1);
         Ok(Self {
-            function,
+            kernel,
             missing,
             block: [[0; _]; UNITS],
         })
@@ -236,7 +236,7 @@ impl<'f, const UNITS: usize> Parameters<'f, UNITS> {
         index: usize,
         value: &V,
     ) -> Result<(), ParameterError> {
-        let layout = self.function.layout();
+        let layout = self.kernel.layout();
         let Some(parameter) = layout.get(index) else {
             return Err(ParameterError::NoSuchParameter {
                 index,
@@ -278,8 +278,8 @@ impl<'f, const UNITS: usize> Parameters<'f, UNITS> {
         Ok(self)
     }
 
-    pub(crate) const fn function(&self) -> &Function<'f> {
-        self.function
+    pub(crate) const fn kernel(&self) -> &Kernel<'f> {
+        self.kernel
     }
 
     pub(crate) const fn missing(&self) -> Option<usize> {
@@ -292,7 +292,7 @@ impl<'f, const UNITS: usize> Parameters<'f, UNITS> {
 
     #[inline]
     pub(crate) fn unit(&self, index: usize) -> Unit {
-        // `new` has found room for all the units that a launch of this function has.
+        // `new` has found room for all the units that a launch of this kernel has.
         self.block.get(index).copied().unwrap_or_default()
     }
 }

@@ -1,4 +1,4 @@
-//! Packets as units of words: what command buffers and recordings are written with.
+//! Packets as units of words, and the methods by which command buffers and recorders write them.
 
 use causeway_protocol::packet::{self, LaunchShape, Opcode};
 use zerocopy::transmute;
@@ -15,12 +15,12 @@ pub(crate) fn launch<const UNITS: usize>(
     if let Some(index) = parameters.missing() {
         return Err(index);
     }
-    let function = parameters.function();
-    let parameter_bytes = function.parameter_bytes();
+    let kernel = parameters.kernel();
+    let parameter_bytes = kernel.parameter_bytes();
     let units = packet::launch_units(parameter_bytes as usize);
     let head = transmute!(packet::Launch {
         header: header(Opcode::Launch, units),
-        function: function.handle(),
+        function: kernel.handle(),
         shape,
         parameter_bytes,
         reserved: [0; 5],
@@ -86,3 +86,74 @@ const fn header(opcode: Opcode, units: u32) -> packet::Header {
         units,
     }
 }
+
+/// Declares the methods that write packets of one unit for a type that has `push`.
+macro_rules! packet_methods {
+    ($error:ident) => {
+        /// Copies `length` bytes between GPU virtual addresses whose ranges do not overlap.
+        ///
+        /// # Errors
+        #[doc = concat!("As [`Self::push`]: [`", stringify!($error), "`].")]
+        #[inline]
+        pub fn copy(&mut self, destination: u64, source: u64, length: u64) -> Result<(), $error> {
+            self.push($crate::packets::copy(destination, source, length))
+        }
+
+        /// Fills `length` bytes with 32-bit words. Address and length are multiples of 4.
+        ///
+        /// # Errors
+        #[doc = concat!("As [`Self::push`]: [`", stringify!($error), "`].")]
+        #[inline]
+        pub fn fill(&mut self, destination: u64, length: u64, word: u32) -> Result<(), $error> {
+            self.fill_pattern(destination, length, word, 4)
+        }
+
+        /// Fills `length` bytes with a pattern of `width` (1, 2 or 4) bytes. Address and length are
+        /// multiples of `width`.
+        ///
+        /// # Errors
+        #[doc = concat!("As [`Self::push`]: [`", stringify!($error), "`].")]
+        #[inline]
+        pub fn fill_pattern(
+            &mut self,
+            destination: u64,
+            length: u64,
+            pattern: u32,
+            width: u32,
+        ) -> Result<(), $error> {
+            self.push($crate::packets::fill(destination, length, pattern, width))
+        }
+
+        /// Stores `value` to a fence once everything before is done. In a recording, every replay
+        /// stores the same value.
+        ///
+        /// # Errors
+        #[doc = concat!("As [`Self::push`]: [`", stringify!($error), "`].")]
+        #[inline]
+        pub fn release(&mut self, fence: &$crate::Fence<'_>, value: u64) -> Result<(), $error> {
+            let opcode = causeway_protocol::packet::Opcode::FenceRelease;
+            self.push($crate::packets::fence(opcode, fence.address(), value))
+        }
+
+        /// Stores the device's time in nanoseconds at a GPU virtual address (8-byte aligned) once
+        /// everything before is done.
+        ///
+        /// # Errors
+        #[doc = concat!("As [`Self::push`]: [`", stringify!($error), "`].")]
+        #[inline]
+        pub fn timestamp(&mut self, address: u64) -> Result<(), $error> {
+            let opcode = causeway_protocol::packet::Opcode::Timestamp;
+            self.push($crate::packets::fence(opcode, address, 0))
+        }
+
+        /// Does nothing.
+        ///
+        /// # Errors
+        #[doc = concat!("As [`Self::push`]: [`", stringify!($error), "`].")]
+        #[inline]
+        pub fn nop(&mut self) -> Result<(), $error> {
+            self.push($crate::packets::nop())
+        }
+    };
+}
+pub(crate) use packet_methods;

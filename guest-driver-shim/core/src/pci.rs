@@ -1,7 +1,5 @@
 //! Finding the device by PCI configuration mechanism #1 (PCI Local Bus Specification 3.0, 3.2.2.3.2).
 
-use core::fmt;
-
 use causeway_protocol::pci::{BAR_APERTURE, BAR_DOORBELLS, BAR_REGISTERS, DEVICE_ID, VENDOR_ID};
 
 /// I/O port of the configuration address.
@@ -28,14 +26,14 @@ pub trait Ports {
 
 /// A function on bus 0: device number and function number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FunctionAddress {
+pub struct PciAddress {
     /// Below 32.
     pub device: u8,
     /// Below 8.
     pub function: u8,
 }
 
-impl FunctionAddress {
+impl PciAddress {
     const fn register(self, offset: u8) -> u32 {
         1 << 31 | (self.device as u32) << 11 | (self.function as u32) << 8 | (offset & 0xfc) as u32
     }
@@ -69,9 +67,9 @@ impl FunctionAddress {
 
 /// Where the Causeway function is and what its BARs hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct DeviceBars {
     /// The function.
-    pub function: FunctionAddress,
+    pub function: PciAddress,
     /// Guest-physical address of BAR 0.
     pub registers: u64,
     /// Guest-physical address of BAR 2.
@@ -81,41 +79,27 @@ pub struct Found {
 }
 
 /// Why no usable function was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FindError {
     /// Bus 0 has no Causeway function.
+    #[error("no PCI function {VENDOR_ID:04x}:{DEVICE_ID:04x} on bus 0")]
     Absent,
     /// A BAR is not a memory BAR, or firmware gave it no address.
+    #[error("BAR {bar} of the function has no address")]
     BarUnset {
         /// Its number.
         bar: usize,
     },
 }
 
-impl fmt::Display for FindError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Absent => {
-                write!(
-                    f,
-                    "no PCI function {VENDOR_ID:04x}:{DEVICE_ID:04x} on bus 0"
-                )
-            }
-            Self::BarUnset { bar } => write!(f, "BAR {bar} of the function has no address"),
-        }
-    }
-}
-
-impl core::error::Error for FindError {}
-
 /// Looks for the Causeway function on bus 0 and enables its memory decoding.
 ///
 /// # Errors
 /// [`FindError`].
-pub fn find(ports: &impl Ports) -> Result<Found, FindError> {
+pub fn find(ports: &impl Ports) -> Result<DeviceBars, FindError> {
     let id = u32::from(DEVICE_ID) << 16 | u32::from(VENDOR_ID);
     let function = (0..32)
-        .map(|device| FunctionAddress {
+        .map(|device| PciAddress {
             device,
             function: 0,
         })
@@ -125,7 +109,7 @@ pub fn find(ports: &impl Ports) -> Result<Found, FindError> {
         Some(address) if address != 0 => Ok(address),
         _ => Err(FindError::BarUnset { bar }),
     };
-    let found = Found {
+    let found = DeviceBars {
         function,
         registers: base(BAR_REGISTERS)?,
         aperture: base(BAR_APERTURE)?,
@@ -189,7 +173,7 @@ mod tests {
         let found = find(&bus).unwrap();
         assert_eq!(
             found.function,
-            FunctionAddress {
+            PciAddress {
                 device: 3,
                 function: 0
             }

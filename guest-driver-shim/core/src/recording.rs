@@ -1,25 +1,27 @@
 //! Recordings: packets that the device validates once, and replays by one packet each time.
 
-use core::fmt;
 use core::mem::ManuallyDrop;
 
 use causeway_protocol::message::{self, operation};
-use causeway_protocol::packet::{LaunchShape, Opcode, UNIT_BYTES};
+use causeway_protocol::packet::{LaunchShape, UNIT_BYTES};
 use zerocopy::IntoBytes;
 
 use crate::device::Device;
 use crate::error::RecordingError;
-use crate::fence::Fence;
 use crate::module::Parameters;
+use crate::packets::{self, packet_methods};
 use crate::producer::Unit;
 use crate::space::AddressSpace;
-use crate::unit;
 use crate::window::Window;
 
 /// Why a packet was not added to a recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// There is no room for it.
+    #[error(
+        "a recording of {wanted_bytes} bytes does not fit {room_bytes}: give it more RAM or record \
+         it in parts"
+    )]
     Full {
         /// Bytes that the recording would have with it.
         wanted_bytes: usize,
@@ -27,30 +29,12 @@ pub enum RecordError {
         room_bytes: usize,
     },
     /// A launch whose parameters are not all set.
+    #[error("kernel parameter {index} is not set")]
     ParameterMissing {
         /// Number of the first that is missing.
         index: usize,
     },
 }
-
-impl fmt::Display for RecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full {
-                wanted_bytes,
-                room_bytes,
-            } => write!(
-                f,
-                "a recording of {wanted_bytes} bytes does not fit {room_bytes}: give it more RAM or record it in parts"
-            ),
-            Self::ParameterMissing { index } => {
-                write!(f, "kernel parameter {index} has not been set")
-            }
-        }
-    }
-}
-
-impl core::error::Error for RecordError {}
 
 /// Packets being written into guest RAM, to be recorded.
 ///
@@ -94,7 +78,7 @@ impl Recorder {
         shape: LaunchShape,
         parameters: &Parameters<'_, UNITS>,
     ) -> Result<(), RecordError> {
-        let (head, tail_units) = unit::launch(shape, parameters)
+        let (head, tail_units) = packets::launch(shape, parameters)
             .map_err(|index| RecordError::ParameterMissing { index })?;
         let wanted_bytes = self.used_bytes + (1 + tail_units as usize) * UNIT_BYTES;
         self.check_room(wanted_bytes)?;
@@ -102,59 +86,7 @@ impl Recorder {
         (0..tail_units as usize).try_for_each(|index| self.push(parameters.unit(index)))
     }
 
-    /// Copies `length` bytes between GPU virtual addresses whose ranges do not overlap.
-    ///
-    /// # Errors
-    /// [`RecordError`].
-    pub fn copy(&mut self, destination: u64, source: u64, length: u64) -> Result<(), RecordError> {
-        self.push(unit::copy(destination, source, length))
-    }
-
-    /// Fills `length` bytes with 32-bit words; address and length are multiples of 4.
-    ///
-    /// # Errors
-    /// [`RecordError`].
-    pub fn fill(&mut self, destination: u64, length: u64, word: u32) -> Result<(), RecordError> {
-        self.fill_pattern(destination, length, word, 4)
-    }
-
-    /// Fills `length` bytes with a pattern of `width` (1, 2 or 4) bytes, of which address and length are multiples.
-    ///
-    /// # Errors
-    /// [`RecordError`].
-    pub fn fill_pattern(
-        &mut self,
-        destination: u64,
-        length: u64,
-        pattern: u32,
-        width: u32,
-    ) -> Result<(), RecordError> {
-        self.push(unit::fill(destination, length, pattern, width))
-    }
-
-    /// Releases a fence once everything before is done. Every replay releases it with the same value.
-    ///
-    /// # Errors
-    /// [`RecordError`].
-    pub fn release(&mut self, fence: &Fence<'_>, value: u64) -> Result<(), RecordError> {
-        self.push(unit::fence(Opcode::FenceRelease, fence.address(), value))
-    }
-
-    /// Stores the device's time in nanoseconds at a GPU virtual address (8-byte aligned) once everything before is done.
-    ///
-    /// # Errors
-    /// [`RecordError`].
-    pub fn timestamp(&mut self, address: u64) -> Result<(), RecordError> {
-        self.push(unit::fence(Opcode::Timestamp, address, 0))
-    }
-
-    /// Does nothing.
-    ///
-    /// # Errors
-    /// [`RecordError`].
-    pub fn nop(&mut self) -> Result<(), RecordError> {
-        self.push(unit::nop())
-    }
+    packet_methods!(RecordError);
 
     /// Writes one unit as it is: for packets that this type has no method for.
     ///

@@ -193,8 +193,8 @@ fn parameters_are_checked_against_the_layout() {
     let device = Device::open(&fake).unwrap();
     let space = device.create_space().unwrap();
     let module = Module::load(&space, RamRange::default(), RamRange::default()).unwrap();
-    let function = module.function("saxpy").unwrap();
-    assert!(module.function(&"x".repeat(513)).is_err());
+    let function = module.kernel("saxpy").unwrap();
+    assert!(module.kernel(&"x".repeat(513)).is_err());
     let mut parameters = function.parameters().unwrap();
     assert_eq!(
         parameters.set(0, &1_u32),

@@ -15,17 +15,39 @@ pub struct AddressSpace<'d> {
     handle: u32,
 }
 
-impl<'d> AddressSpace<'d> {
-    pub(crate) fn create(device: &'d Device<'d>) -> Result<Self, SpaceError> {
-        let reply = device
+impl Device<'_> {
+    /// Creates a GPU address space. One exit.
+    ///
+    /// # Errors
+    /// [`SpaceError`] if the device refuses: the session has as many objects as it may.
+    pub fn create_space(&self) -> Result<AddressSpace<'_>, SpaceError> {
+        let reply = self
             .call::<operation::CreateSpace>(&message::Empty {})
             .map_err(|refusal| SpaceError { refusal })?;
-        Ok(Self {
-            device,
+        Ok(AddressSpace {
+            device: self,
             handle: reply.handle,
         })
     }
+}
 
+impl<'d> Allocation<'d> {
+    /// Maps a page-aligned range at any free GPU virtual address.
+    ///
+    /// # Errors
+    /// [`MapError`], as [`AddressSpace::map_at`].
+    pub fn map_gpu(
+        &self,
+        space: &AddressSpace<'d>,
+        offset: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<GpuMapping<'d>, MapError> {
+        space.map_at(self, offset, bytes, access, 0)
+    }
+}
+
+impl<'d> AddressSpace<'d> {
     /// Handle of this session.
     #[must_use]
     pub const fn handle(&self) -> u32 {

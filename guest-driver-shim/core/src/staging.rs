@@ -2,12 +2,12 @@
 //!
 //! A program that knows guest-physical addresses of its own memory needs none of this.
 
-use causeway_protocol::Access;
-use causeway_protocol::message::{self, APERTURE_ADDRESS, MemoryKind, PREVIOUS, operation};
+use causeway_protocol::message::{APERTURE_ADDRESS, MemoryKind};
 
+use crate::buffer::MappedMemory;
 use crate::device::Device;
 use crate::error::AllocateError;
-use crate::memory::{Allocation, CpuMapping, PAGE_BYTES};
+use crate::memory::{Allocation, CpuMapping};
 use crate::module::RamRange;
 use crate::window::Window;
 
@@ -24,33 +24,13 @@ impl<'d> Staging<'d> {
     /// # Errors
     /// [`AllocateError`].
     pub fn new(device: &'d Device<'d>, bytes: u64) -> Result<Self, AllocateError> {
-        let kind = MemoryKind::Host;
-        let length = bytes.next_multiple_of(PAGE_BYTES);
-        let mut batch = device.batch();
-        let allocate = batch.push::<operation::Allocate>(&message::Allocate {
-            size: length,
-            kind: kind as u32,
-            flags: 0,
-        });
-        let map = batch.push::<operation::MapCpu>(&message::MapCpu {
-            allocation: PREVIOUS,
-            access: Access::ReadWrite.wire(),
-            offset: 0,
-            length,
-        });
-        let replies = batch.execute();
-        let (allocated, mapped) = (replies.require(allocate), replies.require(map));
-        drop(replies); // A drop of the allocation needs the control area.
-        let failed = |refusal| AllocateError {
-            bytes,
-            kind,
-            refusal,
+        let mapped = MappedMemory::new(device, MemoryKind::Host, bytes, None, true)?;
+        let Some(mapping) = mapped.cpu else {
+            unreachable!("the mapping was asked for")
         };
-        let memory = Allocation::from_reply(device, &allocated.map_err(failed)?);
-        let offset = mapped.map_err(failed)?.address;
         Ok(Self {
-            mapping: CpuMapping::at(device, offset, length).map_err(failed)?,
-            _memory: memory,
+            mapping,
+            _memory: mapped.allocation,
         })
     }
 

@@ -5,7 +5,6 @@
 //! submission path, where the index is masked instead.
 #![allow(unsafe_code)] // Volatile access to device memory has no safe form.
 
-use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -15,7 +14,11 @@ use causeway_protocol::ring::{self, Positions};
 use crate::producer::RingMemory;
 
 /// An access outside a [`Window`], or one that is not naturally aligned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "access of {bytes} bytes at offset {offset:#x} is misaligned or outside the {window_bytes:#x} \
+     bytes mapped"
+)]
 pub struct AccessError {
     /// Offset of the access in bytes.
     pub offset: usize,
@@ -24,22 +27,6 @@ pub struct AccessError {
     /// Size of the window in bytes.
     pub window_bytes: usize,
 }
-
-impl fmt::Display for AccessError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            offset,
-            bytes,
-            window_bytes,
-        } = self;
-        write!(
-            f,
-            "access of {bytes} bytes at offset {offset:#x} is misaligned or outside the {window_bytes:#x} bytes mapped"
-        )
-    }
-}
-
-impl core::error::Error for AccessError {}
 
 /// A range of memory that the device, the host or other CPUs may change at any time.
 ///

@@ -12,7 +12,7 @@ const DRIVERS: &str = "/sys/bus/pci/drivers";
 const DRIVER: &str = "uio_pci_generic";
 
 /// Has the function decode its addresses, and its interrupt reach processes where the kernel has the driver for it.
-pub(crate) fn prepare(function: &Function) {
+pub(crate) fn prepare(function: &PciFunction) {
     if let Err(error) = function.enable() {
         say(&error.to_string());
     }
@@ -26,7 +26,7 @@ pub(crate) fn prepare(function: &Function) {
     }
 }
 
-fn bind(function: &Function) -> io::Result<()> {
+fn bind(function: &PciFunction) -> io::Result<()> {
     let bound = function.path("driver");
     if bound.exists() {
         return Ok(());

@@ -19,7 +19,7 @@ mod processes;
 pub use configuration::{Configuration, ConfigurationError};
 pub use end::{NOT_RUN, Status};
 
-use causeway_sysfs::{Clients, Function};
+use causeway_sysfs::{Clients, PciFunction};
 use console::say;
 
 /// Does all that there is to do, and does not return: it ends the VM.
@@ -45,7 +45,7 @@ pub fn run() -> ! {
 
 fn carry_out(configuration: &Configuration) -> Status {
     modules::load_all(&configuration.modules);
-    let functions = Function::all();
+    let functions = PciFunction::all();
     for function in &functions {
         driver::prepare(function);
     }
@@ -57,7 +57,7 @@ fn carry_out(configuration: &Configuration) -> Status {
 }
 
 /// Resets the clients of processes that have died. The kernel drops their locks; what they own stays until somebody does this.
-fn reap(function: &Function) {
+fn reap(function: &PciFunction) {
     match Clients::open(function) {
         Ok(clients) => {
             clients.reap();

@@ -20,8 +20,8 @@ mod transport;
 pub use causeway_shim as shim;
 pub use module::{LoadError, load_module};
 pub use pci::{
-    Bar, Caching, ClientState, Clients, Function, FunctionError, Interrupts, NotUsable,
-    OpenPciError, PciTransport,
+    Bar, Caching, ClientState, Clients, Interrupts, NotUsable, OpenPciError, PciFunction,
+    PciFunctionError, PciTransport,
 };
 pub use socket::{ConnectError, SOCKET_VARIABLE, SocketTransport};
 pub use transport::{FindError, LinuxTransport};

@@ -20,7 +20,7 @@ use causeway_shim::{ControlArea, Sleeping, Status, Transport, Window};
 use causeway_sysfs::{Page, Registers};
 
 pub use aperture::Caching;
-pub use causeway_sysfs::{Bar, ClientState, Clients, Function, FunctionError, NotUsable};
+pub use causeway_sysfs::{Bar, ClientState, Clients, NotUsable, PciFunction, PciFunctionError};
 pub use interrupt::Interrupts;
 
 use crate::area::{Area, first_status, refuse};
@@ -37,7 +37,7 @@ const RECORD_BYTES: u64 = 4096;
 pub enum OpenPciError {
     /// Not there, or not accessible.
     #[error(transparent)]
-    Function(#[from] FunctionError),
+    Function(#[from] PciFunctionError),
     /// There is no client left.
     #[error("all {clients} clients of {function} belong to running processes: end one of them")]
     Taken {
@@ -59,7 +59,7 @@ pub enum OpenPciError {
 /// A client of the function, which belongs to this process.
 #[derive(Debug)]
 pub struct PciTransport {
-    function: Function,
+    function: PciFunction,
     owner: Owner,
     page: Page,
     clients: Clients,
@@ -83,14 +83,14 @@ impl PciTransport {
     /// # Errors
     /// [`OpenPciError`].
     pub fn open() -> Result<Self, OpenPciError> {
-        Self::open_function(Function::find()?)
+        Self::open_function(PciFunction::find()?)
     }
 
     /// Takes a client of `function`.
     ///
     /// # Errors
     /// [`OpenPciError`].
-    pub fn open_function(function: Function) -> Result<Self, OpenPciError> {
+    pub fn open_function(function: PciFunction) -> Result<Self, OpenPciError> {
         function.enable()?;
         let too_old = |what| OpenPciError::TooOld {
             function: function.name(),
@@ -138,7 +138,7 @@ impl PciTransport {
     }
 
     /// The function.
-    pub const fn function(&self) -> &Function {
+    pub const fn function(&self) -> &PciFunction {
         &self.function
     }
 

@@ -3,7 +3,7 @@
 use crate::platform::{Machine, ModuleLoader, Phase, Totals};
 use causeway_kernels::{Argument, CASE_BYTES_MAX, Case};
 use causeway_shim::{
-    AddressSpace, Buffer, CommandBuffer, Device, Function, LaunchShape, MemoryKind, Module,
+    AddressSpace, Buffer, CommandBuffer, Device, Kernel, LaunchShape, MemoryKind, Module,
     Parameters, Patience, Recorder, SubmitError,
 };
 use causeway_testdev_records::PhasePath;
@@ -97,7 +97,7 @@ fn run_by<'d>(
     (phase, recorder): (Option<&str>, Option<Recorder>),
 ) -> u64 {
     let module = memory.load_module(space, case.ptx);
-    let function = module.function(case.name).required(case.name);
+    let function = module.kernel(case.name).required(case.name);
     let buffers: [Option<Buffer<'d>>; BUFFERS_MAX] = core::array::from_fn(|i| {
         let bytes = case.buffers.get(i)?.bytes as u64;
         let buffer = Buffer::new(device, space, bytes, MemoryKind::Host).required(case.name);
@@ -142,7 +142,7 @@ fn shape(case: &Case) -> LaunchShape {
 
 fn parameters<'f>(
     case: &Case,
-    function: &'f Function<'f>,
+    function: &'f Kernel<'f>,
     buffers: &[Option<Buffer<'_>>; BUFFERS_MAX],
 ) -> Parameters<'f, 4> {
     let mut parameters = function.parameters().required(case.name);

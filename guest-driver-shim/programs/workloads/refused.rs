@@ -21,7 +21,7 @@ macro_rules! refused {
 }
 
 refused! {
-    AllocateError CommandBufferError ExportError FreeError FunctionError ImportError MapError
+    AllocateError CommandBufferError ExportError FreeError KernelError ImportError MapError
     ModuleError QueryError RecordingError RegisterError RemapError SpaceError
 }
 

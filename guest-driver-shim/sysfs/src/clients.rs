@@ -12,7 +12,7 @@ use std::sync::Arc;
 use causeway_protocol::pci::BAR_REGISTERS;
 use causeway_protocol::registers::{CLIENTS, PAGE_BYTES, RESET_KEY, Register, status};
 
-use crate::function::{Function, FunctionError};
+use crate::function::{PciFunction, PciFunctionError};
 use crate::registers::Registers;
 
 /// The registers of one client.
@@ -67,7 +67,7 @@ pub struct ClientState {
 /// All clients of a function.
 #[derive(Debug)]
 pub struct Clients {
-    function: Function,
+    function: PciFunction,
     registers: Arc<Registers>,
 }
 
@@ -75,8 +75,8 @@ impl Clients {
     /// Maps the registers of all clients of `function`.
     ///
     /// # Errors
-    /// [`FunctionError::Forbidden`].
-    pub fn open(function: &Function) -> Result<Self, FunctionError> {
+    /// [`PciFunctionError::Forbidden`].
+    pub fn open(function: &PciFunction) -> Result<Self, PciFunctionError> {
         Ok(Self {
             function: function.clone(),
             registers: Arc::new(function.map(BAR_REGISTERS)?),
@@ -236,7 +236,7 @@ mod tests {
         }
 
         fn clients(&self) -> Clients {
-            Clients::open(&Function::at(self.0.clone())).unwrap()
+            Clients::open(&PciFunction::at(self.0.clone())).unwrap()
         }
     }
 

@@ -16,7 +16,7 @@ const FUNCTION_VARIABLE: &str = "CAUSEWAY_FUNCTION";
 
 /// Why the function cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum FunctionError {
+pub enum PciFunctionError {
     /// There is none.
     #[error(
         "there is no Causeway device here: no PCI function {VENDOR_ID:04x}:{DEVICE_ID:04x} in {DEVICES}"
@@ -74,16 +74,16 @@ pub struct Bar {
 
 /// A Causeway function.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
+pub struct PciFunction {
     folder: PathBuf,
 }
 
-impl Function {
+impl PciFunction {
     /// The function that the environment names, or else the first.
     ///
     /// # Errors
-    /// [`FunctionError`].
-    pub fn find() -> Result<Self, FunctionError> {
+    /// [`PciFunctionError`].
+    pub fn find() -> Result<Self, PciFunctionError> {
         choose(
             all_in(Path::new(DEVICES)),
             std::env::var_os(FUNCTION_VARIABLE),
@@ -114,8 +114,8 @@ impl Function {
     /// Opens a file of it for reading and writing.
     ///
     /// # Errors
-    /// [`FunctionError::Forbidden`].
-    pub fn open(&self, name: &str) -> Result<File, FunctionError> {
+    /// [`PciFunctionError::Forbidden`].
+    pub fn open(&self, name: &str) -> Result<File, PciFunctionError> {
         let path = self.path(name);
         let opened = OpenOptions::new().read(true).write(true).open(&path);
         opened.map_err(|source| self.forbidden(NotUsable::File { path, source }))
@@ -124,8 +124,8 @@ impl Function {
     /// What the kernel knows of a BAR.
     ///
     /// # Errors
-    /// [`FunctionError::Forbidden`], if it has no address.
-    pub fn bar(&self, index: usize) -> Result<Bar, FunctionError> {
+    /// [`PciFunctionError::Forbidden`], if it has no address.
+    pub fn bar(&self, index: usize) -> Result<Bar, PciFunctionError> {
         let path = self.path("resource");
         let text = fs::read_to_string(&path)
             .map_err(|source| self.forbidden(NotUsable::File { path, source }))?;
@@ -135,8 +135,8 @@ impl Function {
     /// Has the function decode its addresses, if it does not.
     ///
     /// # Errors
-    /// [`FunctionError::Forbidden`].
-    pub fn enable(&self) -> Result<(), FunctionError> {
+    /// [`PciFunctionError::Forbidden`].
+    pub fn enable(&self) -> Result<(), PciFunctionError> {
         let path = self.path("enable");
         let enabled = fs::read_to_string(&path).is_ok_and(|text| text.trim() != "0");
         if enabled {
@@ -149,8 +149,8 @@ impl Function {
     /// Maps a BAR whole.
     ///
     /// # Errors
-    /// [`FunctionError::Forbidden`].
-    pub fn map(&self, bar: usize) -> Result<Registers, FunctionError> {
+    /// [`PciFunctionError::Forbidden`].
+    pub fn map(&self, bar: usize) -> Result<Registers, PciFunctionError> {
         let bytes = self.bar(bar)?.bytes;
         self.map_part(bar, 0, bytes)
     }
@@ -158,13 +158,13 @@ impl Function {
     /// Maps `bytes` bytes of a BAR from `offset`, both in whole pages.
     ///
     /// # Errors
-    /// [`FunctionError::Forbidden`].
+    /// [`PciFunctionError::Forbidden`].
     pub fn map_part(
         &self,
         bar: usize,
         offset: u64,
         bytes: u64,
-    ) -> Result<Registers, FunctionError> {
+    ) -> Result<Registers, PciFunctionError> {
         debug_assert_ne!(bar, BAR_APERTURE, "is mapped piece by piece");
         let name = format!("resource{bar}");
         let file = self.open(&name)?;
@@ -176,15 +176,15 @@ impl Function {
 
     /// The error of a function that `what` is in the way of using.
     #[must_use]
-    pub fn forbidden(&self, what: NotUsable) -> FunctionError {
-        FunctionError::Forbidden {
+    pub fn forbidden(&self, what: NotUsable) -> PciFunctionError {
+        PciFunctionError::Forbidden {
             function: self.name(),
             what,
         }
     }
 }
 
-fn all_in(devices: &Path) -> Vec<Function> {
+fn all_in(devices: &Path) -> Vec<PciFunction> {
     let entries = fs::read_dir(devices).into_iter().flatten().flatten();
     let folders = entries.map(|entry| entry.path());
     let mut functions: Vec<_> = folders
@@ -192,22 +192,25 @@ fn all_in(devices: &Path) -> Vec<Function> {
             number(folder, "vendor") == Some(VENDOR_ID)
                 && number(folder, "device") == Some(DEVICE_ID)
         })
-        .map(|folder| Function { folder })
+        .map(|folder| PciFunction { folder })
         .collect();
     functions.sort_by(|a, b| a.folder.cmp(&b.folder));
     functions
 }
 
-fn choose(functions: Vec<Function>, wanted: Option<OsString>) -> Result<Function, FunctionError> {
+fn choose(
+    functions: Vec<PciFunction>,
+    wanted: Option<OsString>,
+) -> Result<PciFunction, PciFunctionError> {
     let Some(wanted) = wanted else {
-        return functions.into_iter().next().ok_or(FunctionError::Absent);
+        return functions.into_iter().next().ok_or(PciFunctionError::Absent);
     };
     let name = wanted.to_string_lossy().into_owned();
-    let there: Vec<_> = functions.iter().map(Function::name).collect();
+    let there: Vec<_> = functions.iter().map(PciFunction::name).collect();
     let named = functions
         .into_iter()
         .find(|function| function.name() == name);
-    named.ok_or_else(|| FunctionError::NotNamed {
+    named.ok_or_else(|| PciFunctionError::NotNamed {
         name,
         there: if there.is_empty() {
             String::from("none")

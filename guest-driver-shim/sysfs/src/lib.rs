@@ -1,6 +1,6 @@
 //! The Causeway function of a guest as Linux shows it in sysfs, without a driver in the kernel.
 //!
-//! * [`Function`]: where it is, its BARs, and [mappings](Registers) of them.
+//! * [`PciFunction`]: where it is, its BARs, and [mappings](Registers) of them.
 //! * [`Clients`]: which process has which page of BAR 0, and what is done for those that died.
 //!
 //! The shim and the init of guests stand on it.
@@ -10,5 +10,5 @@ mod function;
 mod registers;
 
 pub use clients::{ClientState, Clients, Page};
-pub use function::{Bar, Function, FunctionError, NotUsable};
+pub use function::{Bar, NotUsable, PciFunction, PciFunctionError};
 pub use registers::Registers;

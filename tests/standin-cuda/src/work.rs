@@ -108,22 +108,26 @@ impl Executor {
                 source,
                 bytes,
                 ..
-            } => self.engine.submit(backend::Work::Memory(backend::MemoryWork::Copy {
-                destination: *destination,
-                source: *source,
-                bytes: *bytes,
-            })),
+            } => self
+                .engine
+                .submit(backend::Work::Memory(backend::MemoryWork::Copy {
+                    destination: *destination,
+                    source: *source,
+                    bytes: *bytes,
+                })),
             Work::Fill {
                 destination,
                 bytes,
                 pattern,
                 width,
-            } => self.engine.submit(backend::Work::Memory(backend::MemoryWork::Fill {
-                destination: *destination,
-                bytes: *bytes,
-                pattern: *pattern,
-                width: *width,
-            })),
+            } => self
+                .engine
+                .submit(backend::Work::Memory(backend::MemoryWork::Fill {
+                    destination: *destination,
+                    bytes: *bytes,
+                    pattern: *pattern,
+                    width: *width,
+                })),
             Work::Write {
                 address,
                 value,
@@ -151,7 +155,10 @@ impl Executor {
         if width == 8 {
             return self
                 .engine
-                .submit(backend::Work::Memory(backend::MemoryWork::Release { address, value }));
+                .submit(backend::Work::Memory(backend::MemoryWork::Release {
+                    address,
+                    value,
+                }));
         }
         let space = &self.driver.devices[self.device].space;
         space.store_u32(address, value as u32)

@@ -1,9 +1,9 @@
 //! Memory that a pool gives out in pieces, or as one.
 
-use causeway_protocol::Access;
-use causeway_protocol::message::{self, MemoryKind, PREVIOUS, operation};
+use causeway_protocol::message::MemoryKind;
 
 use super::piece::{Origin, Piece};
+use crate::buffer::MappedMemory;
 use crate::device::Device;
 use crate::error::{AllocateError, FreeError};
 use crate::memory::{Allocation, CpuMapping};
@@ -39,53 +39,16 @@ impl<'d> Chunk<'d> {
         kind: MemoryKind,
         bytes: u64,
     ) -> Result<Self, AllocateError> {
-        let access = Access::ReadWrite.wire();
-        let mut batch = device.batch();
-        let allocate = batch.push::<operation::Allocate>(&message::Allocate {
-            size: bytes,
-            kind: kind as u32,
-            flags: 0,
-        });
-        let gpu = batch.push::<operation::MapGpu>(&message::MapGpu {
-            space,
-            allocation: PREVIOUS,
-            offset: 0,
-            length: bytes,
-            address: 0,
-            access,
-            reserved: 0,
-        });
-        let cpu = (kind != MemoryKind::Device).then(|| {
-            batch.push::<operation::MapCpu>(&message::MapCpu {
-                allocation: PREVIOUS,
-                access,
-                offset: 0,
-                length: bytes,
-            })
-        });
-        let replies = batch.execute();
-        let allocated = replies.require(allocate);
-        let gpu = replies.require(gpu);
-        let cpu = cpu.map(|cpu| replies.require(cpu)).transpose();
-        drop(replies); // Other CPUs, and a drop of the allocation, need the control area.
-        let failed = |refusal| AllocateError {
-            bytes,
-            kind,
-            refusal,
+        let for_cpu = kind != MemoryKind::Device;
+        let mapped = MappedMemory::new(device, kind, bytes, Some(space), for_cpu)?;
+        let Some(gpu) = mapped.gpu else {
+            unreachable!("the mapping was asked for")
         };
-        let allocation = Allocation::from_reply(device, &allocated.map_err(failed)?);
-        let address = gpu.map_err(failed)?.address;
-        let cpu = cpu
-            .and_then(|cpu| {
-                cpu.map(|cpu| CpuMapping::at(device, cpu.address, bytes))
-                    .transpose()
-            })
-            .map_err(failed)?;
         Ok(Self {
-            allocation,
-            address,
+            allocation: mapped.allocation,
+            address: gpu.address(),
             bytes,
-            cpu,
+            cpu: mapped.cpu,
             role: Role::Whole,
         })
     }

@@ -61,7 +61,7 @@ fn load<'d>(machine: &Machine, space: &AddressSpace<'d>, ptx: &str) -> Module<'d
 fn run(machine: &Machine, device: &Device<'_>, case: &Case) {
     let space = device.create_space().unwrap();
     let module = load(machine, &space, case.ptx);
-    let function = module.function(case.name).unwrap();
+    let function = module.kernel(case.name).unwrap();
     let filled = |(index, buffer): (usize, &causeway_kernels::Buffer)| {
         let mut bytes = vec![0; buffer.bytes];
         case.fill(index, &mut bytes);
@@ -140,7 +140,7 @@ fn a_busy_ring_goes_round_many_times_and_loses_nothing() {
     let device = Device::open(&machine).unwrap();
     let space = device.create_space().unwrap();
     let module = load(&machine, &space, special::PTX);
-    let spin = module.function(special::SPIN).unwrap();
+    let spin = module.kernel(special::SPIN).unwrap();
     let states = Buffer::new(&device, &space, 4096, MemoryKind::Host).unwrap();
     let parameters = spin
         .parameters()

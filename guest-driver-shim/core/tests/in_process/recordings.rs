@@ -31,7 +31,7 @@ fn a_recording_outlives_its_module_and_costs_a_packet_each_time() {
     let fence = memory.fence(4096).unwrap();
     let module = load(&machine, &space, special::PTX);
     let recording = {
-        let spin = module.function(special::SPIN).unwrap();
+        let spin = module.kernel(special::SPIN).unwrap();
         let parameters = spin.parameters().unwrap();
         let parameters = parameters.with(0, &1_u32).unwrap();
         let (window, address) = machine.recording_ram(64 << 10);

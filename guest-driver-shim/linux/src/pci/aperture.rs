@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use causeway_protocol::Access;
 use causeway_protocol::pci::BAR_APERTURE;
 use causeway_shim::Window;
-use causeway_sysfs::{Function, FunctionError, NotUsable, Registers};
+use causeway_sysfs::{NotUsable, PciFunction, PciFunctionError, Registers};
 
 use crate::range::Range;
 
@@ -58,7 +58,7 @@ pub struct Aperture {
 
 impl Aperture {
     /// Reserves addresses for `bytes` bytes, and finds out how they can be mapped.
-    pub fn new(function: &Function, bytes: u64) -> Result<Self, FunctionError> {
+    pub fn new(function: &PciFunction, bytes: u64) -> Result<Self, PciFunctionError> {
         let bar = function.bar(BAR_APERTURE)?;
         if bar.bytes < bytes {
             return Err(function.forbidden(NotUsable::Bar(BAR_APERTURE)));
@@ -123,7 +123,7 @@ impl Aperture {
 }
 
 /// The best file to map the aperture from, and where in it the aperture begins.
-fn choose(function: &Function, address: u64) -> Result<(File, Caching, u64), FunctionError> {
+fn choose(function: &PciFunction, address: u64) -> Result<(File, Caching, u64), PciFunctionError> {
     // Without O_SYNC: with it, the kernel maps uncached whatever the memory type ranges say (drivers/char/mem.c).
     match OpenOptions::new().read(true).write(true).open(MEMORY) {
         Ok(file) if probe(&file, address) => return Ok((file, Caching::WriteBack, address)),

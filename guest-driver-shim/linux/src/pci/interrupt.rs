@@ -14,7 +14,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_protocol::registers::Register;
-use causeway_sysfs::{Function, Page};
+use causeway_sysfs::{Page, PciFunction};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Offset of the command register's high byte in configuration space, and the bit of it that masks INTx (PCI 3.0, 6.2.2).
@@ -60,7 +60,7 @@ struct Uio {
 
 impl Interrupts {
     /// Finds the function's UIO device, if it has one.
-    pub(super) fn find(function: &Function) -> Self {
+    pub(super) fn find(function: &PciFunction) -> Self {
         let uio = Uio::open(function)
             .inspect_err(|e| log::debug!("no interrupts for processes: {e}"))
             .ok();
@@ -134,7 +134,7 @@ struct Seen {
 }
 
 impl Uio {
-    fn open(function: &Function) -> io::Result<Self> {
+    fn open(function: &PciFunction) -> io::Result<Self> {
         let mut entries = fs::read_dir(function.path("uio"))?;
         let entry = entries.next().ok_or(io::ErrorKind::NotFound)??;
         let path = PathBuf::from("/dev").join(entry.file_name());

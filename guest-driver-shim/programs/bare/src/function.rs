@@ -2,7 +2,7 @@
 
 use causeway_bare::{IoPorts, device_memory};
 use causeway_shim::Window;
-use causeway_shim::pci::{COMMAND, COMMAND_MASTER, COMMAND_MEMORY, FunctionAddress};
+use causeway_shim::pci::{COMMAND, COMMAND_MASTER, COMMAND_MEMORY, PciAddress};
 
 /// Status bit: there are capabilities (PCI Local Bus Specification 3.0, 6.2.3), in the upper half of the word of the command.
 const HAS_CAPABILITIES: u32 = 1 << 20;
@@ -36,13 +36,13 @@ const ENTRY_MASKED: u32 = 1;
 
 /// A function.
 #[derive(Clone, Copy, Debug)]
-pub struct Function(FunctionAddress);
+pub struct PciFunction(PciAddress);
 
-impl Function {
+impl PciFunction {
     /// The function with these IDs, on bus 0.
     pub fn find((vendor, device): (u16, u16)) -> Option<Self> {
         let id = u32::from(device) << 16 | u32::from(vendor);
-        let functions = (0..32).map(|device| FunctionAddress {
+        let functions = (0..32).map(|device| PciAddress {
             device,
             function: 0,
         });

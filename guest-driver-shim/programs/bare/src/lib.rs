@@ -3,7 +3,7 @@
 
 pub mod function;
 pub mod platform;
-#[path = "../../workloads/mod.rs"]
+#[path = "../../workloads/workloads.rs"]
 mod workloads;
 
 pub use platform::{device, open};

@@ -6,7 +6,7 @@
 pub mod interrupts;
 pub mod passed;
 pub mod platform;
-#[path = "../../workloads/mod.rs"]
+#[path = "../../workloads/workloads.rs"]
 #[allow(missing_docs, reason = "written for the guests, which are programs")]
 mod workloads;
 

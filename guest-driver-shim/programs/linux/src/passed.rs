@@ -24,11 +24,11 @@ const COMMAND_NO_PIN: u16 = 1 << 10;
 
 /// A PCI function of the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
+pub struct PciFunction {
     folder: PathBuf,
 }
 
-impl Function {
+impl PciFunction {
     /// All functions with these IDs, in the order of their addresses.
     #[must_use]
     pub fn all((vendor, device): (u16, u16)) -> Vec<Self> {

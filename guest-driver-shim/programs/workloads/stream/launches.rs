@@ -4,7 +4,7 @@ use crate::platform::{Machine, Phase, Totals, figure, println, ticks};
 use crate::{CaseMemory, Pipeline, Required, median};
 use causeway_kernels::special;
 use causeway_shim::{
-    AddressSpace, Buffer, Device, Function, LaunchShape, MemoryKind, Parameters, Patience,
+    AddressSpace, Buffer, Device, Kernel, LaunchShape, MemoryKind, Parameters, Patience,
 };
 use causeway_testdev_records::PhasePath;
 
@@ -24,7 +24,7 @@ const THREADS: usize = 32;
 pub fn measure(machine: &Machine, device: &'static Device<'static>, space: &AddressSpace<'static>) {
     let mut memory = CaseMemory::new(machine);
     let module = memory.load_module(space, special::PTX);
-    let function = module.function(special::SPIN).required("the kernel");
+    let function = module.kernel(special::SPIN).required("the kernel");
     let states = Buffer::new(device, space, 4096, MemoryKind::Host).required("the states");
     let parameters = parameters(&function, &states);
     let mut pipeline = Pipeline::new(device, space, 256);
@@ -45,7 +45,7 @@ pub fn measure(machine: &Machine, device: &'static Device<'static>, space: &Addr
     println!("launch and wait: {spinning} ns spinning, {sleeping} ns sleeping");
 }
 
-fn parameters<'f>(function: &'f Function<'f>, states: &Buffer<'_>) -> Parameters<'f, 4> {
+fn parameters<'f>(function: &'f Kernel<'f>, states: &Buffer<'_>) -> Parameters<'f, 4> {
     let parameters = function.parameters().required("parameters");
     let parameters = parameters
         .with(0, &1_u32)

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use causeway_mediator::backend::{
-    BackendError, Fault, Launch, Progress as HowFar, Queue, Work,
-};
+use causeway_mediator::backend::{BackendError, Fault, Launch, Progress as HowFar, Queue, Work};
 
 use crate::driver::{CudaError, Event};
 use crate::error::failed;

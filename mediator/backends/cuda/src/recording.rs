@@ -3,9 +3,7 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use causeway_mediator::backend::{
-    BackendError, Fault, Function, MemoryWork, Recorded, Recording,
-};
+use causeway_mediator::backend::{BackendError, Fault, Function, MemoryWork, Recorded, Recording};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 

@@ -65,7 +65,10 @@ fn kernel(c: &mut Criterion, name: &str) {
             block: case.block,
             shared_bytes: case.dynamic_shared,
         };
-        let work = Work::Launch(Launch::new(&function, shape, &parameters[..count]).expect("a launch within the limits"));
+        let work = Work::Launch(
+            Launch::new(&function, shape, &parameters[..count])
+                .expect("a launch within the limits"),
+        );
         queue.submit(work).expect("a launch that ends well");
     };
     launch();

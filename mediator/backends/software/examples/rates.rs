@@ -61,7 +61,8 @@ fn measure(case: &Case) -> Result<(), Failure> {
             block: case.block,
             shared_bytes: case.dynamic_shared,
         };
-        let launch = Launch::new(&function, shape, &parameters[..count]).map_err(|fault| fault.to_string())?;
+        let launch = Launch::new(&function, shape, &parameters[..count])
+            .map_err(|fault| fault.to_string())?;
         let launched = queue.submit(Work::Launch(launch));
         launched.map_err(|fault| fault.to_string())?;
     }

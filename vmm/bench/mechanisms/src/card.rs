@@ -6,7 +6,10 @@ use std::sync::atomic::AtomicBool;
 
 use causeway_bench_workloads::{KERNELS, Kernel, Shape};
 use causeway_kernels::PARAMETER_BYTES_MAX;
-use causeway_mediator::backend::{AllocateOptions, Backend, BackendError, Fault, Function, Launch, LaunchShape, Memory, Module, ModuleError, Progress, Queue, Space, Work};
+use causeway_mediator::backend::{
+    AllocateOptions, Backend, BackendError, Fault, Function, Launch, LaunchShape, Memory, Module,
+    ModuleError, Progress, Queue, Space, Work,
+};
 use causeway_memory::{Mapping, MemoryError};
 use causeway_protocol::Access;
 use causeway_protocol::message::MemoryKind;

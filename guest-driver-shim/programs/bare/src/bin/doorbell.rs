@@ -5,7 +5,7 @@
 
 use causeway_bare::{LocalApic, Machine, Phase, Totals, device_memory, println};
 use causeway_guests::Required;
-use causeway_guests::function::{Function, MessageTable};
+use causeway_guests::function::{MessageTable, PciFunction};
 use causeway_shim::Window;
 use causeway_testdev_records::PhasePath;
 
@@ -29,7 +29,7 @@ fn run(machine: &Machine) {
     if machine.cpu() != 0 {
         return;
     }
-    let function = Function::find(IDS).required("QEMU's doorbells");
+    let function = PciFunction::find(IDS).required("QEMU's doorbells");
     let address = function.enable(BAR).required("its registers");
     let registers = device_memory(address, REGISTERS_BYTES).required("its registers");
     let own = registers.load_u32(REG_POSITION).required("a register");

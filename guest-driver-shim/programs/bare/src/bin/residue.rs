@@ -9,7 +9,7 @@ use causeway_bare::{Machine, fetch, figure, post, println};
 use causeway_guests::{CaseMemory, Pipeline, Required, open};
 use causeway_kernels::bench::{PTX, RESIDUE};
 use causeway_shim::{
-    Access, AddressSpace, Allocation, Buffer, Device, Function, LaunchShape, MemoryKind,
+    Access, AddressSpace, Allocation, Buffer, Device, Kernel, LaunchShape, MemoryKind,
 };
 
 causeway_bare::main!(run);
@@ -33,7 +33,7 @@ fn run(machine: &Machine) {
     let (_, device) = open(machine);
     let space = device.create_space().required("an address space");
     let module = CaseMemory::new(machine).load_module(&space, PTX);
-    let function = module.function(RESIDUE).required(RESIDUE);
+    let function = module.kernel(RESIDUE).required(RESIDUE);
     let pipeline = Pipeline::new(device, &space, 256);
     let count = Buffer::new(device, &space, 4096, MemoryKind::Host).required("a counter");
     let mut guest = Guest {
@@ -66,7 +66,7 @@ fn run(machine: &Machine) {
 struct Guest<'d> {
     device: &'d Device<'d>,
     space: &'d AddressSpace<'d>,
-    function: &'d Function<'d>,
+    function: &'d Kernel<'d>,
     pipeline: Pipeline<'d>,
     count: Buffer<'d>,
     bytes: u64,

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use causeway_linux_programs::edu::{self, BAR, Edu};
-use causeway_linux_programs::passed::{Function, Pin, dma_page};
+use causeway_linux_programs::passed::{PciFunction, Pin, dma_page};
 use causeway_linux_programs::platform::Machine;
 use causeway_linux_programs::{Required, run};
 use causeway_testdev_records::PhasePath;
@@ -21,7 +21,7 @@ fn main() -> std::process::ExitCode {
 }
 
 fn drive(_: &Machine) {
-    let functions = Function::all(edu::IDS);
+    let functions = PciFunction::all(edu::IDS);
     let function = functions.first().required("QEMU's educational device");
     function.enable().required("enabling it");
     let registers = function.map(BAR, REGISTERS_BYTES);
@@ -39,7 +39,7 @@ fn drive(_: &Machine) {
 }
 
 /// One interrupt each time, and no other.
-fn interrupts(edu: &Edu<causeway_sysfs::Registers>, function: &Function) {
+fn interrupts(edu: &Edu<causeway_sysfs::Registers>, function: &PciFunction) {
     let pin = Pin::open(function).required("its pin");
     let mut counts = Vec::new();
     for value in 1..=INTERRUPTS {

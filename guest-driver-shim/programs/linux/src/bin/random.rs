@@ -27,7 +27,7 @@ fn main() -> std::process::ExitCode {
 }
 
 fn read_numbers(_: &Machine) {
-    let (passed, own): (Vec<_>, Vec<_>) = Function::all(IDS)
+    let (passed, own): (Vec<_>, Vec<_>) = PciFunction::all(IDS)
         .into_iter()
         .partition(|function| function.id("subsystem_device") == Some(QEMU_SUBSYSTEM));
     let [passed] = passed.as_slice() else {
@@ -59,7 +59,7 @@ fn read_numbers(_: &Machine) {
 }
 
 /// The virtio device of a function: `virtio1`.
-fn virtio_device(function: &Function) -> io::Result<String> {
+fn virtio_device(function: &PciFunction) -> io::Result<String> {
     let entries = fs::read_dir(function.path("")).into_iter().flatten();
     let mut names = entries.flatten().map(|entry| entry.file_name());
     let name = names.find(|name| name.to_string_lossy().starts_with("virtio"));

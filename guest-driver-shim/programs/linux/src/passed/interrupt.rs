@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{COMMAND_NO_PIN, Function, open};
+use super::{COMMAND_NO_PIN, PciFunction, open};
 
 /// The driver.
 const DRIVER: &str = "uio_pci_generic";
@@ -14,7 +14,7 @@ const DRIVER: &str = "uio_pci_generic";
 /// A function's pin.
 #[derive(Debug)]
 pub struct Pin {
-    function: Function,
+    function: PciFunction,
     events: File,
 }
 
@@ -23,7 +23,7 @@ impl Pin {
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn open(function: &Function) -> io::Result<Self> {
+    pub fn open(function: &PciFunction) -> io::Result<Self> {
         function.bind(DRIVER)?;
         let mut entries = fs::read_dir(function.path("uio"))?;
         let entry = entries.next().ok_or(io::ErrorKind::NotFound)??;

@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use causeway_mediator::backend::{AllocateOptions, Backend, Fault, Launch, Memory, MemoryWork, Module, ModuleError, Queue, Space, Work};
+use causeway_mediator::backend::{
+    AllocateOptions, Backend, Fault, Launch, Memory, MemoryWork, Module, ModuleError, Queue, Space,
+    Work,
+};
 use causeway_memory::Mapping;
 use causeway_protocol::Access;
 use causeway_protocol::message::MemoryKind;
@@ -115,7 +118,11 @@ impl Device {
             .function(&subject.kernel)
             .expect("the module has the kernel");
         let addresses: Vec<u64> = buffers.iter().map(|buffer| buffer.va).collect();
-        self.queue.submit(Work::Launch(Launch::new(&function, subject.launch_shape(function.block_threads_max()), &(subject.parameters)(&addresses))?))?;
+        self.queue.submit(Work::Launch(Launch::new(
+            &function,
+            subject.launch_shape(function.block_threads_max()),
+            &(subject.parameters)(&addresses),
+        )?))?;
         let contents = subject.buffers.iter().zip(buffers);
         let contents: Result<_, Fault> = contents
             .map(|(bytes, buffer)| self.download(buffer.va, bytes.len()))

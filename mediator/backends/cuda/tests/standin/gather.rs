@@ -192,7 +192,9 @@ fn a_fault_among_many_launches_is_the_queues_end() {
         let mut good = steps.word.va.to_le_bytes().to_vec();
         good.extend(0_u64.to_le_bytes());
         let parameters = if launch == 40 { &wild } else { &good };
-        outcome = rig.queue.submit(Work::Launch(Launch::new(&steps.mix, SHAPE, parameters).unwrap()));
+        outcome = rig.queue.submit(Work::Launch(
+            Launch::new(&steps.mix, SHAPE, parameters).unwrap(),
+        ));
         if outcome.is_err() {
             break;
         }

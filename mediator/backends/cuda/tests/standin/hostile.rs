@@ -47,9 +47,13 @@ fn no_address_but_a_mapped_one_reaches_the_driver() {
         refused(&mut rig, what, fill);
     }
     for address in [secret & !7, 0, end, own.va - 8, u64::MAX - 7] {
-        let release = rig.queue.submit(Work::Memory(MemoryWork::Release { address, value: 1 }));
+        let release = rig
+            .queue
+            .submit(Work::Memory(MemoryWork::Release { address, value: 1 }));
         refused(&mut rig, "a release", release);
-        let stamp = rig.queue.submit(Work::Memory(MemoryWork::Timestamp { address }));
+        let stamp = rig
+            .queue
+            .submit(Work::Memory(MemoryWork::Timestamp { address }));
         refused(&mut rig, "a timestamp", stamp);
     }
     assert!(local.iter().all(|byte| *byte == 7));

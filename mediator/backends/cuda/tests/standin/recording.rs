@@ -129,11 +129,13 @@ fn addresses_that_are_not_mapped_are_not_recorded() {
     let rig = Rig::new();
     let secret = vec![0_u64; 64];
     let memory = rig.buffer(MemoryKind::Device, GRANULE);
-    let copy = |destination, source| Recorded::Memory(MemoryWork::Copy {
-        destination,
-        source,
-        bytes: 64,
-    });
+    let copy = |destination, source| {
+        Recorded::Memory(MemoryWork::Copy {
+            destination,
+            source,
+            bytes: 64,
+        })
+    };
     let local = secret.as_ptr() as u64;
     for work in [
         copy(memory.va, local),

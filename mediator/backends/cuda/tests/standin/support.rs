@@ -9,7 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_cuda::{Config, Cuda, ENVIRONMENT, Visible};
-use causeway_mediator::backend::{AllocateOptions, Backend, BackendError, Fault, Launch, LaunchShape, Memory, MemoryWork, Module, ModuleError, Progress, Queue, Space, Work};
+use causeway_mediator::backend::{
+    AllocateOptions, Backend, BackendError, Fault, Launch, LaunchShape, Memory, MemoryWork, Module,
+    ModuleError, Progress, Queue, Space, Work,
+};
 use causeway_memory::{
     Backing, DeviceMapping, DeviceMemory, Mapping, MemoryError, PageSize, SharedMemory,
 };
@@ -186,11 +189,15 @@ impl Rig {
         parameters: &[u8],
     ) -> Result<(), Fault> {
         let function = module.function(name).expect("the module has this kernel");
-        self.queue.submit(Work::Launch(Launch::new(&function, LaunchShape {
+        self.queue.submit(Work::Launch(Launch::new(
+            &function,
+            LaunchShape {
                 grid,
                 block,
                 shared_bytes: 0,
-            }, parameters)?))
+            },
+            parameters,
+        )?))
     }
 
     /// What memory holds, by way of host memory.

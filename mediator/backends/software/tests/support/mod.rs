@@ -4,7 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use causeway_mediator::backend::{AllocateOptions, Backend, Fault, Launch, LaunchShape, Memory, Module, ModuleError, Queue, Space, Work};
+use causeway_mediator::backend::{
+    AllocateOptions, Backend, Fault, Launch, LaunchShape, Memory, Module, ModuleError, Queue,
+    Space, Work,
+};
 use causeway_memory::Mapping;
 use causeway_protocol::Access;
 use causeway_protocol::message::MemoryKind;
@@ -118,7 +121,8 @@ impl Device {
             block,
             shared_bytes,
         };
-        self.queue.submit(Work::Launch(Launch::new(&function, shape, parameters)?))
+        self.queue
+            .submit(Work::Launch(Launch::new(&function, shape, parameters)?))
     }
 
     /// Runs the body as a kernel `k(.param .u64 out, .param .u64 in)` with one row of blocks.

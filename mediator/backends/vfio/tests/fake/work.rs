@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use causeway_mediator::backend::{AllocateOptions, Backend, Fault, Memory, MemoryWork, Queue, Recorded, Space, Work};
+use causeway_mediator::backend::{
+    AllocateOptions, Backend, Fault, Memory, MemoryWork, Queue, Recorded, Space, Work,
+};
 use causeway_memory::{PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{LoadModule, LoadModuleReply, MemoryKind, Opcode, Status};

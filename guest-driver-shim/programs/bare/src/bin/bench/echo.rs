@@ -39,7 +39,7 @@ fn through(bench: &mut Bench<'_>, line: Line, kinds: (MemoryKind, MemoryKind)) {
         }
     };
     let module = bench.module;
-    let function = module.function(ECHO).required(ECHO);
+    let function = module.kernel(ECHO).required(ECHO);
     let parameters = function
         .parameters()
         .and_then(|p| p.with(0, &mailbox.gpu.address()))

@@ -25,7 +25,7 @@ const SHAPE: LaunchShape = LaunchShape {
 
 pub fn measure(bench: &mut Bench<'_>) {
     let module = bench.module;
-    let function = module.function(NOTHING).required(NOTHING);
+    let function = module.kernel(NOTHING).required(NOTHING);
     let parameters = function.parameters().required("no parameters");
     let sample = |line, operations| Sample {
         line,

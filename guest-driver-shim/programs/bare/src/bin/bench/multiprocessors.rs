@@ -25,7 +25,7 @@ pub fn count(bench: &mut Bench<'_>) {
     let map = Buffer::new(bench.device, bench.space, 4096, MemoryKind::Host);
     let map = map.required("the map of multiprocessors");
     let module = bench.module;
-    let function = module.function(MULTIPROCESSORS).required(MULTIPROCESSORS);
+    let function = module.kernel(MULTIPROCESSORS).required(MULTIPROCESSORS);
     let steps = if on_cpu { STEPS_ON_CPU } else { STEPS };
     let parameters = function
         .parameters()

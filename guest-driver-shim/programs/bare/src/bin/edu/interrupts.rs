@@ -16,7 +16,7 @@ const LOOKS: u32 = 500_000;
 const TAKEN_VECTOR: u8 = 0x80;
 const TAKEN: u64 = 10_000;
 
-pub fn run(edu: &Edu<Window>, function: &Function) {
+pub fn run(edu: &Edu<Window>, function: &PciFunction) {
     let apic = LocalApic::enable().required("a local interrupt controller");
     let address = apic.message_address();
     for vector in FIRST_VECTOR..FIRST_VECTOR + ARRIVING {

@@ -27,7 +27,7 @@ fn run(machine: &Machine) {
     if machine.cpu() != 0 {
         return;
     }
-    let function = Function::find(edu::IDS).required("QEMU's educational device");
+    let function = PciFunction::find(edu::IDS).required("QEMU's educational device");
     let address = function.enable(BAR).required("its registers");
     println!("edu: registers at {address:#x}");
     let registers = device_memory(address, REGISTERS_BYTES).required("its registers");

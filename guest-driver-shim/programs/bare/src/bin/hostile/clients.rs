@@ -7,7 +7,7 @@ use causeway_protocol::registers::{
     CLIENTS, CONTROL_BYTES_MAX, CONTROL_IN_WINDOW, CONTROL_WINDOW_BYTES, MAGIC, PAGE_BYTES,
     RESET_KEY, Register, status,
 };
-use causeway_shim::pci::Found;
+use causeway_shim::pci::DeviceBars;
 use causeway_shim::{
     AddressSpace, Buffer, CommandBuffer, ControlArea, Device, MemoryKind, Operation, Patience,
     Transport, Window, operation,
@@ -26,7 +26,7 @@ impl Page {
     /// Takes the page of a client, ending what it had.
     fn take(target: &Target, client: u32) -> Self {
         let found = *target.transport.found();
-        let found = Found {
+        let found = DeviceBars {
             registers: found.registers + u64::from(client) * PAGE_BYTES,
             ..found
         };

@@ -142,7 +142,7 @@ fn wild_kernels(target: &mut Target) {
             let device = Target::fresh(&transport);
             let space = device.create_space().required(name);
             let module = target.memory.load_module(&space, special::PTX);
-            let function = module.function(name).required(name);
+            let function = module.kernel(name).required(name);
             let memory = Buffer::new(&device, &space, 4096, MemoryKind::Host).required(name);
             let fence = memory.fence(8).required(name);
             let parameters = function.parameters().required(name);
@@ -172,7 +172,7 @@ fn launch_endless<'d>(
 ) -> (CommandBuffer<'d>, Buffer<'d>) {
     let name = special::FOREVER;
     let module = target.memory.load_module(space, special::PTX);
-    let function = module.function(name).required(name);
+    let function = module.kernel(name).required(name);
     let memory = Buffer::new(device, space, 4096, MemoryKind::Host).required(name);
     let parameters = function.parameters().required(name);
     let parameters = parameters.with(0, &memory.gpu.address()).required(name);

@@ -4,7 +4,7 @@ use causeway_guests::Required;
 use causeway_kernels::special;
 use causeway_protocol::message::Status;
 use causeway_protocol::packet::{Launch, LaunchShape, Opcode, launch_units};
-use causeway_shim::{Buffer, Function, MemoryKind, Unit};
+use causeway_shim::{Buffer, Kernel, MemoryKind, Unit};
 use zerocopy::transmute;
 
 use crate::packets::{header, stops};
@@ -17,7 +17,7 @@ pub fn attack(target: &mut Target) {
     let space = device.create_space().required("an address space");
     let other_space = device.create_space().required("another address space");
     let module = target.memory.load_module(&space, special::PTX);
-    let function = module.function(special::SPIN).required("the kernel");
+    let function = module.kernel(special::SPIN).required("the kernel");
     let states = Buffer::new(&device, &space, 4096, MemoryKind::Host).required("memory");
     let good = Attempt::good(&function, &states);
     let mut refuse = |what: &str, attempt: Attempt, status| {
@@ -51,7 +51,7 @@ struct Attempt {
 }
 
 impl Attempt {
-    fn good(function: &Function<'_>, states: &Buffer<'_>) -> Self {
+    fn good(function: &Kernel<'_>, states: &Buffer<'_>) -> Self {
         let parameter_bytes = function.parameter_bytes();
         let launch = Launch {
             header: header(Opcode::Launch, launch_units(parameter_bytes as usize)),

@@ -203,15 +203,12 @@ fn names(target: &mut Target, device: &Device<'_>, space: &AddressSpace<'_>) {
     let image = ram.range_of(special::PTX.as_bytes());
     let module = Module::load(space, image, RamRange::default()).required("a real module");
     for name in ["no_such_kernel", "", "spin\0", "Spin", "ｓｐｉｎ"] {
-        assert!(
-            module.function(name).is_err(),
-            "there is no kernel {name:?}"
-        );
+        assert!(module.kernel(name).is_err(), "there is no kernel {name:?}");
         target.survived();
     }
     refused(
         "an unknown name",
-        module.function("nothing"),
+        module.kernel("nothing"),
         Status::NoFunction,
     );
     let request = |name_bytes, fill| {

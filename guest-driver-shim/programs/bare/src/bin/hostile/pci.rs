@@ -5,8 +5,8 @@ use causeway_guests::Required;
 use causeway_protocol::pci::{BAR_APERTURE, BAR_DOORBELLS, BAR_REGISTERS};
 use causeway_protocol::registers::{BAR0_BYTES, MAGIC, Register, doorbells::BAR4_BYTES};
 use causeway_shim::pci::{
-    BAR_FIRST, COMMAND, COMMAND_MASTER, COMMAND_MEMORY, CONFIG_ADDRESS, CONFIG_DATA, Found,
-    FunctionAddress, Ports,
+    BAR_FIRST, COMMAND, COMMAND_MASTER, COMMAND_MEMORY, CONFIG_ADDRESS, CONFIG_DATA, DeviceBars,
+    PciAddress, Ports,
 };
 use causeway_shim::{Access, MemoryKind, Transport};
 
@@ -31,7 +31,7 @@ pub fn attack(target: &mut Target) {
 }
 
 /// What a function is cannot be changed.
-fn identity_is_fixed(target: &mut Target, function: FunctionAddress) {
+fn identity_is_fixed(target: &mut Target, function: PciAddress) {
     for at in [0x00, 0x08, 0x2c] {
         let before = function.read(&PORTS, at);
         function.write(&PORTS, at, !before);
@@ -45,7 +45,7 @@ fn identity_is_fixed(target: &mut Target, function: FunctionAddress) {
 }
 
 /// Sizing: all-ones in, the mask out. The device must be where it was once the address is back.
-fn sizes(target: &mut Target, found: &Found) {
+fn sizes(target: &mut Target, found: &DeviceBars) {
     let function = found.function;
     let mut size = |bar: usize| {
         let before = function.read(&PORTS, offset(bar));
@@ -68,7 +68,7 @@ fn sizes(target: &mut Target, found: &Found) {
 }
 
 /// With memory decoding off, the device is gone; with it on again, it is back.
-fn decoding_off(target: &mut Target, function: FunctionAddress) {
+fn decoding_off(target: &mut Target, function: PciAddress) {
     let command = function.read(&PORTS, COMMAND) & 0xffff;
     function.write(&PORTS, COMMAND, command & !COMMAND_MEMORY);
     assert_eq!(target.transport.read_register(Register::Magic), u32::MAX);
@@ -78,19 +78,19 @@ fn decoding_off(target: &mut Target, function: FunctionAddress) {
     target.survived();
 }
 
-fn transport_at(target: &Target, found: Found) -> PciTransport {
+fn transport_at(target: &Target, found: DeviceBars) -> PciTransport {
     let control = target.transport.control_area().window;
     PciTransport::at(found, control).required("the device at another address")
 }
 
 /// BAR 0 may be moved, and is then there and no longer here.
-fn registers_elsewhere(target: &mut Target, found: &Found) {
+fn registers_elsewhere(target: &mut Target, found: &DeviceBars) {
     let function = found.function;
     let address = found.registers + 0x40_0000;
     function.write(&PORTS, offset(BAR_REGISTERS), address as u32);
     let moved = transport_at(
         target,
-        Found {
+        DeviceBars {
             registers: address,
             ..*found
         },
@@ -103,7 +103,7 @@ fn registers_elsewhere(target: &mut Target, found: &Found) {
 }
 
 /// BARs over RAM, over each other, at zero, and at the end of the address space.
-fn registers_over_something(target: &mut Target, found: &Found) {
+fn registers_over_something(target: &mut Target, found: &DeviceBars) {
     let function = found.function;
     let page = target.machine.ram().window(4096).required("a page of RAM");
     page.store_u32(0, 0x5afe_5afe).required("in the page");
@@ -148,7 +148,7 @@ fn registers_over_something(target: &mut Target, found: &Found) {
 }
 
 /// The aperture moves with what is mapped in it.
-fn aperture_elsewhere(target: &mut Target, found: &Found) {
+fn aperture_elsewhere(target: &mut Target, found: &DeviceBars) {
     let bytes = target.transport.aperture().bytes() as u64;
     // Its own size lower or higher; the guest's page tables end at 512 GiB.
     let up = found.aperture + bytes;
@@ -169,7 +169,7 @@ fn aperture_elsewhere(target: &mut Target, found: &Found) {
         function.write(&PORTS, offset(BAR_APERTURE), address as u32);
         let moved = transport_at(
             target,
-            Found {
+            DeviceBars {
                 aperture: address,
                 ..*found
             },
@@ -196,7 +196,7 @@ fn aperture_elsewhere(target: &mut Target, found: &Found) {
 }
 
 /// Bytes and words, absent functions, and every register of the function overwritten.
-fn odd_configuration_accesses(target: &mut Target, function: FunctionAddress) {
+fn odd_configuration_accesses(target: &mut Target, function: PciAddress) {
     PORTS.write(CONFIG_ADDRESS, 1 << 31 | u32::from(function.device) << 11);
     let vendor = [0, 1].map(|i| PORTS.read_byte(CONFIG_DATA + i));
     assert_eq!(vendor, causeway_protocol::pci::VENDOR_ID.to_le_bytes());
@@ -204,7 +204,7 @@ fn odd_configuration_accesses(target: &mut Target, function: FunctionAddress) {
     PORTS.write_byte(CONFIG_ADDRESS + 1, 0xff);
     for device in 0..32 {
         for absent in 1..8 {
-            let absent = FunctionAddress {
+            let absent = PciAddress {
                 device,
                 function: absent,
             };

@@ -97,7 +97,7 @@ fn packets<'d>(
 ) {
     let other = device.create_space().required("another address space");
     let module = target.memory.load_module(&other, special::PTX);
-    let foreign = module.function(special::SPIN).required("the kernel");
+    let foreign = module.kernel(special::SPIN).required("the kernel");
     let fence = |opcode, address| -> Unit {
         let header = header(opcode, 1);
         transmute!(Fence {

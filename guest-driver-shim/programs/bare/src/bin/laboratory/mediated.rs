@@ -6,7 +6,7 @@ use causeway_bench_workloads::{KERNELS, Kernel, Mechanism, Shape};
 use causeway_guests::{CaseMemory, Pipeline, Required, touch};
 use causeway_kernels::loops;
 use causeway_shim::{
-    AddressSpace, Buffer, Device, Function, LaunchShape, MemoryKind, Module, Patience,
+    AddressSpace, Buffer, Device, Kernel, LaunchShape, MemoryKind, Module, Patience,
 };
 
 /// Units of the ring.
@@ -21,14 +21,14 @@ pub fn modules<'d>(
 }
 
 /// The kernels, by number.
-pub struct Kernels<'m>([Function<'m>; KERNELS.len()]);
+pub struct Kernels<'m>([Kernel<'m>; KERNELS.len()]);
 
 impl<'m> Kernels<'m> {
     /// Finds them in their modules.
     pub fn find(modules: &'m [Module<'_>; KERNELS.len()]) -> Self {
         let find = |kernel: Kernel| {
             let name = kernel.name();
-            modules[kernel as usize].function(name).required(name)
+            modules[kernel as usize].kernel(name).required(name)
         };
         Self(KERNELS.map(find))
     }

@@ -17,7 +17,7 @@ pub struct Passthrough {
 impl Passthrough {
     /// Finds it on the bus as a driver does, and has it answer.
     pub fn find(plan: DeviceMemory) -> Self {
-        let function = Function::find((plan.vendor, plan.device));
+        let function = PciFunction::find((plan.vendor, plan.device));
         let function = function.required("the device that is passed through");
         let base = function.enable(plan.bar.into()).required("its BAR");
         let memory = device_memory(base + plan.offset, plan.bytes);

@@ -9,7 +9,7 @@ mod shared;
 use causeway_bare::{Machine, Phase, Totals, println};
 use causeway_guests::{CaseMemory, Pipeline, Required, open};
 use causeway_kernels::special::{PTX, SPIN, spun};
-use causeway_shim::{AddressSpace, Device, Function, LaunchShape, Patience, Window};
+use causeway_shim::{AddressSpace, Device, Kernel, LaunchShape, Patience, Window};
 use causeway_testdev_records::PhasePath;
 
 causeway_bare::main!(run);
@@ -27,7 +27,7 @@ fn run(machine: &Machine) {
     let (transport, device) = open(machine);
     let space = device.create_space().required("an address space");
     let module = CaseMemory::new(machine).load_module(&space, PTX);
-    let function = module.function(SPIN).required(SPIN);
+    let function = module.kernel(SPIN).required(SPIN);
     let mut guest = Guest {
         device,
         space: &space,
@@ -48,7 +48,7 @@ fn run(machine: &Machine) {
 struct Guest<'d> {
     device: &'d Device<'d>,
     space: &'d AddressSpace<'d>,
-    function: &'d Function<'d>,
+    function: &'d Kernel<'d>,
     pipeline: Pipeline<'d>,
 }
 

@@ -1,0 +1,132 @@
+//! Memory that is allocated and mapped by one batch.
+
+use causeway_protocol::Access;
+use causeway_protocol::message::{self, MemoryKind, PREVIOUS, operation};
+
+use crate::device::Device;
+use crate::error::{AllocateError, FencePlaceError, FreeError};
+use crate::fence::Fence;
+use crate::memory::{Allocation, CpuMapping, GpuMapping, PAGE_BYTES};
+use crate::space::AddressSpace;
+
+/// An allocation and the mappings of all of it that were made with it.
+pub(crate) struct MappedMemory<'d> {
+    pub allocation: Allocation<'d>,
+    pub gpu: Option<GpuMapping<'d>>,
+    pub cpu: Option<CpuMapping<'d>>,
+}
+
+impl<'d> MappedMemory<'d> {
+    /// Allocates `bytes` bytes (rounded up to pages), and maps them read-write: into the address
+    /// space with handle `space`, if one is given, and for the CPU, if `for_cpu` says so. One exit.
+    ///
+    /// # Errors
+    /// [`AllocateError`] if the device refuses a message of the batch; what the earlier ones did is
+    /// undone.
+    pub fn new(
+        device: &'d Device<'d>,
+        kind: MemoryKind,
+        bytes: u64,
+        space: Option<u32>,
+        for_cpu: bool,
+    ) -> Result<Self, AllocateError> {
+        let length = bytes.next_multiple_of(PAGE_BYTES);
+        let access = Access::ReadWrite.wire();
+        let mut batch = device.batch();
+        let allocate = batch.push::<operation::Allocate>(&message::Allocate {
+            size: bytes,
+            kind: kind as u32,
+            flags: 0,
+        });
+        let gpu = space.map(|space| {
+            let ticket = batch.push::<operation::MapGpu>(&message::MapGpu {
+                space,
+                allocation: PREVIOUS,
+                offset: 0,
+                length,
+                address: 0,
+                access,
+                reserved: 0,
+            });
+            (space, ticket)
+        });
+        let cpu = for_cpu.then(|| {
+            batch.push::<operation::MapCpu>(&message::MapCpu {
+                allocation: PREVIOUS,
+                access,
+                offset: 0,
+                length,
+            })
+        });
+        let replies = batch.execute();
+        let allocated = replies.require(allocate);
+        let gpu = gpu.map(|(space, ticket)| replies.require(ticket).map(|reply| (space, reply)));
+        let cpu = cpu.map(|ticket| replies.require(ticket));
+        drop(replies); // Other CPUs, and a drop of the allocation, need the control area.
+        let failed = |refusal| AllocateError {
+            bytes,
+            kind,
+            refusal,
+        };
+        let allocation = Allocation::from_reply(device, &allocated.map_err(failed)?);
+        let (gpu, cpu) = (
+            gpu.transpose().map_err(failed)?,
+            cpu.transpose().map_err(failed)?,
+        );
+        let cpu = cpu.map(|reply| CpuMapping::at(device, reply.address, length));
+        Ok(Self {
+            gpu: gpu.map(|(space, reply)| GpuMapping::new(device, space, reply.address, length)),
+            cpu: cpu.transpose().map_err(failed)?,
+            allocation,
+        })
+    }
+}
+
+/// Memory allocated, mapped for the GPU and mapped for the CPU by a single batch, hence a single exit.
+pub struct Buffer<'d> {
+    /// The memory.
+    pub allocation: Allocation<'d>,
+    /// All of it, for the GPU.
+    pub gpu: GpuMapping<'d>,
+    /// All of it, for the CPU.
+    pub cpu: CpuMapping<'d>,
+}
+
+impl<'d> Buffer<'d> {
+    /// Allocates `bytes` bytes (rounded up to pages) and maps them read-write on both sides.
+    ///
+    /// # Errors
+    /// [`AllocateError`]; what a part of the batch did before another failed is undone.
+    pub fn new(
+        device: &'d Device<'d>,
+        space: &AddressSpace<'d>,
+        bytes: u64,
+        kind: MemoryKind,
+    ) -> Result<Self, AllocateError> {
+        let mapped = MappedMemory::new(device, kind, bytes, Some(space.handle()), true)?;
+        let (Some(gpu), Some(cpu)) = (mapped.gpu, mapped.cpu) else {
+            unreachable!("both mappings were asked for")
+        };
+        Ok(Self {
+            allocation: mapped.allocation,
+            gpu,
+            cpu,
+        })
+    }
+
+    /// The 64-bit fence at `offset` bytes; 8-byte aligned.
+    ///
+    /// # Errors
+    /// [`FencePlaceError`].
+    pub fn fence(&self, offset: u64) -> Result<Fence<'d>, FencePlaceError> {
+        Fence::new(&self.gpu, &self.cpu, offset)
+    }
+
+    /// Gives memory and mappings up. One exit.
+    ///
+    /// # Errors
+    /// [`FreeError`].
+    pub fn free(self) -> Result<(), FreeError> {
+        self.allocation.free()
+    }
+}
