@@ -1,4 +1,5 @@
-//! What a packet costs before and after the memory between the two sides: publishing, taking, decoding.
+//! What a packet costs before and after the memory between the two sides: publishing, taking,
+//! decoding.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -101,7 +102,8 @@ fn packets() -> Vec<Unit> {
         .collect()
 }
 
-/// Reads the head, finds the structure, and takes a number out of it that no step can be dropped for.
+/// Reads the head, finds the structure, and takes a number out of it that no step can be dropped
+/// for.
 fn decode(unit: &Unit) -> Option<u64> {
     let (head, _) = Header::read_from_prefix(unit).ok()?;
     match Opcode::from_wire(head.opcode)? {

@@ -1,8 +1,8 @@
 //! What a bare guest finds when it starts: processor state and the boot page.
 //!
-//! Every virtual CPU enters the ELF entry point in 64-bit mode at CPL 3 and IOPL 3 with interrupts off,
-//! SSE usable, the first 512 GiB of guest-physical memory mapped one to one, `rdi` = [`BOOT_PAGE`],
-//! `rsi` = index of the virtual CPU and `rsp` = 0 (the guest brings its own stacks).
+//! Every virtual CPU enters the ELF entry point in 64-bit mode at CPL 3 and IOPL 3 with interrupts
+//! off, SSE usable, the first 512 GiB of guest-physical memory mapped one to one, `rdi` =
+//! [`BOOT_PAGE`], `rsi` = index of the virtual CPU and `rsp` = 0 (the guest brings its own stacks).
 
 use crate::wire::structures;
 

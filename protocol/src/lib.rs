@@ -1,15 +1,17 @@
 //! What the two sides of a Causeway device agree on, and nothing else.
 //!
 //! * [`registers`]: BAR 0, and the layout of BAR 2 and BAR 4.
-//! * [`message`]: control messages. They travel in batches through guest memory; a batch costs one exit.
+//! * [`message`]: control messages. They travel in batches through guest memory; a batch costs one
+//!   exit.
 //! * [`packet`]: what a command buffer holds. Packets cost no exit.
 //! * [`ring`]: how a command buffer is laid out, and the sleep/wake rule of its consumer.
 //! * [`pci`]: identity of the PCI function.
 //! * [`boot`]: what a bare guest finds when it starts; not a part of the device.
 //! * [`socket`]: the device over a Unix socket, for development without a VM.
 //!
-//! Everything is little-endian and naturally aligned, and structures carry size assertions. Reserved
-//! fields are zero; a receiver refuses anything else, so that they can be given a meaning later.
+//! Everything is little-endian and naturally aligned, and structures carry size assertions.
+//! Reserved fields are zero; a receiver refuses anything else, so that they can be given a meaning
+//! later.
 //!
 //! A receiver on the host treats every byte as hostile: copy a structure out of shared memory once,
 //! then validate the copy.

@@ -1,9 +1,9 @@
 //! Control messages.
 //!
-//! A batch is a sequence of messages in the control area. Each message is a [`Header`] and a body of
-//! the fixed size that belongs to its opcode: the request, overwritten by the reply (the body is as
-//! large as the larger of the two; the rest is zero). Messages are executed in order. The first that
-//! fails ends the batch; those behind it get [`Status::NotRun`].
+//! A batch is a sequence of messages in the control area. Each message is a [`Header`] and a body
+//! of the fixed size that belongs to its opcode: the request, overwritten by the reply (the body is
+//! as large as the larger of the two; the rest is zero). Messages are executed in order. The first
+//! that fails ends the batch; those behind it get [`Status::NotRun`].
 //!
 //! A handle of [`PREVIOUS`] stands for the handle that the most recent message in the same batch
 //! returned: allocate, map for the GPU and map for the CPU is one batch, hence one exit.
@@ -32,8 +32,9 @@ pub const TOKEN_BYTES: usize = 32;
 /// Largest recording in bytes. It has one packet a unit at most, hence 16,384.
 pub const RECORDING_BYTES_MAX: u64 = 1 << 20;
 
-/// Bit that makes an offset into the aperture of an address for [`LoadModule`] or [`CreateRecording`] (since 1.2). The range
-/// lies in one mapping of host memory there, which is read and written as guest RAM would be.
+/// Bit that makes an offset into the aperture of an address for [`LoadModule`] or
+/// [`CreateRecording`] (since 1.2). The range lies in one mapping of host memory there, which is
+/// read and written as guest RAM would be.
 pub const APERTURE_ADDRESS: u64 = 1 << 63;
 
 /// Most fences whose interrupts the clients of a session may be waiting for, together.

@@ -1,10 +1,10 @@
 //! Packets of a command buffer.
 //!
 //! A packet is a whole number of [`UNIT_BYTES`]-byte units, and begins with a [`Header`]. It never
-//! straddles the end of the ring: the producer fills what is left there with one [`Opcode::Nop`].
-//! A recording ([`crate::message::CreateRecording`]) holds packets one after the other: all but
-//! [`Opcode::FenceAcquire`] and [`Opcode::Replay`].
-//! Packets of one command buffer are executed in order; between command buffers, order is made with fences.
+//! straddles the end of the ring: the producer fills what is left there with one [`Opcode::Nop`]. A
+//! recording ([`crate::message::CreateRecording`]) holds packets one after the other: all but
+//! [`Opcode::FenceAcquire`] and [`Opcode::Replay`]. Packets of one command buffer are executed in
+//! order; between command buffers, order is made with fences.
 
 use crate::wire::{structures, wire_enum};
 

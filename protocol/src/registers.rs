@@ -1,15 +1,17 @@
 //! BAR 0: control registers. BAR 2: aperture. BAR 4: MSI-X table and doorbells.
 //!
-//! BAR 0 has a page for each *client*: processes of one guest that share its session. The registers of page c are those
-//! of client c. A guest that is one program uses page 0 and need not know of the others.
+//! BAR 0 has a page for each *client*: processes of one guest that share its session. The registers
+//! of page c are those of client c. A guest that is one program uses page 0 and need not know of
+//! the others.
 //!
-//! A register is 32 bits wide and accessed with one aligned 4-byte load or store. Any other access is
-//! refused: a load gives all-ones, a store does nothing, and the VMM counts it as stray.
-//! Every access to BAR 0 is an exit.
+//! A register is 32 bits wide and accessed with one aligned 4-byte load or store. Any other access
+//! is refused: a load gives all-ones, a store does nothing, and the VMM counts it as stray. Every
+//! access to BAR 0 is an exit.
 
 /// Bytes of a page of registers.
 pub const PAGE_BYTES: u64 = 4096;
-/// Pages of BAR 0, hence clients that a session may have (since 1.2; before, there was page 0 only).
+/// Pages of BAR 0, hence clients that a session may have (since 1.2; before, there was page 0
+/// only).
 pub const CLIENTS: u32 = 64;
 /// Size of BAR 0 in bytes.
 pub const BAR0_BYTES: u64 = PAGE_BYTES * CLIENTS as u64;
@@ -18,7 +20,8 @@ pub const BAR0_BYTES: u64 = PAGE_BYTES * CLIENTS as u64;
 pub const CONTROL_IN_WINDOW: u64 = u64::MAX;
 /// Bytes of a control window.
 pub const CONTROL_WINDOW_BYTES: u64 = CONTROL_BYTES_MAX as u64;
-/// What [`Register::ControlWindowLow`] and `High` hold together if there is no room for a control window.
+/// What [`Register::ControlWindowLow`] and `High` hold together if there is no room for a control
+/// window.
 pub const NO_CONTROL_WINDOW: u64 = u64::MAX;
 
 /// Value of [`Register::Magic`]: the bytes "CWAY".
@@ -85,16 +88,18 @@ registers! {
     FeaturesHigh = 0x0c, ReadOnly, "features_high";
     /// Bit set of [`status`].
     Status = 0x10, ReadOnly, "status";
-    /// Outcome of the last control batch as a [`crate::message::Status`]: `Ok`, or why the batch
-    /// as a whole could not be taken (its messages then are as they were). A batch that was taken is
+    /// Outcome of the last control batch as a [`crate::message::Status`]: `Ok`, or why the batch as
+    /// a whole could not be taken (its messages then are as they were). A batch that was taken is
     /// `Ok` even if a message of it failed: each message has a status of its own.
     BatchStatus = 0x14, ReadOnly, "batch_status";
-    /// Storing [`RESET_KEY`] to page 0 ends the session with all it owns and opens a fresh one. Stored to another page
-    /// (since 1.2), it gives up all that the page's client owns, and nothing else; a session that was lost begins afresh
-    /// with the reset after which no client owns anything.
+    /// Storing [`RESET_KEY`] to page 0 ends the session with all it owns and opens a fresh one.
+    /// Stored to another page (since 1.2), it gives up all that the page's client owns, and nothing
+    /// else; a session that was lost begins afresh with the reset after which no client owns
+    /// anything.
     Reset = 0x18, WriteOnly, "reset";
-    /// Guest-physical address of the control area, bits 31:0; 8-byte aligned. All-ones in both halves: the client's
-    /// control window (since 1.2), which is what pages other than 0 begin with.
+    /// Guest-physical address of the control area, bits 31:0; 8-byte aligned. All-ones in both
+    /// halves: the client's control window (since 1.2), which is what pages other than 0 begin
+    /// with.
     ControlBaseLow = 0x20, ReadWrite, "control_base_low";
     /// Guest-physical address of the control area, bits 63:32.
     ControlBaseHigh = 0x24, ReadWrite, "control_base_high";
@@ -109,13 +114,15 @@ registers! {
     DoorbellCount = 0x38, ReadOnly, "doorbell_count";
     /// Stray accesses of this guest so far, saturating.
     StrayCount = 0x3c, ReadOnly, "stray_count";
-    /// Where the client's control window begins: offset into the aperture, bits 31:0. The first load makes the window;
-    /// it stays until the client is reset. All-ones in both halves if there is no room for it (since 1.2).
+    /// Where the client's control window begins: offset into the aperture, bits 31:0. The first
+    /// load makes the window; it stays until the client is reset. All-ones in both halves if there
+    /// is no room for it (since 1.2).
     ControlWindowLow = 0x40, ReadOnly, "control_window_low";
     /// Bits 63:32 of the same (since 1.2).
     ControlWindowHigh = 0x44, ReadOnly, "control_window_high";
-    /// Bit 0: an interrupt of this client is pending. Storing 1 acknowledges it. The client's MSI-X vector has its number;
-    /// INTA# is asserted while an interrupt of any client is pending (since 1.2).
+    /// Bit 0: an interrupt of this client is pending. Storing 1 acknowledges it. The client's MSI-X
+    /// vector has its number; INTA# is asserted while an interrupt of any client is pending (since
+    /// 1.2).
     InterruptStatus = 0x48, ReadWrite, "interrupt_status";
     /// Number of clients, hence pages (since 1.2).
     ClientCount = 0x4c, ReadOnly, "client_count";
@@ -137,7 +144,8 @@ pub mod features {
     pub const DEVICE_VISIBLE: u64 = 1 << 5;
     /// Several clients can share the session (since 1.2).
     pub const CLIENTS: u64 = 1 << 6;
-    /// A client can have a control window (since 1.2). Only the registers say so: messages do not know how they come.
+    /// A client can have a control window (since 1.2). Only the registers say so: messages do not
+    /// know how they come.
     pub const CONTROL_WINDOW: u64 = 1 << 7;
     /// Fences can raise interrupts (since 1.2).
     pub const NOTIFY: u64 = 1 << 8;
@@ -151,7 +159,8 @@ pub mod status {
     pub const READY: u32 = 1 << 0;
     /// The session was lost to a fault; only reset helps. `QueryFault` says what happened.
     pub const LOST: u32 = 1 << 1;
-    /// The client of this page owns something, which its reset would free (since 1.2; never on page 0).
+    /// The client of this page owns something, which its reset would free (since 1.2; never on page
+    /// 0).
     pub const OWNS: u32 = 1 << 2;
 }
 

@@ -13,14 +13,16 @@
 //!
 //! # Sleeping and waking
 //!
-//! Before it sleeps, the consumer asks to be woken for the next unit: (C1) it stores its position plus
-//! one as wake position, (C2) full fence, (C3) reads the producer position again, and sleeps only if
-//! nothing has come. The producer (P1) stores its new position, (P2) full fence, (P3) reads the wake
-//! position, and rings the doorbell only if its update has just passed it. Of the stores C1 and P1 at
-//! least one is seen by the other side, so no wake-up is lost; and a consumer that is awake leaves a
-//! wake position behind it, so a busy queue never rings. (The idea is virtio's event index.)
+//! Before it sleeps, the consumer asks to be woken for the next unit: (C1) it stores its position
+//! plus one as wake position, (C2) full fence, (C3) reads the producer position again, and sleeps
+//! only if nothing has come. The producer (P1) stores its new position, (P2) full fence, (P3) reads
+//! the wake position, and rings the doorbell only if its update has just passed it. Of the stores
+//! C1 and P1 at least one is seen by the other side, so no wake-up is lost; and a consumer that is
+//! awake leaves a wake position behind it, so a busy queue never rings. (The idea is virtio's event
+//! index.)
 //!
-//! [`publish`] and [`prepare_sleep`] are the two halves, written once for both sides and model-checked.
+//! [`publish`] and [`prepare_sleep`] are the two halves, written once for both sides and
+//! model-checked.
 
 use crate::packet::UNIT_BYTES;
 
@@ -42,7 +44,8 @@ pub const FAULT_STATUS: usize = 0xc0;
 /// Offset of the position of the packet that faulted.
 pub const FAULT_POSITION: usize = 0xc8;
 
-/// Units of a ring that occupies `bytes` bytes, header page included; `None` if that is not a valid size.
+/// Units of a ring that occupies `bytes` bytes, header page included; `None` if that is not a valid
+/// size.
 pub const fn capacity_units(bytes: u64) -> Option<u64> {
     let Some(ring_bytes) = bytes.checked_sub(HEADER_BYTES) else {
         return None;
@@ -63,7 +66,8 @@ pub const fn ring_bytes(units: u64) -> u64 {
     HEADER_BYTES + units * UNIT_BYTES as u64
 }
 
-/// The three positions and a full fence, however they are reached: guest memory, a host mapping, or a model.
+/// The three positions and a full fence, however they are reached: guest memory, a host mapping, or
+/// a model.
 pub trait Positions {
     /// Loads the producer position with acquire ordering.
     fn producer(&self) -> u64;
@@ -85,7 +89,8 @@ pub fn publish(ring: &impl Positions, old: u64, new: u64) -> bool {
     passed(ring.wake(), old, new) // P3
 }
 
-/// Consumer: announces that it is about to sleep at `position`. True if it may, false if there is work.
+/// Consumer: announces that it is about to sleep at `position`. True if it may, false if there is
+/// work.
 #[must_use]
 pub fn prepare_sleep(ring: &impl Positions, position: u64) -> bool {
     ring.set_wake(position.wrapping_add(1)); // C1

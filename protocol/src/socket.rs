@@ -1,11 +1,13 @@
 //! The device over a Unix socket, for ordinary processes: development without a VM.
 //!
-//! `causeway serve` listens on a socket of type `SOCK_SEQPACKET`; a connection is a session. The server says [`Greeting`]. The
-//! client then sends a [`Request`] at a time, followed by the batch if it is one; the server answers with any number of
-//! [`Event`]s, the last of which is [`EventKind::Reply`], followed by the batch with its replies. Each is a datagram.
+//! `causeway serve` listens on a socket of type `SOCK_SEQPACKET`; a connection is a session. The
+//! server says [`Greeting`]. The client then sends a [`Request`] at a time, followed by the batch
+//! if it is one; the server answers with any number of [`Event`]s, the last of which is
+//! [`EventKind::Reply`], followed by the batch with its replies. Each is a datagram.
 //!
-//! Registers, batches and rings are the device's. What a VM would see in the aperture the client maps by descriptors that come
-//! with events, into a range of its own addresses; doorbells are eventfds.
+//! Registers, batches and rings are the device's. What a VM would see in the aperture the client
+//! maps by descriptors that come with events, into a range of its own addresses; doorbells are
+//! eventfds.
 
 use crate::wire::{structures, wire_enum};
 

@@ -1,4 +1,5 @@
-//! Describes wire structures once: as Rust types with asserted sizes, and as tables for the documentation.
+//! Describes wire structures once: as Rust types with asserted sizes, and as tables for the
+//! documentation.
 
 /// A structure on the wire, as the documentation shows it.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +75,8 @@ macro_rules! wire_enum {
 }
 pub(crate) use wire_enum;
 
-/// Declares `#[repr(C)]` structures without padding, asserts their sizes, and lists them in `STRUCTURES`.
+/// Declares `#[repr(C)]` structures without padding, asserts their sizes, and lists them in
+/// `STRUCTURES`.
 ///
 /// The crate that uses this macro must depend on `zerocopy`.
 #[macro_export]

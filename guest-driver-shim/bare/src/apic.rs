@@ -1,5 +1,6 @@
-//! The local interrupt controller, which a guest has where a device is passed through to it (AMD64 APM volume 2, 16.3; Intel
-//! SDM volume 3, 11.4). Its registers are the hypervisor's own: an access is an exit, but none to user space.
+//! The local interrupt controller, which a guest has where a device is passed through to it (AMD64
+//! APM volume 2, 16.3; Intel SDM volume 3, 11.4). Its registers are the hypervisor's own: an access
+//! is an exit, but none to user space.
 //!
 //! Guests run with interrupts off, and see what has arrived. At CPL 0 one can also have them taken.
 
@@ -35,7 +36,8 @@ const INTERRUPT_GATE: u16 = 0x8e00;
 pub struct LocalApic(Window);
 
 impl LocalApic {
-    /// Has it accept interrupts. It must be there: where there is none, accesses are strays, and nothing arrives.
+    /// Has it accept interrupts. It must be there: where there is none, accesses are strays, and
+    /// nothing arrives.
     #[must_use]
     pub fn enable() -> Option<Self> {
         let registers = device_memory(BASE, BYTES)?;
@@ -50,7 +52,8 @@ impl LocalApic {
         (id >> 24) as u8
     }
 
-    /// Address of messages for it: fixed delivery, physical destination (PCI Local Bus Specification 3.0, 6.8; SDM, 11.11).
+    /// Address of messages for it: fixed delivery, physical destination (PCI Local Bus
+    /// Specification 3.0, 6.8; SDM, 11.11).
     #[must_use]
     pub fn message_address(&self) -> u32 {
         BASE as u32 | u32::from(self.id()) << 12
@@ -70,8 +73,8 @@ impl LocalApic {
         CAUSEWAY_TAKEN.load(Ordering::Acquire)
     }
 
-    /// Runs `work` with interrupts on, which are counted ([`Self::taken`]), beginning with those that wait. Nothing is run, and
-    /// `None` given, where the guest has not the right to: at CPL 3.
+    /// Runs `work` with interrupts on, which are counted ([`Self::taken`]), beginning with those
+    /// that wait. Nothing is run, and `None` given, where the guest has not the right to: at CPL 3.
     pub fn taking<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         if code_selector() & LEVEL_MASK != 0 {
             return None;
@@ -80,8 +83,8 @@ impl LocalApic {
             TABLE.set(vector, handler());
         }
         TABLE.load();
-        // SAFETY: the table has a handler for every interrupt, which leaves all registers but flags as they were, and those
-        // are saved; exceptions end the guest, as without the table.
+        // SAFETY: the table has a handler for every interrupt, which leaves all registers but flags
+        // as they were, and those are saved; exceptions end the guest, as without the table.
         unsafe { asm!("sti") };
         let outcome = work();
         // SAFETY: back to how guests run.
@@ -101,7 +104,8 @@ fn code_selector() -> u16 {
 #[unsafe(no_mangle)]
 static CAUSEWAY_TAKEN: AtomicU64 = AtomicU64::new(0);
 
-// Counts, and tells the controller that it is done. There is no red zone below the stack pointer on this target.
+// Counts, and tells the controller that it is done. There is no red zone below the stack pointer on
+// this target.
 global_asm!(
     ".globl causeway_on_interrupt",
     "causeway_on_interrupt:",
@@ -126,8 +130,8 @@ fn handler() -> u64 {
 #[repr(C, align(16))]
 struct Table(UnsafeCell<[[u64; 2]; 256]>);
 
-// SAFETY: written by `set` with interrupts off, by words that the processor reads afterwards; guests that take interrupts do so
-// on one CPU.
+// SAFETY: written by `set` with interrupts off, by words that the processor reads afterwards;
+// guests that take interrupts do so on one CPU.
 unsafe impl Sync for Table {}
 
 static TABLE: Table = Table(UnsafeCell::new([[0; 2]; 256]));

@@ -17,7 +17,8 @@ const STACK_BYTES: usize = 256 << 10;
 #[repr(C, align(4096))]
 struct Stacks(UnsafeCell<[[u8; STACK_BYTES]; CPUS_MAX]>);
 
-// SAFETY: never accessed as Rust data; each CPU's entry takes the address of the stack with its own index.
+// SAFETY: never accessed as Rust data; each CPU's entry takes the address of the stack with its own
+// index.
 unsafe impl Sync for Stacks {}
 
 #[unsafe(no_mangle)]

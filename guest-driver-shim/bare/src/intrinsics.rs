@@ -6,7 +6,8 @@ use core::arch::asm;
 /// As C's `memcpy`: `bytes` bytes readable and writable, no overlap.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(target: *mut u8, source: *const u8, bytes: usize) -> *mut u8 {
-    // SAFETY: the caller vouches for both ranges; the direction flag is clear by the calling convention.
+    // SAFETY: the caller vouches for both ranges; the direction flag is clear by the calling
+    // convention.
     unsafe {
         asm!("rep movsb", inout("rcx") bytes => _, inout("rdi") target => _, inout("rsi") source => _,
              options(nostack, preserves_flags));
@@ -22,8 +23,8 @@ unsafe extern "C" fn memmove(target: *mut u8, source: *const u8, bytes: usize) -
         // SAFETY: copying upwards reads nothing that was written before.
         return unsafe { memcpy(target, source, bytes) };
     }
-    // SAFETY: the caller vouches for both ranges; copying downwards reads nothing that was written before.
-    // The direction flag is set back.
+    // SAFETY: the caller vouches for both ranges; copying downwards reads nothing that was written
+    // before. The direction flag is set back.
     unsafe {
         asm!("std", "rep movsb", "cld",
              inout("rcx") bytes => _,
@@ -38,7 +39,8 @@ unsafe extern "C" fn memmove(target: *mut u8, source: *const u8, bytes: usize) -
 /// As C's `memset`: `bytes` bytes writable.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memset(target: *mut u8, value: i32, bytes: usize) -> *mut u8 {
-    // SAFETY: the caller vouches for the range; the direction flag is clear by the calling convention.
+    // SAFETY: the caller vouches for the range; the direction flag is clear by the calling
+    // convention.
     unsafe {
         asm!("rep stosb", inout("rcx") bytes => _, inout("rdi") target => _, in("al") value as u8,
              options(nostack, preserves_flags));

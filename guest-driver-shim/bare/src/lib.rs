@@ -1,8 +1,8 @@
-//! What a bare guest stands on: entry, stacks, console, panic, clock, RAM, records for the test bench,
-//! and the transport by which the driver reaches the device.
+//! What a bare guest stands on: entry, stacks, console, panic, clock, RAM, records for the test
+//! bench, and the transport by which the driver reaches the device.
 //!
-//! A guest is a program without an operating system that runs at CPL 3 with one identity-mapped address
-//! space (see [`causeway_protocol::boot`]). It names its main function with [`main!`]:
+//! A guest is a program without an operating system that runs at CPL 3 with one identity-mapped
+//! address space (see [`causeway_protocol::boot`]). It names its main function with [`main!`]:
 //!
 //! ```ignore
 //! #![no_std]
@@ -11,8 +11,8 @@
 //! fn run(machine: &causeway_bare::Machine) { … }
 //! ```
 //!
-//! Every virtual CPU runs it. When it returns on CPU 0 the guest has passed; elsewhere the CPU is parked.
-//! A panic anywhere ends the guest as failed, with file and line.
+//! Every virtual CPU runs it. When it returns on CPU 0 the guest has passed; elsewhere the CPU is
+//! parked. A panic anywhere ends the guest as failed, with file and line.
 #![no_std]
 
 mod apic;
@@ -54,7 +54,8 @@ macro_rules! main {
     };
 }
 
-/// Prints a line on the console. A character is an exit: be brief, and print nothing in a measured phase.
+/// Prints a line on the console. A character is an exit: be brief, and print nothing in a measured
+/// phase.
 #[macro_export]
 macro_rules! println {
     ($($argument:tt)*) => {

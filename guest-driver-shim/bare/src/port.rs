@@ -6,7 +6,8 @@ use causeway_shim::pci::Ports;
 
 /// Stores a byte to a port.
 pub(crate) fn write_u8(port: u16, value: u8) {
-    // SAFETY: a port of the machine's own devices; what they do to memory is what the asm block may do.
+    // SAFETY: a port of the machine's own devices; what they do to memory is what the asm block may
+    // do.
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nostack, preserves_flags)) };
 }
 
@@ -18,7 +19,8 @@ pub(crate) fn read_u8(port: u16) -> u8 {
     value
 }
 
-/// Stores four bytes to a port. What a device does to memory in answer is seen by code that follows.
+/// Stores four bytes to a port. What a device does to memory in answer is seen by code that
+/// follows.
 pub(crate) fn write_u32(port: u16, value: u32) {
     // SAFETY: as for bytes.
     unsafe {

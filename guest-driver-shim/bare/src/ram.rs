@@ -24,7 +24,8 @@ impl Ram {
         }
     }
 
-    /// `bytes` bytes at a multiple of `alignment`, a power of two, which nobody else has or will get.
+    /// `bytes` bytes at a multiple of `alignment`, a power of two, which nobody else has or will
+    /// get.
     fn take(self, bytes: u64, alignment: u64) -> Option<u64> {
         let mut next = NEXT.load(Ordering::Relaxed);
         loop {
@@ -41,8 +42,8 @@ impl Ram {
     #[must_use]
     pub fn bytes(self, bytes: usize) -> Option<&'static mut [u8]> {
         let address = self.take(bytes as u64, 4096)?;
-        // SAFETY: RAM, identity-mapped, behind the image; `take` gives it to nobody else, ever. The machine
-        // starts with zeroed RAM.
+        // SAFETY: RAM, identity-mapped, behind the image; `take` gives it to nobody else, ever. The
+        // machine starts with zeroed RAM.
         Some(unsafe { core::slice::from_raw_parts_mut(address as *mut u8, bytes) })
     }
 

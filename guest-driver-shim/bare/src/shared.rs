@@ -15,8 +15,9 @@ pub struct Shared<T> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: the value is written once, by the CPU that moved the state from EMPTY to BUSY, and given out as a
-// shared reference only after the state is FULL; `Send` because one CPU makes what others use.
+// SAFETY: the value is written once, by the CPU that moved the state from EMPTY to BUSY, and given
+// out as a shared reference only after the state is FULL; `Send` because one CPU makes what others
+// use.
 unsafe impl<T: Send + Sync> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
@@ -38,7 +39,8 @@ impl<T> Shared<T> {
             self.state
                 .compare_exchange(EMPTY, BUSY, Ordering::Acquire, Ordering::Relaxed);
         assert!(claimed.is_ok(), "a shared value is set once");
-        // SAFETY: the exchange has succeeded, so this CPU alone is here, and nobody has a reference yet.
+        // SAFETY: the exchange has succeeded, so this CPU alone is here, and nobody has a reference
+        // yet.
         unsafe { (*self.value.get()).write(value) };
         self.state.store(FULL, Ordering::Release);
         self.wait()

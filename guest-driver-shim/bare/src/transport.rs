@@ -56,8 +56,8 @@ pub struct PciTransport {
     control: ControlArea,
 }
 
-/// Memory of a device at a guest-physical address, which must be no RAM; none at zero, or where the guest's page tables do
-/// not reach.
+/// Memory of a device at a guest-physical address, which must be no RAM; none at zero, or where the
+/// guest's page tables do not reach.
 #[must_use]
 pub fn device_memory(address: u64, bytes: u64) -> Option<Window> {
     let end = address.checked_add(bytes)?;
@@ -66,8 +66,8 @@ pub fn device_memory(address: u64, bytes: u64) -> Option<Window> {
 
 fn device_window(address: u64, bytes: u64) -> Option<Window> {
     let base = NonNull::new(address as *mut u8)?;
-    // SAFETY: identity-mapped device memory: never RAM that Rust uses, and any access to it is defined by
-    // the device.
+    // SAFETY: identity-mapped device memory: never RAM that Rust uses, and any access to it is
+    // defined by the device.
     Some(unsafe { Window::new(base, bytes as usize) })
 }
 
@@ -162,7 +162,8 @@ impl Transport for PciTransport {
     }
     fn ring_doorbell(&self, index: u32) {
         let offset = doorbells::FIRST + u64::from(index) * doorbells::STRIDE;
-        // A doorbell that does not exist cannot be rung; the device counts what it does not know as stray.
+        // A doorbell that does not exist cannot be rung; the device counts what it does not know as
+        // stray.
         let _ = self.doorbells.store_u32(offset as usize, 1);
     }
 }

@@ -2,7 +2,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// A point that CPUs or threads pass together, any number of times. They spin: no exit, and no system call.
+/// A point that CPUs or threads pass together, any number of times. They spin: no exit, and no
+/// system call.
 #[derive(Debug, Default)]
 pub struct Barrier {
     arrived: AtomicU32,

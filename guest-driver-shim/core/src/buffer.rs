@@ -82,7 +82,8 @@ impl<'d> MappedMemory<'d> {
     }
 }
 
-/// Memory allocated, mapped for the GPU and mapped for the CPU by a single batch, hence a single exit.
+/// Memory allocated, mapped for the GPU and mapped for the CPU by a single batch, hence a single
+/// exit.
 pub struct Buffer<'d> {
     /// The memory.
     pub allocation: Allocation<'d>,

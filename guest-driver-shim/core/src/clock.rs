@@ -3,11 +3,13 @@
 
 use core::arch::x86_64::{_mm_lfence, _rdtsc};
 
-/// Ticks of the time stamp counter, not reordered with what is around. Reading it is neither an exit nor a system call.
+/// Ticks of the time stamp counter, not reordered with what is around. Reading it is neither an
+/// exit nor a system call.
 #[inline]
 #[must_use]
 pub fn ticks() -> u64 {
-    // SAFETY: both exist on every x86-64; the boot protocol of bare guests, and Linux, leave CR4.TSD clear.
+    // SAFETY: both exist on every x86-64; the boot protocol of bare guests, and Linux, leave
+    // CR4.TSD clear.
     unsafe {
         _mm_lfence();
         let ticks = _rdtsc();

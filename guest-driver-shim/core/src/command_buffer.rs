@@ -32,7 +32,8 @@ pub struct CommandBuffer<'d> {
 }
 
 impl<'d> CommandBuffer<'d> {
-    /// A command buffer of `units` units (a power of two from 256 to 2^20) on memory of its own. One exit.
+    /// A command buffer of `units` units (a power of two from 256 to 2^20) on memory of its own.
+    /// One exit.
     ///
     /// # Errors
     /// [`CommandBufferError`].
@@ -164,7 +165,8 @@ impl<'d> CommandBuffer<'d> {
             .push_unit(&unit, || ring_doorbell(device, doorbell, rung))
     }
 
-    /// Makes everything written so far visible to the device; rings the doorbell if the device sleeps.
+    /// Makes everything written so far visible to the device; rings the doorbell if the device
+    /// sleeps.
     #[inline]
     pub fn submit(&mut self) {
         if self.producer.publish() {
@@ -217,7 +219,8 @@ fn ring_doorbell(device: &Device<'_>, doorbell: u32, rung: &mut u64) {
     device.transport().ring_doorbell(doorbell);
 }
 
-/// Touches every page of a fresh ring, so that submission meets no first-touch faults. It holds zeroes already.
+/// Touches every page of a fresh ring, so that submission meets no first-touch faults. It holds
+/// zeroes already.
 fn touch(mapping: &CpuMapping<'_>) {
     for offset in (ring::HEADER_BYTES..mapping.window().bytes() as u64).step_by(PAGE_BYTES as usize)
     {

@@ -95,8 +95,9 @@ impl<O> Clone for Ticket<O> {
 
 /// Control messages that travel together: one exit for all of them.
 ///
-/// A message may name [`PREVIOUS`](causeway_protocol::message::PREVIOUS) as a handle: the one that the latest creating message of the
-/// same batch returns. While a batch exists, other CPUs wait for the control area.
+/// A message may name [`PREVIOUS`](causeway_protocol::message::PREVIOUS) as a handle: the one that
+/// the latest creating message of the same batch returns. While a batch exists, other CPUs wait for
+/// the control area.
 #[must_use = "a batch does nothing before it is run"]
 pub struct Batch<'c> {
     lock: Held<'c>,
@@ -207,9 +208,11 @@ pub struct Replies<'c> {
 }
 
 impl Replies<'_> {
-    /// Why the batch ended early, if it did: messages before that one have been done, those behind it not.
+    /// Why the batch ended early, if it did: messages before that one have been done, those behind
+    /// it not.
     ///
-    /// A batch that does not fit the control area is not run at all: `BadLength`, detail: bytes of the area.
+    /// A batch that does not fit the control area is not run at all: `BadLength`, detail: bytes of
+    /// the area.
     #[must_use]
     pub const fn refusal(&self) -> Option<Refusal> {
         self.refusal

@@ -49,7 +49,8 @@ impl<'t> Device<'t> {
         });
         let replies = batch.execute();
         let reply = replies.require(hello).map_err(OpenError::Refused)?;
-        // The area might not be RAM at all; then nothing was executed. From here on it is known to be good.
+        // The area might not be RAM at all; then nothing was executed. From here on it is known to
+        // be good.
         let taken = transport.read_register(Register::BatchStatus);
         if let Some(refusal) = batch_refusal(taken) {
             return Err(OpenError::Refused(refusal));
@@ -64,8 +65,8 @@ impl<'t> Device<'t> {
         })
     }
 
-    /// Ends whatever session the device behind `transport` has, with all that it owns; behind a transport of one client
-    /// among several, what that client owns.
+    /// Ends whatever session the device behind `transport` has, with all that it owns; behind a
+    /// transport of one client among several, what that client owns.
     pub fn reset(transport: &dyn Transport) {
         transport.write_register(Register::Reset, registers::RESET_KEY);
     }

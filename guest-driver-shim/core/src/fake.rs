@@ -30,7 +30,8 @@ impl Memory {
 
     fn window(&self) -> Window {
         let base = NonNull::from(&self.0[0]).cast();
-        // SAFETY: the words live as long as the fake; all access is through windows, hence volatile or atomic.
+        // SAFETY: the words live as long as the fake; all access is through windows, hence volatile
+        // or atomic.
         unsafe { Window::new(base, self.0.len() * 8) }
     }
 }

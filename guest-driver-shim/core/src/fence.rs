@@ -14,7 +14,8 @@ const SLICE_NS: u64 = 20_000_000;
 const NAP_MIN_NS: u64 = 20_000;
 const NAP_MAX_NS: u64 = 2_000_000;
 
-/// Longest sleep of a wait that an interrupt ends, in nanoseconds: a command buffer may stop, which raises none.
+/// Longest sleep of a wait that an interrupt ends, in nanoseconds: a command buffer may stop, which
+/// raises none.
 const INTERRUPT_SLICE_NS: u64 = 50_000_000;
 
 /// How often a spinning wait looks whether the command buffer has stopped.
@@ -30,7 +31,8 @@ pub struct Patience {
 }
 
 impl Default for Patience {
-    /// Spins for some tens of microseconds, which is less than an exit costs; then sleeps up to 10 s.
+    /// Spins for some tens of microseconds, which is less than an exit costs; then sleeps up to 10
+    /// s.
     fn default() -> Self {
         Self {
             spins: 2_000,
@@ -112,7 +114,8 @@ impl<'d> Fence<'d> {
         self.wait_watching(value, patience, || None)
     }
 
-    /// As [`Self::wait`], and gives up when `fault` says that nobody will release the fence any more.
+    /// As [`Self::wait`], and gives up when `fault` says that nobody will release the fence any
+    /// more.
     pub(crate) fn wait_watching(
         &self,
         value: u64,
@@ -235,8 +238,8 @@ impl<'d> Fence<'d> {
         }
     }
 
-    /// Asks for an interrupt when the fence has reached `value`. False if the device has none to give, as it watches too many
-    /// fences or does not know of interrupts.
+    /// Asks for an interrupt when the fence has reached `value`. False if the device has none to
+    /// give, as it watches too many fences or does not know of interrupts.
     fn ask_for_interrupt(&self, value: u64) -> Result<bool, WaitError> {
         let request = message::Notify {
             space: self.gpu.space(),

@@ -8,8 +8,9 @@
 //!                      └─ Allocation ── GpuMapping, CpuMapping ── Fence
 //! ```
 //!
-//! Setting things up ([`Device::call`], [`Batch`]) costs one exit per batch. Using them — loads and stores
-//! through a [`CpuMapping`], packets in a [`CommandBuffer`], looking at a [`Fence`] — costs none.
+//! Setting things up ([`Device::call`], [`Batch`]) costs one exit per batch. Using them — loads and
+//! stores through a [`CpuMapping`], packets in a [`CommandBuffer`], looking at a [`Fence`] — costs
+//! none.
 //!
 //! The crate needs neither `std` nor an allocator. Where it runs is behind [`Transport`].
 #![no_std]

@@ -84,8 +84,8 @@ impl Device<'_> {
     }
 }
 
-/// Memory behind a handle: an allocation, an import, or registered guest RAM. Freed on drop, with every
-/// mapping of it in this session.
+/// Memory behind a handle: an allocation, an import, or registered guest RAM. Freed on drop, with
+/// every mapping of it in this session.
 pub struct Allocation<'d> {
     device: &'d Device<'d>,
     handle: u32,
@@ -191,7 +191,8 @@ impl Drop for Allocation<'_> {
     }
 }
 
-/// A range of an allocation at a GPU virtual address. Lives until it is unmapped or its allocation freed.
+/// A range of an allocation at a GPU virtual address. Lives until it is unmapped or its allocation
+/// freed.
 #[derive(Clone, Copy)]
 pub struct GpuMapping<'d> {
     device: &'d Device<'d>,
@@ -259,8 +260,8 @@ impl<'d> GpuMapping<'d> {
 
 /// A range of an allocation in the aperture: plain loads and stores, no exits.
 ///
-/// It lives until it is unmapped or its allocation freed. Touching it later is harmless to the program: it
-/// finds a hole, which reads all-ones, or what has been mapped there since.
+/// It lives until it is unmapped or its allocation freed. Touching it later is harmless to the
+/// program: it finds a hole, which reads all-ones, or what has been mapped there since.
 #[derive(Clone, Copy)]
 pub struct CpuMapping<'d> {
     device: &'d Device<'d>,

@@ -28,8 +28,8 @@ pub struct Module<'d> {
 }
 
 impl<'d> Module<'d> {
-    /// Loads the image in guest RAM at `image` into `space`. If it is refused, the reasons are written to
-    /// `log`, which may be empty.
+    /// Loads the image in guest RAM at `image` into `space`. If it is refused, the reasons are
+    /// written to `log`, which may be empty.
     ///
     /// # Errors
     /// [`ModuleError`], with the line and the length of the log.

@@ -7,9 +7,10 @@ const PAUSE: u32 = 64;
 
 /// Learns how long an answer takes, so that the first look finds it.
 ///
-/// A load from the memory of a GPU is a trip over the bus, about a microsecond, and processors make them one at a time.
-/// A look that is a little too early therefore costs a whole trip more. A pace waits before the first look: a little
-/// longer after each look that was too early, and by a 64th of that less after each that was not.
+/// A load from the memory of a GPU is a trip over the bus, about a microsecond, and processors make
+/// them one at a time. A look that is a little too early therefore costs a whole trip more. A pace
+/// waits before the first look: a little longer after each look that was too early, and by a 64th
+/// of that less after each that was not.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
     wait: u32,
@@ -21,7 +22,8 @@ impl Pace {
         Self { wait: 0 }
     }
 
-    /// Waits, then calls `look` until it gives something. `look` may give up by giving something of its own.
+    /// Waits, then calls `look` until it gives something. `look` may give up by giving something of
+    /// its own.
     #[inline]
     pub fn look_until<T>(&mut self, mut look: impl FnMut() -> Option<T>) -> T {
         for _ in 0..self.wait / PAUSE {

@@ -6,7 +6,8 @@ use zerocopy::transmute;
 use crate::module::Parameters;
 use crate::producer::Unit;
 
-/// First unit of a launch, and how many units follow it. `Err` has the number of a parameter that is not set.
+/// First unit of a launch, and how many units follow it. `Err` has the number of a parameter that
+/// is not set.
 #[inline]
 pub(crate) fn launch<const UNITS: usize>(
     shape: LaunchShape,

@@ -1,4 +1,5 @@
-//! Finding the device by PCI configuration mechanism #1 (PCI Local Bus Specification 3.0, 3.2.2.3.2).
+//! Finding the device by PCI configuration mechanism #1 (PCI Local Bus Specification 3.0,
+//! 3.2.2.3.2).
 
 use causeway_protocol::pci::{BAR_APERTURE, BAR_DOORBELLS, BAR_REGISTERS, DEVICE_ID, VENDOR_ID};
 

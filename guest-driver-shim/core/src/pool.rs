@@ -1,11 +1,12 @@
 //! Pieces of memory without an exit for each.
 //!
-//! A [`Pool`] allocates and maps memory by the chunk, one exit each, and gives it out in pieces: two-level segregated
-//! free lists, so that neither allocating nor freeing depends on how many pieces there are. What it knows of them lies in a
-//! [`PoolStorage`] of the guest's own, never in memory that the device sees.
+//! A [`Pool`] allocates and maps memory by the chunk, one exit each, and gives it out in pieces:
+//! two-level segregated free lists, so that neither allocating nor freeing depends on how many
+//! pieces there are. What it knows of them lies in a [`PoolStorage`] of the guest's own, never in
+//! memory that the device sees.
 //!
-//! A piece that a chunk has no room for is a chunk by itself. When it is freed, the pool keeps it for the next of about
-//! that size, up to a number of bytes.
+//! A piece that a chunk has no room for is a chunk by itself. When it is freed, the pool keeps it
+//! for the next of about that size, up to a number of bytes.
 
 mod blocks;
 mod chunk;
@@ -31,7 +32,8 @@ pub use piece::Piece;
 /// Bytes of freed large pieces that a pool keeps, unless told otherwise.
 const KEPT_BYTES: u64 = 256 << 20;
 
-/// What a pool needs to remember its pieces and chunks: each piece, and each gap between pieces, takes a block.
+/// What a pool needs to remember its pieces and chunks: each piece, and each gap between pieces,
+/// takes a block.
 pub struct PoolStorage<'d, const BLOCKS: usize, const CHUNKS: usize> {
     blocks: [Block; BLOCKS],
     chunks: [Option<Chunk<'d>>; CHUNKS],
@@ -54,7 +56,8 @@ impl<const BLOCKS: usize, const CHUNKS: usize> Default for PoolStorage<'_, BLOCK
     }
 }
 
-/// Memory by the piece. Used by one CPU at a time. Dropping it frees all its memory, pieces in use included.
+/// Memory by the piece. Used by one CPU at a time. Dropping it frees all its memory, pieces in use
+/// included.
 pub struct Pool<'s, 'd> {
     device: &'d Device<'d>,
     space: u32,
@@ -71,7 +74,8 @@ pub struct Pool<'s, 'd> {
 }
 
 impl<'s, 'd> Pool<'s, 'd> {
-    /// An empty pool whose chunks have `chunk_bytes` bytes, rounded up to the device's granularity. One exit.
+    /// An empty pool whose chunks have `chunk_bytes` bytes, rounded up to the device's granularity.
+    /// One exit.
     ///
     /// # Errors
     /// [`QueryError`].
@@ -109,8 +113,9 @@ impl<'s, 'd> Pool<'s, 'd> {
         self
     }
 
-    /// A piece of `bytes` bytes whose GPU address is a multiple of `alignment` (and of [`GRANULE_BYTES`]). No exit, unless
-    /// the pool has to grow. What a piece holds is undefined: it may be what an earlier piece held.
+    /// A piece of `bytes` bytes whose GPU address is a multiple of `alignment` (and of
+    /// [`GRANULE_BYTES`]). No exit, unless the pool has to grow. What a piece holds is undefined:
+    /// it may be what an earlier piece held.
     ///
     /// # Errors
     /// [`PoolError`].
@@ -140,8 +145,9 @@ impl<'s, 'd> Pool<'s, 'd> {
         }
     }
 
-    /// As [`Self::allocate`], with a packet in `commands` that clears the piece: what comes behind it in that command buffer
-    /// finds zeroes; others have to wait for it. The command buffer is one of the pool's address space.
+    /// As [`Self::allocate`], with a packet in `commands` that clears the piece: what comes behind
+    /// it in that command buffer finds zeroes; others have to wait for it. The command buffer is
+    /// one of the pool's address space.
     ///
     /// # Errors
     /// [`PoolError`].
@@ -155,14 +161,16 @@ impl<'s, 'd> Pool<'s, 'd> {
         match commands.fill(piece.address, piece.bytes, 0) {
             Ok(()) => Ok(piece),
             Err(error) => {
-                // Should it fail, the device has been lost: what the command buffer said is the better reason.
+                // Should it fail, the device has been lost: what the command buffer said is the
+                // better reason.
                 let _ = self.free(piece);
                 Err(PoolError::NotCleared(error))
             }
         }
     }
 
-    /// Takes a piece back. Work that uses it must be done. No exit, unless more large pieces are free than the pool keeps.
+    /// Takes a piece back. Work that uses it must be done. No exit, unless more large pieces are
+    /// free than the pool keeps.
     ///
     /// # Errors
     /// [`PoolFreeError`].
@@ -241,7 +249,8 @@ impl<'s, 'd> Pool<'s, 'd> {
         Ok(first)
     }
 
-    /// A new chunk in the table: gives its number. If table or quota have no room, idle chunks make some.
+    /// A new chunk in the table: gives its number. If table or quota have no room, idle chunks make
+    /// some.
     fn obtain(&mut self, bytes: u64) -> Result<usize, PoolError> {
         let vacant = |pool: &Self| pool.chunks.iter().position(Option::is_none);
         let index = match vacant(self) {

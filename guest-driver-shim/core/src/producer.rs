@@ -1,7 +1,7 @@
 //! The guest's half of a command buffer: writes packets, waits for room, publishes.
 //!
-//! [`Producer`] is generic over [`RingMemory`], so that the code which runs in a guest is also the code
-//! that the model checker runs.
+//! [`Producer`] is generic over [`RingMemory`], so that the code which runs in a guest is also the
+//! code that the model checker runs.
 
 use causeway_protocol::message::Status;
 use causeway_protocol::packet::{self, Opcode, UNIT_BYTES};
@@ -112,7 +112,8 @@ impl<R: RingMemory> Producer<R> {
         Ok(())
     }
 
-    /// Writes a packet of one unit and a tail of `tail_units` units, which `unit_at` makes by index.
+    /// Writes a packet of one unit and a tail of `tail_units` units, which `unit_at` makes by
+    /// index.
     ///
     /// # Errors
     /// As [`Self::push_unit`].
@@ -170,7 +171,8 @@ impl<R: RingMemory> Producer<R> {
         self.room_until.wrapping_sub(self.position)
     }
 
-    /// Spins until `units` units are free. Publishes first, for the device may sleep for want of them.
+    /// Spins until `units` units are free. Publishes first, for the device may sleep for want of
+    /// them.
     #[cold]
     fn wait_for_room(&mut self, units: u64, mut ring: impl FnMut()) -> Result<(), SubmitError> {
         let capacity = self.capacity();

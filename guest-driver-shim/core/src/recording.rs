@@ -38,7 +38,8 @@ pub enum RecordError {
 
 /// Packets being written into guest RAM, to be recorded.
 ///
-/// The methods are those of [`crate::CommandBuffer`], but for waiting (acquire) and replay, which a recording cannot hold.
+/// The methods are those of [`crate::CommandBuffer`], but for waiting (acquire) and replay, which a
+/// recording cannot hold.
 #[derive(Debug)]
 pub struct Recorder {
     memory: Window,
@@ -47,8 +48,9 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// An empty recording in guest RAM: `memory`, which lies contiguously from guest-physical `address`. What is
-    /// beyond [`message::RECORDING_BYTES_MAX`] is not used. The RAM is free again after [`Self::record`].
+    /// An empty recording in guest RAM: `memory`, which lies contiguously from guest-physical
+    /// `address`. What is beyond [`message::RECORDING_BYTES_MAX`] is not used. The RAM is free
+    /// again after [`Self::record`].
     #[must_use]
     pub const fn new(memory: Window, address: u64) -> Self {
         Self {
@@ -101,7 +103,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// Has the device copy and validate the packets. One exit. The recorder may be cleared and used again.
+    /// Has the device copy and validate the packets. One exit. The recorder may be cleared and used
+    /// again.
     ///
     /// # Errors
     /// [`RecordingError`]. If a packet is at fault, its offset in bytes is the refusal's detail.
@@ -145,8 +148,9 @@ impl Recorder {
     }
 }
 
-/// Packets that the device has validated: [`crate::CommandBuffer::replay`] does them again and again. Ended on drop;
-/// replays that were submitted before are finished. It keeps the kernels that it launches, and so their module.
+/// Packets that the device has validated: [`crate::CommandBuffer::replay`] does them again and
+/// again. Ended on drop; replays that were submitted before are finished. It keeps the kernels that
+/// it launches, and so their module.
 pub struct Recording<'d> {
     device: &'d Device<'d>,
     handle: u32,

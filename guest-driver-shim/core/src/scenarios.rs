@@ -20,7 +20,8 @@ use crate::{
 
 type Log = Arc<Mutex<Vec<Opcode>>>;
 
-/// A device on which everything succeeds: handles count up, the aperture is given out from the start.
+/// A device on which everything succeeds: handles count up, the aperture is given out from the
+/// start.
 fn well_behaved(log: &Log) -> FakeDevice {
     let log = Arc::clone(log);
     let (mut handles, mut aperture) = (0, 0);

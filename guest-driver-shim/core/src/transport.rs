@@ -10,19 +10,21 @@ pub struct ControlArea {
     /// The memory; its size bounds the batches.
     pub window: Window,
     /// Its guest-physical address; 8-byte aligned. The memory is contiguous from there.
-    /// [`CONTROL_IN_WINDOW`](causeway_protocol::registers::CONTROL_IN_WINDOW) if it is the client's control window.
+    /// [`CONTROL_IN_WINDOW`](causeway_protocol::registers::CONTROL_IN_WINDOW) if it is the client's
+    /// control window.
     pub address: u64,
 }
 
 /// How waits sleep where a device is reached, once they have looked often enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleeping {
-    /// In the device, by the control message `wait`: it holds up the CPU that sends it, and the control area. For a guest
-    /// that has nothing else to do with either.
+    /// In the device, by the control message `wait`: it holds up the CPU that sends it, and the
+    /// control area. For a guest that has nothing else to do with either.
     InDevice,
     /// By [`Transport::sleep`], again and again, for longer and longer.
     ByTime,
-    /// By [`Transport::sleep`], which the interrupt ends that was asked for by the control message `notify`.
+    /// By [`Transport::sleep`], which the interrupt ends that was asked for by the control message
+    /// `notify`.
     UntilInterrupt,
 }
 
@@ -36,8 +38,8 @@ pub trait Transport: Sync {
     fn control_area(&self) -> ControlArea;
     /// BAR 2. Holes in it may be touched: they read all-ones.
     fn aperture(&self) -> Window;
-    /// Has a part of BAR 2 be usable before it is touched for the first time, where to have all of it usable from the
-    /// beginning would cost too much. False if that cannot be.
+    /// Has a part of BAR 2 be usable before it is touched for the first time, where to have all of
+    /// it usable from the beginning would cost too much. False if that cannot be.
     fn reach(&self, offset: u64, bytes: u64) -> bool {
         let _ = (offset, bytes);
         true
@@ -50,11 +52,12 @@ pub trait Transport: Sync {
         Sleeping::InDevice
     }
 
-    /// Sleeps for `limit_ns` nanoseconds, or for less, and says how long it was. Called by any thread at any time, but never
-    /// where [`Self::sleeping`] says that waits sleep in the device.
+    /// Sleeps for `limit_ns` nanoseconds, or for less, and says how long it was. Called by any
+    /// thread at any time, but never where [`Self::sleeping`] says that waits sleep in the device.
     ///
-    /// With [`Sleeping::UntilInterrupt`], an interrupt that is or becomes pending ends the sleep of all threads, and has
-    /// been acknowledged (register `InterruptStatus`) when it does. Which fence it was for, they find out by looking.
+    /// With [`Sleeping::UntilInterrupt`], an interrupt that is or becomes pending ends the sleep of
+    /// all threads, and has been acknowledged (register `InterruptStatus`) when it does. Which
+    /// fence it was for, they find out by looking.
     fn sleep(&self, limit_ns: u64) -> u64 {
         limit_ns
     }

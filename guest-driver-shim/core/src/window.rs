@@ -37,8 +37,8 @@ pub struct Window {
     bytes: usize,
 }
 
-// SAFETY: a window gives volatile and atomic access only, which any thread may do; what is read is never
-// assumed to be stable, and no reference into the memory is ever made from plain data.
+// SAFETY: a window gives volatile and atomic access only, which any thread may do; what is read is
+// never assumed to be stable, and no reference into the memory is ever made from plain data.
 unsafe impl Send for Window {}
 // SAFETY: as above.
 unsafe impl Sync for Window {}
@@ -52,7 +52,8 @@ macro_rules! typed_access {
         #[inline]
         pub fn $load(&self, offset: usize) -> Result<$type, AccessError> {
             let pointer = self.checked::<$type>(offset)?;
-            // SAFETY: `checked` has found the access aligned and inside the range that the creator vouched for.
+            // SAFETY: `checked` has found the access aligned and inside the range that the creator
+            // vouched for.
             Ok(unsafe { pointer.read_volatile() })
         }
 
@@ -75,8 +76,8 @@ impl Window {
     ///
     /// # Safety
     /// Every byte of the range must stay readable and writable (a hole of the aperture, which reads
-    /// all-ones, counts) for as long as the window or a copy of it is used, and no Rust reference to any
-    /// part of it may be used meanwhile, by anyone.
+    /// all-ones, counts) for as long as the window or a copy of it is used, and no Rust reference
+    /// to any part of it may be used meanwhile, by anyone.
     #[must_use]
     pub const unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
         Self { base, bytes }
@@ -89,7 +90,8 @@ impl Window {
         self.bytes
     }
 
-    /// First byte, for hand-written loops. The rules of [`Self::new`] hold for what is done with it.
+    /// First byte, for hand-written loops. The rules of [`Self::new`] hold for what is done with
+    /// it.
     #[inline]
     #[must_use]
     pub const fn as_ptr(&self) -> NonNull<u8> {
@@ -145,8 +147,8 @@ impl Window {
         let target = self.part(offset, from.len())?.base.as_ptr();
         let (words, tail) = from.as_chunks::<8>();
         for (i, word) in words.iter().enumerate() {
-            // SAFETY: `part` has checked the whole range. x86 stores unaligned words as well; the pointer
-            // type says so.
+            // SAFETY: `part` has checked the whole range. x86 stores unaligned words as well; the
+            // pointer type says so.
             unsafe {
                 target
                     .add(i * 8)
@@ -258,8 +260,8 @@ impl RingWindow {
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU64 {
         debug_assert!(offset < ring::HEADER_BYTES as usize && offset.is_multiple_of(8));
-        // SAFETY: the constants of the protocol lie, aligned, inside the header page, which `new` found to be
-        // there and aligned; the word is only ever accessed atomically.
+        // SAFETY: the constants of the protocol lie, aligned, inside the header page, which `new`
+        // found to be there and aligned; the word is only ever accessed atomically.
         unsafe { AtomicU64::from_ptr(self.header.as_ptr().add(offset).cast()) }
     }
 }
@@ -307,8 +309,8 @@ impl RingMemory for RingWindow {
     #[inline]
     fn store_unit(&self, position: u64, unit: &[u64; UNIT_BYTES / 8]) {
         let index = (position & self.mask) as usize;
-        // SAFETY: the mask keeps `index` below the capacity for which `new` found room behind the header; units
-        // are a multiple of 8 bytes behind an aligned base.
+        // SAFETY: the mask keeps `index` below the capacity for which `new` found room behind the
+        // header; units are a multiple of 8 bytes behind an aligned base.
         unsafe {
             let target = self.units.as_ptr().add(index * UNIT_BYTES).cast::<u64>();
             for (i, word) in unit.iter().enumerate() {

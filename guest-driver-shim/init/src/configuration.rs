@@ -1,8 +1,9 @@
 //! What the init is to do: a file of the initramfs.
 //!
-//! The file is a sequence of `key=value` records, each ended by a zero byte, so that values can be any words that a
-//! process can be given. Keys: `module` (path of a kernel module; in the order in which they are loaded), `program` (path
-//! of the program; exactly once), `argument` (of the program, in order).
+//! The file is a sequence of `key=value` records, each ended by a zero byte, so that values can be
+//! any words that a process can be given. Keys: `module` (path of a kernel module; in the order in
+//! which they are loaded), `program` (path of the program; exactly once), `argument` (of the
+//! program, in order).
 
 use std::ffi::{OsStr, OsString};
 use std::io;

@@ -9,8 +9,9 @@ pub(crate) fn say(text: &str) {
     let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// Sees to it that standard input, output and error are the console. The kernel opens it for the first process if the
-/// initramfs has a node for it; std opens /dev/null in place of what is not open.
+/// Sees to it that standard input, output and error are the console. The kernel opens it for the
+/// first process if the initramfs has a node for it; std opens /dev/null in place of what is not
+/// open.
 pub(crate) fn attach() {
     let console = OpenOptions::new()
         .read(true)

@@ -1,4 +1,5 @@
-//! The Causeway function, made ready for processes: it decodes its addresses, and has a driver that counts its interrupts.
+//! The Causeway function, made ready for processes: it decodes its addresses, and has a driver that
+//! counts its interrupts.
 
 use std::fs;
 use std::io;
@@ -11,7 +12,8 @@ use crate::console::say;
 const DRIVERS: &str = "/sys/bus/pci/drivers";
 const DRIVER: &str = "uio_pci_generic";
 
-/// Has the function decode its addresses, and its interrupt reach processes where the kernel has the driver for it.
+/// Has the function decode its addresses, and its interrupt reach processes where the kernel has
+/// the driver for it.
 pub(crate) fn prepare(function: &PciFunction) {
     if let Err(error) = function.enable() {
         say(&error.to_string());

@@ -9,7 +9,8 @@ use rustix::system::{RebootCommand, reboot};
 use crate::console::{drain, say};
 use crate::port;
 
-/// What is stored to the exit port when the program could not be run at all: no exit status of a process.
+/// What is stored to the exit port when the program could not be run at all: no exit status of a
+/// process.
 pub const NOT_RUN: u32 = 0x100;
 
 /// How the program ended.
@@ -24,7 +25,8 @@ pub enum Status {
 }
 
 impl Status {
-    /// Value for the exit port: the exit status, or 128 and the number of the signal, as shells say it; or [`NOT_RUN`].
+    /// Value for the exit port: the exit status, or 128 and the number of the signal, as shells say
+    /// it; or [`NOT_RUN`].
     #[must_use]
     pub fn value(self) -> u32 {
         match self {

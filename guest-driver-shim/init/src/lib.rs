@@ -1,11 +1,13 @@
-//! The first process of a Linux guest that runs one program (`causeway run --program`, `causeway image`).
+//! The first process of a Linux guest that runs one program (`causeway run --program`, `causeway
+//! image`).
 //!
-//! It mounts what programs expect, loads the modules that it was given, hands the Causeway function to `uio_pci_generic`,
-//! runs the program on the console, resets clients of the device whose processes have died, and ends the VM with the
-//! program's exit status. What it is to do stands in one file of the initramfs ([`Configuration`]).
+//! It mounts what programs expect, loads the modules that it was given, hands the Causeway function
+//! to `uio_pci_generic`, runs the program on the console, resets clients of the device whose
+//! processes have died, and ends the VM with the program's exit status. What it is to do stands in
+//! one file of the initramfs ([`Configuration`]).
 //!
-//! The kernel panics if its first process ends: nothing here does, whatever is missing. What goes wrong is said on the
-//! console, in lines that begin with `causeway-init: `.
+//! The kernel panics if its first process ends: nothing here does, whatever is missing. What goes
+//! wrong is said on the console, in lines that begin with `causeway-init: `.
 
 mod configuration;
 mod console;
@@ -24,7 +26,8 @@ use console::say;
 
 /// Does all that there is to do, and does not return: it ends the VM.
 pub fn run() -> ! {
-    // A panic would end the process, and with it the kernel, without a word to whoever waits for the status.
+    // A panic would end the process, and with it the kernel, without a word to whoever waits for
+    // the status.
     std::panic::set_hook(Box::new(|panic| {
         say(&format!("stopped by a defect of its own: {panic}"));
         end::machine(Status::NotRun);
@@ -56,7 +59,8 @@ fn carry_out(configuration: &Configuration) -> Status {
     })
 }
 
-/// Resets the clients of processes that have died. The kernel drops their locks; what they own stays until somebody does this.
+/// Resets the clients of processes that have died. The kernel drops their locks; what they own
+/// stays until somebody does this.
 fn reap(function: &PciFunction) {
     match Clients::open(function) {
         Ok(clients) => {

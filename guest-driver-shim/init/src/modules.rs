@@ -8,7 +8,8 @@ use rustix::system::finit_module;
 
 use crate::console::say;
 
-/// `MODULE_INIT_COMPRESSED_FILE` (include/uapi/linux/module.h): the kernel decompresses the file itself.
+/// `MODULE_INIT_COMPRESSED_FILE` (include/uapi/linux/module.h): the kernel decompresses the file
+/// itself.
 const COMPRESSED: i32 = 4;
 
 /// Loads modules in this order. One that cannot be loaded is said, and the next is tried.

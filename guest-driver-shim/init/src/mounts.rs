@@ -9,7 +9,8 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 
 use crate::console::say;
 
-/// File system, where it is mounted, and its options. The root lies in memory as it is, and with it `/tmp`.
+/// File system, where it is mounted, and its options. The root lies in memory as it is, and with it
+/// `/tmp`.
 const MOUNTS: [(&str, &str, &str); 5] = [
     ("proc", "/proc", ""),
     ("sysfs", "/sys", ""),
@@ -38,7 +39,8 @@ fn mount_one(kind: &str, place: &str, options: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Unmounts what the program has mounted, last first, so that disks are clean; what is in use is made read-only.
+/// Unmounts what the program has mounted, last first, so that disks are clean; what is in use is
+/// made read-only.
 pub(crate) fn unmount_all() {
     let table = fs::read_to_string("/proc/mounts").unwrap_or_default();
     for place in of_the_program(&table).iter().rev() {
@@ -50,7 +52,8 @@ pub(crate) fn unmount_all() {
     }
 }
 
-/// Places in a table of mounts (proc(5), "/proc/pid/mounts") that are neither the root nor the init's.
+/// Places in a table of mounts (proc(5), "/proc/pid/mounts") that are neither the root nor the
+/// init's.
 fn of_the_program(table: &str) -> Vec<PathBuf> {
     let places = table.lines().filter_map(|line| line.split(' ').nth(1));
     places

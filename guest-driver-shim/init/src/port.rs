@@ -10,7 +10,8 @@ pub(crate) fn write_u32(port: u16, value: u32) -> io::Result<()> {
     if unsafe { libc::ioperm(port.into(), 4, 1) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the right was given just now; what the port's device does to memory is what an asm block may do.
+    // SAFETY: the right was given just now; what the port's device does to memory is what an asm
+    // block may do.
     unsafe {
         asm!("out dx, eax", in("dx") port, in("eax") value, options(nostack, preserves_flags));
     }

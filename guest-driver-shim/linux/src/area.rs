@@ -31,7 +31,8 @@ impl Area {
 
     /// The room.
     pub fn window(&self) -> Window {
-        // SAFETY: allocated as long as the transport lives, which the shim borrows; the box is not touched meanwhile.
+        // SAFETY: allocated as long as the transport lives, which the shim borrows; the box is not
+        // touched meanwhile.
         unsafe { Window::new(self.words.cast(), 8 * self.words.len()) }
     }
 }

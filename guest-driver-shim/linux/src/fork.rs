@@ -5,17 +5,19 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Most descriptors of devices that are open at a time in one process; beyond that, children keep some open.
+/// Most descriptors of devices that are open at a time in one process; beyond that, children keep
+/// some open.
 const DEVICES_MAX: usize = 64;
 const NONE: i32 = -1;
 
 /// Descriptors that a forked child closes at once.
 static DESCRIPTORS: [AtomicI32; DEVICES_MAX] = [const { AtomicI32::new(NONE) }; DEVICES_MAX];
 
-/// The process that has opened a device, and the descriptor by whose end others know that it is gone.
+/// The process that has opened a device, and the descriptor by whose end others know that it is
+/// gone.
 ///
-/// A child has a copy of the descriptor, and would keep the device of a dead parent from being cleaned up; so it closes it
-/// the moment it is forked.
+/// A child has a copy of the descriptor, and would keep the device of a dead parent from being
+/// cleaned up; so it closes it the moment it is forked.
 #[derive(Debug)]
 pub struct Owner {
     pid: u32,
@@ -27,8 +29,8 @@ impl Owner {
     pub fn new(descriptor: OwnedFd) -> Self {
         static REGISTERED: Once = Once::new();
         REGISTERED.call_once(|| {
-            // SAFETY: the handler is a function for all of the process's life, and makes only calls that are
-            // async-signal-safe.
+            // SAFETY: the handler is a function for all of the process's life, and makes only calls
+            // that are async-signal-safe.
             let failed = unsafe { libc::pthread_atfork(None, None, Some(close_in_child)) };
             if failed != 0 {
                 log::warn!("children of this process will keep its device open: error {failed}");
@@ -81,7 +83,8 @@ extern "C" fn close_in_child() {
     for slot in &DESCRIPTORS {
         let raw = slot.swap(NONE, Ordering::AcqRel);
         if raw != NONE {
-            // SAFETY: the child's copy of a descriptor that `Owner` holds, and does not use in the child.
+            // SAFETY: the child's copy of a descriptor that `Owner` holds, and does not use in the
+            // child.
             unsafe { libc::close(raw) };
         }
     }

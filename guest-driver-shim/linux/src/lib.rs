@@ -1,13 +1,16 @@
 //! The device for processes on Linux.
 //!
-//! * [`PciTransport`]: a process in a guest reaches the PCI function, without a driver in the kernel. Several can at once.
+//! * [`PciTransport`]: a process in a guest reaches the PCI function, without a driver in the
+//!   kernel. Several can at once.
 //! * [`SocketTransport`]: an ordinary process on a host talks to `causeway serve`, without a VM.
 //!
-//! Either is a [`causeway_shim::Transport`], on which [`causeway_shim::Device`] and all that is made from it work as they do in
-//! a guest without an operating system. [`load_module`] loads images that lie in the process's own memory.
+//! Either is a [`causeway_shim::Transport`], on which [`causeway_shim::Device`] and all that is
+//! made from it work as they do in a guest without an operating system. [`load_module`] loads
+//! images that lie in the process's own memory.
 //!
-//! What was opened belongs to the process that opened it. A child that it forks inherits the mappings, but every request of
-//! the child is refused with `DeviceLost`: it has to open the device for itself.
+//! What was opened belongs to the process that opened it. A child that it forks inherits the
+//! mappings, but every request of the child is refused with `DeviceLost`: it has to open the device
+//! for itself.
 
 mod area;
 mod fork;

@@ -1,4 +1,5 @@
-//! The device as a PCI function of the guest that this process runs in, without a driver in the kernel.
+//! The device as a PCI function of the guest that this process runs in, without a driver in the
+//! kernel.
 //!
 //! | what | is mapped from |
 //! |---|---|
@@ -162,8 +163,9 @@ impl PciTransport {
         &self.clients
     }
 
-    /// Bytes of the control window that the shim leaves alone, and their offset in the aperture: for records of a test bench.
-    /// Nothing, if the window is gone. It may be another after a reset.
+    /// Bytes of the control window that the shim leaves alone, and their offset in the aperture:
+    /// for records of a test bench. Nothing, if the window is gone. It may be another after a
+    /// reset.
     pub fn spare_memory(&self) -> Option<(Window, u64)> {
         let (offset, window) = self.control()?;
         let spare = window.part(BATCH_BYTES as usize, RECORD_BYTES as usize);
@@ -194,8 +196,8 @@ impl PciTransport {
         control.window
     }
 
-    /// Hands the batch in the control area over. If it was refused for want of something that dead processes may still have,
-    /// it is handed over once more after they have been cleaned up.
+    /// Hands the batch in the control area over. If it was refused for want of something that dead
+    /// processes may still have, it is handed over once more after they have been cleaned up.
     fn execute(&self, bytes: u32) {
         let area = self.area.window();
         let mut batch = vec![0; (bytes as usize).min(area.bytes())];

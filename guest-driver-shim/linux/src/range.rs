@@ -12,7 +12,8 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 /// Bytes of a page.
 const PAGE_BYTES: u64 = 4096;
 
-/// A range of addresses, reserved until dropped. What is not placed in it cannot be accessed: a touch is SIGSEGV.
+/// A range of addresses, reserved until dropped. What is not placed in it cannot be accessed: a
+/// touch is SIGSEGV.
 #[derive(Debug)]
 pub struct Range {
     base: NonNull<u8>,
@@ -43,8 +44,9 @@ impl Range {
 
     /// The whole range, for the shim.
     pub fn window(&self) -> Window {
-        // SAFETY: the range is reserved as long as the transport lives, which the shim borrows; nobody makes references to
-        // its content. A touch of what is not placed there ends the process, as the documentation says.
+        // SAFETY: the range is reserved as long as the transport lives, which the shim borrows;
+        // nobody makes references to its content. A touch of what is not placed there ends the
+        // process, as the documentation says.
         unsafe { Window::new(self.base, self.bytes) }
     }
 
@@ -99,7 +101,8 @@ impl Range {
         .map(drop)
     }
 
-    /// The address of a range of whole pages, which must lie within the reservation: it comes from another process.
+    /// The address of a range of whole pages, which must lie within the reservation: it comes from
+    /// another process.
     fn at(&self, offset: u64, bytes: u64) -> Result<*mut u8, Errno> {
         let end = offset.checked_add(bytes).ok_or(Errno::INVAL)?;
         let pages = (offset | bytes).is_multiple_of(PAGE_BYTES) && bytes != 0;

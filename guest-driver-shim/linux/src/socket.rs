@@ -131,8 +131,8 @@ impl SocketTransport {
         })
     }
 
-    /// Sends a request, applies what comes before the reply, and gives the reply's argument. With a batch, the batch is
-    /// replaced by its replies.
+    /// Sends a request, applies what comes before the reply, and gives the reply's argument. With a
+    /// batch, the batch is replaced by its replies.
     fn exchange(&self, request: Request, batch: &mut [u8]) -> Result<u32, ExchangeError> {
         let Some(socket) = self.owner.descriptor() else {
             return Err(ExchangeError::Forked(std::process::id()));

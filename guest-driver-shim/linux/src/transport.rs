@@ -29,7 +29,8 @@ pub enum LinuxTransport {
 }
 
 impl LinuxTransport {
-    /// The device behind the socket that [`SOCKET_VARIABLE`] names; where it names none, the PCI function of this machine.
+    /// The device behind the socket that [`SOCKET_VARIABLE`] names; where it names none, the PCI
+    /// function of this machine.
     ///
     /// # Errors
     /// [`FindError`].

@@ -73,8 +73,9 @@ pub fn run_case<'d>(
     run_by(device, space, pipeline, memory, case, (phase, None))
 }
 
-/// Records `case` with `recorder`, replays it, in a phase called `name`, and verifies every buffer. The kernel must give
-/// the same however often it runs. Gives the nanoseconds that the device took for one replay of several.
+/// Records `case` with `recorder`, replays it, in a phase called `name`, and verifies every buffer.
+/// The kernel must give the same however often it runs. Gives the nanoseconds that the device took
+/// for one replay of several.
 pub fn replay_case<'d>(
     device: &'d Device<'d>,
     space: &AddressSpace<'d>,
@@ -160,7 +161,8 @@ fn parameters<'f>(
     parameters
 }
 
-/// Uploads, has `submit` write the work, waits, and downloads: plain loads and stores, all of it. `content` goes up and comes back.
+/// Uploads, has `submit` write the work, waits, and downloads: plain loads and stores, all of it.
+/// `content` goes up and comes back.
 fn data_path<'d>(
     case: &Case,
     pipeline: &mut Pipeline<'d>,

@@ -1,5 +1,5 @@
-//! With several CPUs, runs one kernel on all of them at once, each with a command buffer of its own. Then runs
-//! every test kernel on the mediated GPU and verifies every result.
+//! With several CPUs, runs one kernel on all of them at once, each with a command buffer of its
+//! own. Then runs every test kernel on the mediated GPU and verifies every result.
 use crate::platform::{
     Barrier, Machine, Phase, Totals, device, figure, open, println, recording_memory,
 };
@@ -42,7 +42,8 @@ pub fn run(machine: &Machine) {
 fn every_case(machine: &Machine, device: &'static Device<'static>) {
     let setup = Phase::begin(PhasePath::Setup, "setup");
     if machine.cpus() > 1 {
-        // Others that wait would take cores from the device, so they park; that exit belongs to no data phase.
+        // Others that wait would take cores from the device, so they park; that exit belongs to no
+        // data phase.
         machine.clock().spin(PARKING_NS);
     }
     let space = device.create_space().required("an address space");
@@ -91,7 +92,8 @@ fn in_parallel(machine: &Machine, device: &'static Device<'static>) {
         let space = device.create_space().required("an address space");
         let mut pipeline = Pipeline::new(device, &space, RING_UNITS);
         let mut memory = CaseMemory::new(machine);
-        // While one CPU begins or ends the phase, the others keep still: an exit under way would be half counted.
+        // While one CPU begins or ends the phase, the others keep still: an exit under way would be
+        // half counted.
         BARRIER.wait(machine.cpus());
         let first = machine.cpu() == 0;
         let phase = first.then(|| Phase::begin(PhasePath::Control, "all CPUs at once"));

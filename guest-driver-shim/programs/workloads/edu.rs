@@ -1,7 +1,8 @@
-//! A driver of QEMU's educational device, which is passed through to the guest, and what is tested with it.
+//! A driver of QEMU's educational device, which is passed through to the guest, and what is tested
+//! with it.
 //!
-//! Registers are of 32 bits, in BAR 0 ("EDU device", QEMU's documentation, specs/edu): the guest reaches them where a real
-//! device's are, so that none of its accesses is an exit.
+//! Registers are of 32 bits, in BAR 0 ("EDU device", QEMU's documentation, specs/edu): the guest
+//! reaches them where a real device's are, so that none of its accesses is an exit.
 
 mod exercise;
 
@@ -17,8 +18,8 @@ pub const IDS: (u16, u16) = (0x1234, 0x11e8);
 pub const BAR: usize = 0;
 /// Bytes of a page, for DMA.
 pub const PAGE_BYTES: usize = 4096;
-/// Most bytes of a transfer. The device has a page for them, but QEMU up to 9 at least takes one that reaches its end for one that
-/// goes beyond, and ends itself.
+/// Most bytes of a transfer. The device has a page for them, but QEMU up to 9 at least takes one
+/// that reaches its end for one that goes beyond, and ends itself.
 pub const TRANSFER_BYTES: usize = PAGE_BYTES - 8;
 
 /// What [`Edu::identity`] reads as: version 1.0 in the upper half.

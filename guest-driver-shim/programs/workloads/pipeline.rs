@@ -1,8 +1,9 @@
 //! A command buffer whose consumer is kept awake across a measured phase.
 //!
-//! A consumer that finds nothing to do goes to sleep after some microseconds, and marking a phase takes
-//! longer than that. So a phase is prepared by giving the device something to wait for: a fence that the
-//! guest itself releases. The work of the phase is then put behind it, without a doorbell.
+//! A consumer that finds nothing to do goes to sleep after some microseconds, and marking a phase
+//! takes longer than that. So a phase is prepared by giving the device something to wait for: a
+//! fence that the guest itself releases. The work of the phase is then put behind it, without a
+//! doorbell.
 
 use causeway_shim::{
     AddressSpace, Buffer, CommandBuffer, Device, Fence, MemoryKind, Patience, WaitError,
@@ -45,7 +46,8 @@ impl<'d> Pipeline<'d> {
         }
     }
 
-    /// Has the device wait at the gate. Rings the doorbell if the device sleeps: do it before the phase.
+    /// Has the device wait at the gate. Rings the doorbell if the device sleeps: do it before the
+    /// phase.
     pub fn arm(&mut self) {
         self.armed += 1;
         self.commands

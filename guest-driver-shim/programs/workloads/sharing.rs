@@ -1,5 +1,6 @@
-//! Two guests share memory: VM 0 exports, VM 1 imports read-only and read-write. What is allowed works and is
-//! verified by the other side; what is not is refused; and a fault of one is nothing to the other.
+//! Two guests share memory: VM 0 exports, VM 1 imports read-only and read-write. What is allowed
+//! works and is verified by the other side; what is not is refused; and a fault of one is nothing
+//! to the other.
 mod exporter;
 mod importer;
 mod mail;

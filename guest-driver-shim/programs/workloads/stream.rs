@@ -1,5 +1,5 @@
-//! Measures the data path: loads and stores over the aperture, packets with fences, launches; then what the
-//! control path costs, and what it costs its neighbours.
+//! Measures the data path: loads and stores over the aperture, packets with fences, launches; then
+//! what the control path costs, and what it costs its neighbours.
 mod churn;
 mod control;
 mod launches;
@@ -15,7 +15,8 @@ use causeway_testdev_records::PhasePath;
 pub fn run(machine: &Machine) {
     match machine.cpu() {
         0 => measure(machine),
-        // Another CPU that waits takes a core from the device: it takes part in the first measurement, then parks.
+        // Another CPU that waits takes a core from the device: it takes part in the first
+        // measurement, then parks.
         1 => churn::beside(machine, device()),
         _ => {}
     }

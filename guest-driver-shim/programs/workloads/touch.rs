@@ -20,7 +20,8 @@ pub fn store(window: &Window, passes: u32) -> u64 {
     let base = window.as_ptr().cast::<u64>();
     assert!(base.is_aligned(), "the window is not aligned");
     let start = ticks();
-    // SAFETY: whoever made the window vouches for the range; alignment is checked, and there are no references.
+    // SAFETY: whoever made the window vouches for the range; alignment is checked, and there are no
+    // references.
     unsafe { loops::store(base.as_ptr(), words(window), passes) };
     ticks() - start
 }

@@ -1,8 +1,10 @@
 //! What test guests do with the device, whatever they run on.
 //!
-//! This is the source of a module, not a crate: a machine without an operating system (`guest-driver-shim/programs/bare`) and Linux
-//! (`guest-driver-shim/programs/linux`) are in different cargo workspaces. Each includes it beside a module `platform` of its own, which gives the
-//! CPUs, time, RAM, the way to the device and reports to the test bench; all else is the same code.
+//! This is the source of a module, not a crate: a machine without an operating system
+//! (`guest-driver-shim/programs/bare`) and Linux (`guest-driver-shim/programs/linux`) are in
+//! different cargo workspaces. Each includes it beside a module `platform` of its own, which gives
+//! the CPUs, time, RAM, the way to the device and reports to the test bench; all else is the same
+//! code.
 
 mod cases;
 pub mod compute;

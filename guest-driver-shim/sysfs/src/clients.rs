@@ -1,7 +1,8 @@
 //! Clients: which process has which page of BAR 0.
 //!
-//! Page c belongs to the process that holds a lock on byte c of `resource0`: one of an open file (`F_OFD_SETLK`, fcntl(2)),
-//! which the kernel drops when the process is gone. Page 0 is the whole session's, and nobody's to take.
+//! Page c belongs to the process that holds a lock on byte c of `resource0`: one of an open file
+//! (`F_OFD_SETLK`, fcntl(2)), which the kernel drops when the process is gone. Page 0 is the whole
+//! session's, and nobody's to take.
 #![allow(unsafe_code)] // Locks of open files have no safe wrapper.
 
 use std::fs::{self, DirEntry};
@@ -44,7 +45,8 @@ impl Page {
         u64::from(self.number) * PAGE_BYTES + register as u64
     }
 
-    /// Whether the client owns something. All-ones is what a machine gives that has no such register.
+    /// Whether the client owns something. All-ones is what a machine gives that has no such
+    /// register.
     fn owns(&self) -> bool {
         let bits = self.load(Register::Status);
         bits != u32::MAX && bits & status::OWNS != 0
@@ -100,7 +102,8 @@ impl Clients {
         (1..self.count()).map(|number| self.page(number))
     }
 
-    /// The file whose locks are meant, opened anew: locks of one open file do not exclude each other.
+    /// The file whose locks are meant, opened anew: locks of one open file do not exclude each
+    /// other.
     fn lock_file(&self) -> Option<OwnedFd> {
         self.function.open("resource0").ok().map(Into::into)
     }
@@ -119,7 +122,8 @@ impl Clients {
             return 0;
         };
         let mut reaped = 0;
-        // Only those are locked that own something: a process that looks for a client meanwhile finds the others free.
+        // Only those are locked that own something: a process that looks for a client meanwhile
+        // finds the others free.
         for page in self.pages().filter(Page::owns) {
             if !lock(&file, page.number) {
                 continue;
@@ -184,8 +188,9 @@ fn set_lock(file: &OwnedFd, number: u32, kind: i32) -> bool {
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) == 0 }
 }
 
-/// Which processes have which bytes of a file locked, as far as this one may know. The kernel lists a lock of an open file with
-/// the descriptors of that file (proc_pid_fdinfo(5)), and nowhere with a process.
+/// Which processes have which bytes of a file locked, as far as this one may know. The kernel lists
+/// a lock of an open file with the descriptors of that file (proc_pid_fdinfo(5)), and nowhere with
+/// a process.
 fn holders(file: &Path) -> Vec<(u64, u32)> {
     let number = |entry: &DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
     let processes = entries(Path::new("/proc")).filter_map(|entry| Some((number(&entry)?, entry)));

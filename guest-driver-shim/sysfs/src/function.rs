@@ -226,7 +226,8 @@ fn number(folder: &Path, name: &str) -> Option<u16> {
     u16::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
 }
 
-/// Line `index` of sysfs `resource`: first address, last address, flags. Zeros stand for a BAR that has no address.
+/// Line `index` of sysfs `resource`: first address, last address, flags. Zeros stand for a BAR that
+/// has no address.
 fn parse_bar(text: &str, index: usize) -> Option<Bar> {
     let mut words = text.lines().nth(index)?.split_whitespace();
     let mut hexadecimal = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();

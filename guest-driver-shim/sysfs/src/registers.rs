@@ -34,8 +34,8 @@ impl Registers {
             )
         }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        // SAFETY: mapped until `drop`, and used by this mapping alone. It is a device's: no references are made to it, and
-        // the device defines what any access does.
+        // SAFETY: mapped until `drop`, and used by this mapping alone. It is a device's: no
+        // references are made to it, and the device defines what any access does.
         let window = unsafe { Window::new(base, bytes) };
         Ok(Self { window })
     }
@@ -46,7 +46,8 @@ impl Registers {
         self.window.bytes()
     }
 
-    /// Loads 32 bits from `offset`. All-ones, as from a function that is not there, outside or if not aligned.
+    /// Loads 32 bits from `offset`. All-ones, as from a function that is not there, outside or if
+    /// not aligned.
     #[must_use]
     pub fn load(&self, offset: u64) -> u32 {
         self.window.load_u32(offset as usize).unwrap_or(u32::MAX)

@@ -1,7 +1,8 @@
 //! What a mediator drives: the seam between sessions and a GPU.
 //!
-//! The mediator has validated everything that it can before it calls a back end: handles, ranges, rights,
-//! quotas, alignment. A back end need not trust the guest's *addresses in work*: those it checks itself.
+//! The mediator has validated everything that it can before it calls a back end: handles, ranges,
+//! rights, quotas, alignment. A back end need not trust the guest's *addresses in work*: those it
+//! checks itself.
 
 mod work;
 
@@ -25,10 +26,11 @@ pub struct Attributes {
     pub name: String,
     /// Memory of the device in bytes.
     pub memory_bytes: u64,
-    /// Sizes of allocations are rounded up to this, and GPU addresses that a guest asks for are congruent to the
-    /// offset in the allocation modulo this; a power of two, at least 4096.
+    /// Sizes of allocations are rounded up to this, and GPU addresses that a guest asks for are
+    /// congruent to the offset in the allocation modulo this; a power of two, at least 4096.
     pub granularity_bytes: u64,
-    /// Where GPU virtual addresses of all address spaces lie, in bytes. An address space may have less.
+    /// Where GPU virtual addresses of all address spaces lie, in bytes. An address space may have
+    /// less.
     pub va: std::ops::Range<u64>,
     /// Multiprocessors, or CPU cores.
     pub compute_units: u32,
@@ -79,7 +81,8 @@ pub trait Backend: Send + Sync {
     /// What it is.
     fn attributes(&self) -> &Attributes;
 
-    /// `bytes` bytes (a multiple of the granularity) of memory that reads as zero whatever it held before.
+    /// `bytes` bytes (a multiple of the granularity) of memory that reads as zero whatever it held
+    /// before.
     ///
     /// # Errors
     /// `NoMemory`, `Unsupported`, `BackEnd`.
@@ -96,7 +99,8 @@ pub trait Backend: Send + Sync {
     /// `BadMemory` if it is not what it is said to be, `Unsupported`, `NoMemory`, `BackEnd`.
     fn import(&self, exported: Exported) -> Result<Arc<dyn Memory>, BackendError>;
 
-    /// Makes `bytes` bytes of guest RAM, at `offset` of `ram`, usable like an allocation of host kind.
+    /// Makes `bytes` bytes of guest RAM, at `offset` of `ram`, usable like an allocation of host
+    /// kind.
     ///
     /// # Errors
     /// `Unsupported`, `NoMemory`, `BackEnd`.
@@ -107,40 +111,44 @@ pub trait Backend: Send + Sync {
         bytes: u64,
     ) -> Result<Arc<dyn Memory>, BackendError>;
 
-    /// A new, empty address space. `stop` is set when the session ends: work under way must then return soon.
+    /// A new, empty address space. `stop` is set when the session ends: work under way must then
+    /// return soon.
     ///
     /// # Errors
     /// `NoMemory`, `BackEnd`.
     fn create_space(&self, stop: Arc<AtomicBool>) -> Result<Arc<dyn Space>, BackendError>;
 
-    /// Whether a fault has left this process unable to use the device ever again, so that a session's reset cannot
-    /// help and only another process can.
+    /// Whether a fault has left this process unable to use the device ever again, so that a
+    /// session's reset cannot help and only another process can.
     fn is_poisoned(&self) -> bool {
         false
     }
 
-    /// Has `lost` called when the device is taken from all sessions at once, by others than their work: the host wants it
-    /// back, or somebody has reset it. When `lost` returns, no session has any of its memory mapped, or begins new work with
-    /// it, until the session's guest begins anew; work under way lets go soon. Host memory and guest RAM stay.
+    /// Has `lost` called when the device is taken from all sessions at once, by others than their
+    /// work: the host wants it back, or somebody has reset it. When `lost` returns, no session has
+    /// any of its memory mapped, or begins new work with it, until the session's guest begins anew;
+    /// work under way lets go soon. Host memory and guest RAM stay.
     ///
-    /// Only the first caller is heard. `lost` is called with no lock held that any other method takes. Most back ends lose
-    /// their device by work only, or not at all.
+    /// Only the first caller is heard. `lost` is called with no lock held that any other method
+    /// takes. Most back ends lose their device by work only, or not at all.
     fn observe_loss(&self, lost: LossObserver) {
         drop(lost);
     }
 
-    /// How long work may go on after its client has ended, while other clients of the session live, before it is
-    /// stopped. Zero for a back end that can stop any work; longer for one that is spent ([`Self::is_poisoned`]) if work
-    /// does not end by itself.
+    /// How long work may go on after its client has ended, while other clients of the session live,
+    /// before it is stopped. Zero for a back end that can stop any work; longer for one that is
+    /// spent ([`Self::is_poisoned`]) if work does not end by itself.
     fn grace(&self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// Memory of an allocation. It lives as long as anyone holds it: mappings, work under way, other sessions.
+/// Memory of an allocation. It lives as long as anyone holds it: mappings, work under way, other
+/// sessions.
 ///
-/// Whoever uses the memory holds the `Arc` that it was given, not something taken out of [`Self::as_any`]:
-/// the mediator's account of the memory travels with that `Arc`, and ends when the last one is dropped.
+/// Whoever uses the memory holds the `Arc` that it was given, not something taken out of
+/// [`Self::as_any`]: the mediator's account of the memory travels with that `Arc`, and ends when
+/// the last one is dropped.
 pub trait Memory: Send + Sync + Any {
     /// Size in bytes.
     fn bytes(&self) -> u64;
@@ -180,16 +188,19 @@ pub struct Exported {
     pub pages: PageSize,
 }
 
-/// A GPU address space: mappings, modules, queues. All methods may be called at any time from any thread.
+/// A GPU address space: mappings, modules, queues. All methods may be called at any time from any
+/// thread.
 ///
-/// It hands out its own addresses: [`crate::va::VaAllocator`] does it for back ends that are free to choose.
+/// It hands out its own addresses: [`crate::va::VaAllocator`] does it for back ends that are free
+/// to choose.
 pub trait Space: Send + Sync {
-    /// Maps `bytes` bytes of `memory` from `offset`, at `wanted` or where it likes. Gives the address, at which no
-    /// other mapping of this space begins. Everything is a multiple of 4 KiB and in range; `wanted` is congruent to
-    /// `offset` modulo the granularity.
+    /// Maps `bytes` bytes of `memory` from `offset`, at `wanted` or where it likes. Gives the
+    /// address, at which no other mapping of this space begins. Everything is a multiple of 4 KiB
+    /// and in range; `wanted` is congruent to `offset` modulo the granularity.
     ///
     /// # Errors
-    /// `AddressInUse` if it cannot be at `wanted`, `Unsupported` if it cannot have these rights, `NoMemory`, `BackEnd`.
+    /// `AddressInUse` if it cannot be at `wanted`, `Unsupported` if it cannot have these rights,
+    /// `NoMemory`, `BackEnd`.
     fn map(
         &self,
         wanted: Option<u64>,
@@ -199,7 +210,8 @@ pub trait Space: Send + Sync {
         access: Access,
     ) -> Result<u64, BackendError>;
 
-    /// Ends the mapping at `va`. Work that began before may still reach the memory; work that begins later cannot.
+    /// Ends the mapping at `va`. Work that began before may still reach the memory; work that
+    /// begins later cannot.
     ///
     /// # Errors
     /// `BackEnd`.
@@ -208,7 +220,8 @@ pub trait Space: Send + Sync {
     /// Changes the rights of the mapping at `va`, with the same timing as [`Self::unmap`].
     ///
     /// # Errors
-    /// `Unsupported` if this memory cannot have these rights; the mapping then has those it had. `BackEnd`.
+    /// `Unsupported` if this memory cannot have these rights; the mapping then has those it had.
+    /// `BackEnd`.
     fn set_access(&self, va: u64, access: Access) -> Result<(), BackendError>;
 
     /// Loads a module image. `image` is a private copy of what the guest gave.
@@ -223,11 +236,13 @@ pub trait Space: Send + Sync {
     /// `NoMemory`, `BackEnd`.
     fn create_queue(&self) -> Result<Box<dyn Queue>, BackendError>;
 
-    /// Makes a sequence of work that can be submitted again and again as one ([`Work::Replay`]). `work` may be empty;
-    /// the recording holds the `Arc`s of the functions in it. Only where `features::RECORDING` is set.
+    /// Makes a sequence of work that can be submitted again and again as one ([`Work::Replay`]).
+    /// `work` may be empty; the recording holds the `Arc`s of the functions in it. Only where
+    /// `features::RECORDING` is set.
     ///
     /// # Errors
-    /// `BadLaunch`, `BadParameters`, `MemoryFault` (addresses that are not mapped now), `NoMemory`, `BackEnd`.
+    /// `BadLaunch`, `BadParameters`, `MemoryFault` (addresses that are not mapped now), `NoMemory`,
+    /// `BackEnd`.
     fn record(&self, work: &[Recorded]) -> Result<Arc<dyn Recording>, BackendError>;
 
     /// Loads the 64-bit word at `va`, for waiting on fences. `None` if it cannot be read.
@@ -240,14 +255,14 @@ pub trait Module: Send + Sync {
     fn function(&self, name: &str) -> Option<Arc<dyn Function>>;
     /// Names of the kernels, for messages.
     fn kernels(&self) -> Vec<String>;
-    /// Memory that the module takes beyond its image, in bytes: its variables, and what its code was made into. It
-    /// counts against the session's
-    /// quota until the module is unloaded and no launch of its kernels is under way.
+    /// Memory that the module takes beyond its image, in bytes: its variables, and what its code
+    /// was made into. It counts against the session's quota until the module is unloaded and no
+    /// launch of its kernels is under way.
     fn memory_bytes(&self) -> u64;
 }
 
-/// A kernel. Work that launches it holds the `Arc` that it was given until it is done, like [`Memory`]: the account of
-/// the kernel's module travels with that.
+/// A kernel. Work that launches it holds the `Arc` that it was given until it is done, like
+/// [`Memory`]: the account of the kernel's module travels with that.
 pub trait Function: Send + Sync + Any {
     /// Offset and size of each parameter.
     fn parameters(&self) -> &[Parameter];
@@ -273,8 +288,9 @@ pub trait Function: Send + Sync + Any {
     fn as_any(&self) -> &dyn Any;
 }
 
-/// A sequence of work, ready to be submitted as one. It holds the kernels that it launches. A replay holds the `Arc`
-/// that it was given until it is done: as with [`Memory`], the mediator's account travels with it.
+/// A sequence of work, ready to be submitted as one. It holds the kernels that it launches. A
+/// replay holds the `Arc` that it was given until it is done: as with [`Memory`], the mediator's
+/// account travels with it.
 pub trait Recording: Send + Sync + Any {
     /// Memory that it takes beside its work, in bytes, like [`Module::memory_bytes`].
     fn memory_bytes(&self) -> u64;
@@ -284,7 +300,8 @@ pub trait Recording: Send + Sync + Any {
 
 /// Executes work in order. One thread feeds it; it may return before the work is done.
 pub trait Queue: Send {
-    /// Executes, or enqueues, one piece of work. A back end may wait for more before it begins, until [`Self::flush`].
+    /// Executes, or enqueues, one piece of work. A back end may wait for more before it begins,
+    /// until [`Self::flush`].
     ///
     /// # Errors
     /// The fault of this or of an earlier piece. The queue is then dead.
@@ -296,7 +313,8 @@ pub trait Queue: Send {
     /// As [`Self::submit`].
     fn flush(&mut self) -> Result<(), Fault>;
 
-    /// Whether work is under way, or has gone wrong meanwhile. Asked now and then while there is nothing to submit.
+    /// Whether work is under way, or has gone wrong meanwhile. Asked now and then while there is
+    /// nothing to submit.
     ///
     /// # Errors
     /// As [`Self::submit`].

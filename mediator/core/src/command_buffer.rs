@@ -115,7 +115,8 @@ impl CommandBuffer {
         self.bell.stop();
     }
 
-    /// Stops the consumer, and waits until it has ended. False if it has not by then, or `give_up` is set.
+    /// Stops the consumer, and waits until it has ended. False if it has not by then, or `give_up`
+    /// is set.
     pub fn stop_within(
         &self,
         signal: &FenceSignal,

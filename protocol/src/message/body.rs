@@ -14,7 +14,8 @@ structures! {
         pub length: u32,
         /// Zero in a request; [`crate::message::Status`] in a reply.
         pub status: u32,
-        /// Zero in a request; a number that goes with the status in a reply (see [`crate::message::Status`]).
+        /// Zero in a request; a number that goes with the status in a reply (see
+        /// [`crate::message::Status`]).
         pub detail: u32,
     } = 16
 
@@ -150,7 +151,8 @@ structures! {
         pub space: u32,
         /// Zero.
         pub reserved: u32,
-        /// First GPU virtual address, or offset into the aperture, as the mapping message returned it.
+        /// First GPU virtual address, or offset into the aperture, as the mapping message returned
+        /// it.
         pub address: u64,
     } = 16
 
@@ -206,7 +208,8 @@ structures! {
         pub space: u32,
         /// Room for a log in bytes; may be zero.
         pub log_bytes: u32,
-        /// Guest-physical address of the image, or an offset into the aperture (see [`crate::message::APERTURE_ADDRESS`]).
+        /// Guest-physical address of the image, or an offset into the aperture (see
+        /// [`crate::message::APERTURE_ADDRESS`]).
         pub image_address: u64,
         /// Bytes of the image, at most [`crate::message::MODULE_BYTES_MAX`].
         pub image_bytes: u64,

@@ -118,14 +118,15 @@ opcodes! {
     RegisterRam = 21, "register_ram", RegisterRam => AllocateReply;
     /// Sleep until a fence reaches a value.
     Wait = 22, "wait", Wait => Empty;
-    /// Copy packets out of guest RAM, so that they can be replayed as one (since 1.1). If a packet is refused, the detail
-    /// is its offset in bytes.
+    /// Copy packets out of guest RAM, so that they can be replayed as one (since 1.1). If a packet
+    /// is refused, the detail is its offset in bytes.
     CreateRecording = 23, "create_recording", CreateRecording => HandleReply;
     /// End a recording; replays under way are finished (since 1.1).
     DestroyRecording = 24, "destroy_recording", HandleRequest => Empty;
-    /// Raise the client's interrupt once a fence has reached a value (since 1.2). It is raised once; a fence that is there
-    /// already raises none, as the reply says. Of several values of one fence the smallest counts. The wish is forgotten
-    /// with the client. The end of the fence's mapping or space, or the loss of the session, raises it.
+    /// Raise the client's interrupt once a fence has reached a value (since 1.2). It is raised
+    /// once; a fence that is there already raises none, as the reply says. Of several values of one
+    /// fence the smallest counts. The wish is forgotten with the client. The end of the fence's
+    /// mapping or space, or the loss of the session, raises it.
     Notify = 25, "notify", Notify => NotifyReply;
 }
 

@@ -52,8 +52,8 @@ statuses! {
     QuotaAllocations = 13, "the session's allocation quota is exhausted";
     /// More command buffers than the session may have. Detail: the limit.
     QuotaCommandBuffers = 14, "the session's command buffer quota is exhausted";
-    /// More address spaces, mappings, modules, exports or interrupts to wait for than the session may have. Detail: the
-    /// limit.
+    /// More address spaces, mappings, modules, exports or interrupts to wait for than the session
+    /// may have. Detail: the limit.
     QuotaObjects = 15, "the session's quota of other objects is exhausted";
     /// The host or the GPU has no memory left, or the aperture no room.
     NoMemory = 16, "out of memory or of address space";

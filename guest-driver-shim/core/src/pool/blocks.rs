@@ -1,4 +1,5 @@
-//! Ranges of addresses, cut into blocks and merged again. Knows nothing of memory: all it has is in [`Block`]s.
+//! Ranges of addresses, cut into blocks and merged again. Knows nothing of memory: all it has is in
+//! [`Block`]s.
 
 use super::classes::{Class, Classes, GRANULE_BYTES};
 
@@ -7,7 +8,8 @@ const NONE: u32 = u32::MAX;
 /// Blocks looked at in lists whose blocks need not fit.
 const LOOKS: usize = 16;
 
-/// What a pool notes of a piece or of a free range. Storage for a number of them comes from the pool's user.
+/// What a pool notes of a piece or of a free range. Storage for a number of them comes from the
+/// pool's user.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
     address: u64,
@@ -104,8 +106,9 @@ impl<'s> Blocks<'s> {
         self.spares
     }
 
-    /// Makes `bytes` bytes from `address` free (multiples of the granule, not zero). Gives the number of the chunk's
-    /// first block, which stays the first as long as the chunk is there. `None` if no block is spare.
+    /// Makes `bytes` bytes from `address` free (multiples of the granule, not zero). Gives the
+    /// number of the chunk's first block, which stays the first as long as the chunk is there.
+    /// `None` if no block is spare.
     pub fn add_chunk(&mut self, chunk: u32, address: u64, bytes: u64) -> Option<u32> {
         let index = self.take_spare()?;
         let block = &mut self.blocks[index as usize];
@@ -125,7 +128,8 @@ impl<'s> Blocks<'s> {
         true
     }
 
-    /// Takes `bytes` bytes at a multiple of `alignment` (a power of two); `bytes` is a multiple of the granule, not zero.
+    /// Takes `bytes` bytes at a multiple of `alignment` (a power of two); `bytes` is a multiple of
+    /// the granule, not zero.
     pub fn take(&mut self, bytes: u64, alignment: u64) -> Result<Taken, TakeError> {
         let found = self.find(bytes, alignment).ok_or(TakeError::NoRoom)?;
         self.carve(found, bytes, alignment)
@@ -226,7 +230,8 @@ impl<'s> Blocks<'s> {
         end.is_some_and(|end| end <= block.address + block.bytes)
     }
 
-    /// Cuts `bytes` bytes off the front of a block, which keeps its number. Gives what is behind them. A block is spare.
+    /// Cuts `bytes` bytes off the front of a block, which keeps its number. Gives what is behind
+    /// them. A block is spare.
     fn split(&mut self, index: u32, bytes: u64) -> u32 {
         let Some(behind) = self.take_spare() else {
             unreachable!("the caller has counted the spare blocks")

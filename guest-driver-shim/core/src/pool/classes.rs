@@ -1,7 +1,8 @@
-//! Free blocks by size: two-level segregated lists (the idea is that of TLSF: Masmano and others, "TLSF: a new dynamic
-//! memory allocator for real-time systems", 2004).
+//! Free blocks by size: two-level segregated lists (the idea is that of TLSF: Masmano and others,
+//! "TLSF: a new dynamic memory allocator for real-time systems", 2004).
 
-/// Sizes and addresses of pieces are multiples of this, in bytes: the alignment that `cuMemAlloc` gives too.
+/// Sizes and addresses of pieces are multiples of this, in bytes: the alignment that `cuMemAlloc`
+/// gives too.
 pub const GRANULE_BYTES: u64 = 256;
 /// Binary logarithm of the lists of a level.
 const LISTS_LOG: u32 = 3;
@@ -20,7 +21,8 @@ pub struct Class {
 }
 
 impl Class {
-    /// The class in which a free block of `bytes` bytes (a multiple of the granule, not zero) is kept.
+    /// The class in which a free block of `bytes` bytes (a multiple of the granule, not zero) is
+    /// kept.
     pub const fn of(bytes: u64) -> Self {
         let granules = bytes / GRANULE_BYTES;
         if granules < LISTS as u64 {
@@ -48,7 +50,8 @@ impl Class {
     }
 }
 
-/// Heads of the lists, and which of them are not empty. A head is whatever the user links blocks by.
+/// Heads of the lists, and which of them are not empty. A head is whatever the user links blocks
+/// by.
 #[derive(Debug)]
 pub struct Classes {
     levels: u64,
@@ -129,7 +132,8 @@ mod tests {
             let own = Class::of(bytes);
             let fits = Class::that_fits(bytes).unwrap();
             assert!((fits.level, fits.list) >= (own.level, own.list));
-            // The smallest size of the class is enough: one granule less than `bytes` is kept below it, or is too.
+            // The smallest size of the class is enough: one granule less than `bytes` is kept below
+            // it, or is too.
             let below = Class::of(bytes - GRANULE_BYTES);
             if granules > 1 {
                 assert!((below.level, below.list) <= (own.level, own.list));

@@ -43,7 +43,8 @@ pub enum PoolFreeError {
     /// It is not from this pool. Here it is.
     #[error("the piece at {:#x} is from another pool: free it there", .0.address())]
     Foreign(Piece),
-    /// The piece is free, but the device did not take memory back that the pool has no more use for.
+    /// The piece is free, but the device did not take memory back that the pool has no more use
+    /// for.
     #[error("the pool cannot shrink: {0}")]
     Refused(FreeError),
 }

@@ -2,8 +2,8 @@
 
 use crate::window::Window;
 
-/// A piece of a pool's memory. It is not copied, so that it is freed once; dropping it keeps it allocated until its pool
-/// is dropped.
+/// A piece of a pool's memory. It is not copied, so that it is freed once; dropping it keeps it
+/// allocated until its pool is dropped.
 #[derive(Debug)]
 #[must_use = "a piece that is dropped stays allocated: free it"]
 pub struct Piece {

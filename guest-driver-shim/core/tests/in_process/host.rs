@@ -1,4 +1,5 @@
-//! A host without a VM: the guest is this process, and the aperture a reserved range of its own addresses.
+//! A host without a VM: the guest is this process, and the aperture a reserved range of its own
+//! addresses.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,5 +1,5 @@
-//! Both halves in one process, without a VM: the driver in front of a real session on the software back end, and, where no
-//! kernel is launched, on the VFIO back end over a fake device.
+//! Both halves in one process, without a VM: the driver in front of a real session on the software
+//! back end, and, where no kernel is launched, on the VFIO back end over a fake device.
 
 /// Makes a test of each function, on each of the back ends.
 macro_rules! on_each_back_end {

@@ -101,7 +101,8 @@ impl Machine {
 
     fn ram_window(&self, address: usize, bytes: usize) -> Window {
         assert!(address + bytes <= RAM_BYTES as usize);
-        // SAFETY: within the mapping of the RAM, which lives as long as the machine; volatile access only.
+        // SAFETY: within the mapping of the RAM, which lives as long as the machine; volatile
+        // access only.
         unsafe { Window::new(self.ram().as_ptr().add(address), bytes) }
     }
 
@@ -155,7 +156,8 @@ impl Transport for Machine {
     }
 
     fn aperture(&self) -> Window {
-        // SAFETY: reserved as long as the machine lives; tests touch only what is mapped, by volatile accesses.
+        // SAFETY: reserved as long as the machine lives; tests touch only what is mapped, by
+        // volatile accesses.
         unsafe { Window::new(self.host.aperture.as_ptr(), APERTURE_BYTES as usize) }
     }
 

@@ -1,8 +1,9 @@
 //! BAR 2 in this process.
 //!
-//! The kernel fills page tables for all of a device mapping at once, and checks every page of `/dev/mem`: for 64 GiB that is
-//! 128 MiB of tables and minutes. So addresses are reserved for the whole aperture, and pieces of it mapped when something
-//! first appears in them. They stay: what goes leaves a hole, which can be touched.
+//! The kernel fills page tables for all of a device mapping at once, and checks every page of
+//! `/dev/mem`: for 64 GiB that is 128 MiB of tables and minutes. So addresses are reserved for the
+//! whole aperture, and pieces of it mapped when something first appears in them. They stay: what
+//! goes leaves a hole, which can be touched.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -124,7 +125,8 @@ impl Aperture {
 
 /// The best file to map the aperture from, and where in it the aperture begins.
 fn choose(function: &PciFunction, address: u64) -> Result<(File, Caching, u64), PciFunctionError> {
-    // Without O_SYNC: with it, the kernel maps uncached whatever the memory type ranges say (drivers/char/mem.c).
+    // Without O_SYNC: with it, the kernel maps uncached whatever the memory type ranges say
+    // (drivers/char/mem.c).
     match OpenOptions::new().read(true).write(true).open(MEMORY) {
         Ok(file) if probe(&file, address) => return Ok((file, Caching::WriteBack, address)),
         Ok(_) => log::debug!("{MEMORY} does not show the aperture"),

@@ -1,8 +1,8 @@
 //! Sleeping until the function interrupts.
 //!
-//! A kernel with `uio_pci_generic` counts the function's interrupts (INTx) for processes, and masks the function with the first:
-//! a process that wakes looks whether the interrupt was for its client, acknowledges that, and unmasks. All processes that sleep
-//! wake with every interrupt.
+//! A kernel with `uio_pci_generic` counts the function's interrupts (INTx) for processes, and masks
+//! the function with the first: a process that wakes looks whether the interrupt was for its
+//! client, acknowledges that, and unmasks. All processes that sleep wake with every interrupt.
 
 use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
@@ -17,11 +17,13 @@ use causeway_protocol::registers::Register;
 use causeway_sysfs::{Page, PciFunction};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Offset of the command register's high byte in configuration space, and the bit of it that masks INTx (PCI 3.0, 6.2.2).
+/// Offset of the command register's high byte in configuration space, and the bit of it that masks
+/// INTx (PCI 3.0, 6.2.2).
 const COMMAND_HIGH: u64 = 5;
 const COMMAND_HIGH_NO_INTX: u8 = 1 << 2;
 
-/// First and longest pause after an interrupt that was another client's and that it has not acknowledged yet.
+/// First and longest pause after an interrupt that was another client's and that it has not
+/// acknowledged yet.
 const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(2);
 
@@ -53,8 +55,9 @@ struct Uio {
     path: PathBuf,
     events: File,
     configuration: File,
-    /// What the command register's high byte is while INTx is not masked. Nobody changes its other bits while a driver has
-    /// the function, so it is read once: an access to configuration space is two exits.
+    /// What the command register's high byte is while INTx is not masked. Nobody changes its other
+    /// bits while a driver has the function, so it is read once: an access to configuration space
+    /// is two exits.
     unmasked: u8,
 }
 
@@ -84,7 +87,8 @@ impl Interrupts {
         self.lock().count
     }
 
-    /// Sleeps until an interrupt of the client behind `page`, which it acknowledges, for as long at most. May return early.
+    /// Sleeps until an interrupt of the client behind `page`, which it acknowledges, for as long at
+    /// most. May return early.
     pub(super) fn sleep(&self, page: &Page, longest: Duration) {
         let Some(uio) = &self.uio else {
             return std::thread::sleep(longest);
@@ -174,7 +178,8 @@ impl Uio {
                 page.store(Register::InterruptStatus, 1);
                 return Ok(Seen { own: true, masked });
             }
-            // Another client's. Unmasked before its process has acknowledged it, it would interrupt again.
+            // Another client's. Unmasked before its process has acknowledged it, it would interrupt
+            // again.
             std::thread::sleep(pause.min(longest.saturating_sub(begin.elapsed())));
             pause = PAUSE_MAX.min(2 * pause);
         }

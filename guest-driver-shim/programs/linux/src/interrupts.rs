@@ -1,7 +1,8 @@
-//! Waits that sleep until an interrupt, in a Linux guest: how many there were, and what the guest's kernel counted.
+//! Waits that sleep until an interrupt, in a Linux guest: how many there were, and what the guest's
+//! kernel counted.
 //!
-//! Two threads: the first waits, and the second lets the device go on only once the kernel says that the first is asleep. So
-//! every wait is ended by an interrupt of its own.
+//! Two threads: the first waits, and the second lets the device go on only once the kernel says
+//! that the first is asleep. So every wait is ended by an interrupt of its own.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -151,7 +152,8 @@ fn sleep(machine: &Machine, device: &'static Device<'static>, space: &AddressSpa
     std::mem::forget(memory);
 }
 
-/// A phase of the data path, with the pin connected and no wait that sleeps: nothing may interrupt or leave the guest.
+/// A phase of the data path, with the pin connected and no wait that sleeps: nothing may interrupt
+/// or leave the guest.
 fn data_path(pipeline: &mut Pipeline<'_>) {
     pipeline.arm();
     let rung = pipeline.commands.doorbells_rung();

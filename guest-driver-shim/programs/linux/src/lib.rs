@@ -1,7 +1,7 @@
 //! The workloads of the test guests as programs for Linux.
 //!
-//! They run in a Linux guest, where they report to the test bench around the VM, and on a host in front of
-//! `causeway serve`, where they only print.
+//! They run in a Linux guest, where they report to the test bench around the VM, and on a host in
+//! front of `causeway serve`, where they only print.
 
 pub mod interrupts;
 pub mod passed;

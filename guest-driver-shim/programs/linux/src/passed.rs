@@ -1,4 +1,5 @@
-//! Functions that are passed through to a Linux guest, for programs that drive them without a driver in the kernel.
+//! Functions that are passed through to a Linux guest, for programs that drive them without a
+//! driver in the kernel.
 
 mod interrupt;
 mod memory;

@@ -1,5 +1,5 @@
-//! What is below the workloads on Linux: threads for CPUs, memory of the process, the shim's transports, and reports to the
-//! test bench where there is one.
+//! What is below the workloads on Linux: threads for CPUs, memory of the process, the shim's
+//! transports, and reports to the test bench where there is one.
 
 mod bench;
 mod machine;
@@ -115,19 +115,20 @@ pub fn interrupts() -> Option<&'static Interrupts> {
     }
 }
 
-/// Whether holes of the aperture can be touched, and such accesses are counted. A process that reaches the device over a
-/// socket has nothing mapped there.
+/// Whether holes of the aperture can be touched, and such accesses are counted. A process that
+/// reaches the device over a socket has nothing mapped there.
 pub fn holes_can_be_touched(transport: &DeviceTransport) -> bool {
     !matches!(transport.0, LinuxTransport::Socket(_))
 }
 
-/// Whether a fault that loses the device does so for this program alone. The processes of a guest share its session, and
-/// lose it together.
+/// Whether a fault that loses the device does so for this program alone. The processes of a guest
+/// share its session, and lose it together.
 pub fn faults_are_private(transport: &DeviceTransport) -> bool {
     matches!(transport.0, LinuxTransport::Socket(_)) || !bench::is_one_of_several_processes()
 }
 
-/// Memory to write packets of a recording into, and its address for the device. It is never given back.
+/// Memory to write packets of a recording into, and its address for the device. It is never given
+/// back.
 ///
 /// # Panics
 /// If there is none.

@@ -220,7 +220,8 @@ fn see_revocation<'d>(
     import.free().required("freeing a revoked import");
 }
 
-/// A GPU write through a read-only mapping is a fault that ends this session, and this session alone.
+/// A GPU write through a read-only mapping is a fault that ends this session, and this session
+/// alone.
 fn lose_the_device<'d>(device: &'d Device<'d>, space: &AddressSpace<'d>, token: &ExportToken) {
     let import = device.import(token, Access::Read).required("importing");
     let target = import

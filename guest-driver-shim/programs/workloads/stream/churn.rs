@@ -42,7 +42,8 @@ pub fn beside(machine: &Machine, device: &'static Device<'static>) {
     (0..ROUNDS).for_each(|_| round(device, &space));
     drop(space);
     CHURNED.store(true, Ordering::Release);
-    // While the other CPU ends its phase, this one keeps still: an exit under way would be half counted.
+    // While the other CPU ends its phase, this one keeps still: an exit under way would be half
+    // counted.
     BARRIER.wait(2);
 }
 
@@ -159,7 +160,8 @@ fn report(machine: &Machine, undisturbed: u64, disturbed: u64, slices: usize) {
     println!("churn: {slices} slices, {undisturbed} ticks undisturbed, {disturbed} beside it");
 }
 
-/// After churn during which nobody touched the stream's memory, a pass over it must fault nothing in.
+/// After churn during which nobody touched the stream's memory, a pass over it must fault nothing
+/// in.
 fn left_alone(device: &'static Device<'static>, space: &AddressSpace<'static>, window: &Window) {
     touch::store(window, 1);
     let phase = Phase::begin(

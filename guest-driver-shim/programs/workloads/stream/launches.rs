@@ -53,7 +53,8 @@ fn parameters<'f>(function: &'f Kernel<'f>, states: &Buffer<'_>) -> Parameters<'
     parameters.required("parameters")
 }
 
-/// While one launch is waited for, the gate of the next is already in the queue: the device never sleeps.
+/// While one launch is waited for, the gate of the next is already in the queue: the device never
+/// sleeps.
 fn by_spinning(
     machine: &Machine,
     pipeline: &mut Pipeline<'_>,
@@ -97,7 +98,8 @@ fn launch(pipeline: &mut Pipeline<'_>, parameters: &Parameters<'_, 4>) -> u64 {
     pipeline.finish()
 }
 
-/// Does something once for each of `samples`, in a phase. Gives the median of the nanoseconds that it took.
+/// Does something once for each of `samples`, in a phase. Gives the median of the nanoseconds that
+/// it took.
 fn sampled(
     machine: &Machine,
     pipeline: &mut Pipeline<'_>,

@@ -15,8 +15,9 @@ const _: () = assert!(STREAM_BYTES / 8 * PASSES as u64 >= 100_000_000);
 
 /// Fresh allocations whose first touch is timed.
 const FRESH: usize = 9;
-/// Turns that guest and host take in the comparison. Each is one pass over the whole allocation: so every pass
-/// finds the caches as the other side's pass has left them, and is yet shorter than most time slices.
+/// Turns that guest and host take in the comparison. Each is one pass over the whole allocation: so
+/// every pass finds the caches as the other side's pass has left them, and is yet shorter than most
+/// time slices.
 const TURNS: usize = 48;
 
 /// What the first touch of fresh memory costs, against a second pass over it.

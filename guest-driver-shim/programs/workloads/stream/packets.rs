@@ -14,9 +14,9 @@ const _: () =
 /// Packets between two looks at the clock.
 const SAMPLE_PACKETS: u64 = 64;
 const SAMPLES: usize = (PACKETS / SAMPLE_PACKETS) as usize;
-/// Packets between two gates. The device may pass a gate when this many packets are there behind it: so it
-/// works beside the guest, yet never runs out of work and goes to sleep, even if the host takes the guest's CPU
-/// away for a moment.
+/// Packets between two gates. The device may pass a gate when this many packets are there behind
+/// it: so it works beside the guest, yet never runs out of work and goes to sleep, even if the host
+/// takes the guest's CPU away for a moment.
 const GATE_PACKETS: u64 = 1 << 16;
 
 /// Bytes that a fill or a copy moves.

@@ -12,8 +12,8 @@ const HELD: usize = 16;
 /// Sizes of pieces in bytes.
 const BYTES_MIN: u64 = 64 << 10;
 const BYTES_MAX: u64 = 1 << 20;
-/// Bytes of a chunk, and chunks of the pool. However the pieces lie, in one of the chunks there are two at most, and
-/// hence room for a third.
+/// Bytes of a chunk, and chunks of the pool. However the pieces lie, in one of the chunks there are
+/// two at most, and hence room for a third.
 const CHUNK_BYTES: u64 = 8 << 20;
 const CHUNKS: usize = 8;
 const _: () = assert!(HELD <= 2 * CHUNKS && CHUNK_BYTES >= 5 * BYTES_MAX + (3 << 12));
@@ -44,7 +44,8 @@ fn grown<'s>(
     pool
 }
 
-/// Pieces of 64 KiB to 1 MiB, each with a mark at both ends that must still be there when it is freed.
+/// Pieces of 64 KiB to 1 MiB, each with a mark at both ends that must still be there when it is
+/// freed.
 fn small(machine: &Machine, space: &AddressSpace<'static>) {
     let setup = Phase::begin(PhasePath::Setup, "a pool of 64 MiB");
     let mut storage = PoolStorage::new();

@@ -264,7 +264,8 @@ pub enum Progress {
 /// Work that went wrong while it was executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// `MemoryFault` or `KernelFault` end the session; `BadLaunch`, `BadParameters` stop the command buffer.
+    /// `MemoryFault` or `KernelFault` end the session; `BadLaunch`, `BadParameters` stop the
+    /// command buffer.
     pub status: Status,
     /// Kernel, block and thread, address: whatever is known.
     pub text: String,

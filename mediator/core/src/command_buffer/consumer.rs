@@ -79,8 +79,8 @@ impl Consumer {
         Stop::Asked
     }
 
-    /// Copies some units out once, and executes the packets that lie wholly in the copy. The producer
-    /// hears of it at the end, and before a packet that may take long.
+    /// Copies some units out once, and executes the packets that lie wholly in the copy. The
+    /// producer hears of it at the end, and before a packet that may take long.
     fn consume_chunk(
         &mut self,
         chunk: &mut [u8],
@@ -103,7 +103,8 @@ impl Consumer {
         Ok(())
     }
 
-    /// Executes the packets that lie wholly in `chunk`, of which there are `limit` units, what was not copied included.
+    /// Executes the packets that lie wholly in `chunk`, of which there are `limit` units, what was
+    /// not copied included.
     fn execute_chunk(
         &mut self,
         chunk: &[u8],
@@ -141,8 +142,9 @@ impl Consumer {
             Stop::Fault(fault) => Some(fault),
             Stop::Asked => self.executor.queue.finish().err(),
         };
-        // A fault while work is being stopped is the stop flag's doing. One that a command buffer ends with
-        // when nobody but its own end was asked for is real, and ends the session even so.
+        // A fault while work is being stopped is the stop flag's doing. One that a command buffer
+        // ends with when nobody but its own end was asked for is real, and ends the session even
+        // so.
         let stopped = self.executor.space.stop.load(Ordering::SeqCst);
         let own = fault.filter(|_| !stopped);
         match own {

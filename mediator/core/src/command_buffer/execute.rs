@@ -13,7 +13,8 @@ use crate::shared_space::SharedSpace;
 
 /// How long a fence acquire spins before it sleeps.
 const ACQUIRE_SPIN: Duration = Duration::from_micros(20);
-/// Sleeps of a fence acquire are one long wait in pieces; only the session's end or the fence ends it.
+/// Sleeps of a fence acquire are one long wait in pieces; only the session's end or the fence ends
+/// it.
 const ACQUIRE_PIECE: Duration = Duration::from_secs(3600);
 
 /// Why a packet was not executed.
@@ -68,7 +69,8 @@ impl Executor {
         }
     }
 
-    /// How far submitted work is. Once it is done, sleepers look at their fences: a GPU tells nobody else.
+    /// How far submitted work is. Once it is done, sleepers look at their fences: a GPU tells
+    /// nobody else.
     pub fn progress(&mut self) -> Result<Progress, Fault> {
         let progress = self.queue.poll()?;
         if progress == Progress::Idle {

@@ -9,9 +9,9 @@ use crate::backend::{Fault, Progress};
 use crate::bell::Bell;
 use crate::statistics::Counters;
 
-/// Shortest and longest spin, in this thread's CPU time. Sleeping and being rung for costs the guest an
-/// exit; spinning costs the host CPU. Where others want the CPU, a spin gets little of it and so goes on
-/// for longer: the guest that is about to write the next packet may be one of them.
+/// Shortest and longest spin, in this thread's CPU time. Sleeping and being rung for costs the
+/// guest an exit; spinning costs the host CPU. Where others want the CPU, a spin gets little of it
+/// and so goes on for longer: the guest that is about to write the next packet may be one of them.
 const SPIN_MIN: Duration = Duration::from_micros(20);
 const SPIN_MAX: Duration = Duration::from_micros(2500);
 /// Longest spin on the clock on the wall.
@@ -21,8 +21,8 @@ const BUSY_SLEEP: Duration = Duration::from_millis(1);
 /// Looks at the ring between two looks at the clock.
 const LOOKS: u32 = 64;
 
-/// How long to spin, learned (the idea is that of KVM's halt polling): work that came while spinning, or
-/// soon after, makes the next spin longer; a long sleep makes it shorter.
+/// How long to spin, learned (the idea is that of KVM's halt polling): work that came while
+/// spinning, or soon after, makes the next spin longer; a long sleep makes it shorter.
 pub(super) struct Idle {
     budget: Duration,
 }
@@ -32,8 +32,8 @@ impl Idle {
         Self { budget: SPIN_MIN }
     }
 
-    /// Returns when there may be something to do at `position`, or a reason to stop. `progress` says how far work
-    /// is that was submitted.
+    /// Returns when there may be something to do at `position`, or a reason to stop. `progress`
+    /// says how far work is that was submitted.
     ///
     /// # Errors
     /// What `progress` said.
@@ -58,7 +58,8 @@ impl Idle {
         if !bell.stopped() {
             Counters::add(&counters.counted.doorbell_wakeups);
         }
-        // A longer spin would have caught what came soon; what came late was not worth spinning for.
+        // A longer spin would have caught what came soon; what came late was not worth spinning
+        // for.
         self.budget = if begun.elapsed() < SPIN_MAX {
             (self.budget * 2).min(SPIN_MAX)
         } else {

@@ -360,8 +360,8 @@ mod tests {
         bytes
     }
 
-    /// Packets that are right but for a few spoilt bytes: the decoder must not read past what it is given
-    /// (it would panic), and what it lets through is what the executor relies on.
+    /// Packets that are right but for a few spoilt bytes: the decoder must not read past what it is
+    /// given (it would panic), and what it lets through is what the executor relies on.
     #[test]
     fn spoilt_packets_are_refused_or_still_right() {
         let inputs = std::env::var("CAUSEWAY_FUZZ_INPUTS").ok();

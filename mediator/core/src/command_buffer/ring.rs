@@ -63,8 +63,8 @@ impl Ring {
         self.units
     }
 
-    /// Units that the producer has written and not been told of yet that they are consumed; no more than there are, whatever
-    /// it claims.
+    /// Units that the producer has written and not been told of yet that they are consumed; no more
+    /// than there are, whatever it claims.
     pub fn queued_units(&self) -> u64 {
         let consumed = self.consumed.load(Ordering::Relaxed);
         self.load(PRODUCER, Ordering::Relaxed)

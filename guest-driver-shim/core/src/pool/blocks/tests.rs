@@ -54,7 +54,8 @@ impl<'s> Checked<'s> {
         assert!(!self.blocks.is_taken(block, address));
     }
 
-    /// No two free blocks touch, every byte is in one block, and each list holds what its class says.
+    /// No two free blocks touch, every byte is in one block, and each list holds what its class
+    /// says.
     fn check(&self) {
         for (chunk, first) in self.firsts.iter().enumerate() {
             let (mut at, mut index, mut free) = (base(chunk as u32), *first, false);

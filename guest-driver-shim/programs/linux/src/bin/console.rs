@@ -1,4 +1,5 @@
-//! Somebody to talk to at a guest's console, for tests: says each line once more, in capital letters, and each Ctrl-C.
+//! Somebody to talk to at a guest's console, for tests: says each line once more, in capital
+//! letters, and each Ctrl-C.
 //!
 //! | line | what it does |
 //! |---|---|
@@ -36,7 +37,8 @@ fn main() -> io::Result<ExitCode> {
 
 extern "C" fn interrupted(_: libc::c_int) {
     let text = b"console: Ctrl-C\n";
-    // SAFETY: the text is as long as it says. Whether it was printed is for whoever reads it to notice.
+    // SAFETY: the text is as long as it says. Whether it was printed is for whoever reads it to
+    // notice.
     unsafe { libc::write(libc::STDOUT_FILENO, text.as_ptr().cast(), text.len()) };
 }
 

@@ -1,4 +1,5 @@
-//! What a guest does with disks and random numbers, for tests: a list of orders, carried out one after the other.
+//! What a guest does with disks and random numbers, for tests: a list of orders, carried out one
+//! after the other.
 //!
 //! | order | what it does |
 //! |---|---|

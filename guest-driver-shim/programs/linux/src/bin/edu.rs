@@ -1,5 +1,5 @@
-//! Drives QEMU's educational device, which is passed through to the guest: registers, DMA, interrupts by its pin. (For messages
-//! the guest's kernel would need a driver.)
+//! Drives QEMU's educational device, which is passed through to the guest: registers, DMA,
+//! interrupts by its pin. (For messages the guest's kernel would need a driver.)
 
 use std::time::Duration;
 

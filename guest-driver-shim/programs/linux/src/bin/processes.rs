@@ -1,8 +1,9 @@
-//! Processes of one guest that share its quota: some are killed while they hold memory and the device works for them, some
-//! want more than there is.
+//! Processes of one guest that share its quota: some are killed while they hold memory and the
+//! device works for them, some want more than there is.
 //!
-//! Without an argument, this is the one that starts the others, which is for a guest. `hold` takes half of the quota, keeps
-//! the device at work until it is killed, and can be run in front of `causeway serve`, too.
+//! Without an argument, this is the one that starts the others, which is for a guest. `hold` takes
+//! half of the quota, keeps the device at work until it is killed, and can be run in front of
+//! `causeway serve`, too.
 #![allow(unsafe_code)] // A signal to a process that is nobody's child has no safe form.
 
 use std::error::Error;
@@ -69,7 +70,8 @@ fn killed_child() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a killed process held is free without anybody asking for it, when the first process of the guest sees it die.
+/// What a killed process held is free without anybody asking for it, when the first process of the
+/// guest sees it die.
 fn killed_orphan(device: &Device<'_>) -> Result<(), Failure> {
     let mut parent = Worker::start("orphan")?;
     let said = parent.line()?;
@@ -174,7 +176,8 @@ fn work() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Takes all that the quota leaves, tells why there is not more, and keeps it until there is no more input.
+/// Takes all that the quota leaves, tells why there is not more, and keeps it until there is no
+/// more input.
 fn exhaust() -> Result<(), Failure> {
     let transport = LinuxTransport::find()?;
     let device = Device::open(&transport)?;

@@ -1,4 +1,5 @@
-//! Reads random numbers of a virtio device that is passed through to the guest, by the drivers of the guest's kernel.
+//! Reads random numbers of a virtio device that is passed through to the guest, by the drivers of
+//! the guest's kernel.
 //!
 //! Every guest has such a device of the VMM's own, too. That one is taken out of use first.
 

@@ -1,4 +1,5 @@
-//! The workload `sharing` (see `causeway_linux_programs::sharing`): in each of two VMs, or as two processes.
+//! The workload `sharing` (see `causeway_linux_programs::sharing`): in each of two VMs, or as two
+//! processes.
 
 fn main() -> std::process::ExitCode {
     causeway_linux_programs::platform::run_pair(causeway_linux_programs::sharing::run)

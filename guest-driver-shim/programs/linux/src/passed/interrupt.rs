@@ -1,4 +1,5 @@
-//! Interrupts by a function's pin, as `uio_pci_generic` tells processes of them: it counts one, and masks the pin.
+//! Interrupts by a function's pin, as `uio_pci_generic` tells processes of them: it counts one, and
+//! masks the pin.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

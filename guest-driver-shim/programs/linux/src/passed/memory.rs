@@ -10,7 +10,8 @@ use causeway_shim::Window;
 
 use crate::edu::{DmaMemory, PAGE_BYTES, TRANSFER_BYTES};
 
-/// An entry of pagemap: the page is there, and the number of its frame (Documentation/admin-guide/mm/pagemap.rst).
+/// An entry of pagemap: the page is there, and the number of its frame
+/// (Documentation/admin-guide/mm/pagemap.rst).
 const PRESENT: u64 = 1 << 63;
 const FRAME: u64 = (1 << 55) - 1;
 const ENTRY_BYTES: u64 = 8;
@@ -18,7 +19,8 @@ const ENTRY_BYTES: u64 = 8;
 /// A page that stays in memory, and its physical address. It is never given back.
 ///
 /// # Errors
-/// What the kernel says; or that the address is beyond what the device has bits for, or hidden from this process.
+/// What the kernel says; or that the address is beyond what the device has bits for, or hidden from
+/// this process.
 pub fn dma_page() -> io::Result<DmaMemory> {
     let base = locked_page()?;
     // SAFETY: mapped, and never unmapped; nobody makes a reference to it.

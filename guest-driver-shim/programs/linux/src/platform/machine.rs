@@ -86,8 +86,8 @@ pub(super) fn calibrated_clock() -> Clock {
     Clock::new(*khz)
 }
 
-/// A point that threads pass together, any number of times. They spin, so that they make no system call; but not for long,
-/// as there may be fewer CPUs than threads.
+/// A point that threads pass together, any number of times. They spin, so that they make no system
+/// call; but not for long, as there may be fewer CPUs than threads.
 #[derive(Debug, Default)]
 pub struct Barrier(causeway_shim::Barrier);
 

@@ -12,7 +12,8 @@ const BYTES: u64 = 4;
 pub struct Port(u16);
 
 impl Port {
-    /// Asks the kernel for the right to a port. It is this thread's, and that of the threads it starts from now on.
+    /// Asks the kernel for the right to a port. It is this thread's, and that of the threads it
+    /// starts from now on.
     pub fn open(port: u16) -> io::Result<Self> {
         // SAFETY: gives rights to ports; touches no memory.
         match unsafe { libc::ioperm(port.into(), BYTES, 1) } {
@@ -23,8 +24,8 @@ impl Port {
 
     /// Stores four bytes.
     pub fn write(&self, value: u32) {
-        // SAFETY: whoever has a `Port` was given the right; what the device does to memory in answer is what an asm block
-        // may do, which is not marked otherwise.
+        // SAFETY: whoever has a `Port` was given the right; what the device does to memory in
+        // answer is what an asm block may do, which is not marked otherwise.
         unsafe {
             asm!("out dx, eax", in("dx") self.0, in("eax") value, options(nostack, preserves_flags));
         }

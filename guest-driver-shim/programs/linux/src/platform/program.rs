@@ -84,7 +84,8 @@ fn identity() -> Option<(u32, u32)> {
     }
 }
 
-/// Runs `workload` on the threads that the command line asks for. A panic of any of them is the program's failure.
+/// Runs `workload` on the threads that the command line asks for. A panic of any of them is the
+/// program's failure.
 pub fn run(workload: fn(&Machine)) -> ExitCode {
     match Arguments::parse(std::env::args().skip(1)) {
         Ok(arguments) => {
@@ -95,8 +96,8 @@ pub fn run(workload: fn(&Machine)) -> ExitCode {
     }
 }
 
-/// As [`run`], for a workload that takes two: unless this is one of them, or in one of several VMs, both are started as
-/// processes of this program.
+/// As [`run`], for a workload that takes two: unless this is one of them, or in one of several VMs,
+/// both are started as processes of this program.
 pub fn run_pair(workload: fn(&Machine)) -> ExitCode {
     let arguments = match Arguments::parse(std::env::args().skip(1)) {
         Ok(arguments) => arguments,
@@ -147,7 +148,8 @@ fn run_as(workload: fn(&Machine), arguments: &Arguments) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Has a panic end the program, whose threads may be waiting for each other, and the host be told where and why.
+/// Has a panic end the program, whose threads may be waiting for each other, and the host be told
+/// where and why.
 fn end_on_panic() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
