@@ -11,7 +11,7 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// A barrier that nobody has reached.
+    /// Returns a barrier that no CPU has reached.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -20,7 +20,7 @@ impl Barrier {
         }
     }
 
-    /// Waits until `parties` have come.
+    /// Waits until `parties` CPUs or threads wait here.
     pub fn wait(&self, parties: u32) {
         self.wait_with(parties, || {});
     }

@@ -10,6 +10,7 @@ use crate::memory::{Allocation, CpuMapping, GpuMapping, PAGE_BYTES};
 use crate::space::AddressSpace;
 
 /// An allocation and the mappings of all of it that were made with it.
+#[derive(Debug)]
 pub(crate) struct MappedMemory<'d> {
     pub allocation: Allocation<'d>,
     pub gpu: Option<GpuMapping<'d>>,
@@ -82,8 +83,8 @@ impl<'d> MappedMemory<'d> {
     }
 }
 
-/// Memory allocated, mapped for the GPU and mapped for the CPU by a single batch, hence a single
-/// exit.
+/// Memory that is allocated, mapped for the GPU and mapped for the CPU, all with one exit.
+#[derive(Debug)]
 pub struct Buffer<'d> {
     /// The memory.
     pub allocation: Allocation<'d>,
@@ -94,10 +95,12 @@ pub struct Buffer<'d> {
 }
 
 impl<'d> Buffer<'d> {
-    /// Allocates `bytes` bytes (rounded up to pages) and maps them read-write on both sides.
+    /// Allocates `bytes` bytes (rounded up to pages) and maps them read-write on both sides. One
+    /// exit.
     ///
     /// # Errors
-    /// [`AllocateError`]; what a part of the batch did before another failed is undone.
+    /// [`AllocateError`] if the device refuses to allocate or to map the memory; nothing stays
+    /// allocated.
     pub fn new(
         device: &'d Device<'d>,
         space: &AddressSpace<'d>,
@@ -115,18 +118,18 @@ impl<'d> Buffer<'d> {
         })
     }
 
-    /// The 64-bit fence at `offset` bytes; 8-byte aligned.
+    /// Returns the 64-bit fence at `offset` bytes.
     ///
     /// # Errors
-    /// [`FencePlaceError`].
+    /// [`FencePlaceError`] if `offset` is outside the buffer or not a multiple of 8.
     pub fn fence(&self, offset: u64) -> Result<Fence<'d>, FencePlaceError> {
         Fence::new(&self.gpu, &self.cpu, offset)
     }
 
-    /// Gives memory and mappings up. One exit.
+    /// Frees the memory and ends its mappings. One exit.
     ///
     /// # Errors
-    /// [`FreeError`].
+    /// [`FreeError`], as [`Allocation::free`].
     pub fn free(self) -> Result<(), FreeError> {
         self.allocation.free()
     }

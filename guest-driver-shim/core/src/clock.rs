@@ -18,34 +18,34 @@ pub fn ticks() -> u64 {
     }
 }
 
-/// Converts ticks.
+/// Converts ticks of the time stamp counter to nanoseconds and back.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     khz: u32,
 }
 
 impl Clock {
-    /// Of a counter of `khz` kHz; of 1 kHz for zero.
+    /// Returns the clock of a counter that ticks `khz` times in a millisecond (1 for zero).
     #[must_use]
     pub const fn new(khz: u32) -> Self {
         let khz = if khz == 0 { 1 } else { khz };
         Self { khz }
     }
 
-    /// Nanoseconds that `ticks` ticks take.
+    /// Returns how many nanoseconds `ticks` ticks take.
     #[must_use]
     pub fn nanoseconds(self, ticks: u64) -> u64 {
         let ns = u128::from(ticks) * 1_000_000 / u128::from(self.khz);
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// Nanoseconds since some point in the past.
+    /// Returns the nanoseconds since a fixed point in the past.
     #[must_use]
     pub fn now_ns(self) -> u64 {
         self.nanoseconds(ticks())
     }
 
-    /// Ticks in `ns` nanoseconds.
+    /// Returns how many ticks `ns` nanoseconds take.
     #[must_use]
     pub fn ticks_in(self, ns: u64) -> u64 {
         let ticks = u128::from(ns) * u128::from(self.khz) / 1_000_000;

@@ -16,10 +16,11 @@ use crate::recording::Recording;
 use crate::space::AddressSpace;
 use crate::window::RingWindow;
 
-/// Work for the device, executed in order.
+/// A command buffer: work for the device, executed in order.
 ///
 /// Packets are written by the methods named after them and become visible to the device by
 /// [`Self::submit`]: write several, then submit once. Used by one CPU at a time.
+#[derive(Debug)]
 pub struct CommandBuffer<'d> {
     device: &'d Device<'d>,
     handle: u32,
@@ -32,11 +33,12 @@ pub struct CommandBuffer<'d> {
 }
 
 impl<'d> CommandBuffer<'d> {
-    /// A command buffer of `units` units (a power of two from 256 to 2^20) on memory of its own.
-    /// One exit.
+    /// Creates a command buffer of `units` units (a power of two from 256 to 2^20) on memory of its
+    /// own. One exit.
     ///
     /// # Errors
-    /// [`CommandBufferError`].
+    /// [`CommandBufferError`] if `units` is out of range or the device refuses: a limit of the
+    /// session is reached, or no memory is left.
     pub fn new(space: &AddressSpace<'d>, units: u64) -> Result<Self, CommandBufferError> {
         let device = space.device();
         let failed = |refusal| CommandBufferError { units, refusal };
@@ -68,58 +70,58 @@ impl<'d> CommandBuffer<'d> {
         })
     }
 
-    /// Handle of this session.
+    /// Returns the handle, which this session's messages name it by.
     #[must_use]
     pub const fn handle(&self) -> u32 {
         self.handle
     }
 
-    /// Number of its doorbell.
+    /// Returns the number of its doorbell in BAR 4.
     #[must_use]
     pub const fn doorbell(&self) -> u32 {
         self.doorbell
     }
 
-    /// How often the doorbell has been rung.
+    /// Returns how often the doorbell was rung.
     #[must_use]
     pub const fn doorbells_rung(&self) -> u64 {
         self.rung
     }
 
-    /// Units of the ring.
+    /// Returns the size of the ring in units.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.producer.capacity()
     }
 
-    /// Position behind the last packet written, in units since creation.
+    /// Returns the position behind the last packet written, in units since creation.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.producer.position()
     }
 
-    /// Units that the device has not taken yet.
+    /// Returns how many units the device has not consumed yet.
     #[must_use]
     pub fn backlog(&self) -> u64 {
         self.producer.backlog()
     }
 
-    /// Why and where the device has stopped taking packets, if it has.
+    /// Returns the status and position at which the device stopped, if it did.
     #[must_use]
     pub fn fault(&self) -> Option<(Status, u64)> {
         self.producer.fault()
     }
 
-    /// The ring's memory.
+    /// Returns the memory of the ring.
     #[must_use]
     pub fn memory(&self) -> &Allocation<'d> {
         &self.memory
     }
 
-    /// Runs a kernel.
+    /// Writes a launch of a kernel.
     ///
     /// # Errors
-    /// [`SubmitError`].
+    /// [`SubmitError::ParameterMissing`] if a parameter is not set; else as [`Self::push`].
     #[inline]
     pub fn launch<const UNITS: usize>(
         &mut self,
@@ -136,28 +138,29 @@ impl<'d> CommandBuffer<'d> {
 
     packet_methods!(SubmitError);
 
-    /// Goes on when a fence has reached `value`.
+    /// Makes the device wait until a fence has reached `value`.
     ///
     /// # Errors
-    /// [`SubmitError`].
+    /// As [`Self::push`].
     #[inline]
     pub fn acquire(&mut self, fence: &Fence<'d>, value: u64) -> Result<(), SubmitError> {
         self.push(packets::fence(Opcode::FenceAcquire, fence.address(), value))
     }
 
-    /// Does everything in a recording of this command buffer's address space, in order.
+    /// Replays a recording of this command buffer's address space.
     ///
     /// # Errors
-    /// [`SubmitError`].
+    /// As [`Self::push`].
     #[inline]
     pub fn replay(&mut self, recording: &Recording<'_>) -> Result<(), SubmitError> {
         self.push(packets::replay(recording.handle()))
     }
 
-    /// Writes one unit as it is: for packets that this type has no method for.
+    /// Writes one unit as it is: for packets that this type has no method for. Waits while the ring is
+    /// full.
     ///
     /// # Errors
-    /// [`SubmitError`].
+    /// [`SubmitError::Stopped`] if the ring is full and the device has stopped.
     #[inline]
     pub fn push(&mut self, unit: Unit) -> Result<(), SubmitError> {
         let (device, doorbell, rung) = (self.device, self.doorbell, &mut self.rung);
@@ -177,15 +180,15 @@ impl<'d> CommandBuffer<'d> {
     /// Waits until a fence that this command buffer releases has reached `value`.
     ///
     /// # Errors
-    /// [`WaitError`]; [`WaitError::Stopped`] if the device stopped before.
+    /// [`WaitError::Stopped`] if the device stops before; else as [`Fence::wait`].
     pub fn wait(&self, fence: &Fence<'d>, value: u64, patience: Patience) -> Result<(), WaitError> {
         fence.wait_watching(value, patience, || self.producer.fault())
     }
 
-    /// Ends the command buffer; packets not yet executed are dropped. Two exits.
+    /// Ends the command buffer. Packets that are not executed yet are dropped. Two exits.
     ///
     /// # Errors
-    /// [`CommandBufferError`].
+    /// [`CommandBufferError`] if the session is lost.
     pub fn destroy(mut self) -> Result<(), CommandBufferError> {
         self.end()
     }

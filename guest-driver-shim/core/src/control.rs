@@ -1,6 +1,7 @@
 //! Control messages: batches are written into the control area, executed by one register store (one
 //! exit, however many messages), and their replies read back.
 
+use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -11,14 +12,21 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::error::{BatchFull, Refusal};
 use crate::transport::{ControlArea, Transport};
 
-/// The control area and the right to use it, which one CPU has at a time.
-///
-/// The lock is a ticket lock: CPUs get it in the order in which they came.
+/// The control area, and the ticket lock by which one CPU at a time uses it.
 pub(crate) struct Control<'t> {
     transport: &'t dyn Transport,
     area: ControlArea,
     next: AtomicU32,
     serving: AtomicU32,
+}
+
+impl fmt::Debug for Control<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let area = &self.area;
+        f.debug_struct("Control")
+            .field("area", area)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'t> Control<'t> {
@@ -62,7 +70,7 @@ impl<'t> Control<'t> {
     pub(crate) fn batch(&self) -> Batch<'_> {
         self.lock();
         Batch {
-            lock: Held(self),
+            lock: ControlLock(self),
             bytes: 0,
             messages: 0,
             overflow: None,
@@ -70,15 +78,17 @@ impl<'t> Control<'t> {
     }
 }
 
-struct Held<'c>(&'c Control<'c>);
+/// The right to use the control area, until it is dropped.
+#[derive(Debug)]
+struct ControlLock<'c>(&'c Control<'c>);
 
-impl Drop for Held<'_> {
+impl Drop for ControlLock<'_> {
     fn drop(&mut self) {
         self.0.unlock();
     }
 }
 
-/// Where the reply to a message will be.
+/// Names a message of a batch, to get its reply by [`Replies::get`] or [`Replies::require`].
 #[derive(Debug)]
 pub struct Ticket<O> {
     offset: usize,
@@ -93,21 +103,23 @@ impl<O> Clone for Ticket<O> {
     }
 }
 
-/// Control messages that travel together: one exit for all of them.
+/// Control messages that are sent together, with one exit.
 ///
 /// A message may name [`PREVIOUS`](causeway_protocol::message::PREVIOUS) as a handle: the one that
 /// the latest creating message of the same batch returns. While a batch exists, other CPUs wait for
 /// the control area.
-#[must_use = "a batch does nothing before it is run"]
+#[derive(Debug)]
+#[must_use = "a batch does nothing before `execute`"]
 pub struct Batch<'c> {
-    lock: Held<'c>,
+    lock: ControlLock<'c>,
     bytes: usize,
     messages: u32,
     overflow: Option<BatchFull>,
 }
 
 impl<'c> Batch<'c> {
-    /// Adds a message. If it does not fit the control area, [`Self::run`] will fail.
+    /// Adds a message. If the message does not fit the control area, [`Self::execute`] runs none of
+    /// the batch.
     pub fn push<O: Operation>(&mut self, request: &O::Request) -> Ticket<O> {
         let area = self.lock.0.area.window;
         let offset = self.bytes;
@@ -142,7 +154,7 @@ impl<'c> Batch<'c> {
         }
     }
 
-    /// Executes the messages, up to the first that fails.
+    /// Executes the messages in order, up to the first that fails. One exit.
     pub fn execute(self) -> Replies<'c> {
         if let Some(full) = self.overflow {
             let detail = full.area_bytes as u32;
@@ -200,35 +212,36 @@ fn refusal(opcode: Option<Opcode>, header: Header) -> Refusal {
 }
 
 /// Replies to a batch. While they exist, other CPUs wait for the control area.
+#[derive(Debug)]
 pub struct Replies<'c> {
-    lock: Held<'c>,
+    lock: ControlLock<'c>,
     /// Bytes of the messages that have been done.
     done_bytes: usize,
     refusal: Option<Refusal>,
 }
 
 impl Replies<'_> {
-    /// Why the batch ended early, if it did: messages before that one have been done, those behind
-    /// it not.
+    /// Returns the refusal that ended the batch early, if one did. The messages before the refused
+    /// one are done, those behind it are not.
     ///
-    /// A batch that does not fit the control area is not run at all: `BadLength`, detail: bytes of
-    /// the area.
+    /// A batch that does not fit the control area is refused as a whole: `BadLength`, and the
+    /// detail is the size of the area in bytes.
     #[must_use]
     pub const fn refusal(&self) -> Option<Refusal> {
         self.refusal
     }
 
-    /// The reply to a message of this batch, if the message has been done.
+    /// Returns the reply to a message of this batch, or `None` if the message is not done.
     #[must_use]
     pub fn get<O: Operation>(&self, ticket: Ticket<O>) -> Option<O::Reply> {
         let body = ticket.offset + size_of::<Header>();
         (ticket.offset < self.done_bytes).then(|| self.copy(body))
     }
 
-    /// The reply to a message of this batch.
+    /// Returns the reply to a message of this batch.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The refusal that ended the batch if the message is not done.
     pub fn require<O: Operation>(&self, ticket: Ticket<O>) -> Result<O::Reply, Refusal> {
         let none = Refusal {
             opcode: Some(O::OPCODE),

@@ -9,10 +9,10 @@ use crate::error::{OpenError, QueryError, Refusal};
 use crate::transport::Transport;
 use crate::window::Window;
 
-/// What the device is and what the session may use, in bytes and counts.
+/// Name, features and limits of the device and the session, as the device reports them.
 pub type Attributes = message::Attributes;
 
-/// An unguessable name of an export, to be handed to another session.
+/// An unguessable name of an export. Another session imports the allocation by it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ExportToken(pub [u8; message::TOKEN_BYTES]);
 
@@ -23,7 +23,8 @@ impl core::fmt::Debug for ExportToken {
     }
 }
 
-/// An open device. May be used from several CPUs at once.
+/// An open device. Several CPUs may use it at once.
+#[derive(Debug)]
 pub struct Device<'t> {
     control: Control<'t>,
     aperture: Window,
@@ -33,10 +34,11 @@ pub struct Device<'t> {
 }
 
 impl<'t> Device<'t> {
-    /// Opens the device behind `transport`, whose session must be fresh (see [`Self::reset`]).
+    /// Opens the device behind `transport`. Its session must be fresh: see [`Self::reset`].
     ///
     /// # Errors
-    /// [`OpenError`].
+    /// [`OpenError`]: the function is no Causeway device, speaks another major version, the transport
+    /// gives it an unusable control area or aperture, or the device refuses `hello`.
     pub fn open(transport: &'t dyn Transport) -> Result<Self, OpenError> {
         let aperture = identify(transport)?;
         let control = Control::new(transport);
@@ -65,76 +67,77 @@ impl<'t> Device<'t> {
         })
     }
 
-    /// Ends whatever session the device behind `transport` has, with all that it owns; behind a
-    /// transport of one client among several, what that client owns.
+    /// Resets the device behind `transport`: ends its session with all that the session owns. If the
+    /// transport is one client among several, frees what that client owns. One exit.
     pub fn reset(transport: &dyn Transport) {
         transport.write_register(Register::Reset, registers::RESET_KEY);
     }
 
-    /// Minor version that both sides speak.
+    /// Returns the minor version of the protocol that both sides speak.
     #[must_use]
     pub const fn minor_version(&self) -> u16 {
         self.minor
     }
 
-    /// Bit set of [`registers::features`].
+    /// Returns the bit set of [`registers::features`] of the session.
     #[must_use]
     pub const fn features(&self) -> u64 {
         self.features
     }
 
-    /// Number of this session in its mediator.
+    /// Returns the number of this session in its mediator, for logs.
     #[must_use]
     pub const fn session(&self) -> u64 {
         self.session
     }
 
-    /// The aperture as the transport has mapped it.
+    /// Returns the aperture, as the transport maps it.
     #[must_use]
     pub const fn aperture(&self) -> Window {
         self.aperture
     }
 
-    /// How the device is reached.
+    /// Returns the transport behind the device.
     #[must_use]
     pub fn transport(&self) -> &'t dyn Transport {
         self.control.transport()
     }
 
-    /// Begins a batch of control messages; waits until no other CPU has one.
+    /// Begins a batch of control messages. Waits while another CPU has one.
     pub fn batch(&self) -> Batch<'_> {
         self.control.batch()
     }
 
-    /// One message in a batch of its own.
+    /// Sends one message as a batch of its own. One exit.
     ///
     /// # Errors
-    /// What the device said.
+    /// The device's [`Refusal`].
     pub fn call<O: Operation>(&self, request: &O::Request) -> Result<O::Reply, Refusal> {
         let mut batch = self.batch();
         let ticket = batch.push::<O>(request);
         batch.execute().require(ticket)
     }
 
-    /// What the device is and what the session may use.
+    /// Asks for name, features and limits of the device and the session. One exit.
     ///
     /// # Errors
-    /// [`QueryError`].
+    /// [`QueryError`] if the session is lost.
     pub fn attributes(&self) -> Result<Attributes, QueryError> {
         self.call::<operation::QueryAttributes>(&message::Empty {})
             .map_err(|refusal| QueryError { refusal })
     }
 
-    /// What ended the session, if it has ended: status and text.
+    /// Asks what the session was lost to: status and text. The status is `Ok` if the session is not
+    /// lost. One exit.
     ///
     /// # Errors
-    /// [`QueryError`].
+    /// [`QueryError`] if the device refuses the message.
     pub fn fault(&self) -> Result<FaultReport, QueryError> {
         self.call::<operation::QueryFault>(&message::Empty {})
             .map_err(|refusal| QueryError { refusal })
     }
 
-    /// Whether the session was lost to a fault. An exit.
+    /// Returns whether the session is lost. One exit.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.transport().read_register(Register::Status) & registers::status::LOST != 0

@@ -21,7 +21,7 @@ const INTERRUPT_SLICE_NS: u64 = 50_000_000;
 /// How often a spinning wait looks whether the command buffer has stopped.
 const SPINS_PER_FAULT_CHECK: u32 = 64;
 
-/// How a wait spends its time.
+/// How long a wait spins, and how long it then sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     /// Looks at the fence before sleeping; `u64::MAX` never sleeps.
@@ -49,8 +49,8 @@ impl Patience {
     };
 }
 
-/// A fence.
-#[derive(Clone, Copy)]
+/// A 64-bit value in memory that only grows. Device and CPU both store it and wait for it.
+#[derive(Clone, Copy, Debug)]
 pub struct Fence<'d> {
     gpu: GpuMapping<'d>,
     address: u64,
@@ -58,10 +58,10 @@ pub struct Fence<'d> {
 }
 
 impl<'d> Fence<'d> {
-    /// The fence at `offset` bytes of two mappings of the same memory; 8-byte aligned.
+    /// Returns the fence at `offset` bytes of two mappings of the same memory.
     ///
     /// # Errors
-    /// [`FencePlaceError`] if it does not lie in both, or is not aligned.
+    /// [`FencePlaceError`] if `offset` is outside one of the mappings or not a multiple of 8.
     pub fn new(
         gpu: &GpuMapping<'d>,
         cpu: &CpuMapping<'d>,
@@ -85,13 +85,13 @@ impl<'d> Fence<'d> {
         })
     }
 
-    /// GPU virtual address.
+    /// Returns the GPU virtual address.
     #[must_use]
     pub const fn address(&self) -> u64 {
         self.address
     }
 
-    /// Value, with acquire ordering: what was released with it is visible.
+    /// Loads the value with acquire ordering: all that was done before its release is visible.
     #[inline]
     #[must_use]
     pub fn value(&self) -> u64 {
@@ -99,7 +99,7 @@ impl<'d> Fence<'d> {
         self.word.load_acquire(0).unwrap_or(u64::MAX)
     }
 
-    /// Releases the fence from the CPU.
+    /// Stores `value` with release ordering, from the CPU.
     #[inline]
     pub fn store(&self, value: u64) {
         // `new` has checked it.
@@ -109,7 +109,8 @@ impl<'d> Fence<'d> {
     /// Waits until the fence has reached `value`.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`], [`WaitError::Refused`].
+    /// [`WaitError::TimedOut`] if the patience ends first; [`WaitError::Refused`] if the device refuses to
+    /// wait, for example because the session is lost.
     pub fn wait(&self, value: u64, patience: Patience) -> Result<(), WaitError> {
         self.wait_watching(value, patience, || None)
     }
@@ -203,7 +204,7 @@ impl<'d> Fence<'d> {
         let transport = self.gpu.device().transport();
         let (mut left_ns, mut nap_ns) = (timeout_ns, NAP_MIN_NS);
         loop {
-            // Asked for anew each time: what came may have been for another fence.
+            // Each time again: the last interrupt may have been for another fence.
             let asked = if interrupts {
                 self.ask_for_interrupt(value)
             } else {
@@ -229,7 +230,7 @@ impl<'d> Fence<'d> {
                 nap_ns
             };
             let slept_ns = transport.sleep(limit_ns.min(left_ns));
-            // Before asking anew, which is an exit.
+            // Before asking again, which is an exit.
             if self.value() >= value {
                 return Ok(());
             }
@@ -238,8 +239,8 @@ impl<'d> Fence<'d> {
         }
     }
 
-    /// Asks for an interrupt when the fence has reached `value`. False if the device has none to
-    /// give, as it watches too many fences or does not know of interrupts.
+    /// Asks for an interrupt when the fence has reached `value`. Returns false if the device cannot
+    /// raise one: it watches too many fences, or does not know of interrupts.
     fn ask_for_interrupt(&self, value: u64) -> Result<bool, WaitError> {
         let request = message::Notify {
             space: self.gpu.space(),

@@ -15,10 +15,11 @@ use crate::window::Window;
 pub const PAGE_BYTES: u64 = 4096;
 
 impl Device<'_> {
-    /// New zeroed memory of `bytes` bytes, rounded up to the device's granularity.
+    /// Allocates `bytes` bytes, rounded up to the device's granularity. The memory is zero. One exit.
     ///
     /// # Errors
-    /// [`AllocateError`].
+    /// [`AllocateError`] if a limit of the session is reached, the device has no memory left, or it has
+    /// no memory of this kind.
     pub fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<Allocation<'_>, AllocateError> {
         let request = message::Allocate {
             size: bytes,
@@ -35,10 +36,11 @@ impl Device<'_> {
         Ok(Allocation::from_reply(self, &reply))
     }
 
-    /// Makes guest RAM usable like an allocation of host kind. Address and length are page-aligned.
+    /// Makes guest RAM usable like an allocation of host kind. `address` (guest-physical) and `bytes`
+    /// are multiples of the page size. One exit.
     ///
     /// # Errors
-    /// [`RegisterError`].
+    /// [`RegisterError`] if the range is not RAM or not aligned, or a limit of the session is reached.
     pub fn register_ram(&self, address: u64, bytes: u64) -> Result<Allocation<'_>, RegisterError> {
         let reply = self
             .call::<operation::RegisterRam>(&message::RegisterRam {
@@ -53,10 +55,11 @@ impl Device<'_> {
         Ok(Allocation::from_reply(self, &reply))
     }
 
-    /// An allocation that another session has exported.
+    /// Imports an allocation that another session exports. One exit.
     ///
     /// # Errors
-    /// [`ImportError`].
+    /// [`ImportError`] if no export has this token, it grants less than `access`, or a limit of the
+    /// session is reached.
     pub fn import(
         &self,
         token: &ExportToken,
@@ -76,7 +79,7 @@ impl Device<'_> {
     /// Takes an export back. When this returns, no import made from it reaches the memory any more.
     ///
     /// # Errors
-    /// [`ExportError`].
+    /// [`ExportError`] if this session has no export with this token.
     pub fn revoke(&self, token: &ExportToken) -> Result<(), ExportError> {
         self.call::<operation::Revoke>(&message::Token { token: token.0 })
             .map(drop)
@@ -84,8 +87,9 @@ impl Device<'_> {
     }
 }
 
-/// Memory behind a handle: an allocation, an import, or registered guest RAM. Freed on drop, with
+/// Memory behind a handle: an allocation, an import, or registered guest RAM. A drop frees it, with
 /// every mapping of it in this session.
+#[derive(Debug)]
 pub struct Allocation<'d> {
     device: &'d Device<'d>,
     handle: u32,
@@ -104,28 +108,29 @@ impl<'d> Allocation<'d> {
         }
     }
 
-    /// Handle of this session.
+    /// Returns the handle, which this session's messages name it by.
     #[must_use]
     pub const fn handle(&self) -> u32 {
         self.handle
     }
 
-    /// Size in bytes, after rounding.
+    /// Returns the size in bytes, rounded up to the device's granularity.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What the handle allows at most.
+    /// Returns the most rights that a mapping of it can have.
     #[must_use]
     pub const fn access(&self) -> Access {
         self.access
     }
 
-    /// Maps a page-aligned range into the aperture.
+    /// Maps a page-aligned range into the aperture. One exit.
     ///
     /// # Errors
-    /// [`MapError`].
+    /// [`MapError`] if the range or the rights exceed the allocation's, the CPU cannot see memory of this
+    /// kind, or the aperture has no room.
     pub fn map_cpu(
         &self,
         offset: u64,
@@ -149,10 +154,11 @@ impl<'d> Allocation<'d> {
             })
     }
 
-    /// Names this allocation so that another session can import it with at most these rights.
+    /// Exports this allocation: another session can import it by the token, with at most these
+    /// rights. One exit.
     ///
     /// # Errors
-    /// [`ExportError`].
+    /// [`ExportError`] if the rights exceed the allocation's or a limit of the session is reached.
     pub fn export(&self, access: Access) -> Result<ExportToken, ExportError> {
         let request = message::Export {
             allocation: self.handle,
@@ -164,10 +170,10 @@ impl<'d> Allocation<'d> {
             .map_err(|refusal| ExportError { refusal })
     }
 
-    /// Gives the memory up, with every mapping of it in this session.
+    /// Frees the memory, with every mapping of it in this session. One exit.
     ///
     /// # Errors
-    /// [`FreeError`].
+    /// [`FreeError`] if the memory is in use as a command buffer, or the session is lost.
     pub fn free(self) -> Result<(), FreeError> {
         ManuallyDrop::new(self).release()
     }
@@ -191,9 +197,9 @@ impl Drop for Allocation<'_> {
     }
 }
 
-/// A range of an allocation at a GPU virtual address. Lives until it is unmapped or its allocation
-/// freed.
-#[derive(Clone, Copy)]
+/// A range of an allocation at a GPU virtual address. The mapping ends with [`Self::unmap`] or with
+/// its allocation, not with a drop.
+#[derive(Clone, Copy, Debug)]
 pub struct GpuMapping<'d> {
     device: &'d Device<'d>,
     space: u32,
@@ -211,19 +217,19 @@ impl<'d> GpuMapping<'d> {
         }
     }
 
-    /// First GPU virtual address.
+    /// Returns the first GPU virtual address.
     #[must_use]
     pub const fn address(&self) -> u64 {
         self.address
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Handle of the address space.
+    /// Returns the handle of the address space.
     #[must_use]
     pub const fn space(&self) -> u32 {
         self.space
@@ -233,18 +239,19 @@ impl<'d> GpuMapping<'d> {
         self.device
     }
 
-    /// Changes the access rights.
+    /// Changes the access rights. One exit.
     ///
     /// # Errors
-    /// [`RemapError`].
+    /// [`RemapError`] if the mapping has ended, or the allocation or the device does not allow these
+    /// rights.
     pub fn set_access(&self, access: Access) -> Result<(), RemapError> {
         set_access(self.device, self.space, self.address, access)
     }
 
-    /// Ends the mapping.
+    /// Ends the mapping. One exit.
     ///
     /// # Errors
-    /// [`RemapError`].
+    /// [`RemapError`] if the mapping has ended already.
     pub fn unmap(self) -> Result<(), RemapError> {
         let Self { space, address, .. } = self;
         self.device
@@ -260,9 +267,9 @@ impl<'d> GpuMapping<'d> {
 
 /// A range of an allocation in the aperture: plain loads and stores, no exits.
 ///
-/// It lives until it is unmapped or its allocation freed. Touching it later is harmless to the
-/// program: it finds a hole, which reads all-ones, or what has been mapped there since.
-#[derive(Clone, Copy)]
+/// The mapping ends with [`Self::unmap`] or with its allocation. An access after that is harmless:
+/// it reads all-ones, or reaches what is mapped there then.
+#[derive(Clone, Copy, Debug)]
 pub struct CpuMapping<'d> {
     device: &'d Device<'d>,
     offset: u64,
@@ -291,30 +298,31 @@ impl<'d> CpuMapping<'d> {
         }
     }
 
-    /// Offset into the aperture in bytes.
+    /// Returns the offset into the aperture in bytes.
     #[must_use]
     pub const fn aperture_offset(&self) -> u64 {
         self.offset
     }
 
-    /// The memory.
+    /// Returns the memory.
     #[must_use]
     pub const fn window(&self) -> &Window {
         &self.window
     }
 
-    /// Changes the access rights.
+    /// Changes the access rights. One exit.
     ///
     /// # Errors
-    /// [`RemapError`].
+    /// [`RemapError`] if the mapping has ended, or the allocation or the device does not allow these
+    /// rights.
     pub fn set_access(&self, access: Access) -> Result<(), RemapError> {
         set_access(self.device, 0, self.offset, access)
     }
 
-    /// Ends the mapping.
+    /// Ends the mapping. One exit.
     ///
     /// # Errors
-    /// [`RemapError`].
+    /// [`RemapError`] if the mapping has ended already.
     pub fn unmap(self) -> Result<(), RemapError> {
         let address = self.offset;
         self.device

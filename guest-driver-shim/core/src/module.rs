@@ -12,7 +12,8 @@ use crate::error::{KernelError, ModuleError, ParameterError, Refusal};
 use crate::producer::Unit;
 use crate::space::AddressSpace;
 
-/// A range of guest RAM, by guest-physical address.
+/// A range of guest RAM, by guest-physical address; or of the aperture, as
+/// [`crate::Staging::range`] names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RamRange {
     /// First guest-physical address.
@@ -21,18 +22,20 @@ pub struct RamRange {
     pub bytes: u64,
 }
 
-/// A loaded module. Unloaded on drop.
+/// A loaded module. A drop unloads it.
+#[derive(Debug)]
 pub struct Module<'d> {
     device: &'d Device<'d>,
     handle: u32,
 }
 
 impl<'d> Module<'d> {
-    /// Loads the image in guest RAM at `image` into `space`. If it is refused, the reasons are
-    /// written to `log`, which may be empty.
+    /// Loads the image at `image` into `space`. If the device refuses the image, it writes the
+    /// reasons to `log`, which may be empty.
     ///
     /// # Errors
-    /// [`ModuleError`], with the line and the length of the log.
+    /// [`ModuleError`] with line and length of the log if the image is refused, or if a limit of
+    /// the session is reached.
     pub fn load(
         space: &AddressSpace<'d>,
         image: RamRange,
@@ -71,16 +74,17 @@ impl<'d> Module<'d> {
         }
     }
 
-    /// Handle of this session.
+    /// Returns the handle, which this session's messages name it by.
     #[must_use]
     pub const fn handle(&self) -> u32 {
         self.handle
     }
 
-    /// Looks a kernel up by name.
+    /// Looks a kernel up by its name. One exit.
     ///
     /// # Errors
-    /// [`KernelError`]; a name that is too long cannot exist.
+    /// [`KernelError`] if the module has no kernel of this name, or a limit of the session is
+    /// reached.
     pub fn kernel(&self, name: &str) -> Result<Kernel<'_>, KernelError> {
         let module = self.handle;
         let failed = |refusal| KernelError { module, refusal };
@@ -114,10 +118,10 @@ impl<'d> Module<'d> {
         })
     }
 
-    /// Unloads the module.
+    /// Unloads the module. One exit.
     ///
     /// # Errors
-    /// [`ModuleError`].
+    /// [`ModuleError`] if the session is lost.
     pub fn unload(self) -> Result<(), ModuleError> {
         ManuallyDrop::new(self).release()
     }
@@ -146,7 +150,7 @@ impl Drop for Module<'_> {
 }
 
 /// A kernel of a module.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Kernel<'m> {
     module: core::marker::PhantomData<&'m ()>,
     handle: u32,
@@ -158,47 +162,48 @@ pub struct Kernel<'m> {
 }
 
 impl Kernel<'_> {
-    /// Handle, as launch packets carry it.
+    /// Returns the handle, by which launch packets name it.
     #[must_use]
     pub const fn handle(&self) -> u32 {
         self.handle
     }
 
-    /// Bytes of the parameter block.
+    /// Returns the size of the parameter block in bytes.
     #[must_use]
     pub const fn parameter_bytes(&self) -> u32 {
         self.parameter_bytes
     }
 
-    /// Threads of a block, at most.
+    /// Returns how many threads a block may have at most.
     #[must_use]
     pub const fn block_threads_max(&self) -> u32 {
         self.block_threads_max
     }
 
-    /// Static shared memory in bytes.
+    /// Returns the static shared memory of a block in bytes.
     #[must_use]
     pub const fn shared_bytes(&self) -> u32 {
         self.shared_bytes
     }
 
-    /// Offset and size of each parameter.
+    /// Returns offset and size of each parameter, in the order of the declaration.
     #[must_use]
     pub fn layout(&self) -> &[Parameter] {
         &self.layout[..self.parameters]
     }
 
-    /// An empty parameter block with room for 256 bytes.
+    /// Returns an empty parameter block with room for 256 bytes.
     ///
     /// # Errors
-    /// [`ParameterError::BlockTooLarge`]: use [`Parameters::new`] with more room.
+    /// [`ParameterError::BlockTooLarge`] if the block is larger: use [`Parameters::new`] with more
+    /// room.
     pub fn parameters(&self) -> Result<Parameters<'_, 4>, ParameterError> {
         Parameters::new(self)
     }
 }
 
-/// A parameter block being packed: as many ring units as `UNITS`.
-#[derive(Clone)]
+/// A parameter block to be filled in, of at most `UNITS` ring units.
+#[derive(Clone, Debug)]
 pub struct Parameters<'f, const UNITS: usize> {
     kernel: &'f Kernel<'f>,
     missing: u128,
@@ -206,7 +211,7 @@ pub struct Parameters<'f, const UNITS: usize> {
 }
 
 impl<'f, const UNITS: usize> Parameters<'f, UNITS> {
-    /// An empty block for `kernel`.
+    /// Returns an empty parameter block of `kernel`.
     ///
     /// # Errors
     /// [`ParameterError::BlockTooLarge`] if `UNITS` units do not hold it.
@@ -230,7 +235,8 @@ impl<'f, const UNITS: usize> Parameters<'f, UNITS> {
     /// Sets parameter `index`, in the order of the kernel's declaration.
     ///
     /// # Errors
-    /// [`ParameterError`] if there is no such parameter or it has another size than `value`.
+    /// [`ParameterError::NoSuchParameter`] if the kernel has fewer parameters,
+    /// [`ParameterError::WrongSize`] if `value` has another size.
     pub fn set<V: IntoBytes + Immutable + ?Sized>(
         &mut self,
         index: usize,
@@ -265,7 +271,7 @@ impl<'f, const UNITS: usize> Parameters<'f, UNITS> {
         Ok(())
     }
 
-    /// As [`Self::set`], for chains.
+    /// As [`Self::set`], and returns the block, for chains.
     ///
     /// # Errors
     /// As [`Self::set`].

@@ -9,21 +9,21 @@ const PAUSE: u32 = 64;
 ///
 /// A load from the memory of a GPU is a trip over the bus, about a microsecond, and processors make
 /// them one at a time. A look that is a little too early therefore costs a whole trip more. A pace
-/// waits before the first look: a little longer after each look that was too early, and by a 64th
-/// of that less after each that was not.
+/// waits before the first look: a little longer after each look that was too early, and a 64th of
+/// that less after each that was not.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
     wait: u32,
 }
 
 impl Pace {
-    /// No wait yet.
+    /// Returns a pace that does not wait yet.
     pub const fn new() -> Self {
         Self { wait: 0 }
     }
 
-    /// Waits, then calls `look` until it gives something. `look` may give up by giving something of
-    /// its own.
+    /// Waits, then calls `look` until it returns a value. `look` may give up with a value of its
+    /// own.
     #[inline]
     pub fn look_until<T>(&mut self, mut look: impl FnMut() -> Option<T>) -> T {
         for _ in 0..self.wait / PAUSE {
@@ -41,7 +41,7 @@ impl Pace {
         }
     }
 
-    /// The wait before the first look, in pauses.
+    /// Returns the wait before the first look, in pauses of the processor.
     pub const fn pauses(&self) -> u32 {
         self.wait / PAUSE
     }

@@ -25,7 +25,7 @@ pub trait Ports {
     fn write(&self, port: u16, value: u32);
 }
 
-/// A function on bus 0: device number and function number.
+/// Address of a PCI function on bus 0: device number and function number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PciAddress {
     /// Below 32.
@@ -51,7 +51,7 @@ impl PciAddress {
         ports.write(CONFIG_DATA, value);
     }
 
-    /// Base address that a BAR holds; `None` for an I/O BAR.
+    /// Returns the base address in a BAR; `None` for an I/O BAR.
     pub fn bar(self, ports: &impl Ports, bar: usize) -> Option<u64> {
         let offset = BAR_FIRST + 4 * bar as u8;
         let low = self.read(ports, offset);
@@ -66,7 +66,7 @@ impl PciAddress {
     }
 }
 
-/// Where the Causeway function is and what its BARs hold.
+/// The Causeway function and the base addresses in its BARs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceBars {
     /// The function.
@@ -96,7 +96,7 @@ pub enum FindError {
 /// Looks for the Causeway function on bus 0 and enables its memory decoding.
 ///
 /// # Errors
-/// [`FindError`].
+/// [`FindError::Absent`] if bus 0 has none; [`FindError::BarUnset`] if a BAR has no address.
 pub fn find(ports: &impl Ports) -> Result<DeviceBars, FindError> {
     let id = u32::from(DEVICE_ID) << 16 | u32::from(VENDOR_ID);
     let function = (0..32)

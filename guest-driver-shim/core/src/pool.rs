@@ -32,8 +32,9 @@ pub use piece::Piece;
 /// Bytes of freed large pieces that a pool keeps, unless told otherwise.
 const KEPT_BYTES: u64 = 256 << 20;
 
-/// What a pool needs to remember its pieces and chunks: each piece, and each gap between pieces,
-/// takes a block.
+/// The bookkeeping of a pool, which the guest provides: a block for each piece and each gap between
+/// pieces, and an entry for each chunk.
+#[derive(Debug)]
 pub struct PoolStorage<'d, const BLOCKS: usize, const CHUNKS: usize> {
     blocks: [Block; BLOCKS],
     chunks: [Option<Chunk<'d>>; CHUNKS],
@@ -56,8 +57,9 @@ impl<const BLOCKS: usize, const CHUNKS: usize> Default for PoolStorage<'_, BLOCK
     }
 }
 
-/// Memory by the piece. Used by one CPU at a time. Dropping it frees all its memory, pieces in use
-/// included.
+/// Memory by the piece, without an exit for each. One CPU uses it at a time. A drop frees all its
+/// memory, pieces in use included.
+#[derive(Debug)]
 pub struct Pool<'s, 'd> {
     device: &'d Device<'d>,
     space: u32,
@@ -74,11 +76,11 @@ pub struct Pool<'s, 'd> {
 }
 
 impl<'s, 'd> Pool<'s, 'd> {
-    /// An empty pool whose chunks have `chunk_bytes` bytes, rounded up to the device's granularity.
-    /// One exit.
+    /// Returns an empty pool whose chunks have `chunk_bytes` bytes, rounded up to the device's
+    /// granularity. One exit.
     ///
     /// # Errors
-    /// [`QueryError`].
+    /// [`QueryError`] if the session is lost.
     pub fn new<const BLOCKS: usize, const CHUNKS: usize>(
         space: &AddressSpace<'d>,
         kind: MemoryKind,
@@ -106,19 +108,21 @@ impl<'s, 'd> Pool<'s, 'd> {
         })
     }
 
-    /// The same pool, that keeps at most `bytes` bytes of freed large pieces instead of 256 MiB.
+    /// Limits the freed large pieces that the pool keeps to `bytes` bytes instead of 256 MiB.
     #[must_use]
     pub const fn keeping(mut self, bytes: u64) -> Self {
         self.kept_bytes_max = bytes;
         self
     }
 
-    /// A piece of `bytes` bytes whose GPU address is a multiple of `alignment` (and of
-    /// [`GRANULE_BYTES`]). No exit, unless the pool has to grow. What a piece holds is undefined:
-    /// it may be what an earlier piece held.
+    /// Allocates a piece of `bytes` bytes whose GPU address is a multiple of `alignment` (and of
+    /// [`GRANULE_BYTES`]). No exit, unless the pool grows. The content is undefined: it may be that
+    /// of an earlier piece.
     ///
     /// # Errors
-    /// [`PoolError`].
+    /// [`PoolError::Layout`] if `bytes` is zero or `alignment` no power of two;
+    /// [`PoolError::Blocks`] or [`PoolError::Chunks`] if the storage is full;
+    /// [`PoolError::Refused`] if the device has no memory.
     pub fn allocate(&mut self, bytes: u64, alignment: u64) -> Result<Piece, PoolError> {
         let wrong = PoolError::Layout { bytes, alignment };
         if bytes == 0 || !alignment.is_power_of_two() {
@@ -145,12 +149,11 @@ impl<'s, 'd> Pool<'s, 'd> {
         }
     }
 
-    /// As [`Self::allocate`], with a packet in `commands` that clears the piece: what comes behind
-    /// it in that command buffer finds zeroes; others have to wait for it. The command buffer is
-    /// one of the pool's address space.
+    /// As [`Self::allocate`], and writes a packet to `commands` that clears the piece: packets
+    /// behind it find zeroes. The command buffer belongs to the pool's address space.
     ///
     /// # Errors
-    /// [`PoolError`].
+    /// As [`Self::allocate`]; [`PoolError::NotCleared`] if the packet cannot be written.
     pub fn allocate_zeroed(
         &mut self,
         bytes: u64,
@@ -169,11 +172,12 @@ impl<'s, 'd> Pool<'s, 'd> {
         }
     }
 
-    /// Takes a piece back. Work that uses it must be done. No exit, unless more large pieces are
-    /// free than the pool keeps.
+    /// Frees a piece. Work that uses it must be done. No exit, unless the pool keeps too many large
+    /// pieces.
     ///
     /// # Errors
-    /// [`PoolFreeError`].
+    /// [`PoolFreeError::Foreign`] if the piece is from another pool; [`PoolFreeError::Refused`] if
+    /// the device does not take memory back.
     pub fn free(&mut self, piece: Piece) -> Result<(), PoolFreeError> {
         let Origin { chunk, block } = piece.origin;
         let Some(block) = block else {
@@ -188,10 +192,11 @@ impl<'s, 'd> Pool<'s, 'd> {
         Ok(())
     }
 
-    /// Gives chunks without pieces back to the device, an exit each. Gives their bytes.
+    /// Frees chunks without pieces, with one exit each. Returns their bytes.
     ///
     /// # Errors
-    /// [`FreeError`], at the first that the device did not take; it is lost to the pool.
+    /// [`FreeError`] at the first chunk that the device does not take back; the pool loses that
+    /// chunk.
     pub fn trim(&mut self) -> Result<u64, FreeError> {
         let mut bytes = 0;
         for index in 0..self.chunks.len() {
@@ -207,13 +212,13 @@ impl<'s, 'd> Pool<'s, 'd> {
         Ok(bytes)
     }
 
-    /// Bytes that the pool has of the device, given out or not.
+    /// Returns the bytes that the pool has allocated, in use or not.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
         self.chunks.iter().flatten().map(|chunk| chunk.bytes).sum()
     }
 
-    /// Size of a chunk in bytes: larger pieces are chunks by themselves.
+    /// Returns the size of a chunk in bytes. Larger pieces have a chunk of their own.
     #[must_use]
     pub const fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes

@@ -12,9 +12,9 @@ use crate::error::SubmitError;
 /// One unit of ring space, as words.
 pub type Unit = [u64; UNIT_BYTES / 8];
 
-/// How a producer reaches its ring.
+/// Access to a ring, as the producer needs it.
 pub trait RingMemory: Positions {
-    /// Units of the ring; a power of two.
+    /// Returns the size of the ring in units; a power of two.
     fn capacity(&self) -> u64;
     /// Loads the consumer position with acquire ordering.
     fn consumer(&self) -> u64;
@@ -26,7 +26,7 @@ pub trait RingMemory: Positions {
     fn store_unit(&self, position: u64, unit: &Unit);
     /// Writes only the first word of the unit at `position`: all that is read of a no-op.
     fn store_head(&self, position: u64, head: u64);
-    /// Says that the caller spins.
+    /// Called in each turn of a loop that spins.
     #[inline]
     fn relax(&self) {
         core::hint::spin_loop();
@@ -46,7 +46,7 @@ pub struct Producer<R> {
 }
 
 impl<R: RingMemory> Producer<R> {
-    /// Takes over a fresh ring, all of whose positions are equal.
+    /// Takes over a fresh ring: all its positions are equal.
     pub fn new(ring: R) -> Self {
         let position = ring.producer();
         let room_until = ring.consumer().wrapping_add(ring.capacity());
@@ -58,27 +58,27 @@ impl<R: RingMemory> Producer<R> {
         }
     }
 
-    /// Units of the ring.
+    /// Returns the size of the ring in units.
     pub fn capacity(&self) -> u64 {
         self.ring.capacity()
     }
 
-    /// Position behind the last packet written.
+    /// Returns the position behind the last packet written.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Units that the device has not yet taken, published or not.
+    /// Returns how many units the device has not consumed yet, published or not.
     pub fn backlog(&self) -> u64 {
         self.position.wrapping_sub(self.ring.consumer())
     }
 
-    /// The ring's memory.
+    /// Returns the ring.
     pub fn ring(&self) -> &R {
         &self.ring
     }
 
-    /// Why the device stopped taking packets from this ring, if it did: status and position.
+    /// Returns the status and position at which the device stopped, if it did.
     #[inline]
     pub fn fault(&self) -> Option<(Status, u64)> {
         let status = self.ring.fault_status();
@@ -98,10 +98,10 @@ impl<R: RingMemory> Producer<R> {
         )
     }
 
-    /// Writes a packet of one unit. `ring` is called if the doorbell must be rung to get room.
+    /// Writes a packet of one unit. Calls `ring` if the doorbell must be rung to get room.
     ///
     /// # Errors
-    /// [`SubmitError::Stopped`] if room is wanted and the device has stopped.
+    /// [`SubmitError::Stopped`] if the ring is full and the device has stopped.
     #[inline]
     pub fn push_unit(&mut self, unit: &Unit, ring: impl FnMut()) -> Result<(), SubmitError> {
         if self.room() == 0 {
@@ -112,8 +112,8 @@ impl<R: RingMemory> Producer<R> {
         Ok(())
     }
 
-    /// Writes a packet of one unit and a tail of `tail_units` units, which `unit_at` makes by
-    /// index.
+    /// Writes a packet of one unit and a tail of `tail_units` units. `unit_at` returns a unit of
+    /// the tail by its index.
     ///
     /// # Errors
     /// As [`Self::push_unit`].
@@ -154,7 +154,8 @@ impl<R: RingMemory> Producer<R> {
         Ok(())
     }
 
-    /// Tells the device of everything written. True if the doorbell must be rung.
+    /// Makes all packets written so far visible to the device. Returns true if the doorbell must be
+    /// rung.
     #[inline]
     #[must_use]
     pub fn publish(&mut self) -> bool {
@@ -171,7 +172,7 @@ impl<R: RingMemory> Producer<R> {
         self.room_until.wrapping_sub(self.position)
     }
 
-    /// Spins until `units` units are free. Publishes first, for the device may sleep for want of
+    /// Spins until `units` units are free. Publishes first: the device may sleep until it sees
     /// them.
     #[cold]
     fn wait_for_room(&mut self, units: u64, mut ring: impl FnMut()) -> Result<(), SubmitError> {

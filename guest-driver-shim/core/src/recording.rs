@@ -36,10 +36,10 @@ pub enum RecordError {
     },
 }
 
-/// Packets being written into guest RAM, to be recorded.
+/// Writes packets into guest RAM that become a recording.
 ///
-/// The methods are those of [`crate::CommandBuffer`], but for waiting (acquire) and replay, which a
-/// recording cannot hold.
+/// The methods are those of [`crate::CommandBuffer`], except acquire and replay, which a recording
+/// cannot hold.
 #[derive(Debug)]
 pub struct Recorder {
     memory: Window,
@@ -48,9 +48,9 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// An empty recording in guest RAM: `memory`, which lies contiguously from guest-physical
-    /// `address`. What is beyond [`message::RECORDING_BYTES_MAX`] is not used. The RAM is free
-    /// again after [`Self::record`].
+    /// Returns a recorder without packets. `memory` is guest RAM that lies contiguously from
+    /// guest-physical `address`; at most [`message::RECORDING_BYTES_MAX`] bytes of it are used. The
+    /// RAM is free again after [`Self::record`].
     #[must_use]
     pub const fn new(memory: Window, address: u64) -> Self {
         Self {
@@ -60,21 +60,22 @@ impl Recorder {
         }
     }
 
-    /// Bytes of the packets so far.
+    /// Returns the bytes of the packets so far.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.used_bytes
     }
 
-    /// Begins anew with no packets.
+    /// Removes all packets.
     pub const fn clear(&mut self) {
         self.used_bytes = 0;
     }
 
-    /// Runs a kernel.
+    /// Writes a launch of a kernel.
     ///
     /// # Errors
-    /// [`RecordError`].
+    /// [`RecordError::ParameterMissing`] if a parameter is not set; [`RecordError::Full`] if the
+    /// memory has no room.
     pub fn launch<const UNITS: usize>(
         &mut self,
         shape: LaunchShape,
@@ -93,7 +94,7 @@ impl Recorder {
     /// Writes one unit as it is: for packets that this type has no method for.
     ///
     /// # Errors
-    /// [`RecordError::Full`].
+    /// [`RecordError::Full`] if the memory has no room.
     pub fn push(&mut self, unit: Unit) -> Result<(), RecordError> {
         let wanted_bytes = self.used_bytes + UNIT_BYTES;
         self.check_room(wanted_bytes)?;
@@ -103,11 +104,12 @@ impl Recorder {
         Ok(())
     }
 
-    /// Has the device copy and validate the packets. One exit. The recorder may be cleared and used
-    /// again.
+    /// Makes the device copy and validate the packets. One exit. The recorder can then be cleared
+    /// and used again.
     ///
     /// # Errors
-    /// [`RecordingError`]. If a packet is at fault, its offset in bytes is the refusal's detail.
+    /// [`RecordingError`] if a packet is at fault (its offset in bytes is the refusal's detail), or
+    /// a limit of the session is reached.
     pub fn record<'d>(&self, space: &AddressSpace<'d>) -> Result<Recording<'d>, RecordingError> {
         let device = space.device();
         let bytes = self.used_bytes as u64;
@@ -148,9 +150,10 @@ impl Recorder {
     }
 }
 
-/// Packets that the device has validated: [`crate::CommandBuffer::replay`] does them again and
-/// again. Ended on drop; replays that were submitted before are finished. It keeps the kernels that
-/// it launches, and so their module.
+/// Packets that the device has validated. [`crate::CommandBuffer::replay`] executes all of them as
+/// one. A drop ends the recording; replays that were submitted before are finished. The recording
+/// keeps the kernels that it launches.
+#[derive(Debug)]
 pub struct Recording<'d> {
     device: &'d Device<'d>,
     handle: u32,
@@ -158,22 +161,22 @@ pub struct Recording<'d> {
 }
 
 impl Recording<'_> {
-    /// Handle, as replay packets carry it.
+    /// Returns the handle, by which replay packets name it.
     #[must_use]
     pub const fn handle(&self) -> u32 {
         self.handle
     }
 
-    /// Bytes of its packets.
+    /// Returns the bytes of its packets.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Ends the recording. Packets that replay it and have not been taken yet are then at fault.
+    /// Ends the recording. A replay that the device has not taken yet is then at fault. One exit.
     ///
     /// # Errors
-    /// [`RecordingError`].
+    /// [`RecordingError`] if the session is lost.
     pub fn destroy(self) -> Result<(), RecordingError> {
         ManuallyDrop::new(self).release()
     }

@@ -9,7 +9,8 @@ use crate::device::Device;
 use crate::error::{MapError, SpaceError};
 use crate::memory::{Allocation, GpuMapping};
 
-/// A GPU address space. Ended on drop, with its mappings, modules and command buffers.
+/// A GPU address space. A drop ends it, with its mappings, modules and command buffers.
+#[derive(Debug)]
 pub struct AddressSpace<'d> {
     device: &'d Device<'d>,
     handle: u32,
@@ -48,22 +49,24 @@ impl<'d> Allocation<'d> {
 }
 
 impl<'d> AddressSpace<'d> {
-    /// Handle of this session.
+    /// Returns the handle, which this session's messages name it by.
     #[must_use]
     pub const fn handle(&self) -> u32 {
         self.handle
     }
 
-    /// The device that it is of.
+    /// Returns the device to which it belongs.
     #[must_use]
     pub const fn device(&self) -> &'d Device<'d> {
         self.device
     }
 
-    /// Maps a page-aligned range of an allocation at `address`, or anywhere if that is zero.
+    /// Maps a page-aligned range of an allocation at `address`, or anywhere if `address` is zero. One
+    /// exit.
     ///
     /// # Errors
-    /// [`MapError`].
+    /// [`MapError`] if the range or the rights exceed the allocation's, the address is taken, or a limit
+    /// of the session is reached.
     pub fn map_at(
         &self,
         allocation: &Allocation<'d>,
@@ -92,10 +95,10 @@ impl<'d> AddressSpace<'d> {
             })
     }
 
-    /// Ends the address space.
+    /// Ends the address space. One exit.
     ///
     /// # Errors
-    /// [`SpaceError`].
+    /// [`SpaceError`] if the session is lost.
     pub fn destroy(self) -> Result<(), SpaceError> {
         ManuallyDrop::new(self).release()
     }

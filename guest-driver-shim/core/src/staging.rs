@@ -1,4 +1,4 @@
-//! Memory of the caller's that messages name: module images, logs, packets to record.
+//! Memory for what messages name by its address: module images, logs, packets to record.
 //!
 //! A program that knows guest-physical addresses of its own memory needs none of this.
 
@@ -11,7 +11,8 @@ use crate::memory::{Allocation, CpuMapping};
 use crate::module::RamRange;
 use crate::window::Window;
 
-/// Host memory in the aperture, named by its place there.
+/// Host memory in the aperture. Messages name it by its offset there.
+#[derive(Debug)]
 pub struct Staging<'d> {
     mapping: CpuMapping<'d>,
     /// Freed on drop, with the mapping.
@@ -19,10 +20,10 @@ pub struct Staging<'d> {
 }
 
 impl<'d> Staging<'d> {
-    /// `bytes` bytes, rounded up to pages. One exit.
+    /// Allocates `bytes` bytes, rounded up to pages. One exit.
     ///
     /// # Errors
-    /// [`AllocateError`].
+    /// [`AllocateError`] if the device refuses to allocate or map the memory.
     pub fn new(device: &'d Device<'d>, bytes: u64) -> Result<Self, AllocateError> {
         let mapped = MappedMemory::new(device, MemoryKind::Host, bytes, None, true)?;
         let Some(mapping) = mapped.cpu else {
@@ -34,13 +35,13 @@ impl<'d> Staging<'d> {
         })
     }
 
-    /// The memory.
+    /// Returns the memory.
     #[must_use]
     pub const fn window(&self) -> &Window {
         self.mapping.window()
     }
 
-    /// All of it, as messages name it.
+    /// Returns the address and length by which messages name all of it.
     #[must_use]
     pub fn range(&self) -> RamRange {
         RamRange {

@@ -1,4 +1,4 @@
-//! How the driver reaches a device: the seam between it and the place where it runs.
+//! How the driver reaches a device.
 
 use causeway_protocol::registers::Register;
 
@@ -15,31 +15,30 @@ pub struct ControlArea {
     pub address: u64,
 }
 
-/// How waits sleep where a device is reached, once they have looked often enough.
+/// How a wait sleeps after it has looked at its fence often enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleeping {
-    /// In the device, by the control message `wait`: it holds up the CPU that sends it, and the
-    /// control area. For a guest that has nothing else to do with either.
+    /// In the device, by the control message `wait`. It blocks the CPU that sends it, and the
+    /// control area: for a guest that needs neither meanwhile.
     InDevice,
-    /// By [`Transport::sleep`], again and again, for longer and longer.
+    /// By [`Transport::sleep`], for longer and longer times.
     ByTime,
-    /// By [`Transport::sleep`], which the interrupt ends that was asked for by the control message
-    /// `notify`.
+    /// By [`Transport::sleep`], until the interrupt that the control message `notify` asks for.
     UntilInterrupt,
 }
 
-/// A Causeway device that has been found and mapped.
+/// A Causeway device whose BARs are mapped.
 pub trait Transport: Sync {
     /// Loads a register of BAR 0. This is an exit.
     fn read_register(&self, register: Register) -> u32;
     /// Stores to a register of BAR 0. This is an exit.
     fn write_register(&self, register: Register, value: u32);
-    /// Where control messages go.
+    /// Returns the memory through which control messages go.
     fn control_area(&self) -> ControlArea;
-    /// BAR 2. Holes in it may be touched: they read all-ones.
+    /// Returns BAR 2. Holes in it may be accessed: they read all-ones.
     fn aperture(&self) -> Window;
-    /// Has a part of BAR 2 be usable before it is touched for the first time, where to have all of
-    /// it usable from the beginning would cost too much. False if that cannot be.
+    /// Makes a part of BAR 2 usable before it is accessed for the first time. Returns false if the
+    /// part cannot be mapped. A transport that maps all of BAR 2 at once need not implement it.
     fn reach(&self, offset: u64, bytes: u64) -> bool {
         let _ = (offset, bytes);
         true
@@ -47,17 +46,17 @@ pub trait Transport: Sync {
     /// Stores to doorbell `index` of BAR 4.
     fn ring_doorbell(&self, index: u32);
 
-    /// How waits sleep. The same at each call, or nearly so: a wait asks when it begins to sleep.
+    /// Returns how waits sleep. A wait asks when it begins to sleep.
     fn sleeping(&self) -> Sleeping {
         Sleeping::InDevice
     }
 
-    /// Sleeps for `limit_ns` nanoseconds, or for less, and says how long it was. Called by any
-    /// thread at any time, but never where [`Self::sleeping`] says that waits sleep in the device.
+    /// Sleeps for at most `limit_ns` nanoseconds and returns how long it slept. Any thread may call
+    /// it at any time, except where [`Self::sleeping`] is [`Sleeping::InDevice`].
     ///
-    /// With [`Sleeping::UntilInterrupt`], an interrupt that is or becomes pending ends the sleep of
-    /// all threads, and has been acknowledged (register `InterruptStatus`) when it does. Which
-    /// fence it was for, they find out by looking.
+    /// With [`Sleeping::UntilInterrupt`], a pending interrupt ends the sleep of all threads and is
+    /// acknowledged (register `InterruptStatus`). Each thread then looks whether its fence has the
+    /// value.
     fn sleep(&self, limit_ns: u64) -> u64 {
         limit_ns
     }

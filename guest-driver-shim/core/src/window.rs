@@ -30,7 +30,7 @@ pub struct AccessError {
 
 /// A range of memory that the device, the host or other CPUs may change at any time.
 ///
-/// It is a pointer and a length, hence `Copy`; whoever made it vouches that the range stays usable.
+/// It is a pointer and a length, hence `Copy`. Its creator guarantees that the range stays usable.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     base: NonNull<u8>,
@@ -72,7 +72,7 @@ macro_rules! typed_access {
 }
 
 impl Window {
-    /// A window over `bytes` bytes from `base`.
+    /// Returns a window over `bytes` bytes from `base`.
     ///
     /// # Safety
     /// Every byte of the range must stay readable and writable (a hole of the aperture, which reads
@@ -83,25 +83,25 @@ impl Window {
         Self { base, bytes }
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     #[inline]
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// First byte, for hand-written loops. The rules of [`Self::new`] hold for what is done with
-    /// it.
+    /// Returns the address of the first byte, for hand-written loops. The rules of [`Self::new`]
+    /// hold for their accesses.
     #[inline]
     #[must_use]
     pub const fn as_ptr(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// A part of this window.
+    /// Returns a part of this window.
     ///
     /// # Errors
-    /// [`AccessError`] if it does not lie inside.
+    /// [`AccessError`] if the part is not inside this window.
     pub fn part(&self, offset: usize, bytes: usize) -> Result<Self, AccessError> {
         self.check(offset, bytes)?;
         // SAFETY: `check` has found `offset` to be at most the size of the range.
@@ -142,7 +142,7 @@ impl Window {
     /// Copies `from` into the window at `offset`.
     ///
     /// # Errors
-    /// [`AccessError`] if it does not fit; then nothing was written.
+    /// [`AccessError`] if it does not fit; nothing is written then.
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), AccessError> {
         let target = self.part(offset, from.len())?.base.as_ptr();
         let (words, tail) = from.as_chunks::<8>();
@@ -244,7 +244,8 @@ pub struct RingWindow {
 unsafe impl Send for RingWindow {}
 
 impl RingWindow {
-    /// The ring in `window`; `None` if the window is not aligned or has no valid ring size.
+    /// Returns the ring in `window`; `None` if the window is not aligned or has no valid size of a
+    /// ring.
     #[must_use]
     pub fn new(window: Window) -> Option<Self> {
         let capacity = ring::capacity_units(window.bytes as u64)?;

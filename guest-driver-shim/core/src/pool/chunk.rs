@@ -10,6 +10,7 @@ use crate::memory::{Allocation, CpuMapping};
 use crate::window::Window;
 
 /// An allocation that is mapped for the GPU and, unless it is of device kind, for the CPU.
+#[derive(Debug)]
 pub(super) struct Chunk<'d> {
     allocation: Allocation<'d>,
     /// GPU virtual address; a multiple of the page size.

@@ -3,7 +3,7 @@
 use super::Piece;
 use crate::error::{AllocateError, FreeError, SubmitError};
 
-/// Why there is no piece.
+/// Why a pool did not allocate a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     /// No bytes, more than an address can count, or an alignment that is no power of two.
@@ -37,14 +37,14 @@ pub enum PoolError {
     NotCleared(SubmitError),
 }
 
-/// Why a piece was not taken back.
+/// Why a pool did not free a piece.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolFreeError {
-    /// It is not from this pool. Here it is.
+    /// The piece, which is from another pool.
     #[error("the piece at {:#x} is from another pool: free it there", .0.address())]
     Foreign(Piece),
-    /// The piece is free, but the device did not take memory back that the pool has no more use
-    /// for.
+    /// The piece is free, but the device did not take back memory that the pool does not need any
+    /// more.
     #[error("the pool cannot shrink: {0}")]
     Refused(FreeError),
 }

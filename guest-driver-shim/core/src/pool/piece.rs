@@ -1,8 +1,8 @@
-//! What a pool gives out.
+//! Pieces of a pool.
 
 use crate::window::Window;
 
-/// A piece of a pool's memory. It is not copied, so that it is freed once; dropping it keeps it
+/// A piece of a pool's memory. It cannot be copied, so it is freed once. A dropped piece stays
 /// allocated until its pool is dropped.
 #[derive(Debug)]
 #[must_use = "a piece that is dropped stays allocated: free it"]
@@ -21,19 +21,20 @@ pub(super) struct Origin {
 }
 
 impl Piece {
-    /// GPU virtual address.
+    /// Returns the GPU virtual address.
     #[must_use]
     pub const fn address(&self) -> u64 {
         self.address
     }
 
-    /// Size in bytes: what was asked for, rounded up to [`GRANULE_BYTES`](super::GRANULE_BYTES).
+    /// Returns the size in bytes: the size asked for, rounded up to
+    /// [`GRANULE_BYTES`](super::GRANULE_BYTES).
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The memory as the CPU sees it; none in a pool of device kind.
+    /// Returns the memory as the CPU sees it; `None` in a pool of device kind.
     #[must_use]
     pub const fn window(&self) -> Option<&Window> {
         self.window.as_ref()
