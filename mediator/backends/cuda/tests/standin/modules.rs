@@ -1,5 +1,4 @@
 use causeway_kernels::{case, special};
-use causeway_mediator::backend::Work;
 use causeway_mediator::backend::{Launch, LaunchShape, Work};
 use causeway_protocol::message::{MemoryKind, Status};
 use causeway_standin_cuda::{cubin, fatbin};
