@@ -6,7 +6,7 @@ use causeway_bench_workloads::{KERNELS, Kernel, Mechanism, Shape};
 use causeway_guests::{CaseMemory, Pipeline, Required, touch};
 use causeway_kernels::loops;
 use causeway_shim::{
-    AddressSpace, Buffer, Device, Kernel, LaunchShape, MemoryKind, Module, Patience,
+    self as shim, AddressSpace, Buffer, Device, LaunchShape, MemoryKind, Module, Patience,
 };
 
 /// Units of the ring.
@@ -21,7 +21,7 @@ pub fn modules<'d>(
 }
 
 /// The kernels, by number.
-pub struct Kernels<'m>([Kernel<'m>; KERNELS.len()]);
+pub struct Kernels<'m>([shim::Kernel<'m>; KERNELS.len()]);
 
 impl<'m> Kernels<'m> {
     /// Finds them in their modules.

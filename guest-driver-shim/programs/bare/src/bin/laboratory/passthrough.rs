@@ -5,7 +5,7 @@
 use causeway_bare::device_memory;
 use causeway_bench_workloads::{DeviceMemory, Kernel, Mechanism, Shape};
 use causeway_guests::Required;
-use causeway_guests::function::Function;
+use causeway_guests::function::PciFunction;
 use causeway_kernels::loops;
 use causeway_shim::Window;
 
