@@ -3,7 +3,7 @@
 use causeway_bare::{LocalApic, Phase, Totals, println};
 use causeway_guests::Required;
 use causeway_guests::edu::{self, Edu};
-use causeway_guests::function::Function;
+use causeway_guests::function::PciFunction;
 use causeway_shim::Window;
 use causeway_testdev_records::PhasePath;
 

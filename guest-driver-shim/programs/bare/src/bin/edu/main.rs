@@ -9,7 +9,7 @@ mod interrupts;
 
 use causeway_bare::{Machine, device_memory, println};
 use causeway_guests::edu::{self, BAR, DmaMemory, Edu, TRANSFER_BYTES};
-use causeway_guests::function::Function;
+use causeway_guests::function::PciFunction;
 use causeway_guests::{Required, pattern};
 use causeway_shim::Window;
 
