@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use causeway_sysfs::Function;
+use causeway_sysfs::PciFunction;
 
 use crate::console::say;
 

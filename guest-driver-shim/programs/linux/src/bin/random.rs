@@ -6,7 +6,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 
-use causeway_linux_programs::passed::Function;
+use causeway_linux_programs::passed::PciFunction;
 use causeway_linux_programs::platform::{Machine, Phase, Totals};
 use causeway_linux_programs::{Required, run};
 use causeway_testdev_records::PhasePath;
