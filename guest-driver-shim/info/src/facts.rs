@@ -1,4 +1,4 @@
-//! What there is to know, as JSON has it.
+//! The facts that `causeway-info` shows, as JSON.
 
 use std::error::Error;
 use std::fs;
@@ -9,7 +9,7 @@ use causeway_shim::{Attributes, Device, Transport};
 use causeway_shim_linux::{ClientState, LinuxTransport, PciTransport, SOCKET_VARIABLE};
 use serde::Serialize;
 
-/// Everything.
+/// All facts.
 #[derive(Debug, Serialize)]
 pub struct Facts {
     /// Back end and device.
@@ -18,11 +18,11 @@ pub struct Facts {
     pub protocol: String,
     /// Features, by name.
     pub features: Vec<&'static str>,
-    /// Whether the session was lost to a fault; then why.
+    /// Whether the session is lost, and to what.
     pub lost: Option<String>,
-    /// Memory of the device that this guest may have, and has.
+    /// GPU memory of this guest: its limit, and what is in use.
     pub memory: Memory,
-    /// What else it may have.
+    /// Other limits of this guest.
     pub limits: Limits,
     /// What the device can execute.
     pub compute: Compute,
@@ -33,11 +33,11 @@ pub struct Facts {
 /// Memory in bytes.
 #[derive(Debug, Serialize)]
 pub struct Memory {
-    /// May have.
+    /// Limit.
     pub total_bytes: u64,
-    /// Has, all processes of the guest together.
+    /// In use by all processes of the guest together.
     pub used_bytes: u64,
-    /// What sizes of allocations are rounded up to.
+    /// Sizes of allocations are rounded up to this.
     pub granularity_bytes: u64,
 }
 
@@ -82,11 +82,11 @@ pub enum Path {
         caching: &'static str,
         /// Where interrupts come from; without, waits sleep for a while and look.
         interrupts: Option<String>,
-        /// Accesses of this guest that went nowhere.
+        /// Stray accesses of this guest so far.
         stray_accesses: u32,
-        /// Processes that there may be at a time.
+        /// How many processes can use the device at a time.
         clients_max: u32,
-        /// Those that there are, this program among them.
+        /// The processes that use it, this program included.
         clients: Vec<ClientFacts>,
     },
 }
@@ -96,7 +96,7 @@ pub enum Path {
 pub struct ClientFacts {
     /// Number of its page of registers.
     pub client: u32,
-    /// The process; none that is alive, if there is none.
+    /// The process; `None` if it has ended.
     pub process: Option<u32>,
     /// Its name.
     pub name: Option<String>,
@@ -104,10 +104,10 @@ pub struct ClientFacts {
     pub owns: bool,
 }
 
-/// Asks the device.
+/// Asks the device for all facts.
 ///
 /// # Errors
-/// It cannot be opened, or does not answer.
+/// The device cannot be opened or does not answer.
 pub fn gather(transport: &LinuxTransport) -> Result<Facts, Box<dyn Error>> {
     let device = Device::open(transport)?;
     let attributes = device.attributes()?;

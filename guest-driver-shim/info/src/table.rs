@@ -1,4 +1,4 @@
-//! The facts for people.
+//! The facts as a table for people.
 
 use std::fmt::Write as _;
 

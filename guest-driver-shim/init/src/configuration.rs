@@ -14,7 +14,7 @@ const MODULE: &str = "module";
 const PROGRAM: &str = "program";
 const ARGUMENT: &str = "argument";
 
-/// What the init is to do.
+/// What the init does: a file of the initramfs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
     /// Kernel modules, in the order in which they are loaded.
@@ -25,7 +25,7 @@ pub struct Configuration {
     pub arguments: Vec<OsString>,
 }
 
-/// Why the init does not know what to do.
+/// Why the init cannot read its configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigurationError {
     /// The file is missing or cannot be read.

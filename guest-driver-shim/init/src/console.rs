@@ -1,17 +1,16 @@
-//! The console: where the init speaks, and where its program does.
+//! The console, on which the init and its program print.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 
-/// Prints a line. A console that cannot be written to is nobody's to be told about.
+/// Prints a line. If the console cannot be written to, the line is lost.
 pub(crate) fn say(text: &str) {
     let line = format!("causeway-init: {text}\n");
     let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// Sees to it that standard input, output and error are the console. The kernel opens it for the
-/// first process if the initramfs has a node for it; std opens /dev/null in place of what is not
-/// open.
+/// Makes the console standard input, output and error. The kernel opens the console for the first
+/// process if the initramfs has a node for it; std opens /dev/null in place of what is not open.
 pub(crate) fn attach() {
     let console = OpenOptions::new()
         .read(true)
@@ -27,7 +26,7 @@ pub(crate) fn attach() {
     let _ = rustix::stdio::dup2_stderr(&console);
 }
 
-/// Waits until all that was printed has left the serial port.
+/// Waits until the serial port has sent everything.
 pub(crate) fn drain() {
     let _ = rustix::termios::tcdrain(io::stderr());
 }

@@ -1,5 +1,5 @@
-//! The Causeway function, made ready for processes: it decodes its addresses, and has a driver that
-//! counts its interrupts.
+//! Prepares the Causeway function for processes: enables it, and binds it to the driver that counts
+//! its interrupts.
 
 use std::fs;
 use std::io;
@@ -12,8 +12,8 @@ use crate::console::say;
 const DRIVERS: &str = "/sys/bus/pci/drivers";
 const DRIVER: &str = "uio_pci_generic";
 
-/// Has the function decode its addresses, and its interrupt reach processes where the kernel has
-/// the driver for it.
+/// Enables the function, and binds it to the driver that reports its interrupts to processes, if
+/// the kernel has that driver.
 pub(crate) fn prepare(function: &PciFunction) {
     if let Err(error) = function.enable() {
         say(&error.to_string());
@@ -24,7 +24,7 @@ pub(crate) fn prepare(function: &PciFunction) {
     }
     if let Err(error) = bind(function) {
         let name = function.name();
-        say(&format!("cannot give {name} to {DRIVER}: {error}"));
+        say(&format!("cannot bind {name} to {DRIVER}: {error}"));
     }
 }
 
@@ -39,6 +39,6 @@ fn bind(function: &PciFunction) -> io::Result<()> {
     if bound.exists() {
         Ok(())
     } else {
-        Err(io::Error::other("the driver has refused it"))
+        Err(io::Error::other("the driver refuses it"))
     }
 }

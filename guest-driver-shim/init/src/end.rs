@@ -1,4 +1,4 @@
-//! The end of the guest: its status goes to the VMM, and the machine off.
+//! Ends the guest: reports the status to the VMM and turns the machine off.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use rustix::system::{RebootCommand, reboot};
 use crate::console::{drain, say};
 use crate::port;
 
-/// What is stored to the exit port when the program could not be run at all: no exit status of a
-/// process.
+/// Returns the value for the exit port: the exit status, or 128 and the number of the signal, as
+/// shells do; or [`NOT_RUN`].
 pub const NOT_RUN: u32 = 0x100;
 
 /// How the program ended.
@@ -20,7 +20,7 @@ pub enum Status {
     Exited(u8),
     /// By this signal.
     Killed(u8),
-    /// It was not even started.
+    /// It did not run.
     NotRun,
 }
 
@@ -36,7 +36,7 @@ impl Status {
         }
     }
 
-    /// Of a process that was waited for.
+    /// Converts the status of a process.
     pub(crate) fn of(status: WaitStatus) -> Self {
         let byte = |value: i32| u8::try_from(value & 0xff).unwrap_or(u8::MAX);
         match (status.exit_status(), status.terminating_signal()) {
@@ -47,13 +47,14 @@ impl Status {
     }
 }
 
-/// Ends the VM. Elsewhere than on Causeway nothing listens at the port: the machine is turned off.
+/// Ends the VM. On other machines than Causeway's, nothing answers at the port, and the machine is
+/// turned off.
 pub(crate) fn machine(status: Status) -> ! {
     rustix::fs::sync();
     drain();
     if let Err(error) = port::write_u32(PORT_EXIT, status.value()) {
         say(&format!(
-            "the exit status {} cannot be reported: {error}",
+            "cannot report the exit status {}: {error}",
             status.value()
         ));
         drain();

@@ -24,12 +24,12 @@ pub use end::{NOT_RUN, Status};
 use causeway_sysfs::{Clients, PciFunction};
 use console::say;
 
-/// Does all that there is to do, and does not return: it ends the VM.
+/// Runs the guest: mounts, modules, program. Does not return: it ends the VM.
 pub fn run() -> ! {
     // A panic would end the process, and with it the kernel, without a word to whoever waits for
     // the status.
     std::panic::set_hook(Box::new(|panic| {
-        say(&format!("stopped by a defect of its own: {panic}"));
+        say(&format!("internal error: {panic}"));
         end::machine(Status::NotRun);
     }));
     mounts::mount_all();
@@ -49,23 +49,18 @@ pub fn run() -> ! {
 fn carry_out(configuration: &Configuration) -> Status {
     modules::load_all(&configuration.modules);
     let functions = PciFunction::all();
-    for function in &functions {
-        driver::prepare(function);
-    }
+    let clients: Vec<Clients> = functions.iter().filter_map(prepare).collect();
+    // The kernel drops the locks of processes that die; what they own stays until it is reaped.
     processes::run(configuration, || {
-        for function in &functions {
-            reap(function);
+        for clients in &clients {
+            clients.reap();
         }
     })
 }
 
-/// Resets the clients of processes that have died. The kernel drops their locks; what they own
-/// stays until somebody does this.
-fn reap(function: &PciFunction) {
-    match Clients::open(function) {
-        Ok(clients) => {
-            clients.reap();
-        }
-        Err(error) => say(&error.to_string()),
-    }
+/// Prepares a function for processes, and returns its clients.
+fn prepare(function: &PciFunction) -> Option<Clients> {
+    driver::prepare(function);
+    let clients = Clients::open(function);
+    clients.inspect_err(|error| say(&error.to_string())).ok()
 }

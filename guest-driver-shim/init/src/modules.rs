@@ -12,7 +12,7 @@ use crate::console::say;
 /// itself.
 const COMPRESSED: i32 = 4;
 
-/// Loads modules in this order. One that cannot be loaded is said, and the next is tried.
+/// Loads modules in this order. Reports a module that cannot be loaded, and goes on with the next.
 pub(crate) fn load_all(modules: &[PathBuf]) {
     for module in modules {
         match load(module) {

@@ -19,7 +19,7 @@ const MOUNTS: [(&str, &str, &str); 5] = [
     ("tmpfs", "/dev/shm", "mode=1777"),
 ];
 
-/// Mounts what the kernel offers, and says what it does not.
+/// Mounts the file systems, and reports those that the kernel does not have.
 pub(crate) fn mount_all() {
     for (kind, place, options) in MOUNTS {
         match mount_one(kind, place, options) {
@@ -47,7 +47,7 @@ pub(crate) fn unmount_all() {
         let done = unmount(place, UnmountFlags::empty())
             .or_else(|_| mount_remount(place, MountFlags::RDONLY, c""));
         if let Err(error) = done {
-            say(&format!("{} stays mounted: {error}", place.display()));
+            say(&format!("cannot unmount {}: {error}", place.display()));
         }
     }
 }

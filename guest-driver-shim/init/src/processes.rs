@@ -88,7 +88,7 @@ pub(crate) fn end_all() {
             }
         }
     }
-    say("some processes do not end");
+    say("some processes did not end when they were killed");
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! The control area of a process: private memory, from which batches are handed over.
+//! The control area of a process: private memory, out of which the transport sends batches.
 //!
-//! Private, so that a forked child has a copy of its own and cannot touch a batch of its parent's.
+//! It is private, so that a forked child has a copy of its own and cannot change a batch of its
+//! parent.
 #![allow(unsafe_code)] // A window over memory of the process.
 
 use std::ptr::NonNull;
@@ -9,7 +10,7 @@ use causeway_protocol::message::Header;
 use causeway_shim::Window;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Room for a batch.
+/// Memory for a batch.
 #[derive(Debug)]
 pub struct Area {
     words: NonNull<[u64]>,
@@ -21,7 +22,7 @@ unsafe impl Send for Area {}
 unsafe impl Sync for Area {}
 
 impl Area {
-    /// Zeroed room for batches of up to `bytes` bytes, a multiple of 8.
+    /// Allocates zeroed memory for batches of up to `bytes` bytes, a multiple of 8.
     pub fn new(bytes: usize) -> Self {
         let words = vec![0; bytes / 8].into_boxed_slice();
         Self {
@@ -29,7 +30,7 @@ impl Area {
         }
     }
 
-    /// The room.
+    /// Returns the memory.
     pub fn window(&self) -> Window {
         // SAFETY: allocated as long as the transport lives, which the shim borrows; the box is not
         // touched meanwhile.
@@ -44,7 +45,7 @@ impl Drop for Area {
     }
 }
 
-/// Has the first message of a batch say that it failed with `status`: nothing has been executed.
+/// Makes the first message of a batch say that it failed with `status`: nothing was executed.
 pub fn refuse(area: &Window, status: u32) {
     let mut bytes = [0; size_of::<Header>()];
     // The area is larger than a header.
@@ -55,7 +56,7 @@ pub fn refuse(area: &Window, status: u32) {
     }
 }
 
-/// Status of the first message of a batch.
+/// Returns the status of the first message of a batch.
 pub fn first_status(area: &Window) -> u32 {
     let mut bytes = [0; size_of::<Header>()];
     let _ = area.read(0, &mut bytes);

@@ -1,23 +1,22 @@
-//! What becomes of an open device when its process forks: nothing, for the child.
+//! A device stays with the process that opened it: children that the process forks close it.
 #![allow(unsafe_code)] // `pthread_atfork` has no safe wrapper.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Most descriptors of devices that are open at a time in one process; beyond that, children keep
-/// some open.
+/// Most open devices of one process. Children keep the descriptors of further ones.
 const DEVICES_MAX: usize = 64;
 const NONE: i32 = -1;
 
 /// Descriptors that a forked child closes at once.
 static DESCRIPTORS: [AtomicI32; DEVICES_MAX] = [const { AtomicI32::new(NONE) }; DEVICES_MAX];
 
-/// The process that has opened a device, and the descriptor by whose end others know that it is
-/// gone.
+/// The process that opened a device, and the descriptor whose end tells others that the process
+/// ended.
 ///
-/// A child has a copy of the descriptor, and would keep the device of a dead parent from being
-/// cleaned up; so it closes it the moment it is forked.
+/// A forked child has a copy of the descriptor. The child closes it at once: else the device of an
+/// ended parent would not be cleaned up.
 #[derive(Debug)]
 pub struct Owner {
     pid: u32,
@@ -25,7 +24,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// This process owns `descriptor`.
+    /// Makes this process the owner of `descriptor`.
     pub fn new(descriptor: OwnedFd) -> Self {
         static REGISTERED: Once = Once::new();
         REGISTERED.call_once(|| {
@@ -50,12 +49,12 @@ impl Owner {
         }
     }
 
-    /// The descriptor, in the process that opened it.
+    /// Returns the descriptor; `None` in a process other than the owner.
     pub fn descriptor(&self) -> Option<&OwnedFd> {
         self.is_here().then_some(self.descriptor.as_ref()).flatten()
     }
 
-    /// Whether this is the process that has opened the device.
+    /// Returns whether this process is the owner.
     pub fn is_here(&self) -> bool {
         self.pid == std::process::id()
     }

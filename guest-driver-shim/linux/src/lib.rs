@@ -16,7 +16,7 @@ mod area;
 mod fork;
 mod module;
 mod pci;
-mod range;
+mod reserved;
 mod socket;
 mod transport;
 
@@ -29,5 +29,5 @@ pub use pci::{
 pub use socket::{ConnectError, SOCKET_VARIABLE, SocketTransport};
 pub use transport::{FindError, LinuxTransport};
 
-/// Largest aperture that is believed: 1 TiB of addresses.
+/// Largest aperture that the shim accepts: 1 TiB of addresses.
 const APERTURE_BYTES_MAX: u64 = 1 << 40;

@@ -5,31 +5,32 @@ use causeway_shim::{AddressSpace, AllocateError, Module, ModuleError, RamRange, 
 /// Room for the log of a refused module in bytes.
 const LOG_BYTES: usize = 4096;
 
-/// Why a module was not loaded.
+/// Why [`load_module`] failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// No memory for the device to read it from.
-    #[error("no memory for a module image of {bytes} bytes")]
+    /// The device has no memory for the image.
+    #[error("cannot allocate memory for a module image of {bytes} bytes")]
     Staging {
         /// Bytes of the image.
         bytes: usize,
         /// What the device said.
         source: AllocateError,
     },
-    /// The device refused it.
+    /// The device refused the image.
     #[error("the module was refused{}{}", if .log.is_empty() { "" } else { ": " }, .log)]
     Refused {
-        /// What the back end says is wrong with it; may be empty.
+        /// The back end's reasons; may be empty.
         log: String,
         /// What the device said.
         source: ModuleError,
     },
 }
 
-/// Loads `image` (PTX, or what else the back end takes) into `space`.
+/// Loads `image` (PTX, or another form that the back end knows) into `space`. Two exits.
 ///
 /// # Errors
-/// [`LoadError`].
+/// [`LoadError::Staging`] if there is no memory for the image, [`LoadError::Refused`] with the back
+/// end's reasons if it refuses the image.
 pub fn load_module<'d>(space: &AddressSpace<'d>, image: &[u8]) -> Result<Module<'d>, LoadError> {
     let bytes = image.len();
     let no_memory = |source| LoadError::Staging { bytes, source };

@@ -11,7 +11,6 @@ mod aperture;
 mod interrupt;
 
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_protocol::registers::{
@@ -19,6 +18,7 @@ use causeway_protocol::registers::{
 };
 use causeway_shim::{ControlArea, Sleeping, Status, Transport, Window};
 use causeway_sysfs::{Page, Registers};
+use parking_lot::Mutex;
 
 pub use aperture::Caching;
 pub use causeway_sysfs::{Bar, ClientState, Clients, NotUsable, PciFunction, PciFunctionError};
@@ -28,26 +28,26 @@ use crate::area::{Area, first_status, refuse};
 use crate::fork::Owner;
 use aperture::Aperture;
 
-/// Bytes of the control window that batches may have. The rest is for records of a test bench.
+/// Bytes of the control window for batches. The rest is for records of the test device.
 const BATCH_BYTES: u64 = CONTROL_WINDOW_BYTES - RECORD_BYTES;
-/// Bytes at the end of the control window that are left for others.
+/// Bytes at the end of the control window that the shim does not use.
 const RECORD_BYTES: u64 = 4096;
 
-/// Why the function cannot be used.
+/// Why a process cannot use the Causeway function as a client.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenPciError {
-    /// Not there, or not accessible.
+    /// The function is absent, or this process may not access it.
     #[error(transparent)]
     Function(#[from] PciFunctionError),
-    /// There is no client left.
-    #[error("all {clients} clients of {function} belong to running processes: end one of them")]
+    /// All clients are held by other processes.
+    #[error("running processes hold all {clients} clients of {function}: end one of them")]
     Taken {
         /// The function.
         function: String,
         /// How many there may be.
         clients: u32,
     },
-    /// Its BARs do not have what this shim needs.
+    /// The host is too old for this shim.
     #[error("{function} {what}: the host needs a causeway of protocol 1.2")]
     TooOld {
         /// The function.
@@ -57,7 +57,7 @@ pub enum OpenPciError {
     },
 }
 
-/// A client of the function, which belongs to this process.
+/// A client of the PCI function, held by this process.
 #[derive(Debug)]
 pub struct PciTransport {
     function: PciFunction,
@@ -79,10 +79,11 @@ struct Control {
 }
 
 impl PciTransport {
-    /// Takes a client of the first function that there is.
+    /// Takes a client of the function that the environment names, or else of the first.
     ///
     /// # Errors
-    /// [`OpenPciError`].
+    /// [`OpenPciError`], as [`Self::open_function`]; [`PciFunctionError::Absent`] if there is no
+    /// function.
     pub fn open() -> Result<Self, OpenPciError> {
         Self::open_function(PciFunction::find()?)
     }
@@ -90,7 +91,9 @@ impl PciTransport {
     /// Takes a client of `function`.
     ///
     /// # Errors
-    /// [`OpenPciError`].
+    /// [`OpenPciError::Function`] if this process cannot use the function, [`OpenPciError::Taken`]
+    /// if other processes hold all clients, [`OpenPciError::TooOld`] if the host lacks clients or
+    /// control windows.
     pub fn open_function(function: PciFunction) -> Result<Self, OpenPciError> {
         function.enable()?;
         let too_old = |what| OpenPciError::TooOld {
@@ -111,7 +114,7 @@ impl PciTransport {
         let bytes = u64::from(page.load(Register::ApertureLow))
             | u64::from(page.load(Register::ApertureHigh)) << 32;
         if bytes == 0 || bytes > crate::APERTURE_BYTES_MAX {
-            return Err(too_old("has an aperture of impossible size"));
+            return Err(too_old("has an aperture of an invalid size"));
         }
         let doorbells = function.map_part(
             4,
@@ -143,43 +146,43 @@ impl PciTransport {
         &self.function
     }
 
-    /// Number of the client that this is, from 1.
+    /// Returns the number of the client, from 1.
     pub const fn client(&self) -> u32 {
         self.page.number()
     }
 
-    /// How the aperture is mapped.
+    /// Returns how the CPU caches the aperture.
     pub const fn caching(&self) -> Caching {
         self.aperture.caching()
     }
 
-    /// How this process learns of interrupts.
+    /// Returns how this process learns of interrupts.
     pub const fn interrupts(&self) -> &Interrupts {
         &self.interrupts
     }
 
-    /// The clients of the function, this one included.
+    /// Returns the clients of the function, this one included.
     pub const fn clients(&self) -> &Clients {
         &self.clients
     }
 
-    /// Bytes of the control window that the shim leaves alone, and their offset in the aperture:
-    /// for records of a test bench. Nothing, if the window is gone. It may be another after a
-    /// reset.
+    /// Returns the part of the control window that the shim does not use, and its offset in the
+    /// aperture: for records of the test device. Returns `None` if the window is lost. A reset may
+    /// move it.
     pub fn spare_memory(&self) -> Option<(Window, u64)> {
         let (offset, window) = self.control()?;
         let spare = window.part(BATCH_BYTES as usize, RECORD_BYTES as usize);
         Some((spare.ok()?, offset + BATCH_BYTES))
     }
 
-    /// Guest-physical address of an offset into the aperture.
+    /// Returns the guest-physical address of an offset into the aperture.
     pub const fn aperture_address(&self, offset: u64) -> u64 {
         self.aperture.address() + offset
     }
 
-    /// The control window, made if it is not there, and announced.
+    /// Returns the control window. Makes and announces it first if there is none.
     fn control(&self) -> Option<(u64, Window)> {
-        let mut control = self.lock();
+        let mut control = self.control.lock();
         if control.window.is_none() {
             let low = self.page.load(Register::ControlWindowLow);
             let high = self.page.load(Register::ControlWindowHigh);
@@ -196,8 +199,8 @@ impl PciTransport {
         control.window
     }
 
-    /// Hands the batch in the control area over. If it was refused for want of something that dead
-    /// processes may still have, it is handed over once more after they have been cleaned up.
+    /// Executes the batch in the control area. If the device refuses it because a limit is reached,
+    /// frees what ended processes left and executes it once more.
     fn execute(&self, bytes: u32) {
         let area = self.area.window();
         let mut batch = vec![0; (bytes as usize).min(area.bytes())];
@@ -227,19 +230,15 @@ impl PciTransport {
     fn is_here(&self) -> bool {
         if !self.owner.is_here() {
             log::error!(
-                "process {} was forked from the one that opened the device, and has to open it for itself",
+                "process {} is a child of the process that opened the device: open the device in the child",
                 std::process::id()
             );
         }
         self.owner.is_here()
     }
-
-    fn lock(&self) -> MutexGuard<'_, Control> {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// Whether a message was refused because somebody has too much.
+/// Returns whether a message was refused because a limit is reached.
 fn is_quota(status: u32) -> bool {
     matches!(
         Status::from_wire(status),
@@ -273,7 +272,7 @@ impl Transport for PciTransport {
             Register::ControlBaseLow | Register::ControlBaseHigh => {}
             Register::Reset => {
                 // The window goes with what the client has.
-                self.lock().window = None;
+                self.control.lock().window = None;
                 self.page.store(register, value);
             }
             _ => self.page.store(register, value),

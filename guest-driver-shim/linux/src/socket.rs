@@ -5,12 +5,12 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use causeway_protocol::Access;
 use causeway_protocol::registers::{CONTROL_BYTES_MAX, Register};
 use causeway_protocol::socket::{Event, EventKind, Greeting, MAGIC, Request, RequestKind, VERSION};
 use causeway_shim::{ControlArea, Status, Transport, Window};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -21,7 +21,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::APERTURE_BYTES_MAX;
 use crate::area::{Area, refuse};
 use crate::fork::Owner;
-use crate::range::Range;
+use crate::reserved::ReservedRange;
 
 /// Environment variable that names the socket of `causeway serve`.
 pub const SOCKET_VARIABLE: &str = "CAUSEWAY_SOCKET";
@@ -29,10 +29,10 @@ pub const SOCKET_VARIABLE: &str = "CAUSEWAY_SOCKET";
 /// Largest datagram: an event and a batch.
 const DATAGRAM_BYTES_MAX: usize = size_of::<Event>() + CONTROL_BYTES_MAX as usize;
 
-/// Why there is no device behind a socket.
+/// Why a process cannot connect to `causeway serve`.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Nobody listens there.
+    /// No server listens there.
     #[error("cannot connect to {path}: is `causeway serve --socket {path}` running?", path = .path.display())]
     Connect {
         /// The socket.
@@ -40,7 +40,7 @@ pub enum ConnectError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// Whoever listens is not `causeway serve` of this version.
+    /// The server is not `causeway serve` of this version.
     #[error("{path} is not a socket of this version's `causeway serve`: {what}", path = .path.display())]
     Stranger {
         /// The socket.
@@ -48,8 +48,8 @@ pub enum ConnectError {
         /// What is wrong with what it says.
         what: &'static str,
     },
-    /// No addresses for the aperture.
-    #[error("no {bytes} bytes of addresses for the aperture")]
+    /// The process has no addresses for the aperture.
+    #[error("cannot reserve {bytes} bytes of addresses for the aperture")]
     Aperture {
         /// Bytes.
         bytes: u64,
@@ -58,16 +58,16 @@ pub enum ConnectError {
     },
 }
 
-/// Why an exchange with the server came to nothing.
+/// Why an exchange with the server failed.
 #[derive(Debug, thiserror::Error)]
 enum ExchangeError {
     #[error(
-        "process {0} was forked from the one that opened the device, and has to open it for itself"
+        "process {0} is a child of the process that opened the device: open the device in the child"
     )]
     Forked(u32),
     #[error("the connection to the server has ended")]
-    Gone,
-    #[error("the server says {0}")]
+    Ended,
+    #[error("the server sent {0}")]
     Malformed(&'static str),
     #[error("the socket failed: {0}")]
     Failed(#[from] Errno),
@@ -77,7 +77,7 @@ enum ExchangeError {
 #[derive(Debug)]
 pub struct SocketTransport {
     owner: Owner,
-    aperture: Range,
+    aperture: ReservedRange,
     control: Area,
     /// Taken for an exchange, from request to reply.
     line: Mutex<Line>,
@@ -95,7 +95,9 @@ impl SocketTransport {
     /// Connects to the server at `path`.
     ///
     /// # Errors
-    /// [`ConnectError`].
+    /// [`ConnectError::Connect`] if no server listens there, [`ConnectError::Stranger`] if it is
+    /// another program or version, [`ConnectError::Aperture`] if there are no addresses for the
+    /// aperture.
     pub fn connect(path: &Path) -> Result<Self, ConnectError> {
         let failed = |source: Errno| ConnectError::Connect {
             path: path.to_owned(),
@@ -121,7 +123,7 @@ impl SocketTransport {
         };
         Ok(Self {
             owner: Owner::new(socket),
-            aperture: Range::reserve(bytes).map_err(no_addresses)?,
+            aperture: ReservedRange::reserve(bytes).map_err(no_addresses)?,
             control: Area::new(CONTROL_BYTES_MAX as usize),
             line: Mutex::new(Line {
                 buffer: vec![0; DATAGRAM_BYTES_MAX],
@@ -131,15 +133,15 @@ impl SocketTransport {
         })
     }
 
-    /// Sends a request, applies what comes before the reply, and gives the reply's argument. With a
-    /// batch, the batch is replaced by its replies.
+    /// Sends a request, applies the events before the reply, and returns the reply's argument. The
+    /// replies replace the batch.
     fn exchange(&self, request: Request, batch: &mut [u8]) -> Result<u32, ExchangeError> {
         let Some(socket) = self.owner.descriptor() else {
             return Err(ExchangeError::Forked(std::process::id()));
         };
-        let mut line = lock(&self.line);
+        let mut line = self.line.lock();
         if line.broken {
-            return Err(ExchangeError::Gone);
+            return Err(ExchangeError::Ended);
         }
         let outcome = self.converse(socket.as_fd(), &mut line.buffer, request, batch);
         line.broken = outcome.is_err();
@@ -174,7 +176,7 @@ impl SocketTransport {
         }
     }
 
-    /// Has the process see what the server says.
+    /// Applies an event of the server to this process.
     fn apply(
         &self,
         kind: EventKind,
@@ -194,9 +196,9 @@ impl SocketTransport {
             }
             (EventKind::Remove, None, _) => self.aperture.remove(offset, bytes)?,
             (EventKind::Bind, Some(event_file), _) => {
-                lock(&self.doorbells).insert(event.argument, event_file);
+                self.doorbells.lock().insert(event.argument, event_file);
             }
-            (EventKind::Unbind, None, _) => drop(lock(&self.doorbells).remove(&event.argument)),
+            (EventKind::Unbind, None, _) => drop(self.doorbells.lock().remove(&event.argument)),
             _ => return Err(ExchangeError::Malformed("an event that makes no sense")),
         }
         Ok(())
@@ -270,33 +272,33 @@ impl Transport for SocketTransport {
     }
 
     fn ring_doorbell(&self, index: u32) {
-        if let Some(event) = lock(&self.doorbells).get(&index) {
+        if let Some(event) = self.doorbells.lock().get(&index) {
             // Refused only when the counter is full, and then the consumer is awake soon enough.
             let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
         }
     }
 }
 
-/// Takes the server's first words.
+/// Receives the greeting of the server.
 fn greeting(socket: BorrowedFd<'_>) -> Result<Greeting, &'static str> {
     let mut buffer = [0; 2 * size_of::<Greeting>()];
-    let (bytes, _) = receive(socket, &mut buffer).map_err(|_| "it says nothing")?;
+    let (bytes, _) = receive(socket, &mut buffer).map_err(|_| "it sent nothing")?;
     let greeting = Greeting::read_from_bytes(&buffer[..bytes])
-        .map_err(|_| "its first words are not a greeting")?;
+        .map_err(|_| "its first message is no greeting")?;
     if greeting.magic != MAGIC {
-        return Err("its first words are not a greeting");
+        return Err("its first message is no greeting");
     }
     if greeting.version != VERSION {
-        return Err("it is of another version");
+        return Err("it has another version");
     }
     let bytes = greeting.aperture_bytes;
     if bytes == 0 || bytes > APERTURE_BYTES_MAX || !bytes.is_multiple_of(4096) {
-        return Err("its aperture has an impossible size");
+        return Err("its aperture has an invalid size");
     }
     Ok(greeting)
 }
 
-/// A datagram into `buffer`: its length, and the descriptor that came with it.
+/// Receives a datagram into `buffer`. Returns its length, and its descriptor, if it has one.
 fn receive(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -316,11 +318,7 @@ fn receive(
     });
     let descriptor = descriptors.next();
     match received.bytes {
-        0 => Err(ExchangeError::Gone),
+        0 => Err(ExchangeError::Ended),
         bytes => Ok((bytes, descriptor)),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

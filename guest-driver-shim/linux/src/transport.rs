@@ -1,4 +1,4 @@
-//! The way to the device that there is here.
+//! The device of this process: behind a socket or as a PCI function.
 
 use std::path::Path;
 
@@ -8,13 +8,13 @@ use causeway_shim::{ControlArea, Sleeping, Transport, Window};
 use crate::pci::{OpenPciError, PciTransport};
 use crate::socket::{ConnectError, SOCKET_VARIABLE, SocketTransport};
 
-/// Why there is no device.
+/// Why no device was found.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// The socket that [`SOCKET_VARIABLE`] names leads nowhere.
+    /// No server answers at the socket that [`SOCKET_VARIABLE`] names.
     #[error(transparent)]
     Socket(#[from] ConnectError),
-    /// That variable names none, and there is no function that can be used either.
+    /// [`SOCKET_VARIABLE`] is not set, and no PCI function can be used.
     #[error(transparent)]
     Pci(#[from] OpenPciError),
 }
@@ -29,11 +29,11 @@ pub enum LinuxTransport {
 }
 
 impl LinuxTransport {
-    /// The device behind the socket that [`SOCKET_VARIABLE`] names; where it names none, the PCI
-    /// function of this machine.
+    /// Opens the device behind the socket that [`SOCKET_VARIABLE`] names. If that is not set, opens
+    /// the PCI function of this machine.
     ///
     /// # Errors
-    /// [`FindError`].
+    /// [`FindError::Socket`] or [`FindError::Pci`], for the way that was tried.
     pub fn find() -> Result<Self, FindError> {
         match std::env::var_os(SOCKET_VARIABLE) {
             Some(path) => Ok(Self::Socket(SocketTransport::connect(Path::new(&path))?)),

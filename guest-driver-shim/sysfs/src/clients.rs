@@ -1,8 +1,8 @@
 //! Clients: which process has which page of BAR 0.
 //!
-//! Page c belongs to the process that holds a lock on byte c of `resource0`: one of an open file
-//! (`F_OFD_SETLK`, fcntl(2)), which the kernel drops when the process is gone. Page 0 is the whole
-//! session's, and nobody's to take.
+//! Page c belongs to the process that holds a lock on byte c of `resource0`. It is a lock of an
+//! open file (`F_OFD_SETLK`, fcntl(2)), which the kernel drops when the process ends. Page 0
+//! belongs to the whole session; no process takes it.
 #![allow(unsafe_code)] // Locks of open files have no safe wrapper.
 
 use std::fs::{self, DirEntry};
@@ -24,19 +24,19 @@ pub struct Page {
 }
 
 impl Page {
-    /// Number of the client.
+    /// Returns the number of the client.
     #[must_use]
     pub const fn number(&self) -> u32 {
         self.number
     }
 
-    /// Loads a register. An exit.
+    /// Loads a register. One exit.
     #[must_use]
     pub fn load(&self, register: Register) -> u32 {
         self.registers.load(self.offset(register))
     }
 
-    /// Stores to a register. An exit.
+    /// Stores to a register. One exit.
     pub fn store(&self, register: Register, value: u32) {
         self.registers.store(self.offset(register), value);
     }
@@ -45,28 +45,27 @@ impl Page {
         u64::from(self.number) * PAGE_BYTES + register as u64
     }
 
-    /// Whether the client owns something. All-ones is what a machine gives that has no such
-    /// register.
+    /// Returns whether the client owns objects. A machine without the register reads all-ones.
     fn owns(&self) -> bool {
         let bits = self.load(Register::Status);
         bits != u32::MAX && bits & status::OWNS != 0
     }
 }
 
-/// What is known of a client.
+/// A client: who holds it, and whether it owns objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientState {
     /// Its number, from 1.
     pub number: u32,
-    /// Whether a process has it.
+    /// Whether a process holds it.
     pub taken: bool,
-    /// Which process, if the kernel tells.
+    /// The process that holds it, if this process may know.
     pub process: Option<u32>,
     /// Whether it owns objects in the session.
     pub owns: bool,
 }
 
-/// All clients of a function.
+/// All clients of a function. A process takes one of them; any process frees what ended ones left.
 #[derive(Debug)]
 pub struct Clients {
     function: PciFunction,
@@ -77,7 +76,7 @@ impl Clients {
     /// Maps the registers of all clients of `function`.
     ///
     /// # Errors
-    /// [`PciFunctionError::Forbidden`].
+    /// [`PciFunctionError::Forbidden`] if BAR 0 has no address or cannot be mapped.
     pub fn open(function: &PciFunction) -> Result<Self, PciFunctionError> {
         Ok(Self {
             function: function.clone(),
@@ -85,7 +84,7 @@ impl Clients {
         })
     }
 
-    /// Number of pages, that of the session included.
+    /// Returns the number of pages, page 0 included.
     #[must_use]
     pub fn count(&self) -> u32 {
         let pages = self.registers.bytes() as u64 / PAGE_BYTES;
@@ -102,13 +101,14 @@ impl Clients {
         (1..self.count()).map(|number| self.page(number))
     }
 
-    /// The file whose locks are meant, opened anew: locks of one open file do not exclude each
-    /// other.
+    /// Opens the file that carries the locks. Each caller opens it again: locks of one open file do
+    /// not exclude each other.
     fn lock_file(&self) -> Option<OwnedFd> {
         self.function.open("resource0").ok().map(Into::into)
     }
 
-    /// Takes the first client that no process has, and the lock that says so.
+    /// Takes the first client that no process holds. Returns its registers and the lock on it,
+    /// which the caller keeps for as long as it uses the client.
     #[must_use]
     pub fn take(&self) -> Option<(Page, OwnedFd)> {
         let file = self.lock_file()?;
@@ -116,7 +116,8 @@ impl Clients {
         Some((page, file))
     }
 
-    /// Frees what clients own whose processes are gone. Gives the number of such clients.
+    /// Resets clients that own objects and whose process has ended. Returns the number of such
+    /// clients.
     pub fn reap(&self) -> u32 {
         let Some(file) = self.lock_file() else {
             return 0;
@@ -139,7 +140,7 @@ impl Clients {
         reaped
     }
 
-    /// Who has which client. Those that nobody has and that own nothing are left out.
+    /// Lists the clients that a process holds or that own objects.
     #[must_use]
     pub fn states(&self) -> Vec<ClientState> {
         let path = fs::canonicalize(self.function.path("resource0"));
@@ -166,7 +167,7 @@ impl Clients {
     }
 }
 
-/// Locks byte `number` for an open file, without waiting. False if another has it.
+/// Locks byte `number` for an open file, without waiting. Returns false if another holds the lock.
 fn lock(file: &OwnedFd, number: u32) -> bool {
     set_lock(file, number, libc::F_WRLCK)
 }
@@ -188,9 +189,8 @@ fn set_lock(file: &OwnedFd, number: u32, kind: i32) -> bool {
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) == 0 }
 }
 
-/// Which processes have which bytes of a file locked, as far as this one may know. The kernel lists
-/// a lock of an open file with the descriptors of that file (proc_pid_fdinfo(5)), and nowhere with
-/// a process.
+/// Lists the processes that hold locks on bytes of a file, as far as this process may know. The
+/// kernel lists such locks only with the descriptors of the file (proc_pid_fdinfo(5)).
 fn holders(file: &Path) -> Vec<(u64, u32)> {
     let number = |entry: &DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
     let processes = entries(Path::new("/proc")).filter_map(|entry| Some((number(&entry)?, entry)));

@@ -1,4 +1,4 @@
-//! The function in sysfs.
+//! A PCI function in sysfs.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -14,33 +14,31 @@ const DEVICES: &str = "/sys/bus/pci/devices";
 /// Environment variable that names a function, where there are several.
 const FUNCTION_VARIABLE: &str = "CAUSEWAY_FUNCTION";
 
-/// Why the function cannot be used.
+/// Why this process cannot use a Causeway function.
 #[derive(Debug, thiserror::Error)]
 pub enum PciFunctionError {
-    /// There is none.
-    #[error(
-        "there is no Causeway device here: no PCI function {VENDOR_ID:04x}:{DEVICE_ID:04x} in {DEVICES}"
-    )]
+    /// The machine has no Causeway function.
+    #[error("no Causeway device: {DEVICES} has no PCI function {VENDOR_ID:04x}:{DEVICE_ID:04x}")]
     Absent,
-    /// One was named that is not there.
-    #[error("{FUNCTION_VARIABLE} names `{name}`, which is no Causeway function; there is {there}")]
+    /// The environment names a function that is no Causeway function.
+    #[error("invalid function `{name}` in {FUNCTION_VARIABLE}: the Causeway functions are {there}")]
     NotNamed {
-        /// What was named.
+        /// The name in the variable.
         name: String,
-        /// Those that are there.
+        /// The Causeway functions of the machine.
         there: String,
     },
-    /// It is there, but not for this process.
-    #[error("the Causeway device {function} cannot be used: {what}")]
+    /// The function exists, but this process cannot use it.
+    #[error("cannot use the Causeway device {function}: {what}")]
     Forbidden {
         /// The function.
         function: String,
-        /// What is in the way.
+        /// Why not.
         what: NotUsable,
     },
 }
 
-/// What is in the way of using a function.
+/// Why a function cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NotUsable {
     /// A file of it cannot be opened or mapped.
@@ -52,13 +50,13 @@ pub enum NotUsable {
         source: io::Error,
     },
     /// A BAR has no address.
-    #[error("BAR {0} has no address: the guest's firmware or kernel gave it none")]
+    #[error("BAR {0} has no address: the guest's firmware or kernel assigned none")]
     Bar(usize),
 }
 
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => " (a program that uses the device has to run as root)",
+        io::ErrorKind::PermissionDenied => "; run the program as root",
         _ => "",
     }
 }
@@ -79,10 +77,11 @@ pub struct PciFunction {
 }
 
 impl PciFunction {
-    /// The function that the environment names, or else the first.
+    /// Returns the function that the environment names, or else the first.
     ///
     /// # Errors
-    /// [`PciFunctionError`].
+    /// [`PciFunctionError::Absent`] if there is none, [`PciFunctionError::NotNamed`] if the named
+    /// one is not there.
     pub fn find() -> Result<Self, PciFunctionError> {
         choose(
             all_in(Path::new(DEVICES)),
@@ -90,7 +89,7 @@ impl PciFunction {
         )
     }
 
-    /// All functions, in the order of their addresses.
+    /// Returns all Causeway functions, in the order of their addresses.
     pub fn all() -> Vec<Self> {
         all_in(Path::new(DEVICES))
     }
@@ -100,31 +99,31 @@ impl PciFunction {
         Self { folder }
     }
 
-    /// Its address on the bus: `0000:00:01.0`.
+    /// Returns its address on the bus, such as `0000:00:01.0`.
     pub fn name(&self) -> String {
         let name = self.folder.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
 
-    /// A file of it in sysfs.
+    /// Returns the path of one of its files in sysfs.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Opens a file of it for reading and writing.
+    /// Opens one of its files for reading and writing.
     ///
     /// # Errors
-    /// [`PciFunctionError::Forbidden`].
+    /// [`PciFunctionError::Forbidden`] if the file cannot be opened.
     pub fn open(&self, name: &str) -> Result<File, PciFunctionError> {
         let path = self.path(name);
         let opened = OpenOptions::new().read(true).write(true).open(&path);
         opened.map_err(|source| self.forbidden(NotUsable::File { path, source }))
     }
 
-    /// What the kernel knows of a BAR.
+    /// Returns address and size of a BAR.
     ///
     /// # Errors
-    /// [`PciFunctionError::Forbidden`], if it has no address.
+    /// [`PciFunctionError::Forbidden`] if the BAR has no address.
     pub fn bar(&self, index: usize) -> Result<Bar, PciFunctionError> {
         let path = self.path("resource");
         let text = fs::read_to_string(&path)
@@ -132,10 +131,10 @@ impl PciFunction {
         parse_bar(&text, index).ok_or_else(|| self.forbidden(NotUsable::Bar(index)))
     }
 
-    /// Has the function decode its addresses, if it does not.
+    /// Enables the function: it then decodes the addresses in its BARs.
     ///
     /// # Errors
-    /// [`PciFunctionError::Forbidden`].
+    /// [`PciFunctionError::Forbidden`] if the kernel refuses.
     pub fn enable(&self) -> Result<(), PciFunctionError> {
         let path = self.path("enable");
         let enabled = fs::read_to_string(&path).is_ok_and(|text| text.trim() != "0");
@@ -146,10 +145,10 @@ impl PciFunction {
         written.map_err(|source| self.forbidden(NotUsable::File { path, source }))
     }
 
-    /// Maps a BAR whole.
+    /// Maps a whole BAR.
     ///
     /// # Errors
-    /// [`PciFunctionError::Forbidden`].
+    /// [`PciFunctionError::Forbidden`] if the BAR has no address or cannot be mapped.
     pub fn map(&self, bar: usize) -> Result<Registers, PciFunctionError> {
         let bytes = self.bar(bar)?.bytes;
         self.map_part(bar, 0, bytes)
@@ -158,7 +157,7 @@ impl PciFunction {
     /// Maps `bytes` bytes of a BAR from `offset`, both in whole pages.
     ///
     /// # Errors
-    /// [`PciFunctionError::Forbidden`].
+    /// [`PciFunctionError::Forbidden`] if the kernel refuses.
     pub fn map_part(
         &self,
         bar: usize,
@@ -174,7 +173,7 @@ impl PciFunction {
         })
     }
 
-    /// The error of a function that `what` is in the way of using.
+    /// Returns the error that says why this function cannot be used.
     #[must_use]
     pub fn forbidden(&self, what: NotUsable) -> PciFunctionError {
         PciFunctionError::Forbidden {

@@ -3,7 +3,7 @@
 //! * [`PciFunction`]: where it is, its BARs, and [mappings](Registers) of them.
 //! * [`Clients`]: which process has which page of BAR 0, and what is done for those that died.
 //!
-//! The shim and the init of guests stand on it.
+//! The Linux shim and the init of Linux guests use it.
 
 mod clients;
 mod function;

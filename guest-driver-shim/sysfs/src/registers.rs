@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use causeway_shim::Window;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A range of a function's memory in this process, until dropped. Every access goes to the device.
+/// A range of a function's memory, mapped until dropped. Every access goes to the device.
 #[derive(Debug)]
 pub struct Registers {
     /// Never handed out: it must not outlive the mapping.
@@ -19,7 +19,7 @@ impl Registers {
     /// Maps `bytes` bytes of `file` from `offset`, both in whole pages.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the kernel.
     pub fn map(file: impl AsFd, offset: u64, bytes: u64) -> io::Result<Self> {
         let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing that exists.
@@ -40,20 +40,19 @@ impl Registers {
         Ok(Self { window })
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.window.bytes()
     }
 
-    /// Loads 32 bits from `offset`. All-ones, as from a function that is not there, outside or if
-    /// not aligned.
+    /// Loads 32 bits from `offset`. Returns all-ones if `offset` is outside or not aligned.
     #[must_use]
     pub fn load(&self, offset: u64) -> u32 {
         self.window.load_u32(offset as usize).unwrap_or(u32::MAX)
     }
 
-    /// Stores 32 bits to `offset`. Nothing happens outside or if not aligned.
+    /// Stores 32 bits to `offset`. Does nothing if `offset` is outside or not aligned.
     pub fn store(&self, offset: u64, value: u32) {
         let _ = self.window.store_u32(offset as usize, value);
     }

@@ -8,14 +8,14 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Mutex, PoisonError};
 
 use causeway_protocol::Access;
 use causeway_protocol::pci::BAR_APERTURE;
 use causeway_shim::Window;
 use causeway_sysfs::{NotUsable, PciFunction, PciFunctionError, Registers};
+use parking_lot::Mutex;
 
-use crate::range::Range;
+use crate::reserved::ReservedRange;
 
 /// Bytes of a piece.
 const PIECE_BYTES: u64 = 8 << 20;
@@ -34,7 +34,7 @@ pub enum Caching {
 }
 
 impl Caching {
-    /// A word or two for people.
+    /// Returns a short name for people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::WriteBack => "write-back",
@@ -47,25 +47,25 @@ impl Caching {
 /// The aperture.
 #[derive(Debug)]
 pub struct Aperture {
-    range: Range,
+    range: ReservedRange,
     file: File,
     caching: Caching,
     address: u64,
-    /// What has to be added to an offset into the aperture for the offset into the file.
+    /// Added to an offset into the aperture, it gives the offset into the file.
     file_base: u64,
     /// Which pieces are mapped.
     mapped: Mutex<Vec<bool>>,
 }
 
 impl Aperture {
-    /// Reserves addresses for `bytes` bytes, and finds out how they can be mapped.
+    /// Reserves addresses for `bytes` bytes, and chooses the file to map the aperture from.
     pub fn new(function: &PciFunction, bytes: u64) -> Result<Self, PciFunctionError> {
         let bar = function.bar(BAR_APERTURE)?;
         if bar.bytes < bytes {
             return Err(function.forbidden(NotUsable::Bar(BAR_APERTURE)));
         }
         let (file, caching, file_base) = choose(function, bar.address)?;
-        let range = Range::reserve(bytes).map_err(|source| {
+        let range = ReservedRange::reserve(bytes).map_err(|source| {
             let path = function.path("resource2");
             let source = source.into();
             function.forbidden(NotUsable::File { path, source })
@@ -80,7 +80,7 @@ impl Aperture {
         })
     }
 
-    /// How it is mapped.
+    /// Returns how the CPU caches it.
     pub const fn caching(&self) -> Caching {
         self.caching
     }
@@ -90,18 +90,18 @@ impl Aperture {
         self.address
     }
 
-    /// All of it. Only what [`Self::reach`] was asked for can be touched.
+    /// Returns all of it. Only ranges that [`Self::reach`] has mapped can be accessed.
     pub fn window(&self) -> Window {
         self.range.window()
     }
 
-    /// Has a part of it be mapped. False if it does not lie inside, or the kernel refuses.
+    /// Maps a part of it. Returns false if the part is not inside, or the kernel refuses.
     pub fn reach(&self, offset: u64, bytes: u64) -> bool {
         let all_bytes = self.window().bytes() as u64;
         let Some(end) = offset.checked_add(bytes).filter(|end| *end <= all_bytes) else {
             return false;
         };
-        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mapped = self.mapped.lock();
         for piece in offset / PIECE_BYTES..end.div_ceil(PIECE_BYTES) {
             if mapped[piece as usize] {
                 continue;
@@ -123,7 +123,8 @@ impl Aperture {
     }
 }
 
-/// The best file to map the aperture from, and where in it the aperture begins.
+/// Chooses the file to map the aperture from. Returns it, how the CPU then caches the aperture, and
+/// where in the file the aperture begins.
 fn choose(function: &PciFunction, address: u64) -> Result<(File, Caching, u64), PciFunctionError> {
     // Without O_SYNC: with it, the kernel maps uncached whatever the memory type ranges say
     // (drivers/char/mem.c).

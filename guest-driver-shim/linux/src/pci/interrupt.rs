@@ -10,11 +10,11 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_protocol::registers::Register;
 use causeway_sysfs::{Page, PciFunction};
+use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Offset of the command register's high byte in configuration space, and the bit of it that masks
@@ -28,7 +28,7 @@ const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(2);
 
 thread_local! {
-    /// Interrupts that this thread has been told of.
+    /// Interrupts that this thread knows of.
     static SEEN: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -77,31 +77,31 @@ impl Interrupts {
         }
     }
 
-    /// Where they come from, if from anywhere: else a process sleeps for a while, and looks.
+    /// Returns the UIO device that counts them. Without one, a process sleeps for a while and looks
+    /// again.
     pub fn path(&self) -> Option<&Path> {
         self.uio.as_ref().map(|uio| uio.path.as_path())
     }
 
-    /// How many have come for this process's client.
+    /// Returns how many interrupts this process's client had.
     pub fn count(&self) -> u64 {
-        self.lock().count
+        self.state.lock().count
     }
 
-    /// Sleeps until an interrupt of the client behind `page`, which it acknowledges, for as long at
-    /// most. May return early.
+    /// Sleeps until an interrupt of the client behind `page`, which it acknowledges, but not longer
+    /// than `longest`. May return early.
     pub(super) fn sleep(&self, page: &Page, longest: Duration) {
         let Some(uio) = &self.uio else {
             return std::thread::sleep(longest);
         };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if SEEN.replace(state.count) != state.count {
             // It came since this thread looked last, and may have been for what it waits for.
             return;
         }
         if state.watched {
             // Ended by the thread that watches, whether it saw an interrupt or has had enough.
-            let slept = self.changed.wait_timeout(state, longest);
-            let (state, _) = slept.unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait_for(&mut state, longest);
             return SEEN.set(state.count);
         }
         state.watched = true;
@@ -112,9 +112,9 @@ impl Interrupts {
             log::debug!("{}: {e}", uio.path.display());
             std::thread::sleep(longest);
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.watched = false;
-        if let Ok(Seen { own, masked }) = outcome {
+        if let Ok(Observation { own, masked }) = outcome {
             state.count += u64::from(own);
             state.masked = masked;
             // This thread looks at what it waits for when this returns.
@@ -123,14 +123,10 @@ impl Interrupts {
         drop(state);
         self.changed.notify_all();
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// What came of watching.
-struct Seen {
+/// What a thread learned while it watched the device.
+struct Observation {
     /// Whether there was an interrupt of the client.
     own: bool,
     /// Whether the function is masked now.
@@ -160,7 +156,7 @@ impl Uio {
     }
 
     /// Waits for an interrupt of the client. `masked` says whether the function may be masked now.
-    fn watch(&self, page: &Page, longest: Duration, masked: bool) -> io::Result<Seen> {
+    fn watch(&self, page: &Page, longest: Duration, masked: bool) -> io::Result<Observation> {
         let (begin, mut pause) = (Instant::now(), PAUSE_MIN);
         let mut masked = masked;
         loop {
@@ -170,13 +166,13 @@ impl Uio {
             let left = longest.saturating_sub(begin.elapsed());
             if !self.wait(left)? {
                 let (own, masked) = (false, false);
-                return Ok(Seen { own, masked });
+                return Ok(Observation { own, masked });
             }
             // The kernel has masked the function with what it counted.
             masked = true;
             if page.load(Register::InterruptStatus) & 1 != 0 {
                 page.store(Register::InterruptStatus, 1);
-                return Ok(Seen { own: true, masked });
+                return Ok(Observation { own: true, masked });
             }
             // Another client's. Unmasked before its process has acknowledged it, it would interrupt
             // again.
@@ -185,7 +181,7 @@ impl Uio {
         }
     }
 
-    /// Waits for an interrupt of the function. False if there was none in time.
+    /// Waits for an interrupt of the function. Returns false if none comes in time.
     fn wait(&self, longest: Duration) -> io::Result<bool> {
         let timeout = Timespec {
             tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),

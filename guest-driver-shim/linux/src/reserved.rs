@@ -15,17 +15,17 @@ const PAGE_BYTES: u64 = 4096;
 /// A range of addresses, reserved until dropped. What is not placed in it cannot be accessed: a
 /// touch is SIGSEGV.
 #[derive(Debug)]
-pub struct Range {
+pub struct ReservedRange {
     base: NonNull<u8>,
     bytes: usize,
 }
 
 // SAFETY: an address range; it is never dereferenced here.
-unsafe impl Send for Range {}
+unsafe impl Send for ReservedRange {}
 // SAFETY: as above; placing and removing are system calls, which are atomic to each other.
-unsafe impl Sync for Range {}
+unsafe impl Sync for ReservedRange {}
 
-impl Range {
+impl ReservedRange {
     /// Reserves `bytes` bytes.
     pub fn reserve(bytes: u64) -> Result<Self, Errno> {
         let bytes = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
@@ -77,11 +77,7 @@ impl Range {
     /// Changes the rights to a range in which something is placed.
     pub fn set_access(&self, offset: u64, bytes: u64, access: Access) -> Result<(), Errno> {
         let address = self.at(offset, bytes)?;
-        let flags = match access {
-            Access::None => MprotectFlags::empty(),
-            Access::Read => MprotectFlags::READ,
-            Access::ReadWrite => MprotectFlags::READ | MprotectFlags::WRITE,
-        };
+        let flags = MprotectFlags::from_bits_retain(protection(access).bits());
         // SAFETY: as in `place`.
         unsafe { rustix::mm::mprotect(address.cast(), bytes as usize, flags) }
     }
@@ -114,7 +110,7 @@ impl Range {
     }
 }
 
-impl Drop for Range {
+impl Drop for ReservedRange {
     fn drop(&mut self) {
         // SAFETY: the range is ours, and windows on it do not outlive the transport.
         if let Err(e) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) } {
@@ -141,7 +137,7 @@ mod tests {
         let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, 2 * PAGE_BYTES).unwrap();
         rustix::io::pwrite(&file, b"causeway", PAGE_BYTES).unwrap();
-        let range = Range::reserve(1 << 30).unwrap();
+        let range = ReservedRange::reserve(1 << 30).unwrap();
         let last = (1 << 30) - PAGE_BYTES;
         range
             .place(
