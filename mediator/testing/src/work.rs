@@ -4,9 +4,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use causeway_mediator::backend::{
-    Fault, Function, MemoryWork, Module, Recorded, Recording, Work,
-};
+use causeway_mediator::backend::{Fault, Function, MemoryWork, Module, Recorded, Recording, Work};
 use causeway_protocol::message::{Parameter, Status};
 use causeway_protocol::packet::UNIT_BYTES;
 
