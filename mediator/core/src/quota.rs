@@ -1,4 +1,7 @@
-//! What a session may have, and what it has.
+//! The limits of a session, and what the session uses of each resource.
+//!
+//! To add a limit, add a line to the table below, and charge for the resource where it is taken
+//! ([`Account::charge`]). A key of `--gpu` is a line in `vmm/run/src/gpu.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,53 +10,74 @@ use causeway_protocol::message::Status;
 
 use crate::refusal::Refusal;
 
-/// Limits of one session. A guest cannot get past them, whatever it does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quota {
-    /// GPU memory in bytes. Memory counts until nobody uses it any more, work under way included.
-    pub memory_bytes: u64,
-    /// Module images loaded at a time, in bytes.
-    pub module_bytes: u64,
+macro_rules! limits {
+    ($($(#[doc = $doc:literal])+ $limit:ident: $resource:ident = $default:expr, $status:ident;)*) => {
+        /// Limits of one session. Nothing that a guest does exceeds them.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct Quota {
+            $($(#[doc = $doc])+ pub $limit: u64,)*
+        }
+
+        /// What is limited.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Resource {
+            $($resource,)*
+        }
+
+        impl Quota {
+            /// The limits of a session for which nothing else is chosen.
+            pub const DEFAULT: Self = Self { $($limit: $default,)* };
+            /// How many limits there are.
+            pub const LIMITS: usize = [$(stringify!($limit)),*].len();
+
+            /// Makes a quota of its limits, in the order of the fields.
+            pub fn from_limits(limits: [u64; Self::LIMITS]) -> Self {
+                let [$($limit),*] = limits;
+                Self { $($limit),* }
+            }
+
+            /// Returns the limits, in the order of the fields.
+            pub fn limits(&self) -> [u64; Self::LIMITS] {
+                [$(self.$limit),*]
+            }
+        }
+
+        impl Resource {
+            /// Returns the status of a request that asks for more than the limit.
+            fn status(self) -> Status {
+                match self { $(Self::$resource => Status::$status,)* }
+            }
+        }
+    };
+}
+
+limits! {
+    /// GPU memory in bytes. Memory counts until its last use ends, work in progress included.
+    memory_bytes: MemoryBytes = 1 << 30, QuotaBytes;
+    /// Images of loaded modules, in bytes.
+    module_bytes: ModuleBytes = 64 << 20, QuotaBytes;
     /// Allocations, imports and registered ranges of guest RAM.
-    pub allocations: u32,
+    allocations: Allocations = 4096, QuotaAllocations;
     /// Command buffers; each has a thread.
-    pub command_buffers: u32,
+    command_buffers: CommandBuffers = 16, QuotaCommandBuffers;
     /// Address spaces, mappings, modules, functions and exports, together.
-    pub objects: u32,
+    objects: Objects = 8192, QuotaObjects;
+    /// Registered guest RAM in bytes. It costs no memory but host addresses, of which a process has
+    /// 128 TiB for all its sessions.
+    registered_bytes: RegisteredBytes = 1 << 40, QuotaBytes;
 }
 
 impl Default for Quota {
     fn default() -> Self {
-        Self {
-            memory_bytes: 1 << 30,
-            module_bytes: 64 << 20,
-            allocations: 4096,
-            command_buffers: 16,
-            objects: 8192,
-        }
+        Self::DEFAULT
     }
 }
 
-/// Guest RAM that a session may register, in bytes. Registering costs no memory but host addresses, of
-/// which a process has 128 TiB for all its sessions.
-const REGISTERED_BYTES_MAX: u64 = 1 << 40;
-
-/// What is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Resource {
-    MemoryBytes,
-    ModuleBytes,
-    Allocations,
-    CommandBuffers,
-    Objects,
-    RegisteredBytes,
-}
-
-/// What a session has. Charges hold on to it, and may outlive the session.
+/// What a session uses. Charges share it, and may outlive the session.
 #[derive(Debug)]
 pub(crate) struct Account {
     quota: Quota,
-    used: [AtomicU64; 6],
+    used: [AtomicU64; Quota::LIMITS],
     peak_memory_bytes: AtomicU64,
 }
 
@@ -74,14 +98,14 @@ impl Account {
         self.used[resource as usize].load(Ordering::Acquire)
     }
 
-    /// The most GPU memory there ever was, in bytes.
+    /// Returns the most GPU memory that was ever in use, in bytes.
     pub fn peak_memory_bytes(&self) -> u64 {
         self.peak_memory_bytes.load(Ordering::Relaxed)
     }
 
     /// Takes `amount` of `resource` until the charge is dropped.
     pub fn charge(self: &Arc<Self>, resource: Resource, amount: u64) -> Result<Charge, Refusal> {
-        let limit = self.limit(resource);
+        let limit = self.quota.limits()[resource as usize];
         let used = &self.used[resource as usize];
         let taken = used.fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
             used.checked_add(amount).filter(|sum| *sum <= limit)
@@ -98,36 +122,22 @@ impl Account {
                     amount,
                 })
             }
-            Err(used) => Err(self.refusal(resource, limit, used)),
-        }
-    }
-
-    fn limit(&self, resource: Resource) -> u64 {
-        match resource {
-            Resource::MemoryBytes => self.quota.memory_bytes,
-            Resource::ModuleBytes => self.quota.module_bytes,
-            Resource::Allocations => u64::from(self.quota.allocations),
-            Resource::CommandBuffers => u64::from(self.quota.command_buffers),
-            Resource::Objects => u64::from(self.quota.objects),
-            Resource::RegisteredBytes => REGISTERED_BYTES_MAX,
-        }
-    }
-
-    fn refusal(&self, resource: Resource, limit: u64, used: u64) -> Refusal {
-        let free_mib = u32::try_from((limit - used.min(limit)) >> 20).unwrap_or(u32::MAX);
-        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-        match resource {
-            Resource::MemoryBytes | Resource::ModuleBytes | Resource::RegisteredBytes => {
-                Refusal::with(Status::QuotaBytes, free_mib)
-            }
-            Resource::Allocations => Refusal::with(Status::QuotaAllocations, limit),
-            Resource::CommandBuffers => Refusal::with(Status::QuotaCommandBuffers, limit),
-            Resource::Objects => Refusal::with(Status::QuotaObjects, limit),
+            Err(used) => Err(refusal(resource, limit, used)),
         }
     }
 }
 
-/// A part of an account, given back when dropped.
+/// Returns the refusal of a request beyond `limit`. Its detail is the free memory in MiB, or the limit.
+fn refusal(resource: Resource, limit: u64, used: u64) -> Refusal {
+    let status = resource.status();
+    let detail = match status {
+        Status::QuotaBytes => limit.saturating_sub(used) >> 20,
+        _ => limit,
+    };
+    Refusal::with(status, u32::try_from(detail).unwrap_or(u32::MAX))
+}
+
+/// A part of what a session uses. Dropping it gives the part back.
 #[derive(Debug)]
 pub(crate) struct Charge {
     account: Arc<Account>,

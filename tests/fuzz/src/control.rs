@@ -16,6 +16,7 @@ pub const QUOTA: Quota = Quota {
     allocations: 32,
     command_buffers: 2,
     objects: 64,
+    ..Quota::DEFAULT
 };
 const RAM_BYTES: u64 = 1 << 20;
 /// Guest-physical address of [`PACKETS_BYTES`] bytes of packets that can be recorded.

@@ -187,15 +187,15 @@ fn explain_one(run: &Run, outcome: &VmOutcome) {
 
 /// What a guest may have of the GPU, what it had, and how it gets more.
 fn limits(run: &Run, outcome: &VmOutcome) -> String {
-    let gpu = &run.gpu;
+    let quota = run.gpu.quota(run.vms);
     format!(
         "  {} requests were refused; the limits are {} MiB of GPU memory (peak use: {} MiB), {} allocations and {} \
          command buffers: raise them with --gpu {},memory=MIB,allocations=N,queues=N",
         outcome.session.statistics.failed_messages,
-        gpu.memory_bytes >> 20,
+        quota.memory_bytes >> 20,
         outcome.session.statistics.memory_peak_bytes >> 20,
-        gpu.allocations(run.vms),
-        gpu.queues,
+        quota.allocations,
+        quota.command_buffers,
         run.gpu_text.split(',').next().unwrap_or_default()
     )
 }

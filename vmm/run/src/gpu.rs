@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use causeway_backend_options::{Key, OptionError, Options as _, help as key_help, set};
+use causeway_mediator::Quota;
 
 /// Allocations of a VM, unless `allocations=` says otherwise.
 const ALLOCATIONS_PER_VM: u32 = 1024;
@@ -34,7 +35,7 @@ const COMMON_KEYS: &[Key<Limits>] = &[
         values: "N",
         about: "command buffers of each VM; default: 16",
         set: |limits, value| {
-            limits.queues = Some(value.number(1..=256)?);
+            limits.quota.command_buffers = value.number(1..=256)?.into();
             Ok(())
         },
     },
@@ -56,8 +57,9 @@ const COMMON_KEYS: &[Key<Limits>] = &[
 struct Limits {
     memory_bytes: Option<u64>,
     allocations: Option<u32>,
-    queues: Option<u32>,
     isolation: Option<Isolation>,
+    /// Limits whose default depends on nothing else.
+    quota: Quota,
 }
 
 /// What `--gpu` says.
@@ -71,8 +73,8 @@ pub struct Gpu {
     pub memory_given: bool,
     /// Allocations of each VM, if typed.
     allocations: Option<u32>,
-    /// Command buffers of each VM.
-    pub queues: u32,
+    /// The other limits of each VM.
+    quota: Quota,
     /// Where the session of each VM runs.
     pub isolation: Isolation,
 }
@@ -133,9 +135,18 @@ impl Isolation {
 }
 
 impl Gpu {
+    /// Returns the limits of each of `vms` VMs.
+    pub fn quota(&self, vms: u32) -> Quota {
+        Quota {
+            memory_bytes: self.memory_bytes,
+            allocations: self.allocations(vms).into(),
+            ..self.quota
+        }
+    }
+
     /// Returns the allocations of each of `vms` VMs. By default, VMs share the mappings that one process can have:
     /// each allocation takes two of its 65,530 mappings (`vm.max_map_count`), and splits others.
-    pub fn allocations(&self, vms: u32) -> u32 {
+    fn allocations(&self, vms: u32) -> u32 {
         self.allocations
             .unwrap_or_else(|| (ALLOCATIONS_IN_ALL / vms.max(1)).min(ALLOCATIONS_PER_VM))
     }
@@ -225,7 +236,7 @@ impl FromStr for Gpu {
             memory_bytes: limits.memory_bytes.unwrap_or(memory_bytes),
             memory_given: limits.memory_bytes.is_some(),
             allocations: limits.allocations,
-            queues: limits.queues.unwrap_or(16),
+            quota: limits.quota,
             isolation,
         })
     }

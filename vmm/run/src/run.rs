@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use causeway_mediator::{OpenError, Quota, SessionSource};
+use causeway_mediator::{OpenError, SessionSource};
 use causeway_testdev::{self as testdev, Counterpart, Mailboxes, RunContext, TestDevice};
 use causeway_vmm::console::ConsoleOutput;
 use causeway_vmm::event_loop::{self, Limits};
@@ -184,12 +184,7 @@ fn create(
     extras: &Extras,
 ) -> Result<(Vec<Vm>, Vec<Arc<TestDevice>>), Failure> {
     let mailboxes = Arc::new(Mailboxes::default());
-    let quota = Quota {
-        memory_bytes: run.gpu.memory_bytes,
-        allocations: run.gpu.allocations(run.vms),
-        command_buffers: run.gpu.queues,
-        ..Quota::default()
-    };
+    let quota = run.gpu.quota(run.vms);
     let create = |index| {
         let test_device = Arc::new(TestDevice::new(RunContext {
             vm: index,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use causeway_mediator::{GuestSession, Quota};
+use causeway_mediator::GuestSession;
 use causeway_vmm::signals::Signals;
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -219,12 +219,7 @@ impl Server {
         self.count += 1;
         let name = format!("process{}", self.count);
         let host = ClientHost::new(APERTURE_BYTES);
-        let quota = Quota {
-            memory_bytes: self.gpu.memory_bytes,
-            allocations: self.gpu.allocations(self.processes),
-            command_buffers: self.gpu.queues,
-            ..Quota::default()
-        };
+        let quota = self.gpu.quota(self.processes);
         let sessions = self.back_end.sessions();
         let session = match sessions.open(Arc::clone(&host) as _, quota, &name) {
             Ok(session) => session,

@@ -39,6 +39,7 @@ impl ClientSession<'_> {
     pub(super) fn query_attributes(&self, _: Empty) -> Result<Attributes, Refusal> {
         let device = self.backend.attributes();
         let quota = self.account.quota();
+        let count = |limit: u64| u32::try_from(limit).unwrap_or(u32::MAX);
         Ok(Attributes {
             name: padded(&device.name),
             memory_bytes: quota.memory_bytes.min(device.memory_bytes),
@@ -46,8 +47,8 @@ impl ClientSession<'_> {
             granularity_bytes: device.granularity_bytes,
             va_base: device.va.start,
             va_bytes: device.va.end.saturating_sub(device.va.start),
-            allocations_max: quota.allocations,
-            command_buffers_max: quota.command_buffers,
+            allocations_max: count(quota.allocations),
+            command_buffers_max: count(quota.command_buffers),
             compute_units: device.compute_units,
             warp_threads: device.warp_threads,
             block_threads_max: device.block_threads_max,

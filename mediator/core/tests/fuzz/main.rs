@@ -31,6 +31,7 @@ fn small_quota() -> Quota {
         allocations: 24,
         command_buffers: 3,
         objects: 48,
+        ..Quota::DEFAULT
     }
 }
 
