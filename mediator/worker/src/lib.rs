@@ -1,18 +1,19 @@
 //! Sessions in worker processes, one process for each VM.
 //!
-//! A worker holds what a mediator needs for one guest: the back end (a CUDA context, say), the session, its consumers.
-//! It has the guest's RAM mapped and shares allocations with the VMM by descriptors; guest and GPU meet in memory, so
-//! the data path does not know of processes. What a guest does to its worker, by a fault that poisons a context or by
-//! taking it over, stays there.
+//! A worker holds what a mediator needs for one guest: the back end (for example a CUDA context), the session and
+//! its consumers. It maps the guest's RAM and shares allocations with the VMM by descriptors. Guest and GPU share
+//! memory, so the data path does not depend on processes. A guest that poisons or controls its worker harms no
+//! other guest.
 //!
 //! * [`Workers`] starts workers for a VMM, which sees a [`causeway_mediator::SessionSource`].
 //! * [`serve`] is what a worker process runs.
 //!
 //! # Sockets
 //!
-//! One pair for control, one *lane* for each caller at a time, and a spare pair. The caller of a lane (a virtual CPU's
-//! thread) sends a request and, until the reply comes, does for the worker what only the VMM can: place memory in the
-//! aperture, bind doorbells, hand exports on. Other threads of the worker ask for that over the spare pair.
+//! One pair is for control. A *call channel* is a pair for one caller at a time. The caller (a virtual CPU's
+//! thread) sends a request and, until the reply arrives, does for the worker what only the VMM can do: place
+//! memory in the aperture, bind doorbells, pass exports on. Other threads of the worker ask for that over a
+//! spare channel.
 
 mod bus_error;
 mod event;
@@ -24,7 +25,7 @@ mod socket;
 mod tests;
 mod wire;
 
-/// What CUDA and Vulkan both know a device by.
+/// The UUID by which both CUDA and Vulkan name a GPU.
 pub type DeviceUuid = [u8; 16];
 
 pub use parent::{ImportDevice, Program, WorkerSession, Workers};

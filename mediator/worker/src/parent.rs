@@ -1,19 +1,22 @@
 //! The VMM's side: worker processes, and sessions that live in them.
 //!
-//! A guest may have taken its worker over. What a worker sends is checked like what a guest sends; one that breaks the
-//! protocol is killed, and its guest has lost the device.
+//! A guest may control its worker. The VMM checks what a worker sends like what a guest sends. A worker that
+//! breaks the protocol is killed, and its session is lost.
 
 mod broker;
 mod calls;
+mod channel;
 mod descriptors;
 mod guest;
-mod lost;
 mod process;
 mod session;
+mod shared;
+mod stand_in;
 mod start;
 mod worker;
 mod workers;
 
 pub use process::Program;
 pub use session::WorkerSession;
-pub use workers::{ImportDevice, Workers};
+pub use shared::ImportDevice;
+pub use workers::Workers;

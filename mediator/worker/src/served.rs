@@ -1,62 +1,35 @@
-//! The worker's side: a mediator with one session, told what to do over sockets.
+//! The worker's side: a mediator with one session, which the VMM uses over sockets.
 
 mod calls;
+mod channel;
+mod error;
 mod exchange;
 mod host;
-mod lane;
+mod process;
 mod session;
 
 use causeway_mediator::GuestSession;
 use std::error::Error;
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use causeway_mediator::backend::Backend;
-use rustix::process::{
-    Pid, Resource, Rlimit, Signal, getppid, set_parent_process_death_signal, setrlimit,
-};
-
+use crate::bus_error;
 use crate::report::truncate;
 use crate::socket::{Datagram, Socket, SocketError, buffer};
 use crate::wire::Kind;
-use crate::{DeviceUuid, bus_error};
+pub use error::ServeError;
+use error::chain;
+use process::{die_with, end_now, restrict, take_input};
+pub use session::Equipment;
 use session::Served;
 
-/// What a worker works with.
-pub struct Equipment {
-    /// Executes the guest's work.
-    pub backend: Arc<dyn Backend>,
-    /// UUID of the device whose memory guests' CPUs may see, so that the VMM finds it, too.
-    pub device: Option<DeviceUuid>,
-    /// Gives what the binary wants to know beside the session's report, as it is at that moment; at most 60 KiB.
-    pub supplement: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
-}
-
-/// Why a process cannot be a worker.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// It was not started by a VMM.
-    #[error("this command is for the program itself: it serves the VM on its standard input")]
-    NotStarted(#[source] io::Error),
-    /// The VMM is gone already.
-    #[error("the process that started this worker is gone")]
-    Orphan,
-    /// No session.
-    #[error("the worker cannot begin: {reason}")]
-    Begin {
-        /// What went wrong.
-        reason: String,
-    },
-}
-
-/// Serves one VM over the socket that is this process's standard input, with what `equip` makes, until the VM closes
-/// the session or its process is gone, however it goes. `parent` is the number of the process that started this one.
+/// Serves one VM over the socket that is this process's standard input, until the VM closes the session
+/// or the VMM ends. `parent` is the process number of the VMM, and `equip` makes the back end.
 ///
-/// Ends the process, unless it fails before the session has begun.
+/// Ends the process, unless the session cannot be opened.
 ///
 /// # Errors
-/// [`ServeError`].
+/// `NotStarted` if standard input is no socket or the kernel refuses a setting, `Orphan` if the VMM has
+/// ended, `Begin` if the VMM's first message is malformed or its memory cannot be mapped.
 pub fn serve<E: Error>(
     parent: u32,
     equip: impl FnOnce() -> Result<Equipment, E>,
@@ -64,20 +37,20 @@ pub fn serve<E: Error>(
     let control = take_input().map_err(ServeError::NotStarted)?;
     die_with(parent)?;
     restrict();
-    // Who exports memory to this guest may cut it short.
+    // Another guest may truncate memory that it exports to this one.
     bus_error::survive().map_err(ServeError::NotStarted)?;
     let control = Socket::from_descriptor(control);
     let mut room = buffer();
-    let mut start = control.receive(&mut room).map_err(begin)?;
+    let mut start = control.receive(&mut room)?;
     if start.kind != Kind::Start {
-        return Err(begin(SocketError::Malformed("nothing was started")));
+        return Err(SocketError::Malformed("the first message opens no session").into());
     }
     let equipment = match equip() {
         Ok(equipment) => equipment,
         Err(error) => {
             let mut reason = chain(&error);
             truncate(&mut reason);
-            // Nobody is there to be told more.
+            // The VMM may have ended already.
             let _ = control.send(Kind::Refused, &[reason.as_bytes()], &[]);
             return Ok(());
         }
@@ -87,8 +60,8 @@ pub fn serve<E: Error>(
     loop {
         match control.receive(&mut room) {
             Ok(datagram) => obey(&served, datagram),
-            Err(SocketError::Nothing) => {}
-            // Whoever this was done for is gone.
+            Err(SocketError::Timeout) => {}
+            // The VMM has ended.
             Err(_) => end_now(),
         }
     }
@@ -96,73 +69,12 @@ pub fn serve<E: Error>(
 
 fn obey(served: &Arc<Served>, mut datagram: Datagram<'_>) {
     match datagram.kind {
-        Kind::NewLane => match datagram.descriptor() {
-            Ok(socket) => lane::start(served, Socket::from_descriptor(socket)),
+        Kind::NewChannel => match datagram.descriptor() {
+            Ok(socket) => channel::start(served, Socket::from_descriptor(socket)),
             Err(_) => end_now(),
         },
         Kind::Interrupt => served.session.interrupt(),
         Kind::Halt => served.session.halt(),
         _ => end_now(),
     }
-}
-
-/// The socket, and in its place nothing: guests and libraries have no business there.
-fn take_input() -> io::Result<OwnedFd> {
-    let input = io::stdin();
-    let socket = rustix::io::fcntl_dupfd_cloexec(input.as_fd(), 3)?;
-    rustix::net::sockopt::socket_type(&socket)?;
-    let nothing = std::fs::File::open("/dev/null")?;
-    rustix::stdio::dup2_stdin(&nothing)?;
-    Ok(socket)
-}
-
-/// Has the kernel kill this process when its parent ends, of whatever cause.
-fn die_with(parent: u32) -> Result<(), ServeError> {
-    set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|e| ServeError::NotStarted(e.into()))?;
-    // It may have ended before the call above: then somebody else is the parent by now.
-    let parent = i32::try_from(parent).ok().and_then(Pid::from_raw);
-    if parent.is_none() || getppid() != parent {
-        return Err(ServeError::Orphan);
-    }
-    Ok(())
-}
-
-/// Gives up what a worker never needs. A guest may come to control it.
-fn restrict() {
-    if let Err(e) = rustix::thread::set_no_new_privs(true) {
-        log::warn!("a worker keeps the right to gain privileges: {e}");
-    }
-    // A core dump would hold the guest's memory.
-    let none = Rlimit {
-        current: Some(0),
-        maximum: Some(0),
-    };
-    if let Err(e) = setrlimit(Resource::Core, none) {
-        log::warn!("a worker may leave a core dump: {e}");
-    }
-}
-
-/// Ends this process at once: the kernel gives everything back, and no destructor of a driver gets to hang.
-fn end_now() -> ! {
-    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
-    std::process::abort()
-}
-
-fn begin(error: SocketError) -> ServeError {
-    ServeError::Begin {
-        reason: error.to_string(),
-    }
-}
-
-/// An error with its causes, as one clause.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text += ": ";
-        text += &cause.to_string();
-        source = cause.source();
-    }
-    text
 }

@@ -17,16 +17,16 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::wire::{DATAGRAM_BYTES_MAX, DESCRIPTORS_MAX, Head, Kind, MAGIC, VERSION, Wire};
 
-/// Why nothing was sent or received.
+/// Why no datagram was sent or received.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SocketError {
-    /// Nothing came within the socket's patience, or a signal did.
-    #[error("nothing has come yet")]
-    Nothing,
+    /// No datagram arrived within the socket's patience, or a signal interrupted the call.
+    #[error("no message has arrived yet")]
+    Timeout,
     /// The other process has ended, or closed its end.
-    #[error("the other side is gone")]
-    Gone,
-    /// What came is not of this protocol.
+    #[error("the other process has closed the socket")]
+    Closed,
+    /// A datagram does not follow the protocol.
     #[error("{0}")]
     Malformed(&'static str),
     /// The kernel refused.
@@ -37,8 +37,8 @@ pub(crate) enum SocketError {
 impl From<Errno> for SocketError {
     fn from(error: Errno) -> Self {
         match error {
-            Errno::AGAIN | Errno::INTR => Self::Nothing,
-            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => Self::Gone,
+            Errno::AGAIN | Errno::INTR => Self::Timeout,
+            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => Self::Closed,
             error => Self::Failed(error),
         }
     }
@@ -56,7 +56,7 @@ pub(crate) fn buffer() -> Buffer {
     vec![0; DATAGRAM_BYTES_MAX].into_boxed_slice()
 }
 
-/// A datagram that came.
+/// A datagram that was received.
 #[derive(Debug)]
 pub(crate) struct Datagram<'a> {
     pub kind: Kind,
@@ -66,24 +66,24 @@ pub(crate) struct Datagram<'a> {
 }
 
 impl<'a> Datagram<'a> {
-    /// The body, which is all there is.
+    /// Returns the body. Refuses a datagram with more or fewer bytes.
     pub fn body<T: Wire>(&self) -> Result<T, SocketError> {
         T::read_from_bytes(self.bytes)
             .map_err(|_| SocketError::Malformed("a message does not have the size of its kind"))
     }
 
-    /// The body, and what follows it.
+    /// Returns the body, and the bytes behind it.
     pub fn body_and_rest<T: Wire>(&self) -> Result<(T, &[u8]), SocketError> {
         T::read_from_prefix(&*self.bytes)
             .map_err(|_| SocketError::Malformed("a message is shorter than its kind"))
     }
 
-    /// The one descriptor that there must be.
+    /// Returns the descriptor. Refuses a datagram with more or fewer than one.
     pub fn descriptor(&mut self) -> Result<OwnedFd, SocketError> {
         self.descriptors().map(|[descriptor]| descriptor)
     }
 
-    /// The descriptors, of which there must be so many.
+    /// Returns the descriptors. Refuses a datagram with more or fewer than `N`.
     pub fn descriptors<const N: usize>(&mut self) -> Result<[OwnedFd; N], SocketError> {
         let descriptors = std::mem::take(&mut self.descriptors);
         <[OwnedFd; N]>::try_from(descriptors).map_err(|_| {
@@ -93,7 +93,7 @@ impl<'a> Datagram<'a> {
 }
 
 impl Socket {
-    /// Two ends. Neither is inherited by other processes unless it is handed to them.
+    /// Returns the two ends of a new pair. Programs that are started later do not inherit them.
     pub fn pair() -> Result<(Self, Self), Errno> {
         let (one, other) = socketpair(
             AddressFamily::UNIX,
@@ -104,17 +104,17 @@ impl Socket {
         Ok((Self(one), Self(other)))
     }
 
-    /// Takes a descriptor for one end. If it is none, the first use fails.
+    /// Takes a descriptor as one end. If it is not a socket, the first use fails.
     pub fn from_descriptor(descriptor: OwnedFd) -> Self {
         Self(descriptor)
     }
 
-    /// The descriptor, to be handed to another process.
+    /// Returns the descriptor, to give it to another process.
     pub fn into_descriptor(self) -> OwnedFd {
         self.0
     }
 
-    /// Has [`Self::receive`] and [`Self::send`] say [`SocketError::Nothing`] after this time.
+    /// Makes [`Self::receive`] and [`Self::send`] return [`SocketError::Timeout`] after this time.
     pub fn set_patience(&self, patience: Duration) -> Result<(), Errno> {
         set_socket_timeout(&self.0, Timeout::Recv, Some(patience))?;
         set_socket_timeout(&self.0, Timeout::Send, Some(patience))
@@ -144,13 +144,13 @@ impl Socket {
         Ok(())
     }
 
-    /// Receives a datagram into `buffer`. One that is too long, of another version or of no known kind is malformed;
-    /// its descriptors are closed.
+    /// Receives a datagram into `buffer`. A datagram that is too long, of another version or of an unknown
+    /// kind is malformed; its descriptors are closed.
     pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Datagram<'a>, SocketError> {
         self.receive_with(buffer, RecvFlags::empty())
     }
 
-    /// The same for what has come already: it does not wait.
+    /// Receives a datagram that has arrived already. Does not wait.
     pub fn receive_at_once<'a>(&self, buffer: &'a mut [u8]) -> Result<Datagram<'a>, SocketError> {
         self.receive_with(buffer, RecvFlags::DONTWAIT)
     }
@@ -176,7 +176,7 @@ impl Socket {
             }
         }
         if received.bytes == 0 {
-            return Err(SocketError::Gone);
+            return Err(SocketError::Closed);
         }
         if received
             .flags
@@ -231,7 +231,10 @@ mod tests {
         assert_eq!(inode(got.as_fd()), inode(file.as_fd()));
         assert_eq!(other.receive(&mut buffer).unwrap().kind, Kind::Interrupt);
         drop(one);
-        assert!(matches!(other.receive(&mut buffer), Err(SocketError::Gone)));
+        assert!(matches!(
+            other.receive(&mut buffer),
+            Err(SocketError::Closed)
+        ));
     }
 
     #[test]
@@ -241,11 +244,11 @@ mod tests {
         let mut buffer = buffer();
         assert!(matches!(
             other.receive(&mut buffer),
-            Err(SocketError::Nothing)
+            Err(SocketError::Timeout)
         ));
         assert!(matches!(
             other.receive_at_once(&mut buffer),
-            Err(SocketError::Nothing)
+            Err(SocketError::Timeout)
         ));
         let large = vec![0; DATAGRAM_BYTES_MAX + 1];
         let magic = MAGIC.to_le_bytes();

@@ -1,10 +1,10 @@
-//! What crosses the sockets between a VMM and a worker.
+//! The datagrams between a VMM and a worker.
 //!
-//! Each datagram is a [`Head`], a body of the size of its kind, and sometimes bytes after it; descriptors travel beside
-//! it. Both ends are the same program, started as one: the version is there to notice when they are not.
+//! A datagram is a [`Head`], a body of the size of its kind, and for some kinds more bytes; it may carry
+//! descriptors. Both ends are the same program; the version shows when they are not.
 
-use causeway_mediator::Client;
 use causeway_mediator::statistics::STATISTICS_COUNT;
+use causeway_mediator::{Client, Quota};
 use causeway_memory::PageSize;
 use causeway_protocol::message::{MemoryKind, TOKEN_BYTES};
 use causeway_protocol::registers::CONTROL_BYTES_MAX;
@@ -19,8 +19,8 @@ pub(crate) const VERSION: u16 = 4;
 pub(crate) const TEXT_BYTES_MAX: usize = 4096;
 /// Largest datagram in bytes: a control batch with what goes before it, or a report.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = CONTROL_BYTES_MAX as usize + 1024;
-/// Where a worker keeps what the VMM looks at without asking, in the status page: what register `Status` holds, and which
-/// clients own something (64 bits each).
+/// Offsets in the status page, which the VMM reads without a message: the content of register `Status`, and
+/// which clients own something (64 bits each).
 pub(crate) const STATUS_WORD: u64 = 0;
 pub(crate) const OWNERS_WORD: u64 = 8;
 /// Most descriptors beside a datagram: regions of RAM, the status page, a socket.
@@ -52,8 +52,8 @@ kinds! {
     // The control socket, from the VMM.
     /// [`Start`], the VM's name; the spare socket, the status page, regions of RAM.
     Start = 1,
-    /// A lane: its socket.
-    NewLane = 2,
+    /// A call channel: its socket.
+    NewChannel = 2,
     /// See `GuestSession::interrupt`.
     Interrupt = 3,
     /// See `GuestSession::halt`.
@@ -64,7 +64,7 @@ kinds! {
     /// Why there is no back end, as text.
     Refused = 6,
 
-    // Lanes, from the VMM; each is answered by the kind that follows.
+    // Call channels, from the VMM; each is answered by the kind that follows.
     /// [`ForClient`], a batch.
     Execute = 16,
     /// [`Executed`], the batch with its replies.
@@ -94,7 +94,7 @@ kinds! {
     /// [`Sampled`].
     Sampled = 29,
 
-    // Lanes and the spare socket, from the worker; each is answered by `Answer`.
+    // Call channels, from the worker; each is answered by `Answer`.
     /// [`Place`]; descriptor of the memory.
     Place = 32,
     /// [`SetAccess`].
@@ -146,17 +146,15 @@ bodies! {
     }
 
     /// The session that a worker is for.
-    Start(72) {
-        memory_bytes: u64,
-        module_bytes: u64,
-        allocations: u32,
-        command_buffers: u32,
-        objects: u32,
-        /// Regions that are there.
-        regions: u32,
+    Start(8 * Quota::LIMITS + 48) {
+        /// `Quota::limits`.
+        quota: [u64; Quota::LIMITS],
         ram: [Region; RAM_REGIONS_MAX],
         /// Number of the session.
         session: u64,
+        /// Valid entries of `ram`.
+        regions: u32,
+        reserved: u32,
     }
 
     /// A region of guest RAM; its object is a descriptor beside the datagram.
@@ -194,10 +192,10 @@ bodies! {
         reserved: u32,
     }
 
-    /// How a reset went.
+    /// The outcome of a reset.
     ResetDone(8) {
-        /// 1 if this process can serve no further life: its back end is lost for good.
-        spent: u32,
+        /// 1 if the back end is poisoned, so that another process must take over.
+        poisoned: u32,
         reserved: u32,
     }
 
@@ -370,7 +368,7 @@ pub(crate) fn page_size(pages: PageSize) -> u32 {
     }
 }
 
-/// Page size from the wire: a hint, for which nothing is wrong.
+/// Returns the page size of a wire value. It is a hint: every value is valid.
 pub(crate) fn page_size_from_wire(pages: u32) -> PageSize {
     match pages {
         0 => PageSize::Small,
@@ -379,7 +377,7 @@ pub(crate) fn page_size_from_wire(pages: u32) -> PageSize {
 }
 
 impl Memory {
-    /// Kind and rights, if they mean something.
+    /// Returns kinds and rights, if all three values are valid.
     pub fn checked(&self) -> Option<(MemoryKind, MemoryKind, Access)> {
         Some((
             MemoryKind::from_wire(self.made_of)?,

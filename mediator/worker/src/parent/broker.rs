@@ -1,18 +1,18 @@
-//! Exports of all workers, handed from one to another.
+//! Exports of all workers, and who imports them.
 //!
-//! Lock order: the table's lock is a leaf. Revocation takes an export out, lets the lock go, and then asks one worker
-//! after the other.
+//! Lock order: the table's lock is a leaf. A revocation removes the export, releases the lock, and then
+//! asks one worker after the other.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use causeway_mediator::share::{TokenBytes, fresh_token};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
+use parking_lot::Mutex;
 
-use super::worker::Worker;
 use crate::wire::{Memory, Publish};
 
 /// Most imports of one export.
@@ -31,7 +31,7 @@ struct Export {
     importers: Vec<Import>,
 }
 
-/// What an importer gets.
+/// What an export offers to importers.
 #[derive(Clone)]
 pub(super) struct Offer {
     pub bytes: u64,
@@ -40,9 +40,15 @@ pub(super) struct Offer {
     pub file: Arc<OwnedFd>,
 }
 
-/// An import, and who has it. A worker that is gone has nothing any more.
+/// A worker, as far as an export needs it.
+pub(super) trait Importer: Send + Sync {
+    /// Revokes an import. When this returns, the worker's guest cannot reach the memory.
+    fn revoke(&self, handle: u32, import: u64);
+}
+
+/// An import of a worker. A worker that no longer exists imports nothing.
 pub(super) struct Import {
-    pub worker: Weak<Worker>,
+    pub worker: Weak<dyn Importer>,
     /// Number of the worker.
     pub owner: u64,
     pub handle: u32,
@@ -50,25 +56,25 @@ pub(super) struct Import {
 }
 
 impl Broker {
-    /// A number for a worker, that no other of this broker ever has.
+    /// Returns a number that no other worker of this broker has, now or later.
     pub fn worker_number(&self) -> u64 {
         self.workers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Publishes memory of worker `owner`, which may have `most` exports: each takes a descriptor of this process, and
-    /// when there are none left, all workers fail.
+    /// Publishes memory of worker `owner`, which may have `most` exports: each takes a descriptor of this
+    /// process, and without descriptors all workers fail.
     pub fn publish(
         &self,
         owner: u64,
-        most: u32,
+        most: u64,
         request: &Publish,
         file: OwnedFd,
     ) -> Result<TokenBytes, Status> {
         let (_, _, access) = request.memory.checked().ok_or(Status::BadMemory)?;
         let token = fresh_token()?;
-        let mut exports = self.lock();
+        let mut exports = self.exports.lock();
         let own = exports.values().filter(|export| export.owner == owner);
-        if own.count() >= most as usize {
+        if own.count() as u64 >= most {
             return Err(Status::QuotaObjects);
         }
         let offer = Offer {
@@ -86,9 +92,9 @@ impl Broker {
         Ok(token)
     }
 
-    /// What `token` offers, if it offers `access`.
+    /// Returns what `token` offers, if that includes `access`.
     pub fn fetch(&self, token: &TokenBytes, access: Access) -> Result<Offer, Status> {
-        let exports = self.lock();
+        let exports = self.exports.lock();
         let export = exports.get(token).ok_or(Status::BadToken)?;
         if !export.offer.access.allows(access) {
             return Err(Status::AccessDenied);
@@ -96,9 +102,9 @@ impl Broker {
         Ok(export.offer.clone())
     }
 
-    /// Notes an import. False if the export is gone meanwhile.
+    /// Adds an import. False if the export was withdrawn meanwhile.
     pub fn register(&self, token: &TokenBytes, import: Import) -> bool {
-        match self.lock().get_mut(token) {
+        match self.exports.lock().get_mut(token) {
             Some(export) if export.importers.len() < IMPORTS_MAX => {
                 export.importers.push(import);
                 true
@@ -107,47 +113,43 @@ impl Broker {
         }
     }
 
-    /// Forgets an import of worker `owner`.
+    /// Removes an import of worker `owner`.
     pub fn forget(&self, token: &TokenBytes, owner: u64, import: u64) {
-        if let Some(export) = self.lock().get_mut(token) {
+        if let Some(export) = self.exports.lock().get_mut(token) {
             export
                 .importers
                 .retain(|known| (known.owner, known.import) != (owner, import));
         }
     }
 
-    /// Withdraws an export of worker `owner`, and takes it from all who have imported it. Called with no lock held.
-    /// False if that worker has no such export.
+    /// Withdraws an export of worker `owner`, and revokes all its imports. The caller holds no lock. False
+    /// if that worker has no such export.
     pub fn withdraw(&self, token: &TokenBytes, owner: u64) -> bool {
-        let mut exports = self.lock();
+        let mut exports = self.exports.lock();
         let own = |export: &Export| export.owner == owner;
         if !exports.get(token).is_some_and(own) {
             return false;
         }
         let export = exports.remove(token);
         drop(exports);
-        export.into_iter().for_each(take_away);
+        export.into_iter().for_each(revoke);
         true
     }
 
-    /// Withdraws all exports of worker `owner`, and forgets its imports. Called with no lock held.
+    /// Withdraws all exports of worker `owner`, and removes its imports. The caller holds no lock.
     pub fn withdraw_all(&self, owner: u64) {
-        let mut exports = self.lock();
+        let mut exports = self.exports.lock();
         let own = exports.extract_if(|_, export| export.owner == owner);
         let own: Vec<_> = own.map(|(_, export)| export).collect();
         for export in exports.values_mut() {
             export.importers.retain(|import| import.owner != owner);
         }
         drop(exports);
-        own.into_iter().for_each(take_away);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<TokenBytes, Export>> {
-        self.exports.lock().unwrap_or_else(PoisonError::into_inner)
+        own.into_iter().for_each(revoke);
     }
 }
 
-fn take_away(export: Export) {
+fn revoke(export: Export) {
     for import in export.importers {
         if let Some(worker) = import.worker.upgrade() {
             worker.revoke(import.handle, import.import);

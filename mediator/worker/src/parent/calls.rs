@@ -1,8 +1,8 @@
-//! Calls that a worker makes, over a lane or over the spare socket.
+//! Calls that a worker makes, over a channel on which the VMM waits or over the spare channel.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
@@ -13,20 +13,22 @@ use super::worker::Worker;
 use crate::socket::{Datagram, Socket, SocketError, buffer};
 use crate::wire::{Answer, Fetch, Kind, Registration, Withdraw};
 
-/// Over what a worker has called.
+/// Which thread of the VMM serves a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Caller {
-    Lane,
+    /// One that waits for the reply to a request.
+    Waiting,
+    /// The one of the spare channel.
     Spare,
 }
 
-/// Whether a datagram is a call of the worker's, and no reply.
+/// Returns whether a datagram is a call of the worker, and not a reply.
 pub(super) fn is_call(kind: Kind) -> bool {
     (Kind::Place as u16..Kind::Answer as u16).contains(&(kind as u16))
 }
 
 impl Worker {
-    /// Does what the worker asks for.
+    /// Serves a call.
     pub(super) fn answer(
         &self,
         call: &mut Datagram<'_>,
@@ -51,13 +53,13 @@ impl Worker {
         Ok((answer, None))
     }
 
-    /// Does what the worker asks for of the exchange.
+    /// Serves a call to the exchange.
     fn share(
         &self,
         call: &mut Datagram<'_>,
         caller: Caller,
     ) -> Result<(Answer, Option<Arc<OwnedFd>>), SocketError> {
-        let said =
+        let answer_if =
             |done: bool| Answer::new(if done { Status::Ok } else { Status::BadToken } as u32);
         let answer = match call.kind {
             Kind::Publish => {
@@ -66,7 +68,7 @@ impl Worker {
                 match self.broker.publish(self.number, most, &call.body()?, file) {
                     Ok(token) => Answer {
                         token,
-                        ..said(true)
+                        ..answer_if(true)
                     },
                     Err(status) => Answer::new(status as u32),
                 }
@@ -75,25 +77,27 @@ impl Worker {
             Kind::Register => {
                 let request: Registration = call.body()?;
                 let import = Import {
-                    worker: Weak::clone(&self.weak),
+                    worker: self.weak.clone(),
                     owner: self.number,
                     handle: request.handle,
                     import: request.import,
                 };
-                said(self.broker.register(&request.token, import))
+                answer_if(self.broker.register(&request.token, import))
             }
             Kind::Forget => {
                 let request: Registration = call.body()?;
                 self.broker
                     .forget(&request.token, self.number, request.import);
-                said(true)
+                answer_if(true)
             }
             Kind::Withdraw => {
                 let request: Withdraw = call.body()?;
-                // It calls into other workers. The spare socket must stay free for what they may be waiting for.
-                said(caller == Caller::Lane && self.broker.withdraw(&request.token, self.number))
+                // It calls into other workers. The spare channel must stay free for what they wait for.
+                answer_if(
+                    caller == Caller::Waiting && self.broker.withdraw(&request.token, self.number),
+                )
             }
-            _ => return Err(SocketError::Malformed("it asked for what nobody does")),
+            _ => return Err(SocketError::Malformed("it sent a call of an unknown kind")),
         };
         Ok((answer, None))
     }
@@ -112,7 +116,7 @@ impl Worker {
     }
 }
 
-/// Sends how a call went.
+/// Sends the outcome of a call.
 pub(super) fn send_answer(
     socket: &Socket,
     answer: &Answer,
@@ -122,7 +126,7 @@ pub(super) fn send_answer(
     socket.send(Kind::Answer, &[answer.as_bytes()], file.as_slice())
 }
 
-/// Serves calls of threads of the worker that have no lane, and notices the worker's end.
+/// Serves calls of worker threads that serve no channel, and notices when the worker ends.
 pub(super) fn serve_spare(worker: &Arc<Worker>, spare: Socket) -> io::Result<()> {
     let weak = Arc::downgrade(worker);
     let name = format!("{:.9}/calls", worker.name);
@@ -137,7 +141,7 @@ pub(super) fn serve_spare(worker: &Arc<Worker>, spare: Socket) -> io::Result<()>
                     Ok(mut call) => worker
                         .answer(&mut call, Caller::Spare)
                         .and_then(|(answer, file)| send_answer(&spare, &answer, file.as_deref())),
-                    Err(SocketError::Nothing) => Ok(()),
+                    Err(SocketError::Timeout) => Ok(()),
                     Err(error) => Err(error),
                 };
                 if let Err(error) = served {

@@ -1,14 +1,14 @@
-//! Descriptors of the VMM, none of which a worker is to have but those that it is sent.
+//! Keeps the VMM's descriptors from its workers.
 #![allow(unsafe_code)] // A system call that has no wrapper here.
 
 use std::io;
 
-/// Has no program that is started from now on inherit any of the descriptors that are open now, but for standard input
-/// and output. Those that were opened here are not inherited anyway; a graphics driver may open its own otherwise, and
-/// by them a worker could reach what the VMM has of other guests.
+/// Marks all open descriptors, apart from standard input, output and error, so that no program that is
+/// started later inherits them. This program opens its own descriptors that way. Graphics drivers may not,
+/// and through theirs a worker could reach the memory of other guests.
 ///
 /// # Errors
-/// What the kernel said: `close_range` can do this since Linux 5.11.
+/// What the kernel returned; `close_range` exists since Linux 5.11.
 pub(super) fn keep() -> io::Result<()> {
     // SAFETY: only marks descriptors; closes none.
     let failed = unsafe {

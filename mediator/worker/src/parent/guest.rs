@@ -1,11 +1,11 @@
-//! What a worker asks of the VMM for its guest: checked, done, and noted, so that it can be taken away again.
+//! The guest of a worker: checks and does what the worker asks for it, and removes all of it when the worker ends.
 //!
-//! Lock order: what is noted is locked before what a [`Host`] has inside.
+//! Lock order: the resources of the guest are locked before what a [`Host`] locks inside.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use causeway_mediator::Client;
 use causeway_mediator::host::{Host, PlaceError, RingPlace};
@@ -14,40 +14,41 @@ use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::doorbells::COUNT;
 use causeway_protocol::ring::{FAULT_STATUS, HEADER_BYTES};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use vmm_sys_util::eventfd::EventFd;
 
-use super::workers::ImportDevice;
+use super::shared::ImportDevice;
 use crate::wire::{
     Answer, BindDoorbell, ForClient, Outcome, Place, Placed, Remove, SetAccess, UnbindDoorbell,
     page_size_from_wire,
 };
 use crate::{DeviceUuid, event};
 
-/// Objects that are remembered before those that are gone are looked for.
+/// Number of memory objects from which the map is searched for those that no longer exist.
 const OBJECTS_SWEEP: usize = 64;
 
-/// The guest of one worker, as long as that worker lives.
+/// The guest of one worker, until that worker ends.
 pub(super) struct Guest {
     host: Arc<dyn Host>,
     import_device: Option<(Arc<ImportDevice>, DeviceUuid)>,
-    noted: Mutex<Noted>,
+    resources: Mutex<Resources>,
 }
 
 #[derive(Default)]
-struct Noted {
-    /// Nothing may be placed or bound any more.
+struct Resources {
+    /// Whether the worker has ended: nothing may be placed or bound.
     ended: bool,
     placed: BTreeSet<u64>,
-    bound: HashMap<u32, Bound>,
+    bound: HashMap<u32, Doorbell>,
     /// Memory objects in use, by device and inode: each takes one descriptor, however often it is placed.
     objects: HashMap<(u64, u64), Weak<SharedMemory>>,
 }
 
-/// A doorbell that is bound.
-struct Bound {
+/// A bound doorbell.
+struct Doorbell {
     event: EventFd,
-    /// The command buffer that it wakes the consumer of.
+    /// The command buffer whose consumer it wakes.
     ring: RingPlace,
 }
 
@@ -60,7 +61,7 @@ impl Guest {
         Self {
             host,
             import_device,
-            noted: Mutex::default(),
+            resources: Mutex::default(),
         }
     }
 
@@ -68,12 +69,12 @@ impl Guest {
         let Some(access) = Access::from_wire(request.access.into()) else {
             return refused(Errno::INVAL);
         };
-        let mut noted = self.lock();
-        if noted.ended {
+        let mut resources = self.resources.lock();
+        if resources.ended {
             return refused(Errno::CANCELED);
         }
         let placed = self
-            .backing(&mut noted, request, file)
+            .backing(&mut resources, request, file)
             .map_err(|source| PlaceError::Map {
                 bytes: request.bytes,
                 source,
@@ -85,7 +86,7 @@ impl Guest {
             });
         match placed {
             Ok(offset) => {
-                noted.placed.insert(offset);
+                resources.placed.insert(offset);
                 let mut answer = Answer::new(Outcome::Done as u32);
                 answer.value = offset;
                 answer
@@ -98,21 +99,21 @@ impl Guest {
         let Some(access) = Access::from_wire(request.access) else {
             return refused(Errno::INVAL);
         };
-        let noted = self.lock();
-        if !noted.placed.contains(&request.offset) {
+        let resources = self.resources.lock();
+        if !resources.placed.contains(&request.offset) {
             return Answer::new(Outcome::Absent as u32);
         }
         outcome(self.host.set_access(request.offset, access))
     }
 
     pub fn remove(&self, request: &Remove) -> Answer {
-        let mut noted = self.lock();
-        if !noted.placed.contains(&request.offset) {
+        let mut resources = self.resources.lock();
+        if !resources.placed.contains(&request.offset) {
             return Answer::new(Outcome::Absent as u32);
         }
         let removed = self.host.remove(request.offset);
         if removed.is_ok() {
-            noted.placed.remove(&request.offset);
+            resources.placed.remove(&request.offset);
         }
         outcome(removed)
     }
@@ -123,37 +124,37 @@ impl Guest {
             Some(event) if index < COUNT => event,
             _ => return refused(Errno::INVAL),
         };
-        let mut noted = self.lock();
-        let ring = match noted.object(ring, 0) {
+        let mut resources = self.resources.lock();
+        let ring = match resources.object(ring, 0) {
             Ok(memory) => RingPlace {
                 memory,
                 offset: request.ring_offset,
             },
             Err(_) => return refused(Errno::INVAL),
         };
-        if noted.ended || noted.bound.contains_key(&index) {
+        if resources.ended || resources.bound.contains_key(&index) {
             return refused(Errno::BUSY);
         }
         if let Err(error) = self.host.bind_doorbell(index, &event, &ring) {
             log::debug!("cannot bind doorbell {index}: {error}");
             return refused_with(error.raw_os_error());
         }
-        noted.bound.insert(index, Bound { event, ring });
+        resources.bound.insert(index, Doorbell { event, ring });
         Answer::new(Outcome::Done as u32)
     }
 
     pub fn unbind_doorbell(&self, request: &UnbindDoorbell) -> Answer {
-        let mut noted = self.lock();
-        if let Some(bound) = noted.bound.remove(&request.index) {
+        let mut resources = self.resources.lock();
+        if let Some(bound) = resources.bound.remove(&request.index) {
             self.host.unbind_doorbell(request.index, &bound.event);
         }
         Answer::new(Outcome::Done as u32)
     }
 
-    /// Makes a client's interrupt pending. Whatever a worker has raised, it is only that of its own guest.
+    /// Makes a client's interrupt pending. A worker can reach the clients of its own guest only.
     pub fn raise(&self, request: &ForClient) -> Answer {
         match Client::new(request.client) {
-            Some(client) if !self.lock().ended => {
+            Some(client) if !self.resources.lock().ended => {
                 self.host.raise(client);
                 Answer::new(Outcome::Done as u32)
             }
@@ -161,47 +162,47 @@ impl Guest {
         }
     }
 
-    /// Leaves word in every command buffer that nothing more of it will be consumed, as a consumer does that ends. A
-    /// guest that spins on a fence looks there.
+    /// Writes the fault status into every command buffer, as a consumer does at its end. A guest that spins on
+    /// a fence reads it.
     pub fn mark_lost(&self) {
         let lost = u64::from(Status::DeviceLost as u32).to_ne_bytes();
-        for bound in self.lock().bound.values() {
+        for bound in self.resources.lock().bound.values() {
             let RingPlace { memory, offset } = &bound.ring;
             let within = offset.checked_add(HEADER_BYTES);
             if within.is_none_or(|end| end > memory.bytes()) {
                 continue;
             }
-            // Not through a mapping: the worker may have cut the object short.
+            // Not through a mapping: the worker may have truncated the object.
             let at = offset + FAULT_STATUS as u64;
             if let Err(e) = rustix::io::pwrite(memory.file(), &lost, at) {
-                log::debug!("cannot leave word in a command buffer: {e}");
+                log::debug!("cannot write a fault status into a command buffer: {e}");
             }
         }
     }
 
-    /// Takes everything away that the worker has placed and bound, for good.
+    /// Removes everything that the worker has placed and bound, and refuses more.
     pub fn end(&self) {
-        let mut noted = self.lock();
-        noted.ended = true;
-        for offset in std::mem::take(&mut noted.placed) {
+        let mut resources = self.resources.lock();
+        resources.ended = true;
+        for offset in std::mem::take(&mut resources.placed) {
             if let Err(error) = self.host.remove(offset) {
-                log::error!("memory of a worker that is gone stays in the aperture: {error}");
+                log::error!("cannot remove memory of an ended worker from the aperture: {error}");
             }
         }
-        for (index, bound) in std::mem::take(&mut noted.bound) {
+        for (index, bound) in std::mem::take(&mut resources.bound) {
             self.host.unbind_doorbell(index, &bound.event);
         }
     }
 
-    /// What is behind the descriptor that came with a request.
+    /// Returns the memory behind the descriptor of a request.
     fn backing(
         &self,
-        noted: &mut Noted,
+        resources: &mut Resources,
         request: &Place,
         file: OwnedFd,
     ) -> Result<Backing, MemoryError> {
         if request.kind == Placed::Host as u16 {
-            return Ok(noted.object(file, request.pages)?.into());
+            return Ok(resources.object(file, request.pages)?.into());
         }
         let reason = |reason: &str| MemoryError::Device {
             bytes: request.bytes,
@@ -215,14 +216,10 @@ impl Guest {
         // A driver may believe what it is told about a size.
         import(*device, file, request.memory_bytes).map(Backing::Device)
     }
-
-    fn lock(&self) -> MutexGuard<'_, Noted> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl Noted {
-    /// The memory object behind a descriptor; the one in use, if it is known already.
+impl Resources {
+    /// Returns the memory object behind a descriptor; the one in use, if it is known already.
     fn object(&mut self, file: OwnedFd, pages: u32) -> Result<Arc<SharedMemory>, MemoryError> {
         let memory = SharedMemory::adopt(file, page_size_from_wire(pages))?;
         let status = rustix::fs::fstat(memory.file())

@@ -7,15 +7,18 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::descriptors;
 
-/// Longest that a killed process is waited for: the kernel may have a context of a GPU to take down first.
+/// Longest wait for a process that has closed its sockets, to learn how it ended.
+pub(super) const END_PATIENCE: Duration = Duration::from_secs(1);
+/// Longest wait for a killed process: the kernel may have to end a GPU context first.
 const KILL_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Variables of the environment that a worker inherits; and all that begin with `CAUSEWAY_`.
@@ -31,14 +34,14 @@ const VARIABLES: [&str; 9] = [
     "VK_ICD_FILENAMES",
 ];
 
-/// What is started as a worker: it calls [`crate::serve`].
+/// The program of a worker: it calls [`crate::serve`].
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// File.
+    /// Path of the executable.
     pub path: PathBuf,
     /// Arguments. The number of the parent process and that of the session, from 1, are appended.
     pub arguments: Vec<OsString>,
-    /// Variables of its environment beside those that it inherits.
+    /// Variables of its environment, in addition to those that it inherits.
     pub environment: Vec<(OsString, OsString)>,
 }
 
@@ -56,7 +59,7 @@ impl Program {
             .arg(session.to_string())
             .env_clear()
             .envs(kept.collect::<Vec<_>>())
-            // What one guest compiles is not to be found on disk by the next.
+            // No guest may find on disk what another has compiled.
             .env("CUDA_CACHE_DISABLE", "1")
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::from(socket))
@@ -83,7 +86,7 @@ impl Spawner {
                     if let Err(e) = descriptors::keep() {
                         log::warn!("a worker may inherit descriptors of libraries: {e}");
                     }
-                    // Whoever asked waits for the reply.
+                    // The caller waits for the reply.
                     let _ = reply.send(command.spawn());
                 }
             })?;
@@ -93,10 +96,10 @@ impl Spawner {
     }
 
     fn spawn(&self, command: Command) -> io::Result<Child> {
-        let gone = || io::Error::other("the thread that starts workers is gone");
+        let gone = || io::Error::other("the thread that starts workers has ended");
         let (reply, answer) = channel();
         let sent = {
-            let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+            let requests = self.requests.lock();
             requests.send((command, reply))
         };
         sent.map_err(|_| gone())?;
@@ -125,7 +128,7 @@ impl Process {
         let mut child = spawner.spawn(program.command(session, socket))?;
         let descriptor = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
         let descriptor = descriptor.inspect_err(|_| {
-            // It cannot be watched, so there must be none.
+            // A process without a descriptor cannot be monitored: end it.
             let _ = child.kill().and_then(|()| child.wait());
         })?;
         Ok(Self {
@@ -137,23 +140,23 @@ impl Process {
         })
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn id(&self) -> u32 {
         self.id
     }
 
     /// Kills it, if it still runs.
     pub fn kill(&self) {
-        // It may have ended: then there is nothing to kill.
+        // An error means that it has ended.
         let _ = pidfd_send_signal(&self.descriptor, Signal::KILL);
     }
 
-    /// Kills it and waits until it is gone.
+    /// Kills it and waits until it has ended.
     pub fn finish(&self) {
         self.kill();
         if !self.wait(KILL_PATIENCE) {
             log::error!(
-                "worker process {} is killed and does not end: a driver keeps it",
+                "worker process {} was killed and has not ended: a driver delays it",
                 self.id
             );
         }
@@ -166,7 +169,7 @@ impl Process {
             if self.ended.get().is_some() {
                 return true;
             }
-            let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut child = self.child.lock();
             if let Ok(Some(status)) = child.try_wait() {
                 return self.ended.get_or_init(|| status) == &status;
             }
@@ -179,7 +182,7 @@ impl Process {
                 tv_sec: left.as_secs().cast_signed(),
                 tv_nsec: left.subsec_nanos().into(),
             };
-            // A signal, or an error: looked at once more.
+            // After a signal or an error, the loop looks once more.
             let _ = poll(
                 &mut [PollFd::new(&self.descriptor, PollFlags::IN)],
                 Some(&left),
@@ -187,8 +190,8 @@ impl Process {
         }
     }
 
-    /// How it has ended, as the end of a sentence about it.
-    pub fn how(&self) -> Option<String> {
+    /// Returns how it has ended, as the end of a sentence, for example "ended with code 3".
+    pub fn ending(&self) -> Option<String> {
         let status = self.ended.get()?;
         Some(match (status.signal(), status.code()) {
             (Some(signal), _) => format!("was killed by signal {signal}"),
@@ -197,7 +200,7 @@ impl Process {
         })
     }
 
-    /// Memory that it has beyond shared memory, in bytes.
+    /// Returns its memory in bytes, without shared memory.
     pub fn rss_bytes(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id)).ok()?;
         let kib = |field: &str| -> Option<u64> {
@@ -234,12 +237,12 @@ mod tests {
     fn how_a_process_ended_is_known() {
         let process = run("exit 3");
         assert!(process.wait(Duration::from_secs(20)));
-        assert_eq!(process.how().unwrap(), "ended with code 3");
+        assert_eq!(process.ending().unwrap(), "ended with code 3");
         let process = run("sleep 60");
         assert!(!process.wait(Duration::from_millis(1)));
         assert!(process.rss_bytes().is_some());
         process.finish();
-        assert_eq!(process.how().unwrap(), "was killed by signal 9");
+        assert_eq!(process.ending().unwrap(), "was killed by signal 9");
         assert!(process.rss_bytes().is_none(), "it is no zombie");
     }
 
@@ -261,7 +264,7 @@ mod tests {
             assert!(process.wait(Duration::from_secs(20)));
             let code = if inherited { 2 } else { 3 };
             assert_eq!(
-                process.how().unwrap(),
+                process.ending().unwrap(),
                 format!("ended with code {code}"),
                 "{name}"
             );
@@ -276,6 +279,6 @@ mod tests {
         let number = std::os::fd::AsRawFd::as_raw_fd(&reader);
         let process = run(&format!("test -e /proc/$$/fd/{number} && exit 2; exit 3"));
         assert!(process.wait(Duration::from_secs(20)));
-        assert_eq!(process.how().unwrap(), "ended with code 3");
+        assert_eq!(process.ending().unwrap(), "ended with code 3");
     }
 }

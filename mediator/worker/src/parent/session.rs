@@ -1,7 +1,8 @@
-//! A session that lives in a worker process, and survives it.
+//! A session in a worker process. It outlives the process.
 //!
 //! Lock order: `turn`, then `present`. Nothing is asked of a worker with `present` locked.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,23 +14,23 @@ use causeway_protocol::message::Status;
 use causeway_protocol::registers::status;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::lost;
-use super::worker::{Order, Worker};
-use super::workers::Shared;
+use super::shared::{Order, Shared};
+use super::stand_in;
+use super::worker::Worker;
 
-/// Most supplements of earlier workers that are kept.
+/// Most supplements that are kept of earlier workers.
 const SUPPLEMENTS_MAX: usize = 64;
 
 /// The session of one guest, in a worker process of its own.
 ///
-/// When the worker ends, the guest has lost its device; what was placed in the aperture stays readable until the guest
-/// resets, and then a new worker takes over.
+/// When the worker ends, the session is lost. The guest can read what is placed in the aperture until it resets;
+/// then a new worker takes over.
 pub struct WorkerSession {
     shared: Arc<Shared>,
     order: Order,
     attributes: Attributes,
     present: Mutex<Present>,
-    /// Held by who replaces the worker.
+    /// Locked while the worker is replaced.
     turn: Mutex<()>,
     interrupted: AtomicBool,
     halted: AtomicBool,
@@ -37,15 +38,22 @@ pub struct WorkerSession {
     monitored: Mutex<Monitored>,
 }
 
-/// Who stands for the session.
+impl fmt::Debug for WorkerSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = f.debug_struct("WorkerSession");
+        text.field("name", &self.order.name).finish_non_exhaustive()
+    }
+}
+
+/// The worker of a session, or its stand-in.
 struct Present {
     worker: Option<Arc<Worker>>,
-    /// What answers the guest once the worker is gone, until it resets.
-    lost: Option<Arc<Session>>,
+    /// Answers the guest after the worker has ended, until the guest resets.
+    stand_in: Option<Arc<Session>>,
     closed: bool,
-    /// Once the worker can serve no more: the clients that have not given up yet what they had in it.
-    bereft: Option<u64>,
-    /// What earlier workers have counted, and their supplements.
+    /// Of a poisoned worker: the clients that have not reset since.
+    waiting_clients: Option<u64>,
+    /// The report of earlier workers together.
     earlier: SessionReport,
     account: WorkerReport,
 }
@@ -60,9 +68,9 @@ impl WorkerSession {
             attributes,
             present: Mutex::new(Present {
                 worker: Some(worker),
-                lost: None,
+                stand_in: None,
                 closed: false,
-                bereft: None,
+                waiting_clients: None,
                 earlier,
                 account: WorkerReport::default(),
             }),
@@ -74,7 +82,7 @@ impl WorkerSession {
         })
     }
 
-    /// The number of the worker process, while there is one.
+    /// Returns the number of the worker process, if there is one.
     pub fn process_id(&self) -> Option<u32> {
         self.worker().map(|worker| worker.process_id())
     }
@@ -87,20 +95,19 @@ impl WorkerSession {
         self.present().worker.clone()
     }
 
-    /// What answers the guest while there is no worker that can.
+    /// Returns the session that answers while no worker does.
     fn stand_in(&self) -> Arc<Session> {
         let mut present = self.present();
         let fault = present.worker.as_ref().and_then(|worker| worker.fault());
         let fault = fault.unwrap_or_else(|| Fault {
             status: Status::DeviceLost,
-            text: "there is no worker process".to_owned(),
+            text: "the session has no worker process".to_owned(),
         });
-        let lost = present.lost.get_or_insert_with(|| self.lost(fault));
-        Arc::clone(lost)
+        Arc::clone(present.stand_in.get_or_insert_with(|| self.lost(fault)))
     }
 
     fn lost(&self, fault: Fault) -> Arc<Session> {
-        lost::session(
+        stand_in::session(
             self.order.session,
             self.attributes.clone(),
             Arc::clone(&self.order.host),
@@ -110,17 +117,17 @@ impl WorkerSession {
         )
     }
 
-    /// Takes what a worker and its stand-in have counted into account. Gives what the worker says that it was lost to.
+    /// Adds the reports of a worker and of its stand-in to the earlier ones. Returns the fault in the worker's report.
     fn settle(&self, worker: Option<&Worker>) -> Option<Fault> {
-        let told = worker.and_then(|worker| worker.report(self.order.session).ok());
+        let last = worker.and_then(|worker| worker.report(self.order.session).ok());
         let rss_bytes = worker.and_then(|worker| worker.rss_bytes());
         let mut present = self.present();
         let mut fault = None;
-        if let Some((told, lost_to, supplement)) = told {
-            fault = lost_to;
-            present.earlier = told.after(&present.earlier);
+        if let Some((last, reported_fault, supplement)) = last {
+            fault = reported_fault;
+            present.earlier = last.after(&present.earlier);
             let supplements = &mut present.account.supplements;
-            // A guest may go through any number of workers, and each may add 60 KiB.
+            // A guest may use any number of workers, and each may add 56 KiB.
             if supplements.len() < SUPPLEMENTS_MAX {
                 supplements.push(supplement);
             }
@@ -131,31 +138,31 @@ impl WorkerSession {
         if let Some(rss_bytes) = rss_bytes {
             present.account.rss_bytes = rss_bytes;
         }
-        if let Some(lost) = present.lost.take() {
-            present.earlier = lost.report().after(&present.earlier);
+        if let Some(stand_in) = present.stand_in.take() {
+            present.earlier = stand_in.report().after(&present.earlier);
         }
         fault
     }
 
-    /// Notes that a client has given up what it had in a worker that can serve no more. True if it was the last.
-    fn mourn(&self, client: Client) -> bool {
+    /// Notes that a client of a poisoned worker has reset. True if no other client is left in it.
+    fn leave(&self, client: Client) -> bool {
         let mut present = self.present();
         let had = present.worker.as_ref().map_or(0, |worker| worker.owners());
-        let left = present.bereft.unwrap_or(had) & !client.bit();
-        present.bereft = Some(left);
+        let left = present.waiting_clients.unwrap_or(had) & !client.bit();
+        present.waiting_clients = Some(left);
         left == 0
     }
 
-    /// Ends a worker that can serve no more, while clients still have something in it: for them the device is lost. Work
-    /// that does not end stops only with its process.
-    fn dismiss(&self, worker: &Worker) {
+    /// Ends a poisoned worker while other clients still own something in it: for them the session is lost. Endless
+    /// work stops only with its process.
+    fn end_poisoned(&self, worker: &Worker) {
         if worker.fault().is_none() {
             let fault = self.settle(Some(worker));
-            worker.lose(fault.unwrap_or_else(|| worker.told("can serve no more")));
+            worker.lose(fault.unwrap_or_else(|| worker.fault_that("is poisoned by a fault")));
         }
     }
 
-    /// Has another process take over from a worker that is of no use any more.
+    /// Starts another worker in place of one that is lost or poisoned.
     fn replace(&self, old: Option<Arc<Worker>>) {
         self.settle(old.as_deref());
         if let Some(old) = &old {
@@ -164,12 +171,12 @@ impl WorkerSession {
         let started = Worker::start(&self.shared, &self.order);
         let mut present = self.present();
         present.account.restarts += 1;
-        present.bereft = None;
+        present.waiting_clients = None;
         present.earlier.fault = None;
         present.earlier.statistics = present.earlier.statistics.without_gauges();
         match started {
             Ok(worker) => {
-                present.lost = None;
+                present.stand_in = None;
                 present.worker = Some(worker);
             }
             Err(error) => {
@@ -179,12 +186,12 @@ impl WorkerSession {
                     text: error.to_string(),
                 };
                 present.worker = None;
-                present.lost = Some(self.lost(fault));
+                present.stand_in = Some(self.lost(fault));
             }
         }
         let worker = present.worker.clone();
         drop(present);
-        // What was wished of the old one meanwhile holds for the new.
+        // A halt or an interrupt of the old worker holds for the new one, too.
         if let Some(worker) = worker {
             if self.halted.load(Ordering::SeqCst) {
                 worker.halt();
@@ -235,18 +242,18 @@ impl GuestSession for WorkerSession {
         if done {
             return;
         }
-        if self.mourn(client) {
+        if self.leave(client) {
             self.replace(worker);
         } else if let Some(worker) = worker {
-            self.dismiss(&worker);
+            self.end_poisoned(&worker);
         }
     }
 
     fn owners(&self) -> u64 {
         let present = self.present();
-        match (present.bereft, &present.worker) {
+        match (present.waiting_clients, &present.worker) {
             _ if present.closed => 0,
-            (Some(bereft), _) => bereft,
+            (Some(waiting_clients), _) => waiting_clients,
             (None, Some(worker)) => worker.owners(),
             (None, None) => 0,
         }
@@ -295,7 +302,7 @@ impl GuestSession for WorkerSession {
             status: Status::DeviceLost,
             text: "the session is closed".to_owned(),
         };
-        present.lost = Some(self.lost(fault));
+        present.stand_in = Some(self.lost(fault));
     }
 
     fn id(&self) -> u64 {
@@ -320,9 +327,13 @@ impl GuestSession for WorkerSession {
     fn report(&self) -> SessionReport {
         let (worker, lost, closed) = {
             let present = self.present();
-            (present.worker.clone(), present.lost.clone(), present.closed)
+            (
+                present.worker.clone(),
+                present.stand_in.clone(),
+                present.closed,
+            )
         };
-        let told = worker
+        let last = worker
             .as_ref()
             .and_then(|w| w.report(self.order.session).ok());
         let rss_bytes = worker.as_ref().and_then(|w| w.rss_bytes());
@@ -330,8 +341,8 @@ impl GuestSession for WorkerSession {
         let mut total = present.earlier.clone();
         let mut account = present.account.clone();
         drop(present);
-        if let Some((told, _, supplement)) = told {
-            total = told.after(&total);
+        if let Some((last, _, supplement)) = last {
+            total = last.after(&total);
             account.supplements.push(supplement);
         }
         if let Some(lost) = lost.filter(|_| !closed) {
@@ -363,7 +374,7 @@ impl GuestSession for WorkerSession {
     }
 }
 
-/// What monitors were told of the workers of one session: counts do not go back when one worker takes
+/// What monitors were last of the workers of one session: counts do not go back when one worker takes
 /// over from another.
 #[derive(Debug, Default)]
 struct Monitored {

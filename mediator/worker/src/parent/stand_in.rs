@@ -1,4 +1,4 @@
-//! What is left of a session whose worker is gone: it says so, until the guest resets it.
+//! The stand-in for a session whose worker has ended. It answers until the guest resets.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,7 +11,7 @@ use causeway_mediator::{Mediator, Quota, Session};
 use causeway_memory::SharedMemory;
 use causeway_protocol::message::{MemoryKind, Status};
 
-/// A session that was lost to `fault`: a guest can greet it and ask what happened, and everything else is refused.
+/// Returns a session that is lost because of `fault`: it answers `hello` and `query_fault`, and refuses everything else.
 pub(super) fn session(
     id: u64,
     attributes: Attributes,
@@ -26,13 +26,13 @@ pub(super) fn session(
     session
 }
 
-/// A back end that is not there any more.
+/// The back end of a worker that has ended.
 struct Absent(Attributes);
 
 fn lost<T>() -> Result<T, BackendError> {
     Err(BackendError {
         status: Status::DeviceLost,
-        context: "the worker process is gone".to_owned(),
+        context: "the worker process has ended".to_owned(),
         source: None,
     })
 }

@@ -1,4 +1,4 @@
-//! What a worker is told when it starts, and what it says.
+//! The first messages between the VMM and a worker: the session to open, and its back end.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -7,8 +7,8 @@ use causeway_mediator::OpenError;
 use causeway_mediator::backend::Attributes;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::process::Process;
-use super::worker::{END_PATIENCE, Order};
+use super::process::{END_PATIENCE, Process};
+use super::shared::Order;
 use crate::DeviceUuid;
 use crate::report;
 use crate::socket::{Datagram, Socket, SocketError, buffer};
@@ -17,23 +17,18 @@ use crate::wire::{Kind, RAM_REGIONS_MAX, Region, Start, Started, page_size};
 /// Longest that a worker may take to open its session: a driver starts up, and may compile.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Says what the session is to be.
+/// Sends the session to open.
 pub(super) fn send_start(
     control: &Socket,
     order: &Order,
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<(), SocketError> {
-    let quota = &order.quota;
     let regions = order.host.ram_regions();
     let mut start = Start::new_zeroed();
-    start.memory_bytes = quota.memory_bytes;
-    start.module_bytes = quota.module_bytes;
-    start.allocations = quota.allocations;
-    start.command_buffers = quota.command_buffers;
-    start.objects = quota.objects;
+    start.quota = order.quota.limits();
     start.session = order.session;
     if regions.len() > RAM_REGIONS_MAX {
-        return Err(SocketError::Malformed("there is RAM in too many pieces"));
+        return Err(SocketError::Malformed("guest RAM has too many regions"));
     }
     start.regions = regions.len() as u32;
     let mut descriptors = descriptors.to_vec();
@@ -49,9 +44,9 @@ pub(super) fn send_start(
     control.send(Kind::Start, &parts, &descriptors)
 }
 
-/// Why a worker did not start.
+/// Why a worker has not started.
 pub(super) enum StartError {
-    /// It has no back end, as it says.
+    /// The worker says that it has no back end, and why.
     Refused(String),
     Socket(SocketError),
 }
@@ -62,7 +57,7 @@ impl From<SocketError> for StartError {
     }
 }
 
-/// Waits until the worker says what its back end is.
+/// Waits for the attributes of the worker's back end.
 pub(super) fn await_start(
     control: &Socket,
 ) -> Result<(Attributes, Option<DeviceUuid>), StartError> {
@@ -74,8 +69,8 @@ pub(super) fn await_start(
             Ok(reply) if reply.kind == Kind::Refused => {
                 return Err(StartError::Refused(report::printable(reply.bytes)));
             }
-            Ok(_) => return Err(SocketError::Malformed("it answered something else").into()),
-            Err(SocketError::Nothing) if Instant::now() < deadline => {}
+            Ok(_) => return Err(SocketError::Malformed("it sent a reply of another kind").into()),
+            Err(SocketError::Timeout) if Instant::now() < deadline => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -84,7 +79,9 @@ pub(super) fn await_start(
 fn attributes(reply: &Datagram<'_>) -> Result<(Attributes, Option<DeviceUuid>), SocketError> {
     let (started, name) = reply.body_and_rest::<Started>()?;
     if name.len() > 64 || !started.granularity_bytes.is_power_of_two() {
-        return Err(SocketError::Malformed("its back end makes no sense"));
+        return Err(SocketError::Malformed(
+            "it sent malformed attributes of its back end",
+        ));
     }
     let device = Some(started.device).filter(|device| *device != DeviceUuid::default());
     let attributes = Attributes {
@@ -101,19 +98,19 @@ fn attributes(reply: &Datagram<'_>) -> Result<(Attributes, Option<DeviceUuid>), 
     Ok((attributes, device))
 }
 
-/// The same for whoever wanted a session.
+/// Returns the error of [`causeway_mediator::SessionSource::open`] for a worker that has not started.
 pub(super) fn not_started(error: StartError, process: &Process, name: &str) -> OpenError {
     let error = match error {
         StartError::Refused(reason) => return OpenError::Unavailable { reason },
         StartError::Socket(error) => error,
     };
     let how = match error {
-        SocketError::Gone => {
+        SocketError::Closed => {
             process.wait(END_PATIENCE);
-            let how = process.how();
+            let how = process.ending();
             how.unwrap_or_else(|| "closed its sockets".to_owned())
         }
-        SocketError::Nothing => {
+        SocketError::Timeout => {
             format!(
                 "did not open its session within {} s",
                 START_PATIENCE.as_secs()

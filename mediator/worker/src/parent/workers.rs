@@ -1,44 +1,36 @@
 //! Sessions in worker processes, one process each.
 
+use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_mediator::host::Host;
 use causeway_mediator::{GuestSession, OpenError, Quota, SessionSource};
-use causeway_memory::{DeviceMemory, MemoryError};
 
-use super::broker::Broker;
 use super::process::{Program, Spawner};
 use super::session::WorkerSession;
-use super::worker::Order;
-use crate::{DeviceUuid, bus_error};
+use super::shared::{ImportDevice, Order, Shared};
+use crate::bus_error;
 
-/// Makes memory of a device, whose descriptor another process sent and which is said to have so many bytes, something
-/// that can be placed in an aperture. Descriptor and size are not to be trusted.
-pub type ImportDevice =
-    dyn Fn(DeviceUuid, OwnedFd, u64) -> Result<Arc<dyn DeviceMemory>, MemoryError> + Send + Sync;
-
-/// What all workers of a VMM share.
-pub(super) struct Shared {
-    pub program: Program,
-    pub spawner: Arc<Spawner>,
-    pub broker: Arc<Broker>,
-    pub import_device: Option<Arc<ImportDevice>>,
-}
-
-/// Opens sessions, each in a process of its own. Sessions of one such source can share memory, and nothing else.
+/// Opens sessions, each in a worker process of its own. Sessions of one `Workers` can share memory.
 pub struct Workers {
     shared: Arc<Shared>,
     sessions: AtomicU64,
 }
 
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workers").finish_non_exhaustive()
+    }
+}
+
 impl Workers {
-    /// Sessions in processes of `program`. Without `import_device`, memory of devices cannot be shown to guests' CPUs.
+    /// Starts `program` for each session. Without `import_device`, guests cannot map device memory for
+    /// their CPUs.
     ///
     /// # Errors
-    /// If there is no thread to be had, or no signal handler.
+    /// What the kernel returned, if it cannot start a thread or install a signal handler.
     pub fn new(program: Program, import_device: Option<Arc<ImportDevice>>) -> io::Result<Self> {
         bus_error::survive()?;
         Ok(Self {
@@ -52,10 +44,11 @@ impl Workers {
         })
     }
 
-    /// As [`SessionSource::open`], with its own type.
+    /// Opens a session as [`SessionSource::open`] does, and returns its own type.
     ///
     /// # Errors
-    /// [`OpenError`].
+    /// `Unavailable` if the back end refuses, `Start` if no process starts, `Ended` if it ends before the
+    /// session is open.
     pub fn open_worker(
         &self,
         host: Arc<dyn Host>,

@@ -1,24 +1,27 @@
 //! Calls from the worker back to its VMM.
 //!
-//! A thread that serves a lane calls on that lane: the virtual CPU at its other end waits for the reply to its request,
-//! and serves calls meanwhile. Every other thread uses the spare socket, which a thread of the VMM serves.
+//! A thread that serves a channel calls over that channel: at its other end, the virtual CPU's thread waits
+//! for a reply and serves calls meanwhile. Every other thread calls over the spare channel, which a thread of
+//! the VMM serves.
 
 use std::cell::RefCell;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use super::end_now;
+use parking_lot::Mutex;
+
+use super::process::end_now;
 use crate::socket::{Buffer, Socket, SocketError, buffer};
 use crate::wire::{Answer, Kind};
 
-/// A socket, used for one call at a time.
-pub(super) struct Line {
+/// A call channel: a socket that is used for one call at a time.
+pub(super) struct CallChannel {
     pub socket: Socket,
     /// Room for an answer, and the right to wait for one.
     room: Mutex<Buffer>,
 }
 
-impl Line {
+impl CallChannel {
     pub fn new(socket: Socket) -> Arc<Self> {
         Arc::new(Self {
             socket,
@@ -26,14 +29,14 @@ impl Line {
         })
     }
 
-    /// Asks and waits for the answer. A VMM that does not answer is gone, and this process has no more purpose.
+    /// Calls, and waits for the answer. Ends the process if the VMM has ended.
     fn call(
         &self,
         kind: Kind,
         body: &[u8],
         descriptors: &[BorrowedFd<'_>],
     ) -> (Answer, Option<OwnedFd>) {
-        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut room = self.room.lock();
         if self.socket.send(kind, &[body], descriptors).is_err() {
             end_now();
         }
@@ -43,7 +46,7 @@ impl Line {
                     (Kind::Answer, Ok(answer)) => return (answer, datagram.descriptors.pop()),
                     _ => end_now(),
                 },
-                Err(SocketError::Nothing) => {}
+                Err(SocketError::Timeout) => {}
                 Err(_) => end_now(),
             }
         }
@@ -51,37 +54,41 @@ impl Line {
 }
 
 thread_local! {
-    /// The lane that this thread serves.
-    static LANE: RefCell<Option<Arc<Line>>> = const { RefCell::new(None) };
+    /// The channel that this thread serves.
+    static CHANNEL: RefCell<Option<Arc<CallChannel>>> = const { RefCell::new(None) };
 }
 
-/// Has calls of this thread go over `lane` from now on.
-pub(super) fn serve_lane(lane: &Arc<Line>) {
-    LANE.with(|own| *own.borrow_mut() = Some(Arc::clone(lane)));
+/// Makes calls of this thread go over `channel` from now on.
+pub(super) fn serve_channel(channel: &Arc<CallChannel>) {
+    CHANNEL.with(|own| *own.borrow_mut() = Some(Arc::clone(channel)));
 }
 
-/// The way to the VMM.
+/// All ways to call the VMM.
 pub(super) struct Calls {
-    spare: Arc<Line>,
+    spare: Arc<CallChannel>,
 }
 
 impl Calls {
     pub fn new(spare: Socket) -> Arc<Self> {
         Arc::new(Self {
-            spare: Line::new(spare),
+            spare: CallChannel::new(spare),
         })
     }
 
-    /// Asks the VMM.
+    /// Calls the VMM.
     pub fn call(
         &self,
         kind: Kind,
         body: &[u8],
         descriptors: &[BorrowedFd<'_>],
     ) -> (Answer, Option<OwnedFd>) {
-        // A thread that is ending has no lane any more.
-        let lane = LANE.try_with(|lane| lane.borrow().clone()).ok().flatten();
-        lane.as_ref()
+        // A thread that is ending has no channel.
+        let channel = CHANNEL
+            .try_with(|channel| channel.borrow().clone())
+            .ok()
+            .flatten();
+        channel
+            .as_ref()
             .unwrap_or(&self.spare)
             .call(kind, body, descriptors)
     }

@@ -1,10 +1,10 @@
-//! A lane: one caller of the VMM at a time, served by a thread of its own.
+//! Call channels, from the worker's side: each has a thread, which serves one caller of the VMM at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::calls::{self, Line};
-use super::end_now;
+use super::calls::{self, CallChannel};
+use super::process::end_now;
 use super::session::Served;
 use crate::report;
 use crate::socket::{Datagram, Socket, SocketError, buffer};
@@ -12,30 +12,30 @@ use crate::wire::{Executed, ForClient, Kind, ResetDone, RevokeImport, Sampled};
 use causeway_mediator::{Client, GuestSession};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// How long work may go on with memory that was taken back. Whoever waits for that is less patient than twice as long.
+/// How long work may go on with memory that was revoked. The VMM waits less than twice as long.
 const REVOCATION_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Starts serving a lane.
+/// Starts a thread that serves a channel.
 pub(super) fn start(served: &Arc<Served>, socket: Socket) {
     let served = Arc::clone(served);
     let thread = std::thread::Builder::new()
-        .name(format!("{:.9}/lane", served.name))
+        .name(format!("{:.9}/channel", served.name))
         .spawn(move || serve(&served, socket));
     if let Err(e) = thread {
-        // The caller sees the lane end.
+        // The caller sees that the channel is closed.
         log::error!("cannot start a thread for a caller: {e}");
     }
 }
 
 fn serve(served: &Served, socket: Socket) {
-    let lane = Line::new(socket);
-    calls::serve_lane(&lane);
+    let channel = CallChannel::new(socket);
+    calls::serve_channel(&channel);
     let mut room = buffer();
     loop {
-        let served = match lane.socket.receive(&mut room) {
-            Ok(request) => answer(served, &lane, request),
-            Err(SocketError::Nothing) => continue,
-            Err(SocketError::Gone) => return,
+        let served = match channel.socket.receive(&mut room) {
+            Ok(request) => answer(served, &channel, request),
+            Err(SocketError::Timeout) => continue,
+            Err(SocketError::Closed) => return,
             Err(_) => end_now(),
         };
         if served.is_err() {
@@ -44,9 +44,13 @@ fn serve(served: &Served, socket: Socket) {
     }
 }
 
-/// Does what is asked, and says so.
-fn answer(served: &Served, lane: &Line, request: Datagram<'_>) -> Result<(), SocketError> {
-    let socket = &lane.socket;
+/// Serves a request, and sends the reply.
+fn answer(
+    served: &Served,
+    channel: &CallChannel,
+    request: Datagram<'_>,
+) -> Result<(), SocketError> {
+    let socket = &channel.socket;
     match request.kind {
         Kind::Execute => {
             let (client, batch) = batch_of(request.bytes)?;
@@ -94,21 +98,19 @@ fn answer(served: &Served, lane: &Line, request: Datagram<'_>) -> Result<(), Soc
             if !session.revoke_import(request.handle, request.import, REVOCATION_PATIENCE) {
                 // Its owner may give the memory away once this is answered, and is not charged for it any more. Only
                 // the end of this process takes it from work that does not end.
-                log::warn!("work does not let go of memory that was taken back: the worker ends");
+                log::warn!("work still uses memory that was revoked: the worker ends");
                 end_now();
             }
             socket.send(Kind::ImportRevoked, &[], &[])
         }
-        _ => Err(SocketError::Malformed(
-            "a request is of a kind that is none",
-        )),
+        _ => Err(SocketError::Malformed("a request is of an unknown kind")),
     }
 }
 
 /// How a reset went.
 fn reset_done(served: &Served) -> ResetDone {
     ResetDone {
-        spent: served.backend.is_poisoned().into(),
+        poisoned: served.backend.is_poisoned().into(),
         reserved: 0,
     }
 }
@@ -117,12 +119,12 @@ fn reset_done(served: &Served) -> ResetDone {
 fn batch_of(bytes: &mut [u8]) -> Result<(Client, &mut [u8]), SocketError> {
     let (head, batch) = bytes
         .split_at_mut_checked(size_of::<ForClient>())
-        .ok_or(SocketError::Malformed("a batch is of nobody"))?;
+        .ok_or(SocketError::Malformed("a batch names no client"))?;
     let head = ForClient::read_from_bytes(head)
-        .map_err(|_| SocketError::Malformed("a batch is of nobody"))?;
+        .map_err(|_| SocketError::Malformed("a batch names no client"))?;
     Ok((client(head)?, batch))
 }
 
 fn client(request: ForClient) -> Result<Client, SocketError> {
-    Client::new(request.client).ok_or(SocketError::Malformed("there is no such client"))
+    Client::new(request.client).ok_or(SocketError::Malformed("a request names an unknown client"))
 }

@@ -1,4 +1,4 @@
-//! Exports and imports of a session in a worker: descriptors that the VMM's process hands on.
+//! Exports and imports of a session in a worker: the VMM passes their descriptors on.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -27,11 +27,11 @@ impl RemoteExchange {
 }
 
 fn failed(error: &BackendError) -> Status {
-    log::debug!("back end: {}", super::chain(error));
+    log::debug!("back end: {}", super::error::chain(error));
     error.status
 }
 
-/// `Ok`, or the status that an answer has.
+/// Returns the status of an answer as a result.
 fn status(wire: u32) -> Result<(), Status> {
     match Status::from_wire(wire) {
         Some(Status::Ok) => Ok(()),

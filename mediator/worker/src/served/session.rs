@@ -1,5 +1,6 @@
 //! The worker's one session.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,16 +12,33 @@ use causeway_protocol::registers::status;
 use zerocopy::IntoBytes;
 
 use super::calls::Calls;
+use super::error::ServeError;
 use super::exchange::RemoteExchange;
 use super::host::RemoteHost;
-use super::{Equipment, ServeError, begin, chain};
+use crate::DeviceUuid;
 use crate::socket::{Datagram, Socket, SocketError};
 use crate::wire::{Kind, OWNERS_WORD, RAM_REGIONS_MAX, STATUS_WORD, Start, Started};
 
 /// Longest supplement to a report: with the report itself it fits a datagram.
 const SUPPLEMENT_BYTES_MAX: usize = 56 << 10;
 
-/// What lanes serve.
+/// What a worker needs to open its session.
+pub struct Equipment {
+    /// Executes the guest's work.
+    pub backend: Arc<dyn Backend>,
+    /// UUID of the device whose memory guests may map for their CPUs; the VMM looks for the same device.
+    pub device: Option<DeviceUuid>,
+    /// Returns what is added to each report of the session, at most 56 KiB.
+    pub supplement: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
+}
+
+impl fmt::Debug for Equipment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Equipment").finish_non_exhaustive()
+    }
+}
+
+/// The session that channels serve.
 pub(super) struct Served {
     pub backend: Arc<dyn Backend>,
     pub session: Arc<Session>,
@@ -30,30 +48,31 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Opens the session that `start` describes, and says so.
+    /// Opens the session that `start` describes, and sends the attributes of its back end.
     pub fn begin(
         start: &mut Datagram<'_>,
         equipment: Equipment,
         control: &Socket,
     ) -> Result<Arc<Self>, ServeError> {
         let descriptors = std::mem::take(&mut start.descriptors);
-        let (request, name) = start.body_and_rest::<Start>().map_err(begin)?;
+        let (request, name) = start.body_and_rest::<Start>()?;
         let name = String::from_utf8_lossy(name).into_owned();
         let regions = (request.regions as usize).min(RAM_REGIONS_MAX);
         let mut descriptors = descriptors.into_iter();
         let (Some(spare), Some(page)) = (descriptors.next(), descriptors.next()) else {
-            return Err(begin(SocketError::Malformed("descriptors are missing")));
+            return Err(SocketError::Malformed("descriptors are missing").into());
         };
         let calls = Calls::new(Socket::from_descriptor(spare));
         let regions = request.ram.into_iter().take(regions).zip(descriptors);
-        let failed = |e: causeway_memory::MemoryError| ServeError::Begin { reason: chain(&e) };
+        let failed = |e: causeway_memory::MemoryError| ServeError::begin(&e);
         let host = RemoteHost::new(Arc::clone(&calls), regions).map_err(failed)?;
         let page = SharedMemory::adopt(page, PageSize::Small).map_err(failed)?;
         let page = page.map(0, PAGE_BYTES, Access::ReadWrite).map_err(failed)?;
         let backend = equipment.backend;
         let exchange = Arc::new(RemoteExchange::new(calls, Arc::clone(&backend)));
         let mediator = Mediator::with_exchange(Arc::clone(&backend), exchange);
-        let session = mediator.open_as(request.session, Arc::new(host), quota(&request), &name);
+        let quota = Quota::from_limits(request.quota);
+        let session = mediator.open_as(request.session, Arc::new(host), quota, &name);
         let page = Arc::new(page);
         let owners = Arc::clone(&page);
         // The page is as long as the offsets are small.
@@ -79,7 +98,7 @@ impl Served {
             shared_bytes_max: attributes.shared_bytes_max,
         };
         let parts = [started.as_bytes(), attributes.name.as_bytes()];
-        control.send(Kind::Started, &parts, &[]).map_err(begin)?;
+        control.send(Kind::Started, &parts, &[])?;
         let supplement = equipment.supplement;
         Ok(Arc::new(Self {
             backend,
@@ -93,15 +112,5 @@ impl Served {
                 bytes
             }),
         }))
-    }
-}
-
-fn quota(start: &Start) -> Quota {
-    Quota {
-        memory_bytes: start.memory_bytes,
-        module_bytes: start.module_bytes,
-        allocations: start.allocations,
-        command_buffers: start.command_buffers,
-        objects: start.objects,
     }
 }

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use causeway_mediator::{GuestSession, Quota, SessionSource};
+use causeway_mediator::{Quota, SessionSource};
 use causeway_mediator_testing::{Batch, FakeHost};
 use causeway_memory::{PageSize, SharedMemory};
 use causeway_protocol::message::{Empty, Opcode};
@@ -128,7 +128,7 @@ fn hostile_worker() {
     let spare = Socket::from_descriptor(start.descriptors.swap_remove(0));
     let mut started = Started::new_zeroed();
     started.granularity_bytes = 4096;
-    let mut lanes = Vec::new();
+    let mut channels = Vec::new();
     control
         .send(Kind::Started, &[started.as_bytes(), b"any"], &[])
         .unwrap();
@@ -136,37 +136,39 @@ fn hostile_worker() {
         provoke(&mut random, &spare, &mut room);
     }
     while let Ok(mut datagram) = control.receive(&mut room) {
-        if datagram.kind != Kind::NewLane {
+        if datagram.kind != Kind::NewChannel {
             continue;
         }
-        lanes.push(Socket::from_descriptor(datagram.descriptor().unwrap()));
-        let lane = &lanes[lanes.len() - 1];
-        let bytes = lane.receive(&mut room).map(|request| request.bytes.len());
+        channels.push(Socket::from_descriptor(datagram.descriptor().unwrap()));
+        let channel = &channels[channels.len() - 1];
+        let bytes = channel
+            .receive(&mut room)
+            .map(|request| request.bytes.len());
         for _ in 0..random.below(300) {
-            provoke(&mut random, lane, &mut room);
+            provoke(&mut random, channel, &mut room);
         }
         let reply = vec![0xff; bytes.unwrap_or(0)];
         match random.below(4) {
-            0 => drop(lanes.pop()),
+            0 => drop(channels.pop()),
             1 => {
                 let head = Head {
                     magic: MAGIC,
                     version: VERSION,
                     kind: random.next() as u16,
                 };
-                let _ = rustix::net::send(lane, head.as_bytes(), SendFlags::NOSIGNAL);
+                let _ = rustix::net::send(channel, head.as_bytes(), SendFlags::NOSIGNAL);
             }
             2 => {
                 let executed = Executed {
                     status: random.below(3) as u32,
                     reserved: 0,
                 };
-                let _ = lane.send(Kind::Executed, &[executed.as_bytes(), &reply], &[]);
+                let _ = channel.send(Kind::Executed, &[executed.as_bytes(), &reply], &[]);
             }
             // Asks without end, until it is killed for it.
             _ => loop {
-                provoke(&mut random, lane, &mut room);
-                if rustix::net::recv(lane, &mut *room, RecvFlags::DONTWAIT | RecvFlags::PEEK)
+                provoke(&mut random, channel, &mut room);
+                if rustix::net::recv(channel, &mut *room, RecvFlags::DONTWAIT | RecvFlags::PEEK)
                     .is_ok_and(|(bytes, _)| bytes == 0)
                 {
                     break;

@@ -1,0 +1,34 @@
+//! What all workers of a VMM share, and what one worker is started for.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use causeway_mediator::Quota;
+use causeway_mediator::host::Host;
+use causeway_memory::{DeviceMemory, MemoryError};
+
+use super::broker::Broker;
+use super::process::{Program, Spawner};
+use crate::DeviceUuid;
+
+/// Makes device memory that can be placed in an aperture, from the UUID of the device, the descriptor
+/// that a worker sent, and the size in bytes that the worker claims. Implementations must check
+/// descriptor and size, because the worker may be hostile.
+pub type ImportDevice =
+    dyn Fn(DeviceUuid, OwnedFd, u64) -> Result<Arc<dyn DeviceMemory>, MemoryError> + Send + Sync;
+
+/// What all workers of a VMM share.
+pub(super) struct Shared {
+    pub program: Program,
+    pub spawner: Arc<Spawner>,
+    pub broker: Arc<Broker>,
+    pub import_device: Option<Arc<ImportDevice>>,
+}
+
+/// The session that a worker is started for.
+pub(super) struct Order {
+    pub session: u64,
+    pub name: String,
+    pub host: Arc<dyn Host>,
+    pub quota: Quota,
+}

@@ -1,0 +1,50 @@
+//! Why a process cannot serve as a worker.
+
+use std::error::Error;
+use std::io;
+
+use crate::socket::SocketError;
+
+/// Why a process cannot be a worker.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// No VMM has started it, or the kernel refuses what a worker needs.
+    #[error("this command is internal: `causeway run` starts it, with a socket as standard input")]
+    NotStarted(#[source] io::Error),
+    /// The VMM has ended already.
+    #[error("the process that started this worker has ended")]
+    Orphan,
+    /// No session.
+    #[error("the worker cannot open its session: {reason}")]
+    Begin {
+        /// What went wrong.
+        reason: String,
+    },
+}
+
+impl From<SocketError> for ServeError {
+    fn from(error: SocketError) -> Self {
+        Self::begin(&error)
+    }
+}
+
+impl ServeError {
+    /// Returns the error of a session that cannot be opened because of `error`.
+    pub(super) fn begin(error: &dyn Error) -> Self {
+        Self::Begin {
+            reason: chain(error),
+        }
+    }
+}
+
+/// Returns an error with its causes, as one clause.
+pub(super) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text += ": ";
+        text += &cause.to_string();
+        source = cause.source();
+    }
+    text
+}
