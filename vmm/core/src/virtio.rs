@@ -1,19 +1,19 @@
-//! Virtio devices for guests that boot an operating system: disks and random numbers, over PCI, as Virtual I/O Device
-//! Version 1.2 has them (without the interfaces from before version 1).
+//! Virtio devices for guests that boot an operating system: disks and random numbers, over PCI, as
+//! Virtual I/O Device Version 1.2 has them (without the interfaces from before version 1).
 //!
 //! | part | does |
 //! |---|---|
 //! | [`VirtioFunction`] | the PCI function: configuration space, capabilities, BAR |
-//! | transport | the registers in the BAR, and the life of a driver: reset, features, queue, running |
-//! | worker | the device's thread: takes requests from the queue, gives them back, interrupts |
+//! | transport | the registers in the BAR, and the life of a driver: reset, features, queues, running |
+//! | worker | the device's thread: takes requests from all queues, gives them back, interrupts |
 //! | ring, chain | what the guest writes in its memory, copied once and checked |
 //! | [`Block`], [`Entropy`] | what is done with a request |
 //!
-//! A guest that breaks its queue, or a device that cannot go on, ends with the device status `DEVICE_NEEDS_RESET`, and
-//! with nothing else: the driver, or the next one, resets the device.
+//! A guest that breaks its queue, or a device that cannot go on, ends with the device status
+//! `DEVICE_NEEDS_RESET`, and with nothing else: the driver, or the next one, resets the device.
 //!
-//! Lock order: the function's own, then the transport's, then those of [`interrupts::Interrupts`]. The worker takes
-//! only the last.
+//! Lock order: the function's own, then the transport's, then those of [`interrupts::Interrupts`].
+//! The worker takes only the last.
 
 mod block;
 mod chain;

@@ -228,7 +228,12 @@ impl VirtioDevice for Block {
         self.write_through = features & bit(spec::VIRTIO_BLK_F_FLUSH) == 0;
     }
 
-    fn serve(&mut self, chain: &Chain, memory: &GuestMemoryMmap) -> Result<u32, ServeError> {
+    fn serve(
+        &mut self,
+        _: u16,
+        chain: &Chain,
+        memory: &GuestMemoryMmap,
+    ) -> Result<u32, ServeError> {
         let (request, status) = Request::of(chain, memory)?;
         let executed = request.and_then(|request| self.execute(&request, memory));
         let (code, written) = match executed {
@@ -237,7 +242,8 @@ impl VirtioDevice for Block {
             Err(Refusal::Unsupported) => (spec::VIRTIO_BLK_S_UNSUPP, 0),
         };
         status.write(memory, &[code as u8])?;
-        // Only what was written from the beginning on counts, so a status behind data that was not written does not.
+        // Only what was written from the beginning on counts, so a status behind data that was not
+        // written does not.
         let all = written + 1 == chain.writable.bytes();
         Ok(if all { written + 1 } else { written } as u32)
     }

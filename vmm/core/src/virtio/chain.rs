@@ -1,5 +1,5 @@
-//! Requests as a driver describes them: chains of descriptors, each a range of guest memory (Virtual I/O Device
-//! Version 1.2, 2.7.5).
+//! Requests as a driver describes them: chains of descriptors, each a range of guest memory
+//! (Virtual I/O Device Version 1.2, 2.7.5).
 
 use std::ops::Deref;
 
@@ -9,28 +9,29 @@ use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryError, GuestMemoryM
 /// Most descriptors of a request. A driver may use as many as its queue has, and no queue has more.
 pub const SEGMENTS_MAX: usize = 128;
 
-/// What is wrong with a chain. A driver that writes such a chain has lost its way, and its device wants a reset.
+/// What is wrong with a chain. A driver that writes such a chain has lost its way, and its device
+/// wants a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
     /// It goes in circles, leaves its table, or nests tables.
     #[error(
-        "it does not end: a descriptor after the {descriptors} read is in no table, or was there before"
+        "the chain does not end: descriptor {descriptors} is in no table, or is in the chain already"
     )]
     Endless {
         /// Descriptors read.
         descriptors: usize,
     },
     /// It is longer than a queue.
-    #[error("it has more than {SEGMENTS_MAX} descriptors")]
+    #[error("the chain has more than {SEGMENTS_MAX} descriptors")]
     TooLong,
     /// The device's part is not at the end.
-    #[error("descriptor {position} is for reading, and one before it for writing")]
+    #[error("descriptor {position} is readable, after a writable one")]
     Order {
         /// Position in the chain, from 0.
         position: usize,
     },
     /// Not RAM.
-    #[error("{bytes} bytes at {address:#x} are not guest memory")]
+    #[error("no guest memory at {address:#x}, {bytes} bytes")]
     NotRam {
         /// Guest-physical address.
         address: u64,
@@ -144,8 +145,8 @@ impl Chain {
             readable: Segments::default(),
             writable: Segments::default(),
         };
-        // The iterator ends where a chain ends, and just so where it cannot be followed. Then the last one that it gave
-        // has a successor.
+        // The iterator ends where a chain ends, and just so where it cannot be followed. Then the
+        // last one that it gave has a successor.
         let (mut count, mut goes_on) = (0, true);
         for descriptor in descriptors {
             if count == SEGMENTS_MAX {

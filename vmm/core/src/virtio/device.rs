@@ -1,10 +1,10 @@
-//! What a virtio device is, as far as its transport cares.
+//! The trait of virtio devices, and what their transport needs from them.
 
 use vm_memory::GuestMemoryMmap;
 
 use super::chain::Chain;
 
-/// Which device it is (Virtual I/O Device Version 1.2, chapter 5).
+/// The kind of a device (Virtual I/O Device Version 1.2, chapter 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// Device ID of virtio.
@@ -15,7 +15,8 @@ pub struct Kind {
     pub name: &'static str,
 }
 
-/// Why a request cannot be answered in the way that the device has for it. The device then wants a reset.
+/// Why a request cannot be answered in the way that the device has for it. The device then wants a
+/// reset.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The driver broke a rule of the device.
@@ -25,30 +26,44 @@ pub enum ServeError {
         rule: &'static str,
     },
     /// The host failed.
-    #[error("the host has no random numbers")]
+    #[error("the host gives no random numbers")]
     Entropy(#[source] getrandom::Error),
     /// Guest memory could not be reached.
-    #[error("guest memory cannot be reached")]
+    #[error("cannot access guest memory")]
     Memory(#[from] vm_memory::GuestMemoryError),
 }
 
-/// A device with one request queue. Its worker owns it while the driver uses it.
+/// Most queues of a device: each has a vector, and all vectors fit on the page of the MSI-X table.
+pub const QUEUES_MAX: u16 = 255;
+
+/// A device with one or more request queues. Its worker owns it while the driver uses it.
 pub trait VirtioDevice: Send {
-    /// Which device it is.
+    /// Returns the kind of the device.
     fn kind(&self) -> Kind;
 
-    /// Features of the device; those of the transport are not its affair.
+    /// Returns the features of the device, without those of the transport.
     fn features(&self) -> u64;
 
-    /// Its configuration, which does not change and which the driver only reads.
+    /// Returns the configuration of the device. It does not change, and the driver only reads it.
     fn configuration(&self) -> &[u8];
 
-    /// The driver chose these `features`. Nothing of an earlier driver is left.
+    /// Returns the number of queues, 1 to [`QUEUES_MAX`].
+    fn queues(&self) -> u16 {
+        1
+    }
+
+    /// Begins to serve a driver that chose these `features`. Nothing of an earlier driver is left.
     fn begin(&mut self, features: u64);
 
-    /// Executes a request, and gives the number of bytes written, from the first of its writable part on.
+    /// Executes a request from queue number `queue`, and returns the number of bytes written, from
+    /// the first of its writable part on.
     ///
     /// # Errors
     /// [`ServeError`]; the request is not given back.
-    fn serve(&mut self, request: &Chain, memory: &GuestMemoryMmap) -> Result<u32, ServeError>;
+    fn serve(
+        &mut self,
+        queue: u16,
+        request: &Chain,
+        memory: &GuestMemoryMmap,
+    ) -> Result<u32, ServeError>;
 }

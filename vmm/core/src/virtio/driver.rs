@@ -1,5 +1,5 @@
-//! A driver for tests: it finds and uses a function as Linux does, through configuration space, the MMIO bus and guest
-//! memory, and breaks the rules when a test wants it to.
+//! A driver for tests: it finds and uses a function as Linux does, through configuration space, the
+//! MMIO bus and guest memory, and breaks the rules when a test wants it to.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -149,7 +149,15 @@ impl Machine {
     }
 
     pub fn place_queue(&self, size: u16, descriptors: u64, driver: u64, device: u64) {
-        self.store(Structure::Common, 0x16, &[0; 2]);
+        self.place_queue_of(0, size, [descriptors, driver, device]);
+    }
+
+    pub fn select_queue(&self, queue: u16) {
+        self.store(Structure::Common, 0x16, &queue.to_le_bytes());
+    }
+
+    pub fn place_queue_of(&self, queue: u16, size: u16, [descriptors, driver, device]: [u64; 3]) {
+        self.select_queue(queue);
         self.store(Structure::Common, 0x18, &size.to_le_bytes());
         for (offset, address) in [(0x20, descriptors), (0x28, driver), (0x30, device)] {
             self.store(Structure::Common, offset, &(address as u32).to_le_bytes());
@@ -167,7 +175,8 @@ impl Machine {
         assert_eq!(self.status(), RUNNING);
     }
 
-    /// Makes a request available that consists of these ranges: address, length, whether the device writes it.
+    /// Makes a request available that consists of these ranges: address, length, whether the device
+    /// writes it.
     pub fn submit(&mut self, ranges: &[(u64, u32, bool)]) {
         let last = ranges.len() as u16 - 1;
         for (index, &(address, length, writable)) in (0..).zip(ranges) {

@@ -6,7 +6,8 @@ use vm_memory::GuestMemoryMmap;
 use super::chain::Chain;
 use super::device::{Kind, ServeError, VirtioDevice};
 
-/// Most bytes for one request. A driver that asks for more gets as many, which is allowed (5.4.6.1), and asks again.
+/// Most bytes for one request. A driver that asks for more gets as many, which is allowed
+/// (5.4.6.1), and asks again.
 const REQUEST_BYTES_MAX: usize = 4096;
 
 /// A source of random numbers.
@@ -32,7 +33,12 @@ impl VirtioDevice for Entropy {
 
     fn begin(&mut self, _features: u64) {}
 
-    fn serve(&mut self, request: &Chain, memory: &GuestMemoryMmap) -> Result<u32, ServeError> {
+    fn serve(
+        &mut self,
+        _: u16,
+        request: &Chain,
+        memory: &GuestMemoryMmap,
+    ) -> Result<u32, ServeError> {
         if request.readable.bytes() != 0 {
             let rule = "a request for random numbers has nothing for the device to read";
             return Err(ServeError::Malformed { rule });

@@ -1,11 +1,11 @@
 //! The PCI function of a virtio device (Virtual I/O Device Version 1.2, 4.1).
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 
-use super::device::VirtioDevice;
-use super::interrupts::{Interrupts, VECTORS};
+use super::device::{QUEUES_MAX, VirtioDevice};
+use super::interrupts::{Interrupts, vectors};
 use super::registers::{
     BAR, BAR_BYTES, CAPABILITY_VENDOR, CAPABILITY_WINDOW, NOTIFY_STRIDE, Structure,
 };
@@ -20,10 +20,12 @@ use crate::pci::{
     BarAllocator, COMMAND_MEMORY, ConfigAccess, ConfigSpace, DecodeError, Decoders, Identity,
     MemoryBar, MsixCapability,
 };
+use parking_lot::Mutex;
 
 /// Vendor ID of virtio's PCI functions (4.1.2).
 const VENDOR_ID: u16 = 0x1af4;
-/// Device ID of the function of a virtio device with ID 0, without the interfaces from before version 1.
+/// Device ID of the function of a virtio device with ID 0, without the interfaces from before
+/// version 1.
 const DEVICE_ID_BASE: u16 = 0x1040;
 /// INTA#.
 const PIN: u8 = 1;
@@ -35,32 +37,38 @@ const REGISTERS: MemoryBar = MemoryBar {
     prefetchable: false,
 };
 
-const NOTIFICATIONS: DoorbellPlaces = DoorbellPlaces {
-    first: Structure::Notify.offset(),
-    stride: NOTIFY_STRIDE as u64,
-    count: 1,
-};
+/// Returns the notifications of a device's queues.
+const fn notifications(queues: u16) -> DoorbellPlaces {
+    DoorbellPlaces {
+        first: Structure::Notify.offset(),
+        stride: NOTIFY_STRIDE as u64,
+        count: queues as u32,
+    }
+}
 
-const MSIX: MsixCapability = MsixCapability {
-    vectors: VECTORS,
-    bar: BAR as u8,
-    table: Structure::MsixTable.offset() as u32,
-    pending: Structure::MsixPending.offset() as u32,
-};
+/// Returns the MSI-X capability of a device with so many queues.
+const fn msix(queues: u16) -> MsixCapability {
+    MsixCapability {
+        vectors: vectors(queues),
+        bar: BAR as u8,
+        table: Structure::MsixTable.offset() as u32,
+        pending: Structure::MsixPending.offset() as u32,
+    }
+}
 
-/// Why a virtio device cannot be put into a VM.
+/// Why a VM cannot have a virtio device.
 #[derive(Debug, thiserror::Error)]
 pub enum VirtioError {
-    /// No place for its BAR.
-    #[error("there is no room for another device: give fewer disks")]
+    /// The bus has no address left for the BAR, or no device number.
+    #[error("no PCI address is free for another device: give fewer disks")]
     Room,
     /// The host has no descriptors, threads or interrupts left.
-    #[error("the host has nothing left for a device")]
+    #[error("the host has no descriptor, thread or interrupt left for a device")]
     Host(#[from] io::Error),
     /// Guest memory cannot be used.
-    #[error("guest memory cannot be shared with a device")]
+    #[error("cannot share guest memory with a device")]
     Memory(#[from] vm_memory::mmap::FromRangesError),
-    /// Its addresses.
+    /// The bus refuses the addresses of the BAR.
     #[error("cannot put the device into the guest's address space")]
     Decode(#[from] DecodeError),
 }
@@ -98,10 +106,16 @@ pub struct VirtioFunction {
 }
 
 impl VirtioFunction {
-    /// Puts `device` at device number `number` of bus 0, decoded, as firmware leaves it. Its thread is called `thread`.
+    /// Puts `device` at device number `number` of bus 0, decoded, as firmware leaves it. Its thread
+    /// is called `thread`.
     ///
     /// # Errors
-    /// [`VirtioError`].
+    /// [`VirtioError::Room`] if the BAR has no place, [`VirtioError::Host`] if the host lacks a thread,
+    /// descriptor or interrupt, [`VirtioError::Memory`] and [`VirtioError::Decode`] if guest memory or
+    /// the bus refuse.
+    ///
+    /// # Panics
+    /// If the device has no queue, or more than [`QUEUES_MAX`].
     pub fn new(
         number: u8,
         thread: &str,
@@ -109,14 +123,16 @@ impl VirtioFunction {
         at: Surroundings<'_>,
     ) -> Result<Self, VirtioError> {
         let (kind, configuration_bytes) = (device.kind(), device.configuration().len());
+        let queues = device.queues();
+        assert!((1..=QUEUES_MAX).contains(&queues), "{queues} queues");
         let bar = at.bars.place(BAR_BYTES).ok_or(VirtioError::Room)?;
         let line = pci_line(number, PIN);
         let shared = Arc::new(Shared {
-            interrupts: Interrupts::new(at.controller, at.controller.line(line)?)?,
+            interrupts: Interrupts::new(at.controller, at.controller.line(line)?, queues)?,
             needs_reset: AtomicBool::new(false),
             ram: at.ram.view()?,
         });
-        let notifications = Arc::new(Doorbells::at(NOTIFICATIONS, Arc::clone(at.events)));
+        let notifications = Arc::new(Doorbells::at(notifications(queues), Arc::clone(at.events)));
         let transport = Arc::new(Transport::new(
             thread,
             device,
@@ -132,8 +148,8 @@ impl VirtioFunction {
         });
         space.add_bar(REGISTERS, bar);
         space.set_interrupt_pin(PIN, line as u8);
-        let msix = space.add_msix(MSIX);
-        let window = add_capabilities(&mut space, configuration_bytes as u32);
+        let msix = space.add_msix(msix(queues));
+        let window = add_capabilities(&mut space, queues, configuration_bytes as u32);
         space.set_command(COMMAND_MEMORY);
         let mut decoders = Decoders::new(Arc::clone(at.bus), at.address_end);
         decoders.add(
@@ -151,7 +167,8 @@ impl VirtioFunction {
         })
     }
 
-    /// What the window looks at: an offset in the BAR, and a width, if it is one that registers have.
+    /// What the window looks at: an offset in the BAR, and a width, if it is one that registers
+    /// have.
     fn window(&self, space: &ConfigSpace) -> Option<(u64, usize)> {
         let mut word = [[0; 4]; 3];
         for (i, word) in word.iter_mut().enumerate() {
@@ -174,10 +191,10 @@ impl VirtioFunction {
 const WINDOW_DATA: usize = 16;
 
 /// Adds virtio's capabilities, and gives the offset of the window.
-fn add_capabilities(space: &mut ConfigSpace, device_bytes: u32) -> usize {
+fn add_capabilities(space: &mut ConfigSpace, queues: u16, device_bytes: u32) -> usize {
     use Structure::{Common, Device, InterruptStatus, Notify};
     for structure in [Common, Notify, InterruptStatus, Device] {
-        let Some((kind, length)) = structure.capability(device_bytes) else {
+        let Some((kind, length)) = structure.capability(queues, device_bytes) else {
             continue;
         };
         // A structure of no length would be a broken one.
@@ -200,7 +217,8 @@ fn add_capabilities(space: &mut ConfigSpace, device_bytes: u32) -> usize {
     window
 }
 
-/// A capability of virtio behind ID, link and length (4.1.4): type, BAR, ID, padding, offset, length.
+/// A capability of virtio behind ID, link and length (4.1.4): type, BAR, ID, padding, offset,
+/// length.
 fn capability(kind: u8, offset: u32, length: u32) -> Vec<u8> {
     let mut body = vec![kind, BAR as u8, 0, 0, 0];
     body.extend(offset.to_le_bytes());
@@ -215,7 +233,7 @@ fn add_capability(space: &mut ConfigSpace, body: &[u8]) -> usize {
 
 impl ConfigAccess for VirtioFunction {
     fn read_config(&self, offset: u8, into: &mut [u8]) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if self.is_window_data(offset)
             && let Some((at, bytes)) = self.window(&state.space)
             && let Some(into) = into.get_mut(..bytes)
@@ -229,7 +247,7 @@ impl ConfigAccess for VirtioFunction {
     }
 
     fn write_config(&self, offset: u8, from: &[u8]) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if self.is_window_data(offset)
             && let Some((at, bytes)) = self.window(&state.space)
             && let Some(from) = from.get(..bytes)
@@ -247,5 +265,7 @@ impl ConfigAccess for VirtioFunction {
     }
 }
 
+#[cfg(test)]
+mod queue_tests;
 #[cfg(test)]
 mod tests;

@@ -1,14 +1,13 @@
-//! How a virtio function tells its driver: by message if the driver enabled MSI-X, by its pin if not.
+//! How a virtio function tells its driver: by message if the driver enabled MSI-X, by its pin if
+//! not.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::registers::{NO_VECTOR, interrupt_status};
 use crate::interrupts::{InterruptController, LineInterrupt};
 use crate::pci::MsixTable;
-
-/// Vectors of a function: changes of configuration, and its queue.
-pub const VECTORS: u16 = 2;
+use parking_lot::{Mutex, MutexGuard};
 
 /// The interrupts of one function.
 ///
@@ -25,31 +24,50 @@ struct State {
     /// The command register lets the function assert its pin.
     pin_enabled: bool,
     configuration_vector: u16,
-    queue_vector: u16,
+    /// By number of the queue.
+    queue_vectors: Vec<u16>,
 }
 
 impl State {
-    /// As after a reset of the device. The command register is not the device's.
-    fn fresh(pin_enabled: bool) -> Self {
+    /// As after a reset of a device with so many queues. The command register is not the device's.
+    fn fresh(pin_enabled: bool, queues: usize) -> Self {
         Self {
             status: 0,
             pin_enabled,
             configuration_vector: NO_VECTOR,
-            queue_vector: NO_VECTOR,
+            queue_vectors: vec![NO_VECTOR; queues],
         }
     }
 }
 
+impl State {
+    fn queue_vector(&self, queue: u16) -> u16 {
+        let vector = self.queue_vectors.get(usize::from(queue));
+        vector.copied().unwrap_or(NO_VECTOR)
+    }
+
+    /// Returns `vector` if the function has it, else none.
+    fn existing(&self, vector: u16) -> u16 {
+        let exists = usize::from(vector) <= self.queue_vectors.len();
+        if exists { vector } else { NO_VECTOR }
+    }
+}
+
 impl Interrupts {
-    /// Interrupts of the function whose pin is wired to `line`.
+    /// Returns the interrupts of a function whose pin is wired to `line`, with a vector for each of
+    /// its queues and one for changes of configuration.
     ///
     /// # Errors
     /// As [`InterruptController::message`].
-    pub fn new(controller: &Arc<InterruptController>, line: LineInterrupt) -> io::Result<Self> {
+    pub fn new(
+        controller: &Arc<InterruptController>,
+        line: LineInterrupt,
+        queues: u16,
+    ) -> io::Result<Self> {
         Ok(Self {
-            table: MsixTable::new(VECTORS, controller)?,
+            table: MsixTable::new(vectors(queues), controller)?,
             line,
-            state: Mutex::new(State::fresh(true)),
+            state: Mutex::new(State::fresh(true, queues.into())),
         })
     }
 
@@ -58,24 +76,23 @@ impl Interrupts {
         &self.table
     }
 
-    /// Tells the driver that the queue has requests that were given back.
-    pub fn raise_queue(&self) {
+    /// Tells the driver that queue number `queue` has requests that were given back.
+    pub fn raise_queue(&self, queue: u16) {
         let state = self.state();
-        self.raise(state, interrupt_status::QUEUE);
+        let vector = state.queue_vector(queue);
+        self.raise(state, vector, interrupt_status::QUEUE);
     }
 
     /// Tells the driver that configuration or device status changed.
     pub fn raise_configuration(&self) {
         let state = self.state();
-        self.raise(state, interrupt_status::CONFIGURATION);
+        let vector = state.configuration_vector;
+        self.raise(state, vector, interrupt_status::CONFIGURATION);
     }
 
-    fn raise(&self, mut state: MutexGuard<'_, State>, bit: u8) {
+    fn raise(&self, mut state: MutexGuard<'_, State>, vector: u16, bit: u8) {
         if self.table.is_enabled() {
-            self.table.raise(match bit {
-                interrupt_status::QUEUE => state.queue_vector,
-                _ => state.configuration_vector,
-            });
+            self.table.raise(vector);
         } else {
             state.status |= bit;
             self.drive(&state);
@@ -95,7 +112,8 @@ impl Interrupts {
         self.state().status != 0
     }
 
-    /// Takes over what was stored to configuration space: message control, and whether the pin may be asserted.
+    /// Takes over what was stored to configuration space: message control, and whether the pin may
+    /// be asserted.
     pub fn configure(&self, msix_control: u16, pin_enabled: bool) {
         let mut state = self.state();
         self.table.set_control(msix_control);
@@ -108,25 +126,30 @@ impl Interrupts {
         self.state().configuration_vector
     }
 
-    /// Vector of the queue.
-    pub fn queue_vector(&self) -> u16 {
-        self.state().queue_vector
+    /// Returns the vector of queue number `queue`; none if there is no such queue.
+    pub fn queue_vector(&self, queue: u16) -> u16 {
+        self.state().queue_vector(queue)
     }
 
     /// Sets the vector of changes of configuration. One that is not there reads back as none.
     pub fn set_configuration_vector(&self, vector: u16) {
-        self.state().configuration_vector = existing(vector);
+        let mut state = self.state();
+        state.configuration_vector = state.existing(vector);
     }
 
-    /// Sets the vector of the queue, likewise.
-    pub fn set_queue_vector(&self, vector: u16) {
-        self.state().queue_vector = existing(vector);
+    /// Sets the vector of queue number `queue`, likewise. Does nothing if there is no such queue.
+    pub fn set_queue_vector(&self, queue: u16, vector: u16) {
+        let mut state = self.state();
+        let vector = state.existing(vector);
+        if let Some(kept) = state.queue_vectors.get_mut(usize::from(queue)) {
+            *kept = vector;
+        }
     }
 
     /// Forgets everything but what configuration space says.
     pub fn reset(&self) {
         let mut state = self.state();
-        *state = State::fresh(state.pin_enabled);
+        *state = State::fresh(state.pin_enabled, state.queue_vectors.len());
         self.table.clear_pending();
         self.drive(&state);
     }
@@ -138,12 +161,14 @@ impl Interrupts {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
-fn existing(vector: u16) -> u16 {
-    if vector < VECTORS { vector } else { NO_VECTOR }
+/// Returns the number of vectors of a function: one for each queue, and one for changes of
+/// configuration.
+pub const fn vectors(queues: u16) -> u16 {
+    queues + 1
 }
 
 #[cfg(test)]
@@ -159,7 +184,7 @@ mod tests {
         let controller = chips.controller();
         const { assert!(LINES > 1) };
         let line = controller.line(LINE_FIRST + 1).unwrap();
-        (Interrupts::new(&controller, line).unwrap(), chips)
+        (Interrupts::new(&controller, line, 2).unwrap(), chips)
     }
 
     fn pending(interrupts: &Interrupts) -> u8 {
@@ -171,7 +196,7 @@ mod tests {
     #[test]
     fn without_messages_the_pin_is_asserted_until_the_status_is_read() {
         let (interrupts, chips) = interrupts();
-        interrupts.raise_queue();
+        interrupts.raise_queue(0);
         interrupts.raise_configuration();
         assert_eq!(chips.books().asserted, [LINE_FIRST + 1]);
         assert_eq!(interrupts.take_status(), 3);
@@ -183,7 +208,7 @@ mod tests {
     fn a_disabled_pin_follows_when_it_is_enabled_again() {
         let (interrupts, chips) = interrupts();
         interrupts.configure(0, false);
-        interrupts.raise_queue();
+        interrupts.raise_queue(0);
         assert!(chips.books().asserted.is_empty() && interrupts.is_pending());
         interrupts.configure(0, true);
         assert_eq!(chips.books().asserted, [LINE_FIRST + 1]);
@@ -195,10 +220,10 @@ mod tests {
     fn with_messages_the_vectors_are_raised_and_the_pin_is_not() {
         let (interrupts, chips) = interrupts();
         interrupts.configure(ENABLE, true);
-        interrupts.raise_queue();
+        interrupts.raise_queue(0);
         assert_eq!(pending(&interrupts), 0, "no vector is assigned");
-        interrupts.set_queue_vector(1);
-        interrupts.raise_queue();
+        interrupts.set_queue_vector(0, 1);
+        interrupts.raise_queue(0);
         assert_eq!(pending(&interrupts), 0b10);
         interrupts.set_configuration_vector(0);
         interrupts.raise_configuration();
@@ -206,17 +231,20 @@ mod tests {
         assert!(chips.books().asserted.is_empty() && !interrupts.is_pending());
         interrupts.reset();
         assert_eq!(pending(&interrupts), 0);
-        assert_eq!(interrupts.queue_vector(), NO_VECTOR);
+        assert_eq!(interrupts.queue_vector(0), NO_VECTOR);
     }
 
     #[test]
     fn a_vector_that_is_not_there_reads_back_as_none() {
         let (interrupts, _) = interrupts();
-        for (vector, kept) in [(0, 0), (1, 1), (2, NO_VECTOR), (NO_VECTOR, NO_VECTOR)] {
+        for (vector, kept) in [(0, 0), (2, 2), (3, NO_VECTOR), (NO_VECTOR, NO_VECTOR)] {
             interrupts.set_configuration_vector(vector);
-            interrupts.set_queue_vector(vector);
+            interrupts.set_queue_vector(1, vector);
             assert_eq!(interrupts.configuration_vector(), kept);
-            assert_eq!(interrupts.queue_vector(), kept);
+            assert_eq!(interrupts.queue_vector(1), kept);
         }
+        interrupts.set_queue_vector(2, 1);
+        assert_eq!(interrupts.queue_vector(2), NO_VECTOR, "no such queue");
+        assert_eq!(interrupts.queue_vector(0), NO_VECTOR, "of another queue");
     }
 }

@@ -1,5 +1,5 @@
-//! Registers of a virtio function: the structures of Virtual I/O Device Version 1.2, 4.1.4, and where they lie in the
-//! function's BAR.
+//! Registers of a virtio function: the structures of Virtual I/O Device Version 1.2, 4.1.4, and
+//! where they lie in the function's BAR.
 
 /// The BAR.
 pub const BAR: usize = 0;
@@ -54,15 +54,17 @@ pub const NOTIFY_STRIDE: u32 = 4;
 
 /// Capability ID of a vendor's own: those of virtio.
 pub const CAPABILITY_VENDOR: u8 = 0x09;
-/// `cfg_type` of the capability through which all others can be reached without decoding the BAR (4.1.4.9).
+/// `cfg_type` of the capability through which all others can be reached without decoding the BAR
+/// (4.1.4.9).
 pub const CAPABILITY_WINDOW: u8 = 5;
 
 impl Structure {
-    /// `cfg_type` of the capability that says where the structure is, and the structure's length.
-    pub fn capability(self, device_bytes: u32) -> Option<(u8, u32)> {
+    /// Returns `cfg_type` of the capability that says where the structure is, and the structure's
+    /// length, for a device with this many queues and bytes of configuration.
+    pub fn capability(self, queues: u16, device_bytes: u32) -> Option<(u8, u32)> {
         match self {
             Self::Common => Some((1, COMMON_BYTES)),
-            Self::Notify => Some((2, NOTIFY_STRIDE)),
+            Self::Notify => Some((2, NOTIFY_STRIDE * u32::from(queues))),
             Self::InterruptStatus => Some((3, 4)),
             Self::Device => Some((4, device_bytes)),
             Self::MsixTable | Self::MsixPending => None,
@@ -70,7 +72,8 @@ impl Structure {
     }
 }
 
-/// A register of common configuration. Halves of 64-bit registers are registers of their own: drivers access them so.
+/// A register of common configuration. Halves of 64-bit registers are registers of their own:
+/// drivers access them so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Common {
     /// Which half of the device's features is shown.

@@ -1,7 +1,7 @@
 //! Split virtqueues (Virtual I/O Device Version 1.2, 2.7), which a guest writes as it likes.
 //!
-//! virtio-queue walks the rings. What it logs as errors when a guest breaks them is checked here before, so that a
-//! guest cannot fill the log; what it leaves out silently is found here.
+//! virtio-queue walks the rings. What it logs as errors when a guest breaks them is checked here
+//! before, so that a guest cannot fill the log; what it leaves out silently is found here.
 
 use std::sync::atomic::Ordering;
 
@@ -42,7 +42,7 @@ impl Default for RingPlace {
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
     /// No power of two, or too large.
-    #[error("a queue of {size} entries is not possible: at most {QUEUE_SIZE}, and a power of two")]
+    #[error("invalid queue size {size}: a power of two, 1 to {QUEUE_SIZE}")]
     Size {
         /// Entries.
         size: u16,
@@ -56,10 +56,10 @@ pub enum RingError {
         address: u64,
     },
     /// The driver's index is nonsense, or memory is gone.
-    #[error("the rings are not in order")]
+    #[error("the rings are inconsistent")]
     Rings(#[source] virtio_queue::Error),
     /// A request is nonsense.
-    #[error("the chain that begins with descriptor {head} cannot be used")]
+    #[error("invalid chain from descriptor {head}")]
     Chain {
         /// Its first descriptor.
         head: u16,

@@ -2,9 +2,10 @@
 //! 4.1.4).
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use virtio_bindings::virtio_config::{
     VIRTIO_CONFIG_S_ACKNOWLEDGE, VIRTIO_CONFIG_S_DRIVER, VIRTIO_CONFIG_S_DRIVER_OK,
     VIRTIO_CONFIG_S_FAILED, VIRTIO_CONFIG_S_FEATURES_OK, VIRTIO_CONFIG_S_NEEDS_RESET,
@@ -14,8 +15,8 @@ use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRE
 use vmm_sys_util::eventfd::EventFd;
 
 use super::device::VirtioDevice;
-use super::registers::{Common, NO_VECTOR, Structure};
-use super::ring::{Ring, RingPlace};
+use super::registers::{Common, NOTIFY_STRIDE, Structure};
+use super::ring::{Ring, RingError, RingPlace};
 use super::worker::{Shared, Worker};
 use crate::bus::{BusDevice, Refusal, Response};
 use crate::device::Doorbells;
@@ -35,32 +36,59 @@ const DRIVER_STATUS: u8 = (VIRTIO_CONFIG_S_ACKNOWLEDGE
     | VIRTIO_CONFIG_S_FEATURES_OK
     | VIRTIO_CONFIG_S_FAILED) as u8;
 
-/// What a driver has set. The default is the state after a reset.
-#[derive(Default)]
+/// A queue as a driver has set it. The default is the state after a reset.
+#[derive(Clone, Debug, Default)]
+struct QueueState {
+    place: RingPlace,
+    enabled: bool,
+}
+
+/// What a driver has set.
+#[derive(Debug)]
 struct State {
     status: u8,
     device_feature_select: u32,
     driver_feature_select: u32,
     driver_features: u64,
     queue_select: u16,
-    queue: RingPlace,
-    queue_enabled: bool,
+    queues: Vec<QueueState>,
 }
 
-/// A device's BAR. The device has one queue.
+impl State {
+    /// The state after a reset of a device with so many queues.
+    fn fresh(queues: usize) -> Self {
+        Self {
+            status: 0,
+            device_feature_select: 0,
+            driver_feature_select: 0,
+            driver_features: 0,
+            queue_select: 0,
+            queues: vec![QueueState::default(); queues],
+        }
+    }
+
+    /// Returns the queue that the driver has selected, if there is one.
+    fn selected(&self) -> Option<&QueueState> {
+        self.queues.get(usize::from(self.queue_select))
+    }
+}
+
+/// The BAR of a device.
 pub struct Transport {
     name: &'static str,
     features: u64,
     configuration: Vec<u8>,
     notifications: Arc<Doorbells>,
-    kick: EventFd,
+    /// Signalled by notifications, by number of the queue.
+    kicks: Vec<EventFd>,
     shared: Arc<Shared>,
     worker: Worker,
     state: Mutex<State>,
 }
 
 impl Transport {
-    /// A device as after a reset, whose thread is called `thread`, and which is notified through `notifications`.
+    /// A device as after a reset, whose thread is called `thread`, and which is notified through
+    /// `notifications`.
     ///
     /// # Errors
     /// The host has no thread or descriptor left.
@@ -70,17 +98,22 @@ impl Transport {
         notifications: Arc<Doorbells>,
         shared: Arc<Shared>,
     ) -> io::Result<Self> {
-        let kick = EventFd::new(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)?;
-        notifications.bind(0, &kick)?;
+        let queues = device.queues();
+        let mut kicks = Vec::new();
+        for queue in 0..queues {
+            let kick = EventFd::new(libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)?;
+            notifications.bind(queue.into(), &kick)?;
+            kicks.push(kick);
+        }
         Ok(Self {
             name: device.kind().name,
             features: device.features() | TRANSPORT_FEATURES,
             configuration: device.configuration().to_vec(),
             notifications,
-            worker: Worker::start(thread, device, &kick, Arc::clone(&shared))?,
-            kick,
+            worker: Worker::start(thread, device, &kicks, Arc::clone(&shared))?,
+            kicks,
             shared,
-            state: Mutex::default(),
+            state: Mutex::new(State::fresh(queues.into())),
         })
     }
 
@@ -93,23 +126,16 @@ impl Transport {
             Common::DriverFeatureSelect => state.driver_feature_select,
             Common::DriverFeature => half(state.driver_features, state.driver_feature_select),
             Common::ConfigVector => interrupts.configuration_vector().into(),
-            Common::QueueCount => 1,
+            Common::QueueCount => state.queues.len() as u32,
             Common::Status => self.status(&state).into(),
             Common::Generation => 0,
             Common::QueueSelect => state.queue_select.into(),
-            Common::QueueVector if state.queue_select != 0 => NO_VECTOR.into(),
+            Common::QueueVector => interrupts.queue_vector(state.queue_select).into(),
             // A queue that is not there has no entries, and nothing else.
-            _ if state.queue_select != 0 => 0,
-            Common::QueueSize => state.queue.size.into(),
-            Common::QueueVector => interrupts.queue_vector().into(),
-            Common::QueueEnable => state.queue_enabled.into(),
-            Common::QueueNotifyOffset => 0,
-            Common::DescriptorsLow => half(state.queue.descriptors, 0),
-            Common::DescriptorsHigh => half(state.queue.descriptors, 1),
-            Common::DriverLow => half(state.queue.driver, 0),
-            Common::DriverHigh => half(state.queue.driver, 1),
-            Common::DeviceLow => half(state.queue.device, 0),
-            Common::DeviceHigh => half(state.queue.device, 1),
+            register => state.selected().map_or(0, |queue| match register {
+                Common::QueueNotifyOffset => state.queue_select.into(),
+                register => queue.load(register),
+            }),
         }
     }
 
@@ -127,14 +153,13 @@ impl Transport {
             Common::Status if value == 0 => self.reset(&mut state),
             Common::Status => self.advance(&mut state, value as u8),
             Common::QueueSelect => state.queue_select = value as u16,
-            Common::QueueVector if state.queue_select == 0 => {
-                interrupts.set_queue_vector(value as u16);
+            Common::QueueVector => interrupts.set_queue_vector(state.queue_select, value as u16),
+            register => {
+                let selected = usize::from(state.queue_select);
+                if let Some(queue) = state.queues.get_mut(selected) {
+                    queue.store(register, value);
+                }
             }
-            // A queue stays as it is while it is in use (4.1.4.3.2).
-            register if state.queue_select == 0 && !state.queue_enabled => {
-                state.set_queue(register, value);
-            }
-            _ => {}
         }
     }
 
@@ -172,20 +197,30 @@ impl Transport {
             log::debug!("{}: the driver begins without features", self.name);
             return self.shared.require_reset();
         }
-        if !state.queue_enabled {
-            return;
-        }
-        let event_index = state.driver_features & EVENT_INDEX != 0;
-        let began = match Ring::new(&state.queue, event_index, self.shared.ram.memory()) {
-            Ok(ring) => self.worker.begin(ring, state.driver_features),
+        let rings = match self.rings(state) {
+            Ok(rings) if rings.iter().all(Option::is_none) => return,
+            Ok(rings) => rings,
             Err(e) => {
                 log::debug!("{}: {e}", self.name);
-                false
+                return self.shared.require_reset();
             }
         };
-        if !began {
+        if !self.worker.begin(rings, state.driver_features) {
             self.shared.require_reset();
         }
+    }
+
+    /// Returns the ring of each queue; none for a queue that the driver has not enabled.
+    fn rings(&self, state: &State) -> Result<Vec<Option<Ring>>, RingError> {
+        let event_index = state.driver_features & EVENT_INDEX != 0;
+        let memory = self.shared.ram.memory();
+        let ring = |queue: &QueueState| {
+            let enabled = queue.enabled.then_some(&queue.place);
+            enabled
+                .map(|place| Ring::new(place, event_index, memory))
+                .transpose()
+        };
+        state.queues.iter().map(ring).collect()
     }
 
     /// Ends the driver that uses the device. Afterwards nothing of its memory is touched.
@@ -193,23 +228,59 @@ impl Transport {
         if state.status & DRIVER_OK != 0 {
             self.worker.end();
         }
-        *state = State::default();
-        let _ = self.kick.read(); // Fails unless a notification came too late.
+        *state = State::fresh(state.queues.len());
+        for kick in &self.kicks {
+            let _ = kick.read(); // Fails unless a notification came too late.
+        }
         self.shared.interrupts.reset();
         self.shared.needs_reset.store(false, Ordering::Release);
     }
 
+    /// A store of `bytes` bytes at `offset` of the notifications.
+    fn notify(&self, offset: u64, bytes: usize) -> Response {
+        let queue = offset / u64::from(NOTIFY_STRIDE);
+        if !offset.is_multiple_of(NOTIFY_STRIDE.into()) || queue >= self.kicks.len() as u64 {
+            return Response::refused(Refusal::NoRegister);
+        }
+        if bytes != 2 {
+            return Response::refused(Refusal::BadSize);
+        }
+        match self.notifications.ring(queue as u32) {
+            true => Response::ok("notify"),
+            false => Response::refused(Refusal::UnboundDoorbell),
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
-impl State {
-    fn set_queue(&mut self, register: Common, value: u32) {
-        let queue = &mut self.queue;
+impl QueueState {
+    fn load(&self, register: Common) -> u32 {
+        let place = &self.place;
+        match register {
+            Common::QueueSize => place.size.into(),
+            Common::QueueEnable => self.enabled.into(),
+            Common::DescriptorsLow => half(place.descriptors, 0),
+            Common::DescriptorsHigh => half(place.descriptors, 1),
+            Common::DriverLow => half(place.driver, 0),
+            Common::DriverHigh => half(place.driver, 1),
+            Common::DeviceLow => half(place.device, 0),
+            Common::DeviceHigh => half(place.device, 1),
+            _ => 0, // Not a register of a queue.
+        }
+    }
+
+    /// Stores to a register. A queue stays as it is while it is in use (4.1.4.3.2).
+    fn store(&mut self, register: Common, value: u32) {
+        if self.enabled {
+            return;
+        }
+        let queue = &mut self.place;
         match register {
             Common::QueueSize => queue.size = value as u16,
-            Common::QueueEnable => self.queue_enabled = value == 1,
+            Common::QueueEnable => self.enabled = value == 1,
             Common::DescriptorsLow => set_half(&mut queue.descriptors, 0, value),
             Common::DescriptorsHigh => set_half(&mut queue.descriptors, 1, value),
             Common::DriverLow => set_half(&mut queue.driver, 0, value),
@@ -278,12 +349,7 @@ impl BusDevice for Transport {
                 None => Response::refused(Refusal::NoRegister),
             },
             // Most notifications end in the hypervisor and do not come here.
-            Structure::Notify if offset != 0 => Response::refused(Refusal::NoRegister),
-            Structure::Notify if from.len() != 2 => Response::refused(Refusal::BadSize),
-            Structure::Notify => match self.notifications.ring(0) {
-                true => Response::ok("notify"),
-                false => Response::refused(Refusal::UnboundDoorbell),
-            },
+            Structure::Notify => self.notify(offset, from.len()),
             Structure::MsixTable => self.shared.interrupts.table().write(offset, from),
             Structure::InterruptStatus | Structure::Device | Structure::MsixPending => {
                 Response::refused(Refusal::ReadOnly)

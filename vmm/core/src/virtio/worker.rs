@@ -16,20 +16,24 @@ use super::ring::{Ring, RingError};
 use crate::memory::RamView;
 
 const COMMAND: u32 = 0;
+/// The first queue's; the others' follow it.
 const KICK: u32 = 1;
+
+/// Most requests served from one queue before the others have their turn.
+const REQUESTS_AT_ONCE: u32 = 256;
 
 /// What a function and its worker share.
 pub struct Shared {
-    /// How the driver is told.
+    /// Interrupts of the driver.
     pub interrupts: Interrupts,
-    /// The device cannot go on, and wants a reset.
+    /// Set when the device cannot go on and requires a reset.
     pub needs_reset: AtomicBool,
     /// The guest's memory.
     pub ram: RamView,
 }
 
 impl Shared {
-    /// Has the device want a reset, and tells the driver.
+    /// Requires a reset of the device, and tells the driver.
     pub fn require_reset(&self) {
         self.needs_reset.store(true, Ordering::Release);
         self.interrupts.raise_configuration();
@@ -38,8 +42,11 @@ impl Shared {
 
 enum Command {
     /// A driver begins to use the device.
-    Begin { ring: Ring, features: u64 },
-    /// It ends; whoever waits is told when nothing of guest memory is touched any more.
+    Begin {
+        rings: Vec<Option<Ring>>,
+        features: u64,
+    },
+    /// The driver ends. The thread answers when it touches no guest memory any more.
     End(Sender<()>),
 }
 
@@ -51,7 +58,7 @@ pub struct Worker {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How the thread is got out of its queue.
+/// Wakes the thread, and takes it out of a queue that it serves.
 struct Wake {
     event: EventFd,
     /// A command waits: looked at between requests.
@@ -59,14 +66,15 @@ struct Wake {
 }
 
 impl Worker {
-    /// Starts a thread called `name` for `device`, which looks at its queue whenever `kick` is signalled.
+    /// Starts a thread called `name` for `device`, which looks at queue n whenever `kicks[n]` is
+    /// signalled.
     ///
     /// # Errors
     /// The host has no thread, descriptor or memory left.
     pub fn start(
         name: &str,
         device: Box<dyn VirtioDevice>,
-        kick: &EventFd,
+        kicks: &[EventFd],
         shared: Arc<Shared>,
     ) -> io::Result<Self> {
         let wake = Arc::new(Wake {
@@ -76,8 +84,11 @@ impl Worker {
         let (commands, orders) = channel();
         let job = Job {
             device,
-            ring: None,
-            kick: kick.try_clone()?,
+            rings: Vec::new(),
+            kicks: kicks
+                .iter()
+                .map(EventFd::try_clone)
+                .collect::<Result<_, _>>()?,
             orders,
             wake: Arc::clone(&wake),
             shared,
@@ -91,13 +102,15 @@ impl Worker {
         })
     }
 
-    /// Has the device serve `ring` for a driver that chose `features`. False if the thread is no more.
+    /// Makes the device serve `rings`, by number of the queue, for a driver that chose `features`.
+    /// Returns false if the thread has ended.
     #[must_use]
-    pub fn begin(&self, ring: Ring, features: u64) -> bool {
-        self.send(Command::Begin { ring, features })
+    pub fn begin(&self, rings: Vec<Option<Ring>>, features: u64) -> bool {
+        self.send(Command::Begin { rings, features })
     }
 
-    /// Takes the device back from its driver. When this returns, the device touches no guest memory any more.
+    /// Takes the device back from its driver. When this returns, the device touches no guest memory
+    /// any more.
     pub fn end(&self) {
         let (done, wait) = channel();
         self.send(Command::End(done));
@@ -134,12 +147,12 @@ impl Wake {
     }
 }
 
-/// What the thread has.
+/// Everything that the thread owns.
 struct Job {
     device: Box<dyn VirtioDevice>,
-    /// The queue of the driver that uses the device.
-    ring: Option<Ring>,
-    kick: EventFd,
+    /// The queues of the driver that uses the device; empty without one.
+    rings: Vec<Option<Ring>>,
+    kicks: Vec<EventFd>,
     orders: Receiver<Command>,
     wake: Arc<Wake>,
     shared: Arc<Shared>,
@@ -156,7 +169,7 @@ impl Job {
     }
 
     fn watch(self) -> Result<(), event_manager::Error> {
-        let mut manager = EventManager::new_with_capacity(2)?;
+        let mut manager = EventManager::new_with_capacity(self.kicks.len() + 1)?;
         let id = manager.add_subscriber(self);
         while !manager.subscriber_mut(id)?.over {
             manager.run()?;
@@ -168,17 +181,18 @@ impl Job {
         self.wake.waiting.store(false, Ordering::Release);
         loop {
             match self.orders.try_recv() {
-                Ok(Command::Begin { ring, features }) => {
+                Ok(Command::Begin { rings, features }) => {
                     self.device.begin(features);
-                    self.ring = Some(ring);
+                    self.rings = rings;
                 }
                 Ok(Command::End(done)) => {
-                    self.ring = None;
+                    self.rings.clear();
                     // Whoever waited may have given up waiting.
                     let _ = done.send(());
                 }
-                // A notification may have come before the ring was here, or a pass over it ended early for a command.
-                Err(TryRecvError::Empty) => return self.serve(),
+                // A notification may have come before the ring was here, or a pass over it ended
+                // early for a command.
+                Err(TryRecvError::Empty) => return self.serve_all(),
                 Err(TryRecvError::Disconnected) => {
                     self.over = true;
                     return;
@@ -187,19 +201,33 @@ impl Job {
         }
     }
 
-    /// Serves the queue until it is empty or a command waits; a driver that breaks it has no queue any more.
-    fn serve(&mut self) {
-        let Some(ring) = &mut self.ring else { return };
+    fn serve_all(&mut self) {
+        for queue in 0..self.rings.len() {
+            self.serve(queue);
+        }
+    }
+
+    /// Serves a queue until it is empty, a command waits, or it is the turn of the other queues. A
+    /// driver that breaks a queue has no queues any more.
+    fn serve(&mut self, queue: usize) {
+        let Some(Some(ring)) = self.rings.get_mut(queue) else {
+            return;
+        };
+        let Some(kick) = self.kicks.get(queue) else {
+            return;
+        };
         let served = Service {
             device: &mut *self.device,
+            queue: queue as u16,
             ring,
+            kick,
             shared: &self.shared,
             wake: &self.wake,
         }
         .run();
         if let Err(e) = served {
             e.log(self.device.kind().name);
-            self.ring = None;
+            self.rings.clear();
             self.shared.require_reset();
         }
     }
@@ -212,17 +240,21 @@ impl MutEventSubscriber for Job {
                 let _ = self.wake.event.read(); // Fails if another read was first.
                 self.obey();
             }
-            _ => {
-                let _ = self.kick.read();
-                self.serve();
+            event => {
+                let queue = (event - KICK) as usize;
+                if let Some(kick) = self.kicks.get(queue) {
+                    let _ = kick.read();
+                }
+                self.serve(queue);
             }
         }
     }
 
     fn init(&mut self, ops: &mut EventOps) {
         let command = Events::with_data(&self.wake.event, COMMAND, EventSet::IN);
-        let kick = Events::with_data(&self.kick, KICK, EventSet::IN);
-        for events in [command, kick] {
+        let kicks = (KICK..).zip(&self.kicks);
+        let kicks = kicks.map(|(event, kick)| Events::with_data(kick, event, EventSet::IN));
+        for events in std::iter::once(command).chain(kicks) {
             if let Err(e) = ops.add(events) {
                 log::error!("cannot watch a virtio device: {e:?}");
                 self.shared.require_reset();
@@ -235,9 +267,9 @@ impl MutEventSubscriber for Job {
 /// Why a queue is not served any more.
 #[derive(Debug, thiserror::Error)]
 enum QueueEnd {
-    #[error("its queue is broken")]
+    #[error("the queue is broken")]
     Ring(#[from] RingError),
-    #[error("request {head} cannot be served")]
+    #[error("cannot serve request {head}")]
     Request { head: u16, source: ServeError },
 }
 
@@ -258,7 +290,10 @@ impl QueueEnd {
 /// One pass over a queue.
 struct Service<'a> {
     device: &'a mut dyn VirtioDevice,
+    queue: u16,
     ring: &'a mut Ring,
+    /// What comes back to this queue.
+    kick: &'a EventFd,
     shared: &'a Shared,
     wake: &'a Wake,
 }
@@ -266,21 +301,29 @@ struct Service<'a> {
 impl Service<'_> {
     fn run(&mut self) -> Result<(), QueueEnd> {
         let memory = self.shared.ram.memory();
-        // Looked at in the outer loop, too: a guest that moves its index to and fro gets there without a request.
+        let mut left = REQUESTS_AT_ONCE;
+        // Looked at in the outer loop, too: a guest that moves its index to and fro gets there
+        // without a request.
         while !self.wake.waiting.load(Ordering::Acquire) {
             self.ring.silence(memory)?;
             while let Some(request) = self.ring.pop(memory)? {
                 let head = request.head;
                 let written = self
                     .device
-                    .serve(&request, memory)
+                    .serve(self.queue, &request, memory)
                     .map_err(|source| QueueEnd::Request { head, source })?;
                 self.ring.push(memory, head, written)?;
                 if self.ring.wants_interrupt(memory)? {
-                    self.shared.interrupts.raise_queue();
+                    self.shared.interrupts.raise_queue(self.queue);
                 }
                 // Whoever waits for the device to end waits for one request at most.
                 if self.wake.waiting.load(Ordering::Acquire) {
+                    return Ok(());
+                }
+                left -= 1;
+                if left == 0 {
+                    // The other queues first. An event that is full is signalled, too.
+                    let _ = self.kick.write(1);
                     return Ok(());
                 }
             }

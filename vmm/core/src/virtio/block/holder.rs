@@ -1,5 +1,5 @@
-//! Who has an image locked. The kernel does not name the holder of a lock of an open file description, but shows every
-//! lock with the descriptor it was taken through.
+//! Who has an image locked. The kernel does not name the holder of a lock of an open file
+//! description, but shows every lock with the descriptor it was taken through.
 
 use std::fmt;
 use std::fs;
@@ -73,14 +73,16 @@ impl Holder {
     }
 }
 
-/// Whether a process has a descriptor of `file` that a lock was taken through. `inode` is how the kernel's list of
-/// locks names it, but for the device, whose notation differs from file system to file system.
+/// Whether a process has a descriptor of `file` that a lock was taken through. `inode` is how the
+/// kernel's list of locks names it, but for the device, whose notation differs from file system to
+/// file system.
 fn has_lock(process: &Path, inode: &str, file: &fs::Metadata) -> bool {
     let Ok(descriptors) = fs::read_dir(process.join("fdinfo")) else {
         return false;
     };
     descriptors.flatten().any(|descriptor| {
-        // Documentation/filesystems/proc.rst, 3.8: "lock:  1: OFDLCK  ADVISORY  WRITE -1 00:19:1234 0 EOF".
+        // Documentation/filesystems/proc.rst, 3.8: "lock:  1: OFDLCK  ADVISORY  WRITE -1 00:19:1234
+        // 0 EOF".
         let info = fs::read_to_string(descriptor.path()).unwrap_or_default();
         let locks = info.lines().filter(|line| line.starts_with("lock:"));
         let mut places = locks.flat_map(str::split_whitespace);

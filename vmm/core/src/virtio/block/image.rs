@@ -1,5 +1,5 @@
 //! Raw image files.
-#![allow(unsafe_code)] // Has the kernel copy between a file and guest memory, and takes locks of descriptions.
+#![allow(unsafe_code)] // Makes the kernel copy between a file and guest memory, and lock files.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -74,8 +74,8 @@ pub struct DiskImage {
 }
 
 impl DiskImage {
-    /// Opens and locks an image: for reading by many, or for writing by one. The lock ends with the process, however
-    /// that ends.
+    /// Opens and locks an image: for reading by many, or for writing by one. The lock ends with the
+    /// process, however that ends.
     ///
     /// # Errors
     /// [`DiskError`].
@@ -147,7 +147,8 @@ impl DiskImage {
         self.read_only
     }
 
-    /// Its file name as far as it is printable and fits, padded with zeros: a guest shows it as the disk's serial number.
+    /// Its file name as far as it is printable and fits, padded with zeros: a guest shows it as the
+    /// disk's serial number.
     pub fn id<const N: usize>(&self) -> [u8; N] {
         let mut id = [0; N];
         let name = self.path.file_name().unwrap_or_default();
@@ -183,7 +184,8 @@ impl DiskImage {
         })
     }
 
-    /// Has what was written reach the disk, with as much of the file's attributes as reading it back takes.
+    /// Has what was written reach the disk, with as much of the file's attributes as reading it
+    /// back takes.
     ///
     /// # Errors
     /// What the kernel said.
@@ -241,8 +243,8 @@ impl DiskImage {
 
     /// Transfers all of `segments`, by as many calls as it takes.
     ///
-    /// The vectors handed to `call` point to guest memory that stays mapped while it runs. No Rust reference to it
-    /// exists, and the guest may change it meanwhile: the kernel copies.
+    /// The vectors handed to `call` point to guest memory that stays mapped while it runs. No Rust
+    /// reference to it exists, and the guest may change it meanwhile: the kernel copies.
     fn transfer(
         &self,
         offset: u64,

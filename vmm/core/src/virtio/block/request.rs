@@ -148,7 +148,8 @@ impl Request {
     }
 }
 
-/// The ranges of a request to discard or to zero, which has one at least and [`RANGES_MAX`] at most.
+/// The ranges of a request to discard or to zero, which has one at least and [`RANGES_MAX`] at
+/// most.
 fn ranges(
     sent: &Segments,
     flags_known: u32,

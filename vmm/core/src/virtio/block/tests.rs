@@ -76,7 +76,7 @@ impl Disk {
                 .collect(),
             writable: answer.iter().copied().chain([(STATUS, 1)]).collect(),
         };
-        let written = self.block.serve(&chain, &self.memory).unwrap();
+        let written = self.block.serve(0, &chain, &self.memory).unwrap();
         (self.memory.read_obj(GuestAddress(STATUS)).unwrap(), written)
     }
 
@@ -261,7 +261,7 @@ fn a_request_without_header_or_status_cannot_even_be_refused() {
             readable: [(HEADER, readable)].into_iter().collect(),
             writable: [(STATUS, writable)].into_iter().collect(),
         };
-        let error = disk.block.serve(&chain, &disk.memory).unwrap_err();
+        let error = disk.block.serve(0, &chain, &disk.memory).unwrap_err();
         assert!(matches!(error, ServeError::Malformed { .. }), "{error}");
     }
 }

@@ -41,7 +41,7 @@ fn a_driver_finds_everything_by_its_capabilities() {
     let [msix] = capabilities(&machine, 0x11)[..] else {
         panic!("one MSI-X capability")
     };
-    assert_eq!(machine.config(msix + 2), [VECTORS as u8 - 1, 0]);
+    assert_eq!(machine.config(msix + 2), [vectors(1) as u8 - 1, 0]);
     let [line, pin] = machine.config(0x3c);
     assert_eq!((u32::from(line), pin), (pci_line(3, 1), 1));
 }

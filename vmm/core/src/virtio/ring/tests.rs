@@ -26,7 +26,8 @@ fn ram() -> RamView {
     ram.view().unwrap()
 }
 
-/// What becomes of the chain that begins with descriptor 0 of a table, with another table for indirect ones.
+/// What becomes of the chain that begins with descriptor 0 of a table, with another table for
+/// indirect ones.
 fn pop(table: &[Descriptor], indirect: &[Descriptor]) -> Result<Option<Chain>, RingError> {
     let ram = ram();
     for (index, descriptor) in (0..).zip(table) {

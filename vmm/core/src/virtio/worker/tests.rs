@@ -37,7 +37,12 @@ impl VirtioDevice for Slow {
         &[]
     }
     fn begin(&mut self, _: u64) {}
-    fn serve(&mut self, request: &Chain, memory: &GuestMemoryMmap) -> Result<u32, ServeError> {
+    fn serve(
+        &mut self,
+        _: u16,
+        request: &Chain,
+        memory: &GuestMemoryMmap,
+    ) -> Result<u32, ServeError> {
         self.begun.send(request.head).unwrap();
         self.go_on.lock().unwrap().recv().unwrap();
         Ok(request.writable.write(memory, b"done")? as u32)
@@ -57,7 +62,7 @@ fn rig() -> Rig {
     let controller = FakeChips::default().controller();
     let line = controller.line(LINE_FIRST).unwrap();
     let shared = Arc::new(Shared {
-        interrupts: Interrupts::new(&controller, line).unwrap(),
+        interrupts: Interrupts::new(&controller, line, 1).unwrap(),
         needs_reset: AtomicBool::new(false),
         ram: ram.view().unwrap(),
     });
@@ -67,7 +72,13 @@ fn rig() -> Rig {
         begun: send_begun,
         go_on: Mutex::new(may_go_on),
     });
-    let worker = Worker::start("test", device, &kick, Arc::clone(&shared)).unwrap();
+    let worker = Worker::start(
+        "test",
+        device,
+        std::slice::from_ref(&kick),
+        Arc::clone(&shared),
+    )
+    .unwrap();
     Rig {
         worker,
         kick,
@@ -100,7 +111,7 @@ impl Rig {
         };
         assert!(
             self.worker
-                .begin(Ring::new(&place, false, memory).unwrap(), 0)
+                .begin(vec![Some(Ring::new(&place, false, memory).unwrap())], 0)
         );
     }
 

@@ -1,16 +1,16 @@
 //! What can be a disk, and who may have it.
 
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
 use crate::virtio::block::tests::Scratch;
+use parking_lot::{Mutex, MutexGuard};
 
 /// A process that is being started has copies of all descriptors, and with them of locks, until it executes its program.
 /// So those tests that start one, and those that let go of a lock, run one at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+    ONE.lock()
 }
 
 fn error(path: &Path, read_only: bool) -> String {
