@@ -2,19 +2,10 @@
 
 use std::path::PathBuf;
 
-use causeway_guest_build::{repository, rerun_if_changed, static_linux, variable};
-
-/// What it is made of, relative to the repository. A change there builds it again.
-const SOURCES: &[&str] = &[
-    "Cargo.toml",
-    "Cargo.lock",
-    "tests/nested/agent/Cargo.toml",
-    "tests/nested/agent/src",
-];
+use causeway_guest_build::{repository, static_linux, variable};
 
 fn main() {
     let repository = repository();
-    rerun_if_changed(&repository, SOURCES);
     let target_folder = PathBuf::from(variable("OUT_DIR")).join("agent");
     let programs = static_linux(&repository, &["causeway-nested-agent"], &target_folder);
     for (variable, name) in [

@@ -2,25 +2,10 @@
 
 use std::path::PathBuf;
 
-use causeway_guest_build::{repository, rerun_if_changed, static_linux, variable};
-
-/// What it is made of, relative to the repository. A change there builds it again.
-const SOURCES: &[&str] = &[
-    "Cargo.toml",
-    "Cargo.lock",
-    "guest-driver-shim/init/Cargo.toml",
-    "guest-driver-shim/init/src",
-    "guest-driver-shim/sysfs",
-    "guest-driver-shim/core/Cargo.toml",
-    "guest-driver-shim/core/src",
-    "protocol/Cargo.toml",
-    "protocol/src",
-    "vmm/testdev/records",
-];
+use causeway_guest_build::{repository, static_linux, variable};
 
 fn main() {
     let repository = repository();
-    rerun_if_changed(&repository, SOURCES);
     let target_folder = PathBuf::from(variable("OUT_DIR")).join("init");
     let programs = static_linux(&repository, &["causeway-init"], &target_folder);
     let init = programs.join("causeway-init");

@@ -39,7 +39,7 @@ use outputs::Outputs;
 use report::ExitsReport;
 
 /// Name of the embedded guest.
-const GUEST: &str = "laboratory";
+const GUEST: &str = "mechanisms";
 /// A device that has cells of all sizes.
 const ANY_DEVICE: DeviceMemory = DeviceMemory {
     vendor: 0,

@@ -1,9 +1,11 @@
 //! For build scripts: programs for guests, built by a cargo of their own.
 //!
-//! What runs in a guest cannot be an ordinary dependency of what runs on the host: it has other flags, and it is wanted as
-//! a file. Cargo is run with a target folder of its own (two cargos in one target folder would wait for each other), with
-//! the lock file as committed. With an explicit target, its flags are for the programs only, not for their build scripts.
+//! What runs in a guest cannot be an ordinary dependency of what runs on the host: it has other
+//! flags, and it is wanted as a file. Cargo is run with a target folder of its own (two cargos in
+//! one target folder would wait for each other), with the lock file as committed. With an explicit
+//! target, its flags are for the programs only, not for their build scripts.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,10 @@ use std::process::Command;
 /// The target of all programs for guests.
 pub const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Has cargo run the build script again when one of these changes; they are relative to `folder`.
+/// Makes cargo run the build script again when one of `sources` changes; they are relative to
+/// `folder`.
+///
+/// [`bare`] and [`static_linux`] do this for the crates that they build.
 pub fn rerun_if_changed(folder: &Path, sources: &[&str]) {
     for source in sources {
         println!("cargo::rerun-if-changed={}", folder.join(source).display());
@@ -40,25 +45,29 @@ pub fn variable(name: &str) -> OsString {
     env::var_os(name).unwrap_or_else(|| panic!("cargo has not set {name}"))
 }
 
-/// Builds bare guests, in whose folder cargo finds their configuration, and gives the folder of the executables.
+/// Builds the bare guests in `folder`, where cargo finds their configuration, and returns the
+/// folder of the executables. Cargo runs the build script again when a source of theirs changes.
 ///
 /// # Panics
 /// If the build fails.
 #[must_use]
 pub fn bare(folder: &Path, target_folder: &Path) -> PathBuf {
-    let mut cargo = cargo(folder, target_folder);
+    watch_sources(folder, &[]);
+    let mut cargo = cargo_build(folder, target_folder);
     cargo.arg("--release");
     finish(cargo, target_folder, "release")
 }
 
-/// Builds Linux programs of the workspace in `folder` as static executables, and gives the folder of the executables. They
-/// are small (profile `guest`), because guests read them before anything else.
+/// Builds Linux programs of the workspace in `folder` as static executables, and returns the folder
+/// of the executables. They are small (profile `guest`), because guests read them before anything
+/// else. Cargo runs the build script again when a source of theirs changes.
 ///
 /// # Panics
 /// If the build fails.
 #[must_use]
 pub fn static_linux(folder: &Path, packages: &[&str], target_folder: &Path) -> PathBuf {
-    let mut cargo = cargo(folder, target_folder);
+    watch_sources(folder, packages);
+    let mut cargo = cargo_build(folder, target_folder);
     cargo.args(["--profile", "guest"]);
     for package in packages {
         cargo.args(["--package", package]);
@@ -67,11 +76,64 @@ pub fn static_linux(folder: &Path, packages: &[&str], target_folder: &Path) -> P
     finish(cargo, target_folder, "guest")
 }
 
-fn cargo(folder: &Path, target_folder: &Path) -> Command {
+/// Makes cargo run the build script again when a source of `packages` (of all packages if empty) in
+/// the workspace in `folder` changes, or a source of a crate in this repository that they depend
+/// on.
+fn watch_sources(folder: &Path, packages: &[&str]) {
+    let mut tree = cargo(folder, "tree");
+    tree.args(["--prefix", "none", "--format", "{p}", "--edges", "no-dev"]);
+    for package in packages {
+        tree.args(["--package", package]);
+    }
+    let output = tree.output().expect("cannot run cargo");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo tree failed: {errors}");
+    let lines = String::from_utf8_lossy(&output.stdout);
+    let crates: BTreeSet<&Path> = lines.lines().filter_map(crate_folder).collect();
+    assert!(
+        !crates.is_empty(),
+        "cargo tree lists no crate of this repository"
+    );
+    rerun_if_changed(folder, &["Cargo.toml", "Cargo.lock"]);
+    for source in crates.into_iter().flat_map(sources) {
+        println!("cargo::rerun-if-changed={}", source.display());
+    }
+}
+
+/// Returns the folder of the crate in a line of `cargo tree`, if the crate is not from a registry:
+/// `causeway-shim v0.1.0 (/repository/guest-driver-shim/core)`.
+fn crate_folder(line: &str) -> Option<&Path> {
+    let (_, folder) = line.split_once(" (/")?;
+    let end = folder.find(')')?;
+    let start = line.len() - folder.len() - 1;
+    Some(Path::new(&line[start..=start + end]))
+}
+
+/// Returns what a crate is built from: everything in its folder but tests, benchmarks, build
+/// outputs and other crates.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = folder
+        .read_dir()
+        .expect("cannot read the folder of a crate");
+    let paths = entries.map(|entry| entry.expect("cannot read the folder of a crate").path());
+    let is_source = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default();
+        let others = ["tests", "benches", "target"];
+        !others.iter().any(|other| name == *other) && !path.join("Cargo.toml").exists()
+    };
+    paths.filter(is_source).collect()
+}
+
+fn cargo_build(folder: &Path, target_folder: &Path) -> Command {
+    let mut cargo = cargo(folder, "build");
+    cargo.args(["--quiet", "--target-dir"]).arg(target_folder);
+    cargo
+}
+
+fn cargo(folder: &Path, command: &str) -> Command {
     let mut cargo = Command::new(variable("CARGO"));
     cargo.current_dir(folder);
-    cargo.args(["build", "--locked", "--quiet", "--target", TARGET]);
-    cargo.arg("--target-dir").arg(target_folder);
+    cargo.args([command, "--locked", "--target", TARGET]);
     for (name, _) in env::vars_os() {
         if is_of_the_outer_build(&name.to_string_lossy()) {
             cargo.env_remove(&name);
@@ -91,7 +153,8 @@ fn finish(mut cargo: Command, target_folder: &Path, profile: &str) -> PathBuf {
     target_folder.join(TARGET).join(profile)
 }
 
-/// Whether a variable describes the build that the script is part of, and would change that of the guests.
+/// Whether a variable describes the build that the script is part of, and would change that of the
+/// guests.
 fn is_of_the_outer_build(name: &str) -> bool {
     const NAMES: &[&str] = &[
         "RUSTFLAGS",
@@ -128,6 +191,23 @@ fn is_of_the_outer_build(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn crates_of_the_repository_are_found_in_the_tree_with_their_sources() {
+        let folder = |line| crate_folder(line).map(|path| path.to_str().unwrap());
+        assert_eq!(folder("a v0.1.0 (/r/a)"), Some("/r/a"));
+        assert_eq!(folder("a v0.1.0 (/r/a) (*)"), Some("/r/a"));
+        assert_eq!(folder("derive v0.8.63 (proc-macro)"), None);
+        assert_eq!(
+            folder("derive v0.8.63 (proc-macro) (/r/derive)"),
+            Some("/r/derive")
+        );
+        assert_eq!(folder("zerocopy v0.8.63"), None);
+        let own = sources(Path::new(env!("CARGO_MANIFEST_DIR")));
+        let names: Vec<_> = own.iter().filter_map(|path| path.file_name()).collect();
+        assert!(names.iter().any(|name| *name == "src"), "{names:?}");
+        assert!(names.iter().any(|name| *name == "Cargo.toml"), "{names:?}");
+    }
 
     #[test]
     fn flags_of_the_outer_build_are_kept_from_the_guests_and_the_rest_is_not() {

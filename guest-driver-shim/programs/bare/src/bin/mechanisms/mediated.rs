@@ -97,7 +97,8 @@ impl<'d> Mechanism for Mediated<'_, 'd> {
 
     fn store_words(&mut self, memory: &Buffer<'d>, words: usize, passes: u32) {
         let part = self.settled(memory, 0, 8 * words);
-        // SAFETY: the window has that many words, begins at a page, and nobody has references to it.
+        // SAFETY: the window has that many words, begins at a page, and nobody has references to
+        // it.
         unsafe { loops::store(part.cast(), words, passes) };
     }
 
@@ -109,7 +110,8 @@ impl<'d> Mechanism for Mediated<'_, 'd> {
 
     fn copy_in(&mut self, memory: &Buffer<'d>, offset: usize, from: &[u8]) {
         let part = self.settled(memory, offset, from.len());
-        // SAFETY: the part has as many bytes, is no part of what the program has references to, and may be written.
+        // SAFETY: the part has as many bytes, is no part of what the program has references to, and
+        // may be written.
         unsafe { loops::copy(part, from.as_ptr(), from.len()) };
     }
 
@@ -159,7 +161,8 @@ impl<'d> Mechanism for Mediated<'_, 'd> {
 
     fn wake(&mut self) {
         self.pipeline.open();
-        // The consumer may have gone to sleep at the gate. It looks for more for a while, once it has released this.
+        // The consumer may have gone to sleep at the gate. It looks for more for a while, once it
+        // has released this.
         self.busy = true;
         self.synchronize();
     }

@@ -53,7 +53,8 @@ impl Mechanism for Passthrough {
 
     fn store_words(&mut self, (): &(), words: usize, passes: u32) {
         let part = self.part(0, 8 * words);
-        // SAFETY: the part is within the device's memory, begins at a page, and nobody has references to it.
+        // SAFETY: the part is within the device's memory, begins at a page, and nobody has
+        // references to it.
         unsafe { loops::store(part.cast(), words, passes) };
     }
 

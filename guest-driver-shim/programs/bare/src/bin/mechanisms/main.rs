@@ -1,7 +1,8 @@
-//! Runs every workload of the exit-count laboratory by every mechanism, in turn.
+//! Runs every workload of `bench exits` by every mechanism, in turn.
 //!
-//! Its arguments are a [`Plan`]. For each repetition and each workload and size, each mechanism takes one sample; the host
-//! takes its own when it is asked to. Over the repetitions each comes as often behind each other one.
+//! Its arguments are a [`Plan`]. For each repetition and each workload and size, each mechanism
+//! takes one sample; the host takes its own when it is asked to. Over the repetitions each comes as
+//! often behind each other one.
 #![no_std]
 #![no_main]
 

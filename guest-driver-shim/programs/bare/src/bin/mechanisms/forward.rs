@@ -8,7 +8,8 @@ use causeway_shim::Window;
 
 use crate::port;
 
-/// Words at which a batch is sent without waiting for a call that has a result: half of the room, so that the host begins.
+/// Words at which a batch is sent without waiting for a call that has a result: half of the room,
+/// so that the host begins.
 const BATCH_WORDS: usize = wire::CALL_WORDS / 2;
 
 /// The device.
@@ -97,7 +98,8 @@ impl Forward {
 
     fn copy_out_inline(&mut self, memory: &ForwardMemory, offset: usize, into: &mut [u8]) {
         let operands = [memory.id, offset as u64, into.len() as u64];
-        // Its result stands first: calls with results are sent at once, so none is among those before it.
+        // Its result stands first: calls with results are sent at once, so none is among those
+        // before it.
         self.call(wire::COPY_OUT, &operands, &[]);
         self.send();
         let read = self.area.read(8 * wire::RESULTS, into);

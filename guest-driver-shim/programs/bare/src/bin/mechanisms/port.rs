@@ -1,4 +1,4 @@
-//! The laboratory's ports.
+//! The ports of the devices of `bench exits`.
 
 use causeway_bare::IoPorts;
 use causeway_bare::shim::pci::Ports;
