@@ -1,11 +1,12 @@
-//! What a bare guest stands on: entry, stacks, console, panic, clock, RAM, records for the test
-//! bench, and the transport by which the driver reaches the device.
+//! Runtime of bare guests: entry, stacks, console, panic, clock, RAM, records for the test device, and
+//! the transport by which the driver reaches the Causeway device.
 //!
 //! A guest is a program without an operating system that runs at CPL 3 with one identity-mapped
 //! address space (see [`causeway_protocol::boot`]). It names its main function with [`main!`]:
 //!
 //! ```ignore
 //! #![no_std]
+#![allow(unsafe_code)] // Entry, port I/O and device memory, so that the guests need no unsafe code.
 //! #![no_main]
 //! causeway_bare::main!(run);
 //! fn run(machine: &causeway_bare::Machine) { … }

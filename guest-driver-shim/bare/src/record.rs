@@ -59,8 +59,9 @@ pub fn fetch(slot: u32, wait_ms: u32) -> Result<[u8; 64], NoMail> {
     mail.fetched()
 }
 
-/// Runs a loop on a host thread, over memory that this guest has mapped: `bytes` bytes (a multiple of 64)
-/// at a guest-physical address (64-byte aligned). Gives the ticks it took; `None` if the memory is not mapped.
+/// Runs a loop on a host thread, over memory that this guest has mapped: `bytes` bytes (a multiple
+/// of 64) at a guest-physical address (64-byte aligned). Gives the ticks it took; `None` if the
+/// memory is not mapped.
 #[must_use]
 pub fn baseline(kind: Loop, address: u64, bytes: u64, passes: u32) -> Option<u64> {
     let mut record = Baseline::new(kind, address, bytes, passes);
@@ -68,9 +69,9 @@ pub fn baseline(kind: Loop, address: u64, bytes: u64, passes: u32) -> Option<u64
     record.measured()
 }
 
-/// Reports a sample of line number `line`: `operations` operations (not zero) of `bytes` bytes each took
-/// `guest_ns` nanoseconds. The host repeats it natively. Returns the nanoseconds that the host took;
-/// `None` if it did not repeat it.
+/// Reports a sample of line number `line`: `operations` operations (not zero) of `bytes` bytes each
+/// took `guest_ns` nanoseconds. The host repeats it natively. Returns the nanoseconds that the host
+/// took; `None` if it did not repeat it.
 pub fn compare(line: u32, operations: u32, bytes: u64, guest_ns: u64) -> Option<u64> {
     let mut record = Comparison::new(line, operations, bytes, guest_ns);
     send(&mut record);

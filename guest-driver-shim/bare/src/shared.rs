@@ -1,6 +1,7 @@
 //! What one CPU makes, and all use.
 
 use core::cell::UnsafeCell;
+use core::fmt;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,7 +10,7 @@ const EMPTY: u32 = 0;
 const BUSY: u32 = 1;
 const FULL: u32 = 2;
 
-/// A value that one CPU makes and all use, for the rest of the machine's life.
+/// A value that one CPU makes, and that all CPUs then use until the machine ends.
 pub struct Shared<T> {
     state: AtomicU32,
     value: UnsafeCell<MaybeUninit<T>>,
@@ -20,8 +21,14 @@ pub struct Shared<T> {
 // use.
 unsafe impl<T: Send + Sync> Sync for Shared<T> {}
 
+impl<T> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
 impl<T> Shared<T> {
-    /// No value yet.
+    /// Returns one without a value.
     #[must_use]
     pub const fn new() -> Self {
         Self {

@@ -16,6 +16,7 @@ const BUFFERS_MAX: usize = 8;
 const REPLAYS: u32 = 3;
 
 /// RAM for running cases one after the other.
+#[derive(Debug)]
 pub struct CaseMemory {
     loader: ModuleLoader,
     want: &'static mut [u8],

@@ -5,6 +5,8 @@
 //! fence that the guest itself releases. The work of the phase is then put behind it, without a
 //! doorbell.
 
+use core::fmt;
+
 use causeway_shim::{
     AddressSpace, Buffer, CommandBuffer, Device, Fence, MemoryKind, Patience, WaitError,
 };
@@ -21,6 +23,12 @@ pub struct Pipeline<'d> {
     done: Fence<'d>,
     armed: u64,
     released: u64,
+}
+
+impl fmt::Debug for Pipeline<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pipeline").finish_non_exhaustive()
+    }
 }
 
 impl<'d> Pipeline<'d> {

@@ -64,7 +64,8 @@ pub enum Crash {
     },
 }
 
-/// Dispatches one exit to its bus, counts it in `counters`, and returns what the virtual CPU must do.
+/// Dispatches one exit to its bus, counts it in `counters`, and returns what the virtual CPU must
+/// do.
 pub fn handle(exit: VcpuExit<'_>, platform: &Platform, counters: &ExitCounters) -> Outcome {
     let (reason, hit) = match exit {
         VcpuExit::IoOut(port, data) => ("io", platform.ports.write(Port(port), data)),

@@ -1,19 +1,20 @@
-//! The end of a VM: who decides it, and who is told.
+//! The end of a VM: one verdict, and who learns of it.
 //!
-//! The first verdict stands. It is reached by a virtual CPU (exit port, crash), by the last one that parks,
-//! or from outside (signal, timeout). Whoever reaches it signals [`Lifecycle::ended`]; the event loop then
-//! sets [`Lifecycle::stop`], which every virtual CPU looks at before it runs.
+//! The first verdict stands. It is reached by a virtual CPU (exit port, crash), by the last one
+//! that parks, or from outside (signal, timeout). Whoever reaches it signals [`Lifecycle::ended`];
+//! the event loop then sets [`Lifecycle::stop`], which every virtual CPU looks at before it runs.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use crate::outcome::VmResult;
 
-/// Shared by all threads of a VM.
+/// State of a VM that all its threads share, from start to end.
 #[derive(Debug)]
 pub struct Lifecycle {
     stop: Arc<AtomicBool>,
@@ -28,10 +29,11 @@ pub struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// Of a VM whose `vcpus` virtual CPUs have not run yet. `stop` is what its devices look at.
+    /// Returns the state of a VM whose `vcpus` virtual CPUs have not run yet. Devices look at
+    /// `stop`.
     ///
     /// # Errors
-    /// If there is no eventfd to be had.
+    /// The host has no eventfd left.
     pub fn new(vcpus: usize, stop: Arc<AtomicBool>) -> io::Result<Self> {
         Ok(Self {
             stop,
@@ -45,14 +47,14 @@ impl Lifecycle {
         })
     }
 
-    /// Readable once there is a verdict.
+    /// Returns an event that is readable once there is a verdict.
     pub fn ended(&self) -> &EventFd {
         &self.ended
     }
 
-    /// Reaches a verdict, unless there is one.
+    /// Sets the verdict, unless there is one.
     pub fn decide(&self, result: VmResult) {
-        let mut verdict = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut verdict = self.verdict.lock();
         if verdict.is_none() {
             *verdict = Some((result, Instant::now()));
             if let Err(e) = self.ended.write(1) {
@@ -61,36 +63,38 @@ impl Lifecycle {
         }
     }
 
-    /// The verdict, if there is one.
+    /// Returns the verdict; `None` while the VM runs.
     pub fn verdict(&self) -> Option<VmResult> {
-        let verdict = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
+        let verdict = self.verdict.lock();
         verdict.as_ref().map(|(result, _)| result.clone())
     }
 
-    /// When the verdict was reached, if it was.
+    /// Returns when the verdict was reached; `None` while the VM runs.
     pub fn decided(&self) -> Option<Instant> {
-        let verdict = self.verdict.lock().unwrap_or_else(PoisonError::into_inner);
+        let verdict = self.verdict.lock();
         verdict.as_ref().map(|(_, when)| *when)
     }
 
-    /// A virtual CPU has left its loop. If it was the last and nobody decided, nobody will.
+    /// Counts a virtual CPU that has left its loop. The last one without a verdict makes it
+    /// "abandoned".
     pub fn left(&self) {
         if self.running.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.decide(VmResult::Abandoned);
         }
     }
 
-    /// Asks virtual CPUs whether they have halted for good. They have to be kicked to notice.
+    /// Asks virtual CPUs whether they have halted for good. They must be kicked to notice.
     pub fn suspect_halt(&self) {
         self.halt_suspected.store(true, Ordering::Release);
     }
 
-    /// Whether virtual CPUs are asked that.
+    /// Returns whether virtual CPUs are asked to look whether they have halted.
     pub fn halt_suspected(&self) -> bool {
         self.halt_suspected.load(Ordering::Acquire)
     }
 
-    /// The answer of virtual CPU `index`, below 64. True if it was the last one that had not halted.
+    /// The answer of virtual CPU `index`, below 64. True if it was the last one that had not
+    /// halted.
     pub fn halted(&self, index: u32, halted: bool) -> bool {
         let bit = 1 << index;
         if !halted {
@@ -101,22 +105,23 @@ impl Lifecycle {
         (before | bit).count_ones() == self.vcpus
     }
 
-    /// Asks everyone to stop. They have to be kicked to notice.
+    /// Asks all virtual CPUs to stop. They must be kicked to notice.
     pub fn request_stop(&self) {
         self.stop.store(true, Ordering::Release);
     }
 
-    /// Whether everyone is to stop.
+    /// Returns whether all virtual CPUs must stop.
     pub fn stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// A virtual CPU is about to enter guest code. The first one counts.
+    /// Records the time at which the first virtual CPU enters guest code. Later calls change
+    /// nothing.
     pub fn entering(&self) {
         self.first_entry.get_or_init(Instant::now);
     }
 
-    /// When the first virtual CPU entered guest code.
+    /// Returns when the first virtual CPU entered guest code; `None` if none did.
     pub fn first_entry(&self) -> Option<Instant> {
         self.first_entry.get().copied()
     }

@@ -1,8 +1,9 @@
-//! A running VM, seen from outside.
+//! Statistics of a running VM.
 //!
-//! An observer reads counters and nothing else: KVM's statistics from their files, which KVM fills from memory without stopping
-//! a virtual CPU; the VMM's own, of which each virtual CPU's are copied out under their lock; the session's and the aperture's,
-//! without any that their work takes. No virtual CPU is kicked, and no exit caused. An observer keeps nothing of the VM alive.
+//! An observer reads counters and nothing else: KVM's statistics from their files, which KVM fills
+//! from memory without stopping a virtual CPU; the VMM's own, of which each virtual CPU's are
+//! copied out under their lock; the session's and the aperture's, without any that their work
+//! takes. No virtual CPU is kicked, and no exit caused. An observer keeps nothing of the VM alive.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -15,7 +16,7 @@ use crate::counters::{self, ExitCounters};
 use crate::statistics::{StatisticsError, VmStatistics};
 use crate::vcpu::Machine;
 
-/// Reads what a VM does. Made by [`crate::vm::Vm::observer`], and of use from any thread.
+/// Reads the statistics of a running VM, from any thread. [`crate::vm::Vm::observer`] makes it.
 #[derive(Clone)]
 pub struct VmObserver {
     pub(crate) name: String,
@@ -26,32 +27,32 @@ pub struct VmObserver {
     pub(crate) counters: Vec<Arc<ExitCounters>>,
 }
 
-/// A VM at one moment. Counts are from its beginning.
+/// Statistics of a VM at one moment. Counts begin with the VM.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VmObservation {
-    /// Its name.
+    /// Name of the VM.
     pub name: String,
     /// Virtual CPUs.
     pub vcpus: u32,
     /// Guest RAM in bytes.
     pub memory_bytes: u64,
-    /// Time since its first instruction, or from there to its end; none if it has executed none.
+    /// Time from the first instruction to now, or to the end of the VM; `None` before the first.
     pub ran_for: Option<Duration>,
-    /// Whether it has ended.
+    /// Whether the VM has ended.
     pub ended: bool,
-    /// KVM's counters, by their names; none on a KVM that keeps none.
+    /// KVM's counters by their names; `None` if KVM keeps none.
     pub kvm: Option<BTreeMap<String, u64>>,
     /// The VMM's own count of exits, by reason, device and register.
     pub vmm_exits: BTreeMap<String, u64>,
-    /// How much of its aperture is used.
+    /// Use of the aperture.
     pub aperture: ApertureUse,
-    /// What its session does; none if that is not to be had right now.
+    /// Statistics of the session; `None` if a session in another process does not answer.
     pub session: Option<Activity>,
 }
 
 impl VmObserver {
-    /// The VM at this moment; none if it is no more. Takes some ten microseconds, and a fraction of a second at most if the
-    /// session is in a process of its own that does not answer.
+    /// The VM at this moment; none if it is no more. Takes some ten microseconds, and a fraction of
+    /// a second at most if the session is in a process of its own that does not answer.
     pub fn observe(&self) -> Option<VmObservation> {
         // First, since it may be waited for: counts and times are to be of one moment.
         let session = self.session.upgrade()?.activity();

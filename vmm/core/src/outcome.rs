@@ -1,4 +1,4 @@
-//! How a VM ended, and what it left for the report.
+//! Results of VMs that have ended.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::registers::Registers;
 /// How a VM ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum VmResult {
-    /// The guest said that all is well.
+    /// The guest stored zero to the exit port.
     Pass,
     /// The guest turned its machine off.
     PoweredOff,
@@ -27,46 +27,46 @@ pub enum VmResult {
         /// What it said.
         message: String,
     },
-    /// The guest said that it failed.
+    /// The guest stored another value to the exit port.
     Fail {
-        /// Its exit code; not zero.
+        /// The value; not zero.
         code: u32,
         /// Where and why, as a clause, if the guest has told a device: "at main.rs:7: sum is 3".
         reason: Option<String>,
     },
-    /// An exception for which the guest has no handler.
+    /// An exception that the guest does not handle.
     TripleFault {
         /// Virtual CPU.
         vcpu: u32,
-        /// Where it was.
+        /// Its registers.
         registers: Registers,
     },
-    /// The guest cannot go on, for another reason.
+    /// The guest cannot go on for another reason.
     Crash {
         /// Virtual CPU.
         vcpu: u32,
         /// Why, with causes.
         reason: String,
-        /// Where it was.
+        /// Its registers.
         registers: Registers,
     },
-    /// Every virtual CPU has parked or halted, and none ended the VM.
+    /// Every virtual CPU parked or halted, and none ended the VM.
     Abandoned,
-    /// The host wants a device back that the guest has.
+    /// The host takes a device back that was passed through to the guest.
     DeviceWanted {
         /// Its address on the host.
         address: Address,
     },
-    /// Time was up.
+    /// The run reached its time-out.
     Timeout,
-    /// The VMM was told to end by this signal.
+    /// This signal ended the VMM.
     Signal(i32),
-    /// The VMM itself could not go on.
+    /// The VMM failed.
     Error(String),
 }
 
 impl VmResult {
-    /// Whether all is well.
+    /// Returns whether the guest ended without a failure.
     pub fn passed(&self) -> bool {
         matches!(
             self,
@@ -90,7 +90,7 @@ impl fmt::Display for VmResult {
             Self::Fail { code, reason: None } => write!(f, "failed with code {code}"),
             Self::TripleFault { vcpu, registers } => write!(
                 f,
-                "triple fault on virtual CPU {vcpu}: an exception, and no handler for it ({registers})"
+                "triple fault on virtual CPU {vcpu}: the guest does not handle an exception ({registers})"
             ),
             Self::Crash {
                 vcpu,
@@ -102,27 +102,27 @@ impl fmt::Display for VmResult {
             ),
             Self::DeviceWanted { address } => write!(
                 f,
-                "the host wants device {address} back, which was passed through to it"
+                "the host takes device {address} back, which was passed through"
             ),
-            Self::Timeout => f.write_str("did not end in time"),
+            Self::Timeout => f.write_str("did not end before the time-out"),
             Self::Signal(signal) => write!(f, "interrupted by signal {signal}"),
             Self::Error(reason) => write!(f, "the VMM cannot go on: {reason}"),
         }
     }
 }
 
-/// A VM that has ended: nothing of it runs any more.
+/// A VM that has ended. Nothing of it runs any more.
 #[derive(Debug)]
 pub struct VmOutcome {
     /// Name of the VM.
     pub name: String,
     /// How it ended.
     pub result: VmResult,
-    /// KVM's statistics over the life of the VM; empty if KVM has none.
+    /// KVM's statistics of the whole run; empty if KVM keeps none.
     pub kvm_exits: BTreeMap<String, u64>,
-    /// The VMM's own count over the life of the VM.
+    /// The VMM's own count of exits in the whole run.
     pub vmm_exits: BTreeMap<String, u64>,
-    /// When the first virtual CPU entered guest code; none if none did.
+    /// When the first virtual CPU entered guest code; `None` if none did.
     pub first_instruction: Option<Instant>,
     /// When the VM ended.
     pub ended: Instant,
@@ -134,7 +134,7 @@ pub struct VmOutcome {
     pub console_tail: Vec<String>,
     /// Guest RAM in bytes.
     pub memory_bytes: u64,
-    /// Devices that were passed through to it.
+    /// Devices of the host that were passed through to the VM.
     pub devices: Vec<DeviceReport>,
 }
 

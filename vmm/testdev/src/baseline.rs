@@ -1,11 +1,13 @@
-//! Baseline measurements: the loops that a guest times on its memory, run by a host thread on the same memory.
+//! Baseline measurements: the loops that a guest times on its memory, run by a host thread on the
+//! same memory.
 //!
-//! The memory is mapped once more, for the thread alone, and held while the loop runs: nothing that the
-//! guest or another session does meanwhile can take it from under the loop. But the loop ends when the guest's
-//! mapping does: it must not go on storing to memory that was revoked, nor keep what was freed.
+//! The memory is mapped once more, for the thread alone, and held while the loop runs: nothing that
+//! the guest or another session does meanwhile can take it from under the loop. But the loop ends
+//! when the guest's mapping does: it must not go on storing to memory that was revoked, nor keep
+//! what was freed.
 #![allow(unsafe_code)] // Runs assembly loops over a mapping.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_kernels::loops;
@@ -15,12 +17,11 @@ use causeway_testdev_records::{Baseline, Loop, RecordKind};
 use causeway_vmm::aperture::{Lease, Leased};
 
 use crate::record::{RecordError, field};
-use crate::stopped;
 
 /// Largest measurement: bytes times passes. At 1 GB/s it takes a minute.
 const WORK_BYTES_MAX: u64 = 64 << 30;
-/// Most bytes that one call of a loop goes over before it is seen whether to stop: what a revocation or the end
-/// of the VM may have to wait for.
+/// Most bytes that one call of a loop goes over before it is seen whether to stop: what a
+/// revocation or the end of the VM may have to wait for.
 const CALL_BYTES: u64 = 16 << 20;
 /// Bytes that one turn of a loop takes.
 const TURN_BYTES: u64 = (loops::WORDS_PER_TURN * size_of::<u64>()) as u64;
@@ -61,8 +62,8 @@ impl Work {
         }
     }
 
-    /// Runs the loop on a thread of its own and gives the time it took. `None` if the memory cannot be mapped
-    /// with the rights the guest has there, these ended meanwhile, or `stop` was set.
+    /// Runs the loop on a thread of its own and gives the time it took. `None` if the memory cannot
+    /// be mapped with the rights the guest has there, these ended meanwhile, or `stop` was set.
     pub fn run(&self, memory: &Leased, stop: &AtomicBool) -> Option<Duration> {
         let wanted = match self.kind {
             Loop::Store => Access::ReadWrite,
@@ -96,7 +97,7 @@ impl Work {
         while left != 0 {
             let passes = left.min(at_once);
             for from in (0..self.bytes).step_by(CALL_BYTES as usize) {
-                if stopped(stop) {
+                if stop.load(Ordering::Acquire) {
                     return None;
                 }
                 let bytes = CALL_BYTES.min(self.bytes - from);
@@ -110,9 +111,9 @@ impl Work {
     /// Goes over `[from, from + bytes)` of the range, which lies within its `self.bytes`.
     fn call(&self, range: &Range, from: u64, bytes: u64, passes: u32) {
         let words = (bytes / 8) as usize;
-        // SAFETY: the range is mapped as long as `range` lives, with the rights the loop needs; its size and
-        // [`CALL_BYTES`] are whole numbers of turns and its start is 64-byte aligned (checked in `new`), hence so are
-        // `bytes` and `from`. No references to it exist.
+        // SAFETY: the range is mapped as long as `range` lives, with the rights the loop needs; its
+        // size and [`CALL_BYTES`] are whole numbers of turns and its start is 64-byte aligned
+        // (checked in `new`), hence so are `bytes` and `from`. No references to it exist.
         unsafe {
             let base = range.base().add(from as usize).cast::<u64>();
             match self.kind {

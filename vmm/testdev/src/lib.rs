@@ -1,15 +1,14 @@
 //! The test device: an optional device at I/O ports, by which a guest reports phases, figures and
 //! results, and ends its VM.
 //!
-//! [`TestDevice`] is attached to one VM ([`causeway_vmm::vm::VmConfig::attached`]). Whoever starts the
-//! VM keeps it, and asks it for the [`Report`] of the guest when the VM has ended. The layouts of
-//! records are in the crate `causeway-testdev-records`, which guests share.
+//! [`TestDevice`] is attached to one VM ([`causeway_vmm::vm::VmConfig::attached`]). Whoever starts
+//! the VM keeps it, and asks it for the [`Report`] of the guest when the VM has ended. The layouts
+//! of records are in the crate `causeway-testdev-records`, which guests share.
 //!
-//! Records are copied out of guest memory once, and the copy is checked. A guest can make the device
-//! keep a bounded number of them.
+//! Records are copied out of guest memory once, and the copy is checked. A guest can make the
+//! device keep a bounded number of them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_testdev_records::{PORT_EXIT, PORTS};
 use causeway_vmm::bus::Port;
@@ -91,11 +90,6 @@ impl Attach for TestDevice {
             panic.file, panic.line, panic.message
         ))
     }
-}
-
-/// Whether the VM is to end.
-fn stopped(stop: &AtomicBool) -> bool {
-    stop.load(Ordering::Acquire)
 }
 
 #[cfg(test)]

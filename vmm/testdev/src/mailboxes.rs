@@ -1,15 +1,13 @@
 //! Mailboxes in which the guests of one run leave each other 64 bytes.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use causeway_testdev_records::{MAILBOXES, NoMail};
 use parking_lot::{Condvar, Mutex};
 
-use crate::stopped;
-
-/// Mailboxes that all VMs of a run share. Mail stays in its box, for any number of VMs to fetch, until
-/// other mail replaces it.
+/// Mailboxes that all VMs of a run share. Mail stays in its box, for any number of VMs to fetch,
+/// until other mail replaces it.
 #[derive(Debug, Default)]
 pub struct Mailboxes {
     state: Mutex<State>,
@@ -41,8 +39,8 @@ impl Mailboxes {
         Some(())
     }
 
-    /// Copies the mail in mailbox number `mailbox`. Waits for mail for at most `wait`, until a VM fails
-    /// ([`Self::sender_failed`]), or until `stop` is set and [`Self::wake`] is called.
+    /// Copies the mail in mailbox number `mailbox`. Waits for mail for at most `wait`, until a VM
+    /// fails ([`Self::sender_failed`]), or until `stop` is set and [`Self::wake`] is called.
     ///
     /// # Errors
     /// [`NoMail::SenderFailed`] if the mailbox is empty and a VM has failed; [`NoMail::NotYet`] if it
@@ -63,7 +61,7 @@ impl Mailboxes {
             if state.sender_failed {
                 return Err(NoMail::SenderFailed);
             }
-            if Instant::now() >= deadline || stopped(stop) {
+            if Instant::now() >= deadline || stop.load(Ordering::Acquire) {
                 return Err(NoMail::NotYet);
             }
             self.changed.wait_until(&mut state, deadline);
@@ -77,8 +75,8 @@ impl Mailboxes {
         self.changed.notify_all();
     }
 
-    /// Ends all waiting, now and later, because a VM ended without passing: nobody knows which mail it
-    /// still had to send, and the run has failed anyway. Mail can still be posted and fetched.
+    /// Ends all waiting, now and later, because a VM ended without passing: nobody knows which mail
+    /// it still had to send, and the run has failed anyway. Mail can still be posted and fetched.
     pub fn sender_failed(&self) {
         self.state.lock().sender_failed = true;
         self.changed.notify_all();
@@ -89,7 +87,6 @@ impl Mailboxes {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use std::sync::atomic::Ordering;
 
     static RUN: AtomicBool = AtomicBool::new(false);
 

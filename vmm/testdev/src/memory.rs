@@ -12,8 +12,8 @@ use crate::record::RecordError;
 
 /// Finds the memory object behind a guest's aperture.
 pub trait MappedMemory: Send + Sync {
-    /// Returns the memory behind a range of guest-physical addresses outside RAM; `None` if no single
-    /// mapping holds all of it.
+    /// Returns the memory behind a range of guest-physical addresses outside RAM; `None` if no
+    /// single mapping holds all of it.
     fn object(&self, address: u64, bytes: u64) -> Option<Leased>;
 
     /// Returns the memory behind a range of offsets into the aperture; `None` if no single mapping

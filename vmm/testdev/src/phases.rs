@@ -1,17 +1,17 @@
 //! Phases of a workload: what KVM and the VMM counted between two marks.
 //!
-//! A mark is one store to a port, hence one exit. The mark that begins a phase lies before the first
-//! sample. The mark that ends it lies between the samples: that one exit is subtracted from KVM's
-//! `io_exits` (from `insn_emulation` on a KVM by software, which emulates port accesses and counts them
-//! there) and from the VMM's own count. KVM's `exits` stays as KVM gives it, with the mark, because
-//! hosts differ in how many exits of the hardware a port access takes.
+//! A mark is one store to a port, hence one exit. The mark that begins a phase lies before the
+//! first sample. The mark that ends it lies between the samples: that one exit is subtracted from
+//! KVM's `io_exits` (from `insn_emulation` on a KVM by software, which emulates port accesses and
+//! counts them there) and from the VMM's own count. KVM's `exits` stays as KVM gives it, with the
+//! mark, because hosts differ in how many exits of the hardware a port access takes.
 //!
-//! With several virtual CPUs, an exit that another of them is in the middle of at a mark is on one side
-//! of the mark for KVM and on the other for the VMM: the two counts may then differ by one for each
-//! other virtual CPU.
+//! With several virtual CPUs, an exit that another of them is in the middle of at a mark is on one
+//! side of the mark for KVM and on the other for the VMM: the two counts may then differ by one for
+//! each other virtual CPU.
 //!
-//! The duration runs from after the first sample to before the second. So it contains the return to the
-//! guest and one exit, and no sampling.
+//! The duration runs from after the first sample to before the second. So it contains the return to
+//! the guest and one exit, and no sampling.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -28,7 +28,8 @@ use crate::record::{RecordError, field};
 pub const PHASES_MAX: usize = 4096;
 /// Key under which stores to the record port are counted.
 pub const MARKER: ExitKey = ExitKey::device("io", "testdev", "record");
-/// KVM's name for exits by port access. A KVM by software never counts any: it emulates the instruction.
+/// KVM's name for exits by port access. A KVM by software never counts any: it emulates the
+/// instruction.
 const KVM_IO_EXITS: &str = "io_exits";
 /// KVM's name for instructions that it emulated.
 const KVM_EMULATIONS: &str = "insn_emulation";
@@ -48,9 +49,11 @@ pub struct Phase {
     pub doorbells: u64,
     /// How long it took.
     pub duration_ns: u64,
-    /// Processor time that the process used meanwhile: all its VMs, and the mediator unless it is in another process.
+    /// Processor time that the process used meanwhile: all its VMs, and the mediator unless it is
+    /// in another process.
     pub cpu_ns: u64,
-    /// KVM's statistics, all virtual CPUs together: what each counter counted. Empty if KVM has none.
+    /// KVM's statistics, all virtual CPUs together: what each counter counted. Empty if KVM has
+    /// none.
     pub kvm_exits: BTreeMap<String, u64>,
     /// The VMM's own count, by reason, device and register. What did not count is left out.
     pub vmm_exits: BTreeMap<String, u64>,
@@ -160,8 +163,8 @@ impl PhaseRecorder {
         }
     }
 
-    /// Samples both counts at a mark. KVM counts the exit of the mark itself when the exit begins, the
-    /// VMM only after the device has returned: so the mark is added to the VMM's count here.
+    /// Samples both counts at a mark. KVM counts the exit of the mark itself when the exit begins,
+    /// the VMM only after the device has returned: so the mark is added to the VMM's count here.
     fn sample(&self) -> ExitSample {
         let mut sample = self.exits.sample();
         *sample.vmm.entry(MARKER).or_default() += 1;
@@ -182,7 +185,8 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Takes the closing mark's own exit out of KVM's count, from wherever this KVM counts port accesses.
+/// Takes the closing mark's own exit out of KVM's count, from wherever this KVM counts port
+/// accesses.
 fn without_mark(kvm_exits: &mut BTreeMap<String, u64>) {
     for name in [KVM_IO_EXITS, KVM_EMULATIONS] {
         if let Some(count @ 1..) = kvm_exits.get_mut(name) {

@@ -273,8 +273,8 @@ impl Recorder {
     }
 }
 
-/// Converts a time into ticks of a counter of `khz` kHz. The result is at least one, since zero means
-/// "not mapped" to the guest.
+/// Converts a time into ticks of a counter of `khz` kHz. The result is at least one, since zero
+/// means "not mapped" to the guest.
 pub(crate) fn ticks(time: Duration, khz: u32) -> u64 {
     let ticks = time.as_nanos() * u128::from(khz) / 1_000_000;
     u64::try_from(ticks).unwrap_or(u64::MAX).max(1)

@@ -4,7 +4,8 @@ use causeway_bare::{IoPorts, device_memory};
 use causeway_shim::Window;
 use causeway_shim::pci::{COMMAND, COMMAND_MASTER, COMMAND_MEMORY, PciAddress};
 
-/// Status bit: there are capabilities (PCI Local Bus Specification 3.0, 6.2.3), in the upper half of the word of the command.
+/// Status bit: there are capabilities (PCI Local Bus Specification 3.0, 6.2.3), in the upper half
+/// of the word of the command.
 const HAS_CAPABILITIES: u32 = 1 << 20;
 /// Offset of the first capability's offset.
 const CAPABILITIES: u8 = 0x34;

@@ -51,6 +51,7 @@ pub fn recording_memory(machine: &Machine, _: &Device<'_>, bytes: usize) -> (Win
 }
 
 /// Loads modules.
+#[derive(Debug)]
 pub struct ModuleLoader {
     machine: Machine,
     log: &'static mut [u8],

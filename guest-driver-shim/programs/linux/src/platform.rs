@@ -144,6 +144,7 @@ pub fn recording_memory(
 }
 
 /// Loads modules.
+#[derive(Debug)]
 pub struct ModuleLoader(());
 
 impl ModuleLoader {

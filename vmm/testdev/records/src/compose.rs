@@ -197,8 +197,8 @@ impl Mail {
 }
 
 impl Baseline {
-    /// Asks the host to run a loop over `bytes` bytes (a multiple of 64) at guest-physical `address`
-    /// (64-byte aligned), `passes` times.
+    /// Asks the host to run a loop over `bytes` bytes (a multiple of 64) at guest-physical
+    /// `address` (64-byte aligned), `passes` times.
     #[must_use]
     pub const fn new(kind: Loop, address: u64, bytes: u64, passes: u32) -> Self {
         Self {

@@ -1,12 +1,12 @@
 //! Ports and records of the test device, which guests and the VMM share.
 //!
-//! A store to [`PORT_EXIT`] ends the VM. A store to [`PORT_RECORD`] hands a record to the test device
-//! by its guest-physical address, which is below 4 GiB and 8-byte aligned. The device copies the
-//! record, acts on it, and copies a reply back into it. Each store is one port exit. A record begins
-//! with a [`RecordHeader`].
+//! A store to [`PORT_EXIT`] ends the VM. A store to [`PORT_RECORD`] hands a record to the test
+//! device by its guest-physical address, which is below 4 GiB and 8-byte aligned. The device copies
+//! the record, acts on it, and copies a reply back into it. Each store is one port exit. A record
+//! begins with a [`RecordHeader`].
 //!
-//! A process of a Linux guest does not know guest-physical addresses. Its records are in the aperture,
-//! and it stores to [`PORT_RECORD_APERTURE`].
+//! A process of a Linux guest does not know guest-physical addresses. Its records are in the
+//! aperture, and it stores to [`PORT_RECORD_APERTURE`].
 #![no_std]
 
 #[cfg(test)]
@@ -132,7 +132,8 @@ structures! {
         pub header: RecordHeader,
         /// Number of the mailbox, below [`MAILBOXES`].
         pub mailbox: u32,
-        /// Fetch: milliseconds to wait. Reply: 1 if there is mail, 2 if its sender has failed, else 0.
+        /// Fetch: milliseconds to wait. Reply: 1 if there is mail, 2 if its sender has failed, else
+        /// 0.
         pub wait: u32,
         /// The mail.
         pub data: [u8; 64],

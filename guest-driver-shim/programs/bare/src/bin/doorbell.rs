@@ -1,5 +1,5 @@
-//! Rings the doorbells of QEMU's `ivshmem-doorbell`, which is passed through and has no peer but itself: each raises an interrupt
-//! by a table of messages (MSI-X).
+//! Rings the doorbells of QEMU's `ivshmem-doorbell`, which is passed through and has no peer but
+//! itself: each raises an interrupt by a table of messages (MSI-X).
 #![no_std]
 #![no_main]
 
@@ -14,8 +14,8 @@ causeway_bare::main!(run);
 const IDS: (u16, u16) = (0x1af4, 0x1110);
 const BAR: usize = 0;
 const REGISTERS_BYTES: u64 = 256;
-/// Number of the peer whose doorbells are rung, in the upper half; the vector is in the lower ("Inter-VM Shared Memory device",
-/// QEMU's documentation, specs/ivshmem-spec).
+/// Number of the peer whose doorbells are rung, in the upper half; the vector is in the lower
+/// ("Inter-VM Shared Memory device", QEMU's documentation, specs/ivshmem-spec).
 const REG_DOORBELL: usize = 12;
 /// The device's own number.
 const REG_POSITION: usize = 8;
@@ -75,7 +75,8 @@ impl Bells {
     }
 }
 
-/// The stores to the doorbells are exits, if their page is not all the device's; what follows is none.
+/// The stores to the doorbells are exits, if their page is not all the device's; what follows is
+/// none.
 fn ring_each(bells: &Bells, count: usize) {
     let phase = Phase::begin(PhasePath::Control, "doorbells");
     for index in 0..count {

@@ -1,4 +1,5 @@
-//! Computes without end until somebody takes the device away; then resets it, computes on, and passes.
+//! Computes without end until somebody takes the device away; then resets it, computes on, and
+//! passes.
 #![no_std]
 #![no_main]
 

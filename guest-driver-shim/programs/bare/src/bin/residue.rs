@@ -1,5 +1,5 @@
-//! Two guests take turns with the same memory of the device: one fills it and gives it back, the other takes as much
-//! and looks for what was left. With one guest it is both.
+//! Two guests take turns with the same memory of the device: one fills it and gives it back, the
+//! other takes as much and looks for what was left. With one guest it is both.
 //!
 //! Arguments: `rounds=N` (default 100) and `mib=N` (default 64), separated by a comma.
 #![no_std]

@@ -1,4 +1,5 @@
-//! Allocations: from a pool of the shim, without an exit; and by the mediator, one batch to allocate and map, one to free.
+//! Allocations: from a pool of the shim, without an exit; and by the mediator, one batch to
+//! allocate and map, one to free.
 
 use causeway_bench_workloads::Line;
 use causeway_guests::Required;

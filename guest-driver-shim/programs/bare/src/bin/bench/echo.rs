@@ -1,4 +1,5 @@
-//! A running kernel that is spoken to by plain stores: mailbox and answer are memory, and nothing is launched.
+//! A running kernel that is spoken to by plain stores: mailbox and answer are memory, and nothing
+//! is launched.
 
 use causeway_bare::println;
 use causeway_bench_workloads::Line;

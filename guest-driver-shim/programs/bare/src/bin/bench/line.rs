@@ -33,7 +33,8 @@ impl fmt::Display for BadArgument<'_> {
 }
 
 impl Selection {
-    /// Reads the guest's arguments, which are separated by commas. `only` is the last: names of lines have commas, too.
+    /// Reads the guest's arguments, which are separated by commas. `only` is the last: names of
+    /// lines have commas, too.
     pub fn parse(text: &str) -> Result<Self, BadArgument<'_>> {
         let mut selection = Self {
             repetitions: REPETITIONS,

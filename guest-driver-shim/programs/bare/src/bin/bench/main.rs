@@ -1,7 +1,8 @@
 //! Times what a guest does with the GPU, each sample beside the same done natively by the host.
 //!
-//! Arguments: `repetitions=N` (default 101), and `only=TEXT` to take only the lines whose name contains the text.
-//! Lines that the device cannot do (no CPU-visible device memory) are left out, and say so on the console.
+//! Arguments: `repetitions=N` (default 101), and `only=TEXT` to take only the lines whose name
+//! contains the text. Lines that the device cannot do (no CPU-visible device memory) are left out,
+//! and say so on the console.
 #![no_std]
 #![no_main]
 

@@ -13,7 +13,8 @@ const SHAPE: LaunchShape = LaunchShape {
     block: [1024, 1, 1],
     shared_bytes: 0,
 };
-/// Steps of each thread: some 10 microseconds on a GPU, long enough that blocks are everywhere before the first ends.
+/// Steps of each thread: some 10 microseconds on a GPU, long enough that blocks are everywhere
+/// before the first ends.
 const STEPS: u32 = 2_000;
 /// Steps where cores of a CPU stand in for multiprocessors.
 const STEPS_ON_CPU: u32 = 8;

@@ -7,7 +7,8 @@ use causeway_guests::function::PciFunction;
 use causeway_shim::Window;
 use causeway_testdev_records::PhasePath;
 
-/// Vectors of the interrupts that only arrive, from the first on. They stay where they have arrived: one each.
+/// Vectors of the interrupts that only arrive, from the first on. They stay where they have
+/// arrived: one each.
 const FIRST_VECTOR: u8 = 0x40;
 const ARRIVING: u8 = 32;
 /// Looks for an interrupt before it is said to be lost. Each takes an exit that KVM handles.

@@ -1,7 +1,7 @@
 //! Drives QEMU's educational device, which is passed through: registers, DMA, interrupts.
 //!
-//! Arguments: nothing, to do all of it; `stray=ADDRESS`, to have it reach for memory there, which is not the guest's, before;
-//! `hold`, to use it until the end of the run.
+//! Arguments: nothing, to do all of it; `stray=ADDRESS`, to have it reach for memory there, which
+//! is not the guest's, before; `hold`, to use it until the end of the run.
 #![no_std]
 #![no_main]
 
@@ -19,8 +19,8 @@ causeway_bare::main!(run);
 const REGISTERS_BYTES: u64 = 1 << 20;
 /// Uses between two words of a guest that only uses the device.
 const USES: u32 = 1_000;
-/// Time between two uses. An emulator that serves registers under one lock starves its other processors, if one of them does
-/// nothing but access registers.
+/// Time between two uses. An emulator that serves registers under one lock starves its other
+/// processors, if one of them does nothing but access registers.
 const REST_NS: u64 = 1_000_000;
 
 fn run(machine: &Machine) {
@@ -62,8 +62,8 @@ fn number(text: &str) -> u32 {
     u32::from_str_radix(digits, 16).required("an address")
 }
 
-/// Has the device read and write where the guest has no memory. It must get nothing that anybody has stored; what it writes
-/// must not arrive anywhere, which those to whom it might say.
+/// Has the device read and write where the guest has no memory. It must get nothing that anybody
+/// has stored; what it writes must not arrive anywhere, which those to whom it might say.
 fn stray(edu: &Edu<Window>, address: u32, target: &DmaMemory) {
     let bytes = TRANSFER_BYTES as u32;
     edu.read_memory(address, bytes);

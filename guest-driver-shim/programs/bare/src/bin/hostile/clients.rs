@@ -1,4 +1,5 @@
-//! Clients that name what others own, reset each other, forge control windows, and want more interrupts than there are.
+//! Clients that name what others own, reset each other, forge control windows, and want more
+//! interrupts than there are.
 
 use causeway_bare::PciTransport;
 use causeway_guests::{Required, refused};
@@ -329,7 +330,8 @@ fn resets(target: &mut Target) {
         waited.required("the victim's fence");
         target.survived();
     }
-    // Nobody is told from anybody: who can reset a page has what its client had. But no more than that.
+    // Nobody is told from anybody: who can reset a page has what its client had. But no more than
+    // that.
     let keeper = Page::take(target, 5);
     let kept = Device::open(&keeper).required("a neighbour's device");
     let theirs: AddressSpace<'_> = kept.create_space().required("an address space");

@@ -1,4 +1,5 @@
-//! Work that goes wrong while it runs: the session is lost, with the reason, and a reset brings it back.
+//! Work that goes wrong while it runs: the session is lost, with the reason, and a reset brings it
+//! back.
 
 use causeway_guests::{Required, refused};
 use causeway_kernels::special;
@@ -72,7 +73,8 @@ pub fn attack(target: &mut Target) {
     resets_under_way(target);
 }
 
-/// What `write` puts into the command buffer must lose the session with a memory fault whose text has `word` in it.
+/// What `write` puts into the command buffer must lose the session with a memory fault whose text
+/// has `word` in it.
 fn loses(
     target: &mut Target,
     what: &str,

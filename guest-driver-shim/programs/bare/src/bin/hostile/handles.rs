@@ -1,4 +1,5 @@
-//! Reserved bytes that are not zero, and handles that mean nothing, mean something else, or no longer mean anything.
+//! Reserved bytes that are not zero, and handles that mean nothing, mean something else, or no
+//! longer mean anything.
 
 use causeway_guests::Required;
 use causeway_protocol::message::{self, OPCODES, Opcode, Status, message_bytes};

@@ -1,5 +1,6 @@
-//! A guest that does everything it must not. Whatever it tries has a defined end, with the status that says why,
-//! and afterwards the device works. In a run with more VMs, the others compute meanwhile and verify every result.
+//! A guest that does everything it must not. Whatever it tries has a defined end, with the status
+//! that says why, and afterwards the device works. In a run with more VMs, the others compute
+//! meanwhile and verify every result.
 #![no_std]
 #![no_main]
 

@@ -57,7 +57,8 @@ fn allocations(target: &mut Target, device: &Device<'_>) {
         flags: 0,
     };
     refuse::<operation::Allocate>(target, device, &request(0, 2), Status::BadRange);
-    // Flags without a meaning, by the offset of the byte in the message; then one that the device may not have.
+    // Flags without a meaning, by the offset of the byte in the message; then one that the device
+    // may not have.
     for (flags, offset) in [(2, 28), (0x100, 29), (1 << 31, 31), (u32::MAX, 28)] {
         let flagged = message::Allocate {
             flags,

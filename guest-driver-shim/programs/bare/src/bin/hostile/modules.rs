@@ -144,7 +144,8 @@ fn not_ptx(target: &mut Target, space: &AddressSpace<'_>, image: &mut [u8], log:
     }
 }
 
-/// Machine code for GPUs that no driver of today has code for, and for what is no GPU. The log says what would do.
+/// Machine code for GPUs that no driver of today has code for, and for what is no GPU. The log says
+/// what would do.
 fn machine_code(target: &mut Target, space: &AddressSpace<'_>, image: &mut [u8], log: &mut [u8]) {
     const HEADER_BYTES: usize = 64;
     const CUDA: u16 = 190;
@@ -153,7 +154,8 @@ fn machine_code(target: &mut Target, space: &AddressSpace<'_>, image: &mut [u8],
     let image = &mut image[..2 * HEADER_BYTES];
     for (machine, architecture) in [(CUDA, 35_u32), (CUDA, 20), (X86_64, 0)] {
         image.fill(0);
-        // 64-bit, little-endian; the version of the ABI in which the architecture is the lowest byte of the flags.
+        // 64-bit, little-endian; the version of the ABI in which the architecture is the lowest
+        // byte of the flags.
         image[..9].copy_from_slice(b"\x7fELF\x02\x01\x01\x33\x07");
         image[18..20].copy_from_slice(&machine.to_le_bytes());
         image[40..48].copy_from_slice(&(HEADER_BYTES as u64).to_le_bytes());
@@ -170,7 +172,8 @@ fn machine_code(target: &mut Target, space: &AddressSpace<'_>, image: &mut [u8],
     }
 }
 
-/// A real module, cut off or changed anywhere: refused or accepted, but never the end of anything else.
+/// A real module, cut off or changed anywhere: refused or accepted, but never the end of anything
+/// else.
 fn damaged(target: &mut Target, space: &AddressSpace<'_>, image: &mut [u8]) {
     let ptx = case("matmul_16")
         .map_or(special::PTX, |case| case.ptx)

@@ -118,7 +118,8 @@ fn registers_over_something(target: &mut Target, found: &DeviceBars) {
     ] {
         function.write(&PORTS, offset(BAR_REGISTERS), address);
         assert_eq!(page.load_u32(0), Ok(0x5afe_5afe), "RAM must stay RAM");
-        // Whether the device answers there is its business; that it does answer, one way or another, is what counts.
+        // Whether the device answers there is its business; that it does answer, one way or
+        // another, is what counts.
         let mut word = [0; 4];
         target
             .transport

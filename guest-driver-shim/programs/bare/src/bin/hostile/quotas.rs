@@ -171,7 +171,8 @@ fn mappings(target: &mut Target, device: &Device<'_>) {
         offset: 0,
         length: 4096,
     };
-    // Each is a mapping of its own in the host, too: not to the quota, which is a matter of seconds.
+    // Each is a mapping of its own in the host, too: not to the quota, which is a matter of
+    // seconds.
     for _ in 0..MAPPED_BATCHES {
         let mut batch = device.batch();
         for _ in 0..TOGETHER {

@@ -15,7 +15,8 @@ const BATCHES: u32 = 2000;
 const RINGS: u32 = 100;
 const PACKETS: u32 = 64;
 
-/// xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift generators, scrambled").
+/// xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift generators,
+/// scrambled").
 pub struct Random(u64);
 
 impl Random {

@@ -88,7 +88,8 @@ fn ranges(target: &mut Target, device: &Device<'_>) {
     }
 }
 
-/// Packets that a ring would refuse too, and those that only a ring may hold. The refusal names their offset.
+/// Packets that a ring would refuse too, and those that only a ring may hold. The refusal names
+/// their offset.
 fn packets<'d>(
     target: &mut Target,
     device: &'d Device<'d>,

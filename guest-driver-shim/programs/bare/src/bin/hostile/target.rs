@@ -1,4 +1,5 @@
-//! The device under attack: a fresh session for each kind of attack, and proof afterwards that it works.
+//! The device under attack: a fresh session for each kind of attack, and proof afterwards that it
+//! works.
 
 use causeway_bare::{Machine, PciTransport, Phase, Totals};
 use causeway_guests::{CaseMemory, Pipeline, Required};
@@ -36,8 +37,9 @@ impl Target {
         self.attacks += 1;
     }
 
-    /// An address from which on there is no low RAM. RAM may end a little before: a machine whose CPU lacks large
-    /// pages keeps the page tables of this guest behind the RAM that the boot page counts, and those are no target.
+    /// An address from which on there is no low RAM. RAM may end a little before: a machine whose
+    /// CPU lacks large pages keeps the page tables of this guest behind the RAM that the boot page
+    /// counts, and those are no target.
     pub fn beyond_ram(&self) -> u64 {
         self.machine.boot().ram_low_end + (2 << 20)
     }
@@ -47,7 +49,8 @@ impl Target {
         self.transport.read_register(Register::StrayCount)
     }
 
-    /// Runs one kind of attack in a phase of its own, and verifies afterwards that the device works.
+    /// Runs one kind of attack in a phase of its own, and verifies afterwards that the device
+    /// works.
     pub fn attack(&mut self, name: &str, attack: fn(&mut Self)) {
         let before = self.attacks;
         let phase = Phase::begin(PhasePath::Control, name);
@@ -61,7 +64,8 @@ impl Target {
 
     /// Opens a session that owns nothing yet, ending the one before.
     ///
-    /// Objects of the session before must be gone: their handles may mean something else in the new one.
+    /// Objects of the session before must be gone: their handles may mean something else in the new
+    /// one.
     pub fn fresh(transport: &PciTransport) -> Device<'_> {
         Device::reset(transport);
         Device::open(transport).required("opening a fresh session")

@@ -18,7 +18,8 @@ pub fn run(machine: &Machine) {
     let begin = machine.clock().now_ns();
     let mut runs = 0;
     let phase = Phase::begin(PhasePath::Control, "computing beside a hostile guest");
-    // As long as the attacker attacks; if it has failed, the run has, and what was computed here is right all the same.
+    // As long as the attacker attacks; if it has failed, the run has, and what was computed here is
+    // right all the same.
     while runs < CASES.len() || fetch(DONE, 0) == Err(NoMail::NotYet) {
         run_case(
             device,

@@ -1,7 +1,9 @@
-//! Uses memory of a device that is lent out in parts: what one guest stores, it finds again, and nobody else does; what it gives
-//! back is empty for the next; copies and fills arrive, and kernels are refused.
+//! Uses memory of a device that is lent out in parts: what one guest stores, it finds again, and
+//! nobody else does; what it gives back is empty for the next; copies and fills arrive, and kernels
+//! are refused.
 //!
-//! Argument: `hold`, to do no more than use it until the end of the run, or until the device is lost.
+//! Argument: `hold`, to do no more than use it until the end of the run, or until the device is
+//! lost.
 #![no_std]
 #![no_main]
 
@@ -134,7 +136,8 @@ fn alone(device: &Device<'_>, vm: u32, turn: u32) {
     allocation.free().required("giving it back");
 }
 
-/// Uses memory until the device is lost: then it reads as something else, at first as whatever a device reads that is being reset.
+/// Uses memory until the device is lost: then it reads as something else, at first as whatever a
+/// device reads that is being reset.
 fn hold<'d>(machine: &Machine, device: &'d Device<'d>, space: &AddressSpace<'d>) -> ! {
     let memory = memory(device, space, BYTES);
     let window = memory.cpu.window();

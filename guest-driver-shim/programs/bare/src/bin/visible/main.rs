@@ -1,5 +1,6 @@
-//! Memory of the device that CPUs see: what the guest stores a kernel reads, what a kernel stores the guest reads, and
-//! fences work in it, without an exit; parts, rights and ends of mappings hold. Two guests share it, too.
+//! Memory of the device that CPUs see: what the guest stores a kernel reads, what a kernel stores
+//! the guest reads, and fences work in it, without an exit; parts, rights and ends of mappings
+//! hold. Two guests share it, too.
 #![no_std]
 #![no_main]
 
@@ -53,8 +54,8 @@ struct Guest<'d> {
 }
 
 impl Guest<'_> {
-    /// Has a kernel take the words at `address` some steps further, between stores and loads of this CPU that make up
-    /// the rest of a phase of the data path.
+    /// Has a kernel take the words at `address` some steps further, between stores and loads of
+    /// this CPU that make up the rest of a phase of the data path.
     fn phase(&mut self, name: &str, address: u64, store: impl FnOnce(), load: impl FnOnce()) {
         let parameters = self
             .function
