@@ -1,5 +1,5 @@
-//! What a session adds to the work of a back end and a VMM, both of which are fakes here: control batches,
-//! and packets through a command buffer.
+//! What a session adds to the work of a back end and a VMM, both of which are fakes here: control
+//! batches, and packets through a command buffer.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -109,7 +109,8 @@ fn control(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Makes a command buffer, and a second allocation for its packets to work on. Gives producer and GPU address.
+/// Makes a command buffer, and a second allocation for its packets to work on. Gives producer and
+/// GPU address.
 fn command_buffer(guest: &Guest) -> (Producer, u64) {
     let session = &guest.session;
     let length = ring::ring_bytes(RING_UNITS);

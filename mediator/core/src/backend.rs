@@ -1,8 +1,7 @@
-//! What a mediator drives: the seam between sessions and a GPU.
+//! Back ends: the interface between sessions and a GPU.
 //!
-//! The mediator has validated everything that it can before it calls a back end: handles, ranges,
-//! rights, quotas, alignment. A back end need not trust the guest's *addresses in work*: those it
-//! checks itself.
+//! The mediator validates handles, ranges, rights, quotas and alignment before it calls a back end.
+//! The back end checks the *GPU addresses in work* itself.
 
 mod work;
 
@@ -19,50 +18,50 @@ use causeway_protocol::message::{MemoryKind, Parameter, Status};
 pub use causeway_protocol::packet::LaunchShape;
 pub use work::{Fault, Launch, MemoryWork, Progress, Recorded, RecordedLaunch, Work};
 
-/// What a back end is. Limits hold for each session.
+/// Attributes of a back end. Limits hold for each session.
 #[derive(Clone, Debug)]
 pub struct Attributes {
     /// Back end and device, for people; at most 64 bytes.
     pub name: String,
     /// Memory of the device in bytes.
     pub memory_bytes: u64,
-    /// Sizes of allocations are rounded up to this, and GPU addresses that a guest asks for are
-    /// congruent to the offset in the allocation modulo this; a power of two, at least 4096.
+    /// Granularity of allocations in bytes: a power of two, at least 4096. Sizes are rounded up to
+    /// it. GPU addresses that a guest chooses are congruent to the offset in the allocation modulo
+    /// it.
     pub granularity_bytes: u64,
-    /// Where GPU virtual addresses of all address spaces lie, in bytes. An address space may have
-    /// less.
+    /// GPU virtual addresses of all address spaces. An address space may have fewer.
     pub va: std::ops::Range<u64>,
     /// Multiprocessors, or CPU cores.
     pub compute_units: u32,
     /// Threads of a warp.
     pub warp_threads: u32,
-    /// Threads of a block, at most.
+    /// Most threads of a block.
     pub block_threads_max: u32,
-    /// Shared memory of a block in bytes, at most.
+    /// Most shared memory of a block in bytes.
     pub shared_bytes_max: u32,
     /// Bit set of [`causeway_protocol::registers::features`].
     pub features: u64,
 }
 
-/// Why a back end did not do what it was asked. What the guest hears is [`Self::status`].
+/// The failure of a back end's operation. The guest gets only [`Self::status`].
 #[derive(Debug, thiserror::Error)]
 #[error("{context}")]
 pub struct BackendError {
-    /// What the guest is told.
+    /// Status for the guest.
     pub status: Status,
-    /// What was being done, with the values, for logs.
+    /// The operation with its values, for logs.
     pub context: String,
-    /// What failed underneath.
+    /// The cause.
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-/// Why a module was refused.
+/// Why a back end refused a module.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{reason}", place(*.line))]
 pub struct ModuleError {
-    /// Line in the image, from 1; 0 if the fault has no line.
+    /// Line in the image, from 1; 0 if the mistake has no line.
     pub line: u32,
-    /// What is wrong and, where one is known, the way out.
+    /// The mistake and, where one is known, the way out.
     pub reason: String,
 }
 
@@ -73,19 +72,20 @@ fn place(line: u32) -> String {
     }
 }
 
-/// Who is told that the device was taken from all sessions: see [`Backend::observe_loss`].
+/// A callback for the loss of the device: see [`Backend::observe_loss`].
 pub type LossObserver = Box<dyn Fn(&Fault) + Send + Sync>;
 
 /// A GPU, or something that stands in for one.
 pub trait Backend: Send + Sync {
-    /// What it is.
+    /// Returns the attributes.
     fn attributes(&self) -> &Attributes;
 
-    /// `bytes` bytes (a multiple of the granularity) of memory that reads as zero whatever it held
-    /// before.
+    /// Allocates `bytes` bytes (a multiple of the granularity) of memory, all zero.
     ///
     /// # Errors
-    /// `NoMemory`, `Unsupported`, `BackEnd`.
+    /// * `NoMemory` if the device or the host has not enough memory.
+    /// * `Unsupported` if the back end has no memory of this kind or with these options.
+    /// * `BackEnd` if the driver fails.
     fn allocate(
         &self,
         kind: MemoryKind,
@@ -93,17 +93,22 @@ pub trait Backend: Send + Sync {
         options: AllocateOptions,
     ) -> Result<Arc<dyn Memory>, BackendError>;
 
-    /// Makes memory that another process exported usable here, as it is.
+    /// Makes memory that another process exported usable in this process. Its content stays.
     ///
     /// # Errors
-    /// `BadMemory` if it is not what it is said to be, `Unsupported`, `NoMemory`, `BackEnd`.
+    /// * `BadMemory` if the descriptor is not the memory that `exported` states.
+    /// * `Unsupported` if the back end imports no memory of this kind.
+    /// * `NoMemory` if the host has no addresses or descriptors left.
+    /// * `BackEnd` if the driver fails.
     fn import(&self, exported: Exported) -> Result<Arc<dyn Memory>, BackendError>;
 
     /// Makes `bytes` bytes of guest RAM, at `offset` of `ram`, usable like an allocation of host
     /// kind.
     ///
     /// # Errors
-    /// `Unsupported`, `NoMemory`, `BackEnd`.
+    /// * `Unsupported` if the back end cannot use guest RAM.
+    /// * `NoMemory` if the host has no addresses left or lets this process lock no more memory.
+    /// * `BackEnd` if the driver fails.
     fn register_ram(
         &self,
         ram: Arc<SharedMemory>,
@@ -111,96 +116,96 @@ pub trait Backend: Send + Sync {
         bytes: u64,
     ) -> Result<Arc<dyn Memory>, BackendError>;
 
-    /// A new, empty address space. `stop` is set when the session ends: work under way must then
-    /// return soon.
+    /// Creates an empty address space. The mediator sets `stop` when the session ends: work under
+    /// way must then return soon.
     ///
     /// # Errors
-    /// `NoMemory`, `BackEnd`.
+    /// `NoMemory` if device or host have not enough memory, `BackEnd` if the driver fails.
     fn create_space(&self, stop: Arc<AtomicBool>) -> Result<Arc<dyn Space>, BackendError>;
 
-    /// Whether a fault has left this process unable to use the device ever again, so that a
-    /// session's reset cannot help and only another process can.
+    /// Whether a fault has poisoned the back end: this process can never use the device again. A
+    /// session gets the device back only in another process.
     fn is_poisoned(&self) -> bool {
         false
     }
 
-    /// Has `lost` called when the device is taken from all sessions at once, by others than their
-    /// work: the host wants it back, or somebody has reset it. When `lost` returns, no session has
-    /// any of its memory mapped, or begins new work with it, until the session's guest begins anew;
-    /// work under way lets go soon. Host memory and guest RAM stay.
+    /// Sets the callback for the loss of the device by other causes than work: the host wants it
+    /// back, or someone reset it. When `lost` returns, no session has memory of the device mapped
+    /// or begins work with it before the session's next reset; work under way ends soon. Host
+    /// memory and guest RAM stay.
     ///
-    /// Only the first caller is heard. `lost` is called with no lock held that any other method
-    /// takes. Most back ends lose their device by work only, or not at all.
+    /// The back end keeps the first callback, and calls it without a lock that its other methods
+    /// take. The default is for back ends that lose their device only by work, or never.
     fn observe_loss(&self, lost: LossObserver) {
         drop(lost);
     }
 
-    /// How long work may go on after its client has ended, while other clients of the session live,
-    /// before it is stopped. Zero for a back end that can stop any work; longer for one that is
-    /// spent ([`Self::is_poisoned`]) if work does not end by itself.
+    /// Returns how long a client's work may go on after the client's reset, while the session has
+    /// other clients, before the mediator stops it. Zero for a back end that can stop all work;
+    /// longer for one that is poisoned ([`Self::is_poisoned`]) if work does not end by itself.
     fn grace(&self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// Memory of an allocation. It lives as long as anyone holds it: mappings, work under way, other
-/// sessions.
+/// Memory of an allocation. It lives as long as any mapping, work under way or other session holds
+/// it.
 ///
-/// Whoever uses the memory holds the `Arc` that it was given, not something taken out of
-/// [`Self::as_any`]: the mediator's account of the memory travels with that `Arc`, and ends when
-/// the last one is dropped.
+/// A user of the memory holds the `Arc` that it got, not a part taken out of [`Self::as_any`]: the
+/// `Arc` carries the charge to the session's quota, which ends when the last one is dropped.
 pub trait Memory: Send + Sync + Any {
-    /// Size in bytes.
+    /// Returns the size in bytes.
     fn bytes(&self) -> u64;
 
-    /// What can be placed in an aperture, if a CPU can reach this memory.
+    /// Returns what can be placed in an aperture; `None` if no CPU can reach this memory.
     fn backing(&self) -> Option<Backing>;
 
-    /// What another process needs to use this memory, too.
+    /// Returns what another process needs to use this memory too.
     ///
     /// # Errors
-    /// `Unsupported`, `NoMemory` (no descriptor), `BackEnd`.
+    /// `Unsupported` if this memory cannot be shared, `NoMemory` if the process has no descriptor
+    /// left, `BackEnd` if the driver fails.
     fn export(&self) -> Result<Exported, BackendError>;
 
-    /// For the back end to find its own type again.
+    /// Returns `self`, from which the back end gets its own type.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// How memory is to be allocated.
+/// Options of an allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AllocateOptions {
-    /// In a form that the device may compress. Only where `features::COMPRESSION` is set.
+    /// The device may compress the memory. Only where `features::COMPRESSION` is set.
     pub compressible: bool,
 }
 
 /// Memory on its way to another process.
 #[derive(Debug)]
 pub struct Exported {
-    /// What it is made of.
+    /// Kind of memory.
     pub kind: MemoryKind,
     /// Size in bytes.
     pub bytes: u64,
-    /// A memory object for host kind; for the others, what the device's driver made.
+    /// A memory object for host kind; for the other kinds, a descriptor of the device's driver.
     pub file: OwnedFd,
-    /// Where the memory begins in a memory object, in bytes.
+    /// Offset of the memory in a memory object, in bytes.
     pub offset: u64,
     /// Page size of a memory object.
     pub pages: PageSize,
 }
 
-/// A GPU address space: mappings, modules, queues. All methods may be called at any time from any
-/// thread.
+/// A GPU address space: mappings, modules, queues. Any thread may call any method at any time.
 ///
-/// It hands out its own addresses: [`crate::va::VaAllocator`] does it for back ends that are free
-/// to choose.
+/// The space allocates its addresses; back ends with a free choice use [`crate::va::VaAllocator`].
 pub trait Space: Send + Sync {
-    /// Maps `bytes` bytes of `memory` from `offset`, at `wanted` or where it likes. Gives the
-    /// address, at which no other mapping of this space begins. Everything is a multiple of 4 KiB
-    /// and in range; `wanted` is congruent to `offset` modulo the granularity.
+    /// Maps `bytes` bytes of `memory` from `offset`, at address `wanted` or at a free one. Returns
+    /// the address. All numbers are multiples of 4 KiB and in range; `wanted` is congruent to
+    /// `offset` modulo the granularity.
     ///
     /// # Errors
-    /// `AddressInUse` if it cannot be at `wanted`, `Unsupported` if it cannot have these rights,
-    /// `NoMemory`, `BackEnd`.
+    /// * `AddressInUse` if `wanted` is not free.
+    /// * `Unsupported` if the memory cannot have these rights.
+    /// * `NoMemory` if the space has no free addresses.
+    /// * `BackEnd` if the driver fails.
     fn map(
         &self,
         wanted: Option<u64>,
@@ -210,69 +215,73 @@ pub trait Space: Send + Sync {
         access: Access,
     ) -> Result<u64, BackendError>;
 
-    /// Ends the mapping at `va`. Work that began before may still reach the memory; work that
-    /// begins later cannot.
+    /// Ends the mapping at `va`. Work that began before may still reach the memory; later work
+    /// cannot.
     ///
     /// # Errors
-    /// `BackEnd`.
+    /// `BackEnd` if the driver fails; the mapping may then still be there.
     fn unmap(&self, va: u64) -> Result<(), BackendError>;
 
-    /// Changes the rights of the mapping at `va`, with the same timing as [`Self::unmap`].
+    /// Changes the rights of the mapping at `va`. Work that began before may still have the old
+    /// rights.
     ///
     /// # Errors
-    /// `Unsupported` if this memory cannot have these rights; the mapping then has those it had.
-    /// `BackEnd`.
+    /// `Unsupported` if the memory cannot have these rights; the mapping then keeps its rights.
+    /// `BackEnd` if the driver fails.
     fn set_access(&self, va: u64, access: Access) -> Result<(), BackendError>;
 
-    /// Loads a module image. `image` is a private copy of what the guest gave.
+    /// Loads a module image. `image` is a private copy of the guest's.
     ///
     /// # Errors
-    /// [`ModuleError`], for the guest's log.
+    /// [`ModuleError`], for the guest's log, if the image is not valid or needs more than the
+    /// device has.
     fn load_module(&self, image: &[u8]) -> Result<Arc<dyn Module>, ModuleError>;
 
-    /// An execution queue.
+    /// Creates an execution queue.
     ///
     /// # Errors
-    /// `NoMemory`, `BackEnd`.
+    /// `NoMemory` if device or host have not enough memory, `BackEnd` if the driver fails.
     fn create_queue(&self) -> Result<Box<dyn Queue>, BackendError>;
 
-    /// Makes a sequence of work that can be submitted again and again as one ([`Work::Replay`]).
-    /// `work` may be empty; the recording holds the `Arc`s of the functions in it. Only where
-    /// `features::RECORDING` is set.
+    /// Creates a recording: a sequence of work that is submitted as one, many times
+    /// ([`Work::Replay`]). `work` may be empty. The recording holds the `Arc`s of its kernels. Only
+    /// where `features::RECORDING` is set.
     ///
     /// # Errors
-    /// `BadLaunch`, `BadParameters`, `MemoryFault` (addresses that are not mapped now), `NoMemory`,
-    /// `BackEnd`.
+    /// * `BadLaunch` or `BadParameters` if the device cannot launch a kernel in this way.
+    /// * `MemoryFault` if an address is not mapped now.
+    /// * `NoMemory` if device or host have not enough memory.
+    /// * `BackEnd` if the driver fails.
     fn record(&self, work: &[Recorded]) -> Result<Arc<dyn Recording>, BackendError>;
 
-    /// Loads the 64-bit word at `va`, for waiting on fences. `None` if it cannot be read.
+    /// Loads the fence at `va`; `None` if the address is not mapped for reading.
     fn load_u64(&self, va: u64) -> Option<u64>;
 }
 
 /// A loaded module.
 pub trait Module: Send + Sync {
-    /// A kernel by name, if the module has it.
+    /// Returns the kernel of this name; `None` if the module has none.
     fn function(&self, name: &str) -> Option<Arc<dyn Function>>;
-    /// Names of the kernels, for messages.
+    /// Returns the names of the kernels, for messages.
     fn kernels(&self) -> Vec<String>;
-    /// Memory that the module takes beyond its image, in bytes: its variables, and what its code
-    /// was made into. It counts against the session's quota until the module is unloaded and no
-    /// launch of its kernels is under way.
+    /// Returns the memory that the module takes beyond its image, in bytes: its variables and its
+    /// compiled code. The session is charged for it until the module is unloaded and no launch of
+    /// its kernels is under way.
     fn memory_bytes(&self) -> u64;
 }
 
-/// A kernel. Work that launches it holds the `Arc` that it was given until it is done, like
-/// [`Memory`]: the account of the kernel's module travels with that.
+/// A kernel. Work that launches it holds the `Arc` that it got until it is done, like [`Memory`]:
+/// the `Arc` carries the charges of the kernel's module.
 pub trait Function: Send + Sync + Any {
-    /// Offset and size of each parameter.
+    /// Returns offset and size of each parameter.
     fn parameters(&self) -> &[Parameter];
-    /// Bytes of the parameter block.
+    /// Returns the size of the parameter block in bytes.
     fn parameter_bytes(&self) -> u32;
-    /// Threads of a block, at most: the smaller of the kernel's limit and the device's.
+    /// Returns the most threads of a block: the smaller of the kernel's limit and the device's.
     fn block_threads_max(&self) -> u32;
-    /// Static shared memory of a block in bytes.
+    /// Returns the static shared memory of a block in bytes.
     fn shared_bytes(&self) -> u32;
-    /// Dynamic shared memory of a block in bytes, at most.
+    /// Returns the most dynamic shared memory of a block in bytes.
     fn dynamic_shared_bytes_max(&self) -> u32;
 
     /// Checks a shape that is within all other limits. [`Launch::new`] calls it.
@@ -284,43 +293,43 @@ pub trait Function: Send + Sync + Any {
         Ok(())
     }
 
-    /// For the back end to find its own type again.
+    /// Returns `self`, from which the back end gets its own type.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// A sequence of work, ready to be submitted as one. It holds the kernels that it launches. A
-/// replay holds the `Arc` that it was given until it is done: as with [`Memory`], the mediator's
-/// account travels with it.
+/// A sequence of work that is submitted as one. It holds the kernels that it launches. A replay
+/// holds the `Arc` that it got until it is done, like [`Memory`]: the `Arc` carries the charges of
+/// the recording.
 pub trait Recording: Send + Sync + Any {
-    /// Memory that it takes beside its work, in bytes, like [`Module::memory_bytes`].
+    /// Returns the memory that it takes beside its work, in bytes, like [`Module::memory_bytes`].
     fn memory_bytes(&self) -> u64;
-    /// For the back end to find its own type again.
+    /// Returns `self`, from which the back end gets its own type.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Executes work in order. One thread feeds it; it may return before the work is done.
+/// An execution queue, which executes work in order. One thread submits. Methods may return before
+/// the work is done.
 pub trait Queue: Send {
-    /// Executes, or enqueues, one piece of work. A back end may wait for more before it begins,
+    /// Executes or enqueues a piece of work. The queue may wait for more work before it begins,
     /// until [`Self::flush`].
     ///
     /// # Errors
-    /// The fault of this or of an earlier piece. The queue is then dead.
+    /// The fault of this or of an earlier piece. Every later call fails too.
     fn submit(&mut self, work: Work<'_>) -> Result<(), Fault>;
 
-    /// Begins everything submitted: there is nothing more to come for now.
+    /// Begins all submitted work.
     ///
     /// # Errors
     /// As [`Self::submit`].
     fn flush(&mut self) -> Result<(), Fault>;
 
-    /// Whether work is under way, or has gone wrong meanwhile. Asked now and then while there is
-    /// nothing to submit.
+    /// Returns whether work is under way. The consumer asks now and then while its ring is empty.
     ///
     /// # Errors
     /// As [`Self::submit`].
     fn poll(&mut self) -> Result<Progress, Fault>;
 
-    /// Returns once everything submitted is done, or soon after the session's stop flag was set.
+    /// Waits until all submitted work is done, or for a moment if the session's stop flag is set.
     ///
     /// # Errors
     /// As [`Self::submit`].

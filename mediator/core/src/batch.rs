@@ -10,8 +10,8 @@ use crate::operations;
 use crate::refusal::Refusal;
 use crate::statistics::Counters;
 
-/// Executes a batch and writes the replies into it. Returns why the batch as a whole was refused, which
-/// leaves it unchanged, or `Ok`.
+/// Executes a batch and writes the replies into it. Returns why the batch as a whole was refused,
+/// which leaves it unchanged, or `Ok`.
 pub(crate) fn execute(session: &ClientSession<'_>, batch: &mut [u8]) -> Status {
     let framing = decode::check_batch(batch);
     if framing == Status::Ok {

@@ -1,8 +1,8 @@
-//! What a consumer sleeps on: a doorbell, and the wish that it stop.
+//! The events on which a consumer sleeps: its doorbell, and a request to stop.
 //!
-//! The doorbell's event may be in the hands of somebody who fills it, reads it or changes its flags, all of which the
-//! holders of one eventfd share. So it is neither read nor written here, only watched for writes; and the wish to stop has
-//! an event of its own, which nobody else has.
+//! A process that holds the doorbell's eventfd can fill it, read it or change its flags, which all
+//! holders share. This module therefore neither reads nor writes it, and only watches for writes.
+//! The request to stop has an event that no other process holds.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-/// What a consumer sleeps on. One thread sleeps; any may stop it.
+/// The events on which a consumer sleeps. One thread sleeps; any thread may stop it.
 #[derive(Debug)]
 pub(crate) struct Bell {
     doorbell: EventFd,
@@ -32,7 +32,8 @@ impl Bell {
             let watched = EpollEvent::new(how, 0);
             epoll.ctl(ControlOperation::Add, event.as_raw_fd(), watched)
         };
-        // Each write is an edge, whatever the counter was before (eventfd_write and eventfd_signal in fs/eventfd.c).
+        // Each write is an edge, whatever the counter was (eventfd_write, eventfd_signal in
+        // fs/eventfd.c).
         watch(&doorbell, EventSet::IN | EventSet::EDGE_TRIGGERED)?;
         watch(&stop, EventSet::IN)?;
         Ok(Self {
@@ -43,12 +44,12 @@ impl Bell {
         })
     }
 
-    /// The event that the guest's doorbell signals.
+    /// Returns the event that the guest's doorbell signals.
     pub fn doorbell(&self) -> &EventFd {
         &self.doorbell
     }
 
-    /// Tells the consumer to end.
+    /// Asks the consumer to end.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         // Fails only when the counter is full, and then the consumer is awake.
@@ -59,12 +60,13 @@ impl Bell {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Sleeps until somebody rings or it is stopped.
+    /// Sleeps until the doorbell rings or the consumer is stopped.
     pub fn sleep(&self) {
         self.wait(-1);
     }
 
-    /// Sleeps until somebody rings or it is stopped, but no longer than `limit`. True if it was woken.
+    /// Sleeps until the doorbell rings or the consumer is stopped, at most for `limit`. True if it
+    /// was woken.
     pub fn sleep_for(&self, limit: Duration) -> bool {
         self.wait(i32::try_from(limit.as_millis()).unwrap_or(i32::MAX))
     }
@@ -111,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_doorbell_holds_nobody_up() {
+    fn a_full_doorbell_blocks_no_stop() {
         let bell = Arc::new(Bell::new().unwrap());
         bell.doorbell().write(FULL).unwrap();
         let sleeper = sleeper(&bell);
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_reads_the_doorbell_does_not_keep_the_stop_from_the_consumer() {
+    fn a_reader_of_the_doorbell_does_not_keep_the_stop_from_the_consumer() {
         let bell = Arc::new(Bell::new().unwrap());
         let thief = bell.doorbell().try_clone().unwrap();
         let sleeper = sleeper(&bell);

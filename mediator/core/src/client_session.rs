@@ -10,9 +10,10 @@ use parking_lot::MutexGuard;
 use crate::client::Client;
 use crate::generation::Generation;
 use crate::host::Host;
-use crate::object::{Kind, Object};
+use crate::object::{Kind, Object, SpaceEntry};
 use crate::refusal::Refusal;
 use crate::session_inner::SessionInner;
+use crate::shared_space::SharedSpace;
 use crate::state::State;
 
 /// A session, as one of its clients sees it. The objects of other clients do not exist for it.
@@ -26,6 +27,13 @@ pub(crate) struct ClientSession<'a> {
 pub(crate) struct Epoch {
     pub generation: Arc<Generation>,
     number: u64,
+}
+
+/// An address space that an operation uses without the lock, and the epoch in which it looked it up.
+pub(crate) struct OpenSpace {
+    pub epoch: Epoch,
+    pub handle: u32,
+    pub shared: Arc<SharedSpace>,
 }
 
 impl ClientSession<'_> {
@@ -59,6 +67,34 @@ impl ClientSession<'_> {
         }
     }
 
+    /// Looks up a space of this client, for use without the lock.
+    ///
+    /// # Errors
+    /// `BadHandle` if `handle` is not a space of this client.
+    pub fn open_space(&self, handle: u32) -> Result<OpenSpace, Refusal> {
+        let epoch = self.epoch();
+        let shared = Arc::clone(&self.lock().get::<SpaceEntry>(handle)?.shared);
+        Ok(OpenSpace {
+            epoch,
+            handle,
+            shared,
+        })
+    }
+
+    /// Locks the state, unless the epoch or the space has ended since [`Self::open_space`]. The handle may
+    /// then stand for another space.
+    ///
+    /// # Errors
+    /// As [`Self::lock_within`] and [`Self::open_space`].
+    pub fn lock_with(&self, space: &OpenSpace) -> Result<ClientState<'_>, Refusal> {
+        let state = self.lock_within(&space.epoch)?;
+        let present = &state.get::<SpaceEntry>(space.handle)?.shared;
+        match Arc::ptr_eq(present, &space.shared) {
+            true => Ok(state),
+            false => Err(Refusal::bad_handle(space.handle)),
+        }
+    }
+
     /// Whether `epoch` has ended. `false` is certain only while the state is locked.
     pub fn is_over(&self, epoch: &Epoch) -> bool {
         epoch.generation.ended() || self.epoch_number() != epoch.number
@@ -77,8 +113,9 @@ impl Deref for ClientSession<'_> {
     }
 }
 
-/// The locked state of a session, in which a client finds its own objects and no others. The methods
-/// of this type check the owner. Methods that only [`State`] has do not: their callers know the owner.
+/// The locked state of a session, in which a client finds its own objects and no others. The
+/// methods of this type check the owner. Methods that only [`State`] has do not: their callers know
+/// the owner.
 pub(crate) struct ClientState<'a> {
     state: MutexGuard<'a, State>,
     client: Client,

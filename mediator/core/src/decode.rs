@@ -11,10 +11,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::refusal::Refusal;
 
-/// Bytes of a message's head.
+/// Bytes of a message's header.
 pub(crate) const HEADER_BYTES: usize = size_of::<Header>();
 
-/// Whether the batch can be taken at all: a multiple of 8 bytes within the limit, that ends where a message ends.
+/// Checks the framing of a batch: a multiple of 8 bytes within the limit, which ends where a
+/// message ends.
 pub(crate) fn check_batch(batch: &[u8]) -> Status {
     if batch.is_empty()
         || batch.len() > CONTROL_BYTES_MAX as usize
@@ -29,14 +30,15 @@ pub(crate) fn check_batch(batch: &[u8]) -> Status {
         }
         match framed_bytes(&batch[at..]) {
             Some(bytes) => at += bytes,
-            // Found again, and reported in that message, when its turn comes.
+            // Reported in that message when its turn comes.
             None => break,
         }
     }
     Status::Ok
 }
 
-/// Length of the first message of `rest` as it says itself, if a next message can begin behind it.
+/// Returns the length that the first message of `rest` states, if another message can begin behind
+/// it.
 pub(crate) fn framed_bytes(rest: &[u8]) -> Option<usize> {
     let (header, _) = Header::read_from_prefix(rest).ok()?;
     let bytes = usize::try_from(header.length).ok()?;
@@ -44,7 +46,8 @@ pub(crate) fn framed_bytes(rest: &[u8]) -> Option<usize> {
     fits.then_some(bytes)
 }
 
-/// Checks the head of the message at the beginning of `rest`, its length, and that everything reserved is zero.
+/// Checks the header and the length of the message at the beginning of `rest`, and that all
+/// reserved bytes are zero.
 pub(crate) fn check_message(rest: &[u8]) -> Result<Opcode, Refusal> {
     let (header, _) =
         Header::read_from_prefix(rest).map_err(|_| Refusal::new(Status::BadLength))?;
@@ -63,7 +66,7 @@ pub(crate) fn check_message(rest: &[u8]) -> Result<Opcode, Refusal> {
     }
 }
 
-/// Writes how a message ended into its head.
+/// Writes the status of a message into its header.
 pub(crate) fn write_status(message: &mut [u8], status: Status, detail: u32) {
     let words = [(status as u32).to_le_bytes(), detail.to_le_bytes()];
     let at = std::mem::offset_of!(Header, status);
@@ -72,7 +75,7 @@ pub(crate) fn write_status(message: &mut [u8], status: Status, detail: u32) {
     }
 }
 
-/// The request in a body that has been checked.
+/// Returns the request in a checked body.
 pub(crate) fn request<T: FromBytes>(body: &[u8]) -> Result<T, Refusal> {
     match T::read_from_prefix(body) {
         Ok((request, _)) => Ok(request),
@@ -80,7 +83,7 @@ pub(crate) fn request<T: FromBytes>(body: &[u8]) -> Result<T, Refusal> {
     }
 }
 
-/// Puts a reply in place of the request.
+/// Writes a reply over the request.
 pub(crate) fn reply<T: IntoBytes + Immutable>(body: &mut [u8], reply: &T) {
     let bytes = reply.as_bytes();
     let (head, tail) = body.split_at_mut(bytes.len().min(body.len()));
@@ -88,12 +91,12 @@ pub(crate) fn reply<T: IntoBytes + Immutable>(body: &mut [u8], reply: &T) {
     tail.fill(0);
 }
 
-/// What [`PREVIOUS`] stands for in one batch.
+/// The meaning of [`PREVIOUS`] in one batch.
 #[derive(Debug, Default)]
 pub(crate) struct Previous(Option<u32>);
 
 impl Previous {
-    /// The handle that is meant.
+    /// Returns the handle that `handle` means.
     pub fn resolve(&self, handle: u32) -> Result<u32, Refusal> {
         match handle {
             PREVIOUS => self.0.ok_or(Refusal::bad_handle(PREVIOUS)),
@@ -107,8 +110,9 @@ impl Previous {
     }
 }
 
-/// Ranges of a message, by opcode, that must be zero in a request: those of the head, the fields named
-/// `reserved` of the request structure, and what only the reply uses. Made from the protocol's own tables.
+/// Ranges of a message, by opcode, that must be zero in a request: those of the header, the fields
+/// named `reserved` of the request structure, and bytes that only the reply uses. From the
+/// protocol's tables.
 static RESERVED: LazyLock<Vec<Vec<Range<usize>>>> = LazyLock::new(|| {
     let last = OPCODES.iter().map(|o| *o as usize).max().unwrap_or(0);
     let mut table = vec![Vec::new(); last + 1];

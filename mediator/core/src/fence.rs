@@ -5,15 +5,16 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// First and longest time between two looks at a fence. Stores by guest CPUs, by other sessions and by a
-/// real GPU are not announced, so a sleeper has to look now and then.
+/// First and longest time between two looks at a fence. Guest CPUs, other sessions and real GPUs do
+/// not announce their stores, so a sleeper looks now and then.
 const PERIOD_MIN: Duration = Duration::from_micros(50);
 const PERIOD_MAX: Duration = Duration::from_millis(1);
 
-/// Wakes the sleepers of one session. Telling nobody costs a fence and a load.
+/// Wakes the sleepers of one session. Without a sleeper, that costs a memory fence and a load.
 ///
-/// No wake-up is lost between the two: a sleeper (S1) registers, (S2) full fence, (S3) looks; a waker
-/// (W1) stores, (W2) full fence, (W3) looks for sleepers. A sleeper that missed the store is seen.
+/// No wake-up is lost between the two: a sleeper (S1) registers, (S2) full fence, (S3) looks; a
+/// waker (W1) stores, (W2) full fence, (W3) looks for sleepers. A sleeper that missed the store is
+/// seen.
 #[derive(Debug, Default)]
 pub(crate) struct FenceSignal {
     sleepers: AtomicUsize,
@@ -31,12 +32,13 @@ impl FenceSignal {
         }
     }
 
-    /// Sleeps until `look` gives something or `deadline` has passed.
+    /// Sleeps until `look` returns a value, or until `deadline`.
     pub fn wait_until<T>(&self, deadline: Instant, look: impl FnMut() -> Option<T>) -> Option<T> {
         self.wait_looking(deadline, PERIOD_MAX, look)
     }
 
-    /// The same, looking less and less often until it is once in `period_max`.
+    /// Sleeps as [`Self::wait_until`] does, with looks that become rarer, down to one in
+    /// `period_max`.
     pub fn wait_looking<T>(
         &self,
         deadline: Instant,
@@ -83,7 +85,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     #[test]
-    fn a_value_that_nobody_announces_is_found_and_a_missing_one_times_out() {
+    fn an_unannounced_value_is_found_and_a_missing_one_times_out() {
         let signal = FenceSignal::default();
         let value = Arc::new(AtomicU64::new(0));
         let writer = Arc::clone(&value);

@@ -24,7 +24,8 @@ impl StatusObserver {
         let _ = self.tell.set(tell);
     }
 
-    /// Calls the observer with the new `bits`. The caller holds a lock, which keeps the calls in order.
+    /// Calls the observer with the new `bits`. The caller holds a lock, which keeps the calls in
+    /// order.
     pub fn tell(&self, bits: u32) {
         self.lost.store(bits & status::LOST != 0, Ordering::Relaxed);
         if let Some(tell) = self.tell.get() {
@@ -137,8 +138,9 @@ pub(crate) enum FaultScope {
 }
 
 /// Which faults end a session, and which only a command buffer. What the guest wrote wrongly into a
-/// packet is found before anything ran: only the command buffer is out of step. A fault in work under
-/// way leaves the address space undefined (on a real GPU the context is gone), as does a back end that fails.
+/// packet is found before anything ran: only the command buffer is out of step. A fault in work
+/// under way leaves the address space undefined (on a real GPU the context is gone), as does a back
+/// end that fails.
 pub(crate) fn scope(status: Status) -> FaultScope {
     match status {
         Status::Ok

@@ -39,46 +39,48 @@ pub enum OpenError {
     },
 }
 
-/// One guest's session, which the VMM drives. Any thread may call any method at any time. Dropping the
-/// session closes it.
+/// One guest's session, which the VMM drives. Any thread may call any method at any time. Dropping
+/// the session closes it.
 pub trait GuestSession: Send + Sync {
     /// Executes a control batch of `client` and writes the replies over the requests. `batch` is a
-    /// private copy of what the guest wrote. Returns `Ok`, or why the batch as a whole was refused; a
-    /// refused batch is unchanged.
+    /// private copy of what the guest wrote. Returns `Ok`, or why the batch as a whole was refused;
+    /// a refused batch is unchanged.
     ///
     /// Sleeps while the batch is at a `Wait` message; [`Self::interrupt`] ends the sleep.
     fn execute(&self, client: Client, batch: &mut [u8]) -> Status;
 
-    /// Ends everything that the guest owns, and begins a new generation (register `Reset` of page 0).
-    /// When it returns, no consumer runs and the aperture is empty.
+    /// Ends everything that the guest owns, and begins a new generation (register `Reset` of page
+    /// 0). When it returns, no consumer runs and the aperture is empty.
     fn reset(&self);
 
     /// Ends everything that `client` owns, and nothing else (register `Reset` of its page). When it
-    /// returns, no consumer of the client runs, nothing of it is in the aperture, and no interrupt of it
-    /// will be raised. If the session is lost and no client owns anything any more, a new generation
-    /// begins.
+    /// returns, no consumer of the client runs, nothing of it is in the aperture, and no interrupt
+    /// of it will be raised. If the session is lost and no client owns anything any more, a new
+    /// generation begins.
     ///
-    /// The client's work may go on for [`crate::backend::Backend::grace`] first. If ending it poisons
-    /// the back end ([`crate::backend::Backend::is_poisoned`]), the other clients lose the session.
+    /// The client's work may go on for [`crate::backend::Backend::grace`] first. If ending it
+    /// poisons the back end ([`crate::backend::Backend::is_poisoned`]), the other clients lose the
+    /// session.
     fn reset_client(&self, client: Client);
 
-    /// Returns the clients that own something, as a set of [`Client::bit`]s. Costs a load from memory.
+    /// Returns the clients that own something, as a set of [`Client::bit`]s. Costs a load from
+    /// memory.
     fn owners(&self) -> u64;
 
     /// Returns the content of register `Status`. Costs little more than a load from memory.
     fn status_bits(&self) -> u32;
 
-    /// Ends a `Wait` that sleeps, and every later one at once, with status `TimedOut`. The VMM calls it
-    /// when it wants its virtual CPU threads back.
+    /// Ends a `Wait` that sleeps, and every later one at once, with status `TimedOut`. The VMM
+    /// calls it when it wants its virtual CPU threads back.
     fn interrupt(&self);
 
     /// Ends batches after the message that they are at; the messages behind it get status `NotRun`.
-    /// Interrupts waits too. The VMM calls it when no guest is left to read replies: one batch can hold
-    /// minutes of work.
+    /// Interrupts waits too. The VMM calls it when no guest is left to read replies: one batch can
+    /// hold minutes of work.
     fn halt(&self);
 
-    /// Ends the session for good, as dropping it does: joins the consumers, gives back doorbells and
-    /// aperture, revokes exports and releases memory. A second call does nothing.
+    /// Ends the session for good, as dropping it does: joins the consumers, gives back doorbells
+    /// and aperture, revokes exports and releases memory. A second call does nothing.
     fn close(&self);
 
     /// Returns the number of the session, as logs name it.
@@ -93,8 +95,8 @@ pub trait GuestSession: Send + Sync {
     /// Returns what the session has done so far.
     fn report(&self) -> SessionReport;
 
-    /// Returns the session's statistics without disturbing its work. Takes a fraction of a second at
-    /// most; `None` if the session's process does not answer in that time.
+    /// Returns the session's statistics without disturbing its work. Takes a fraction of a second
+    /// at most; `None` if the session's process does not answer in that time.
     fn activity(&self) -> Option<Activity>;
 }
 

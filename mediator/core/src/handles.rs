@@ -1,16 +1,17 @@
-//! Handles: numbers that stand for objects of a session, and notice when they are stale.
+//! Handles: numbers that stand for objects of a session. A stale handle is detected.
 
 use std::collections::VecDeque;
 
-/// Slots of a table, at most: the low half of a handle is the slot's number plus one, and neither zero
-/// nor [`causeway_protocol::message::PREVIOUS`] may come about.
+/// The most slots of a table. The low half of a handle is the slot's number plus one, and no handle
+/// may be zero or [`causeway_protocol::message::PREVIOUS`].
 const SLOTS_MAX: usize = 0xfffe;
 
-/// Objects by handle. A handle is a slot number and the slot's generation, which changes on removal.
+/// Objects by handle. A handle is a slot number and the slot's generation, which changes on
+/// removal.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     slots: Vec<Slot<T>>,
-    /// Oldest first, so that a generation comes round as late as possible.
+    /// Oldest first, so that a slot's generation wraps around as late as possible.
     free: VecDeque<u16>,
 }
 
@@ -30,7 +31,7 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    /// A handle for `value`, or the value back if the table is full.
+    /// Stores `value` and returns its handle, or returns the value if the table is full.
     pub fn insert(&mut self, value: T) -> Result<u32, T> {
         if let Some(index) = self.free.pop_front() {
             let slot = &mut self.slots[usize::from(index)];
@@ -75,7 +76,7 @@ impl<T> Table<T> {
         Some(value)
     }
 
-    /// Every object with its handle.
+    /// Iterates over all objects with their handles.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
             let value = slot.value.as_ref()?;
@@ -83,7 +84,7 @@ impl<T> Table<T> {
         })
     }
 
-    /// Every object, to be changed.
+    /// Iterates over all objects, for changes.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().filter_map(|slot| slot.value.as_mut())
     }
@@ -107,7 +108,7 @@ mod tests {
     use causeway_protocol::message::PREVIOUS;
 
     #[test]
-    fn a_removed_handle_stays_dead_when_its_slot_is_used_again() {
+    fn a_removed_handle_stays_invalid_when_its_slot_is_used_again() {
         let mut table = Table::default();
         let first = table.insert("a").unwrap();
         assert_eq!(table.get(first), Some(&"a"));

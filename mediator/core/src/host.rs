@@ -1,4 +1,4 @@
-//! What a session needs of the VMM that hosts its guest. The mediator knows no KVM: it sees this.
+//! The VMM as a session sees it. The mediator knows no KVM.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::client::Client;
 
-/// Why memory could not be placed in, or removed from, the aperture.
+/// Why the VMM could not place memory in the aperture, or remove it.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// No free range of that size.
+    /// The aperture has no free range of that size.
     #[error("the aperture has no room for {bytes} bytes")]
     Full {
         /// Bytes asked for.
         bytes: u64,
     },
-    /// The memory could not be mapped into the window.
+    /// The kernel did not map the memory into the aperture's window.
     #[error("cannot place {bytes} bytes in the aperture")]
     Map {
         /// Bytes asked for.
@@ -25,7 +25,7 @@ pub enum PlaceError {
         /// Why.
         source: MemoryError,
     },
-    /// The hypervisor refused a memory slot.
+    /// The hypervisor refused a change of a memory slot.
     #[error("cannot change the memory slot at aperture offset {offset:#x}")]
     Slot {
         /// Offset into the aperture.
@@ -33,7 +33,7 @@ pub enum PlaceError {
         /// What the hypervisor said.
         source: std::io::Error,
     },
-    /// No placement begins there.
+    /// No placement begins at the offset.
     #[error("nothing is placed at aperture offset {offset:#x}")]
     Absent {
         /// Offset into the aperture.
@@ -56,11 +56,11 @@ pub struct RamError {
 pub struct RamRegion {
     /// First guest-physical address.
     pub base: u64,
-    /// All of it.
+    /// The memory object; the region is all of it.
     pub memory: Arc<SharedMemory>,
 }
 
-/// Where a command buffer begins.
+/// The place of a command buffer in memory.
 #[derive(Clone, Debug)]
 pub struct RingPlace {
     /// The object that holds it.
@@ -69,14 +69,19 @@ pub struct RingPlace {
     pub offset: u64,
 }
 
-/// The guest, as its session sees it. Called from vCPU threads, from the thread that watches fences, and, on revocation,
-/// from threads of other sessions. It calls no session.
+/// The VMM of a guest, as the guest's session sees it. Virtual CPU threads, the thread that watches
+/// fences, and, on revocation, threads of other sessions call it. It calls no session.
 pub trait Host: Send + Sync {
-    /// Makes `bytes` bytes of `backing`, from `offset` of it, appear in the aperture. Gives the offset there.
-    /// Everything is a multiple of 4 KiB. With access none, the range is reserved and stays a hole.
+    /// Places `bytes` bytes of `backing`, from its byte `offset`, in the aperture. Returns the
+    /// offset in the aperture. All numbers are multiples of 4 KiB. With [`Access::None`], the range
+    /// is reserved and reads as all ones.
     ///
     /// # Errors
-    /// [`PlaceError`]; then nothing changed.
+    /// * [`PlaceError::Full`] if the aperture has no free range of that size.
+    /// * [`PlaceError::Map`] if the kernel or the device's driver does not map the memory.
+    /// * [`PlaceError::Slot`] if the hypervisor refuses a memory slot.
+    ///
+    /// Then nothing has changed.
     fn place(
         &self,
         backing: &Backing,
@@ -85,49 +90,51 @@ pub trait Host: Send + Sync {
         access: Access,
     ) -> Result<u64, PlaceError>;
 
-    /// Changes the access rights of a whole placement, by its offset.
+    /// Changes the access rights of the whole placement at `offset`.
     ///
     /// # Errors
-    /// [`PlaceError`].
+    /// As [`Self::place`]; [`PlaceError::Absent`] if no placement begins there.
     fn set_access(&self, offset: u64, access: Access) -> Result<(), PlaceError>;
 
-    /// Removes a whole placement, by its offset. When it returns, the guest cannot reach the memory any more.
+    /// Removes the whole placement at `offset`. When it returns, the guest cannot reach the memory.
     ///
     /// # Errors
-    /// [`PlaceError`].
+    /// [`PlaceError::Absent`] if no placement begins there, [`PlaceError::Map`] or
+    /// [`PlaceError::Slot`] if the kernel refuses; the guest may then still reach the memory.
     fn remove(&self, offset: u64) -> Result<(), PlaceError>;
 
-    /// What guest RAM is made of, lowest address first; each region is all of its object.
+    /// Returns the regions of guest RAM, lowest address first.
     fn ram_regions(&self) -> Vec<RamRegion>;
 
-    /// The memory object behind a range of guest RAM, and the offset in it.
+    /// Returns the memory object behind a range of guest RAM, and the offset in it.
     ///
     /// # Errors
-    /// [`RamError`], also if the range spans two objects.
+    /// [`RamError`] if the range is not guest RAM, or spans two objects.
     fn ram(&self, address: u64, bytes: u64) -> Result<(Arc<SharedMemory>, u64), RamError>;
 
-    /// Copies guest RAM out.
+    /// Copies `into.len()` bytes from guest RAM at `address`.
     ///
     /// # Errors
-    /// [`RamError`].
+    /// [`RamError`] if the range is not guest RAM.
     fn read_ram(&self, address: u64, into: &mut [u8]) -> Result<(), RamError>;
 
-    /// Copies into guest RAM.
+    /// Copies `from` to guest RAM at `address`.
     ///
     /// # Errors
-    /// [`RamError`].
+    /// [`RamError`] if the range is not guest RAM.
     fn write_ram(&self, address: u64, from: &[u8]) -> Result<(), RamError>;
 
-    /// Has a guest's store to doorbell `index` signal `event`, until [`Self::unbind_doorbell`]. It belongs to the command
-    /// buffer at `ring`.
+    /// Binds doorbell `index` to `event`: a guest's store to the doorbell signals it, until
+    /// [`Self::unbind_doorbell`]. The doorbell belongs to the command buffer at `ring`.
     ///
     /// # Errors
-    /// What the hypervisor said.
+    /// The hypervisor's error, if it does not accept the event.
     fn bind_doorbell(&self, index: u32, event: &EventFd, ring: &RingPlace) -> std::io::Result<()>;
 
-    /// Ends what [`Self::bind_doorbell`] began.
+    /// Unbinds doorbell `index` from `event`.
     fn unbind_doorbell(&self, index: u32, event: &EventFd);
 
-    /// Makes the interrupt of a client pending (register `InterruptStatus`), and tells the guest if it wants to know.
+    /// Makes the interrupt of a client pending (register `InterruptStatus`), and interrupts the
+    /// guest if it has enabled that.
     fn raise(&self, client: Client);
 }

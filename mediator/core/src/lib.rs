@@ -1,20 +1,24 @@
 //! The mediator: sessions of guests on a GPU, without knowing KVM or any particular GPU.
 //!
-//! A VMM opens a [`Session`] per guest and hands it the control batches that the guest rings for. The
-//! session validates them and drives a [`backend::Backend`]; what has to appear in, or vanish from, the
-//! guest's physical address space it asks of the [`host::Host`]. Packets in command buffers are read by
-//! a consumer thread per command buffer, without the VMM.
+//! A VMM opens a [`Session`] for each guest and passes it the guest's control batches. The session
+//! validates them and drives a [`backend::Backend`]. It asks the [`host::Host`] to place memory in
+//! the guest's physical address space and to remove it. One consumer thread for each command buffer
+//! reads its packets, without the VMM.
 //!
-//! The processes of one guest share its session as [`Client`]s: each owns what it made, and sees nothing else.
+//! The processes of one guest share its session as [`Client`]s: each owns the objects that it
+//! created, and sees no others.
 //!
 //! # Locks
 //!
-//! In this order, and never two of the same kind: a session's `State`, the exchange of exports, the fences that are
-//! watched, then leaves (the list of a mediator's sessions, that of a session's rings, doorbells, function tables, `Generation`, the fence signal,
-//! whatever a back end or a host has inside). Revocation reaches into other sessions: the exchange collects them, lets its lock go, and then
-//! has them locked one `State` at a time. No lock is held while work executes, while a guest sleeps in `Wait`,
-//! or while a thread is joined. A host calls into a session with no lock held that its [`host::Host`]
-//! methods take.
+//! Locks are taken in this order, and never two of the same kind: a session's `State`; the exchange
+//! of exports; the fences that a [`Session`]'s notifier watches; then leaves, which are the
+//! sessions of a mediator, the rings of a session, doorbells, the `HandleMap`s of an address space,
+//! `Generation`, the fence signal, and the locks inside a back end or a host.
+//!
+//! A revocation reaches into other sessions: the exchange collects them, releases its lock, and
+//! then they lock one `State` at a time. No lock is held while work executes, while a guest sleeps
+//! in `Wait`, or while a thread is joined. A host that calls a session holds no lock that its
+//! [`host::Host`] methods take.
 
 pub mod backend;
 mod batch;

@@ -1,5 +1,6 @@
 //! A back end and the sessions on it.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -29,8 +30,8 @@ impl Mediator {
         Self::with_exchange(backend, Arc::<Exports>::default())
     }
 
-    /// Creates a mediator whose sessions export and import through `exchange`, which other mediators
-    /// may use too.
+    /// Creates a mediator whose sessions export and import through `exchange`, which other
+    /// mediators may use too.
     pub fn with_exchange(backend: Arc<dyn Backend>, exchange: Arc<dyn Exchange>) -> Arc<Self> {
         let mediator = Arc::new(Self {
             backend,
@@ -52,8 +53,8 @@ impl Mediator {
         &self.backend
     }
 
-    /// Opens a session for one guest. `name` is for logs and reports. The session ends, with all that it
-    /// owns, when it is closed or dropped.
+    /// Opens a session for one guest. `name` is for logs and reports. The session ends, with all
+    /// that it owns, when it is closed or dropped.
     pub fn open(&self, host: Arc<dyn Host>, quota: Quota, name: &str) -> Arc<Session> {
         let id = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         self.open_as(id, host, quota, name)
@@ -82,6 +83,15 @@ impl Mediator {
         for session in sessions.iter().filter_map(Weak::upgrade) {
             session.lose_device(fault);
         }
+    }
+}
+
+impl fmt::Debug for Mediator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mediator")
+            .field("back_end", &self.backend.attributes().name)
+            .field("sessions_opened", &self.count)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,8 @@
 //! Interrupts for clients that sleep until a fence has reached a value.
 //!
-//! A thread per session watches the fences that are waited for. It sleeps while there are none, looks when a consumer
-//! says that fences may have changed, and now and then by itself: a GPU, other sessions and guest CPUs tell nobody.
+//! A thread of each session watches the fences for which clients wait. It sleeps while there are
+//! none. It looks when a consumer signals that fences may have changed, and now and then on its
+//! own: a GPU, other sessions and guest CPUs do not signal their stores.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,9 +20,9 @@ use crate::refusal::Refusal;
 use crate::shared_space::SharedSpace;
 use crate::statistics::Counters;
 
-/// Longest time between two looks at fences that nobody announces.
+/// Longest time between two looks at fences.
 const PERIOD_MAX: Duration = Duration::from_millis(4);
-/// The thread's sleep is one long wait in pieces.
+/// The thread sleeps without a limit, in pieces of this length.
 const PIECE: Duration = Duration::from_secs(3600);
 
 /// A fence that a client waits for.
@@ -41,19 +42,19 @@ impl Watch {
             && Arc::ptr_eq(&self.space, &other.space)
     }
 
-    /// Whether the fence is where the client waits for it; nothing if there is no fence any more.
+    /// Whether the fence has reached the value; `None` if its address is not mapped any more.
     pub fn reached(&self) -> Option<bool> {
         let value = self.space.backend.load_u64(self.address)?;
         Some(value >= self.value)
     }
 
-    /// Whether it is worth a closer look: reached, gone, or never to be reached.
+    /// Whether the watch ends: its fence is reached or unmapped, or its generation has ended.
     fn is_due(&self) -> bool {
         self.generation.ended() || self.reached().unwrap_or(true)
     }
 }
 
-/// What is watched for the clients of one session.
+/// Watches fences for the clients of one session.
 pub(crate) struct Notifier {
     shared: Arc<Shared>,
     name: String,
@@ -65,9 +66,9 @@ struct Shared {
     signal: Arc<FenceSignal>,
     counters: Arc<Counters>,
     armed: Mutex<Armed>,
-    /// Tells the thread that there is something to watch.
+    /// Wakes the thread when there is something to watch.
     wake: Condvar,
-    /// Counts what was armed, for a look without the lock.
+    /// Number of calls that armed a watch, readable without the lock.
     changes: AtomicUsize,
 }
 
@@ -78,7 +79,7 @@ struct Armed {
 }
 
 impl Notifier {
-    /// Watches nothing, and has no thread before it does. `name` is the thread's.
+    /// Creates a notifier without watches. Its thread, `name`, starts with the first watch.
     pub fn new(
         name: String,
         host: Arc<dyn Host>,
@@ -99,8 +100,9 @@ impl Notifier {
         }
     }
 
-    /// Watches a fence until its client's interrupt is raised. Of several values for one fence the smallest counts. Called
-    /// with the session's state locked, in which client and space were found.
+    /// Watches a fence until its client's interrupt is raised. Of several values for one fence the
+    /// smallest counts. The caller holds the lock of the session's state, in which it found client
+    /// and space.
     pub fn arm(&self, watch: Watch) -> Result<(), Refusal> {
         self.start()?;
         let mut armed = self.shared.armed.lock();
@@ -121,7 +123,7 @@ impl Notifier {
         Ok(())
     }
 
-    /// Forgets what a client waits for: when this returns, its interrupt will not be raised.
+    /// Ends the watches of a client. When it returns, the client's interrupt will not be raised.
     pub fn forget(&self, client: Client) {
         self.shared
             .armed
@@ -130,18 +132,19 @@ impl Notifier {
             .retain(|w| w.client != client);
     }
 
-    /// Raises what is waited for in a space that ends, and holds on to it no longer.
+    /// Raises the interrupts for watches in a space that ends, and drops its reference to the
+    /// space.
     pub fn end_space(&self, space: &Arc<SharedSpace>) {
         self.shared
             .raise_if(|watch| Arc::ptr_eq(&watch.space, space));
     }
 
-    /// Forgets all clients.
+    /// Ends the watches of all clients.
     pub fn clear(&self) {
         self.shared.armed.lock().watches.clear();
     }
 
-    /// Ends the thread, for good.
+    /// Ends the thread for good.
     pub fn close(&self) {
         let mut armed = self.shared.armed.lock();
         armed.closed = true;
@@ -157,7 +160,7 @@ impl Notifier {
         }
     }
 
-    /// Starts the thread, unless it runs.
+    /// Starts the thread, unless it runs already.
     fn start(&self) -> Result<(), Refusal> {
         let mut thread = self.thread.lock();
         if thread.is_none() {
@@ -191,7 +194,7 @@ impl Shared {
         }
     }
 
-    /// Sleeps while nothing is watched. False once nothing ever will be.
+    /// Sleeps while there are no watches. False once the notifier is closed.
     fn wait_for_work(&self) -> bool {
         let mut armed = self.armed.lock();
         while armed.watches.is_empty() && !armed.closed {
@@ -200,9 +203,9 @@ impl Shared {
         !armed.closed
     }
 
-    /// Whether there is something to do but look again.
+    /// Whether the thread has more to do than to look again.
     fn is_due(&self, changes: usize) -> bool {
-        // What is new is looked at often at first.
+        // A new watch restarts the short periods between looks.
         if self.changes.load(Ordering::Acquire) != changes {
             return true;
         }
@@ -210,8 +213,8 @@ impl Shared {
         armed.watches.is_empty() || armed.watches.iter().any(Watch::is_due)
     }
 
-    /// Raises the interrupts of those who wait for what `due` says. With the lock held, so that whoever forgets a client
-    /// knows that nothing more will be raised for it.
+    /// Raises the interrupts of the watches that are `due`. It holds the lock, so that no interrupt
+    /// of a client is raised after [`Notifier::forget`].
     fn raise_if(&self, due: impl Fn(&Watch) -> bool) {
         let mut armed = self.armed.lock();
         let mut raised = 0;

@@ -1,4 +1,4 @@
-//! What handles of a session stand for.
+//! The objects behind the handles of a session.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::refusal::Refusal;
 use crate::share::TokenBytes;
 use crate::shared_space::SharedSpace;
 
-/// Anything a handle can stand for.
+/// An object behind a handle.
 pub(crate) enum Object {
     Space(SpaceEntry),
     Memory(MemoryEntry),
@@ -72,7 +72,7 @@ pub(crate) struct MappingEntry {
     pub _charge: Charge,
 }
 
-/// What memory is made of.
+/// The kind of memory behind a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Material {
     Allocated(MemoryKind),
@@ -80,7 +80,7 @@ pub(crate) enum Material {
 }
 
 impl Material {
-    /// Whether it is memory of the device itself, not of the host.
+    /// Whether it is memory of the device, not of the host.
     pub fn is_of_device(self) -> bool {
         match self {
             Self::Allocated(MemoryKind::Device | MemoryKind::DeviceVisible) => true,
@@ -89,7 +89,7 @@ impl Material {
     }
 }
 
-/// How the session came by memory.
+/// Where the session has memory from.
 pub(crate) enum Origin {
     Own { exports: Vec<OwnExport> },
     Import { token: TokenBytes, import: u64 },
@@ -110,7 +110,7 @@ pub(crate) struct OwnExport {
 
 /// An allocation, an import, or registered guest RAM.
 pub(crate) struct MemoryEntry {
-    /// None once the export behind it was revoked.
+    /// `None` once the export behind the memory was revoked.
     pub memory: Option<Arc<dyn Memory>>,
     pub bytes: u64,
     pub material: Material,
@@ -124,12 +124,12 @@ pub(crate) struct MemoryEntry {
 }
 
 impl MemoryEntry {
-    /// The memory, unless it was revoked.
+    /// Returns the memory, unless it was revoked.
     pub fn live(&self) -> Result<&Arc<dyn Memory>, Refusal> {
         self.memory.as_ref().ok_or(Refusal::new(Status::Revoked))
     }
 
-    /// Refuses rights that the handle does not give.
+    /// Refuses rights that the handle does not have.
     pub fn check_access(&self, wanted: Access) -> Result<(), Refusal> {
         if self.access.allows(wanted) {
             Ok(())
@@ -138,7 +138,7 @@ impl MemoryEntry {
         }
     }
 
-    /// Refuses an empty range and one that does not lie within the memory.
+    /// Refuses an empty range, and a range that is not within the memory.
     pub fn check_range(&self, offset: u64, bytes: u64) -> Result<(), Refusal> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.bytes && bytes != 0 => Ok(()),
@@ -146,11 +146,11 @@ impl MemoryEntry {
         }
     }
 
-    /// What is to be placed, if the guest CPU may see this memory.
+    /// Returns what can be placed in the aperture, if the guest's CPUs may see this memory.
     pub fn cpu_visible(&self) -> Result<Backing, Refusal> {
         match self.material {
             Material::Allocated(MemoryKind::DeviceVisible | MemoryKind::Host) => {}
-            // Guest RAM is where the guest can see it already.
+            // The guest sees its RAM already.
             Material::Allocated(MemoryKind::Device) | Material::GuestRam => {
                 return Err(Refusal::new(Status::BadMemory));
             }
@@ -165,7 +165,7 @@ impl MemoryEntry {
 pub(crate) struct ModuleEntry {
     pub space: u32,
     pub module: Arc<dyn Module>,
-    /// Handles already given out, by kernel name.
+    /// Handles of its functions, by kernel name.
     pub functions: HashMap<String, u32>,
     pub charges: Arc<ModuleCharges>,
 }
@@ -181,7 +181,7 @@ pub(crate) struct CommandBufferEntry {
     pub buffer: Arc<CommandBuffer>,
 }
 
-/// A recording; its charges are with what replay packets look up.
+/// A recording. Its charges are with the object that replay packets look up.
 pub(crate) struct RecordingEntry {
     pub space: u32,
 }

@@ -1,5 +1,5 @@
-//! Control operations, by subject. Each is a method of the session, for one of its clients, that takes a decoded request, with
-//! handles already resolved, and gives the reply.
+//! Control operations, by subject. Each is a method of [`ClientSession`] that takes a decoded
+//! request, with handles already resolved, and returns the reply.
 
 mod execution;
 mod guest_memory;
@@ -23,12 +23,12 @@ use crate::client_session::ClientSession;
 use crate::decode::{self, Previous};
 use crate::refusal::Refusal;
 
-/// A request, whose handles may be meant relative to the batch.
+/// A request, whose handles may refer to the previous message of the batch.
 trait Request: FromBytes {
     fn resolve(&mut self, previous: &Previous) -> Result<(), Refusal>;
 }
 
-/// A reply, which may name something new.
+/// A reply, which may name a new object.
 trait Reply: IntoBytes + Immutable {
     fn created(&self) -> Option<u32>;
 }
@@ -91,7 +91,7 @@ replies! {
     NotifyReply: ;
 }
 
-/// Executes one message whose framing and reserved fields are right.
+/// Executes a message whose framing and reserved fields were checked.
 pub(crate) fn dispatch(
     session: &ClientSession<'_>,
     opcode: Opcode,
@@ -142,7 +142,7 @@ fn call<Q: Request, P: Reply>(
     Ok(())
 }
 
-/// The one operation that has something to say when it fails: how long the log is.
+/// Loads a module: the only operation with a reply when it fails, the length of the log.
 fn load_module(
     session: &ClientSession<'_>,
     body: &mut [u8],
@@ -189,7 +189,7 @@ fn check_aligned(alignment: u64, numbers: &[u64]) -> Result<(), Refusal> {
     }
 }
 
-/// The reply to an operation that has nothing to say.
+/// The empty reply.
 fn nothing() -> Result<Empty, Refusal> {
     Ok(Empty {})
 }

@@ -1,4 +1,4 @@
-//! Which clients own something, for those who ask without a lock.
+//! The set of clients that own objects, for readers without a lock.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,37 +7,38 @@ use causeway_protocol::registers::CLIENTS;
 
 use crate::client::Client;
 
-type Tell = Box<dyn Fn(u64) + Send + Sync>;
+type Observer = Box<dyn Fn(u64) + Send + Sync>;
 
-/// The set of clients that own something, and who wants to know it without asking.
+/// The set of clients that own objects, and an observer of its changes.
 #[derive(Default)]
 pub(crate) struct Owners {
     bits: AtomicU64,
-    observer: OnceLock<Tell>,
+    observer: OnceLock<Observer>,
 }
 
 impl Owners {
-    /// The set, as [`Client::bit`] has it.
+    /// Returns the set of [`Client::bit`]s.
     pub fn bits(&self) -> u64 {
         self.bits.load(Ordering::Acquire)
     }
 
-    /// Takes the observer, unless there is one.
-    pub fn observe(&self, tell: Tell) {
-        let _ = self.observer.set(tell);
+    /// Sets the observer, unless there is one already.
+    pub fn observe(&self, observer: Observer) {
+        let _ = self.observer.set(observer);
     }
 
-    /// Called with the session's lock held, which keeps what is told in order.
+    /// Sets the set, and calls the observer if it changed. The caller holds the session's lock,
+    /// which keeps the calls in order.
     pub fn set(&self, bits: u64) {
         if self.bits.swap(bits, Ordering::AcqRel) != bits
-            && let Some(tell) = self.observer.get()
+            && let Some(observer) = self.observer.get()
         {
-            tell(bits);
+            observer(bits);
         }
     }
 }
 
-/// How many objects each client owns.
+/// The number of objects that each client owns.
 pub(crate) struct Counts([u32; CLIENTS as usize]);
 
 impl Default for Counts {
@@ -47,14 +48,14 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Counts one more. True if it is the first.
+    /// Adds an object of `client`. True if it is its first.
     pub fn add(&mut self, client: Client) -> bool {
         let count = &mut self.0[client.index()];
         *count += 1;
         *count == 1
     }
 
-    /// Counts one less. True if it was the last.
+    /// Subtracts an object of `client`. True if it was its last.
     pub fn subtract(&mut self, client: Client) -> bool {
         let count = &mut self.0[client.index()];
         *count = count.saturating_sub(1);

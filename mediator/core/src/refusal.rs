@@ -1,4 +1,4 @@
-//! Why a message failed, as the guest hears it.
+//! Why a message failed, as the guest gets it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ use causeway_protocol::message::Status;
 use crate::backend::BackendError;
 use crate::host::{PlaceError, RamError};
 
-/// A status other than `Ok`, with the number that goes with it.
+/// A status other than `Ok`, with its detail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} (detail {detail:#x})", status.text())]
 pub(crate) struct Refusal {
@@ -37,8 +37,9 @@ impl From<Status> for Refusal {
 
 impl From<BackendError> for Refusal {
     fn from(error: BackendError) -> Self {
-        // A failing back end is the operator's concern, and so is what the host or the device lacks: the guest hears no
-        // more than the status. But a guest runs out of memory as often as it likes.
+        // The operator has to know about a failing back end, and about what the host or the device
+        // lacks: the guest gets only the status. A guest can run out of memory as often as it
+        // likes.
         static FAILURES: AtomicU64 = AtomicU64::new(0);
         static LACKS: AtomicU64 = AtomicU64::new(0);
         let level = match error.status {
@@ -65,8 +66,8 @@ impl From<RamError> for Refusal {
     }
 }
 
-/// The level at which something is logged that a guest can bring about at will: the first few times it
-/// is a warning. Counts up.
+/// Returns the log level for an event that a guest can cause at will: a warning for the first few
+/// times. Adds one to `times`.
 pub(crate) fn warn_at_first(times: &AtomicU64) -> log::Level {
     const WARNINGS: u64 = 8;
     if times.fetch_add(1, Ordering::Relaxed) < WARNINGS {
@@ -76,7 +77,7 @@ pub(crate) fn warn_at_first(times: &AtomicU64) -> log::Level {
     }
 }
 
-/// The chain of causes behind an error, for one log line.
+/// Returns the causes of an error, for one log line.
 pub(crate) fn cause(error: &dyn std::error::Error) -> String {
     let mut text = String::new();
     let mut next = error.source();

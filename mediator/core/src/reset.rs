@@ -54,8 +54,9 @@ impl SessionInner {
         std::mem::replace(state, fresh).generation
     }
 
-    /// Loses the session as by a fault, and takes all memory of the device away from it at once, with
-    /// every mapping: others want the device. The session keeps its other objects until its reset.
+    /// Loses the session as by a fault, and takes all memory of the device away from it at once,
+    /// with every mapping: others want the device. The session keeps its other objects until its
+    /// reset.
     pub fn lose_device(&self, fault: &Fault) {
         let taken = {
             let mut state = self.lock();
@@ -98,8 +99,8 @@ impl SessionInner {
         drop((remains, generation));
     }
 
-    /// Gives a client's work under way the grace that the back end asks for, before the work loses its
-    /// memory and is stopped: either can cost all clients the device.
+    /// Gives a client's work under way the grace that the back end asks for, before the work loses
+    /// its memory and is stopped: either can cost all clients the device.
     fn let_work_end(&self, client: Client) {
         let grace = self.backend.grace();
         if grace.is_zero() {
@@ -124,8 +125,8 @@ impl SessionInner {
         }
     }
 
-    /// Joins the consumers of evicted objects, and ends exports and imports of evicted memory. Called
-    /// with no lock held.
+    /// Joins the consumers of evicted objects, and ends exports and imports of evicted memory.
+    /// Called with no lock held.
     fn release(&self, remains: &[Object]) {
         for object in remains {
             if let Object::CommandBuffer(CommandBufferEntry { buffer, .. }) = object {

@@ -1,5 +1,6 @@
 //! A session: one guest's state, from the VMM's side.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -51,8 +52,8 @@ impl Session {
         self.inner.owners.observe(Box::new(observer));
     }
 
-    /// Calls `observer` with the content of register `Status` at every change from now on. The first
-    /// caller, which comes before the session does anything, is the only one that is heard.
+    /// Calls `observer` with the content of register `Status` at every change from now on. The
+    /// first caller, which comes before the session does anything, is the only one that is heard.
     /// `observer` is called with locks held: it stores the number and returns.
     pub fn observe_status(&self, observer: impl Fn(u32) + Send + Sync + 'static) {
         self.inner.status.observe(Box::new(observer));
@@ -143,6 +144,15 @@ impl GuestSession for Session {
 
     fn activity(&self) -> Option<Activity> {
         Some(self.inner.activity())
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("id", &self.inner.id)
+            .field("name", &self.inner.name)
+            .finish_non_exhaustive()
     }
 }
 

@@ -114,7 +114,8 @@ impl SessionInner {
         Arc::clone(&self.lock().generation)
     }
 
-    /// Ends an import's registration, or the exports of memory of this session. Called with no lock held.
+    /// Ends an import's registration, or the exports of memory of this session. Called with no lock
+    /// held.
     pub fn let_go(&self, origin: &Origin) {
         match origin {
             Origin::Own { exports } => {
@@ -126,11 +127,14 @@ impl SessionInner {
         }
     }
 
-    /// Ends an import with its mappings. Returns the memory, which work under way may still hold, or
-    /// `None` if `handle` is not that import or the import was taken before.
+    /// Ends an import with its mappings. Returns the memory, which work under way may still hold,
+    /// or `None` if `handle` is not that import or the import was taken before.
     pub fn take_import(&self, handle: u32, import: u64) -> Option<Weak<dyn Memory>> {
         let mut state = self.lock();
-        let same = |entry: &MemoryEntry| matches!(entry.origin, Origin::Import { import: i, .. } if i == import);
+        let same = |entry: &MemoryEntry| match entry.origin {
+            Origin::Import { import: i, .. } => i == import,
+            Origin::Own { .. } => false,
+        };
         if !state.get::<MemoryEntry>(handle).is_ok_and(same) {
             return None;
         }

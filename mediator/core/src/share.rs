@@ -1,9 +1,11 @@
-//! Exports of memory, and who has imported them.
+//! Exports of memory, and the sessions that have imported them.
 //!
-//! Sessions publish and import through an [`Exchange`]. That of a [`crate::Mediator`] is a table in its process
-//! ([`Exports`]); sessions in processes of their own share one that hands descriptors over.
+//! Sessions export and import through an [`Exchange`]. The exchange of a [`crate::Mediator`] is a
+//! table in its process ([`Exports`]); sessions in worker processes share one that passes
+//! descriptors.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -16,69 +18,92 @@ use crate::backend::Memory;
 /// Unguessable name of an export.
 pub type TokenBytes = [u8; TOKEN_BYTES];
 
-/// What an importer gets.
+/// An export, as an importer gets it.
 #[derive(Clone)]
 pub struct Offer {
     /// The memory.
     pub memory: Arc<dyn Memory>,
-    /// What it was allocated as.
+    /// Kind of memory.
     pub kind: MemoryKind,
     /// Size in bytes.
     pub bytes: u64,
-    /// Rights, at most.
+    /// The most rights that an importer can have.
     pub access: Access,
+}
+
+impl fmt::Debug for Offer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Offer")
+            .field("kind", &self.kind)
+            .field("bytes", &self.bytes)
+            .field("access", &self.access)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A session that holds an import, as revocation sees it.
 pub trait Importing: Send + Sync {
-    /// Takes import number `import` away from whom has it behind `handle`: when this returns, its mappings are gone.
-    /// Does nothing if the handle stands for something else by now. Takes the session's lock.
+    /// Takes import number `import` from the session, which has it behind `handle`. When it
+    /// returns, the mappings of the import have ended. Does nothing if the handle stands for
+    /// another object by now. Locks the session's state.
     fn revoke_import(&self, handle: u32, import: u64);
 }
 
 /// A handle made from an export. The session is weak: `upgrade` fails only once it has closed.
 #[derive(Clone)]
 pub struct Importer {
-    /// Who holds it.
+    /// The session that holds the import.
     pub session: Weak<dyn Importing>,
-    /// Behind which handle.
+    /// Its handle in that session.
     pub handle: u32,
-    /// [`import_number`], which tells it from another import that gets the same handle after a reset.
+    /// Its [`import_number`], which differs from that of a later import with the same handle.
     pub import: u64,
 }
 
-/// Where sessions leave exports, and find those of others.
+impl fmt::Debug for Importer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Importer")
+            .field("handle", &self.handle)
+            .field("import", &self.import)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The place where sessions publish exports and find those of others.
 ///
-/// All but [`Self::withdraw`] may be called with a session's lock held, and take none themselves.
+/// Callers of all methods but [`Self::withdraw`] may hold a session's lock; the methods take none.
 pub trait Exchange: Send + Sync {
-    /// Publishes an offer of session `owner` under a fresh random token.
+    /// Publishes an offer of session `owner` under a new random token.
     ///
     /// # Errors
-    /// The status for the guest.
+    /// The status for the guest: `BackEnd` if the host gives no random bytes, or the failure of
+    /// [`Memory::export`] if the memory has to go to other processes.
     fn publish(&self, owner: u64, offer: Offer) -> Result<TokenBytes, Status>;
 
-    /// What `token` offers, if it offers `access`.
+    /// Returns the offer behind `token`.
     ///
     /// # Errors
-    /// `BadToken`, `AccessDenied`, or why the memory cannot be used here.
+    /// `BadToken` if no export has this token, `AccessDenied` if it does not allow `access`, or the
+    /// failure of [`crate::backend::Backend::import`].
     fn fetch(&self, token: &TokenBytes, access: Access) -> Result<Offer, Status>;
 
-    /// Notes that `importer` holds what `token` offers. False if the export is gone meanwhile.
+    /// Notes that `importer` holds the memory behind `token`. False if the export was withdrawn
+    /// meanwhile.
     #[must_use]
     fn register(&self, token: &TokenBytes, importer: Importer) -> bool;
 
-    /// Forgets an import whose handle was given up.
+    /// Removes the note of an import that its session has freed.
     fn forget(&self, token: &TokenBytes, import: u64);
 
-    /// Withdraws an export of session `owner`: when this returns, no importer has it any more. Called with no lock
-    /// held. False if that session has no such export.
+    /// Withdraws an export of session `owner`. When it returns, no importer has the memory mapped.
+    /// Called with no lock held. False if that session has no such export.
     fn withdraw(&self, token: &TokenBytes, owner: u64) -> bool;
 }
 
-/// A fresh random token.
+/// Creates a random token.
 ///
 /// # Errors
-/// `BackEnd`, if the host gives no random bytes.
+/// `BackEnd` if the host gives no random bytes.
 pub fn fresh_token() -> Result<TokenBytes, Status> {
     let mut token = [0; TOKEN_BYTES];
     getrandom::fill(&mut token).map_err(|e| {
@@ -88,13 +113,14 @@ pub fn fresh_token() -> Result<TokenBytes, Status> {
     Ok(token)
 }
 
-/// A number for an import, that no other of this process ever has.
+/// Returns a number for an import, different from all others of this process.
 pub(crate) fn import_number() -> u64 {
     static IMPORTS: AtomicU64 = AtomicU64::new(0);
     IMPORTS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The exchange of sessions in one process. Locked after a session's state, never before; nothing is called under it.
+/// The exchange of sessions in one process. Its lock is taken after that of a session's state,
+/// never before, and nothing is called under it.
 #[derive(Default)]
 pub(crate) struct Exports {
     by_token: Mutex<HashMap<TokenBytes, Export>>,
@@ -107,7 +133,7 @@ struct Export {
 }
 
 impl Exports {
-    /// Removes an export of `owner`, with those who have imported it.
+    /// Removes an export of `owner`, and returns its importers.
     fn take(&self, token: &TokenBytes, owner: u64) -> Option<Vec<Importer>> {
         let mut exports = self.by_token.lock();
         if exports.get(token)?.owner != owner {

@@ -1,4 +1,4 @@
-//! What a session owns, and how mappings of it end.
+//! The objects of a session, and how their mappings end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,9 @@ use crate::object::{Kind, MappingEntry, MemoryEntry, Object, Origin, SpaceEntry}
 use crate::owners::{Counts, Owners};
 use crate::refusal::{Refusal, cause};
 
-/// Everything behind the handles of a session, under one lock (see the crate's lock order). The lock is
-/// held for table work and for mapping and unmapping, never while work executes or a module is compiled.
+/// The objects behind a session's handles, under one lock (see the crate's lock order). The lock is
+/// held for table work and for mapping and unmapping, never while work executes or a module is
+/// compiled.
 pub(crate) struct State {
     objects: Table<Owned>,
     counts: Counts,
@@ -35,7 +36,7 @@ struct Owned {
 }
 
 impl State {
-    /// Nothing is owned; `owners` says so from now on.
+    /// Creates a state without objects, and sets `owners` to no client.
     pub fn new(generation: Arc<Generation>, owners: Arc<Owners>) -> Self {
         owners.set(0);
         Self {
@@ -49,7 +50,7 @@ impl State {
         }
     }
 
-    /// The object behind `handle`, if it is a `T`; of whatever client.
+    /// Returns the object behind `handle`, if it is a `T`; of any client.
     pub fn get<T: Kind>(&self, handle: u32) -> Result<&T, Refusal> {
         let object = self.objects.get(handle).map(|owned| &owned.object);
         object.and_then(T::of).ok_or(Refusal::bad_handle(handle))
@@ -62,12 +63,12 @@ impl State {
             .ok_or(Refusal::bad_handle(handle))
     }
 
-    /// Whose object is behind `handle`.
+    /// Returns the client that owns the object behind `handle`.
     pub fn owner(&self, handle: u32) -> Option<Client> {
         self.objects.get(handle).map(|owned| owned.client)
     }
 
-    /// A handle for a new object. Quotas are the limit that matters; the table is larger than most.
+    /// Stores a new object and returns its handle. Quotas are the usual limit; the table is larger.
     pub fn insert(&mut self, client: Client, object: Object) -> Result<u32, Refusal> {
         let handle = self
             .objects
@@ -79,7 +80,7 @@ impl State {
         Ok(handle)
     }
 
-    /// Takes the object behind `handle` away.
+    /// Removes the object behind `handle` and returns it.
     pub fn remove(&mut self, handle: u32) -> Option<Object> {
         let Owned { client, object } = self.objects.remove(handle)?;
         if self.counts.subtract(client) {
@@ -88,14 +89,14 @@ impl State {
         Some(object)
     }
 
-    /// Every object with its handle.
+    /// Iterates over all objects with their handles.
     pub fn objects(&self) -> impl Iterator<Item = (u32, &Object)> {
         self.objects
             .iter()
             .map(|(handle, owned)| (handle, &owned.object))
     }
 
-    /// Every object of a client, to be changed.
+    /// Iterates over the objects of a client, for changes.
     pub fn objects_mut(&mut self, client: Client) -> impl Iterator<Item = &mut Object> {
         self.objects
             .iter_mut()
@@ -103,7 +104,7 @@ impl State {
             .map(|owned| &mut owned.object)
     }
 
-    /// Handles of all that a client owns, or all that there is.
+    /// Returns the handles of all objects of a client, or of all clients.
     pub fn handles(&self, client: Option<Client>) -> Vec<u32> {
         self.objects
             .iter()
@@ -112,11 +113,13 @@ impl State {
             .collect()
     }
 
-    /// Stops the work, and ends every mapping, of the objects behind `handles`, which are all of one client or all that
-    /// there is. Takes them away, for who then joins the consumers and lets go.
+    /// Stops the work of the objects behind `handles`, which are all objects of one client or of
+    /// all, and ends their mappings. Removes the objects and returns them; the caller joins the
+    /// consumers and drops the objects when no lock is held.
     ///
-    /// Consumers stop before work, so that none begins another packet; work before mappings, so that a fault that the end
-    /// of a mapping brings about is known for what it is. A mapping that will not go has ended the session.
+    /// Consumers stop before work, so that none begins another packet. Work stops before mappings
+    /// end, so that a fault by the end of a mapping is not reported as the guest's. A mapping that
+    /// cannot be ended ends the session.
     pub fn evict(&mut self, host: &dyn Host, handles: &[u32]) -> Vec<Object> {
         let objects = || {
             handles
@@ -186,8 +189,9 @@ impl State {
         Ok(())
     }
 
-    /// Ends every mapping of the device's memory in this session, and takes the memory from its handles, which are then
-    /// worth as much as those of revoked imports. Gives the memory with its exports or its import, for who lets go of them.
+    /// Ends every mapping of the device's memory in this session, and takes the memory from its
+    /// handles, which then are like those of revoked imports. Returns the memory with its exports
+    /// or its import, which the caller ends when no lock is held.
     pub fn take_device_memory(&mut self, host: &dyn Host) -> Vec<(Origin, Arc<dyn Memory>)> {
         let mut taken = Vec::new();
         for handle in self.handles(None) {
@@ -197,7 +201,7 @@ impl State {
             if !entry.material.is_of_device() {
                 continue;
             }
-            // A mapping that will not go keeps the memory back.
+            // A mapping that cannot be ended keeps its memory.
             let _ = self.unmap_everywhere(host, handle);
             if let Ok(entry) = self.get_mut::<MemoryEntry>(handle)
                 && let Some(memory) = entry.memory.take()
@@ -224,9 +228,10 @@ impl State {
     }
 }
 
-/// A mapping that will not go: the session is lost, and its memory is never given to anyone else.
+/// Handles a mapping that cannot be ended: the session is lost, and the memory is never freed, so
+/// that no one else gets it.
 fn keep_unreleased(generation: &Generation, memory: Option<Arc<dyn Memory>>, text: String) {
-    log::error!("{text}; its memory is kept back for good");
+    log::error!("{text}; its memory is not freed until this process ends");
     std::mem::forget(memory);
     generation.lose(Fault {
         status: Status::BackEnd,

@@ -7,8 +7,8 @@ use causeway_protocol::message::Status;
 
 use crate::backend::BackendError;
 
-/// The free addresses of an address space. Sizes and addresses are multiples of 4 KiB, and page zero
-/// is never free.
+/// The free addresses of an address space. Sizes and addresses are multiples of 4 KiB, and page
+/// zero is never free.
 #[derive(Debug)]
 pub struct VaAllocator {
     free: RangeAllocator,

@@ -1,4 +1,5 @@
-//! Queues that run behind their consumer, as those of a GPU do: what is submitted is done, or goes wrong, later.
+//! Queues that run behind their consumer, as those of a GPU do: what is submitted is done, or goes
+//! wrong, later.
 
 mod rig;
 
@@ -172,7 +173,8 @@ fn a_fault_in_what_a_destroyed_command_buffer_left_counts() {
     assert_eq!(guest.fault().0, Some(Status::MemoryFault));
 }
 
-/// Neither a recording's packets nor a module's variables make room while work with them is still to be done.
+/// Neither a recording's packets nor a module's variables make room while work with them is still
+/// to be done.
 #[test]
 fn charges_last_until_the_work_is_done() {
     let rig = Rig::with_quota(Quota {

@@ -1,5 +1,6 @@
-//! Generated batches and packets by the thousand, or as many as `CAUSEWAY_FUZZ_INPUTS` says: no panic, no
-//! memory beyond the quota, and nothing left when the session ends. `fuzz/README.md` says more.
+//! Generated batches and packets by the thousand, or as many as `CAUSEWAY_FUZZ_INPUTS` says: no
+//! panic, no memory beyond the quota, and nothing left when the session ends. `fuzz/README.md` says
+//! more.
 
 #[path = "../../../tests/fuzz/src/control.rs"]
 #[allow(

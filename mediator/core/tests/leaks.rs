@@ -1,4 +1,5 @@
-//! A session leaves no descriptor and no thread behind. A test alone in its process, which it counts.
+//! A session leaves no descriptor and no thread behind. A test alone in its process, which it
+//! counts.
 
 mod rig;
 

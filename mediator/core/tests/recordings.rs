@@ -115,7 +115,8 @@ fn a_recording_is_replayed_as_often_as_asked_in_the_order_of_its_packets() {
     assert!(report.messages_by_name().contains(&("create_recording", 1)));
 }
 
-/// Records a release, and then `packet`: gives the refusal, whose detail must be the packet's offset.
+/// Records a release, and then `packet`: gives the refusal, whose detail must be the packet's
+/// offset.
 fn refused(packet: impl Fn(&Bench, u64) -> Vec<u8>) -> Status {
     let bench = Bench::new(Quota::default());
     let guest = &bench.rig.guest;

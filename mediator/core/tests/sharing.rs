@@ -153,8 +153,8 @@ fn memory_counts_for_its_owner_alone_and_an_importer_may_go_first() {
     assert_eq!(rig.backend.live().bytes, 0);
 }
 
-/// Two sessions that import from each other, revoke, reset and free at once: nobody waits for ever, and
-/// in the end everything is released.
+/// Two sessions that import from each other, revoke, reset and free at once: nobody waits for ever,
+/// and in the end everything is released.
 #[test]
 fn crossing_revocations_do_not_deadlock_and_leave_nothing() {
     let rig = Rig::new();
@@ -207,9 +207,9 @@ fn crossing_revocations_do_not_deadlock_and_leave_nothing() {
     assert_eq!(rig.backend.live(), NOTHING);
 }
 
-/// While a reset waits for a kernel, another CPU of the guest imports again, and gets the handle that the
-/// import before the reset had. What the reset gives up late must not be this one: the owner could never
-/// take it back.
+/// While a reset waits for a kernel, another CPU of the guest imports again, and gets the handle
+/// that the import before the reset had. What the reset gives up late must not be this one: the
+/// owner could never take it back.
 #[test]
 fn an_import_made_during_a_reset_can_be_revoked() {
     let rig = Rig::new();

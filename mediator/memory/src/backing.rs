@@ -1,4 +1,4 @@
-//! What can be placed where a guest sees it: host memory, or memory of a device that CPUs reach through a BAR.
+//! Memory that a guest can see: host memory, or memory of a device that CPUs reach through a BAR.
 
 use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
@@ -9,27 +9,30 @@ use crate::{MemoryError, SharedMemory};
 
 /// Memory of a device that CPUs can reach, such as that behind BAR 1 of a GPU.
 ///
-/// Whoever holds one can show it to a guest. It may live in another process than the allocation: what crosses is
-/// [`Self::file`], and the other side makes of it what it knows how to map.
+/// The holder can show it to a guest. It can be in another process than the allocation: the
+/// descriptor [`Self::file`] crosses, and the other process imports it by the device's driver.
 pub trait DeviceMemory: Send + Sync + Debug {
-    /// Size in bytes.
+    /// Returns the size in bytes.
     fn bytes(&self) -> u64;
 
-    /// Descriptor of the allocation, to hand to another process. Only the device's driver knows how to map it.
+    /// Returns the descriptor of the allocation, for another process. Only the device's driver can
+    /// map it.
     fn file(&self) -> BorrowedFd<'_>;
 
-    /// Maps `[offset, offset + bytes)`, in multiples of 4 KiB, at an address of the driver's choice. Writes of a
-    /// CPU are combined; reads are slow.
+    /// Maps `[offset, offset + bytes)`, in multiples of 4 KiB, at an address that the driver
+    /// chooses. Writes of a CPU are combined; reads are slow.
     ///
     /// # Errors
-    /// [`MemoryError::Range`] and [`MemoryError::Device`].
+    /// [`MemoryError::Range`] if the range is not within the memory, [`MemoryError::Device`] if the
+    /// driver refuses.
     fn map(&self, offset: u64, bytes: u64) -> Result<Box<dyn DeviceMapping>, MemoryError>;
 }
 
-/// Device memory in this process, until dropped. Guests and the device write it at any time.
+/// A mapping of device memory in this process, until dropped. Guests and the device write the
+/// memory at any time.
 pub trait DeviceMapping: Send + Sync + Debug {
-    /// First byte; page-aligned. Stays where it is. Whoever dereferences it uses volatile or atomic accesses, within the
-    /// range that was asked for.
+    /// Returns the address of the first byte, which is page-aligned and never changes. Callers
+    /// dereference it by volatile or atomic accesses only, within the mapped range.
     fn as_ptr(&self) -> NonNull<u8>;
 }
 
@@ -43,12 +46,12 @@ pub enum Backing {
         /// First byte in it.
         offset: u64,
     },
-    /// A device's own.
+    /// Memory of a device.
     Device(Arc<dyn DeviceMemory>),
 }
 
 impl Backing {
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Host { memory, offset } => memory.bytes().saturating_sub(*offset),
@@ -56,7 +59,7 @@ impl Backing {
         }
     }
 
-    /// The shared object and the offset in it, if it is host memory.
+    /// Returns the shared object and the offset in it, if this is host memory.
     pub fn host(&self) -> Option<(&Arc<SharedMemory>, u64)> {
         match self {
             Self::Host { memory, offset } => Some((memory, *offset)),

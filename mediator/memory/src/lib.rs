@@ -1,11 +1,14 @@
 //! Shared host memory: what guest RAM and allocations are made of.
 //!
-//! * [`SharedMemory`] is a memory object behind a file descriptor, in 2 MiB pages where the host lets it.
-//! * [`Mapping`] is a range of it in this process. Guests write the same memory at any time, so it is
-//!   reached by volatile copies and atomics only, never by a Rust reference to its content.
-//! * [`Backing`] is what can be shown to a guest: such an object, or memory of a device ([`DeviceMemory`]).
-//! * [`Window`] is a reserved range of host addresses in which objects are placed and removed. A KVM
-//!   memory slot over a window keeps standing while its content changes.
+//! * [`SharedMemory`] is a memory object behind a file descriptor, in 2 MiB pages where the host
+//!   lets it.
+//! * [`Mapping`] is a range of it in this process. Guests write the same memory at any time, so
+//!   code reaches it by volatile copies and atomics only, never by a Rust reference to its content.
+//! * [`Backing`] is memory that a guest can see: such an object, or memory of a device
+//!   ([`DeviceMemory`]).
+//! * [`Window`] is a reserved range of host addresses in which objects are placed and removed. A
+//!   KVM memory slot over a window stays while the content changes.
+#![allow(unsafe_code)] // This crate maps memory and reaches it through raw pointers.
 
 mod backing;
 mod mapping;

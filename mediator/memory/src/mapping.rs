@@ -8,7 +8,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::{LARGE_PAGE_BYTES, MemoryError, PageSize, SharedMemory};
 
-/// A touch outside the mapping, or not aligned.
+/// An access that is outside the mapping, not aligned, or a write to a read-only mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bytes {offset:#x}+{bytes:#x} are outside the mapping or not aligned")]
 pub struct RangeError {
@@ -18,13 +18,14 @@ pub struct RangeError {
     pub bytes: u64,
 }
 
-/// Memory of a [`SharedMemory`] in this process, until dropped. Other parties may write it at any time.
+/// A range of a [`SharedMemory`] in this process, until dropped. Guests and other processes may
+/// write the memory at any time.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
     writable: bool,
-    /// Whether the addresses go away with this.
+    /// Whether the drop unmaps the addresses.
     owned: bool,
 }
 
@@ -46,7 +47,8 @@ impl Mapping {
         };
         let length = usize::try_from(bytes).map_err(|_| fail(rustix::io::Errno::NOMEM))?;
         let base = reserve_aligned(length, memory.pages()).map_err(fail)?;
-        // SAFETY: the range was just reserved by us and nobody else knows it; MAP_FIXED replaces exactly it.
+        // SAFETY: the range was just reserved by us and nobody else knows it; MAP_FIXED replaces
+        // exactly it.
         let mapped = unsafe {
             rustix::mm::mmap(
                 base.as_ptr().cast(),
@@ -67,11 +69,13 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// A view of `bytes` bytes that somebody else has mapped at `base`, page-aligned, and unmaps.
+    /// Creates a view of `bytes` bytes at `base`, page-aligned, that the caller has mapped and
+    /// unmaps.
     ///
     /// # Safety
-    /// Until this is dropped, nobody may unmap the range, or take the rights of `access` from it, and nobody may make
-    /// a Rust reference to what is in it: this mapping's users read and write it at any time. Others may do so too.
+    /// Until the view is dropped, no code may unmap the range, take the rights of `access` from it,
+    /// or create a Rust reference to its content: users of the view read and write it at any time,
+    /// and so may others.
     pub unsafe fn borrow(base: NonNull<u8>, bytes: usize, access: Access) -> Self {
         Self {
             base,
@@ -81,21 +85,22 @@ impl Mapping {
         }
     }
 
-    /// Bytes of the mapping.
+    /// Returns the size of the mapping in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes as u64
     }
 
-    /// First byte. Whoever dereferences it must stay within [`Self::bytes`], must not outlive the mapping,
-    /// must use volatile or atomic accesses, and must not write a mapping that is read-only.
+    /// Returns the address of the first byte. Callers that dereference it stay within
+    /// [`Self::bytes`] and the life of the mapping, use volatile or atomic accesses, and do not
+    /// write a read-only mapping.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Puts pages behind the whole range now, so that no first touch has to.
+    /// Allocates the pages of the whole range now instead of at their first touch.
     ///
     /// # Errors
-    /// [`MemoryError::Populate`], if there is not enough memory.
+    /// [`MemoryError::Populate`] if the host has not enough memory.
     pub fn populate(&self) -> Result<(), MemoryError> {
         let advice = if self.writable {
             Advice::LinuxPopulateWrite
@@ -111,12 +116,14 @@ impl Mapping {
         })
     }
 
-    /// Has the first `bytes` bytes (a multiple of 4 KiB; no more than the mapping has) get small pages when they are
-    /// touched through this mapping, whatever the object's page size. What is touched sparsely comes sooner that way:
-    /// a large page is zeroed as a whole, and on a host that is itself virtual may have to be fetched from the next.
+    /// Makes the first `bytes` bytes (a multiple of 4 KiB, at most the mapping's size) get small
+    /// pages at their first touch through this mapping, whatever the object's page size. Memory
+    /// that is touched sparsely is ready sooner that way: the kernel zeroes a large page as a
+    /// whole, and a virtual host may have to get it from its own host.
     ///
     /// # Errors
-    /// [`MemoryError::Map`]; pages are then as large as they would have been.
+    /// [`MemoryError::Map`] if the kernel refuses the advice; the pages then have the object's
+    /// size.
     pub fn begin_with_small_pages(&self, bytes: u64) -> Result<(), MemoryError> {
         let length = usize::try_from(bytes).map_or(self.bytes, |bytes| bytes.min(self.bytes));
         // SAFETY: the advice changes no content, and the range is ours.
@@ -127,22 +134,25 @@ impl Mapping {
             })
     }
 
-    /// Copies `into.len()` bytes out, starting at `offset`. What others write meanwhile may or may not be seen.
+    /// Copies `into.len()` bytes from `offset` of the mapping. Concurrent writes of others may or
+    /// may not be in the copy.
     ///
     /// # Errors
-    /// [`RangeError`], and then nothing was copied.
+    /// [`RangeError`] if the range is not within the mapping; then nothing was copied.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), RangeError> {
         let source = self.at(offset, into.len() as u64)?;
-        // SAFETY: `at` checked the range; the destination is ours alone. The copy goes through a C function
-        // that the compiler cannot look into, so racing writers yield stale bytes, not assumptions.
+        // SAFETY: `at` checked the range; the destination is ours alone. The copy goes through a C
+        // function that the compiler cannot look into, so racing writers yield stale bytes, not
+        // assumptions.
         unsafe { volatile_copy(source, into.as_mut_ptr(), into.len()) };
         Ok(())
     }
 
-    /// Copies `from` in, starting at `offset`.
+    /// Copies `from` to `offset` of the mapping.
     ///
     /// # Errors
-    /// [`RangeError`] for a range outside or a read-only mapping, and then nothing was copied.
+    /// [`RangeError`] if the range is not within the mapping or the mapping is read-only; then
+    /// nothing was copied.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), RangeError> {
         let destination = self.at(offset, from.len() as u64)?;
         if !self.writable {
@@ -159,7 +169,7 @@ impl Mapping {
     /// Loads an aligned 32-bit word.
     ///
     /// # Errors
-    /// [`RangeError`].
+    /// [`RangeError`] if the word is not aligned or not within the mapping.
     pub fn load_u32(&self, offset: u64, order: Ordering) -> Result<u32, RangeError> {
         Ok(self.word::<AtomicU32>(offset)?.load(order))
     }
@@ -167,7 +177,7 @@ impl Mapping {
     /// Loads an aligned 64-bit word.
     ///
     /// # Errors
-    /// [`RangeError`].
+    /// [`RangeError`] if the word is not aligned or not within the mapping.
     pub fn load_u64(&self, offset: u64, order: Ordering) -> Result<u64, RangeError> {
         Ok(self.word::<AtomicU64>(offset)?.load(order))
     }
@@ -175,7 +185,8 @@ impl Mapping {
     /// Stores an aligned 64-bit word.
     ///
     /// # Errors
-    /// [`RangeError`], for a read-only mapping too.
+    /// [`RangeError`] if the word is not aligned, not within the mapping, or the mapping is
+    /// read-only.
     pub fn store_u64(&self, offset: u64, value: u64, order: Ordering) -> Result<(), RangeError> {
         if !self.writable {
             return Err(RangeError { offset, bytes: 8 });
@@ -191,7 +202,8 @@ impl Mapping {
         if !offset.is_multiple_of(bytes) {
             return Err(RangeError { offset, bytes });
         }
-        // SAFETY: in range and aligned (the base is page-aligned); T is an atomic, so others may write it.
+        // SAFETY: in range and aligned (the base is page-aligned); T is an atomic, so others may
+        // write it.
         Ok(unsafe { &*pointer.cast::<T>() })
     }
 
@@ -223,7 +235,8 @@ impl Drop for Mapping {
 /// # Safety
 /// Both ranges are valid for `bytes` bytes, and do not overlap.
 unsafe fn volatile_copy(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: by this function's contract. The assembly block keeps the optimizer from merging or repeating accesses.
+    // SAFETY: by this function's contract. The assembly block keeps the optimizer from merging or
+    // repeating accesses.
     unsafe {
         std::arch::asm!(
             "rep movsb",

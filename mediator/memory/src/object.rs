@@ -19,17 +19,17 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 pub enum PageSize {
     /// 4 KiB pages. The size of the object is sealed: no holder of a descriptor can cut it short.
     Small,
-    /// 2 MiB pages, for objects of 2 MiB and more where the host can provide them. Such objects cannot
-    /// be sealed. Memory whose descriptors go to strangers therefore has small pages: a touch beyond
-    /// the end of an object that was cut short is SIGBUS.
+    /// 2 MiB pages, for objects of 2 MiB and more where the host can provide them. Such objects
+    /// cannot be sealed. Memory whose descriptors go to strangers therefore has small pages: a
+    /// touch beyond the end of an object that was cut short is SIGBUS.
     #[default]
     Large,
 }
 
-/// Why memory could not be had, mapped or placed.
+/// Why the kernel refused to create, map or place memory.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// No memory object of that size.
+    /// The kernel creates no memory object of that size.
     #[error("cannot create a memory object of {bytes} bytes")]
     Create {
         /// Size asked for.
@@ -37,14 +37,14 @@ pub enum MemoryError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// A descriptor from another process is not what it should be.
+    /// A descriptor from another process is not a memory object.
     #[error("the descriptor is not a memory object (a file of a tmpfs, not empty)")]
     Adopt {
         /// What the kernel said.
         source: io::Error,
     },
     /// The range is outside the object or the window.
-    #[error("range {offset:#x}+{bytes:#x} is outside the {size:#x} bytes there are")]
+    #[error("range {offset:#x}+{bytes:#x} is outside the memory, which has {size:#x} bytes")]
     Range {
         /// First byte.
         offset: u64,
@@ -53,7 +53,7 @@ pub enum MemoryError {
         /// Size of the object or window.
         size: u64,
     },
-    /// No address range.
+    /// The kernel gives no address range.
     #[error("cannot map {bytes} bytes")]
     Map {
         /// Bytes to be mapped.
@@ -61,7 +61,7 @@ pub enum MemoryError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// A device's memory cannot be shown to CPUs.
+    /// The device's driver does not map its memory for CPUs.
     #[error("cannot map {bytes} bytes of device memory: {reason}")]
     Device {
         /// Bytes to be mapped.
@@ -69,7 +69,7 @@ pub enum MemoryError {
         /// What the device's driver said.
         reason: String,
     },
-    /// No pages behind the address range.
+    /// The kernel has no pages for the address range.
     #[error("cannot populate {bytes} bytes")]
     Populate {
         /// Bytes to be populated.
@@ -81,23 +81,24 @@ pub enum MemoryError {
 
 /// Memory behind a file descriptor. Fresh memory is zero; the kernel scrubs what it takes back.
 ///
-/// Its size is sealed where the file system can, so that nobody it is handed to can cut it short
-/// under a mapping.
+/// The size of an object of small pages is sealed: no process that gets a descriptor of it can cut
+/// it short under a mapping.
 #[derive(Debug)]
 pub struct SharedMemory {
     file: OwnedFd,
     bytes: u64,
     pages: PageSize,
-    /// Whether somebody has a descriptor who may keep it.
+    /// Whether another process may hold a descriptor.
     handed_out: AtomicBool,
 }
 
 impl SharedMemory {
-    /// `bytes` bytes of zeroed memory. With [`PageSize::Large`], objects of 2 MiB and more get 2 MiB
-    /// pages where the host can provide them (see [`huge_pages_available`]).
+    /// Creates an object of `bytes` bytes, all zero. With [`PageSize::Large`], objects of 2 MiB and
+    /// more get 2 MiB pages where the host can provide them (see [`huge_pages_available`]). `name`
+    /// shows in `/proc/PID/maps`.
     ///
     /// # Errors
-    /// [`MemoryError::Create`], if the kernel refuses.
+    /// [`MemoryError::Create`] if the kernel has no descriptor or does not accept the size.
     pub fn new(name: &str, bytes: u64, wanted: PageSize) -> Result<Self, MemoryError> {
         let large = wanted == PageSize::Large && bytes >= LARGE_PAGE_BYTES;
         let (file, pages) = match large.then(large_page_file).flatten() {
@@ -111,7 +112,7 @@ impl SharedMemory {
             bytes,
             source: e.into(),
         })?;
-        // Files of a mounted tmpfs cannot be sealed; nobody outside this process is given one unsealed.
+        // Files of a mounted tmpfs cannot be sealed; no stranger gets a descriptor of one.
         let _ = rustix::fs::fcntl_add_seals(
             &file,
             SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
@@ -128,12 +129,15 @@ impl SharedMemory {
         }
     }
 
-    /// An object that another process made, as large as it is now. `pages` is what that process says it has: a hint.
+    /// Adopts an object that another process created, with its current size. `pages` is the page
+    /// size that the other process states: a hint.
     ///
-    /// The other process may cut it short at any time unless it is sealed; a touch beyond its end is then SIGBUS.
+    /// Unless the object is sealed, the other process may cut it short at any time; a touch beyond
+    /// the end is then SIGBUS.
     ///
     /// # Errors
-    /// [`MemoryError::Adopt`], if the descriptor is no memory object.
+    /// [`MemoryError::Adopt`] if the descriptor is not a regular file of a tmpfs, or the file is
+    /// empty.
     pub fn adopt(file: OwnedFd, pages: PageSize) -> Result<Self, MemoryError> {
         let fail = |source| MemoryError::Adopt { source };
         let status = rustix::fs::fstat(&file).map_err(|e| fail(e.into()))?;
@@ -148,26 +152,27 @@ impl SharedMemory {
         Ok(Self::from_parts(file, bytes, pages))
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Page size it has.
+    /// Returns the page size that the object has.
     pub fn pages(&self) -> PageSize {
         self.pages
     }
 
-    /// The descriptor, to hand to another process or to map by other means.
+    /// Returns the descriptor, for another process or for another way to map the object.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// A descriptor for a stranger, who may keep it for as long as it likes, good for no more than `access`: without the right
-    /// to write it maps for reading only. Who has the right to open the file anew, as the same user has, is not held to that.
+    /// Creates a descriptor for a process that may keep it forever. It allows no more than
+    /// `access`: without the right to write, it maps for reading only. A process of the same user
+    /// can open the file again with all rights.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error, if it has no descriptor left or `/proc` is not mounted.
     pub fn hand_out(&self, access: Access) -> io::Result<OwnedFd> {
         self.handed_out.store(true, Ordering::SeqCst);
         if access == Access::ReadWrite {
@@ -178,15 +183,18 @@ impl SharedMemory {
         Ok(rustix::fs::open(path, flags, Mode::empty())?)
     }
 
-    /// Whether [`Self::hand_out`] has ever given a descriptor away: then somebody may still have the memory.
+    /// Whether [`Self::hand_out`] has created a descriptor: another process may still hold the
+    /// memory.
     pub fn is_handed_out(&self) -> bool {
         self.handed_out.load(Ordering::SeqCst)
     }
 
-    /// Maps `[offset, offset + bytes)` at an address of the kernel's choice, 2 MiB-aligned for large pages.
+    /// Maps `[offset, offset + bytes)` at an address that the kernel chooses; the address is 2
+    /// MiB-aligned for large pages.
     ///
     /// # Errors
-    /// [`MemoryError::Range`] and [`MemoryError::Map`].
+    /// [`MemoryError::Range`] if the range is empty or not within the object, [`MemoryError::Map`]
+    /// if the kernel has no address range.
     pub fn map(&self, offset: u64, bytes: u64, access: Access) -> Result<Mapping, MemoryError> {
         self.check(offset, bytes)?;
         Mapping::new(self, offset, bytes, access)
@@ -205,10 +213,11 @@ impl SharedMemory {
     }
 }
 
-/// Whether objects can have 2 MiB pages here.
+/// Whether objects can have 2 MiB pages on this host.
 ///
-/// `memfd` has them only where the administrator enabled them for shmem, or reserved hugetlb pages.
-/// A tmpfs of our own, mounted nowhere with `huge=always`, needs neither: only the right to mount.
+/// `memfd` has them only where the administrator enabled them for shmem or reserved hugetlb pages.
+/// A tmpfs of this process, with `huge=always` and without a mount point, needs neither, only the
+/// right to mount.
 pub fn huge_pages_available() -> bool {
     huge_tmpfs().is_some()
 }
@@ -239,11 +248,11 @@ fn huge_tmpfs() -> Option<&'static OwnedFd> {
         .as_ref()
 }
 
-/// A detached tmpfs with `huge=always`: it has no path, and ends with the process.
+/// Mounts a detached tmpfs with `huge=always`: it has no path and ends with the process.
 ///
-/// `size=0` is a tmpfs without a limit of its own, as `memfd` has none. By default a tmpfs ends at half of
-/// the host's memory: a touch beyond that would be SIGBUS, also for who was given less than that. How much
-/// memory there may be is for quotas and the host to say.
+/// `size=0` is a tmpfs without a limit, as `memfd` has none. By default a tmpfs ends at half of the
+/// host's memory: a touch beyond that would be SIGBUS, also for a session that has less than that.
+/// Quotas and the host limit the memory.
 fn mount_huge_tmpfs() -> io::Result<OwnedFd> {
     let context = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_set_string(&context, "huge", "always")?;

@@ -33,7 +33,8 @@ impl RangeAllocator {
         self.take_at(start, bytes).then_some(start)
     }
 
-    /// Takes the highest free `bytes` bytes that begin at a multiple of `align` that `usable` accepts.
+    /// Takes the highest free `bytes` bytes that begin at a multiple of `align` that `usable`
+    /// accepts.
     pub fn take_highest(
         &mut self,
         bytes: u64,
@@ -50,8 +51,8 @@ impl RangeAllocator {
 
     /// Takes `bytes` bytes, a multiple of 4 KiB, so that large pages stay possible.
     ///
-    /// 2 MiB and more come from the bottom, at multiples of 2 MiB. Less comes from the top. So small
-    /// ranges do not break up the room of large ones.
+    /// 2 MiB and more come from the bottom, at multiples of 2 MiB. Less comes from the top. So
+    /// small ranges do not break up the room of large ones.
     pub fn take_by_size(&mut self, bytes: u64) -> Option<u64> {
         if bytes >= LARGE_PAGE_BYTES {
             self.take_lowest(bytes, LARGE_PAGE_BYTES)

@@ -1,4 +1,4 @@
-//! Reserved host addresses, whose content comes and goes.
+//! Reserved host addresses, in which memory is placed and removed.
 
 use std::ptr::NonNull;
 
@@ -8,10 +8,11 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use crate::mapping::{protection, reserve_aligned};
 use crate::{MemoryError, PageSize, SharedMemory};
 
-/// A range of host addresses, reserved until dropped. What is not placed in it cannot be accessed.
+/// A range of host addresses, reserved until dropped. Addresses without placed memory cannot be
+/// accessed.
 ///
-/// A KVM memory slot may stand over (a part of) the window while objects are placed and removed: KVM's
-/// MMU notifier then drops the pages of that range, and of nothing else.
+/// A KVM memory slot may stand over (a part of) the window while objects are placed and removed:
+/// KVM's MMU notifier then drops the pages of that range, and of nothing else.
 #[derive(Debug)]
 pub struct Window {
     base: NonNull<u8>,
@@ -27,7 +28,7 @@ impl Window {
     /// Reserves `bytes` bytes, 2 MiB-aligned.
     ///
     /// # Errors
-    /// [`MemoryError::Map`].
+    /// [`MemoryError::Map`] if the process has no such address range.
     pub fn reserve(bytes: u64) -> Result<Self, MemoryError> {
         let fail = |source: rustix::io::Errno| MemoryError::Map {
             bytes,
@@ -41,22 +42,24 @@ impl Window {
         })
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes as u64
     }
 
-    /// First address, to be given to KVM. Content may vanish at any time: only the owner of a placement may
-    /// dereference it, within that placement, by volatile or atomic accesses.
+    /// Returns the first address, for KVM. The content may vanish at any time: only the owner of a
+    /// placement may dereference it, within that placement, by volatile or atomic accesses.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Places `[memory_offset, memory_offset + bytes)` of `memory` at `offset`, in place of what is there.
-    /// Everything is a multiple of 4 KiB; for 2 MiB pages to stay so, offsets are congruent modulo 2 MiB.
+    /// Places `[memory_offset, memory_offset + bytes)` of `memory` at `offset`, replacing what is
+    /// there. All numbers are multiples of 4 KiB. 2 MiB pages stay such only if both offsets are
+    /// congruent modulo 2 MiB.
     ///
     /// # Errors
-    /// [`MemoryError::Range`] and [`MemoryError::Map`].
+    /// [`MemoryError::Range`] if a range is not within the object or the window,
+    /// [`MemoryError::Map`] if the kernel refuses.
     pub fn place(
         &self,
         offset: u64,
@@ -67,7 +70,8 @@ impl Window {
     ) -> Result<(), MemoryError> {
         memory.check(memory_offset, bytes)?;
         let address = self.at(offset, bytes)?;
-        // SAFETY: the range lies within our reservation; by the contract of `as_ptr` nobody counts on its content.
+        // SAFETY: the range lies within our reservation; by the contract of `as_ptr` nobody counts
+        // on its content.
         unsafe {
             rustix::mm::mmap(
                 address.cast(),
@@ -85,10 +89,11 @@ impl Window {
         })
     }
 
-    /// Maps the pages of a placement into this process now (KVM then finds them there).
+    /// Maps the pages of a placement into this process now, so that KVM finds them there.
     ///
     /// # Errors
-    /// [`MemoryError::Range`] and [`MemoryError::Populate`].
+    /// [`MemoryError::Range`] if the range is not within the window, [`MemoryError::Populate`] if
+    /// the host has not enough memory.
     pub fn populate(&self, offset: u64, bytes: u64, access: Access) -> Result<(), MemoryError> {
         let advice = match access {
             Access::None => return Ok(()),
@@ -105,11 +110,12 @@ impl Window {
         })
     }
 
-    /// Removes whatever is at `[offset, offset + bytes)`; the addresses stay reserved.
+    /// Removes everything at `[offset, offset + bytes)`; the addresses stay reserved.
     ///
     /// # Errors
-    /// [`MemoryError::Range`] and [`MemoryError::Map`]: what is there then stays, but, where the kernel can do at
-    /// least that, cannot be accessed any more.
+    /// [`MemoryError::Range`] if the range is not within the window, [`MemoryError::Map`] if the
+    /// kernel cannot remove the mapping. Then the memory stays there without access rights, if the
+    /// kernel can at least take those.
     pub fn clear(&self, offset: u64, bytes: u64) -> Result<(), MemoryError> {
         let address = self.at(offset, bytes)?;
         // SAFETY: as in `place`.
@@ -131,8 +137,9 @@ impl Window {
         })
     }
 
-    /// Takes the rights to a range that cannot be removed: a process with all the mappings it may have
-    /// (`vm.max_map_count`) gets no other in its place, but can change what it has.
+    /// Takes the access rights from a range that cannot be removed: a process with the most
+    /// mappings that it may have (`vm.max_map_count`) gets no new one in its place, but can change
+    /// those it has.
     fn forbid(&self, address: *mut u8, bytes: u64) {
         let none = MprotectFlags::empty();
         // SAFETY: as in `place`; nothing is counted on there.

@@ -41,6 +41,7 @@ fn what_cannot_be_removed_can_at_least_not_be_accessed() {
     let cleared = window.clear(8 * PAGE_BYTES, PAGE_BYTES);
     let after = window.populate(8 * PAGE_BYTES, PAGE_BYTES, Access::Read);
     let outcome = (populated.is_ok(), cleared.is_ok(), after.is_ok());
-    // The kernel may have a mapping to spare for a replacement; then the placement is gone, which is better.
+    // The kernel may have a mapping to spare for a replacement; then the placement is gone, which
+    // is better.
     assert!(matches!(outcome, (true, _, false)), "{outcome:?}");
 }

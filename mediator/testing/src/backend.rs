@@ -24,8 +24,8 @@ use crate::live::{Alive, Counts, Live};
 use crate::memory::{FakeMemory, SpaceMemory};
 use crate::space::FakeSpace;
 
-/// A back end for tests. A module image is text: a line `kernel NAME` for each of its kernels, which the
-/// test has defined by [`FakeBackend::define`], and at most one line `variables BYTES`.
+/// A back end for tests. A module image is text: a line `kernel NAME` for each of its kernels,
+/// which the test has defined by [`FakeBackend::define`], and at most one line `variables BYTES`.
 pub struct FakeBackend {
     attributes: Attributes,
     counts: Counts,
@@ -84,8 +84,9 @@ impl FakeBackend {
         self.kernels.lock().insert(name.to_owned(), kernel);
     }
 
-    /// Makes every `operation` ("allocate", "import", "register_ram", "create_space", "map", "unmap",
-    /// "create_queue", "record", "submit") fail with `status`, or succeed again with `None`.
+    /// Makes every `operation` ("allocate", "import", "register_ram", "create_space", "map",
+    /// "unmap", "create_queue", "record", "submit") fail with `status`, or succeed again with
+    /// `None`.
     pub fn fail(&self, operation: &'static str, status: Option<Status>) {
         self.failures.set(operation, status);
     }
@@ -95,8 +96,8 @@ impl FakeBackend {
         self.behind.set(behind);
     }
 
-    /// Executes the work that queues have kept, in order for each queue, on the calling thread. A fault
-    /// is the queue's.
+    /// Executes the work that queues have kept, in order for each queue, on the calling thread. A
+    /// fault is the queue's.
     pub fn catch_up(&self) {
         self.behind.catch_up();
     }

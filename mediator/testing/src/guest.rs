@@ -124,8 +124,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Creates a producer in the memory of a command buffer; `None` if the memory has not the size of a
-    /// ring.
+    /// Creates a producer in the memory of a command buffer; `None` if the memory has not the size
+    /// of a ring.
     pub fn new(memory: Mapping) -> Option<Self> {
         let units = ring::capacity_units(memory.bytes())?;
         Some(Self {

@@ -24,7 +24,8 @@ pub struct FakePlacement {
     pub access: Access,
 }
 
-/// A host for tests: RAM at guest-physical zero, an aperture that is a table, doorbells rung by hand.
+/// A host for tests: RAM at guest-physical zero, an aperture that is a table, doorbells rung by
+/// hand.
 #[derive(Debug)]
 pub struct FakeHost {
     ram: Arc<SharedMemory>,
@@ -42,7 +43,8 @@ struct State {
 }
 
 impl FakeHost {
-    /// Creates a host whose guest has `ram_bytes` bytes of RAM and an aperture of `aperture_bytes` bytes.
+    /// Creates a host whose guest has `ram_bytes` bytes of RAM and an aperture of `aperture_bytes`
+    /// bytes.
     ///
     /// # Errors
     /// [`MemoryError`], if there is no memory for the RAM.
@@ -92,8 +94,8 @@ impl FakeHost {
         event.is_some_and(|event| event.write(1).is_ok())
     }
 
-    /// Maps the memory at an aperture offset, as the guest's CPU reaches it; `None` where no host memory
-    /// is placed.
+    /// Maps the memory at an aperture offset, as the guest's CPU reaches it; `None` where no host
+    /// memory is placed.
     pub fn map(&self, offset: u64) -> Option<Mapping> {
         let placement = self.state.lock().placements.get(&offset).cloned()?;
         let (memory, base) = placement.backing.host()?;

@@ -69,7 +69,8 @@ pub(crate) struct SpaceMemory {
 }
 
 impl SpaceMemory {
-    /// Calls `touch` for each piece of `[va, va + bytes)` with the mapping, the offset in it, and the piece.
+    /// Calls `touch` for each piece of `[va, va + bytes)` with the mapping, the offset in it, and
+    /// the piece.
     fn pieces(
         &self,
         va: u64,

@@ -72,6 +72,17 @@ fn dependencies_run_one_way_and_the_product_needs_nothing_under_tests() {
 }
 
 #[test]
+fn only_tests_need_the_fakes_of_the_mediator() {
+    let packages = all_packages().into_iter();
+    let users: Vec<String> = packages
+        .filter(|package| package.needs.iter().any(|need| need == "mediator/testing"))
+        .map(|package| package.folder)
+        .filter(|folder| !folder.starts_with("tests/"))
+        .collect();
+    assert!(users.is_empty(), "{users:#?}");
+}
+
+#[test]
 fn no_circle_of_modules_is_larger_than_three() {
     let repository = repository();
     let mut large = Vec::new();

@@ -24,12 +24,11 @@ use crate::object::{
 };
 use crate::quota::Resource;
 use crate::refusal::Refusal;
-use crate::shared_space::SharedSpace;
 
-/// How long a `DestroyCommandBuffer` waits for the packet under way before it says `Busy`.
+/// How long `DestroyCommandBuffer` waits for the packet under way before it fails with `Busy`.
 const DESTROY_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Why a module was not loaded, and how much of that was written to the guest's log.
+/// Why a module was not loaded, and how many bytes of that are in the guest's log.
 pub(super) struct LoadFailure {
     pub refusal: Refusal,
     pub log_bytes: u32,
@@ -45,10 +44,9 @@ impl From<Refusal> for LoadFailure {
 }
 
 impl ClientSession<'_> {
-    /// Compiles without the session's lock: a large module must not hold up the guest's other CPUs.
+    /// Compiles without the session's lock: a large module must not block the guest's other CPUs.
     pub(super) fn load_module(&self, request: LoadModule) -> Result<u32, LoadFailure> {
-        let epoch = self.epoch();
-        let space = Arc::clone(&self.lock().get::<SpaceEntry>(request.space)?.shared);
+        let space = self.open_space(request.space)?;
         let bytes = request.image_bytes;
         if bytes == 0 || bytes > MODULE_BYTES_MAX {
             return Err(Refusal::new(Status::BadRange).into());
@@ -57,11 +55,11 @@ impl ClientSession<'_> {
         let object_charge = self.account.charge(Resource::Objects, 1)?;
         let mut image = vec![0; bytes as usize];
         self.read_guest(request.image_address, &mut image)?;
-        let module = match space.backend.load_module(&image) {
+        let module = match space.shared.backend.load_module(&image) {
             Ok(module) => module,
             Err(error) => {
                 log::debug!(
-                    "session {} ({}): module refused: {error}",
+                    "session {} ({}): cannot load a module: {error}",
                     self.id,
                     self.name
                 );
@@ -71,15 +69,10 @@ impl ClientSession<'_> {
                 });
             }
         };
-        // Known only now; a module beyond the quota is dropped again.
+        // The size is known only now; a module beyond the quota is dropped.
         let variables = module.memory_bytes();
         let memory_charge = self.account.charge(Resource::MemoryBytes, variables)?;
-        let mut state = self.lock_within(&epoch)?;
-        // The space may have ended, and its handle may stand for another, since the look above.
-        let now = &state.get::<SpaceEntry>(request.space)?.shared;
-        if !Arc::ptr_eq(now, &space) {
-            return Err(Refusal::bad_handle(request.space).into());
-        }
+        let mut state = self.lock_with(&space)?;
         let entry = ModuleEntry {
             space: request.space,
             module,
@@ -97,7 +90,7 @@ impl ClientSession<'_> {
         }
     }
 
-    /// Writes as much of `text` as there is room for. Gives the number of bytes.
+    /// Writes as much of `text` as the guest's log has room for. Returns the number of bytes.
     fn write_log(&self, request: &LoadModule, text: &str) -> Result<u32, Refusal> {
         let room = request.log_bytes as usize;
         let bytes = &text.as_bytes()[..text.len().min(room)];
@@ -119,19 +112,19 @@ impl ClientSession<'_> {
         }
         let module = state.remove(request.handle);
         drop(state);
-        // These may be the last holders, and what a back end does then may take long.
+        // These may be the last references, and the back end may take long to end the module.
         drop((kernels, module));
         nothing()
     }
 
-    /// Asked twice for one kernel, it gives one handle twice.
+    /// Returns the same handle for the same kernel.
     pub(super) fn get_function(&self, request: GetFunction) -> Result<FunctionReply, Refusal> {
         let name = function_name(&request)?;
         let mut state = self.lock();
         let entry = state.get::<ModuleEntry>(request.module)?;
         let function = entry.module.function(name).ok_or_else(|| {
             let kernels = entry.module.kernels().join(", ");
-            log::debug!("no kernel `{name}` in the module; it has: {kernels}");
+            log::debug!("the module has no kernel `{name}`, only: {kernels}");
             Refusal::new(Status::NoFunction)
         })?;
         if let Some(handle) = entry.functions.get(name) {
@@ -148,13 +141,13 @@ impl ClientSession<'_> {
         Ok(FunctionReply { handle, ..reply })
     }
 
-    /// Makes queue, doorbell and thread without the session's lock.
+    /// Creates queue, doorbell and thread without the session's lock.
     pub(super) fn create_command_buffer(
         &self,
         request: CreateCommandBuffer,
     ) -> Result<CommandBufferReply, Refusal> {
-        let epoch = self.epoch();
-        let (space, memory) = self.ring_parts(&request)?;
+        let space = self.open_space(request.space)?;
+        let memory = self.ring_memory(&request)?;
         let charge = self.account.charge(Resource::CommandBuffers, 1)?;
         let placement = Placement {
             memory,
@@ -163,8 +156,8 @@ impl ClientSession<'_> {
         };
         let buffer = CommandBuffer::start(
             &self.command_buffers,
-            &epoch.generation,
-            &space,
+            &space.epoch.generation,
+            &space.shared,
             placement,
             charge,
         )?;
@@ -173,14 +166,8 @@ impl ClientSession<'_> {
             space: request.space,
             buffer: Arc::clone(&buffer),
         };
-        let inserted = self.lock_within(&epoch).and_then(|mut state| {
-            let now = &state.get::<SpaceEntry>(request.space)?.shared;
-            if !Arc::ptr_eq(now, &space) {
-                return Err(Refusal::bad_handle(request.space));
-            }
-            state.insert(Object::CommandBuffer(entry))
-        });
-        match inserted {
+        let state = self.lock_with(&space);
+        match state.and_then(|mut state| state.insert(Object::CommandBuffer(entry))) {
             Ok(handle) => Ok(CommandBufferReply { handle, doorbell }),
             Err(refusal) => {
                 buffer.join();
@@ -189,13 +176,9 @@ impl ClientSession<'_> {
         }
     }
 
-    /// The space and the memory of a command buffer to be.
-    fn ring_parts(
-        &self,
-        request: &CreateCommandBuffer,
-    ) -> Result<(Arc<SharedSpace>, Arc<dyn Memory>), Refusal> {
+    /// Returns the memory for a new command buffer.
+    fn ring_memory(&self, request: &CreateCommandBuffer) -> Result<Arc<dyn Memory>, Refusal> {
         let state = self.lock();
-        let space = Arc::clone(&state.get::<SpaceEntry>(request.space)?.shared);
         let entry = state.get::<MemoryEntry>(request.allocation)?;
         let memory = Arc::clone(entry.live()?);
         let own = matches!(entry.origin, Origin::Own { .. });
@@ -209,11 +192,11 @@ impl ClientSession<'_> {
         if ring::capacity_units(request.length).is_none() {
             return Err(Refusal::new(Status::BadMemory));
         }
-        Ok((space, memory))
+        Ok(memory)
     }
 
-    /// Waits for the packet under way, but not for ever: a kernel that does not end is `Busy`, and then
-    /// only the end of its address space or of the session stops it.
+    /// Waits for the packet under way, for a limited time. If a kernel does not end, the message
+    /// fails with `Busy`; only the end of its address space or of the session stops the kernel.
     pub(super) fn destroy_command_buffer(&self, request: HandleRequest) -> Result<Empty, Refusal> {
         let entry = self.lock();
         let buffer = Arc::clone(&entry.get::<CommandBufferEntry>(request.handle)?.buffer);
@@ -222,7 +205,7 @@ impl ClientSession<'_> {
             return Err(Refusal::new(Status::Busy));
         }
         let mut state = self.lock();
-        // Another CPU of the guest may have been faster, and the handle may stand for something new.
+        // Another CPU of the guest may have been faster, and the handle may stand for a new object.
         let entry = state.get::<CommandBufferEntry>(request.handle)?;
         if !Arc::ptr_eq(&entry.buffer, &buffer) {
             return Err(Refusal::bad_handle(request.handle));
@@ -235,7 +218,7 @@ impl ClientSession<'_> {
     }
 }
 
-/// The name in a request: of the length it says, UTF-8, and zero behind it.
+/// Returns the name in a request: UTF-8 of the stated length, with zeros behind it.
 fn function_name(request: &GetFunction) -> Result<&str, Refusal> {
     let used = request.name_bytes as usize;
     if used == 0 || used > FUNCTION_NAME_MAX {
@@ -255,7 +238,7 @@ fn function_reply(handle: u32, function: &dyn Function) -> Result<FunctionReply,
     let mut layout = [Parameter { offset: 0, size: 0 }; PARAMETERS_MAX];
     let Some(used) = layout.get_mut(..parameters.len()) else {
         log::debug!(
-            "a kernel has {} parameters, more than {PARAMETERS_MAX}",
+            "the kernel has {} parameters, at most {PARAMETERS_MAX} are possible",
             parameters.len()
         );
         return Err(Refusal::new(Status::Unsupported));

@@ -1,7 +1,8 @@
-//! Memory that a message names by address: guest RAM, or what the client has mapped in the aperture.
+//! Memory that a message names by address: guest RAM, or the client's memory in the aperture.
 //!
-//! A process of a guest that runs an operating system knows no guest-physical addresses. It puts images and packets into
-//! host memory of its own, and names that by its offset in the aperture ([`APERTURE_ADDRESS`]).
+//! A process of a guest with an operating system knows no guest-physical addresses. It puts images
+//! and packets into its host memory, and names that by its offset in the aperture
+//! ([`APERTURE_ADDRESS`]).
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::object::MemoryEntry;
 use crate::refusal::{Refusal, cause};
 
 impl ClientSession<'_> {
-    /// Copies out what the guest has at `address`.
+    /// Copies `into.len()` bytes from the guest's memory at `address`.
     pub(super) fn read_guest(&self, address: u64, into: &mut [u8]) -> Result<(), Refusal> {
         if address & APERTURE_ADDRESS == 0 {
             return Ok(self.host.read_ram(address, into)?);
@@ -29,7 +30,7 @@ impl ClientSession<'_> {
         copied.map_err(|_| Refusal::new(Status::BadRange))
     }
 
-    /// Copies to where the guest wants it.
+    /// Copies `from` to the guest's memory at `address`.
     pub(super) fn write_guest(&self, address: u64, from: &[u8]) -> Result<(), Refusal> {
         if address & APERTURE_ADDRESS == 0 {
             return Ok(self.host.write_ram(address, from)?);
@@ -44,8 +45,8 @@ impl ClientSession<'_> {
         copied.map_err(|_| Refusal::new(Status::BadRange))
     }
 
-    /// The object behind a range of the aperture that lies in one mapping, and where in the object it begins. Held, so that
-    /// the range may be unmapped meanwhile.
+    /// Returns the object behind a range of the aperture that is within one mapping, and the offset
+    /// in the object. The range may be unmapped meanwhile, since the caller holds the object.
     fn mapped_object(
         &self,
         address: u64,
@@ -64,13 +65,13 @@ impl ClientSession<'_> {
         let entry = state.get::<MemoryEntry>(mapping.memory)?;
         entry.check_access(access)?;
         let backing = entry.cpu_visible()?;
-        // Memory of a device is slow to read for CPUs, and a driver's to map.
+        // CPUs read memory of a device slowly, and only its driver can map it.
         let (memory, base) = backing.host().ok_or(Refusal::new(Status::BadMemory))?;
         Ok((Arc::clone(memory), base + mapping.from + within))
     }
 }
 
-/// The host is out of memory or of mappings.
+/// The refusal for a host without memory or mappings.
 fn no_memory(error: &causeway_memory::MemoryError) -> Refusal {
     log::debug!("memory of a guest: {error}{}", cause(error));
     Refusal::new(Status::NoMemory)

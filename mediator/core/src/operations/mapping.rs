@@ -39,7 +39,7 @@ impl ClientSession<'_> {
         })
     }
 
-    /// Ends a space and all that belongs to it. Work under way in it is told to return.
+    /// Ends a space and everything in it. Work under way in it returns soon.
     pub(super) fn destroy_space(&self, request: HandleRequest) -> Result<Empty, Refusal> {
         let ended = {
             let mut state = self.lock();
@@ -149,7 +149,7 @@ impl ClientSession<'_> {
         };
         let mappings = space.map_or(&state.aperture, |space| &space.mappings);
         let mapping = mappings.get(&request.address).ok_or(no_mapping)?;
-        // In the aperture, other clients have mappings too.
+        // Other clients have mappings in the aperture too.
         if !state.owns(mapping.memory) {
             return Err(no_mapping);
         }
@@ -163,7 +163,7 @@ impl ClientSession<'_> {
     }
 }
 
-/// Modules, functions, command buffers and recordings of a space.
+/// Returns the modules, functions, command buffers and recordings of a space.
 fn dependents(state: &State, space: u32) -> Vec<u32> {
     let mut handles = Vec::new();
     for (handle, object) in state.objects() {

@@ -26,7 +26,7 @@ impl ClientSession<'_> {
             return Err(Refusal::new(Status::BadRange));
         }
         let granularity = self.backend.attributes().granularity_bytes;
-        // A size that cannot even be rounded is certainly more than the quota.
+        // A size that cannot be rounded up is more than any quota.
         let bytes = request.size.checked_next_multiple_of(granularity);
         let bytes = bytes.unwrap_or(u64::MAX);
         let epoch = self.epoch();
@@ -37,7 +37,7 @@ impl ClientSession<'_> {
         self.own(&epoch, memory, Material::Allocated(kind), slot)
     }
 
-    /// What the flags of a request ask for, if the device can do it.
+    /// Returns the options that the flags of a request ask for, if the device has them.
     fn options(&self, flags: u32) -> Result<AllocateOptions, Refusal> {
         let unknown = flags & !allocate_flags::COMPRESSIBLE;
         if unknown != 0 {
@@ -85,7 +85,7 @@ impl ClientSession<'_> {
         nothing()
     }
 
-    /// A handle to memory that is this session's own.
+    /// Creates a handle for new memory of this session.
     fn own(
         &self,
         epoch: &Epoch,

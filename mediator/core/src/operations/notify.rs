@@ -7,30 +7,24 @@ use causeway_protocol::message::{Notify, NotifyReply, Status};
 use super::check_aligned;
 use crate::client_session::ClientSession;
 use crate::notify::Watch;
-use crate::object::SpaceEntry;
 use crate::refusal::Refusal;
 
 impl ClientSession<'_> {
-    /// Looks at the fence without the session's lock: that of a device may have to be made visible first.
+    /// Looks at the fence without the session's lock: the back end may have to map memory of a
+    /// device first.
     pub(super) fn notify(&self, request: Notify) -> Result<NotifyReply, Refusal> {
         check_aligned(8, &[request.address])?;
-        let epoch = self.epoch();
-        let space = Arc::clone(&self.lock().get::<SpaceEntry>(request.space)?.shared);
+        let space = self.open_space(request.space)?;
         let watch = Watch {
             client: self.client,
-            generation: Arc::clone(&epoch.generation),
-            space: Arc::clone(&space),
+            generation: Arc::clone(&space.epoch.generation),
+            space: Arc::clone(&space.shared),
             address: request.address,
             value: request.value,
         };
         let reached = watch.reached().ok_or(Refusal::new(Status::BadRange))?;
         if !reached {
-            let state = self.lock_within(&epoch)?;
-            // The space may have ended, and its handle may stand for another, since the look above.
-            let now = &state.get::<SpaceEntry>(request.space)?.shared;
-            if !Arc::ptr_eq(now, &space) {
-                return Err(Refusal::bad_handle(request.space));
-            }
+            let _state = self.lock_with(&space)?;
             self.notifier.arm(watch)?;
         }
         Ok(NotifyReply {

@@ -1,6 +1,5 @@
-//! Hello, attributes, faults, and waiting on fences.
+//! Hello, attributes, faults, and waits for fences.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,6 @@ use causeway_protocol::{VERSION_MAJOR, VERSION_MINOR};
 
 use super::{check_aligned, nothing};
 use crate::client_session::ClientSession;
-use crate::object::SpaceEntry;
 use crate::quota::Resource;
 use crate::refusal::Refusal;
 use crate::session_inner::SESSION_FEATURES;
@@ -71,13 +69,12 @@ impl ClientSession<'_> {
 
     pub(super) fn wait(&self, request: Wait) -> Result<Empty, Refusal> {
         check_aligned(8, &[request.address])?;
-        let epoch = self.epoch();
-        let space = Arc::clone(&self.lock().get::<SpaceEntry>(request.space)?.shared);
+        let space = self.open_space(request.space)?;
         let look = || {
-            if self.is_over(&epoch) {
+            if self.is_over(&space.epoch) {
                 return Some(Err(Refusal::new(Status::DeviceLost)));
             }
-            match space.backend.load_u64(request.address) {
+            match space.shared.backend.load_u64(request.address) {
                 None => Some(Err(Refusal::new(Status::BadRange))),
                 Some(value) if value >= request.value => Some(Ok(())),
                 Some(_) if self.interrupted.load(Ordering::SeqCst) => {
@@ -94,12 +91,12 @@ impl ClientSession<'_> {
     }
 }
 
-/// The minor version that both sides know.
+/// Returns the minor version that both sides know.
 fn common_minor(ours: u16, theirs: u16) -> u16 {
     ours.min(theirs)
 }
 
-/// Bytes of `text` that fit into `room` without cutting a character.
+/// Returns how many bytes of `text` fit into `room` without cutting a character.
 fn whole_characters(text: &str, room: usize) -> usize {
     (0..=room.min(text.len()))
         .rev()

@@ -1,4 +1,4 @@
-//! Recordings: packets that are validated once, and replayed by one packet each time.
+//! Recordings: packets that are validated once and replayed many times.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use crate::quota::Resource;
 use crate::refusal::Refusal;
 
 impl ClientSession<'_> {
-    /// Validates and records without the session's lock: a long recording must not hold up the guest's other CPUs.
+    /// Validates and records without the session's lock: a long recording must not block the
+    /// guest's other CPUs.
     pub(super) fn create_recording(
         &self,
         request: CreateRecording,
@@ -25,8 +26,7 @@ impl ClientSession<'_> {
         if self.backend.attributes().features & features::RECORDING == 0 {
             return Err(Refusal::new(Status::Unsupported));
         }
-        let epoch = self.epoch();
-        let space = Arc::clone(&self.lock().get::<SpaceEntry>(request.space)?.shared);
+        let space = self.open_space(request.space)?;
         let bytes = request.bytes;
         if bytes == 0 || bytes > RECORDING_BYTES_MAX {
             return Err(Refusal::new(Status::BadRange));
@@ -36,32 +36,27 @@ impl ClientSession<'_> {
         let object_charge = self.account.charge(Resource::Objects, 1)?;
         let mut packets = vec![0; bytes as usize];
         self.read_guest(request.address, &mut packets)?;
-        let work = compile(&packets, &space)?;
-        let recording = space.backend.record(&work)?;
-        // Known only now; a recording beyond the quota is dropped again.
+        let work = compile(&packets, &space.shared)?;
+        let recording = space.shared.backend.record(&work)?;
+        // The size is known only now; a recording beyond the quota is dropped.
         let memory_charge = self
             .account
             .charge(Resource::MemoryBytes, recording.memory_bytes())?;
         let charges = [packets_charge, object_charge, memory_charge];
         let recording = Charged::attach(recording, charges);
-        let mut state = self.lock_within(&epoch)?;
-        // The space may have ended, and its handle may stand for another, since the look above.
-        let now = &state.get::<SpaceEntry>(request.space)?.shared;
-        if !Arc::ptr_eq(now, &space) {
-            return Err(Refusal::bad_handle(request.space));
-        }
+        let mut state = self.lock_with(&space)?;
         let entry = RecordingEntry {
             space: request.space,
         };
         let handle = state.insert(Object::Recording(entry))?;
-        space.recordings.add(handle, recording);
+        space.shared.recordings.add(handle, recording);
         Ok(HandleReply {
             handle,
             reserved: 0,
         })
     }
 
-    /// A replay under way holds the recording, and what it is charged, until it is done.
+    /// A replay under way holds the recording and its charges until it is done.
     pub(super) fn destroy_recording(&self, request: HandleRequest) -> Result<Empty, Refusal> {
         let recording = {
             let mut state = self.lock();
@@ -70,7 +65,7 @@ impl ClientSession<'_> {
             state.remove(request.handle);
             space.recordings.remove(request.handle)
         };
-        // It may be the last holder, and what a back end does then may take long.
+        // This may be the last reference, and the back end may take long to end the recording.
         drop(recording);
         nothing()
     }

@@ -15,8 +15,8 @@ use crate::refusal::Refusal;
 use crate::share::{Importer, Importing, Offer, TokenBytes, import_number};
 
 impl ClientSession<'_> {
-    /// Only memory that the session allocated can be exported: an import is another's to give, and guest
-    /// RAM holds more than the guest can mean to share.
+    /// Exports memory that the session allocated. Imports belong to another session, and guest RAM
+    /// holds more than the guest wants to share: both are refused.
     pub(super) fn export(&self, request: Export) -> Result<Token, Refusal> {
         if self.backend.attributes().features & features::SHARING == 0 {
             return Err(Refusal::new(Status::Unsupported));
@@ -50,7 +50,7 @@ impl ClientSession<'_> {
         let access = useful(access(request.access)?)?;
         let epoch = self.epoch();
         let charge = self.account.charge(Resource::Allocations, 1)?;
-        // Without the lock: making memory of another process usable can take a driver a while.
+        // Without the lock: a driver may take long to import memory of another process.
         let offer = self.exchange.fetch(&request.token, access)?;
         let bytes = offer.bytes;
         let import = import_number();
@@ -74,7 +74,7 @@ impl ClientSession<'_> {
             handle,
             import,
         };
-        // Withdrawn since the look above? Then nobody would ever take the import back.
+        // An export that was withdrawn since the look above would never revoke this import.
         if !self.exchange.register(&request.token, importer) {
             state.remove(handle);
             return Err(Refusal::new(Status::BadToken));
@@ -86,7 +86,8 @@ impl ClientSession<'_> {
         })
     }
 
-    /// A token of somebody else's export is as good as none: it must not tell that the export exists.
+    /// The token of another client's export is refused like an unknown one, so that the guest does
+    /// not learn that the export exists.
     pub(super) fn revoke(&self, request: Token) -> Result<Empty, Refusal> {
         if !self.has_exported(&request.token) || !self.exchange.withdraw(&request.token, self.id) {
             return Err(Refusal::new(Status::BadToken));
@@ -104,7 +105,7 @@ impl ClientSession<'_> {
         nothing()
     }
 
-    /// Whether this client, and no other of the session, has made the export.
+    /// Whether this client created the export.
     fn has_exported(&self, token: &TokenBytes) -> bool {
         let mut state = self.lock();
         state.objects_mut(self.client).any(|object| match object {
@@ -117,7 +118,7 @@ impl ClientSession<'_> {
     }
 }
 
-/// An export or import without any right is a mistake.
+/// Refuses an export or import without any right.
 fn useful(access: Access) -> Result<Access, Refusal> {
     match access {
         Access::None => Err(Refusal::new(Status::BadAccess)),

@@ -43,8 +43,8 @@ impl World {
         }
     }
 
-    /// Has `actor` take a step, on something of `owner`'s if the step needs something. Whether it was right that the step
-    /// succeeded, or did not.
+    /// Has `actor` take a step, on something of `owner`'s if the step needs something. Whether it
+    /// was right that the step succeeded, or did not.
     fn take(&mut self, actor: usize, owner: usize, step: Step, index: prop::sample::Index) -> bool {
         let guest = &self.guests[actor];
         let (own, theirs) = (actor == owner, &mut self.models[owner]);
@@ -114,7 +114,8 @@ fn step() -> impl Strategy<Value = (usize, usize, Step, prop::sample::Index)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever clients do, and whosever handles they name: what is theirs obeys, and nothing else does.
+    /// Whatever clients do, and whosever handles they name: what is theirs obeys, and nothing else
+    /// does.
     #[test]
     fn clients_own_what_the_model_says(steps in prop::collection::vec(step(), 1..120)) {
         let mut world = World::new();

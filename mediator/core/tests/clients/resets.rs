@@ -22,7 +22,8 @@ fn a_reset_frees_all_of_its_client_and_nothing_of_others() {
         assert!(!one.owns());
         let mut loses = estate(&one);
         assert!(one.owns() && other.owns());
-        // Also while a kernel runs that would never end, and a fence is waited for that nobody releases.
+        // Also while a kernel runs that would never end, and a fence is waited for that nobody
+        // releases.
         let hang = launch(loses.function, &[]);
         let stuck = fence(
             causeway_protocol::packet::Opcode::FenceAcquire,

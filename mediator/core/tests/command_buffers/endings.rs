@@ -98,7 +98,8 @@ fn memory_freed_under_a_kernel_stays_charged_until_the_kernel_ends() {
         Arc::new(AtomicU64::new(0)),
     );
     let (go_kernel, at_kernel) = (Arc::clone(&go), Arc::clone(&at));
-    // Like a back end that takes a snapshot of the mappings: the ring's own memory is what stays in use.
+    // Like a back end that takes a snapshot of the mappings: the ring's own memory is what stays in
+    // use.
     rig.backend.define("hold", 0, move |_| {
         at_kernel.store(1, Ordering::Release);
         while !go_kernel.load(Ordering::Acquire) {
@@ -123,7 +124,8 @@ fn memory_freed_under_a_kernel_stays_charged_until_the_kernel_ends() {
     assert_eq!(guest.attributes().memory_used_bytes, 0);
 }
 
-/// Memory of a module's variables counts, and unloading the module under a running kernel makes no room.
+/// Memory of a module's variables counts, and unloading the module under a running kernel makes no
+/// room.
 #[test]
 fn variables_of_a_module_count_until_its_last_launch_is_over() {
     let quota = Quota {

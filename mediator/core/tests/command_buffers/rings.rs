@@ -69,7 +69,8 @@ fn a_registered_ring_in_guest_ram_works() {
     let reply: CommandBufferReply =
         ask(&guest.session, Opcode::CreateCommandBuffer, &request).unwrap();
     let (va, _view) = guest.buffer(space, PAGE);
-    // Only the mediator's view of the object is at hand here: find the same memory through the host.
+    // Only the mediator's view of the object is at hand here: find the same memory through the
+    // host.
     use causeway_mediator::host::Host;
     let (object, offset) = guest.host.ram(0x10000, RING_BYTES).unwrap();
     let view = object

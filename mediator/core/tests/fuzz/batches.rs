@@ -27,8 +27,8 @@ fn some_batch(random: &mut Random, known: &Known) -> (Vec<Opcode>, Batch) {
     (opcodes, batch)
 }
 
-/// Has another client say it, which has learnt the names of the first. It may be reset at any time, and the first never
-/// notices.
+/// Has another client say it, which has learnt the names of the first. It may be reset at any time,
+/// and the first never notices.
 fn said_by_another(guest: &Guest, batch: &mut Batch, random: &mut Random) {
     let other = Client::new(1).unwrap();
     let _ = batch.run_as(&guest.session, other);
@@ -70,7 +70,8 @@ fn no_batch_panics_or_passes_the_quota() {
         }
     }
     assert!(rig.backend.peak_bytes() <= MEMORY_BYTES);
-    // An interrupted session is busy for ever; all else must have been reached, or this test is blunt.
+    // An interrupted session is busy for ever; all else must have been reached, or this test is
+    // blunt.
     assert!(succeeded.len() >= OPCODES.len() - 1, "{succeeded:?}");
     guest.session.close();
     assert_eq!(rig.backend.live(), NOTHING);

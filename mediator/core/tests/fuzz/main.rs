@@ -1,5 +1,6 @@
-//! Hostile guests by the thousand: whatever comes in, nothing panics, no quota is passed, and closing
-//! the session releases everything. `CAUSEWAY_FUZZ_INPUTS` says how many inputs each test takes.
+//! Hostile guests by the thousand: whatever comes in, nothing panics, no quota is passed, and
+//! closing the session releases everything. `CAUSEWAY_FUZZ_INPUTS` says how many inputs each test
+//! takes.
 
 mod batches;
 mod known;

@@ -86,7 +86,8 @@ impl Workplace {
         *self = Self::new(guest);
     }
 
-    /// Whether everything submitted was consumed: a fault ends it, and a mutated fence acquire waits for ever.
+    /// Whether everything submitted was consumed: a fault ends it, and a mutated fence acquire
+    /// waits for ever.
     fn consumed(&self) -> bool {
         let producer = &self.queue.producer;
         let deadline = Instant::now() + Duration::from_millis(100);
