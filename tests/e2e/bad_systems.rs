@@ -77,7 +77,7 @@ fn what_does_not_fit_into_memory_is_refused_with_how_much_it_takes() {
     run(&scratch, &["--initramfs", "large"]).assert_refused(
         IMAGE,
         &[
-            "the initramfs is of 104857600 bytes",
+            "the initramfs has 104857600 bytes",
             "at least 117 MiB with --memory",
         ],
     );
@@ -89,7 +89,7 @@ fn what_does_not_fit_into_memory_is_refused_with_how_much_it_takes() {
 fn a_command_line_that_is_too_long_is_refused_with_both_lengths() {
     let scratch = with_kernel();
     let text = "x".repeat(3000);
-    run(&scratch, &["--append", &text]).assert_refused(USAGE, &["--append", "takes 2047"]);
+    run(&scratch, &["--append", &text]).assert_refused(USAGE, &["--append", "takes at most 2047"]);
 }
 
 #[test]

@@ -131,7 +131,7 @@ fn files_that_cannot_be_in_the_guest_are_refused_by_name() {
         ("data:/init", "/init is in the guest already"),
         ("data:/bin/app", "/bin/app is in the guest already"),
         ("data:/proc/x", "/proc"),
-        (":/x", "names no file of the host"),
+        (":/x", "the host's file is missing"),
         ("/dev/null:/x", "/dev/null"),
     ] {
         make(&scratch, &["--file", file]).assert_refused(USAGE, &[named]);

@@ -1,4 +1,5 @@
-//! The archive format of initramfs: "newc" cpio (Documentation/driver-api/early-userspace/buffer-format.rst of Linux).
+//! The archive format of initramfs: "newc" cpio
+//! (Documentation/driver-api/early-userspace/buffer-format.rst of Linux).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,14 +24,14 @@ const RIGHTS_OF_FOLDERS: u32 = 0o755;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArchiveError {
     /// There is another one of this path.
-    #[error("{path} is in the guest already: give each file a path of its own")]
+    #[error("{path} is in the guest already: give each file another path")]
     Duplicate {
         /// The path.
         path: GuestPath,
     },
-    /// It is a folder already, or lies in what is none.
+    /// The path is a folder already, or lies in a file.
     #[error(
-        "{path} cannot be in the guest: it, or what it lies in, would be a file and a folder at once"
+        "{path} would be a file and a folder in the guest, or lies in a file: choose another path"
     )]
     NotFolder {
         /// The path.
@@ -66,7 +67,7 @@ impl Entry<'_> {
 }
 
 impl<'a> Archive<'a> {
-    /// An archive with nothing in it.
+    /// Returns an archive with nothing in it.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -75,7 +76,8 @@ impl<'a> Archive<'a> {
     /// Adds a regular file with these rights, and the folders that it lies in.
     ///
     /// # Errors
-    /// [`ArchiveError`].
+    /// [`ArchiveError::Duplicate`] if the path is taken, `NotFolder` if a file lies on the way to
+    /// it, `Large` for a file of 4 GiB or more.
     pub fn file(
         &mut self,
         path: &GuestPath,
@@ -94,7 +96,8 @@ impl<'a> Archive<'a> {
     /// Adds a symbolic link to `target`, and the folders that it lies in.
     ///
     /// # Errors
-    /// [`ArchiveError`].
+    /// [`ArchiveError::Duplicate`] if the path is taken, `NotFolder` if a file lies on the way to
+    /// it.
     pub fn link(&mut self, path: &GuestPath, target: &GuestPath) -> Result<(), ArchiveError> {
         let target = [b"/", target.archived()].concat();
         self.insert(path, KIND_LINK | 0o777, (0, 0), target.into())
@@ -103,7 +106,8 @@ impl<'a> Archive<'a> {
     /// Adds a character device of this major and minor number.
     ///
     /// # Errors
-    /// [`ArchiveError`].
+    /// [`ArchiveError::Duplicate`] if the path is taken, `NotFolder` if a file lies on the way to
+    /// it.
     pub fn character_device(
         &mut self,
         path: &GuestPath,
@@ -115,10 +119,11 @@ impl<'a> Archive<'a> {
         self.insert(path, mode, (major, minor), Cow::default())
     }
 
-    /// Adds a folder with these rights, which may be there already, and the folders that it lies in.
+    /// Adds a folder with these rights, which may be there already, and the folders that it lies
+    /// in.
     ///
     /// # Errors
-    /// [`ArchiveError::NotFolder`].
+    /// [`ArchiveError::NotFolder`] if a file has this path or lies on the way to it.
     pub fn folder(&mut self, path: &GuestPath, rights: u32) -> Result<(), ArchiveError> {
         self.make_folders(path.folders().chain([path.archived()]), path)?;
         if let Some(entry) = self.entries.get_mut(path.archived()) {
@@ -173,7 +178,7 @@ impl<'a> Archive<'a> {
         Ok(())
     }
 
-    /// Size of the archive in bytes.
+    /// Returns the size of the archive in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let entries = self.entries.iter();
@@ -181,7 +186,7 @@ impl<'a> Archive<'a> {
         sizes.sum::<u64>() + entry_bytes(TRAILER.len(), 0)
     }
 
-    /// The archive, in memory.
+    /// Returns the archive, in memory.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(usize::try_from(self.bytes()).unwrap_or(0));

@@ -20,14 +20,14 @@ const LIBRARIES_MAX: usize = 32;
 pub enum ProgramError {
     /// A script.
     #[error(
-        "it is a script for `{interpreter}`, which is not in the guest: a program is a static x86-64 executable (give a static interpreter, and the script with --file)"
+        "it is a script for `{interpreter}`, which the guest does not have: give a static interpreter as the program, and the script with --file"
     )]
     Script {
-        /// What its first line names.
+        /// The interpreter in its first line.
         interpreter: String,
     },
     /// No ELF header.
-    #[error("it is no ELF executable: it has {bytes} bytes and begins with {head:02x?}")]
+    #[error("it is not an ELF executable: it has {bytes} bytes and begins with {head:02x?}")]
     NotElf {
         /// Size of the file.
         bytes: usize,
@@ -41,13 +41,15 @@ pub enum ProgramError {
         found: String,
     },
     /// An object file, a core dump.
-    #[error("its ELF type is {kind}: only executables (2, or 3 where they can be moved) can run")]
+    #[error(
+        "its ELF type is {kind}: give an executable (type 2, or 3 if it is position-independent)"
+    )]
     Type {
         /// `e_type`.
         kind: u16,
     },
     /// Cut off, or contradicts itself.
-    #[error("its {what} cannot be read: the file is cut off or damaged")]
+    #[error("cannot read its {what}: the file is cut off or damaged")]
     Damaged {
         /// Which part.
         what: &'static str,
@@ -55,7 +57,7 @@ pub enum ProgramError {
         source: object::read::Error,
     },
     /// Cut off.
-    #[error("it is cut off: it ends at byte {end}, and the file at {bytes}")]
+    #[error("it is cut off: it ends at byte {end}, but the file at {bytes}")]
     Truncated {
         /// Where it should end.
         end: u64,
@@ -63,11 +65,11 @@ pub enum ProgramError {
         bytes: usize,
     },
     /// Nothing in it is for memory.
-    #[error("it is no executable: there is nothing to load in it")]
+    #[error("it is not an executable: there is nothing to load in it")]
     Empty,
     /// Wants libraries.
     #[error(
-        "it is linked dynamically: it wants {wanted}, and a guest has no libraries; link it statically (Rust: --target x86_64-unknown-linux-gnu with RUSTFLAGS=-Ctarget-feature=+crt-static; C: -static)"
+        "it is linked dynamically and needs {wanted}, but the guest has no libraries: link it statically (Rust: --target x86_64-unknown-linux-gnu with RUSTFLAGS=-Ctarget-feature=+crt-static; C: -static)"
     )]
     Dynamic {
         /// Its dynamic linker, and the libraries that it names.
@@ -78,7 +80,9 @@ pub enum ProgramError {
 /// Checks that a guest without libraries can run this program.
 ///
 /// # Errors
-/// [`ProgramError`].
+/// [`ProgramError`]: `Script` or `NotElf` if the file is not an ELF file, `Architecture` or `Type`
+/// if it is not for x86-64 or not an executable, `Damaged`, `Truncated` or `Empty` if parts of it
+/// are missing, `Dynamic` if it needs libraries.
 pub fn check_program(image: &[u8]) -> Result<(), ProgramError> {
     if let Some(interpreter) = interpreter_of_script(image) {
         return Err(ProgramError::Script { interpreter });
@@ -132,7 +136,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What the first line of a script names.
+/// Returns the interpreter in the first line of a script.
 fn interpreter_of_script(image: &[u8]) -> Option<String> {
     let line = image
         .strip_prefix(b"#!")?
@@ -168,7 +172,7 @@ fn check_architecture(image: &[u8]) -> Result<(), ProgramError> {
     Err(ProgramError::Architecture { found: name })
 }
 
-/// The libraries that a segment names, if it is the one with that list.
+/// Returns the libraries that a segment names, if it is the one with that list.
 fn libraries(
     segment: &Segment,
     segments: &[Segment],

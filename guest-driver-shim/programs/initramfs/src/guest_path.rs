@@ -4,7 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-/// Longest path that the kernel unpacks (`PATH_MAX`, with the zero byte at its end and the slash at its begin).
+/// Longest path that the kernel unpacks (`PATH_MAX`, with the zero byte at its end and the slash at
+/// its begin).
 const BYTES_MAX: usize = 4096 - 2;
 /// Longest name of a file (`NAME_MAX`).
 const NAME_BYTES_MAX: usize = 255;
@@ -19,33 +20,33 @@ pub struct GuestPath(
 /// Why a path cannot be one in a guest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GuestPathError {
-    /// It does not begin with a slash.
-    #[error("`{}` is no path in the guest: it must begin with /", path.display())]
+    /// The path does not begin with a slash.
+    #[error("`{}` is not a path in the guest: it must begin with /", path.display())]
     Relative {
-        /// As it was given.
+        /// The path.
         path: PathBuf,
     },
-    /// It has `..` in it.
-    #[error("`{}` is no path in the guest: .. leads out of it", path.display())]
+    /// The path contains `..`.
+    #[error("`{}` is not a path in the guest: .. leads out of it", path.display())]
     Parent {
-        /// As it was given.
+        /// The path.
         path: PathBuf,
     },
-    /// It is the root, or ends with a slash: there is no name.
-    #[error("`{}` names no file in the guest: put the file's name at its end", path.display())]
+    /// The path is the root or ends with a slash, so it has no name.
+    #[error("`{}` does not name a file in the guest: add the file's name", path.display())]
     NoName {
-        /// As it was given.
+        /// The path.
         path: PathBuf,
     },
-    /// It has a zero byte in it.
-    #[error("`{}` is no path in the guest: there is a zero byte in it", path.display())]
+    /// The path contains a zero byte.
+    #[error("`{}` is not a path in the guest: it contains a zero byte", path.display())]
     Zero {
-        /// As it was given.
+        /// The path.
         path: PathBuf,
     },
     /// Longer than Linux takes.
     #[error(
-        "a path in the guest of {bytes} bytes, with a name of {name_bytes}, is too long: Linux takes {BYTES_MAX} and {NAME_BYTES_MAX}"
+        "the path in the guest has {bytes} bytes and a name of {name_bytes}: at most {BYTES_MAX} and {NAME_BYTES_MAX}"
     )]
     Long {
         /// Length of the path.
@@ -59,7 +60,8 @@ impl GuestPath {
     /// Checks a path.
     ///
     /// # Errors
-    /// [`GuestPathError`].
+    /// [`GuestPathError`]: `Relative` without a leading `/`, `Parent` for `..`, `NoName` if the
+    /// path ends with `/`, `Zero` for a zero byte, `Long` if Linux does not take the path's length.
     pub fn new(path: impl AsRef<Path>) -> Result<Self, GuestPathError> {
         let path = path.as_ref();
         let given = || path.to_owned();
@@ -98,18 +100,18 @@ impl GuestPath {
         Self::new(Path::new(folder).join(name))
     }
 
-    /// Without the slash at its begin, as archives have it.
+    /// Returns the path without its leading slash, as archives have it.
     pub(crate) fn archived(&self) -> &[u8] {
         &self.0
     }
 
-    /// The folders that it lies in, outermost first, as archives have them.
+    /// Returns the folders above the path, outermost first, as archives have them.
     pub(crate) fn folders(&self) -> impl Iterator<Item = &[u8]> {
         let slashes = self.0.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         slashes.map(|(at, _)| &self.0[..at])
     }
 
-    /// As programs in the guest know it.
+    /// Returns the path for programs in the guest, with its leading slash.
     #[must_use]
     pub fn to_path(&self) -> PathBuf {
         let bytes = [b"/", self.0.as_slice()].concat();
@@ -143,8 +145,8 @@ mod tests {
             ("data/x", "must begin with /"),
             ("", "must begin with /"),
             ("/data/../../etc/x", ".. leads out"),
-            ("/", "names no file"),
-            ("/data/", "names no file"),
+            ("/", "does not name a file"),
+            ("/data/", "does not name a file"),
             ("/a\0b", "zero byte"),
         ] {
             let message = GuestPath::new(path).unwrap_err().to_string();

@@ -11,7 +11,8 @@ const BANNER: &[u8] = b"Linux version ";
 /// Longest release (`__NEW_UTS_LEN`).
 const RELEASE_BYTES_MAX: usize = 64;
 
-/// The release of a Linux kernel, as `uname -r` says it in the guest, if the image is one and says so.
+/// Returns the release of a Linux kernel, as `uname -r` prints it in the guest; `None` if the image
+/// does not contain it.
 #[must_use]
 pub fn release_of(image: &[u8]) -> Option<&str> {
     let version = if image.get(MAGIC.0..)?.starts_with(MAGIC.1) {
@@ -30,7 +31,8 @@ pub fn release_of(image: &[u8]) -> Option<&str> {
     is_release(release).then_some(release)
 }
 
-/// What follows the begin of the banner. The kernel has format strings that begin alike; a release begins with a digit.
+/// What follows the begin of the banner. The kernel has format strings that begin alike; a release
+/// begins with a digit.
 fn banner(image: &[u8]) -> Option<&[u8]> {
     let mut rest = image;
     while let Some(at) = rest
@@ -45,7 +47,7 @@ fn banner(image: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// Whether it can be the name of a folder of modules.
+/// Returns whether a release can be the name of a folder of modules.
 fn is_release(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_digit())
         && text

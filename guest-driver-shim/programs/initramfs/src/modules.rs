@@ -8,7 +8,7 @@ use crate::guest_path::{GuestPath, GuestPathError};
 
 /// Where modules lie, below a root.
 const FOLDERS: [&str; 2] = ["lib/modules", "usr/lib/modules"];
-/// What of a kernel is looked for, where it is no part of the kernel itself.
+/// Modules that guests need, unless they are built into the kernel.
 const WANTED: [&str; 4] = ["uio_pci_generic", "virtio_pci", "virtio_blk", "virtio_rng"];
 /// Largest list of dependencies, in bytes.
 const LIST_BYTES_MAX: u64 = 16 << 20;
@@ -23,7 +23,7 @@ pub struct KernelModule {
 }
 
 impl KernelModule {
-    /// A file of the host; in the guest it lies in `/lib/modules`, by its own name.
+    /// Returns a file of the host; in the guest it lies in `/lib/modules`, by its own name.
     ///
     /// # Errors
     /// [`GuestPathError`], for a path without a name.
@@ -44,8 +44,8 @@ pub struct ModuleFolder {
 }
 
 impl ModuleFolder {
-    /// The modules that belong to the kernel image `kernel`: those of the tree that it lies in (`boot/vmlinuz` beside
-    /// `lib/modules`, as a package unpacks), or of this host.
+    /// Returns the modules that belong to the kernel image `kernel`: those of the tree that it lies
+    /// in (`boot/vmlinuz` beside `lib/modules`, as a package unpacks), or of this host.
     #[must_use]
     pub fn find(kernel: &Path, release: &str) -> Option<Self> {
         let kernel = std::path::absolute(kernel).ok()?;
@@ -60,7 +60,7 @@ impl ModuleFolder {
             })
     }
 
-    /// The release that the modules are for.
+    /// Returns the release that the modules are for.
     #[must_use]
     pub fn release(&self) -> &str {
         &self.release
@@ -72,8 +72,8 @@ impl ModuleFolder {
         self.folder.join("modules.dep")
     }
 
-    /// The modules that guests have a use for, each behind those that it needs. What this kernel does not have as a
-    /// module is left out.
+    /// Returns the modules that guests use, each behind those that it needs. What this kernel does
+    /// not have as a module is left out.
     ///
     /// # Errors
     /// If the list of dependencies cannot be read.
@@ -81,7 +81,8 @@ impl ModuleFolder {
         self.named(&WANTED)
     }
 
-    /// Modules of these names, each behind those that it needs. What this kernel does not have as a module is left out.
+    /// Modules of these names, each behind those that it needs. What this kernel does not have as a
+    /// module is left out.
     ///
     /// # Errors
     /// If the list of dependencies cannot be read.
@@ -99,8 +100,9 @@ impl ModuleFolder {
     }
 }
 
-/// Paths of the modules called `wanted`, each behind those that it needs, from a list as depmod(8) makes it: a line for
-/// each module, with its path, a colon, and the paths of all that it needs, the innermost last.
+/// Paths of the modules called `wanted`, each behind those that it needs, from a list as depmod(8)
+/// makes it: a line for each module, with its path, a colon, and the paths of all that it needs,
+/// the innermost last.
 fn in_order(list: &str, wanted: &[&str]) -> Vec<String> {
     let lines = list.lines().filter_map(|line| line.split_once(':'));
     let by_name: HashMap<String, (&str, &str)> = lines

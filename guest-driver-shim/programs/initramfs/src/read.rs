@@ -13,20 +13,23 @@ pub(crate) const ALL_BYTES_MAX: u64 = 3 << 30;
 pub(crate) struct HostFile {
     /// Its content.
     pub(crate) content: Vec<u8>,
-    /// Whether somebody may execute it.
+    /// Whether its rights allow to execute it.
     pub(crate) executable: bool,
 }
 
 /// Reads a regular file of at most `limit` bytes.
 pub(crate) fn read_file(path: &Path, limit: u64) -> io::Result<HostFile> {
-    // Asked before it is opened: opening a pipe would wait for somebody to write to it.
+    // Asked before it is opened: opening a pipe would wait for a writer.
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
     let file = File::open(path)?;
     let metadata = file.metadata()?;
-    let too_large =
-        || io::Error::other(format!("it has more than the {limit} bytes that are left"));
+    let too_large = || {
+        io::Error::other(format!(
+            "it has more than {limit} bytes, the rest of the limit"
+        ))
+    };
     if metadata.len() > limit {
         return Err(too_large());
     }
@@ -55,11 +58,11 @@ mod tests {
         assert!(read.executable && read.content.len() as u64 == bytes);
         let message =
             |path: &str, limit| read_file(Path::new(path), limit).unwrap_err().to_string();
-        assert!(message("/proc/self/exe", bytes - 1).contains("bytes that are left"));
+        assert!(message("/proc/self/exe", bytes - 1).contains("the rest of the limit"));
         assert!(message("/dev/zero", 10).contains("no regular file"));
         assert!(message("/tmp", 10).contains("no regular file"));
         assert!(message("/nonexistent", 10).contains("No such file"));
         // Its length is said to be zero.
-        assert!(message("/proc/self/status", 10).contains("bytes that are left"));
+        assert!(message("/proc/self/status", 10).contains("the rest of the limit"));
     }
 }

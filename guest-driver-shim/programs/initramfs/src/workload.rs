@@ -16,7 +16,7 @@ use crate::read::{ALL_BYTES_MAX, HostFile, read_file};
 
 /// Where the program lies in the guest; its path there has it in `PATH`.
 const PROGRAM_FOLDER: &str = "/bin";
-/// Folders of the guest over which the init mounts something: what lies there nobody would see.
+/// Folders of the guest on which the init mounts a file system: files below them would be hidden.
 const HIDDEN: [&str; 3] = ["/dev", "/proc", "/sys"];
 /// Folders that programs expect, with their rights.
 const FOLDERS: [(&str, u32); 4] = [
@@ -25,8 +25,8 @@ const FOLDERS: [(&str, u32); 4] = [
     ("/proc", 0o555),
     ("/sys", 0o555),
 ];
-/// Character devices (Documentation/admin-guide/devices.txt of Linux). The kernel opens the console for the init; the
-/// others are for kernels that do not make them (`CONFIG_DEVTMPFS`).
+/// Character devices (Documentation/admin-guide/devices.txt of Linux). The kernel opens the console
+/// for the init; the others are for kernels that do not make them (`CONFIG_DEVTMPFS`).
 const DEVICES: [(&str, u32, u32, u32); 10] = [
     ("/dev/console", 0o600, 5, 1),
     ("/dev/tty", 0o666, 5, 0),
@@ -53,7 +53,7 @@ pub struct FileMapping {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MappingError {
     /// No host file before the colon, or at all.
-    #[error("it names no file of the host: write HOST, or HOST:GUEST")]
+    #[error("the host's file is missing: write HOST, or HOST:GUEST")]
     NoHost,
     /// The guest's path cannot be.
     #[error(transparent)]
@@ -61,11 +61,13 @@ pub enum MappingError {
 }
 
 impl FileMapping {
-    /// Understands `HOST` or `HOST:GUEST`. Without a path in the guest, the file lies in the guest's root (where the
-    /// program starts) by its own name. The last colon counts; a file whose name has one is given as `HOST:GUEST`.
+    /// Understands `HOST` or `HOST:GUEST`. Without a path in the guest, the file lies in the
+    /// guest's root (where the program starts) by its own name. The last colon counts; a file whose
+    /// name has one is given as `HOST:GUEST`.
     ///
     /// # Errors
-    /// [`MappingError`].
+    /// [`MappingError::NoHost`] if the host's part is empty, `Guest` if the guest's part is not a
+    /// path.
     pub fn parse(text: &OsStr) -> Result<Self, MappingError> {
         let bytes = text.as_bytes();
         let colon = bytes.iter().rposition(|byte| *byte == b':');
@@ -85,7 +87,7 @@ impl FileMapping {
     }
 }
 
-/// What a guest is to run.
+/// The program that a guest runs, with its files.
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
     /// A static program; a file of the host.
@@ -104,7 +106,7 @@ pub enum WorkloadError {
     /// A file of the host cannot be read.
     #[error("cannot read the {what} {}", path.display())]
     Read {
-        /// What it would be.
+        /// The kind of file.
         what: &'static str,
         /// The file.
         path: PathBuf,
@@ -125,9 +127,9 @@ pub enum WorkloadError {
     /// Two things in one place, or too large.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    /// Nobody would see it.
+    /// A file would be hidden by a file system that the guest mounts.
     #[error(
-        "{path} would be hidden by what the guest mounts on {folder}: choose another path in the guest"
+        "the guest mounts a file system on {folder}, which would hide {path}: choose another path in the guest"
     )]
     Hidden {
         /// The path.
@@ -138,10 +140,12 @@ pub enum WorkloadError {
 }
 
 impl Workload {
-    /// The initramfs: the same bytes for the same workload.
+    /// Returns the initramfs: the same bytes for the same workload.
     ///
     /// # Errors
-    /// [`WorkloadError`].
+    /// [`WorkloadError`]: `Read` if a file of the host cannot be read, `Program` if the guest
+    /// cannot run the program, `Path`, `Archive` or `Hidden` if a file cannot have its path in the
+    /// guest.
     pub fn initramfs(&self) -> Result<Vec<u8>, WorkloadError> {
         let mut contents = Contents::new()?;
         let program = self.add_program(&mut contents)?;
@@ -251,7 +255,7 @@ mod tests {
             path
         }
 
-        /// A workload with a program that is good.
+        /// Returns a workload with a program that is good.
         fn workload(&self) -> Workload {
             Workload {
                 program: self.file("app", INIT),
@@ -316,12 +320,12 @@ mod tests {
             (Path::new("a:b"), "/x/y".into())
         );
         let message = |text| mapping(text).unwrap_err().to_string();
-        assert!(message("").contains("names no file of the host"));
-        assert!(message(":/x").contains("names no file of the host"));
-        assert!(message("/").contains("names no file of the host"));
+        assert!(message("").contains("the host's file is missing"));
+        assert!(message(":/x").contains("the host's file is missing"));
+        assert!(message("/").contains("the host's file is missing"));
         assert!(message("data:x").contains("must begin with /"));
         assert!(message("data:/../x").contains(".. leads out"));
-        assert!(message("data:/x/").contains("names no file"));
+        assert!(message("data:/x/").contains("does not name a file"));
     }
 
     #[test]
@@ -339,7 +343,7 @@ mod tests {
         assert!(with(&["/bin/app"]).contains("/bin/app is in the guest already"));
         assert!(with(&["/causeway/run"]).contains("/causeway/run is in the guest already"));
         assert!(with(&["/bin/app/data"]).contains("/bin/app/data"));
-        assert!(with(&["/dev/data"]).contains("hidden by what the guest mounts on /dev"));
+        assert!(with(&["/dev/data"]).contains("mounts a file system on /dev"));
         let mut workload = folder.workload();
         workload.files = vec![mapping("/nonexistent/file").unwrap()];
         let error = workload.initramfs().unwrap_err();

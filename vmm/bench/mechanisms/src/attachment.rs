@@ -40,7 +40,7 @@ impl fmt::Debug for Mechanisms {
 }
 
 impl Mechanisms {
-    /// The devices of all mechanisms, on this back end.
+    /// Returns the devices of all mechanisms, on this back end.
     ///
     /// # Errors
     /// [`CardError`].
@@ -62,7 +62,8 @@ impl Mechanisms {
         })
     }
 
-    /// With a device that the guest has. It is opened by the VM, as its [source](causeway_vmm::passthrough::DeviceSource).
+    /// With a device that the guest has. It is opened by the VM, as its
+    /// [source](causeway_vmm::passthrough::DeviceSource).
     #[must_use]
     pub fn with_device(self, device: Option<Arc<PassthroughDevice>>) -> Self {
         let memory = device.as_ref().map(|device| device.memory());
@@ -73,12 +74,12 @@ impl Mechanisms {
         }
     }
 
-    /// The samples that were taken, in order.
+    /// Returns the samples that were taken, in order.
     pub fn taken(&self) -> Vec<Measurement> {
         lock(&self.taken).clone()
     }
 
-    /// How many samples were taken, and the last.
+    /// Returns how many samples were taken, and the last.
     pub fn progress(&self) -> (usize, Option<Measurement>) {
         let taken = lock(&self.taken);
         (taken.len(), taken.last().copied())

@@ -16,17 +16,18 @@ use causeway_protocol::message::MemoryKind;
 
 /// Most allocations at a time.
 const ALLOCATIONS_MAX: usize = 64;
-/// Most bytes of all of them: three cards fit into the memory of a back end, so that none can have what another needs.
+/// Most bytes of all of them: three cards fit into the memory of a back end, so that none can have
+/// what another needs.
 pub(crate) const BYTES_MAX: u64 = 320 << 20;
 
 /// Why a card cannot do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum CardError {
     /// The back end did not.
-    #[error("the back end refused")]
+    #[error("the back end refuses a request")]
     Backend(#[from] BackendError),
     /// A kernel cannot be loaded.
-    #[error("the back end refused the module of {kernel}")]
+    #[error("the back end refuses the module of kernel {kernel}")]
     Module {
         /// Its name.
         kernel: &'static str,
@@ -46,7 +47,7 @@ pub enum CardError {
     #[error("the CPU cannot map memory of this back end")]
     Invisible,
     /// Too much.
-    #[error("an allocation of {bytes} bytes is refused: {ALLOCATIONS_MAX} allocations of {} MiB in all are possible", BYTES_MAX >> 20)]
+    #[error("invalid allocation of {bytes} bytes: at most {ALLOCATIONS_MAX} allocations with {} MiB in all", BYTES_MAX >> 20)]
     Full {
         /// Bytes asked for.
         bytes: u64,
@@ -94,12 +95,12 @@ pub(crate) struct CardMemory {
 }
 
 impl CardMemory {
-    /// As the CPU sees it. Kernels write it at any time.
+    /// The memory in this process. Kernels write it at any time.
     pub fn mapping(&self) -> &Mapping {
         &self.mapping
     }
 
-    /// Address for kernels.
+    /// Returns the address for kernels.
     pub fn address(&self) -> u64 {
         self.address
     }
@@ -126,10 +127,11 @@ pub(crate) struct Card {
 }
 
 impl Card {
-    /// A card on a back end, with all kernels loaded. Work ends soon after `stop` is set.
+    /// Returns a card on a back end, with all kernels loaded. Work ends soon after `stop` is set.
     ///
     /// # Errors
-    /// [`CardError`].
+    /// [`CardError::Backend`] if the back end refuses an object, `Module` or `Kernel` if it cannot
+    /// load a kernel.
     pub fn new(backend: &Arc<dyn Backend>, stop: &Arc<AtomicBool>) -> Result<Self, CardError> {
         let space = backend.create_space(Arc::clone(stop))?;
         let mut modules = Vec::new();
@@ -163,7 +165,8 @@ impl Card {
     /// Allocates memory, maps it for kernels and the CPU, and gives its identifier.
     ///
     /// # Errors
-    /// [`CardError`].
+    /// [`CardError::Full`] if the card's limit is reached, `Backend` or `Map` if the back end
+    /// refuses, `Invisible` if CPUs cannot access its memory.
     pub fn allocate(&mut self, bytes: u64) -> Result<u64, CardError> {
         let granularity = self.backend.attributes().granularity_bytes;
         let rounded = bytes.max(1).checked_next_multiple_of(granularity);
@@ -195,10 +198,10 @@ impl Card {
         Ok(id)
     }
 
-    /// Gives memory back, once work under way is done.
+    /// Frees memory, once work under way is done.
     ///
     /// # Errors
-    /// [`CardError`].
+    /// [`CardError::NoMemory`] if there is no such allocation, `Backend` if the back end refuses.
     pub fn free(&mut self, id: u64) -> Result<(), CardError> {
         self.synchronize()?;
         let memory = self.memory(id)?;
@@ -212,7 +215,7 @@ impl Card {
     /// Memory, as it is now: work that was launched may be under way.
     ///
     /// # Errors
-    /// [`CardError::NoMemory`].
+    /// [`CardError::NoMemory`] if there is no such allocation.
     pub fn memory(&self, id: u64) -> Result<&Arc<CardMemory>, CardError> {
         self.memory.get(&id).ok_or(CardError::NoMemory { id })
     }
@@ -220,7 +223,7 @@ impl Card {
     /// Memory, once all work before is done.
     ///
     /// # Errors
-    /// [`CardError`].
+    /// [`CardError::NoMemory`] if there is no such allocation, `Fault` if earlier work failed.
     pub fn settled(&mut self, id: u64) -> Result<&Arc<CardMemory>, CardError> {
         self.synchronize()?;
         self.memory(id)
@@ -229,7 +232,8 @@ impl Card {
     /// Launches a kernel. What its arguments point to is checked by the back end.
     ///
     /// # Errors
-    /// [`CardError`].
+    /// [`CardError::Empty`] if the shape has no thread, `Arguments` if the arguments do not fit the
+    /// kernel, `Backend` if the back end refuses, `Fault` if earlier work failed.
     pub fn launch(
         &mut self,
         kernel: Kernel,
@@ -259,10 +263,10 @@ impl Card {
             .map_err(CardError::Fault)
     }
 
-    /// Has the back end begin everything, and says how many launches are done, if all are.
+    /// Begins all work in the back end. Returns the number of finished launches once all are done.
     ///
     /// # Errors
-    /// [`CardError::Fault`].
+    /// [`CardError::Fault`] if work failed.
     pub fn completed(&mut self) -> Result<Option<u64>, CardError> {
         if self.busy {
             self.queue.flush().map_err(CardError::Fault)?;
@@ -274,7 +278,7 @@ impl Card {
     /// Waits until everything is done.
     ///
     /// # Errors
-    /// [`CardError::Fault`].
+    /// [`CardError::Fault`] if work failed.
     pub fn synchronize(&mut self) -> Result<(), CardError> {
         if self.busy {
             self.queue.finish().map_err(CardError::Fault)?;

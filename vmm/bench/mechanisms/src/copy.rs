@@ -26,7 +26,7 @@ impl<'m> Part<'m> {
         })
     }
 
-    /// The part in pieces of so many bytes, the last one with what is left.
+    /// Returns the part in pieces of so many bytes, the last one with what is left.
     pub fn slices(self, bytes: u64) -> impl Iterator<Item = Self> {
         let step = bytes.max(1);
         (0..self.bytes.div_ceil(step)).map(move |index| Self {
@@ -47,8 +47,8 @@ pub fn between(to: Part<'_>, from: Part<'_>) -> Option<()> {
     if to.bytes != from.bytes {
         return None;
     }
-    // SAFETY: both parts are mapped while they are borrowed, and both mappings are made writable here; nobody has
-    // references to them.
+    // SAFETY: both parts are mapped while they are borrowed, and both mappings are made writable
+    // here; nobody has references to them.
     unsafe { loops::copy(to.as_ptr(), from.as_ptr(), to.bytes as usize) };
     Some(())
 }
@@ -73,22 +73,24 @@ pub fn outward(into: &mut [u8], from: Part<'_>) -> Option<()> {
     Some(())
 }
 
-/// The loop of stores over a part, which begins at a page; none if it is no whole number of turns.
+/// Returns the loop of stores over a part, which begins at a page; none if it is no whole number of
+/// turns.
 pub fn store_words(part: Part<'_>, passes: u32) -> Option<()> {
     let words = whole_turns(part, passes)?;
-    // SAFETY: the part is mapped and writable, and has that many words, aligned; nobody has references to it.
+    // SAFETY: the part is mapped and writable, and has that many words, aligned; nobody has
+    // references to it.
     unsafe { loops::store(part.as_ptr().cast(), words, passes) };
     Some(())
 }
 
-/// The loop of loads, likewise.
+/// Returns the loop of loads, likewise.
 pub fn load_words(part: Part<'_>, passes: u32) -> Option<u64> {
     let words = whole_turns(part, passes)?;
     // SAFETY: as for stores.
     Some(unsafe { loops::load(part.as_ptr().cast(), words, passes) })
 }
 
-/// The words of a part over which the loops can run.
+/// Returns the words of a part over which the loops can run.
 fn whole_turns(part: Part<'_>, passes: u32) -> Option<usize> {
     let words = (part.bytes / 8) as usize;
     let whole = words != 0

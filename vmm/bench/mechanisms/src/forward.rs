@@ -46,9 +46,9 @@ enum CallError {
         opcode: u64,
         words: usize,
     },
-    #[error("a call with opcode {opcode:#x} reaches beyond memory")]
+    #[error("a call with opcode {opcode:#x} reaches beyond its memory")]
     Range { opcode: u64 },
-    #[error("results of more than {} words", wire::RESULT_WORDS)]
+    #[error("the results have more than {} words", wire::RESULT_WORDS)]
     Results,
     #[error("the VM is ending")]
     Stopped,
@@ -56,7 +56,7 @@ enum CallError {
     Card(#[from] CardError),
 }
 
-/// What calls are executed with, besides the card.
+/// The state that calls use besides the card.
 #[derive(Clone, Copy)]
 struct Surroundings<'s> {
     ram: &'s Mapping,
@@ -73,7 +73,8 @@ impl Surroundings<'_> {
 }
 
 impl Forward {
-    /// A device with this card, for a guest whose RAM `ram` is a mapping of. It returns soon after `stop` is set.
+    /// Returns a device with this card, for a guest whose RAM `ram` is a mapping of. It returns
+    /// soon after `stop` is set.
     pub fn new(card: Card, ram: Mapping, stop: Arc<AtomicBool>) -> Self {
         let state = State {
             card,
@@ -138,7 +139,8 @@ impl BusDevice for Forward {
 }
 
 impl State {
-    /// Executes so many words of calls, and gives what the guest is told: 0, or which failed.
+    /// Executes calls of so many words. Returns the guest's result: 0, or the number of the call
+    /// that failed.
     fn run(&mut self, words: usize, around: Surroundings<'_>) -> u64 {
         let Self {
             card,
@@ -296,7 +298,7 @@ impl Batch<'_> {
 /// Most arguments of a launch.
 const ARGUMENTS_MAX: usize = 16;
 
-/// The pieces of a copy by reference: at least one, whole, and no more than there may be.
+/// Returns the pieces of a copy by reference: at least one, whole, and no more than there may be.
 fn whole_pieces(pieces: &[Word], at: usize, words: usize) -> Result<&[[Word; 2]], CallError> {
     match pieces.as_chunks() {
         (pieces, []) if (1..=wire::PIECES_MAX).contains(&pieces.len()) => Ok(pieces),

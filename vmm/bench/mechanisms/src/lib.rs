@@ -1,13 +1,13 @@
 //! Other ways to virtualize a GPU, to be measured beside Causeway's own.
 //!
-//! A `Card` is a small GPU for the mechanisms: an address space, a queue and some memory of a back end. Three front ends
-//! drive it, which is what is compared:
+//! A `Card` is a small GPU for the mechanisms: an address space, a queue and some memory of a back
+//! end. Three front ends drive it, which is what is compared:
 //!
 //! * `Trap`: a device whose memory and registers trap, as emulated devices do;
 //! * `Forward`: a device to which the guest sends calls with their data;
 //! * `Native`: no guest: the workloads run by the host.
 //!
-//! A [`PassthroughDevice`] is no card: it is a device of the host's, which the guest drives itself.
+//! A [`PassthroughDevice`] is no card: it is a host device, which the guest drives itself.
 //!
 //! [`Mechanisms`] puts the devices on the buses of a VM and keeps the samples that its guest takes.
 

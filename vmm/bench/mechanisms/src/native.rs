@@ -19,7 +19,7 @@ pub(crate) struct Native {
     has_failed: bool,
 }
 
-/// What a sample took.
+/// The time of a sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NativeTime {
     /// By the clock.
@@ -32,7 +32,7 @@ impl Native {
     /// Workloads on this card, with so much memory of the program's own.
     ///
     /// # Errors
-    /// There is not so much.
+    /// [`MemoryError`] if the host has not enough memory.
     pub fn new(card: Card, host_bytes: usize) -> Result<Self, MemoryError> {
         let host = OwnMemory::new(host_bytes)?;
         Ok(Self {
@@ -60,7 +60,8 @@ impl Native {
             measure(&mut direct, cell, self.host.bytes(), &mut watch);
             watch.taken
         });
-        // Workloads end where they fail. A guest that asks for this one must not end with it: its samples are kept.
+        // Workloads end where they fail. A guest that asks for this one must not end with it: its
+        // samples are kept.
         let taken = catch_unwind(sample).ok();
         self.has_failed = taken.is_none();
         taken
@@ -71,7 +72,10 @@ struct Direct<'c> {
     card: &'c mut Card,
 }
 
-/// The host's own work cannot fail, or nothing can be measured.
+/// Returns the value of `result`.
+///
+/// # Panics
+/// If it is an error: without the host's own work nothing can be measured.
 fn required<T>(result: Result<T, CardError>) -> T {
     match result {
         Ok(value) => value,
@@ -150,7 +154,7 @@ impl Mechanism for Direct<'_> {
 pub(crate) struct Watch {
     cpu: Duration,
     begin: Option<Instant>,
-    /// What it took.
+    /// The time of the sample.
     pub taken: NativeTime,
 }
 

@@ -10,10 +10,10 @@ pub struct OwnMemory {
 }
 
 impl OwnMemory {
-    /// So many bytes, all of them there already.
+    /// Returns a buffer of `bytes` bytes, with all pages mapped.
     ///
     /// # Errors
-    /// There are not so many.
+    /// [`MemoryError`] if the host has not enough memory.
     pub fn new(bytes: usize) -> Result<Self, MemoryError> {
         let object = SharedMemory::new("native", bytes as u64, PageSize::Large)?;
         let mapping = object.map(0, bytes as u64, Access::ReadWrite)?;
@@ -21,11 +21,11 @@ impl OwnMemory {
         Ok(Self { mapping })
     }
 
-    /// All of it.
+    /// Returns the whole buffer.
     pub fn bytes(&mut self) -> &mut [u8] {
         let bytes = self.mapping.bytes() as usize;
-        // SAFETY: the object was made here and given to nobody, and this is its only mapping, which is borrowed
-        // exclusively; it is mapped, writable and initialized.
+        // SAFETY: the object was made here and given to nobody, and this is its only mapping, which
+        // is borrowed exclusively; it is mapped, writable and initialized.
         unsafe { std::slice::from_raw_parts_mut(self.mapping.as_ptr().as_ptr(), bytes) }
     }
 }

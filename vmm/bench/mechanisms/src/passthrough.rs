@@ -1,4 +1,5 @@
-//! A device of the host's that the guest has for itself, and whose memory the host maps once more, to compare with.
+//! A host device that the guest has for itself, and whose memory the host maps once more, to
+//! compare with.
 #![allow(unsafe_code, reason = "hand-written loops over memory of a device")]
 
 use std::io;
@@ -17,36 +18,36 @@ use causeway_vmm::passthrough::{DeviceSource, HostDevices, PassThroughError};
 use crate::native::{NativeTime, Watch};
 use crate::samples::lock;
 
-/// Most memory of a device that is used: what the largest copy takes.
+/// Returns the most memory of a device that is used, in bytes: the size of the largest copy.
 fn bytes_max() -> u64 {
     workloads::host_bytes(Effort::Full) as u64
 }
 
-/// What is stored to find out whether it stays.
+/// Values that are stored to find out whether they stay.
 const PROBES: [u64; 2] = [0x5aa5_9669_0ff0_3cc3, 0];
 
 /// Why a device cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum PassedDeviceError {
-    /// It cannot be had.
+    /// The device is not ready to be passed through.
     #[error(transparent)]
     Preflight(#[from] PreflightError),
     /// No container.
     #[error(transparent)]
     Container(#[from] ContainerError),
-    /// It cannot be opened.
+    /// The device cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// None of its BARs is memory.
+    /// None of the device's BARs is memory.
     #[error(transparent)]
     Bar(#[from] BarError),
-    /// Its memory cannot be mapped.
+    /// The device's memory cannot be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// Its memory cannot be touched.
+    /// The device's memory cannot be written.
     #[error("cannot write memory of the device")]
     Touch(#[from] TouchError),
-    /// It is no memory.
+    /// The BAR is not memory.
     #[error(
         "BAR {bar} of device {address} does not keep what is stored in it, so it is not memory: choose another device"
     )]
@@ -74,10 +75,13 @@ struct Mapped {
 }
 
 impl PassthroughDevice {
-    /// Opens the device to see what memory it has, and gives it back. The VM is to have `ram_bytes` bytes.
+    /// Opens the device to see what memory it has, and gives it back. The VM is to have `ram_bytes`
+    /// bytes.
     ///
     /// # Errors
-    /// [`PassedDeviceError`].
+    /// [`PassthroughDeviceError`]: `Preflight`, `Container` or `Open` if the device cannot be
+    /// opened, `Bar` if none of its BARs is memory, `Map` or `Touch` if the BAR cannot be accessed,
+    /// `Forgets` if it does not keep values.
     pub fn probe(host: Host, address: Address, ram_bytes: u64) -> Result<Self, PassedDeviceError> {
         let function = host.preflight(address, ram_bytes)?;
         let container = Container::new(&host, Choice::default(), &[address], None)?;
@@ -95,7 +99,7 @@ impl PassthroughDevice {
         })
     }
 
-    /// Its memory, as the guest's plan names it.
+    /// Returns the device's memory, as the guest's plan names it.
     pub fn memory(&self) -> DeviceMemory {
         self.memory
     }
@@ -105,9 +109,10 @@ impl PassthroughDevice {
         lock(&self.mapped).take();
     }
 
-    /// Takes a sample of the host's own, with as much memory of the program's own as it needs; none while no guest has the
-    /// device, or while it has turned off that the device answers: a touch would be fatal then. Called on the thread of the
-    /// guest's only virtual CPU, so that the guest cannot turn it off meanwhile.
+    /// Takes a sample of the host's own, with as much memory of the program's own as it needs; none
+    /// while no guest has the device, or while it has turned off that the device answers: a touch
+    /// would be fatal then. Called on the thread of the guest's only virtual CPU, so that the guest
+    /// cannot turn it off meanwhile.
     pub(crate) fn measure(&self, cell: &Cell, host: &mut [u8]) -> Option<NativeTime> {
         let mapped = lock(&self.mapped);
         let mapped = mapped.as_ref().filter(|mapped| mapped.decoding.is_on())?;
@@ -143,7 +148,7 @@ impl DeviceSource for PassthroughDevice {
     }
 }
 
-/// The largest range of a device's memory, if what is stored there stays.
+/// Returns the largest range of a device's memory, if what is stored there stays.
 fn memory_of(device: &Device, (vendor, id): (u16, u16)) -> Result<DeviceMemory, PassedDeviceError> {
     let address = device.address();
     let (bar, areas) = choose_bar(device, None)?;
@@ -176,7 +181,7 @@ struct NativeBar<'m> {
 }
 
 impl NativeBar<'_> {
-    /// The first byte of a part.
+    /// Returns the first byte of a part.
     fn part(&self, offset: usize, bytes: usize) -> *mut u8 {
         let end = offset.checked_add(bytes);
         let size = self.mapping.bytes();
@@ -203,7 +208,8 @@ impl Mechanism for NativeBar<'_> {
 
     fn store_words(&mut self, (): &(), words: usize, passes: u32) {
         let part = self.part(0, 8 * words);
-        // SAFETY: the part is within the mapping, which is writable, begins at a page, and is referred to by nobody.
+        // SAFETY: the part is within the mapping, which is writable, begins at a page, and is
+        // referred to by nobody.
         unsafe { loops::store(part.cast(), words, passes) };
     }
 
@@ -240,7 +246,8 @@ mod tests {
     use causeway_host_vfio::fake::FakeHardware;
 
     const BYTES: u64 = 1 << 20;
-    /// Base address register 2 in configuration space, and what it says: memory of which reads have no side effects.
+    /// Base address register 2 in configuration space, and what it says: memory of which reads have
+    /// no side effects.
     const BAR_2: u64 = 0x18;
     const PREFETCHABLE: u32 = 1 << 3;
 

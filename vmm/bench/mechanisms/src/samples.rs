@@ -17,16 +17,17 @@ const SAMPLES_MAX: usize = 65_536;
 /// A sample that was taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Measurement {
-    /// What, and how long it took.
+    /// The cell, and how long its operations took.
     pub sample: Sample,
-    /// Processor time of the process in nanoseconds, for samples of the host. Those of guests have it in their phases.
+    /// Processor time of the process in nanoseconds, for samples of the host. Those of guests have
+    /// it in their phases.
     pub cpu_ns: Option<u64>,
 }
 
 /// The port, as a device.
 pub(crate) struct Samples {
     pub ram: Arc<GuestRam>,
-    /// What there may be samples of.
+    /// The cells that may be measured.
     pub plan: Plan,
     pub taken: Arc<Mutex<Vec<Measurement>>>,
     pub native: Arc<Mutex<Native>>,
@@ -73,7 +74,7 @@ impl Samples {
         Some(())
     }
 
-    /// The sample as it is, or as the host has taken it, if it could.
+    /// Returns the sample as it is, or as the host has taken it, if it could.
     fn complete(&self, sample: Sample) -> Option<Measurement> {
         let mut native = lock(&self.native);
         let cell = &sample.cell;

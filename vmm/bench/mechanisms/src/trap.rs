@@ -40,7 +40,7 @@ enum PacketError {
 }
 
 impl Trap {
-    /// A device with this card.
+    /// Returns a device with this card.
     pub fn new(card: Card) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
@@ -133,7 +133,7 @@ fn hit(register: &'static str, done: Option<()>) -> Response {
 }
 
 impl State {
-    /// The memory at an offset of the range, and the offset in it.
+    /// Returns the memory at an offset of the range, and the offset in it.
     fn find(&self, offset: u64) -> Option<(&causeway_memory::Mapping, u64)> {
         let (start, id) = self.placed.range(..=offset).next_back()?;
         let memory = self.card.memory(*id).ok()?;

@@ -52,23 +52,23 @@ impl DeviceMemory {
 /// Why a plan has no cell where there could be one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exclusion {
-    /// It takes more exits than a sample may.
+    /// The cell takes more exits than a sample may.
     Exits,
     /// Nothing is passed through to the guest.
     NoDevice,
-    /// Whatever the device has to launch kernels, only its own driver knows it.
+    /// Only the device's own driver can launch kernels.
     NoKernels,
     /// There is nothing to be allocated.
     NoAllocator,
     /// The device has less memory.
     Memory {
-        /// What it has.
+        /// The device's memory in bytes.
         bytes: u64,
     },
 }
 
 impl Exclusion {
-    /// Whether it is so whatever the size.
+    /// Returns whether the reason holds for all sizes.
     #[must_use]
     pub const fn is_of_all_sizes(self) -> bool {
         matches!(self, Self::NoDevice | Self::NoKernels | Self::NoAllocator)

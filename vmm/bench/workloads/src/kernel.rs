@@ -18,7 +18,7 @@ pub enum Kernel {
 pub const KERNELS: [Kernel; 3] = [Kernel::Nothing, Kernel::VectorAdd, Kernel::Matmul];
 
 impl Kernel {
-    /// The kernel with a number.
+    /// Returns the kernel with a number.
     #[must_use]
     pub fn from_wire(number: u64) -> Option<Self> {
         KERNELS.get(usize::try_from(number).ok()?).copied()
@@ -34,7 +34,7 @@ impl Kernel {
         }
     }
 
-    /// Text of its module.
+    /// Returns the text of its module.
     #[must_use]
     pub fn ptx(self) -> &'static str {
         match self {

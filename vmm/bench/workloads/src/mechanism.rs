@@ -12,7 +12,7 @@ pub enum MechanismKind {
     Trap = 1,
     /// A device to which calls are sent with their data, several at a time.
     Forward = 2,
-    /// A device of the host's that is the guest's alone: its memory, by loads and stores.
+    /// A host device for the guest alone: its memory, by loads and stores.
     Passthrough = 3,
     /// No VM: the same by the host, on the same back end.
     Native = 4,
@@ -31,7 +31,7 @@ pub const MECHANISMS: [MechanismKind; 6] = [
 ];
 
 impl MechanismKind {
-    /// As tables and arguments name it.
+    /// Returns the mechanism's name in tables and arguments.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,19 +44,19 @@ impl MechanismKind {
         }
     }
 
-    /// Whether the host does it, and no guest.
+    /// Returns whether the host runs the workload itself, without a guest.
     #[must_use]
     pub const fn is_native(self) -> bool {
         matches!(self, Self::Native | Self::NativeBar)
     }
 
-    /// Whether it takes a device that is passed through to the guest.
+    /// Returns whether the mechanism needs a device that is passed through to the guest.
     #[must_use]
     pub const fn is_of_device(self) -> bool {
         matches!(self, Self::Passthrough | Self::NativeBar)
     }
 
-    /// What the host does in its place, on memory of the same kind.
+    /// Returns the mechanism by which the host does the same, on memory of the same kind.
     #[must_use]
     pub const fn counterpart(self) -> Self {
         match self {
@@ -65,13 +65,13 @@ impl MechanismKind {
         }
     }
 
-    /// The one with a name.
+    /// Returns the member with a name; `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         MECHANISMS.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// The one with a number.
+    /// Returns the member with a number; `None` if there is none.
     #[must_use]
     pub fn from_wire(number: u64) -> Option<Self> {
         MECHANISMS.get(usize::try_from(number).ok()?).copied()
@@ -90,8 +90,9 @@ pub struct Shape {
     pub block: [u32; 2],
 }
 
-/// Does what workloads consist of. Copies, loads and stores come after all launches before them, as on a stream of its
-/// own. What cannot be done ends the program: workloads ask for nothing that may fail.
+/// Does what workloads consist of. Copies, loads and stores come after all launches before them, as
+/// on a stream of its own. What cannot be done ends the program: workloads ask for nothing that may
+/// fail.
 pub trait Mechanism {
     /// An allocation that kernels and [`Self::copy_in`] reach.
     type Memory;
@@ -99,10 +100,11 @@ pub trait Mechanism {
     /// Memory of so many bytes.
     fn allocate(&mut self, bytes: usize) -> Self::Memory;
 
-    /// Gives memory back.
+    /// Frees memory.
     fn free(&mut self, memory: Self::Memory);
 
-    /// Brings all pages of fresh memory of so many bytes, whoever it is that reaches them: they hold zeros afterwards.
+    /// Brings all pages of fresh memory of so many bytes, whoever it is that reaches them: they
+    /// hold zeros afterwards.
     fn touch(&mut self, memory: &Self::Memory, bytes: usize) {
         for page in (0..bytes).step_by(PAGE_BYTES) {
             self.copy_in(memory, page, &[0; 8]);
@@ -110,11 +112,11 @@ pub trait Mechanism {
         self.synchronize();
     }
 
-    /// The address of memory for kernels.
+    /// Returns the address of memory for kernels.
     fn address(&self, memory: &Self::Memory) -> u64;
 
-    /// Stores to the first `words` words, `passes` times, each as the program does it when it has a pointer: as
-    /// [`causeway_kernels::loops::store`] says. `words` is a multiple of 8.
+    /// Stores to the first `words` words, `passes` times, each as the program does it when it has a
+    /// pointer: as [`causeway_kernels::loops::store`] says. `words` is a multiple of 8.
     fn store_words(&mut self, memory: &Self::Memory, words: usize, passes: u32);
 
     /// Loads them as [`causeway_kernels::loops::load`] says, and gives their sum.
@@ -135,7 +137,7 @@ pub trait Mechanism {
     /// Gets ready for a timed part with launches in it, before anything is counted.
     fn get_ready(&mut self) {}
 
-    /// Doorbells rung so far that the host's kernel takes: exits that do not reach the VMM.
+    /// Returns doorbells rung so far that the host's kernel takes: exits that do not reach the VMM.
     fn doorbells(&self) -> u64 {
         0
     }

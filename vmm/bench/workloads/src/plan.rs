@@ -7,9 +7,9 @@ use crate::{Cell, DeviceMemory, Exclusion, MECHANISMS, MechanismKind, WORKLOADS,
 /// How much is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// Within a minute and a half, on two cores.
+    /// Takes at most a minute and a half on two cores.
     Quick,
-    /// As long as it takes.
+    /// Takes as long as the figures need.
     Full,
 }
 
@@ -18,8 +18,9 @@ pub const REPETITIONS_MAX: u32 = 200;
 
 /// Which of `count` mechanisms has place `place` in a repetition.
 ///
-/// The order is that of a Williams design (E. J. Williams, 1949): over `count` repetitions, or twice as many if `count` is
-/// odd, each mechanism stands in each place equally often, and behind each other one equally often.
+/// The order is that of a Williams design (E. J. Williams, 1949): over `count` repetitions, or
+/// twice as many if `count` is odd, each mechanism stands in each place equally often, and behind
+/// each other one equally often.
 #[must_use]
 pub const fn place_in_turn(repetition: u64, count: usize, place: usize) -> usize {
     let repetition = repetition as usize;
@@ -35,7 +36,7 @@ pub const fn place_in_turn(repetition: u64, count: usize, place: usize) -> usize
     (first + repetition) % count
 }
 
-/// What is to be measured.
+/// The cells to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// How much.
@@ -95,31 +96,32 @@ impl Plan {
         }
     }
 
-    /// The workloads, in order.
+    /// Returns the workloads, in order.
     pub fn workloads(self) -> impl Iterator<Item = WorkloadKind> {
         let all = WORKLOADS.into_iter();
         all.filter(move |w| self.workloads & 1 << *w as u32 != 0)
     }
 
-    /// With this device passed through to the guest.
+    /// Returns the plan with this device passed through to the guest.
     #[must_use]
     pub fn with_device(self, device: Option<DeviceMemory>) -> Self {
         Self { device, ..self }
     }
 
-    /// The mechanisms, in order; those that take a device only if there is one.
+    /// Returns the mechanisms, in order; those that take a device only if there is one.
     pub fn mechanisms(self) -> impl Iterator<Item = MechanismKind> {
         let asked = self.asked_mechanisms();
         asked.filter(move |m| self.device.is_some() || !m.is_of_device())
     }
 
-    /// The mechanisms that were asked for, in order, whether or not there is what they take.
+    /// Returns the mechanisms that were asked for, in order, whether or not there is what they
+    /// take.
     pub fn asked_mechanisms(self) -> impl Iterator<Item = MechanismKind> {
         let all = MECHANISMS.into_iter();
         all.filter(move |m| self.mechanisms & 1 << *m as u32 != 0)
     }
 
-    /// The cell of a workload's size and a mechanism.
+    /// Returns the cell of a workload's size and a mechanism.
     ///
     /// # Errors
     /// [`Exclusion`]: why there is none.
@@ -148,14 +150,15 @@ impl Plan {
         cell.ok_or(Exclusion::Exits)
     }
 
-    /// Whether this could be one of its cells: the operations, of a size, that there are with this effort and device.
+    /// Returns whether this could be one of its cells: the operations, of a size, that there are
+    /// with this effort and device.
     #[must_use]
     pub fn has(self, cell: &Cell) -> bool {
         (cell.workload.description().sizes)(self.effort).contains(&cell.size)
             && self.cell(cell.workload, cell.mechanism, cell.size) == Ok(*cell)
     }
 
-    /// All cells, row by row: workload, size, mechanism.
+    /// Returns all cells, row by row: workload, size, mechanism.
     pub fn cells(self) -> impl Iterator<Item = Cell> {
         self.workloads().flat_map(move |workload| {
             let sizes = (workload.description().sizes)(self.effort).iter();

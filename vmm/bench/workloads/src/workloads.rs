@@ -1,6 +1,7 @@
 //! The workloads, one file each.
 //!
-//! A new one is a file with a [`Description`] and a type that implements [`Workload`], and a line in the list below.
+//! A new one is a file with a [`Description`] and a type that implements [`Workload`], and a line
+//! in the list below.
 
 use core::fmt;
 
@@ -9,14 +10,14 @@ use crate::{Mechanism, MechanismKind};
 
 mod pattern;
 
-/// What a workload is, for plans and tables.
+/// Description of a workload, for plans and tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Description {
     /// Short name.
     pub name: &'static str,
-    /// What one operation is.
+    /// Description of one operation.
     pub what: &'static str,
-    /// What its sizes count: `B`, or things.
+    /// Unit of its sizes: `B`, or the things that they count.
     pub unit: &'static str,
     /// Whether the mediated guest may not exit in it.
     pub is_data: bool,
@@ -30,10 +31,10 @@ pub struct Description {
     pub host_bytes: fn(u64) -> usize,
 }
 
-/// What is measured once.
+/// One workload, size and mechanism, which are measured together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// What is done.
+    /// The workload.
     pub workload: WorkloadKind,
     /// How.
     pub mechanism: MechanismKind,
@@ -47,7 +48,7 @@ pub struct Cell {
 pub const CELL_NAME_BYTES: usize = 48;
 
 impl fmt::Display for Cell {
-    /// The name of its phases, by which the host finds what was counted in them.
+    /// Returns the name of its phases, by which the host finds what was counted in them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (workload, mechanism) = (self.workload.name(), self.mechanism.name());
         write!(f, "{workload} {} {mechanism}", self.size)
@@ -58,7 +59,7 @@ impl fmt::Display for Cell {
 pub trait Workload<M: Mechanism>: Sized {
     /// Gets ready: not timed. `host` is memory of the program's own, as long as the largest copy.
     fn prepare(m: &mut M, cell: &Cell, host: &mut [u8]) -> Self;
-    /// What is timed: all operations of the cell.
+    /// Does all operations of the cell. Only this is timed.
     fn run(&mut self, m: &mut M, cell: &Cell, host: &mut [u8]);
     /// Checks what came of it and clears up: not timed.
     fn finish(self, m: &mut M, cell: &Cell, host: &mut [u8]);
@@ -70,7 +71,7 @@ pub trait Stopwatch {
     fn mark(&mut self, cell: &Cell);
     /// From here on it is timed.
     fn start(&mut self);
-    /// It has ended, with so many doorbells rung in it.
+    /// Ends the measured part, in which so many doorbells were rung.
     fn stop(&mut self, cell: &Cell, doorbells: u64);
 }
 
@@ -154,20 +155,20 @@ impl WorkloadKind {
         self.description().name
     }
 
-    /// The one with a name.
+    /// Returns the member with a name; `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         WORKLOADS.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// The one with a number.
+    /// Returns the member with a number; `None` if there is none.
     #[must_use]
     pub fn from_wire(number: u64) -> Option<Self> {
         WORKLOADS.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// The cell of one size and mechanism; none if that would take too long. [`Plan::cell`](crate::plan::Plan::cell) knows
-    /// what a device lacks, too.
+    /// Returns the cell of one size and mechanism; none if that would take too long.
+    /// [`Plan::cell`](crate::plan::Plan::cell) knows what a device lacks, too.
     #[must_use]
     pub fn cell(self, mechanism: MechanismKind, effort: Effort, size: u64) -> Option<Cell> {
         let operations = (self.description().operations)(mechanism, effort, size)?;
@@ -180,7 +181,7 @@ impl WorkloadKind {
     }
 }
 
-/// Bytes of memory of its own that a program needs for all workloads: whole large pages.
+/// Returns bytes of memory of its own that a program needs for all workloads: whole large pages.
 #[must_use]
 pub fn host_bytes(effort: Effort) -> usize {
     let needs = WORKLOADS.iter().flat_map(|workload| {
@@ -210,7 +211,8 @@ fn of_bytes(bytes: u64, most: u64) -> u64 {
     ((16 << 20) / bytes.max(1)).clamp(1, most)
 }
 
-/// Copies of so many bytes each to or from a device that may be far away: a microsecond for each 8 bytes is a second for 8 MiB.
+/// Copies of so many bytes each to or from a device that may be far away: a microsecond for each 8
+/// bytes is a second for 8 MiB.
 fn over_a_bus(bytes: u64) -> u64 {
     ((1 << 20) / bytes.max(1)).clamp(1, 2000)
 }

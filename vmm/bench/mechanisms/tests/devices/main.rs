@@ -1,4 +1,5 @@
-//! The devices of the mechanisms on buses, driven as a guest drives them, over the software back end.
+//! The devices of the mechanisms on buses, driven as a guest drives them, over the software back
+//! end.
 
 mod forward;
 mod samples;

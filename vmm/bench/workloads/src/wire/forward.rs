@@ -1,8 +1,9 @@
 //! The device that calls are forwarded to: an area of guest RAM, and a port.
 //!
-//! A call is a header word (its opcode, and its words in the upper half) and operands. The guest writes calls one behind
-//! the other from word [`CALLS`] on, and the number of words they take to word [`USED`]; a store to the port has them
-//! executed in order. The host writes word [`STATUS`] and results, from word [`RESULTS`] on.
+//! A call is a header word (its opcode, and its words in the upper half) and operands. The guest
+//! writes calls one behind the other from word [`CALLS`] on, and the number of words they take to
+//! word [`USED`]; a store to the port has them executed in order. The host writes word [`STATUS`]
+//! and results, from word [`RESULTS`] on.
 
 /// 64-bit words of the area, which begins at a page.
 pub const AREA_WORDS: usize = 16 << 10;
@@ -19,8 +20,8 @@ pub const CALL_WORDS: usize = AREA_WORDS - CALLS;
 /// Most words of results of a batch.
 pub const RESULT_WORDS: usize = CALLS - RESULTS;
 
-/// Largest copy whose data travels in the area; larger ones travel by reference. In bytes. Up to a page, copying twice costs
-/// less than an exit does, by software and in hardware.
+/// Largest copy whose data travels in the area; larger ones travel by reference. In bytes. Up to a
+/// page, copying twice costs less than an exit does, by software and in hardware.
 pub const INLINE_BYTES_MAX: usize = 4096;
 /// Most pieces of guest RAM that one copy goes to or comes from.
 pub const PIECES_MAX: usize = 256;
@@ -42,7 +43,7 @@ pub const LAUNCH: u64 = 7;
 /// Nothing: returns once everything is done.
 pub const SYNCHRONIZE: u64 = 8;
 
-/// The header of a call of so many words, the header included.
+/// Returns the header of a call of so many words, the header included.
 #[must_use]
 pub const fn header(opcode: u64, words: usize) -> u64 {
     opcode | (words as u64) << 32
@@ -60,7 +61,7 @@ pub const fn pair([x, y]: [u32; 2]) -> u64 {
     x as u64 | (y as u64) << 32
 }
 
-/// The two dimensions in a word.
+/// Returns the two dimensions in a word.
 #[must_use]
 pub const fn split_pair(word: u64) -> [u32; 2] {
     [word as u32, (word >> 32) as u32]

@@ -5,10 +5,11 @@ use crate::{Cell, MechanismKind, WorkloadKind};
 /// 64-bit words of a sample: workload, mechanism, size, operations, repetition, nanoseconds.
 pub const WORDS: usize = 6;
 
-/// One sample. If it is [native](MechanismKind::is_native), the host takes it, and the time in it means nothing.
+/// One sample. If it is [native](MechanismKind::is_native), the host takes it, and the time in it
+/// means nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// What was done, and how.
+    /// The cell that was measured.
     pub cell: Cell,
     /// Which repetition, from 0, or [`WARM_UP`].
     pub repetition: u64,
@@ -20,7 +21,7 @@ pub struct Sample {
 pub const WARM_UP: u64 = u64::MAX;
 
 impl Sample {
-    /// Has the host take one that is not kept.
+    /// Makes the host take a sample that is not kept.
     #[must_use]
     pub const fn warming_up(cell: Cell) -> Self {
         Self {
@@ -30,7 +31,7 @@ impl Sample {
         }
     }
 
-    /// As it lies in memory.
+    /// Returns the sample as words in memory.
     #[must_use]
     pub const fn words(&self) -> [u64; WORDS] {
         [

@@ -73,7 +73,7 @@ impl<M: Mechanism> Workload<M> for Matmul<M> {
     }
 }
 
-/// Bytes of a matrix.
+/// Returns bytes of a matrix.
 fn bytes(rows: u64) -> usize {
     4 * (rows * rows) as usize
 }

@@ -1,6 +1,6 @@
 //! What goes into memory, so that one can see whether it arrived.
 
-/// The word at a byte offset.
+/// Returns the word at a byte offset.
 const fn word(offset: usize, seed: u64) -> u64 {
     (offset as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed
 }

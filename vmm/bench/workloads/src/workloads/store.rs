@@ -3,7 +3,8 @@
 use super::{Cell, Description, Workload, pattern, within_exits};
 use crate::{Mechanism, MechanismKind};
 
-/// Regions in bytes: one that caches hold, and one that they and the processor's tables of pages do not.
+/// Regions in bytes: one that caches hold, and one that they and the processor's tables of pages do
+/// not.
 pub(super) const REGIONS: &[u64] = &[64 << 10, 64 << 20];
 /// Words that a program with a pointer goes through at least, in one sample.
 pub(super) const WORDS_MIN: u64 = 4 << 20;

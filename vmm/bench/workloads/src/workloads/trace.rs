@@ -51,7 +51,8 @@ impl<M: Mechanism> Workload<M> for Trace<M> {
         for _ in 0..cell.operations {
             m.copy_in(a, 0, &host[..BYTES]);
             m.copy_in(b, 0, &host[BYTES..2 * BYTES]);
-            // Each launch works on what the one before has left, so that one too few or too many shows.
+            // Each launch works on what the one before has left, so that one too few or too many
+            // shows.
             for launch in 0..LAUNCHES {
                 let (from, to) = match launch % 2 {
                     0 => (a_at, c_at),
