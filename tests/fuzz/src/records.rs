@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use causeway_protocol::boot::IMAGE_BASE;
 use causeway_testdev::{MappedMemory, RecordMemory, Recorder, RunContext};
-use causeway_vmm::aperture::Leased;
+use causeway_vmm::aperture::LeasedMemory;
 use causeway_vmm::exit_counts::VmExits;
 use causeway_vmm::loader;
 use causeway_vmm::memory::GuestRam;
@@ -18,11 +18,11 @@ const AT: u64 = RAM_BYTES - 256;
 struct Nothing;
 
 impl MappedMemory for Nothing {
-    fn object(&self, _: u64, _: u64) -> Option<Leased> {
+    fn object(&self, _: u64, _: u64) -> Option<LeasedMemory> {
         None
     }
 
-    fn placed(&self, _: u64, _: u64) -> Option<Leased> {
+    fn placed(&self, _: u64, _: u64) -> Option<LeasedMemory> {
         None
     }
 }

@@ -1,5 +1,5 @@
-//! What it costs to bring memory into a guest and out again, and to find a device. `docs/decisions/0002-aperture-slots.md`
-//! draws on this.
+//! What it costs to bring memory into a guest and out again, and to find a device.
+//! `docs/decisions/0002-aperture-slots.md` draws on this.
 #![allow(unsafe_code)] // Adds memory slots to a VM that never runs.
 
 use std::hint::black_box;
@@ -48,7 +48,8 @@ fn slots(c: &mut Criterion) {
         };
         group.bench_function(BenchmarkId::from_parameter(format!("{mib} MiB")), |b| {
             b.iter(|| {
-                // SAFETY: the window outlives the slot, which the next line deletes; nothing refers to its content.
+                // SAFETY: the window outlives the slot, which the next line deletes; nothing refers
+                // to its content.
                 unsafe { hypervisor.set(slot) }.expect("slot");
                 hypervisor.delete(slot.number).expect("slot");
             });

@@ -1,64 +1,69 @@
 //! The aperture (BAR 2): guest-physical addresses in which allocations appear.
 //!
-//! One [`Window`] of host addresses is reserved for the whole BAR. Memory slots stand over the chunks of it that are
-//! used; allocations are placed and removed inside them, which disturbs no neighbour. What is not placed is a *hole*.
+//! One [`Window`] of host addresses is reserved for the whole BAR. Memory slots stand over the
+//! chunks of it that are used; allocations are placed and removed inside them, which disturbs no
+//! neighbour. What is not placed is a *hole*.
 //!
-//! A guest that touches a hole under a standing slot, or writes a read-only placement, makes `KVM_RUN` fail with
-//! EFAULT, on many kernels without saying where. [`Aperture::resolve`] then takes the slots of this VM down, so that
-//! the same instruction becomes MMIO exits with address and data, has them handled, and puts the slots up again.
-//! Meanwhile legal accesses of other vCPUs are exits too, and are carried out through the window; a locked
-//! read-modify-write is then not atomic to other vCPUs, which a guest that makes stray accesses has to bear.
+//! A guest that touches a hole under a standing slot, or writes a read-only placement, makes
+//! `KVM_RUN` fail with EFAULT, on many kernels without saying where. [`Aperture::resolve`] then
+//! takes the slots of this VM down, so that the same instruction becomes MMIO exits with address
+//! and data, has them handled, and puts the slots up again. Meanwhile legal accesses of other vCPUs
+//! are exits too, and are carried out through the window; a locked read-modify-write is then not
+//! atomic to other vCPUs, which a guest that makes stray accesses has to bear.
 //!
-//! Memory of a device is not in the window: it is where its driver mapped it, with a memory slot of its own
-//! (`docs/decisions/0006-device-memory-slots.md`).
+//! Memory of a device is not in the window: it is where its driver mapped it, with a memory slot of
+//! its own (`docs/decisions/0006-device-memory-slots.md`).
 //!
-//! Lock order: the state's lock is taken for one operation and never while a vCPU runs, so it is a leaf: whoever
-//! holds it calls nothing but the hypervisor seam, `mmap`, and the drivers of device memory.
+//! Lock order: the state's lock is taken for one operation and never while a vCPU runs, so it is a
+//! leaf: its holder calls nothing but the hypervisor seam, `mmap`, and the drivers of device
+//! memory.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use causeway_mediator::host::PlaceError;
 use causeway_memory::{
     Backing, LARGE_PAGE_BYTES, MemoryError, PAGE_BYTES, RangeAllocator, SharedMemory, Window,
 };
 use causeway_protocol::Access;
+use parking_lot::{Condvar, Mutex};
 
 use crate::hypervisor::MemorySlots;
 
 mod access;
-mod devices;
+mod chunk_slots;
+mod device_slots;
 mod fault;
 mod lease;
 mod prefault;
-mod slots;
 mod usage;
 
-pub use devices::DEVICE_PLACEMENTS_MAX;
+pub use chunk_slots::{CHUNK_BYTES, chunk_bytes};
+pub use device_slots::DEVICE_PLACEMENTS_MAX;
 pub use fault::{EmulationRetry, FaultError, FaultOutcome, Processor};
-pub use lease::{Lease, Leased};
-pub use slots::{CHUNK_BYTES, chunk_bytes};
+pub use lease::{Lease, LeasedMemory};
 pub use usage::{ApertureUse, Usage};
 
-use slots::ChunkSlots;
+use chunk_slots::ChunkSlots;
 
 /// Most placements at a time.
 pub const PLACEMENTS_MAX: usize = 8192;
-/// Most placements of all guests of a process. Each is a piece of the window's address range, and so is the hole
-/// behind it; a process may have 65,530 pieces (`vm.max_map_count`), and needs some for other things.
+/// Most placements of all guests of a process. Each is a piece of the window's address range, and
+/// so is the hole behind it; a process may have 65,530 pieces (`vm.max_map_count`), and needs some
+/// for other things.
 const PLACEMENTS_OF_ALL_MAX: usize = 24_576;
 
-/// A placement, by its offset.
+/// A mapping in the aperture.
 struct Placement {
     backing: Backing,
     /// First byte in the backing.
     from: u64,
     bytes: u64,
     access: Access,
-    /// For those who use the memory by another mapping on the guest's behalf, with the rights it has now.
+    /// For users of the memory on the guest's behalf, with the guest's rights.
     lease: Lease,
-    /// What was taken from the free ranges for it: more than `bytes` if 2 MiB pages ask for a phase.
+    /// Its range of the aperture: larger than `bytes` if the alignment of 2 MiB pages needs it.
     taken: Range<u64>,
 }
 
@@ -84,11 +89,14 @@ pub struct Aperture {
     usage: Usage,
 }
 
+debug_by_name!(Aperture);
+
 impl Aperture {
-    /// Reserves `bytes` bytes, a power of two of at least 2 MiB. It has no guest-physical address yet.
+    /// Reserves `bytes` bytes, a power of two of at least 2 MiB. It has no guest-physical address
+    /// yet.
     ///
     /// # Errors
-    /// [`MemoryError::Map`].
+    /// [`MemoryError::Map`] if the process has no such range of addresses.
     pub fn new(bytes: u64, slots: Arc<dyn MemorySlots>) -> Result<Self, MemoryError> {
         let window = Arc::new(Window::reserve(bytes)?);
         Ok(Self {
@@ -108,7 +116,8 @@ impl Aperture {
         })
     }
 
-    /// Leaves each of `guests` guests of this process its part of what the process can place.
+    /// Limits the aperture to its part of the placements of this process, for `guests` guests in
+    /// all.
     #[must_use]
     pub fn shared_among(mut self, guests: u32) -> Self {
         let part = PLACEMENTS_OF_ALL_MAX / guests.max(1) as usize;
@@ -116,28 +125,31 @@ impl Aperture {
         self
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> u64 {
         self.window.bytes()
     }
 
-    /// Guest-physical address, if the guest lets the aperture be decoded.
+    /// Returns the guest-physical address, if the guest lets the aperture be decoded.
     pub fn base(&self) -> Option<u64> {
-        self.state().slots.base()
+        self.state.lock().slots.base()
     }
 
-    /// Moves the aperture to another guest-physical address, or takes it away. Placements keep their offsets.
+    /// Moves the aperture to guest-physical address `base`, or to none. Placements keep their
+    /// offsets.
     ///
     /// # Errors
-    /// What the hypervisor said; the aperture then has no address.
+    /// The hypervisor's error; the aperture then has no address.
     pub fn relocate(&self, base: Option<u64>) -> std::io::Result<()> {
-        self.state().slots.relocate(base)
+        self.state.lock().slots.relocate(base)
     }
 
     /// See [`causeway_mediator::host::Host::place`].
     ///
     /// # Errors
-    /// [`PlaceError`]; then nothing changed.
+    /// [`PlaceError::Full`] if there is no room or there are too many placements, `Map` if the
+    /// range is not in the backing or cannot be mapped, `Slot` if the hypervisor refuses a slot.
+    /// Then nothing changed.
     pub fn place(
         &self,
         backing: &Backing,
@@ -146,7 +158,7 @@ impl Aperture {
         access: Access,
     ) -> Result<u64, PlaceError> {
         check_pages(from, bytes, backing.bytes())?;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.placements.len() >= self.placements_max {
             return Err(PlaceError::Full { bytes });
         }
@@ -174,9 +186,10 @@ impl Aperture {
     /// See [`causeway_mediator::host::Host::set_access`].
     ///
     /// # Errors
-    /// [`PlaceError`]; the placement is then a hole, and can still be removed.
+    /// [`PlaceError::Absent`] if nothing is placed at `offset`, `Map` or `Slot` if the memory
+    /// cannot be shown. Then the placement is a hole, and can still be removed.
     pub fn set_access(&self, offset: u64, access: Access) -> Result<(), PlaceError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let State {
             placements, slots, ..
         } = &mut *state;
@@ -192,9 +205,10 @@ impl Aperture {
     /// See [`causeway_mediator::host::Host::remove`].
     ///
     /// # Errors
-    /// [`PlaceError`]; then nothing changed.
+    /// [`PlaceError::Absent`] if nothing is placed at `offset`, `Map` or `Slot` if the memory
+    /// cannot be hidden. Then nothing changed.
     pub fn remove(&self, offset: u64) -> Result<(), PlaceError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let State {
             placements, slots, ..
         } = &mut *state;
@@ -211,13 +225,13 @@ impl Aperture {
         Ok(())
     }
 
-    /// What is behind `[offset, offset + bytes)` of the aperture. `None` if that is not all within one placement, or
-    /// memory of a device: only the placement itself reaches that.
-    pub fn object(&self, offset: u64, bytes: u64) -> Option<Leased> {
-        let state = self.state();
+    /// Returns the memory behind `[offset, offset + bytes)` of the aperture. `None` if that is not
+    /// all within one placement, or memory of a device: only the placement itself reaches that.
+    pub fn object(&self, offset: u64, bytes: u64) -> Option<LeasedMemory> {
+        let state = self.state.lock();
         let (start, placement) = state.find(offset, bytes)?;
         let (memory, base) = placement.backing.host()?;
-        Some(Leased {
+        Some(LeasedMemory {
             memory: Arc::clone(memory),
             offset: base + placement.from + (offset - start),
             access: placement.access,
@@ -225,14 +239,14 @@ impl Aperture {
         })
     }
 
-    /// How much of it is used. Takes no lock.
+    /// Returns how much of the aperture is used. Takes no lock.
     pub fn usage(&self) -> ApertureUse {
         self.usage.of(self.bytes())
     }
 
-    /// Number of placements.
+    /// Returns the number of placements.
     pub fn placements(&self) -> usize {
-        self.state().placements.len()
+        self.state.lock().placements.len()
     }
 
     /// Makes the guest see a placement as its access rights say. On failure it is a hole.
@@ -296,19 +310,16 @@ impl Aperture {
             .and_then(|()| window.populate(offset, bytes, access))
             .map_err(|e| {
                 if let Err(left) = window.clear(offset, bytes) {
-                    log::error!("memory is left behind at aperture offset {offset:#x}: {left}");
+                    log::error!("cannot remove memory at aperture offset {offset:#x}: {left}");
                 }
                 fail(e)
             })
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl State {
-    /// Takes room for a placement: the range taken, and the offset in it at which 2 MiB pages stay such.
+    /// Takes room for a placement: the range taken, and the offset in it at which 2 MiB pages stay
+    /// such.
     fn room(
         &mut self,
         backing: &Backing,
@@ -360,7 +371,7 @@ impl State {
         extents.give_back(start, end - start);
     }
 
-    /// The placement that has all of `[offset, offset + bytes)`, and its offset.
+    /// Returns the placement that has all of `[offset, offset + bytes)`, and its offset.
     fn find(&self, offset: u64, bytes: u64) -> Option<(u64, &Placement)> {
         let (&start, placement) = self.placements.range(..=offset).next_back()?;
         let within = offset - start;

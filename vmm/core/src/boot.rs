@@ -1,10 +1,11 @@
 //! State of a bare virtual CPU, and the tables in guest memory that go with it.
 //!
-//! Guest code starts in 64-bit mode at CPL 3 and IOPL 3, as [`causeway_protocol::boot`] promises. CPL 3
-//! because a KVM by software runs only that at full speed (CPL 0 on request, for tests: [`Privilege`]); IOPL 3 so that port I/O works all the same. The task
-//! state segment permits all ports as well: PVM (Linux 6.18) forgets the IOPL of a virtual CPU that was scheduled
-//! out, and port I/O would then fault.
-//! The interrupt descriptor table is empty: any exception ends in a triple fault, which the VMM reports.
+//! Guest code starts in 64-bit mode at CPL 3 and IOPL 3, as [`causeway_protocol::boot`] promises.
+//! CPL 3 because a KVM by software runs only that at full speed (CPL 0 on request, for tests:
+//! [`Privilege`]); IOPL 3 so that port I/O works all the same. The task state segment permits all
+//! ports as well: PVM (Linux 6.18) forgets the IOPL of a virtual CPU that was scheduled out, and
+//! port I/O would then fault. The interrupt descriptor table is empty: any exception ends in a
+//! triple fault, which the VMM reports.
 //!
 //! | guest-physical | what |
 //! |---|---|
@@ -13,8 +14,8 @@
 //! | 0x7000 | boot page |
 //! | 0x9000 | page tables: top level, then 512 entries of 1 GiB |
 //!
-//! A CPU without 1 GiB pages needs another 2 MiB of page tables; they lie at the end of low RAM, which
-//! the boot page then does not count as RAM.
+//! A CPU without 1 GiB pages needs another 2 MiB of page tables; they lie at the end of low RAM,
+//! which the boot page then does not count as RAM.
 
 mod tables;
 
@@ -75,7 +76,7 @@ impl Privilege {
     }
 }
 
-/// What the virtual CPU offers, as far as booting depends on it.
+/// Features of the virtual CPU on which booting depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
     /// Pages of 1 GiB.
@@ -111,7 +112,8 @@ pub fn write_boot_page(ram: &GuestRam, info: &BootInfo) -> Result<(), RamError> 
     ram.write(BOOT_PAGE, info.as_bytes())
 }
 
-/// A boot page with all but the host's figures filled in; `None` if the arguments do not fit.
+/// Returns a boot page with all but the host's figures filled in; `None` if the arguments do not
+/// fit.
 pub fn boot_info(arguments: &str) -> Option<BootInfo> {
     let mut info = BootInfo {
         magic: MAGIC,
@@ -132,7 +134,7 @@ pub fn boot_info(arguments: &str) -> Option<BootInfo> {
     Some(info)
 }
 
-/// System registers, made out of those KVM gave the virtual CPU.
+/// Returns system registers, made out of those KVM gave the virtual CPU.
 pub fn system_registers(
     mut sregs: kvm_sregs,
     features: Features,
@@ -191,7 +193,7 @@ fn segment(selector: u16, type_: u8, dpl: u8) -> kvm_segment {
     }
 }
 
-/// General registers of virtual CPU `index` at `entry`.
+/// Returns general registers of virtual CPU `index` at `entry`.
 pub fn registers(entry: u64, index: u32) -> kvm_regs {
     kvm_regs {
         rip: entry,
@@ -202,7 +204,7 @@ pub fn registers(entry: u64, index: u32) -> kvm_regs {
     }
 }
 
-/// The CPUID leaves for virtual CPU `index`: KVM's, with the CPU's own number in them.
+/// Returns the CPUID leaves for virtual CPU `index`: KVM's, with the CPU's own number in them.
 pub fn cpuid_of(supported: &CpuId, index: u32) -> CpuId {
     let mut cpuid = supported.clone();
     for entry in cpuid.as_mut_slice() {

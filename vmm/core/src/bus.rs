@@ -1,14 +1,17 @@
-//! Buses: which device a port or an MMIO access goes to, and what an access that goes nowhere reads.
+//! Buses: which device a port or an MMIO access goes to, and what an access that goes nowhere
+//! reads.
 //!
-//! Lock order: a bus looks its device up under its own lock and has let go of it before the device is called. So a
-//! device may take any lock of its own, and may insert, move or remove ranges of any bus, during an access. A device
-//! must not hold a lock of its own that its `read` or `write` takes while it calls into a bus's *access* functions.
+//! Lock order: a bus looks its device up under its own lock and has let go of it before the device
+//! is called. So a device may take any lock of its own, and may insert, move or remove ranges of
+//! any bus, during an access. A device must not hold a lock of its own that its `read` or `write`
+//! takes while it calls into a bus's *access* functions.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 mod stray;
 
 pub use stray::{StrayCounters, StrayCounts};
@@ -17,7 +20,7 @@ pub use stray::{StrayCounters, StrayCounts};
 pub trait Address: Copy + Send + Sync + 'static {
     /// One past the highest address there is, or the highest of a bus that has all 64 bits.
     const LIMIT: u64;
-    /// The plain number.
+    /// Returns the plain number.
     fn number(self) -> u64;
 }
 
@@ -72,13 +75,13 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unclaimed => "no device has this address",
-            Self::CrossesEdge => "it ends outside the device",
-            Self::NoRegister => "no register is there",
+            Self::CrossesEdge => "the access ends outside the device",
+            Self::NoRegister => "the device has no register there",
             Self::BadSize => "the register cannot be accessed in this width",
             Self::Misaligned => "the register cannot be accessed at this alignment",
             Self::ReadOnly => "the register is read-only",
             Self::Hole => "nothing is mapped there",
-            Self::WriteForbidden => "what is mapped there is read-only",
+            Self::WriteForbidden => "the mapping there is read-only",
             Self::UnboundDoorbell => "no command buffer listens to this doorbell",
             Self::Device => "the host's device does not carry it out",
         })
@@ -108,7 +111,8 @@ pub enum PowerEvent {
     Reset,
 }
 
-/// What a device says to an access: which of its registers was meant, and whether it took the access.
+/// A device's response to an access: which of its registers was meant, and whether it took the
+/// access.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
@@ -121,7 +125,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// The access was good.
+    /// Returns the response to an access that was carried out.
     pub const fn ok(register: &'static str) -> Self {
         Self {
             register,
@@ -135,7 +139,7 @@ impl Response {
         Self { effect, ..self }
     }
 
-    /// The access did nothing.
+    /// Returns the response to an access that did nothing.
     pub const fn refused(refusal: Refusal) -> Self {
         Self {
             register: STRAY,
@@ -153,14 +157,15 @@ pub trait BusDevice: Send + Sync {
     /// Short name for counters.
     fn name(&self) -> &'static str;
 
-    /// A load at `offset` from the start of the device's range. `into` is zeroed; its length is the access width.
+    /// Loads from `offset`, counted from the start of the device's range. `into` is zeroed; its
+    /// length is the access width.
     fn read(&self, offset: u64, into: &mut [u8]) -> Response;
 
-    /// A store at `offset` from the start of the device's range.
+    /// Stores at `offset`, counted from the start of the device's range.
     fn write(&self, offset: u64, from: &[u8]) -> Response;
 }
 
-/// Who was hit by an access, for the exit counters.
+/// The device and register of an access, for the exit counters.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit {
@@ -174,7 +179,7 @@ pub struct Hit {
     pub effect: Effect,
 }
 
-/// Why a range cannot be had.
+/// Why a range cannot be claimed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BusError {
     /// Empty, or past the end of the address space.
@@ -192,9 +197,9 @@ pub enum BusError {
         base: u64,
         /// Bytes.
         bytes: u64,
-        /// Who wants it.
+        /// The device that claims the range.
         device: &'static str,
-        /// Who has it.
+        /// The device that has it already.
         other: &'static str,
     },
     /// No range begins there.
@@ -205,7 +210,7 @@ pub enum BusError {
     },
 }
 
-/// What has a range.
+/// The owner of a range.
 #[derive(Clone)]
 enum Claim {
     Device(Arc<dyn BusDevice>),
@@ -246,7 +251,7 @@ impl<A> fmt::Debug for Bus<A> {
 }
 
 impl<A: Address> Bus<A> {
-    /// An empty bus, which counts refused accesses in `strays`.
+    /// Returns an empty bus, which counts refused accesses in `strays`.
     pub fn new(strays: Arc<StrayCounters>) -> Self {
         Self {
             ranges: RwLock::default(),
@@ -263,7 +268,8 @@ impl<A: Address> Bus<A> {
         self.claim(base, bytes, Claim::Device(device))
     }
 
-    /// Keeps devices away from `[base, base + bytes)`, which is guest RAM and never reaches the bus.
+    /// Keeps devices away from `[base, base + bytes)`, which is guest RAM and never reaches the
+    /// bus.
     ///
     /// # Errors
     /// [`BusError::Invalid`] and [`BusError::Overlap`]; then nothing changed.
@@ -271,18 +277,19 @@ impl<A: Address> Bus<A> {
         self.claim(base, bytes, Claim::Reserved(name))
     }
 
-    /// Takes back the range that begins at `base`. An access that found the device before may still be in it.
+    /// Takes back the range that begins at `base`. An access that found the device before may still
+    /// be in it.
     ///
     /// # Errors
-    /// [`BusError::Absent`].
+    /// [`BusError::Absent`] if no range begins at `base`.
     pub fn remove(&self, base: A) -> Result<(), BusError> {
         let base = base.number();
-        let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
+        let mut ranges = self.ranges.write();
         let removed = ranges.remove(&base);
         removed.map(drop).ok_or(BusError::Absent { base })
     }
 
-    /// A load. `into` gets the device's data, or all-ones.
+    /// Loads from `address`. `into` gets the device's data, or all-ones if no device answers.
     pub fn read(&self, address: A, into: &mut [u8]) -> Hit {
         into.fill(0);
         let hit = match self.find(address.number(), into.len()) {
@@ -297,7 +304,7 @@ impl<A: Address> Bus<A> {
         hit
     }
 
-    /// A store. It reaches the device, or nothing happens.
+    /// Stores `from` at `address`. If no device takes it, nothing happens.
     pub fn write(&self, address: A, from: &[u8]) -> Hit {
         let hit = match self.find(address.number(), from.len()) {
             Ok((device, offset)) => Self::hit(&*device, device.write(offset, from)),
@@ -316,8 +323,9 @@ impl<A: Address> Bus<A> {
         let Some(end) = end.filter(|_| bytes != 0) else {
             return Err(BusError::Invalid { base, bytes });
         };
-        let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
-        // Ranges do not overlap, so the last one that begins below our end is the only one that can reach into ours.
+        let mut ranges = self.ranges.write();
+        // Ranges do not overlap, so the last one that begins below our end is the only one that can
+        // reach into ours.
         if let Some((start, other)) = ranges.range(..end).next_back()
             && start + other.bytes > base
         {
@@ -332,9 +340,9 @@ impl<A: Address> Bus<A> {
         Ok(())
     }
 
-    /// The device that has all of an access, and the offset in its range.
+    /// Returns the device that has all of an access, and the offset in its range.
     fn find(&self, address: u64, bytes: usize) -> Result<(Arc<dyn BusDevice>, u64), Hit> {
-        let ranges = self.ranges.read().unwrap_or_else(PoisonError::into_inner);
+        let ranges = self.ranges.read();
         let refused = |device, refusal| Hit {
             device,
             register: STRAY,

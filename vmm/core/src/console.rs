@@ -1,11 +1,13 @@
-//! The serial console: a 16550A whose output goes to whoever the caller named, and that a person can type into.
+//! The serial console: a 16550A whose output goes to the caller's sink, and that a person can type
+//! into.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::{self, Write};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use vm_superio::serial::SerialEvents;
 use vm_superio::{Serial, Trigger};
 
@@ -22,15 +24,15 @@ const TAIL_LINES: usize = 32;
 /// Takes the lines of a console, without their line ends, and with control characters replaced.
 pub type LineSink = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Takes the bytes of a console as they come.
+/// Takes each byte of a console.
 pub type ByteSink = Arc<dyn Fn(u8) + Send + Sync>;
 
-/// Where a console's output goes.
+/// Destination of a console's output.
 #[derive(Clone)]
 pub enum ConsoleOutput {
     /// Line by line, safe for any terminal.
     Lines(LineSink),
-    /// As it comes: to a terminal that is the guest's.
+    /// Byte by byte, to a terminal that belongs to the guest.
     Raw(ByteSink),
 }
 
@@ -40,14 +42,14 @@ impl From<LineSink> for ConsoleOutput {
     }
 }
 
-/// What a kernel said on the console before its end.
+/// Lines of a Linux kernel that explain its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LastWords {
-    /// Why it panicked.
+    /// The message of a kernel panic.
     pub panic: Option<String>,
-    /// Whether it said that it restarts.
+    /// Whether the kernel printed that it restarts.
     pub restarting: bool,
-    /// Whether it said that it stops, without turning the machine off.
+    /// Whether the kernel printed that it halts, without turning the machine off.
     pub halting: bool,
 }
 
@@ -70,7 +72,7 @@ impl Trigger for Interrupt {
     }
 }
 
-/// Wakes whoever waits for the guest to have read its input.
+/// Wakes a thread that waits for the guest to read its input.
 #[derive(Clone, Default)]
 struct Room(Arc<Condvar>);
 
@@ -83,8 +85,10 @@ impl SerialEvents for Room {
     }
 }
 
+debug_by_name!(Console, ConsoleOutput);
+
 impl Console {
-    /// A console of which the guest is told by `interrupt`, if by anything.
+    /// Returns a console that raises `interrupt` for its guest, if there is one.
     pub fn new(output: ConsoleOutput, interrupt: Option<EdgeInterrupt>) -> Self {
         let room = Room::default();
         let serial =
@@ -95,13 +99,12 @@ impl Console {
         }
     }
 
-    /// Gives the guest input, waiting up to `patience` for it to read what it has. Says how many bytes were taken:
-    /// at least one, unless the guest does not read.
+    /// Gives the guest input. Waits up to `patience` until the guest has read earlier input.
+    /// Returns how many bytes it took: at least one, unless the guest does not read.
     pub fn input(&self, bytes: &[u8], patience: Duration) -> usize {
-        let serial = self.serial.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut serial = self.serial.lock();
         let full = |serial: &mut Serial<_, _, _>| serial.fifo_capacity() == 0;
-        let waited = self.room.0.wait_timeout_while(serial, patience, full);
-        let (mut serial, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        self.room.0.wait_while_for(&mut serial, full, patience);
         match serial.fifo_capacity() {
             0 => 0,
             // Errors: no interrupt can fail, and there is room.
@@ -109,15 +112,16 @@ impl Console {
         }
     }
 
-    /// What the guest's kernel said so far of its end.
+    /// Returns what the guest's kernel has printed about its end so far.
     pub fn last_words(&self) -> LastWords {
-        let serial = self.serial.lock().unwrap_or_else(PoisonError::into_inner);
+        let serial = self.serial.lock();
         serial.writer().words.clone()
     }
 
-    /// The last lines, oldest first, and what has no line end yet. Also hands the latter to the sink.
+    /// Returns the last lines, oldest first, and what has no line end yet. Also hands the latter to
+    /// the sink.
     pub fn finish(&self) -> Vec<String> {
-        let mut serial = self.serial.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut serial = self.serial.lock();
         let writer = serial.writer_mut();
         writer.end_line();
         writer.tail.iter().cloned().collect()
@@ -133,7 +137,7 @@ impl BusDevice for Console {
         let (Ok(offset), [byte]) = (u8::try_from(offset), into) else {
             return Response::refused(Refusal::BadSize);
         };
-        let mut serial = self.serial.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut serial = self.serial.lock();
         *byte = serial.read(offset);
         Response::ok(register(offset))
     }
@@ -142,8 +146,9 @@ impl BusDevice for Console {
         let (Ok(offset), [byte]) = (u8::try_from(offset), from) else {
             return Response::refused(Refusal::BadSize);
         };
-        let mut serial = self.serial.lock().unwrap_or_else(PoisonError::into_inner);
-        // Errors: no interrupt can fail, the writer takes everything, and a full loopback FIFO is the guest's.
+        let mut serial = self.serial.lock();
+        // Errors: no interrupt can fail, the writer takes everything, and a full loopback FIFO is
+        // the guest's.
         if let Err(e) = serial.write(offset, *byte) {
             log::debug!("console: {e:?}");
         }
@@ -151,7 +156,8 @@ impl BusDevice for Console {
     }
 }
 
-/// Names of a 16550A's registers with the divisor latch closed (PC16550D data sheet, table II).
+/// Returns the names of a 16550A's registers with the divisor latch closed (PC16550D data sheet,
+/// table II).
 fn register(offset: u8) -> &'static str {
     match offset {
         0 => "data",
@@ -204,8 +210,8 @@ impl LineWriter {
 }
 
 impl LineWriter {
-    /// Notes what kernels say (Linux, kernel/panic.c and kernel/reboot.c). It explains an end that comes anyway: a
-    /// guest that prints these words ends nothing.
+    /// Notes what kernels say (Linux, kernel/panic.c and kernel/reboot.c). It explains an end that
+    /// comes anyway: a guest that prints these words ends nothing.
     fn listen(&mut self, line: &str) {
         const PANIC: &str = "Kernel panic - not syncing: ";
         const RESTARTING: &str = "reboot: Restarting system";
@@ -243,7 +249,7 @@ impl Write for LineWriter {
     }
 }
 
-/// Returns text of a guest that is safe on a terminal: control characters are replaced.
+/// Returns the text of a guest that is safe on a terminal: control characters are replaced.
 pub fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes)
         .chars()
@@ -262,7 +268,7 @@ mod tests {
     fn console() -> (Console, Arc<Mutex<Vec<String>>>) {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&lines);
-        let sink: LineSink = Arc::new(move |line| sink.lock().unwrap().push(line.to_owned()));
+        let sink: LineSink = Arc::new(move |line| sink.lock().push(line.to_owned()));
         (Console::new(sink.into(), None), lines)
     }
 
@@ -276,9 +282,9 @@ mod tests {
     fn lines_come_out_whole() {
         let (console, lines) = console();
         print(&console, b"one\r\ntwo\n\nthree");
-        assert_eq!(*lines.lock().unwrap(), ["one", "two", ""]);
+        assert_eq!(*lines.lock(), ["one", "two", ""]);
         assert_eq!(console.finish(), ["one", "two", "", "three"]);
-        assert_eq!(lines.lock().unwrap().last().unwrap(), "three");
+        assert_eq!(lines.lock().last().unwrap(), "three");
     }
 
     #[test]
@@ -299,10 +305,10 @@ mod tests {
     fn bytes_reach_a_raw_terminal_as_they_are_and_the_tail_all_the_same() {
         let bytes = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&bytes);
-        let sink: ByteSink = Arc::new(move |byte| seen.lock().unwrap().push(byte));
+        let sink: ByteSink = Arc::new(move |byte| seen.lock().push(byte));
         let console = Console::new(ConsoleOutput::Raw(sink), None);
         print(&console, b"\x1b[1mlogin\r\n");
-        assert_eq!(*bytes.lock().unwrap(), b"\x1b[1mlogin\r\n");
+        assert_eq!(*bytes.lock(), b"\x1b[1mlogin\r\n");
         assert_eq!(console.finish(), ["\u{fffd}[1mlogin"]);
     }
 
@@ -327,7 +333,7 @@ mod tests {
     fn what_is_kept_is_bounded() {
         let (console, lines) = console();
         print(&console, &vec![b'x'; LINE_BYTES_MAX * 2 + 1]);
-        assert_eq!(lines.lock().unwrap().len(), 2);
+        assert_eq!(lines.lock().len(), 2);
         print(&console, "\n".repeat(100).as_bytes());
         assert_eq!(console.finish().len(), TAIL_LINES);
     }

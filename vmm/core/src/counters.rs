@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
-/// What an exit was about. Its text is the key in reports: `mmio:registers:control_doorbell`, `signal`.
+use parking_lot::Mutex;
+/// The cause of an exit. Its text is the key in reports: `mmio:registers:control_doorbell`,
+/// `signal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExitKey {
     /// Reason: `io`, `mmio`, `signal`, …
@@ -16,7 +17,7 @@ pub struct ExitKey {
 }
 
 impl ExitKey {
-    /// An exit that no device has to do with.
+    /// Returns the key of an exit that concerns no device.
     pub const fn plain(reason: &'static str) -> Self {
         Self {
             reason,
@@ -25,7 +26,7 @@ impl ExitKey {
         }
     }
 
-    /// An exit that a device handled.
+    /// Returns the key of an exit that a device handled.
     pub const fn device(
         reason: &'static str,
         device: &'static str,
@@ -60,15 +61,16 @@ const KEYS_EXPECTED: usize = 64;
 /// Exits of one virtual CPU. It counts; anyone may read.
 #[derive(Debug, Default)]
 pub struct ExitCounters {
-    // A few dozen keys at most (names are static, and a guest cannot make new ones), of which a workload
-    // uses a handful: a linear search is quicker than hashing, and both are nothing beside an exit.
+    // A few dozen keys at most (names are static, and a guest cannot make new ones), of which a
+    // workload uses a handful: a linear search is quicker than hashing, and both are nothing beside
+    // an exit.
     counts: Mutex<Vec<(ExitKey, u64)>>,
 }
 
 impl ExitCounters {
     /// Counts one exit.
     pub fn count(&self, key: ExitKey) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock();
         match counts.iter_mut().find(|(known, _)| *known == key) {
             Some((_, count)) => *count += 1,
             None => counts.push((key, 1)),
@@ -77,9 +79,10 @@ impl ExitCounters {
 
     /// Adds all counts to `into`.
     pub fn add_to(&self, into: &mut ExitCounts) {
-        // Copied out, into room that is there: a virtual CPU that exits meanwhile waits no longer than that takes.
+        // Copied out, into room that is there: a virtual CPU that exits meanwhile waits no longer
+        // than that takes.
         let mut copy = Vec::with_capacity(KEYS_EXPECTED);
-        copy.extend_from_slice(&self.counts.lock().unwrap_or_else(PoisonError::into_inner));
+        copy.extend_from_slice(&self.counts.lock());
         for (key, count) in copy {
             *into.entry(key).or_default() += count;
         }
@@ -104,7 +107,7 @@ pub fn named(counts: &ExitCounts) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// What was counted between two samples. Keys that did not count are left out.
+/// Returns the counts between two samples. Keys without a count are left out.
 pub fn since(earlier: &ExitCounts, later: &ExitCounts) -> ExitCounts {
     later
         .iter()

@@ -1,4 +1,5 @@
-//! The Causeway function: what the guest finds on the PCI bus, and what the mediator sees of the guest.
+//! The Causeway function: what the guest finds on the PCI bus, and what the mediator sees of the
+//! guest.
 //!
 //! | BAR | part | backed by |
 //! |---|---|---|
@@ -6,10 +7,10 @@
 //! | 2 | [`crate::aperture::Aperture`] | memory slots |
 //! | 4 | [`DoorbellBar`]: [`crate::pci::MsixTable`] and [`Doorbells`] | exits; ioeventfds |
 //!
-//! Lock order: [`Function`]'s own, then a bus's or those of a page of registers, then those of aperture, doorbells and
-//! [`ClientInterrupts`], which are leaves but for what they drive. No lock of the device is held while a session executes a
-//! batch or resets a client, so a guest that sleeps in a wait message on one virtual CPU
-//! blocks no other.
+//! Lock order: [`Function`]'s own, then a bus's or those of a page of registers, then those of
+//! aperture, doorbells and [`ClientInterrupts`], which are leaves but for what they drive. No lock
+//! of the device is held while a session executes a batch or resets a client, so a guest that
+//! sleeps in a wait message on one virtual CPU blocks no other.
 
 mod client_interrupts;
 mod control_window;

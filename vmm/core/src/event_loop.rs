@@ -18,40 +18,41 @@ const FIRST_VM: u32 = 3;
 /// How often guests are looked at that may have halted.
 const HALT_PERIOD: Duration = Duration::from_secs(1);
 
-/// What ends a run from outside.
+/// Limits that end a run from outside.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
-    /// Time that the guests have, from the start of the run.
+    /// Longest time of the run, from its start.
     pub timeout: Option<Duration>,
 }
 
-/// Why a run could not be carried through. Nothing of it is left running.
+/// Why a run failed. Nothing of it still runs.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A VM could not be started.
     #[error("cannot start the guests")]
     Start(#[from] StartError),
-    /// No timer.
+    /// A timer cannot be set.
     #[error("cannot set a timeout of {seconds} s")]
     Timer {
         /// Timeout asked for.
         seconds: f64,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The event loop failed.
     #[error("the event loop failed: {reason}")]
     Loop {
-        /// What it said.
+        /// The error.
         reason: String,
     },
 }
 
-/// Starts all VMs, waits until each has ended or `limits` or `signals` end them, and takes them down.
-/// Outcomes are in the order of the VMs.
+/// Starts all VMs, waits until each has ended or `limits` or `signals` end them, and takes them
+/// down. Outcomes are in the order of the VMs.
 ///
 /// # Errors
-/// [`RunError`]; all VMs are down then too.
+/// [`RunError::Start`] if a thread cannot be started, `Timer` if a timeout cannot be set, `Loop` if
+/// events cannot be waited for. All VMs are down then too.
 pub fn run_all(
     vms: Vec<Vm>,
     limits: &Limits,
@@ -81,14 +82,14 @@ pub fn run_all(
     }
 }
 
-/// A timer, if there is a timeout; it comes again after each `period`, if there is one.
+/// Returns a timer, if there is a timeout; it comes again after each `period`, if there is one.
 fn timer(timeout: Option<Duration>, period: Option<Duration>) -> Result<Option<TimerFd>, RunError> {
     let Some(timeout) = timeout else {
         return Ok(None);
     };
     let fail = |e: vmm_sys_util::errno::Error| RunError::Timer {
         seconds: timeout.as_secs_f64(),
-        source: io::Error::from_raw_os_error(e.errno()),
+        source: e.into(),
     };
     let mut timer = TimerFd::new().map_err(fail)?;
     // A timer of zero would never fire.
@@ -119,7 +120,7 @@ fn watch(supervisor: &mut Supervisor<'_>) -> Result<(), RunError> {
     }
 }
 
-/// Devices of the VMs that are watched.
+/// Returns devices of the VMs that are watched.
 fn devices(vms: &[Vm]) -> Vec<(usize, usize)> {
     let of = |(index, vm): (usize, &Vm)| {
         let devices = vm.watched_devices().map(move |(device, _)| (index, device));
@@ -130,7 +131,7 @@ fn devices(vms: &[Vm]) -> Vec<(usize, usize)> {
 
 fn unwatch(ops: &mut EventOps, events: Events) {
     if let Err(e) = ops.remove(events) {
-        log::error!("cannot unwatch a VM that has ended: {e:?}");
+        log::error!("cannot remove the events of a VM that has ended: {e:?}");
     }
 }
 
@@ -172,11 +173,12 @@ impl Supervisor<'_> {
         if let Some(result) = vm.life().verdict() {
             vm.announce(&result);
         }
-        // At once, whatever the others do: what it left running on the GPU would take its share from them.
+        // At once, whatever the others do: what it left running on the GPU would take its share
+        // from them.
         vm.retire();
     }
 
-    /// What is watched of a VM's devices.
+    /// Returns the events of a VM's devices.
     fn device_events(&self, vm: usize) -> Vec<Events> {
         let first = FIRST_VM + self.vms.len() as u32;
         let watched = self.vms.get(vm).map(Vm::watched_devices);

@@ -39,7 +39,7 @@ impl VmExits {
         Self::new(Arc::new(VmStatistics::unavailable()), vec![Arc::default()])
     }
 
-    /// The counters of each virtual CPU.
+    /// Returns the counters of each virtual CPU.
     pub(crate) fn counters(&self) -> &[Arc<ExitCounters>] {
         &self.counters
     }

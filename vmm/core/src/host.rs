@@ -16,16 +16,17 @@ pub enum KvmKind {
     Svm,
     /// VMX or SVM of a machine that is itself virtual.
     Nested,
-    /// KVM by software (PVM): needs no hardware virtualization, runs CPL 3 at full speed and interprets CPL 0.
+    /// KVM by software (PVM): needs no hardware virtualization, runs CPL 3 at full speed and
+    /// interprets CPL 0.
     Software,
-    /// KVM is here, its kind unknown.
+    /// A KVM of unknown kind.
     Unknown,
-    /// There is no KVM.
+    /// The host has no KVM.
     Absent,
 }
 
 impl KvmKind {
-    /// In words.
+    /// Returns the kind in words.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Vmx => "hardware (VMX)",
@@ -66,7 +67,7 @@ impl fmt::Display for Host {
 }
 
 impl Host {
-    /// Looks around. Costs no more than reading a few files.
+    /// Finds out what host this is, by reading a few files.
     pub fn probe() -> Self {
         let uname = rustix::system::uname();
         let info = rustix::system::sysinfo();
@@ -89,7 +90,8 @@ impl Host {
 }
 
 /// Memory of this process that is neither guest nor GPU memory, in bytes: anonymous and file pages.
-/// Guest and GPU memory are shared memory objects, which the kernel counts apart (proc(5), `RssShmem`).
+/// Guest and GPU memory are shared memory objects, which the kernel counts apart (proc(5),
+/// `RssShmem`).
 pub fn own_memory_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     Some(kib(&status, "RssAnon")? + kib(&status, "RssFile")?)

@@ -1,5 +1,5 @@
-//! The part of KVM that memory placement and doorbells need, behind two small traits, so that everything
-//! above them is tested without KVM.
+//! The part of KVM that memory placement and doorbells need, behind two small traits, so that
+//! everything above them is tested without KVM.
 #![allow(unsafe_code)] // Maps host addresses into guests, and calls an ioctl that has no wrapper.
 
 use std::io;
@@ -25,13 +25,15 @@ pub(crate) use owned_slot::OwnedSlot;
 
 /// Number of the first memory slot of guest RAM.
 pub const RAM_SLOT_FIRST: u32 = 0;
-/// Number of the first memory slot of the aperture; all above belong to it, up to those of devices passed through.
+/// Number of the first memory slot of the aperture; all above belong to it, up to those of devices
+/// passed through.
 pub const APERTURE_SLOT_FIRST: u32 = 16;
 /// Most slots of one aperture's chunks. Kernels before 5.12 have 509 slots in all.
 pub const APERTURE_CHUNKS_MAX: u32 = 256;
 /// Number of the first memory slot of devices passed through.
 pub const PASSTHROUGH_SLOT_FIRST: u32 = 400;
-/// Slots of devices passed through: with all others, fewer than the 509 that kernels before 5.12 have.
+/// Slots of devices passed through: with all others, fewer than the 509 that kernels before 5.12
+/// have.
 pub const PASSTHROUGH_SLOTS: u32 = 100;
 
 /// A memory slot: guest-physical addresses and what is behind them.
@@ -54,18 +56,19 @@ pub trait MemorySlots: Send + Sync {
     /// Adds a slot.
     ///
     /// # Safety
-    /// The guest may read and (unless read-only) write `[host, host + bytes)` from now on at any time. Until the
-    /// slot is deleted or the VM is gone, the caller keeps these addresses reserved for that purpose, and holds no
-    /// Rust reference to what is behind them.
+    /// The guest may read and (unless read-only) write `[host, host + bytes)` from now on at any
+    /// time. Until the slot is deleted or the VM is gone, the caller keeps these addresses reserved
+    /// for that purpose, and holds no Rust reference to what is behind them.
     ///
     /// # Errors
-    /// What the hypervisor said: `EEXIST` for a range that overlaps another slot, `EINVAL`, `ENOMEM`.
+    /// The hypervisor's error: `EEXIST` for a range that overlaps another slot, `EINVAL`,
+    /// `ENOMEM`.
     unsafe fn set(&self, slot: Slot) -> io::Result<()>;
 
     /// Deletes a slot. When it returns, the guest cannot reach the memory through it any more.
     ///
     /// # Errors
-    /// What the hypervisor said: `EINVAL` if there is no such slot.
+    /// The hypervisor's error: `EINVAL` if there is no such slot.
     fn delete(&self, number: u32) -> io::Result<()>;
 }
 
@@ -85,16 +88,17 @@ impl MemorySlots for NoGuest {
 
 /// Guest stores that signal an eventfd inside the hypervisor.
 pub trait IoEvents: Send + Sync {
-    /// Has every store at guest-physical `address`, of the width that these events are for, signal `event`.
+    /// Makes every store at guest-physical `address`, of the width that these events are for,
+    /// signal `event`.
     ///
     /// # Errors
-    /// What the hypervisor said: `EEXIST` if the address is taken, `ENOSPC` if there are too many.
+    /// The hypervisor's error: `EEXIST` if the address is taken, `ENOSPC` if there are too many.
     fn register(&self, address: u64, event: &EventFd) -> io::Result<()>;
 
     /// Ends what [`Self::register`] began.
     ///
     /// # Errors
-    /// What the hypervisor said: `ENOENT` if it was not registered.
+    /// The hypervisor's error: `ENOENT` if it was not registered.
     fn unregister(&self, address: u64, event: &EventFd) -> io::Result<()>;
 }
 
@@ -106,13 +110,15 @@ pub struct KvmHypervisor {
     event_bytes: u32,
 }
 
+debug_by_name!(KvmHypervisor);
+
 impl KvmHypervisor {
-    /// Memory slots and doorbells of `vm`. Stores of 4 bytes are events.
+    /// Returns memory slots and doorbells of `vm`. Stores of 4 bytes are events.
     pub fn new(vm: Arc<VmFd>) -> Self {
         Self { vm, event_bytes: 4 }
     }
 
-    /// The same VM, of which stores of `bytes` bytes are events: 1, 2, 4 or 8.
+    /// Returns the same VM, of which stores of `bytes` bytes are events: 1, 2, 4 or 8.
     pub fn with_events_of(self, bytes: u32) -> Self {
         Self {
             event_bytes: bytes,
@@ -120,37 +126,40 @@ impl KvmHypervisor {
         }
     }
 
-    /// KVM's VFIO device, which is told of the devices that the VM has.
+    /// Returns a new VFIO device of KVM, which gets the list of the VM's devices.
     ///
     /// # Errors
-    /// What KVM said: `ENODEV` if it was built without it.
+    /// KVM's error: `ENODEV` if it was built without it.
     pub(crate) fn vfio_device(&self) -> io::Result<VfioDeviceFd> {
         let mut request = kvm_create_device {
             type_: kvm_device_type_KVM_DEV_TYPE_VFIO,
             ..Default::default()
         };
-        let device = self.vm.create_device(&mut request).map_err(from_errno)?;
+        let device = self
+            .vm
+            .create_device(&mut request)
+            .map_err(io::Error::from)?;
         Ok(VfioDeviceFd::new_from_kvm(device))
     }
 
-    /// The VM.
+    /// Returns the VM.
     pub(crate) fn vm(&self) -> &VmFd {
         &self.vm
     }
 
-    /// Has an instruction that KVM cannot emulate end `KVM_RUN` with an internal error, with the processor's state
-    /// as it was, at every privilege level. Without it, code at CPL 3 gets an invalid-opcode exception instead
-    /// (Linux, `handle_emulation_failure`).
+    /// Makes an instruction that KVM cannot emulate end `KVM_RUN` with an internal error, with the
+    /// processor's state as it was, at every privilege level. Without it, code at CPL 3 gets an
+    /// invalid-opcode exception instead (Linux, `handle_emulation_failure`).
     ///
     /// # Errors
-    /// What KVM said: `EINVAL` before Linux 5.15.
+    /// KVM's error: `EINVAL` before Linux 5.15.
     pub fn exit_on_emulation_failure(&self) -> io::Result<()> {
         let mut capability = kvm_enable_cap {
             cap: KVM_CAP_EXIT_ON_EMULATION_FAILURE,
             ..Default::default()
         };
         capability.args[0] = 1;
-        self.vm.enable_cap(&capability).map_err(from_errno)
+        self.vm.enable_cap(&capability).map_err(io::Error::from)
     }
 }
 
@@ -163,8 +172,9 @@ impl MemorySlots for KvmHypervisor {
             memory_size: slot.bytes,
             userspace_addr: slot.host,
         };
-        // SAFETY: by the contract of the trait the addresses stay reserved, and nothing else relies on their content.
-        unsafe { self.vm.set_user_memory_region(region) }.map_err(from_errno)
+        // SAFETY: by the contract of the trait the addresses stay reserved, and nothing else relies
+        // on their content.
+        unsafe { self.vm.set_user_memory_region(region) }.map_err(io::Error::from)
     }
 
     fn delete(&self, number: u32) -> io::Result<()> {
@@ -173,7 +183,7 @@ impl MemorySlots for KvmHypervisor {
             ..Default::default()
         };
         // SAFETY: a region of size zero gives the guest no memory; it takes some away.
-        unsafe { self.vm.set_user_memory_region(region) }.map_err(from_errno)
+        unsafe { self.vm.set_user_memory_region(region) }.map_err(io::Error::from)
     }
 }
 
@@ -194,7 +204,8 @@ mod request {
 }
 
 impl KvmHypervisor {
-    /// Stores of exactly so many bytes with any value. The wrapper in kvm-ioctls ties the width to a value to match.
+    /// Stores of exactly so many bytes with any value. The wrapper in kvm-ioctls ties the width to
+    /// a value to match.
     fn io_event(&self, address: u64, event: &EventFd, flags: u32) -> io::Result<()> {
         let request = kvm_ioeventfd {
             addr: address,
@@ -203,14 +214,11 @@ impl KvmHypervisor {
             flags,
             ..Default::default()
         };
-        // SAFETY: the request outlives the call, which reads it and nothing else; both descriptors are open.
+        // SAFETY: the request outlives the call, which reads it and nothing else; both descriptors
+        // are open.
         match unsafe { ioctl_with_ref(&*self.vm, request::KVM_IOEVENTFD(), &request) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
-}
-
-pub(crate) fn from_errno(e: kvm_ioctls::Error) -> io::Error {
-    io::Error::from_raw_os_error(e.errno())
 }

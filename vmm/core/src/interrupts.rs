@@ -1,6 +1,6 @@
-//! Interrupts of a VM that boots an operating system: message-signalled ones, level lines of PCI, and edges of the
-//! serial port. Bare guests have no interrupt controller, and none of this, unless a device is passed
-//! through to them.
+//! Interrupts of a VM that boots an operating system: message-signalled ones, level lines of PCI,
+//! and edges of the serial port. Bare guests have no interrupt controller, and none of this, unless
+//! a device is passed through to them.
 //!
 //! | global system interrupts (GSI) | what |
 //! |---|---|
@@ -8,20 +8,22 @@
 //! | 16 … 23 | PCI's lines, on the I/O APIC: [`pci_line`] |
 //! | 24 … | messages, in the order in which they were asked for |
 //!
-//! The table that says what a GSI means is replaced as a whole (`KVM_SET_GSI_ROUTING`), so it has one owner, the
-//! [`InterruptController`]. Devices hold a [`MessageInterrupt`], a [`LineInterrupt`] or an [`EdgeInterrupt`] and know
-//! nothing of the rest.
+//! The table that says what a GSI means is replaced as a whole (`KVM_SET_GSI_ROUTING`), so it has
+//! one owner, the [`InterruptController`]. Devices hold a [`MessageInterrupt`], a [`LineInterrupt`]
+//! or an [`EdgeInterrupt`] and know nothing of the rest.
 //!
-//! Lines are driven by `KVM_IRQ_LINE` rather than by irqfd and a resampling eventfd: a device of ours always knows
-//! when its line falls, because that is a store of the guest to a register of it, so nobody has to be told when the guest
-//! has handled the interrupt. Devices of the host's that are passed through are not ours: a [`ResampledLine`] is for them.
+//! Lines are driven by `KVM_IRQ_LINE` rather than by irqfd and a resampling eventfd: a device of
+//! ours always knows when its line falls, because that is a store of the guest to a register of it,
+//! so nobody has to be told when the guest has handled the interrupt. Host devices that
+//! are passed through are not ours: a [`ResampledLine`] is for them.
 //!
 //! Lock order: a message's or line's own, then the controller's, which is a leaf.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 #[cfg(test)]
@@ -37,7 +39,8 @@ const MESSAGE_FIRST: u32 = 24;
 /// Most messages of a VM. KVM's table holds 4096 entries, of which 40 are those of lines.
 const MESSAGES_MAX: u32 = 4000;
 
-/// A message-signalled interrupt: what a function would store, and where (PCI Local Bus Specification 3.0, 6.8.1).
+/// A message-signalled interrupt: what a function would store, and where (PCI Local Bus
+/// Specification 3.0, 6.8.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MsiMessage {
     /// Address, as it stands in the vector's registers.
@@ -46,8 +49,8 @@ pub struct MsiMessage {
     pub data: u32,
 }
 
-/// GSI of the line of pin `pin` (1 for INTA# … 4 for INTD#) of device `device` on bus 0. The routing table of the
-/// firmware says the same to the guest.
+/// GSI of the line of pin `pin` (1 for INTA# … 4 for INTD#) of device `device` on bus 0. The
+/// routing table of the firmware says the same to the guest.
 pub const fn pci_line(device: u8, pin: u8) -> u32 {
     LINE_FIRST + (device as u32 + pin as u32 - 1) % LINES
 }
@@ -57,32 +60,33 @@ pub trait InterruptChips: Send + Sync {
     /// Replaces the meaning of all GSIs: chips' pins as ever, and these messages.
     ///
     /// # Errors
-    /// What the hypervisor said: `EINVAL` for a message that cannot be, `ENOMEM`.
+    /// The hypervisor's error: `EINVAL` for a message that cannot be, `ENOMEM`.
     fn set_messages(&self, messages: &BTreeMap<u32, MsiMessage>) -> io::Result<()>;
 
-    /// Has every signal of `event` raise `gsi`, beginning with one that came before.
+    /// Makes every signal of `event` raise `gsi`, beginning with one that came before.
     ///
     /// # Errors
-    /// What the hypervisor said: `EBUSY` if the event is connected.
+    /// The hypervisor's error: `EBUSY` if the event is connected.
     fn connect(&self, event: &EventFd, gsi: u32) -> io::Result<()>;
 
-    /// Has every signal of `event` assert the line `gsi`. When the guest has handled the interrupt, the line falls and
-    /// `handled` is signalled (`KVM_IRQFD_FLAG_RESAMPLE`).
+    /// Makes every signal of `event` assert the line `gsi`. When the guest has handled the
+    /// interrupt, the line falls and `handled` is signalled (`KVM_IRQFD_FLAG_RESAMPLE`).
     ///
     /// # Errors
-    /// What the hypervisor said.
+    /// The hypervisor's error.
     fn connect_resampled(&self, event: &EventFd, handled: &EventFd, gsi: u32) -> io::Result<()>;
 
-    /// Ends what [`Self::connect`] or [`Self::connect_resampled`] began. Signals are then kept in the event.
+    /// Ends what [`Self::connect`] or [`Self::connect_resampled`] began. Signals are then kept in
+    /// the event.
     ///
     /// # Errors
-    /// What the hypervisor said.
+    /// The hypervisor's error.
     fn disconnect(&self, event: &EventFd, gsi: u32) -> io::Result<()>;
 
     /// Sets the level of a line.
     ///
     /// # Errors
-    /// What the hypervisor said.
+    /// The hypervisor's error.
     fn set_level(&self, gsi: u32, asserted: bool) -> io::Result<()>;
 }
 
@@ -94,7 +98,7 @@ pub struct InterruptController {
 
 #[derive(Default)]
 struct State {
-    /// What is in the hypervisor's table.
+    /// The content of the hypervisor's table.
     messages: BTreeMap<u32, MsiMessage>,
     /// GSIs of messages that exist, in the table or not.
     taken: BTreeSet<u32>,
@@ -102,8 +106,16 @@ struct State {
     asserted: [u32; LINES as usize],
 }
 
+debug_by_name!(
+    InterruptController,
+    MessageInterrupt,
+    LineInterrupt,
+    ResampledLine,
+    EdgeInterrupt
+);
+
 impl InterruptController {
-    /// Interrupts that end at `chips`.
+    /// Returns interrupts that end at `chips`.
     pub fn new(chips: Box<dyn InterruptChips>) -> Arc<Self> {
         Arc::new(Self {
             chips,
@@ -111,13 +123,14 @@ impl InterruptController {
         })
     }
 
-    /// A message-signalled interrupt, one for each vector of a function. It is masked until it is given a message.
+    /// Returns a message-signalled interrupt, one for each vector of a function. It is masked until
+    /// it is given a message.
     ///
     /// # Errors
-    /// `ENOSPC` if there are too many, or no eventfd is to be had.
+    /// `ENOSPC` if there are too many, or the process has no descriptor left for an eventfd.
     pub fn message(self: &Arc<Self>) -> io::Result<MessageInterrupt> {
         let event = new_event()?;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let gsi = (MESSAGE_FIRST..MESSAGE_FIRST + MESSAGES_MAX)
             .find(|gsi| !state.taken.contains(gsi))
             .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOSPC))?;
@@ -131,7 +144,7 @@ impl InterruptController {
         })
     }
 
-    /// One device's share of the line `gsi` (see [`pci_line`]), not asserted.
+    /// Returns a device's share of the line `gsi` (see [`pci_line`]), not asserted.
     ///
     /// # Errors
     /// `EINVAL` for a GSI that is no line.
@@ -146,8 +159,9 @@ impl InterruptController {
         })
     }
 
-    /// One more share of the line `gsi`, for a device that the host's kernel watches: it is asserted by an event, until
-    /// the guest has handled the interrupt, and nobody in between is told.
+    /// Returns one more share of the line `gsi`, for a device that the host's kernel watches: it is
+    /// asserted by an event, until the guest has handled the interrupt, and nobody in between is
+    /// told.
     ///
     /// # Errors
     /// `EINVAL` for a GSI that is no line, or what the hypervisor said.
@@ -165,7 +179,7 @@ impl InterruptController {
         })
     }
 
-    /// The edge-triggered ISA interrupt `gsi`.
+    /// Returns the edge-triggered ISA interrupt `gsi`.
     ///
     /// # Errors
     /// `EINVAL` for a GSI that is not ISA's, or what the hypervisor said.
@@ -184,7 +198,7 @@ impl InterruptController {
 
     /// Puts a message into the table, or takes it out.
     fn route(&self, gsi: u32, message: Option<MsiMessage>) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.messages.get(&gsi).copied() == message {
             return Ok(());
         }
@@ -200,7 +214,7 @@ impl InterruptController {
 
     /// Counts one more or one less device that asserts a line.
     fn drive(&self, gsi: u32, asserted: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let count = &mut state.asserted[(gsi - LINE_FIRST) as usize];
         let before = *count;
         *count = if asserted { before + 1 } else { before - 1 };
@@ -210,10 +224,6 @@ impl InterruptController {
             log::error!("cannot set interrupt line {gsi} to {asserted}: {e}");
         }
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 fn new_event() -> io::Result<EventFd> {
@@ -222,8 +232,9 @@ fn new_event() -> io::Result<EventFd> {
 
 /// A message-signalled interrupt of a device.
 ///
-/// Signals while it is masked are kept, as one, and delivered when it is given a message: its event *is* the
-/// pending bit. Anyone who has a descriptor of the event can signal it, another process, too.
+/// Signals while it is masked are kept, as one, and delivered when it is given a message: its event
+/// *is* the pending bit. Anyone who has a descriptor of the event can signal it, another process,
+/// too.
 pub struct MessageInterrupt {
     controller: Arc<InterruptController>,
     gsi: u32,
@@ -238,19 +249,21 @@ impl MessageInterrupt {
         signal(&self.event);
     }
 
-    /// What raises the interrupt when it is signalled.
+    /// Returns the event that raises the interrupt.
     pub fn event(&self) -> &EventFd {
         &self.event
     }
 
-    /// Unmasks the interrupt with a message, or masks it with none. What became pending is delivered.
+    /// Unmasks the interrupt with a message, or masks it with none. What became pending is
+    /// delivered.
     ///
     /// # Errors
-    /// What the hypervisor said; an interrupt that was masked is masked still.
+    /// The hypervisor's error; an interrupt that was masked is masked still.
     pub fn set(&self, message: Option<MsiMessage>) -> io::Result<()> {
         let (controller, gsi) = (&self.controller, self.gsi);
-        let mut routed = self.routed();
-        // Connected after the message is there, and disconnected before it goes: a signal in between would be lost.
+        let mut routed = self.routed.lock();
+        // Connected after the message is there, and disconnected before it goes: a signal in
+        // between would be lost.
         if message.is_none() && *routed {
             controller.chips.disconnect(&self.event, gsi)?;
             *routed = false;
@@ -263,9 +276,9 @@ impl MessageInterrupt {
         Ok(())
     }
 
-    /// Whether it was raised while it was masked and is yet to be delivered.
+    /// Returns whether it was raised while it was masked and is yet to be delivered.
     pub fn is_pending(&self) -> bool {
-        let routed = self.routed();
+        let routed = self.routed.lock();
         // Taken and put back: nobody else reads the event while it is not routed.
         let pending = !*routed && self.event.read().is_ok();
         if pending {
@@ -276,28 +289,25 @@ impl MessageInterrupt {
 
     /// Forgets what is pending, as a reset of the device does.
     pub fn clear_pending(&self) {
-        let routed = self.routed();
+        let routed = self.routed.lock();
         if !*routed {
             let _ = self.event.read(); // Fails if nothing is pending.
         }
-    }
-
-    fn routed(&self) -> MutexGuard<'_, bool> {
-        self.routed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for MessageInterrupt {
     fn drop(&mut self) {
         match self.set(None) {
-            Ok(()) => drop(self.controller.state().taken.remove(&self.gsi)),
+            Ok(()) => drop(self.controller.state.lock().taken.remove(&self.gsi)),
             // Its number is not given to another, which would inherit what is left of it.
-            Err(e) => log::error!("message {} stays in the hypervisor: {e}", self.gsi),
+            Err(e) => log::error!("cannot remove interrupt message {} from KVM: {e}", self.gsi),
         }
     }
 }
 
-/// One device's share of a level-triggered line, which is asserted as long as one of those who share it asserts it.
+/// One device's share of a level-triggered line, which is asserted as long as one of those who
+/// share it asserts it.
 pub struct LineInterrupt {
     controller: Arc<InterruptController>,
     gsi: u32,
@@ -307,14 +317,14 @@ pub struct LineInterrupt {
 impl LineInterrupt {
     /// Asserts the line, or stops asserting it.
     pub fn set(&self, asserted: bool) {
-        let mut before = self.asserted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = self.asserted.lock();
         if *before != asserted {
             *before = asserted;
             self.controller.drive(self.gsi, asserted);
         }
     }
 
-    /// The line's GSI.
+    /// Returns the line's GSI.
     pub fn gsi(&self) -> u32 {
         self.gsi
     }
@@ -326,7 +336,8 @@ impl Drop for LineInterrupt {
     }
 }
 
-/// A share of a level-triggered line whose device is not ours to ask: who signals it is told when to look again.
+/// A share of a level-triggered line whose device is not ours to ask: who signals it is told when
+/// to look again.
 pub struct ResampledLine {
     controller: Arc<InterruptController>,
     gsi: u32,
@@ -335,13 +346,13 @@ pub struct ResampledLine {
 }
 
 impl ResampledLine {
-    /// What asserts the line when it is signalled.
+    /// Returns the event that asserts the line.
     pub fn event(&self) -> &EventFd {
         &self.event
     }
 
-    /// What is signalled when the guest has handled the interrupt. If the device asserts its pin still, it signals
-    /// [`Self::event`] again.
+    /// Returns the event that KVM signals when the guest has handled the interrupt. If the device
+    /// asserts its pin still, it signals [`Self::event`] again.
     pub fn handled(&self) -> &EventFd {
         &self.handled
     }
@@ -350,7 +361,7 @@ impl ResampledLine {
 impl Drop for ResampledLine {
     fn drop(&mut self) {
         if let Err(e) = self.controller.chips.disconnect(&self.event, self.gsi) {
-            log::error!("line {} stays in the hypervisor: {e}", self.gsi);
+            log::error!("cannot remove interrupt line {} from KVM: {e}", self.gsi);
         }
     }
 }
@@ -372,7 +383,7 @@ impl EdgeInterrupt {
 impl Drop for EdgeInterrupt {
     fn drop(&mut self) {
         if let Err(e) = self.controller.chips.disconnect(&self.event, self.gsi) {
-            log::error!("interrupt {} stays in the hypervisor: {e}", self.gsi);
+            log::error!("cannot remove interrupt {} from KVM: {e}", self.gsi);
         }
     }
 }
@@ -380,7 +391,7 @@ impl Drop for EdgeInterrupt {
 fn signal(event: &EventFd) {
     // Fails only if 2^64 - 2 signals are waiting; one of them is as good as one more.
     if let Err(e) = event.write(1) {
-        log::debug!("an interrupt was not signalled: {e}");
+        log::debug!("cannot signal an interrupt: {e}");
     }
 }
 

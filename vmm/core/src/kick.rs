@@ -1,9 +1,9 @@
 //! Getting a vCPU thread out of guest code.
 //!
-//! A kick is a real-time signal to the thread. If it arrives inside `KVM_RUN`, that returns EINTR. If it
-//! arrives just before, when the thread has already looked whether to stop, the handler sets
-//! `immediate_exit` in the vCPU's `kvm_run`, so that `KVM_RUN` returns at once (Documentation/virt/kvm/api.rst,
-//! 5, `immediate_exit`). No kick is lost.
+//! A kick is a real-time signal to the thread. If it arrives inside `KVM_RUN`, that returns EINTR.
+//! If it arrives just before, when the thread has already looked whether to stop, the handler sets
+//! `immediate_exit` in the vCPU's `kvm_run`, so that `KVM_RUN` returns at once
+//! (Documentation/virt/kvm/api.rst, 5, `immediate_exit`). No kick is lost.
 #![allow(unsafe_code)] // A signal handler, and the pointer that it stores to.
 
 use std::cell::Cell;
@@ -18,15 +18,15 @@ use libc::siginfo_t;
 use vmm_sys_util::signal::{Killable, SIGRTMIN, register_signal_handler};
 
 thread_local! {
-    /// `immediate_exit` of the vCPU that this thread runs, or null. Initialized at compile time and never
-    /// dropped, so that a signal handler may read it.
+    /// `immediate_exit` of the vCPU that this thread runs, or null. Initialized at compile time and
+    /// never dropped, so that a signal handler may read it.
     static IMMEDIATE_EXIT: Cell<*mut u8> = const { Cell::new(ptr::null_mut()) };
 }
 
 /// Installs the handler, once for the process.
 ///
 /// # Errors
-/// What the kernel said.
+/// The kernel's error.
 pub fn install_handler() -> io::Result<()> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     INSTALLED
@@ -48,7 +48,8 @@ fn signal() -> c_int {
 extern "C" fn on_kick(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
     let immediate_exit = IMMEDIATE_EXIT.get();
     if !immediate_exit.is_null() {
-        // SAFETY: `Kickable` set the pointer on this very thread and clears it before the vCPU can go away.
+        // SAFETY: `Kickable` set the pointer on this very thread and clears it before the vCPU can
+        // go away.
         unsafe { immediate_exit.write_volatile(1) };
     }
 }
@@ -71,12 +72,13 @@ impl Kickable {
         }
     }
 
-    /// Forgets kicks so far. Whoever calls this looks whether to stop afterwards, before running the vCPU.
+    /// Forgets kicks so far. The caller looks whether to stop afterwards, before running
+    /// the vCPU.
     pub fn rearm(&mut self) {
         self.vcpu.set_kvm_immediate_exit(0);
     }
 
-    /// The vCPU.
+    /// Returns the vCPU.
     pub fn vcpu(&mut self) -> &mut VcpuFd {
         &mut self.vcpu
     }

@@ -13,15 +13,15 @@ const API_VERSION: i32 = 12;
 pub enum KvmError {
     /// No such device.
     #[error(
-        "there is no {path}: this machine has no KVM, or the module is not loaded (try `modprobe kvm_amd` or `kvm_intel`, enable virtualization in the firmware, or nested virtualization if this is a VM)"
+        "there is no {path}: load the module (`modprobe kvm_intel` or `kvm_amd`), and enable virtualization in the firmware, or nested virtualization if this machine is a VM"
     )]
     Missing {
         /// Path of the device.
         path: String,
     },
-    /// Not allowed.
+    /// The user may not open KVM's device.
     #[error(
-        "no permission to open {path}: join the group that owns it (usually `sudo usermod -aG kvm $USER`, then log in again), or run as root"
+        "no permission to open {path}: join its group (usually `sudo usermod -aG kvm $USER`, then log in again), or run as root"
     )]
     Permission {
         /// Path of the device.
@@ -32,17 +32,17 @@ pub enum KvmError {
     Open {
         /// Path of the device.
         path: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Not the KVM we know.
-    #[error("KVM speaks API version {version}, not {API_VERSION}: the kernel is too old")]
+    /// KVM has another API version.
+    #[error("KVM has API version {version}, not {API_VERSION}: install a newer kernel")]
     Version {
-        /// What it said.
+        /// The error.
         version: i32,
     },
     /// A capability that guests need.
-    #[error("KVM lacks {capability}: a newer kernel has it (Linux {since} or later)")]
+    #[error("KVM lacks {capability}: install Linux {since} or later")]
     Capability {
         /// Name, as in linux/kvm.h.
         capability: &'static str,
@@ -59,10 +59,11 @@ pub fn open() -> Result<Kvm, KvmError> {
     open_at("/dev/kvm")
 }
 
-/// As [`open`], at another path.
+/// Opens KVM like [`open`], at another path.
 ///
 /// # Errors
-/// [`KvmError`].
+/// [`KvmError::Missing`], `Permission` or `Open` if the device cannot be opened, `Version` or
+/// `Capability` if KVM is too old.
 pub fn open_at(path: &str) -> Result<Kvm, KvmError> {
     let name = std::ffi::CString::new(path).map_err(|e| KvmError::Open {
         path: path.to_owned(),
@@ -107,7 +108,7 @@ fn check(kvm: &Kvm) -> Result<(), KvmError> {
     Ok(())
 }
 
-/// Whether KVM counts exits for us to read (`KVM_GET_STATS_FD`, Linux 5.14).
+/// Returns whether KVM counts exits for us to read (`KVM_GET_STATS_FD`, Linux 5.14).
 pub fn has_statistics(kvm: &Kvm) -> bool {
     kvm.check_extension_raw(KVM_CAP_BINARY_STATS_FD.into()) > 0
 }

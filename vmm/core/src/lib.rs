@@ -1,4 +1,8 @@
-//! The VMM: virtual machines on KVM, and the device through which their guests reach a mediated GPU.
+//! The VMM: virtual machines on KVM, and the device through which their guests reach a mediated
+//! GPU.
+
+#[macro_use]
+mod debug_by_name;
 
 pub mod aperture;
 pub mod boot;

@@ -1,7 +1,8 @@
 //! Guests that boot an operating system: Linux kernels, and the machine that they expect.
 //!
-//! The machine is a small PC: one PCI bus, a serial port, interrupt chips in KVM, and hardware-reduced ACPI, which says
-//! that there is nothing else. There is no firmware: the kernel is entered where its boot protocol says.
+//! The machine is a small PC: one PCI bus, a serial port, interrupt chips in KVM, and
+//! hardware-reduced ACPI, which says that there is nothing else. There is no firmware: the kernel
+//! is entered where its boot protocol says.
 //!
 //! | guest-physical | what |
 //! |---|---|
@@ -14,7 +15,8 @@
 //! | 0xffff0 | code at which a processor begins after a reset: it resets the machine |
 //! | 0x100000 … | the kernel, where it wants to be; the initramfs, as high as the kernel reaches |
 //!
-//! Memory types: the MTRRs say write-back for everything, so that the guest's page tables alone decide.
+//! Memory types: the MTRRs say write-back for everything, so that the guest's page tables alone
+//! decide.
 
 mod acpi;
 mod boot_params;
@@ -38,8 +40,8 @@ pub(crate) use processor::{cpuid_of, set_memory_types};
 /// Interrupt of the serial port COM1.
 pub const SERIAL_GSI: u32 = 4;
 
-/// What a kernel is told before anything that the user adds.
+/// The start of a kernel's command line, before the user's additions.
 ///
-/// A kernel that panics restarts at once, which ends the VM: otherwise it would spin. One serial port, since probing
-/// for three more costs time.
+/// A kernel that panics restarts at once, which ends the VM: otherwise it would spin. One serial
+/// port, since probing for three more costs time.
 pub const COMMAND_LINE: &str = "console=ttyS0 panic=-1 8250.nr_uarts=1";

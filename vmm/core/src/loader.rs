@@ -64,10 +64,12 @@ pub enum LoadError {
         kind: u16,
     },
     /// Wants a dynamic linker.
-    #[error("the image asks for a dynamic linker: link with -static -no-pie")]
+    #[error("the image needs a dynamic linker: link it with -static -no-pie")]
     Dynamic,
     /// Parts of the file are missing.
-    #[error("the image is truncated: {what} ends at byte {end}, the file at {bytes}; get it anew")]
+    #[error(
+        "the image is truncated: {what} ends at byte {end}, but the file at {bytes}; download or build it again"
+    )]
     Truncated {
         /// Which part.
         what: &'static str,
@@ -77,7 +79,9 @@ pub enum LoadError {
         bytes: u64,
     },
     /// Program headers make no sense.
-    #[error("{count} program headers of {size} bytes: there must be 1 to {HEADERS_MAX} of 56")]
+    #[error(
+        "the image has {count} program headers of {size} bytes: it must have 1 to {HEADERS_MAX} of 56 bytes"
+    )]
     Headers {
         /// `e_phnum`.
         count: u16,
@@ -97,7 +101,9 @@ pub enum LoadError {
         end: u64,
     },
     /// File part larger than memory part.
-    #[error("segment at {address:#x} has {file_bytes} bytes in the file but {bytes} in memory")]
+    #[error(
+        "the segment at {address:#x} has {file_bytes} bytes in the file but only {bytes} in memory"
+    )]
     SegmentSize {
         /// Where it is to be loaded.
         address: u64,
@@ -136,7 +142,8 @@ pub enum LoadError {
     },
 }
 
-/// The name of another machine, in parentheses, if it is a common one (System V ABI, "ELF Header").
+/// Returns the name of another machine, in parentheses, if it is a common one (System V ABI, "ELF
+/// Header").
 fn machine_name(machine: u16) -> &'static str {
     match machine {
         3 => " (x86, 32-bit)",
@@ -160,7 +167,8 @@ pub struct Image {
 /// Checks `image` and copies it into RAM, of which [[`IMAGE_BASE`], `usable_end`) is for images.
 ///
 /// # Errors
-/// [`LoadError`].
+/// [`LoadError`], by what is wrong with the image; `Load` or `View` if guest memory cannot be
+/// written.
 pub fn load(ram: &GuestRam, image: &[u8], usable_end: u64) -> Result<Image, LoadError> {
     let loaded = check(image, IMAGE_BASE..usable_end)?;
     ram.with_view(|view| Elf::load(view, None, &mut Cursor::new(image), None))
@@ -172,7 +180,7 @@ pub fn load(ram: &GuestRam, image: &[u8], usable_end: u64) -> Result<Image, Load
 /// Checks an image without loading it; its segments must lie in `usable`.
 ///
 /// # Errors
-/// [`LoadError`].
+/// [`LoadError`], by what is wrong with the image.
 pub fn check(image: &[u8], usable: Range<u64>) -> Result<Image, LoadError> {
     let header = header(image)?;
     let entry = header.e_entry(LE);

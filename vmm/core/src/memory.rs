@@ -1,8 +1,8 @@
 //! Guest RAM: where it lies, what it is made of, and bounds-checked access to it.
 //!
-//! RAM is [0, 3 GiB) and, for what is more, from 4 GiB on; the gap belongs to devices. Each of the two
-//! regions is one memory object, so that the mediator can register ranges of it with a GPU. The guest
-//! writes RAM at any time: it is copied from and to, never referred to.
+//! RAM is [0, 3 GiB) and, for what is more, from 4 GiB on; the gap belongs to devices. Each of the
+//! two regions is one memory object, so that the mediator can register ranges of it with a GPU. The
+//! guest writes RAM at any time: it is copied from and to, never referred to.
 #![allow(unsafe_code)] // `build_raw` lends the mappings to vm-memory, for the image loader.
 
 use std::ptr::NonNull;
@@ -16,8 +16,8 @@ use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
 /// RAM below the device gap ends here at the latest.
 pub const LOW_END_MAX: u64 = 3 << 30;
-/// Tables, boot page and the beginning of an image: touched sparsely before the first guest instruction, so small pages
-/// bring it sooner.
+/// Tables, boot page and the beginning of an image: touched sparsely before the first guest
+/// instruction, so small pages bring it sooner.
 const BOOT_BYTES: u64 = 4 << 20;
 /// RAM above the device gap begins here.
 pub const HIGH_BASE: u64 = 4 << 30;
@@ -31,7 +31,7 @@ pub const RAM_BYTES_MAX: u64 = 128 << 30;
 pub enum RamCreateError {
     /// The size makes no sense.
     #[error(
-        "guest memory of {bytes} bytes is not possible: give a multiple of 1 MiB, from {} to {} MiB",
+        "invalid guest memory of {bytes} bytes: give a multiple of 1 MiB, from {} to {} MiB",
         RAM_BYTES_MIN >> 20, limit_bytes >> 20
     )]
     Size {
@@ -41,7 +41,7 @@ pub enum RamCreateError {
         limit_bytes: u64,
     },
     /// The host has no such memory.
-    #[error("cannot create guest memory of {bytes} bytes: ask for less")]
+    #[error("cannot create guest memory of {bytes} bytes: give the guest less")]
     Create {
         /// Size asked for.
         bytes: u64,
@@ -65,7 +65,7 @@ impl RamRegion {
         if base == 0
             && let Err(e) = mapping.begin_with_small_pages(BOOT_BYTES)
         {
-            log::debug!("{name}: boots from large pages: {e}");
+            log::debug!("{name}: cannot use large pages while the guest boots: {e}");
         }
         Ok(Self {
             base,
@@ -74,7 +74,7 @@ impl RamRegion {
         })
     }
 
-    /// First guest-physical address.
+    /// Returns the first guest-physical address.
     pub fn base(&self) -> u64 {
         self.base
     }
@@ -84,17 +84,18 @@ impl RamRegion {
         self.mapping.bytes()
     }
 
-    /// The memory object; the region is all of it.
+    /// Returns the memory object; the region is all of it.
     pub fn memory(&self) -> &Arc<SharedMemory> {
         &self.memory
     }
 
-    /// First host address, for a memory slot. See [`Mapping::as_ptr`] for what may not be done with it.
+    /// Returns the first host address, for a memory slot. See [`Mapping::as_ptr`] for what may not
+    /// be done with it.
     pub fn host(&self) -> NonNull<u8> {
         self.mapping.as_ptr()
     }
 
-    /// Offset of `[address, address + bytes)` in the region, if it lies within.
+    /// Returns the offset of `[address, address + bytes)` in the region, if it lies within.
     fn offset(&self, address: u64, bytes: u64) -> Option<u64> {
         let offset = address.checked_sub(self.base)?;
         (offset.checked_add(bytes)? <= self.bytes()).then_some(offset)
@@ -109,10 +110,12 @@ pub struct GuestRam {
 }
 
 impl GuestRam {
-    /// `bytes` bytes of zeroed RAM, in 2 MiB pages if `large_pages` is set and the host can provide them.
+    /// `bytes` bytes of zeroed RAM, in 2 MiB pages if `large_pages` is set and the host can provide
+    /// them.
     ///
     /// # Errors
-    /// [`RamCreateError`].
+    /// [`RamCreateError::Size`] if the size is not possible, `Create` if the host has no such
+    /// memory.
     pub fn new(name: &str, bytes: u64, large_pages: bool) -> Result<Self, RamCreateError> {
         let limit_bytes = host_memory_bytes().clamp(RAM_BYTES_MIN, RAM_BYTES_MAX);
         if !bytes.is_multiple_of(1 << 20) || !(RAM_BYTES_MIN..=limit_bytes).contains(&bytes) {
@@ -143,12 +146,12 @@ impl GuestRam {
         self.high.as_ref().map_or(0, |r| r.base + r.bytes())
     }
 
-    /// Bytes of RAM in all.
+    /// Returns bytes of RAM in all.
     pub fn bytes(&self) -> u64 {
         self.regions().map(RamRegion::bytes).sum()
     }
 
-    /// The one or two regions, lowest first.
+    /// Returns the one or two regions, lowest first.
     pub fn regions(&self) -> impl Iterator<Item = &RamRegion> {
         std::iter::once(&self.low).chain(&self.high)
     }
@@ -169,7 +172,7 @@ impl GuestRam {
     /// Copies into RAM.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// [`RamError`] if a part of the range is not guest RAM.
     pub fn write(&self, address: u64, from: &[u8]) -> Result<(), RamError> {
         let bytes = from.len() as u64;
         let (region, offset) = self.find(address, bytes)?;
@@ -179,10 +182,10 @@ impl GuestRam {
             .map_err(|_| RamError { address, bytes })
     }
 
-    /// The memory object behind a range, and the offset in it.
+    /// Returns the memory object behind a range, and the offset in it.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// [`RamError`] if a part of the range is not guest RAM.
     pub fn object(&self, address: u64, bytes: u64) -> Result<(Arc<SharedMemory>, u64), RamError> {
         let (region, offset) = self.find(address, bytes)?;
         Ok((Arc::clone(&region.memory), offset))
@@ -197,7 +200,8 @@ impl GuestRam {
         Ok(f(&unsafe { self.lend() }?))
     }
 
-    /// RAM for a device that wants vm-memory's types, and that may outlive everybody else who has RAM.
+    /// RAM for a device that wants vm-memory's types, and that may outlive everybody else who has
+    /// RAM.
     ///
     /// # Errors
     /// vm-memory does not take the regions.
@@ -216,8 +220,8 @@ impl GuestRam {
     unsafe fn lend(&self) -> Result<GuestMemoryMmap, FromRangesError> {
         let mut regions = Vec::with_capacity(2);
         for region in self.regions() {
-            // SAFETY: the range is mapped while `self` lives; vm-memory reaches it by volatile copies and, since it did
-            // not create the mapping, does not unmap it.
+            // SAFETY: the range is mapped while `self` lives; vm-memory reaches it by volatile
+            // copies and, since it did not create the mapping, does not unmap it.
             let raw: MmapRegion = unsafe {
                 MmapRegion::build_raw(
                     region.host().as_ptr(),
@@ -248,13 +252,13 @@ pub struct RamView {
 }
 
 impl RamView {
-    /// The memory. A clone of it must not outlive the view.
+    /// Returns the memory. A clone of it must not outlive the view.
     pub(crate) fn memory(&self) -> &GuestMemoryMmap {
         &self.memory
     }
 }
 
-/// Physical memory of the host in bytes, as far as it can be told.
+/// Returns the host's physical memory in bytes, as far as it is known.
 fn host_memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     let bytes = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));

@@ -1,5 +1,5 @@
-//! PCI as far as a guest needs it to find one function: configuration mechanism #1, a host bridge, and
-//! configuration space as a table.
+//! PCI as far as a guest needs it to find one function: configuration mechanism #1, a host bridge,
+//! and configuration space as a table.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Trials on the host's KVM with a guest of a dozen bytes: how fast guest code runs at each privilege level,
-//! and what an exit and a doorbell cost. Used by `causeway doctor`.
+//! Probes of the host's KVM with a guest of a dozen bytes: how fast guest code runs at each
+//! privilege level, and what an exit and a doorbell cost. Used by `causeway doctor`.
 
 use std::io;
 use std::sync::Arc;
@@ -20,34 +20,36 @@ const RAM_BYTES: u64 = 8 << 20;
 const PORT: u16 = 0xca0;
 /// A guest-physical address without memory.
 const DOORBELL: u32 = 0xe000_0000;
-const ERROR_TEXT: &str = "a trial guest could not be run";
+const ERROR_TEXT: &str = "a test guest cannot run";
 
-/// Why a trial has no result.
+/// Why a probe has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// No guest memory.
+    /// Guest memory cannot be created.
     #[error("{ERROR_TEXT}")]
     Memory(#[from] RamCreateError),
     /// The image does not fit (never, unless RAM is tiny).
     #[error("{ERROR_TEXT}")]
     Image(#[from] RamError),
-    /// KVM refused something.
+    /// KVM refused a call.
     #[error("{ERROR_TEXT}: {step} failed")]
     Kvm {
-        /// What was being done.
+        /// The step of the probe that failed.
         step: &'static str,
-        /// What KVM said.
+        /// KVM's error.
         source: io::Error,
     },
-    /// The guest did something else.
+    /// The probe's guest ended in an unexpected way.
     #[error("{ERROR_TEXT}: it ended with {0}")]
     Ended(String),
 }
 
-/// Nanoseconds of one iteration of a loop of two instructions, over `iterations` that follow as many to warm up.
+/// Returns the nanoseconds of one iteration of a loop of two instructions, over `iterations` that
+/// follow as many to warm up.
 ///
 /// # Errors
-/// [`ProbeError`].
+/// [`ProbeError::Kvm`] if KVM refuses a call, `Memory` or `Image` if the probe's memory cannot be
+/// created or written, `Ended` if the probe's guest ends in another way.
 pub fn loop_ns(kvm: &Kvm, privilege: Privilege, iterations: u32) -> Result<f64, ProbeError> {
     // 1: mov ecx, N; 2: dec ecx; jnz 2b; mov dx, port; out dx, eax; jmp 1b
     let code = [
@@ -65,10 +67,11 @@ pub fn loop_ns(kvm: &Kvm, privilege: Privilege, iterations: u32) -> Result<f64, 
     Ok(each_ns(start.elapsed(), iterations))
 }
 
-/// Nanoseconds of one exit to user space and back (a port store), over `exits`.
+/// Returns the nanoseconds of one exit to user space and back (a port store), over `exits`.
 ///
 /// # Errors
-/// [`ProbeError`].
+/// [`ProbeError::Kvm`] if KVM refuses a call, `Memory` or `Image` if the probe's memory cannot be
+/// created or written, `Ended` if the probe's guest ends in another way.
 pub fn exit_ns(kvm: &Kvm, privilege: Privilege, exits: u32) -> Result<f64, ProbeError> {
     // mov dx, port; 1: out dx, eax; jmp 1b
     let port = PORT.to_le_bytes();
@@ -82,10 +85,12 @@ pub fn exit_ns(kvm: &Kvm, privilege: Privilege, exits: u32) -> Result<f64, Probe
     Ok(each_ns(start.elapsed(), exits))
 }
 
-/// Nanoseconds of one doorbell (a store that signals an eventfd inside KVM), over `rings`. Fails if the event did not come.
+/// Returns the nanoseconds of one doorbell (a store that signals an eventfd inside KVM), over
+/// `rings`. Fails if the event did not come.
 ///
 /// # Errors
-/// [`ProbeError`].
+/// [`ProbeError::Kvm`] if KVM refuses a call, `Memory` or `Image` if the probe's memory cannot be
+/// created or written, `Ended` if the probe's guest ends in another way.
 pub fn doorbell_ns(kvm: &Kvm, privilege: Privilege, rings: u32) -> Result<f64, ProbeError> {
     // mov edi, address; mov ecx, N; 1: mov [rdi], eax; dec ecx; jnz 1b
     let code = [
@@ -108,15 +113,18 @@ pub fn doorbell_ns(kvm: &Kvm, privilege: Privilege, rings: u32) -> Result<f64, P
     let time = each_ns(start.elapsed(), rings);
     let signals = event.read().map_err(failed("reading the eventfd"))?;
     if signals != u64::from(rings) {
-        return Err(ProbeError::Ended(format!("{signals} signals of {rings}")));
+        return Err(ProbeError::Ended(format!(
+            "{signals} of {rings} stores signalled"
+        )));
     }
     Ok(time)
 }
 
-/// Nanoseconds to add and to delete a memory slot of `bytes` bytes, over `slots` of them.
+/// Returns the nanoseconds to add and to delete a memory slot of `bytes` bytes, over `slots` of
+/// them.
 ///
 /// # Errors
-/// [`ProbeError`].
+/// [`ProbeError::Kvm`] if KVM refuses a call, `Memory` if the memory cannot be created.
 pub fn slot_ns(kvm: &Kvm, bytes: u64, slots: u32) -> Result<(f64, f64), ProbeError> {
     let window = causeway_memory::Window::reserve(bytes)
         .map_err(|e| failed("reserving addresses")(io::Error::other(e)))?;
@@ -131,7 +139,8 @@ pub fn slot_ns(kvm: &Kvm, bytes: u64, slots: u32) -> Result<(f64, f64), ProbeErr
             read_only: false,
         };
         let start = Instant::now();
-        // SAFETY: the window outlives the slot, which is deleted below, and holds nothing anybody refers to.
+        // SAFETY: the window outlives the slot, which is deleted below, and holds nothing anybody
+        // refers to.
         #[allow(unsafe_code)]
         unsafe { guest.hypervisor.set(slot) }.map_err(failed("adding a memory slot"))?;
         adding += start.elapsed();
@@ -162,13 +171,6 @@ fn failed<E: Into<io::Error>>(step: &'static str) -> impl FnOnce(E) -> ProbeErro
     }
 }
 
-fn kvm_failed(step: &'static str) -> impl FnOnce(kvm_ioctls::Error) -> ProbeError {
-    move |error| ProbeError::Kvm {
-        step,
-        source: io::Error::from_raw_os_error(error.errno()),
-    }
-}
-
 /// Fields are dropped in order: the virtual CPU and the VM go before the memory they map.
 struct Guest {
     vcpu: VcpuFd,
@@ -180,7 +182,7 @@ struct Guest {
 impl Guest {
     fn new(kvm: &Kvm, privilege: Privilege, code: &[u8]) -> Result<Self, ProbeError> {
         let ram = GuestRam::new("trial", RAM_BYTES, false)?;
-        let vm = Arc::new(kvm.create_vm().map_err(kvm_failed("creating a VM"))?);
+        let vm = Arc::new(kvm.create_vm().map_err(failed("creating a VM"))?);
         let hypervisor = KvmHypervisor::new(Arc::clone(&vm));
         for (number, region) in (0..).zip(ram.regions()) {
             let host = region.host().as_ptr() as u64;
@@ -191,29 +193,29 @@ impl Guest {
                 bytes: region.bytes(),
                 read_only: false,
             };
-            // SAFETY: the RAM is kept beside the VM, is dropped after it, and is only ever copied from and to.
+            // SAFETY: the RAM is kept beside the VM, is dropped after it, and is only ever copied
+            // from and to.
             #[allow(unsafe_code)]
             unsafe { hypervisor.set(slot) }.map_err(failed("adding a memory slot"))?;
         }
         let cpuid = kvm
             .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
-            .map_err(kvm_failed("asking for CPUID"))?;
+            .map_err(failed("asking for CPUID"))?;
         let features = Features::of(&cpuid);
         boot::write_tables(&ram, features)?;
         ram.write(IMAGE_BASE, code)?;
         let vcpu = vm
             .create_vcpu(0)
-            .map_err(kvm_failed("creating a virtual CPU"))?;
-        vcpu.set_cpuid2(&cpuid)
-            .map_err(kvm_failed("setting CPUID"))?;
+            .map_err(failed("creating a virtual CPU"))?;
+        vcpu.set_cpuid2(&cpuid).map_err(failed("setting CPUID"))?;
         let sregs = vcpu
             .get_sregs()
-            .map_err(kvm_failed("reading system registers"))?;
+            .map_err(failed("reading system registers"))?;
         let sregs = boot::system_registers(sregs, features, privilege);
         vcpu.set_sregs(&sregs)
-            .map_err(kvm_failed("setting system registers"))?;
+            .map_err(failed("setting system registers"))?;
         vcpu.set_regs(&boot::registers(IMAGE_BASE, 0))
-            .map_err(kvm_failed("setting registers"))?;
+            .map_err(failed("setting registers"))?;
         Ok(Self {
             vcpu,
             hypervisor,
@@ -228,7 +230,7 @@ impl Guest {
                 Ok(VcpuExit::IoOut(PORT, _)) => return Ok(()),
                 Ok(other) => return Err(ProbeError::Ended(format!("{other:?}"))),
                 Err(e) if e.errno() == libc::EINTR => {}
-                Err(e) => return Err(kvm_failed("running")(e)),
+                Err(e) => return Err(failed("running")(e)),
             }
         }
     }

@@ -5,7 +5,8 @@ use std::fmt;
 use kvm_ioctls::VcpuFd;
 use serde::Serialize;
 
-/// Where a processor is after a reset; KVM on SVM resets it on a triple fault, and the trace is lost.
+/// Where a processor is after a reset; KVM on SVM resets it on a triple fault, and the trace is
+/// lost.
 const RESET_VECTOR: u64 = 0xfff0;
 
 /// The registers that tell where a guest was, and why.
@@ -51,7 +52,7 @@ impl Registers {
         }
     }
 
-    /// Whether KVM reset the processor before we could look.
+    /// Returns whether KVM reset the processor before we could look.
     pub fn were_reset(&self) -> bool {
         self.rip == RESET_VECTOR && self.cr3 == 0
     }

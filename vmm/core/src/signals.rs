@@ -10,8 +10,8 @@ use vmm_sys_util::signal::{block_signal, create_sigset, unblock_signal};
 /// Signals that end a run.
 const SIGNALS: [i32; 2] = [libc::SIGINT, libc::SIGTERM];
 
-/// SIGINT and SIGTERM, blocked in this thread and in those it creates from now on, and read from a descriptor.
-/// Dropping it unblocks them in this thread.
+/// SIGINT and SIGTERM, blocked in this thread and in those it creates from now on, and read from a
+/// descriptor. Dropping it unblocks them in this thread.
 #[derive(Debug)]
 pub struct Signals {
     file: File,
@@ -19,13 +19,13 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Blocks the signals. To be called before any thread is created: one that has them unblocked would die of
-    /// them, and the process with it, guests and all.
+    /// Blocks the signals. To be called before any thread is created: one that has them unblocked
+    /// would die of them, and the process with it, guests and all.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub fn block() -> io::Result<Self> {
-        let set = create_sigset(&SIGNALS).map_err(|e| io::Error::from_raw_os_error(e.errno()))?;
+        let set = create_sigset(&SIGNALS).map_err(io::Error::from)?;
         // Refused only for a signal that is blocked already, which then is not ours to unblock.
         let blocked = SIGNALS
             .into_iter()
@@ -42,7 +42,7 @@ impl Signals {
         Ok(Self { file, blocked })
     }
 
-    /// Number of a signal that has come, if one has.
+    /// Returns the number of a signal that has come; `None` if none has.
     pub fn take(&mut self) -> Option<i32> {
         let mut info = [0; size_of::<libc::signalfd_siginfo>()];
         self.file.read_exact(&mut info).ok()?;

@@ -1,8 +1,9 @@
 //! KVM's binary statistics: the referee on how often guests exit.
 //!
-//! `KVM_GET_STATS_FD` gives a file per VM and per virtual CPU: a header, a string, descriptors with names,
-//! and a block of 64-bit data that reads as the current values (Documentation/virt/kvm/api.rst, 4.133).
-//! Layouts are read once; a sample is one `pread` per file.
+//! `KVM_GET_STATS_FD` gives a file per VM and per virtual CPU: a header, a string, descriptors with
+//! names, and a block of 64-bit data that reads as the current values
+//! (Documentation/virt/kvm/api.rst, 4.133). Layouts are read once; a sample is one `pread` per
+//! file.
 #![allow(unsafe_code)] // An ioctl that has no wrapper, and the descriptor that it returns.
 
 use std::collections::BTreeMap;
@@ -28,9 +29,9 @@ mod request {
 #[derive(Debug, thiserror::Error)]
 pub enum StatisticsError {
     /// KVM gave no file.
-    #[error("KVM gives no statistics for this VM (KVM_GET_STATS_FD needs Linux 5.14)")]
+    #[error("KVM has no statistics for this VM: KVM_GET_STATS_FD needs Linux 5.14")]
     Open {
-        /// What KVM said.
+        /// KVM's error.
         source: io::Error,
     },
     /// The file could not be read.
@@ -40,13 +41,13 @@ pub enum StatisticsError {
         offset: u64,
         /// How many bytes.
         bytes: usize,
-        /// What KVM said.
+        /// KVM's error.
         source: io::Error,
     },
     /// The file is not laid out as documented.
-    #[error("KVM's statistics are not laid out as documented")]
+    #[error("the layout of KVM's statistics is not the documented one")]
     Layout {
-        /// What is wrong.
+        /// The deviation.
         source: LayoutError,
     },
 }
@@ -72,10 +73,11 @@ struct Source {
 }
 
 impl VmStatistics {
-    /// Statistics of `vm`, whose virtual CPUs are `vcpus`.
+    /// Returns statistics of `vm`, whose virtual CPUs are `vcpus`.
     ///
     /// # Errors
-    /// [`StatisticsError`].
+    /// [`StatisticsError::Open`] if KVM has no statistics, `Read` if they cannot be read, `Layout`
+    /// if their layout is not the documented one.
     pub fn open<'a>(
         vm: &VmFd,
         vcpus: impl IntoIterator<Item = &'a VcpuFd>,
@@ -98,7 +100,7 @@ impl VmStatistics {
         })
     }
 
-    /// Statistics of a KVM that has none: every sample is empty.
+    /// Returns statistics of a KVM that has none: every sample is empty.
     pub fn unavailable() -> Self {
         Self {
             vm: None,
@@ -106,15 +108,15 @@ impl VmStatistics {
         }
     }
 
-    /// Whether there is anything to read.
+    /// Returns whether KVM has statistics.
     pub fn is_available(&self) -> bool {
         self.vm.is_some()
     }
 
-    /// Current values.
+    /// Returns the current values.
     ///
     /// # Errors
-    /// [`StatisticsError::Read`].
+    /// [`StatisticsError::Read`] if a file of KVM's cannot be read.
     pub fn sample(&self) -> Result<Sample, StatisticsError> {
         let mut sample = Sample::default();
         if let Some(first) = self.vcpus.first() {
@@ -130,7 +132,8 @@ impl VmStatistics {
         Ok(sample)
     }
 
-    /// What was counted from `earlier` to `later`, by name. Names of the VM's own counters begin with `vm:`.
+    /// Returns the counts from `earlier` to `later`, by name. Names of the VM's own counters begin
+    /// with `vm:`.
     pub fn difference(&self, earlier: &Sample, later: &Sample) -> BTreeMap<String, u64> {
         let mut named = BTreeMap::new();
         let parts = [
@@ -147,7 +150,7 @@ impl VmStatistics {
         named
     }
 
-    /// A sample in which nothing has been counted yet.
+    /// Returns a sample in which nothing has been counted yet.
     pub fn zero(&self) -> Sample {
         let zeros = |s: Option<&Source>| vec![0; s.map_or(0, |s| s.layout.counters().len())];
         Sample {

@@ -18,7 +18,7 @@ use crate::outcome::VmResult;
 use crate::registers::Registers;
 use crate::vm::Attach;
 
-/// What all virtual CPUs of a VM share.
+/// State that all virtual CPUs of a VM share.
 pub(crate) struct Machine {
     pub platform: Platform,
     pub aperture: Arc<Aperture>,
@@ -37,18 +37,18 @@ pub(crate) struct Vcpu {
     pub machine: Arc<Machine>,
 }
 
-/// What one turn of the loop came to.
+/// Result of one turn of the loop.
 enum Turn {
     Outcome(Outcome),
-    /// A kick, or a spurious return.
+    /// A signal interrupted `KVM_RUN`, or it returned early.
     Interrupted,
-    /// `KVM_RUN` failed with an error that it has no business failing with.
+    /// `KVM_RUN` failed with an unexpected error.
     Failed(std::io::Error),
 }
 
 /// Why a virtual CPU left its loop.
 enum End {
-    /// It was asked to, or has nothing more to do.
+    /// It was asked to end, or it parked.
     Quiet,
     /// The VM has ended with it.
     Verdict(VmResult),
@@ -78,7 +78,8 @@ impl Vcpu {
     }
 }
 
-/// Signs a virtual CPU off, even if its thread panics: the VM would never end otherwise.
+/// Reports that a virtual CPU has left its loop, even if its thread panics: otherwise the VM would
+/// never end.
 struct Leaving<'a>(&'a Lifecycle);
 
 impl Drop for Leaving<'_> {
@@ -136,7 +137,7 @@ impl Runner<'_> {
         }
     }
 
-    /// What an outcome means for this virtual CPU; nothing, if it runs on.
+    /// Returns how this virtual CPU ends after `outcome`; `None` if it runs on.
     fn act(&mut self, outcome: Outcome) -> Option<End> {
         match outcome {
             Outcome::Continue => {
@@ -162,7 +163,7 @@ impl Runner<'_> {
             }
             Outcome::Crash(Crash::TripleFault) => Some(End::Verdict(self.triple_fault())),
             Outcome::Crash(Crash::FailedEntry { reason }) => Some(self.crash(format!(
-                "the processor refused the guest's state (hardware reason {reason:#x})"
+                "the processor refuses the guest's state (hardware reason {reason:#x})"
             ))),
             Outcome::Crash(Crash::Unexpected { exit }) => {
                 Some(self.crash(format!("unexpected exit {exit}")))
@@ -170,7 +171,8 @@ impl Runner<'_> {
         }
     }
 
-    /// What a kick asks besides stopping: whether this virtual CPU will ever do anything again.
+    /// Handles a kick that does not ask to stop: it asks whether this virtual CPU has halted for
+    /// good.
     fn interrupted(&mut self) -> Option<End> {
         let life = &self.machine.life;
         if !life.halt_suspected() {
@@ -181,7 +183,8 @@ impl Runner<'_> {
             .then_some(End::Verdict(VmResult::Halted))
     }
 
-    /// A machine that was turned off or reset. What the kernel said before tells why: it resets itself when it panics.
+    /// Returns the result of a machine that turned itself off or reset itself. What the kernel said
+    /// before tells why: it resets itself when it panics.
     fn powered(&self, event: PowerEvent) -> VmResult {
         match (event, self.machine.console.last_words().panic) {
             (_, Some(message)) => VmResult::GuestPanic { message },
@@ -190,7 +193,8 @@ impl Runner<'_> {
         }
     }
 
-    /// A triple fault is also a way for a kernel to reset its machine (`reboot=t`).
+    /// Returns the result of a triple fault, which is also a way for a kernel to reset its machine
+    /// (`reboot=t`).
     fn triple_fault(&mut self) -> VmResult {
         let words = self.machine.console.last_words();
         if self.machine.has_power && (words.restarting || words.panic.is_some()) {
@@ -202,7 +206,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Sees to an access that KVM could not carry out, through the aperture.
+    /// Resolves an access that KVM could not carry out, through the aperture.
     fn resolve(&mut self) -> Option<End> {
         let (platform, counters) = (&self.machine.platform, &self.counters);
         let handle = |exit: VcpuExit<'_>| match exit::handle(exit, platform, counters) {
@@ -226,8 +230,8 @@ impl Runner<'_> {
     }
 }
 
-/// Whether a virtual CPU sleeps and takes no interrupt, or was never started. Only an interrupt that cannot be masked
-/// could wake it, and nobody sends one.
+/// Returns whether a virtual CPU sleeps and takes no interrupt, or was never started. Only an
+/// interrupt that cannot be masked could wake it, and nobody sends one.
 fn has_halted(vcpu: &VcpuFd) -> bool {
     /// RFLAGS bit 9: interrupts are taken.
     const INTERRUPTS: u64 = 1 << 9;

@@ -20,7 +20,7 @@ use crate::lifecycle::Lifecycle;
 use crate::memory::GuestRam;
 use crate::observer::VmObserver;
 use crate::outcome::{VmOutcome, VmResult};
-use crate::passthrough::PassedThrough;
+use crate::passthrough::PassthroughDevices;
 use crate::vcpu::{Machine, Vcpu};
 
 mod attach;
@@ -48,7 +48,7 @@ pub struct StartError {
     pub name: String,
     /// Virtual CPU.
     pub vcpu: u32,
-    /// What the kernel said.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
@@ -59,7 +59,7 @@ pub struct Vm {
     name: String,
     // Order of dropping: the session takes its placements out of the aperture first.
     session: Arc<dyn GuestSession>,
-    passed: PassedThrough,
+    passed: PassthroughDevices,
     machine: Arc<Machine>,
     waiting: Vec<Vcpu>,
     threads: Vec<JoinHandle<()>>,
@@ -73,23 +73,25 @@ pub struct Vm {
     device_events: u64,
 }
 
+debug_by_name!(Vm);
+
 impl Vm {
-    /// Its name.
+    /// Returns the VM's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The GPU that it has.
+    /// Returns the attributes of the VM's GPU.
     pub fn gpu(&self) -> Attributes {
         self.session.attributes()
     }
 
-    /// Its console, for whoever types.
+    /// Returns the VM's console, which also takes input.
     pub fn console(&self) -> &Arc<Console> {
         &self.console
     }
 
-    /// Who reads from any thread what it does, for as long as it is there.
+    /// Returns an observer, which reads the VM's statistics from any thread while the VM exists.
     pub fn observer(&self) -> VmObserver {
         VmObserver {
             name: self.name.clone(),
@@ -101,7 +103,7 @@ impl Vm {
         }
     }
 
-    /// How it goes on and ends.
+    /// Returns the state of the VM's run.
     pub(crate) fn life(&self) -> &Lifecycle {
         &self.machine.life
     }
@@ -116,7 +118,8 @@ impl Vm {
     /// Starts a thread for each virtual CPU.
     ///
     /// # Errors
-    /// [`StartError`]; threads that were started then run until the VM is stopped.
+    /// [`StartError`] if the kernel refuses a thread or the handler of the signal that kicks it;
+    /// threads that were started then run until the VM is stopped.
     pub(crate) fn start(&mut self) -> Result<(), StartError> {
         let name = &self.name;
         kick::install_handler().map_err(|source| StartError {
@@ -138,13 +141,14 @@ impl Vm {
         Ok(())
     }
 
-    /// Whether it runs a kernel that may halt without ending its VM.
+    /// Returns whether the VM runs a kernel that may halt without ending the VM.
     pub(crate) fn may_halt(&self) -> bool {
         self.machine.has_power
     }
 
-    /// Finds out whether the guest has halted for good, if its kernel said that it does: KVM does not tell. The words alone
-    /// end nothing, since any program of the guest can print them.
+    /// Finds out whether the guest has halted for good, if its kernel printed that it does: KVM
+    /// does not report it. The words alone end nothing, since any program of the guest can print
+    /// them.
     pub(crate) fn look_for_halt(&self) {
         if self.life().verdict().is_none() && self.console.last_words().halting {
             self.life().suspect_halt();
@@ -152,7 +156,7 @@ impl Vm {
         }
     }
 
-    /// Asks all virtual CPUs to leave their loops, whatever they are doing, and returns at once.
+    /// Asks all virtual CPUs to leave their loops, and returns at once.
     pub(crate) fn stop(&self) {
         self.life().request_stop();
         self.session.halt();
@@ -162,8 +166,8 @@ impl Vm {
         self.threads.iter().for_each(kick::kick);
     }
 
-    /// Stops the VM if it has not ended, joins its threads, and closes its session: what it had of the GPU is free, and
-    /// the work it has left there ends.
+    /// Stops the VM if it has not ended, joins its threads, and closes its session: its GPU memory
+    /// is free, and its work on the GPU ends.
     pub(crate) fn retire(&mut self) -> SessionReport {
         self.end_threads();
         // Somebody may wait for them.
@@ -178,12 +182,13 @@ impl Vm {
             .clone()
     }
 
-    /// What is readable when something has happened to one of its devices, with the device's index.
+    /// Returns descriptors that are readable when an event of a device has come, with the device's
+    /// index.
     pub(crate) fn watched_devices(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
         self.passed.watched()
     }
 
-    /// Looks at what others have done to one of its devices. If the host wants it back, the VM ends.
+    /// Handles the events of a device. If the host wants the device back, the VM ends.
     pub(crate) fn look_at_device(&mut self, index: usize) {
         let Some((address, events)) = self.passed.take_events(index) else {
             return;
@@ -208,7 +213,7 @@ impl Vm {
         }
     }
 
-    /// Takes the VM down, unless that was done when it ended, and says how it ended.
+    /// Takes the VM down, unless it is down already, and returns how it ended.
     pub fn finish(mut self) -> VmOutcome {
         let session = self.retire();
         let never = VmResult::Error("the VM was taken down before it ended".to_owned());
@@ -237,7 +242,8 @@ impl Vm {
     fn end_threads(&mut self) {
         self.stop();
         while let Some(thread) = self.threads.pop() {
-            // One kick does, in principle. A thread that a device call keeps is kicked until it comes back.
+            // One kick does, in principle. A thread that a device call keeps is kicked until it
+            // comes back.
             while !thread.is_finished() {
                 kick::kick(&thread);
                 std::thread::sleep(KICK_PAUSE);

@@ -19,7 +19,8 @@ fn phase(guest: Guest) -> Option<Phase> {
     let (outcome, mut phases) = run_phases(&kvm, &guest.exit(0));
     assert_eq!(outcome.result, VmResult::Pass);
     assert_eq!(phases.len(), 1);
-    // Ending took a port exit. PVM does not count those (it emulates the instruction): then KVM is no referee here.
+    // Ending took a port exit. PVM does not count those (it emulates the instruction): then KVM is
+    // no referee here.
     if outcome.kvm_exits.get("io_exits") == Some(&0) {
         phases[0].kvm_exits.remove("io_exits");
     }

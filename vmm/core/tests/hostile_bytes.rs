@@ -1,5 +1,5 @@
-//! Generated records, images and queues by the thousand, or as many as `CAUSEWAY_FUZZ_INPUTS` says: no panic, and nothing
-//! accepted that is out of bounds. `fuzz/README.md` says more.
+//! Generated records, images and queues by the thousand, or as many as `CAUSEWAY_FUZZ_INPUTS` says:
+//! no panic, and nothing accepted that is out of bounds. `fuzz/README.md` says more.
 
 #[path = "../../../tests/fuzz/src/records.rs"]
 mod records;

@@ -134,7 +134,8 @@ fn a_message_reaches_the_local_controller_of_a_bare_guest() {
     let guest = configure(Guest::new(), MSI + 4, 0xfee0_0000);
     let guest = configure(guest, MSI + 12, 0x41);
     let guest = configure(guest, MSI, 0x0001_0000).begin("waiting");
-    // Bits 0x40 to 0x5f of the interrupt request register. again: mov eax, [rbx]; test eax, eax; jz again
+    // Bits 0x40 to 0x5f of the interrupt request register. again: mov eax, [rbx]; test eax, eax; jz
+    // again
     let guest = guest
         .point(0xfee0_0220)
         .raw(&[0x8b, 0x03, 0x85, 0xc0, 0x74, 0xfa]);

@@ -82,7 +82,8 @@ fn virtual_cpus_that_race_harm_nobody_and_can_be_ended() {
     let guest = guest
         .on_vcpu(0, |guest| relocate(relocate(guest, 0x50), 0x40))
         .on_vcpu(1, |guest| {
-            // A hole under a standing slot, memory that may be there, and where the aperture may be.
+            // A hole under a standing slot, memory that may be there, and where the aperture may
+            // be.
             let guest = guest.store32(placed - 8, 1).store32(placed, 2);
             guest.load32(placed - 4).load32(0x50 << 32)
         })

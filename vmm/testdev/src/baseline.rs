@@ -14,7 +14,7 @@ use causeway_kernels::loops;
 use causeway_memory::{Mapping, SharedMemory};
 use causeway_protocol::Access;
 use causeway_testdev_records::{Baseline, Loop, RecordKind};
-use causeway_vmm::aperture::{Lease, Leased};
+use causeway_vmm::aperture::{Lease, LeasedMemory};
 
 use crate::record::{RecordError, field};
 
@@ -64,7 +64,7 @@ impl Work {
 
     /// Runs the loop on a thread of its own and gives the time it took. `None` if the memory cannot
     /// be mapped with the rights the guest has there, these ended meanwhile, or `stop` was set.
-    pub fn run(&self, memory: &Leased, stop: &AtomicBool) -> Option<Duration> {
+    pub fn run(&self, memory: &LeasedMemory, stop: &AtomicBool) -> Option<Duration> {
         let wanted = match self.kind {
             Loop::Store => Access::ReadWrite,
             Loop::Load => Access::Read,
@@ -162,9 +162,9 @@ mod tests {
     use causeway_vmm::hypervisor::NoGuest;
     use std::sync::Arc;
 
-    fn memory(bytes: u64, offset: u64, access: Access) -> Leased {
+    fn memory(bytes: u64, offset: u64, access: Access) -> LeasedMemory {
         let memory = SharedMemory::new("test", bytes, PageSize::Small).unwrap();
-        Leased {
+        LeasedMemory {
             memory: Arc::new(memory),
             offset,
             access,

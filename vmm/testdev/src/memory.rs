@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use causeway_memory::{MemoryError, PAGE_BYTES};
 use causeway_protocol::Access;
-use causeway_vmm::aperture::{Aperture, Lease, Leased};
+use causeway_vmm::aperture::{Aperture, Lease, LeasedMemory};
 use causeway_vmm::memory::GuestRam;
 
 use crate::record::RecordError;
@@ -14,20 +14,20 @@ use crate::record::RecordError;
 pub trait MappedMemory: Send + Sync {
     /// Returns the memory behind a range of guest-physical addresses outside RAM; `None` if no
     /// single mapping holds all of it.
-    fn object(&self, address: u64, bytes: u64) -> Option<Leased>;
+    fn object(&self, address: u64, bytes: u64) -> Option<LeasedMemory>;
 
     /// Returns the memory behind a range of offsets into the aperture; `None` if no single mapping
     /// holds all of it.
-    fn placed(&self, offset: u64, bytes: u64) -> Option<Leased>;
+    fn placed(&self, offset: u64, bytes: u64) -> Option<LeasedMemory>;
 }
 
 impl MappedMemory for Aperture {
-    fn object(&self, address: u64, bytes: u64) -> Option<Leased> {
+    fn object(&self, address: u64, bytes: u64) -> Option<LeasedMemory> {
         let offset = address.checked_sub(self.base()?)?;
         self.placed(offset, bytes)
     }
 
-    fn placed(&self, offset: u64, bytes: u64) -> Option<Leased> {
+    fn placed(&self, offset: u64, bytes: u64) -> Option<LeasedMemory> {
         Self::object(self, offset, bytes)
     }
 }
@@ -60,9 +60,9 @@ impl RecordMemory {
     }
 
     /// Returns the memory behind a range of guest-physical addresses, in RAM or in the aperture.
-    pub(crate) fn find(&self, address: u64, bytes: u64) -> Option<Leased> {
+    pub(crate) fn find(&self, address: u64, bytes: u64) -> Option<LeasedMemory> {
         match self.ram.object(address, bytes) {
-            Ok((memory, offset)) => Some(Leased {
+            Ok((memory, offset)) => Some(LeasedMemory {
                 memory,
                 offset,
                 access: Access::ReadWrite,
@@ -98,7 +98,7 @@ impl RecordMemory {
 
     /// Returns the memory behind a record. The guest must be allowed to write it, so that it is not
     /// another guest's.
-    fn placed(&self, offset: u64, bytes: u64) -> Result<Leased, RecordError> {
+    fn placed(&self, offset: u64, bytes: u64) -> Result<LeasedMemory, RecordError> {
         let placed = self.mapped.placed(offset, bytes);
         placed
             .filter(|leased| leased.access == Access::ReadWrite)
@@ -118,7 +118,7 @@ fn done(copied: Option<Result<(), MemoryError>>, offset: u64) -> Result<(), Reco
     }
 }
 
-fn read(leased: &Leased, into: &mut [u8]) -> Result<(), MemoryError> {
+fn read(leased: &LeasedMemory, into: &mut [u8]) -> Result<(), MemoryError> {
     let bytes = into.len() as u64;
     let within = leased.offset % PAGE_BYTES;
     let start = leased.offset - within;
@@ -128,7 +128,7 @@ fn read(leased: &Leased, into: &mut [u8]) -> Result<(), MemoryError> {
         .map_err(|_| outside(leased, bytes))
 }
 
-fn write(leased: &Leased, from: &[u8]) -> Result<(), MemoryError> {
+fn write(leased: &LeasedMemory, from: &[u8]) -> Result<(), MemoryError> {
     let bytes = from.len() as u64;
     let within = leased.offset % PAGE_BYTES;
     let start = leased.offset - within;
@@ -140,7 +140,7 @@ fn write(leased: &Leased, from: &[u8]) -> Result<(), MemoryError> {
         .map_err(|_| outside(leased, bytes))
 }
 
-fn outside(leased: &Leased, bytes: u64) -> MemoryError {
+fn outside(leased: &LeasedMemory, bytes: u64) -> MemoryError {
     MemoryError::Range {
         offset: leased.offset,
         bytes,

@@ -7,7 +7,7 @@ use causeway_memory::{PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_testdev_records as wire;
 use causeway_testdev_records::{RecordHeader, RecordKind};
-use causeway_vmm::aperture::{Lease, Leased};
+use causeway_vmm::aperture::{Lease, LeasedMemory};
 use causeway_vmm::exit_counts::VmExits;
 use causeway_vmm::memory::GuestRam;
 use proptest::prelude::*;
@@ -19,11 +19,11 @@ use crate::recorder::ticks;
 struct Nothing;
 
 impl MappedMemory for Nothing {
-    fn object(&self, _: u64, _: u64) -> Option<Leased> {
+    fn object(&self, _: u64, _: u64) -> Option<LeasedMemory> {
         None
     }
 
-    fn placed(&self, _: u64, _: u64) -> Option<Leased> {
+    fn placed(&self, _: u64, _: u64) -> Option<LeasedMemory> {
         None
     }
 }
@@ -301,15 +301,15 @@ fn samples_are_compared_at_once_and_kept_with_what_the_host_took() {
 struct TwoPages(Arc<SharedMemory>);
 
 impl MappedMemory for TwoPages {
-    fn object(&self, _: u64, _: u64) -> Option<Leased> {
+    fn object(&self, _: u64, _: u64) -> Option<LeasedMemory> {
         None
     }
 
-    fn placed(&self, offset: u64, bytes: u64) -> Option<Leased> {
+    fn placed(&self, offset: u64, bytes: u64) -> Option<LeasedMemory> {
         let page = offset / 4096;
         let access = [Access::ReadWrite, Access::Read];
         ((offset + bytes - 1) / 4096 == page).then_some(())?;
-        Some(Leased {
+        Some(LeasedMemory {
             memory: Arc::clone(&self.0),
             offset,
             access: *access.get(page as usize)?,

@@ -1,4 +1,5 @@
-//! Accesses to the aperture that arrive as exits: holes, forbidden stores, and anything while the slots are down.
+//! Accesses to the aperture that arrive as exits: holes, forbidden stores, and anything while the
+//! slots are down.
 
 use causeway_memory::Backing;
 use causeway_protocol::Access;
@@ -15,7 +16,7 @@ impl BusDevice for Aperture {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Response {
-        let state = self.state();
+        let state = self.state.lock();
         match state.find(offset, into.len() as u64) {
             Some((start, placement)) if placement.access.allows(Access::Read) => {
                 let Some(from) = self.address(&state, start, placement, offset) else {
@@ -30,7 +31,7 @@ impl BusDevice for Aperture {
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> Response {
-        let state = self.state();
+        let state = self.state.lock();
         let Some((start, placement)) = state.find(offset, from.len() as u64) else {
             return Response::refused(Refusal::Hole);
         };
@@ -49,7 +50,8 @@ impl BusDevice for Aperture {
 }
 
 impl Aperture {
-    /// Where this process has the byte at `offset` of the aperture, which lies in the placement at `start`.
+    /// Returns the address in this process of the byte at `offset` of the aperture, which lies in
+    /// the placement at `start`.
     fn address(
         &self,
         state: &State,
@@ -67,12 +69,13 @@ impl Aperture {
     }
 }
 
-/// Loads from a placement that the guest may read. The state's lock is held, so that it stays placed.
+/// Loads from a placement that the guest may read. The state's lock is held, so that it stays
+/// placed.
 #[allow(unsafe_code)] // Reaches guest memory, by volatile accesses.
 fn load(from: *const u8, into: &mut [u8]) {
     let aligned = (from as usize).is_multiple_of(into.len().max(1));
-    // SAFETY: the range is a live, readable placement with pages behind it, kept so by the lock; accesses are
-    // volatile and of the width the guest used, so that it sees no torn words.
+    // SAFETY: the range is a live, readable placement with pages behind it, kept so by the lock;
+    // accesses are volatile and of the width the guest used, so that it sees no torn words.
     unsafe {
         match into.len() {
             8 if aligned => into.copy_from_slice(&from.cast::<u64>().read_volatile().to_le_bytes()),
@@ -87,7 +90,8 @@ fn load(from: *const u8, into: &mut [u8]) {
     }
 }
 
-/// Stores to a placement that the guest may write. The state's lock is held, so that it stays placed.
+/// Stores to a placement that the guest may write. The state's lock is held, so that it stays
+/// placed.
 #[allow(unsafe_code)] // As above.
 fn store(to: *mut u8, from: &[u8]) {
     let aligned = (to as usize).is_multiple_of(from.len().max(1));

@@ -3,24 +3,23 @@
 //! The numbers are those of `docs/decisions/0002-aperture-slots.md`.
 
 use std::ops::ControlFlow;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use kvm_ioctls::{VcpuExit, VcpuFd};
 
-use super::Aperture;
+use super::{Aperture, State};
 
 /// How long a vCPU waits for another's suspension to end before it looks at its own affairs again.
 const RESUME_WAIT: Duration = Duration::from_millis(10);
 
-/// How an access that failed with EFAULT ended.
+/// Result of resolving an access that failed with EFAULT.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FaultOutcome<T> {
-    /// The instruction is complete: run on.
+    /// The instruction is complete: the vCPU can run on.
     Resolved,
-    /// A signal came first: see to it. Running on meets the same fault again.
+    /// A signal came first. When the vCPU runs on, it meets the same fault again.
     Interrupted,
-    /// The caller's handler wanted to stop.
+    /// The caller's handler asked to stop.
     Stopped(T),
 }
 
@@ -51,17 +50,17 @@ pub enum FaultError {
     Run {
         /// Instruction pointer of the guest.
         rip: u64,
-        /// What KVM said.
+        /// KVM's error.
         source: std::io::Error,
     },
 }
 
-/// The part of a vCPU that resolving needs.
+/// The operations of a vCPU that resolving needs.
 pub trait Processor {
     /// `KVM_RUN`.
     ///
     /// # Errors
-    /// What KVM said.
+    /// KVM's error.
     fn run(&mut self) -> Result<VcpuExit<'_>, vmm_sys_util::errno::Error>;
     /// Whether the next `KVM_RUN` only completes what is pending, and enters no guest code.
     fn set_immediate_exit(&mut self, immediate: bool);
@@ -83,21 +82,25 @@ impl Processor for VcpuFd {
     }
 }
 
-/// What a vCPU remembers of instructions that KVM could not emulate.
+/// A vCPU's memory of instructions that KVM could not emulate.
 #[derive(Debug, Default)]
 pub struct EmulationRetry {
     epoch: Option<u64>,
 }
 
 impl Aperture {
-    /// Resolves an access on which `KVM_RUN` failed with EFAULT (or exited with `KVM_EXIT_MEMORY_FAULT`).
+    /// Resolves an access on which `KVM_RUN` failed with EFAULT (or exited with
+    /// `KVM_EXIT_MEMORY_FAULT`).
     ///
-    /// `handle` gets the exits of that one instruction, and is to treat them as any others: accesses to the aperture
-    /// go to the MMIO bus, which finds this aperture and counts strays. When this returns, `immediate_exit` is clear:
-    /// a caller that is kicked by a signal and a flag looks at the flag before it runs the vCPU again.
+    /// `handle` gets the exits of that one instruction, and is to treat them as any others:
+    /// accesses to the aperture go to the MMIO bus, which finds this aperture and counts strays.
+    /// When this returns, `immediate_exit` is clear: a caller that is kicked by a signal and a flag
+    /// looks at the flag before it runs the vCPU again.
     ///
     /// # Errors
-    /// [`FaultError`]; the VM has to end.
+    /// [`FaultError`]: `Persists` if the access is not one to the aperture, `Emulation` if KVM
+    /// cannot emulate the instruction, `Slots` if the slots cannot be changed, `Run` if `KVM_RUN`
+    /// fails otherwise. The VM has to end.
     pub fn resolve<T>(
         &self,
         vcpu: &mut impl Processor,
@@ -110,14 +113,14 @@ impl Aperture {
         outcome
     }
 
-    /// Whether a vCPU on which `KVM_RUN` reported an instruction that it cannot emulate should simply run again: true
-    /// if slots were down for another vCPU's sake since the last time, so that the access may be a legal one.
+    /// Returns whether a vCPU on which `KVM_RUN` reported an instruction that it cannot emulate
+    /// should simply run again: true if slots were down for another vCPU's sake since the last
+    /// time, so that the access may be a legal one.
     pub fn retry_emulation(&self, last: &mut EmulationRetry) -> bool {
-        let state = self.state();
-        let waited = self
-            .resumed
-            .wait_timeout_while(state, RESUME_WAIT, |state| state.slots.suspended());
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
+        let suspended = |state: &mut State| state.slots.suspended();
+        self.resumed
+            .wait_while_for(&mut state, suspended, RESUME_WAIT);
         if state.slots.suspended() {
             return true;
         }
@@ -126,13 +129,13 @@ impl Aperture {
     }
 
     fn suspend(&self) -> Result<(), FaultError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.epoch += 1;
         state.slots.suspend().map_err(FaultError::Slots)
     }
 
     fn resume(&self) -> Result<(), FaultError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let resumed = state.slots.resume().map_err(FaultError::Slots);
         drop(state);
         self.resumed.notify_all();
@@ -165,8 +168,9 @@ fn finish_instruction<T>(
             Err(e) => Step::Failed(e),
         };
         match step {
-            // F2: the first run meets the fault again, as an exit. F3: those that follow only complete it, which may
-            // take further exits: an access that crosses a page, the two sides of a string move.
+            // F2: the first run meets the fault again, as an exit. F3: those that follow only
+            // complete it, which may take further exits: an access that crosses a page, the two
+            // sides of a string move.
             Step::Go => {
                 began = true;
                 vcpu.set_immediate_exit(true);
@@ -182,7 +186,7 @@ fn finish_instruction<T>(
             Step::Failed(e) => {
                 return Err(FaultError::Run {
                     rip: vcpu.instruction_pointer(),
-                    source: std::io::Error::from_raw_os_error(e.errno()),
+                    source: e.into(),
                 });
             }
             Step::Cannot => {

@@ -1,40 +1,40 @@
 //! Use of placed memory by other means than the aperture, and its end.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use causeway_memory::SharedMemory;
 use causeway_protocol::Access;
+use parking_lot::RwLock;
 
 /// The right to use memory on a guest's behalf, as long as the guest itself may.
-///
-/// Whoever takes the right away waits for uses under way, so these are to be short.
+/// Taking the right away waits for uses under way, so a use must be short.
 #[derive(Clone, Debug, Default)]
 pub struct Lease {
     ended: Arc<RwLock<bool>>,
 }
 
 impl Lease {
-    /// Does `work`, unless the lease has ended. It does not end before `work` returns.
+    /// Does `work`, unless the lease has ended. The lease does not end before `work` returns.
     pub fn during<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
-        let ended = self.ended.read().unwrap_or_else(PoisonError::into_inner);
+        let ended = self.ended.read();
         (!*ended).then(work)
     }
 
-    /// Ends it. When this returns nobody uses the memory, nor will.
+    /// Ends the lease. When this returns, no use is under way, and none begins.
     pub(super) fn end(&self) {
-        *self.ended.write().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.ended.write() = true;
     }
 }
 
 /// Memory that a guest has mapped.
 #[derive(Clone, Debug)]
-pub struct Leased {
+pub struct LeasedMemory {
     /// The object.
     pub memory: Arc<SharedMemory>,
     /// Offset in it.
     pub offset: u64,
-    /// Rights that the guest has there.
+    /// The guest's access rights.
     pub access: Access,
-    /// How long this holds.
+    /// The lease on the memory: it ends with the mapping.
     pub lease: Lease,
 }

@@ -30,22 +30,24 @@ impl Prefault {
 }
 
 impl Aperture {
-    /// Has KVM map what was placed since the last call. To be called by a vCPU's own thread after an exit that may
-    /// have placed something; costs one load if nothing was. Where KVM cannot (`KVM_PRE_FAULT_MEMORY` needs Linux
-    /// 6.11 and two-dimensional paging), the guest's first touches are faults, of 2 MiB where the memory allows.
+    /// Makes KVM map what was placed since the last call. Called by a vCPU's own thread after
+    /// an exit that may have placed something; costs one load if nothing was. Where KVM cannot
+    /// (`KVM_PRE_FAULT_MEMORY` needs Linux 6.11 and two-dimensional paging), the guest's first
+    /// touches are faults, of 2 MiB where the memory allows.
     pub fn prefault(&self, vcpu: &VcpuFd) {
         let pending = &self.prefault.pending;
         if !pending.load(Ordering::Relaxed) || !pending.swap(false, Ordering::AcqRel) {
             return;
         }
         let (base, fresh) = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             (state.slots.base(), std::mem::take(&mut state.fresh))
         };
         let Some(base) = base else { return };
         for range in fresh {
             if let Err(e) = pre_fault_memory(vcpu, base + range.start, range.end - range.start) {
-                // Anything else is of the moment: a signal, slots that are down, a placement that has gone again.
+                // Anything else is of the moment: a signal, slots that are down, a placement that
+                // has gone again.
                 if let Some(libc::EOPNOTSUPP | libc::ENOTTY) = e.raw_os_error() {
                     log::debug!("KVM cannot map memory ahead of the guest: {e}");
                     self.prefault.unsupported.store(true, Ordering::Relaxed);
@@ -70,7 +72,8 @@ fn pre_fault_memory(vcpu: &VcpuFd, gpa: u64, bytes: u64) -> std::io::Result<()> 
         ..Default::default()
     };
     while range.size > 0 {
-        // SAFETY: the structure outlives the call, which advances gpa and size in it and touches nothing else.
+        // SAFETY: the structure outlives the call, which advances gpa and size in it and touches
+        // nothing else.
         let code = unsafe { ioctl_with_mut_ref(vcpu, request::KVM_PRE_FAULT_MEMORY(), &mut range) };
         if code != 0 {
             return Err(std::io::Error::last_os_error());

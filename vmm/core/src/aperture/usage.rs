@@ -1,8 +1,8 @@
-//! How much of an aperture is used, for those who watch: no lock is taken to know it.
+//! How much of an aperture is used, for monitors: reading it takes no lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What placements take at one moment.
+/// The use of an aperture at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ApertureUse {
     /// Size of the aperture in bytes.
@@ -13,7 +13,7 @@ pub struct ApertureUse {
     pub placements: u64,
 }
 
-/// Counts of what is placed. To be changed with the placements locked.
+/// Counters of placements. Changed only while the placements are locked.
 #[derive(Debug, Default)]
 pub struct Usage {
     bytes: AtomicU64,
@@ -21,19 +21,19 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Something was placed.
+    /// Counts a placement of `bytes` bytes.
     pub fn placed(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.placements.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Something was removed that was placed before.
+    /// Counts the removal of a placement of `bytes` bytes.
     pub fn removed(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.placements.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// What is used of an aperture of `bytes` bytes.
+    /// Returns the use of an aperture of `bytes` bytes.
     pub fn of(&self, bytes: u64) -> ApertureUse {
         ApertureUse {
             bytes,

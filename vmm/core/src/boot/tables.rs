@@ -10,7 +10,8 @@ use crate::memory::GuestRam;
 pub const GDT: u64 = 0x1000;
 /// Task state segment.
 pub const TSS: u64 = 0x2000;
-/// Fixed part of a 64-bit task state segment (AMD64 APM volume 2, 12.2.5); the I/O permission map follows.
+/// Fixed part of a 64-bit task state segment (AMD64 APM volume 2, 12.2.5); the I/O permission map
+/// follows.
 const TSS_FIXED_BYTES: u16 = 104;
 /// Offset of the word that says where the I/O permission map begins.
 const TSS_MAP_BASE: u64 = 102;
@@ -33,8 +34,8 @@ pub const DATA_USER: u16 = 0x23;
 /// Selector of the task state segment.
 pub const TASK: u16 = 0x28;
 
-// Bits of page table entries: AMD64 Architecture Programmer's Manual, volume 2, 5.4. User bit at every level, or CPL 3
-// sees nothing.
+// Bits of page table entries: AMD64 Architecture Programmer's Manual, volume 2, 5.4. User bit at
+// every level, or CPL 3 sees nothing.
 const PRESENT_WRITABLE_USER: u64 = 0b111;
 const LARGE: u64 = 1 << 7;
 
@@ -53,7 +54,8 @@ pub fn usable_low_end(ram: &GuestRam, features: Features) -> u64 {
 /// [`RamError`], if RAM is too small for them.
 pub fn write_tables(ram: &GuestRam, features: Features) -> Result<(), RamError> {
     ram.write(GDT, descriptors().as_bytes())?;
-    // A KVM by software does not keep IOPL while the guest runs, and asks the permission map: all zero allows all.
+    // A KVM by software does not keep IOPL while the guest runs, and asks the permission map: all
+    // zero allows all.
     ram.write(TSS + TSS_MAP_BASE, TSS_FIXED_BYTES.as_bytes())?;
     ram.write(TSS + u64::from(TSS_BYTES) - 1, &[0xff])?;
     ram.write(TOP_TABLE, (GIB_TABLE | PRESENT_WRITABLE_USER).as_bytes())?;
@@ -75,7 +77,7 @@ fn identity(base: u64, shift: u32) -> [u64; 512] {
     std::array::from_fn(|i| (base + ((i as u64) << shift)) | PRESENT_WRITABLE_USER | LARGE)
 }
 
-/// The content of the global descriptor table.
+/// Returns the content of the global descriptor table.
 pub fn descriptors() -> [u64; 7] {
     let [task_low, task_high] = task_descriptor();
     [
@@ -89,7 +91,8 @@ pub fn descriptors() -> [u64; 7] {
     ]
 }
 
-/// A 64-bit task state segment takes two slots (AMD64 APM volume 2, 4.8.3).
+/// Returns the descriptor of a 64-bit task state segment, which takes two slots (AMD64 APM volume
+/// 2, 4.8.3).
 fn task_descriptor() -> [u64; 2] {
     let limit = u64::from(TSS_BYTES - 1);
     let low = limit | (TSS & 0xff_ffff) << 16 | 0x8b << 40 | (TSS >> 24 & 0xff) << 56;

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Refusal;
 
-/// Strays that are logged as warnings; those behind them are for debugging only, since a guest makes them at will.
+/// Strays that are logged as warnings; those behind them are for debugging only, since a guest
+/// makes them at will.
 const WARNINGS_MAX: u64 = 8;
 
 /// Stray accesses of one guest. They saturate at 2^64 by nature of the time it would take.
@@ -30,12 +31,12 @@ pub struct StrayCounts {
     pub refused_writes: u64,
     /// Accesses that a device's registers do not have: width, alignment, direction, offset.
     pub registers: u64,
-    /// Accesses to addresses that belong to nobody.
+    /// Accesses to addresses that no device claims.
     pub unclaimed: u64,
 }
 
 impl StrayCounts {
-    /// Their sum.
+    /// Returns the sum of all counters.
     pub fn total(&self) -> u64 {
         let counts = [
             self.hole_reads,
@@ -49,7 +50,7 @@ impl StrayCounts {
 }
 
 impl StrayCounters {
-    /// Counters of accesses that are nobody's fault: they are never logged as warnings.
+    /// Returns counters of accesses that are normal: they are never logged as warnings.
     pub fn unreported() -> Self {
         Self {
             unreported: true,
@@ -67,7 +68,7 @@ impl StrayCounters {
         self.count("store", address, bytes, device, refusal, &self.hole_writes);
     }
 
-    /// All counters.
+    /// Returns all counters.
     pub fn counts(&self) -> StrayCounts {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         StrayCounts {
@@ -79,7 +80,7 @@ impl StrayCounters {
         }
     }
 
-    /// Their sum.
+    /// Returns the sum of all counters.
     pub fn total(&self) -> u64 {
         self.counts().total()
     }

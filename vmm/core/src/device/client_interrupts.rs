@@ -1,16 +1,19 @@
 //! Interrupts of the function's clients: one pending bit each, and how the guest hears of it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use causeway_mediator::Client;
+use parking_lot::Mutex;
 
 use crate::interrupts::LineInterrupt;
 use crate::pci::MsixTable;
 
-/// What is pending for each client, and the wires to the guest, where it has any.
+/// Pending interrupts of each client, and the guest's interrupts, if it has an interrupt
+/// controller.
 ///
-/// A client's MSI-X vector is raised each time that its interrupt is; the pin is asserted while an interrupt of any client
-/// is pending, unless configuration space says otherwise. Lock order: its own, then those of table and line.
+/// A client's MSI-X vector is raised each time that its interrupt is; the pin is asserted while an
+/// interrupt of any client is pending, unless configuration space says otherwise. Lock order: its
+/// own, then those of table and line.
 #[derive(Default)]
 pub struct ClientInterrupts {
     state: Mutex<State>,
@@ -25,10 +28,13 @@ struct State {
     line: Option<LineInterrupt>,
 }
 
+debug_by_name!(ClientInterrupts);
+
 impl ClientInterrupts {
-    /// Connects the function's vectors and its pin. Before, interrupts are pending and nobody hears of them.
+    /// Connects the function's vectors and its pin. Before, interrupts are pending and nobody gets
+    /// of them.
     pub fn connect(&self, table: Arc<MsixTable>, line: Option<LineInterrupt>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.table = Some(table);
         state.line = line;
         state.drive();
@@ -36,14 +42,14 @@ impl ClientInterrupts {
 
     /// Lets the pin be asserted, or not: as configuration space says.
     pub fn allow_pin(&self, allowed: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.pin_allowed = allowed;
         state.drive();
     }
 
     /// Makes a client's interrupt pending.
     pub fn raise(&self, client: Client) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.pending |= client.bit();
         if let (Some(table), Ok(vector)) = (&state.table, u16::try_from(client.number())) {
             table.raise(vector);
@@ -51,35 +57,32 @@ impl ClientInterrupts {
         state.drive();
     }
 
-    /// Whether a client's interrupt is pending.
+    /// Returns whether a client's interrupt is pending.
     pub fn is_pending(&self, client: Client) -> bool {
-        self.state().pending & client.bit() != 0
+        self.state.lock().pending & client.bit() != 0
     }
 
-    /// Whether any is.
+    /// Returns whether the interrupt of any client is pending.
     pub fn any_pending(&self) -> bool {
-        self.state().pending != 0
+        self.state.lock().pending != 0
     }
 
     /// Ends a client's interrupt.
     pub fn acknowledge(&self, client: Client) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.pending &= !client.bit();
         state.drive();
     }
 
-    /// Ends all interrupts, as a reset of the device does, those included that were raised while they were masked.
+    /// Ends all interrupts, as a reset of the device does, those included that were raised while
+    /// they were masked.
     pub fn clear(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.pending = 0;
         if let Some(table) = &state.table {
             table.clear_pending();
         }
         state.drive();
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

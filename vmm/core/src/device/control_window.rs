@@ -1,4 +1,5 @@
-//! Control windows: host memory in the aperture, in which a client that has no guest RAM of its own puts its batches.
+//! Control windows: host memory in the aperture, in which a client that has no guest RAM of its own
+//! puts its batches.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use causeway_protocol::registers::CONTROL_WINDOW_BYTES;
 
 use crate::aperture::Aperture;
 
-/// The control window of one client. Its memory is fresh, and lives as long as somebody holds it.
+/// The control window of one client. Its memory is fresh, and lives as long as a reference to it.
 pub(super) struct ControlWindow {
     /// Where it begins in the aperture.
     offset: u64,
@@ -20,7 +21,8 @@ impl ControlWindow {
     /// Places a window.
     ///
     /// # Errors
-    /// [`PlaceError`]; then nothing changed.
+    /// [`PlaceError::Map`] if there is no memory, `Full` or `Slot` if the aperture has no room.
+    /// Then nothing changed.
     pub fn place(aperture: &Aperture) -> Result<Self, PlaceError> {
         let bytes = CONTROL_WINDOW_BYTES;
         let failed = |source| PlaceError::Map { bytes, source };
@@ -31,15 +33,15 @@ impl ControlWindow {
         Ok(Self { offset, mapping })
     }
 
-    /// Takes it out of the aperture. A batch that is being executed still reads and writes its memory, which is nobody
-    /// else's.
+    /// Takes it out of the aperture. A batch that is being executed still reads and writes its
+    /// memory, which belongs to this client alone.
     pub fn remove(&self, aperture: &Aperture) {
         if let Err(e) = aperture.remove(self.offset) {
-            log::error!("a control window stays in the aperture: {e}");
+            log::error!("cannot remove a control window from the aperture: {e}");
         }
     }
 
-    /// Offset into the aperture.
+    /// Returns the offset into the aperture.
     pub fn offset(&self) -> u64 {
         self.offset
     }

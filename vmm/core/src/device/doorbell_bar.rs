@@ -1,4 +1,4 @@
-//! BAR 4: MSI-X structures, and doorbells that nobody listens to.
+//! BAR 4: MSI-X structures, and doorbells that are not bound.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub struct DoorbellBar {
     doorbells: Arc<Doorbells>,
 }
 
-/// What is at an offset, and the offset in it.
+/// The part of the BAR at an offset, and the offset in the part.
 enum Part {
     Table(u64),
     Pending(u64),
@@ -26,8 +26,10 @@ enum Part {
     Nothing,
 }
 
+debug_by_name!(DoorbellBar);
+
 impl DoorbellBar {
-    /// The BAR with these parts.
+    /// Returns the BAR with these parts.
     pub fn new(table: Arc<MsixTable>, doorbells: Arc<Doorbells>) -> Self {
         Self { table, doorbells }
     }

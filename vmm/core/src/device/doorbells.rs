@@ -1,11 +1,13 @@
-//! Doorbells: guest stores that wake a consumer inside the hypervisor, without an exit to this process.
+//! Doorbells: guest stores that wake a consumer inside the hypervisor, without an exit to this
+//! process.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use causeway_protocol::registers::doorbells::{COUNT, FIRST, STRIDE};
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vmm_sys_util::eventfd::EventFd;
 
@@ -43,13 +45,15 @@ struct State {
     bound: BTreeMap<u32, Arc<EventFd>>,
 }
 
+debug_by_name!(Doorbells);
+
 impl Doorbells {
-    /// The doorbells of the Causeway function: none is bound, and the BAR has no address.
+    /// Returns the doorbells of the Causeway function: none is bound, and the BAR has no address.
     pub fn new(events: Arc<dyn IoEvents>) -> Self {
         Self::at(OF_BAR_4, events)
     }
 
-    /// The same, elsewhere in the BAR of another function.
+    /// Returns these doorbells at other places, in the BAR of another function.
     pub fn at(places: DoorbellPlaces, events: Arc<dyn IoEvents>) -> Self {
         Self {
             places,
@@ -58,15 +62,16 @@ impl Doorbells {
         }
     }
 
-    /// Has a store to doorbell `index` signal `event`.
+    /// Makes a store to doorbell `index` signal `event`.
     ///
     /// # Errors
-    /// `EINVAL` for a doorbell that is not there, `EBUSY` for one that is bound, or what the hypervisor said.
+    /// `EINVAL` for a doorbell that is not there, `EBUSY` for one that is bound, or what the
+    /// hypervisor said.
     pub fn bind(&self, index: u32, event: &EventFd) -> io::Result<()> {
         if index >= self.places.count {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.bound.contains_key(&index) {
             return Err(io::Error::from_raw_os_error(libc::EBUSY));
         }
@@ -80,7 +85,7 @@ impl Doorbells {
 
     /// Ends what [`Self::bind`] began; does nothing for a doorbell that is not bound.
     pub fn unbind(&self, index: u32) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(event) = state.bound.remove(&index)
             && let Some(base) = state.base
         {
@@ -88,26 +93,28 @@ impl Doorbells {
         }
     }
 
-    /// Whether a store to doorbell `index` signals anyone.
+    /// Returns whether a store to doorbell `index` signals anyone.
     pub fn is_bound(&self, index: u32) -> bool {
-        self.state().bound.contains_key(&index)
+        self.state.lock().bound.contains_key(&index)
     }
 
-    /// Signals the consumer of doorbell `index`: for a store that reached this process although it is bound, because
-    /// it came before or while the ioeventfd was registered. False if nobody listens.
+    /// Signals the consumer of doorbell `index`: for a store that reached this process although it
+    /// is bound, because it came before or while the ioeventfd was registered. False if nobody
+    /// listens.
     pub fn ring(&self, index: u32) -> bool {
-        // A worker process may have filled the event, or may do so at any time: then the vCPU that stores waits until it
-        // is kicked, but nobody waits for a lock that it holds.
-        let event = self.state().bound.get(&index).map(Arc::clone);
+        // A worker process may have filled the event, or may do so at any time: then the vCPU that
+        // stores waits until it is kicked, but nobody waits for a lock that it holds.
+        let event = self.state.lock().bound.get(&index).map(Arc::clone);
         event.is_some_and(|event| !has_room(&event) || event.write(1).is_ok())
     }
 
     /// Moves the BAR to another guest-physical address, or takes it away.
     ///
     /// # Errors
-    /// What the hypervisor said; the doorbells then are not in the hypervisor, and stores to them are exits.
+    /// The hypervisor's error; the doorbells then are not in the hypervisor, and stores to them
+    /// are exits.
     pub fn relocate(&self, base: Option<u64>) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.base == base {
             return Ok(());
         }
@@ -131,21 +138,17 @@ impl Doorbells {
 
     fn unregister(&self, base: u64, index: u32, event: &EventFd) {
         if let Err(e) = self.events.unregister(self.address(base, index), event) {
-            log::error!("cannot take doorbell {index} at {base:#x} back: {e}");
+            log::error!("cannot unregister doorbell {index} at {base:#x}: {e}");
         }
     }
 
-    /// Guest-physical address of a doorbell.
+    /// Returns the guest-physical address of a doorbell.
     fn address(&self, base: u64, index: u32) -> u64 {
         base + self.places.first + u64::from(index) * self.places.stride
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// Whether a write to `event` would not wait. If it would, its reader has long been woken.
+/// Returns whether a write to `event` would not wait. If it would, its reader has long been woken.
 #[allow(unsafe_code)] // The type gives only the number.
 fn has_room(event: &EventFd) -> bool {
     // SAFETY: the event keeps its descriptor open for as long as it is borrowed.

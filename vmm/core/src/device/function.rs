@@ -1,7 +1,7 @@
 //! The PCI function: configuration space, and what follows from what the guest writes there.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use causeway_mediator::GuestSession;
 use causeway_protocol::pci::{
@@ -11,6 +11,7 @@ use causeway_protocol::registers::{
     BAR0_BYTES,
     doorbells::{BAR4_BYTES, MSIX_PENDING, MSIX_TABLE},
 };
+use parking_lot::Mutex;
 
 use super::{DoorbellBar, GuestHost, Registers, VECTORS};
 use crate::bus::{MmioBus, StrayCounters};
@@ -37,18 +38,17 @@ pub struct Wiring<'a> {
 /// Why the function cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum FunctionError {
-    /// It has no place.
+    /// The function's BARs cannot be placed.
     #[error(transparent)]
     Decode(#[from] DecodeError),
     /// The interrupt controller has no vectors or lines for it.
-    #[error("the device cannot have interrupts")]
+    #[error("cannot give the device interrupts")]
     Interrupts(#[source] io::Error),
 }
 
-/// The Causeway function.
-///
-/// It compares where its BARs should be with where they are after every store to configuration space, and moves them:
-/// on the MMIO bus, and with them memory slots and doorbells.
+/// The Causeway function. The function compares where its BARs should be with where they are after
+/// every store to configuration space, and moves them: on the MMIO bus, and with them memory slots
+/// and doorbells.
 pub struct Function {
     host: Arc<GuestHost>,
     table: Arc<MsixTable>,
@@ -57,12 +57,15 @@ pub struct Function {
     state: Mutex<State>,
 }
 
+debug_by_name!(Function, Wiring<'_>);
+
 impl Function {
-    /// A function at the addresses of `layout`, decoded, as firmware leaves it. Without `wiring`, interrupts are pending and
-    /// never raised.
+    /// Returns a function at the addresses of `layout`, decoded, as firmware leaves it. Without
+    /// `wiring`, interrupts are pending and never raised.
     ///
     /// # Errors
-    /// [`FunctionError`].
+    /// `Decode` if another device has the addresses or the hypervisor refuses them, `Interrupts` if
+    /// no interrupts are left.
     pub fn new(
         layout: &Layout,
         host: Arc<GuestHost>,
@@ -105,7 +108,8 @@ impl Function {
     }
 }
 
-/// Connects vectors and pin, if there is anything to connect them to. The firmware's word for the line is its GSI.
+/// Connects vectors and pin, if there is anything to connect them to. The firmware's word for the
+/// line is its GSI.
 fn connect(
     host: &GuestHost,
     space: &mut ConfigSpace,
@@ -129,19 +133,20 @@ fn connect(
 
 impl ConfigAccess for Function {
     fn read_config(&self, offset: u8, into: &mut [u8]) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let pending = self.host.interrupts().any_pending();
         state.space.set_interrupt_pending(pending);
         state.space.read(offset, into);
     }
 
     fn write_config(&self, offset: u8, from: &[u8]) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let State { space, decoders } = &mut *state;
         space.write(offset, from);
         decoders.settle(space);
         self.table.set_control(space.msix_control(self.msix));
-        // A function that raises messages leaves its pin alone (PCI Local Bus Specification 3.0, 6.8.3.3).
+        // A function that raises messages leaves its pin alone (PCI Local Bus Specification 3.0,
+        // 6.8.3.3).
         let pin = space.is_interrupt_pin_enabled() && !self.table.is_enabled();
         self.host.interrupts().allow_pin(pin);
     }

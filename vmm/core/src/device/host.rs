@@ -21,8 +21,10 @@ pub struct GuestHost {
     interrupts: ClientInterrupts,
 }
 
+debug_by_name!(GuestHost);
+
 impl GuestHost {
-    /// The seam between a session and these parts of a VM.
+    /// Returns the seam between a session and these parts of a VM.
     pub fn new(aperture: Arc<Aperture>, doorbells: Arc<Doorbells>, ram: Arc<GuestRam>) -> Self {
         Self {
             aperture,
@@ -32,22 +34,22 @@ impl GuestHost {
         }
     }
 
-    /// Where placements appear.
+    /// Returns the aperture, in which placements appear.
     pub fn aperture(&self) -> &Arc<Aperture> {
         &self.aperture
     }
 
-    /// What consumers are woken by.
+    /// Returns the doorbells, which wake consumers.
     pub fn doorbells(&self) -> &Arc<Doorbells> {
         &self.doorbells
     }
 
-    /// What clients are woken by.
+    /// Returns the interrupts, which wake clients.
     pub fn interrupts(&self) -> &ClientInterrupts {
         &self.interrupts
     }
 
-    /// The guest's own memory.
+    /// Returns guest memory.
     pub fn guest_ram(&self) -> &Arc<GuestRam> {
         &self.ram
     }

@@ -1,12 +1,13 @@
 //! The registers of one client that hold something.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_mediator::Client;
 use causeway_mediator::host::Host;
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::{CONTROL_BYTES_MAX, CONTROL_IN_WINDOW, NO_CONTROL_WINDOW};
+use parking_lot::Mutex;
 
 use super::GuestHost;
 use super::control_window::ControlWindow;
@@ -14,12 +15,12 @@ use super::control_window::ControlWindow;
 /// Alignment of the control area and of batch lengths, in bytes.
 const CONTROL_ALIGNMENT: u64 = 8;
 
-/// What a page of BAR 0 holds.
+/// The registers of a page of BAR 0 that hold a value.
 ///
-/// There is one control base and one batch status for all virtual CPUs. A doorbell takes the base as it is at that
-/// moment and then executes its batch on a copy with no lock held; so a client that sends batches from several virtual
-/// CPUs keeps setting the base and ringing together, and reads the outcome from its messages, each of which has a
-/// status of its own.
+/// There is one control base and one batch status for all virtual CPUs. A doorbell takes the base
+/// as it is at that moment and then executes its batch on a copy with no lock held; so a client
+/// that sends batches from several virtual CPUs keeps setting the base and ringing together, and
+/// reads the outcome from its messages, each of which has a status of its own.
 pub(super) struct Page {
     base: Mutex<u64>,
     batch_status: AtomicU32,
@@ -27,9 +28,10 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// A page at whose base nothing is yet: guest-physical zero on page 0, as when there was no other, and a control window
-    /// that is not there on all others. A process that was reset without its knowing must not have a batch read from, and
-    /// replies written to, memory that is not its own.
+    /// Returns a page at whose base nothing is yet: guest-physical zero on page 0, as when there
+    /// was no other, and a control window that is not there on all others. A process that was reset
+    /// without its knowing must not have a batch read from, and replies written to, memory that is
+    /// not its own.
     pub fn new(client: Client) -> Self {
         let base = match client {
             Client::FIRST => 0,
@@ -42,45 +44,46 @@ impl Page {
         }
     }
 
-    /// The control base.
+    /// Returns the control base.
     pub fn base(&self) -> u64 {
-        *self.lock_base()
+        *self.base.lock()
     }
 
     /// Stores a half of it.
     pub fn set_base(&self, change: impl FnOnce(u64) -> u64) {
-        let mut base = self.lock_base();
+        let mut base = self.base.lock();
         *base = change(*base);
     }
 
-    /// How the last batch was taken.
+    /// Returns the status of the last batch.
     pub fn batch_status(&self) -> u32 {
         self.batch_status.load(Ordering::Acquire)
     }
 
-    /// Where the control window begins, which is made if it is not there.
+    /// Returns the offset of the control window in the aperture. Places the window if there is
+    /// none.
     pub fn window_offset(&self, host: &GuestHost) -> u64 {
-        let mut window = self.lock_window();
+        let mut window = self.window.lock();
         if let Some(window) = &*window {
             return window.offset();
         }
         match ControlWindow::place(host.aperture()) {
             Ok(placed) => window.insert(Arc::new(placed)).offset(),
             Err(e) => {
-                log::debug!("no control window: {e}");
+                log::debug!("cannot place a control window: {e}");
                 NO_CONTROL_WINDOW
             }
         }
     }
 
-    /// Whether there is a control window.
+    /// Returns whether there is a control window.
     pub fn has_window(&self) -> bool {
-        self.lock_window().is_some()
+        self.window.lock().is_some()
     }
 
-    /// Takes the control window back.
+    /// Removes the control window.
     pub fn remove_window(&self, host: &GuestHost) {
-        if let Some(window) = self.lock_window().take() {
+        if let Some(window) = self.window.lock().take() {
             window.remove(host.aperture());
         }
     }
@@ -92,7 +95,8 @@ impl Page {
             .store(Status::Ok as u32, Ordering::Release);
     }
 
-    /// Takes a batch of `bytes` bytes from where the base says, has it executed, and puts the replies in its place.
+    /// Takes a batch of `bytes` bytes from where the base says, has it executed, and puts the
+    /// replies in its place.
     pub fn execute(&self, host: &GuestHost, bytes: u32, execute: impl FnOnce(&mut [u8]) -> Status) {
         let status = self.try_execute(host, bytes, execute);
         self.batch_status.store(status as u32, Ordering::Release);
@@ -119,18 +123,19 @@ impl Page {
             return Status::BadRange;
         }
         let status = execute(&mut batch);
-        // A batch that was not taken is as it was: nothing to write, and the guest's own writes since then stay.
+        // A batch that was not taken is as it was: nothing to write, and the guest's own writes
+        // since then stay.
         if status == Status::Ok && !area.write(host, &batch) {
             return Status::BadRange;
         }
         status
     }
 
-    /// Where the base says that batches are.
+    /// Returns the memory of batches, which the control base names.
     fn area(&self) -> Result<Area, Status> {
         let base = self.base();
         if base == CONTROL_IN_WINDOW {
-            let window = self.lock_window().clone();
+            let window = self.window.lock().clone();
             // Without a window it is an address like any other, and not aligned.
             return window.map(Area::Window).ok_or(Status::BadAlignment);
         }
@@ -138,14 +143,6 @@ impl Page {
             return Err(Status::BadAlignment);
         }
         Ok(Area::Ram(base))
-    }
-
-    fn lock_base(&self) -> MutexGuard<'_, u64> {
-        self.base.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_window(&self) -> MutexGuard<'_, Option<Arc<ControlWindow>>> {
-        self.window.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

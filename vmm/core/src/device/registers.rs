@@ -12,7 +12,7 @@ use super::GuestHost;
 use super::page::Page;
 use crate::bus::{BusDevice, Refusal, Response, StrayCounters};
 
-/// What these registers can do, whatever is behind them.
+/// Features of these registers, with every back end.
 const REGISTER_FEATURES: u64 = features::CONTROL_WINDOW;
 
 /// The registers of one function: a page for each client.
@@ -25,8 +25,11 @@ pub struct Registers {
     pages: Vec<Page>,
 }
 
+debug_by_name!(Registers);
+
 impl Registers {
-    /// Registers in front of `session`. `features` is a bit set of [`causeway_protocol::registers::features`].
+    /// Returns registers in front of `session`. `features` is a bit set of
+    /// [`causeway_protocol::registers::features`].
     pub fn new(
         host: Arc<GuestHost>,
         session: Arc<dyn GuestSession>,
@@ -87,7 +90,8 @@ impl Registers {
         }
     }
 
-    /// Whether the session can be used, and whether the client has something that its reset would end.
+    /// Returns whether the session can be used, and whether the client has something that its reset
+    /// would end.
     fn status(&self, client: Client) -> u32 {
         let bits = self.session.status_bits();
         let owns = self.session.owners() & client.bit() != 0
@@ -154,7 +158,7 @@ impl BusDevice for Registers {
     }
 }
 
-/// The register that an access of `bytes` bytes at `offset` means, and whose it is.
+/// Returns the register that an access of `bytes` bytes at `offset` means, and whose it is.
 fn find(offset: u64, bytes: usize) -> Result<(Client, Register), Refusal> {
     if bytes != 4 {
         return Err(Refusal::BadSize);

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::sync::{Mutex, MutexGuard};
 
+use parking_lot::{Mutex, MutexGuard};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::{IoEvents, MemorySlots, Slot};
@@ -40,7 +40,7 @@ impl Fake {
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap()
+        self.0.lock()
     }
 
     /// Books of one call; the injected failure, if it is due.

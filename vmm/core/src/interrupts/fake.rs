@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::{InterruptChips, InterruptController, MsiMessage};
@@ -27,16 +28,16 @@ pub(crate) struct Books {
 pub(crate) struct FakeChips(Arc<Mutex<Books>>);
 
 impl FakeChips {
-    /// A controller over these chips.
+    /// Returns a controller over these chips.
     pub fn controller(&self) -> Arc<InterruptController> {
         InterruptController::new(Box::new(self.clone()))
     }
 
     pub fn books(&self) -> MutexGuard<'_, Books> {
-        self.0.lock().unwrap()
+        self.0.lock()
     }
 
-    /// The message that a signal of `event` becomes, if it becomes one.
+    /// Returns the message that a signal of `event` becomes, if it becomes one.
     pub fn delivers(&self, event: &EventFd) -> Option<MsiMessage> {
         let books = self.books();
         let gsi = books.connected.get(&event.as_raw_fd())?;

@@ -1,7 +1,7 @@
 //! ACPI tables: what the machine consists of.
 //!
-//! Hardware-reduced ACPI (ACPI Specification 6.5, 4.1): no timers, no system control interrupt and no old interrupt
-//! controllers, so that no kernel looks for them.
+//! Hardware-reduced ACPI (ACPI Specification 6.5, 4.1): no timers, no system control interrupt and
+//! no old interrupt controllers, so that no kernel looks for them.
 
 use acpi_tables::Aml;
 use acpi_tables::fadt::{FADTBuilder, Flags};
@@ -26,8 +26,8 @@ const OEM_REVISION: u32 = 1;
 /// Where KVM's interrupt chips are (Intel SDM volume 3, 11.4.1; ICH9 data sheet, 13.5.1).
 const LOCAL_APIC: u32 = 0xfee0_0000;
 const IO_APIC: u32 = 0xfec0_0000;
-/// Flags of the PC architecture (ACPI 6.5, table 5.11): no VGA, no clock of old. Neither are there old devices or a
-/// keyboard controller, which a set bit would say.
+/// Flags of the PC architecture (ACPI 6.5, table 5.11): no VGA, no clock of old. Neither are there
+/// old devices or a keyboard controller, which a set bit would say.
 const BOOT_ARCHITECTURE: u16 = 1 << 2 | 1 << 5;
 
 /// Writes the tables. Gives the address of the root pointer.
@@ -122,7 +122,7 @@ mod tests {
         u64::from_le_bytes(bytes(ram, address, 8).try_into().unwrap())
     }
 
-    /// A table, whose checksum has to be right.
+    /// Returns a table, whose checksum has to be right.
     fn table(ram: &GuestRam, address: u64) -> Vec<u8> {
         let length = word(ram, address + 4) as u32 as usize;
         let table = bytes(ram, address, length);

@@ -1,4 +1,5 @@
-//! What a kernel is told when it is entered: Linux's boot parameters, or PVH's start information.
+//! The information for a kernel when it is entered: Linux's boot parameters, or PVH's start
+//! information.
 
 use std::ops::Range;
 
@@ -30,7 +31,7 @@ const LOADER_OTHER: u8 = 0xff;
 /// `XEN_HVM_START_MAGIC_VALUE` (xen/include/public/arch-x86/hvm/start_info.h).
 const START_MAGIC: u32 = 0x336e_c578;
 
-/// What there is to tell.
+/// The information for a kernel.
 pub struct BootInformation<'a> {
     /// Header of the bzImage that the kernel came from, if it came from one.
     pub header: Option<setup_header>,

@@ -8,11 +8,12 @@ use object::read::elf::{FileHeader as _, NoteIterator, ProgramHeader as _};
 
 use crate::loader::{self, Header, LoadError, Segment};
 
-/// Xen's note with a 32-bit physical entry point for direct boot (`XEN_ELFNOTE_PHYS32_ENTRY` in xen/include/public/elfnote.h).
+/// Xen's note with a 32-bit physical entry point for direct boot (`XEN_ELFNOTE_PHYS32_ENTRY` in
+/// xen/include/public/elfnote.h).
 const NOTE_PHYS32_ENTRY: NoteType = NoteType(18);
 const NOTE_NAME: &[u8] = b"Xen";
 
-/// What an ELF kernel says of itself.
+/// The headers of an ELF kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ElfKernel {
     /// Entry point, physical: 64-bit.
@@ -21,7 +22,7 @@ pub struct ElfKernel {
     pub pvh_entry: Option<u32>,
     /// Guest-physical addresses of its segments, from the lowest to the end of the highest.
     pub range: Range<u64>,
-    /// What is to be copied where.
+    /// Parts of the file, with their places in memory.
     pub segments: Vec<FileSegment>,
 }
 
@@ -35,7 +36,8 @@ pub struct FileSegment {
 }
 
 impl FileSegment {
-    /// The part of `bytes`, which are in the file at `offset`, that belongs to the segment, and its guest-physical address.
+    /// Returns the part of `bytes`, which are in the file at `offset`, that belongs to the segment,
+    /// and its guest-physical address.
     pub fn part<'a>(&self, offset: u64, bytes: &'a [u8]) -> Option<(u64, &'a [u8])> {
         let from = self.file.start.max(offset);
         let to = self.file.end.min(offset + bytes.len() as u64);
@@ -44,11 +46,12 @@ impl FileSegment {
     }
 }
 
-/// Reads the headers of an ELF file of `file_bytes` bytes that begins with `head`. PVH's note is found if it is in
-/// `head`; nothing else behind the headers is looked at.
+/// Reads the headers of an ELF file of `file_bytes` bytes that begins with `head`. PVH's note is
+/// found if it is in `head`; nothing else behind the headers is looked at.
 ///
 /// # Errors
-/// [`LoadError`].
+/// [`LoadError`] of the header, `Truncated` or `SegmentSize` for a segment that does not fit the
+/// file, `Segment` for one beyond the last address, `Entry` if no segment has the entry point.
 pub fn inspect(head: &[u8], file_bytes: u64) -> Result<ElfKernel, LoadError> {
     let header = loader::header(head)?;
     let entry = header.e_entry(LE);
@@ -84,7 +87,7 @@ pub fn inspect(head: &[u8], file_bytes: u64) -> Result<ElfKernel, LoadError> {
     }
 }
 
-/// A segment's place in memory: physical addresses only, since a kernel maps itself.
+/// Returns a segment's place in memory: physical addresses only, since a kernel maps itself.
 fn place(segment: &Segment, file_end: u64) -> Result<Range<u64>, LoadError> {
     loader::check_file(segment, file_end)?;
     let (address, bytes) = (segment.p_paddr(LE), segment.p_memsz(LE));

@@ -32,13 +32,13 @@ const SETUP_SECTORS_DEFAULT: u8 = 4;
 const ENTRY_64: u64 = 0x200;
 /// Highest address of an initramfs, as far as a kernel is concerned that does not say: below 4 GiB.
 const INITRAMFS_MAX_DEFAULT: u64 = u32::MAX as u64;
-/// Longest command line of a kernel that does not say (`COMMAND_LINE_SIZE` in arch/x86/include/asm/setup.h, less
-/// the terminator).
+/// Longest command line of a kernel that does not say (`COMMAND_LINE_SIZE` in
+/// arch/x86/include/asm/setup.h, less the terminator).
 const COMMAND_LINE_BYTES_DEFAULT: u32 = 2047;
 
 /// Magic number of an arm64 `Image`, and where it is (Documentation/arch/arm64/booting.rst).
 const ARM64_MAGIC: (usize, &[u8]) = (0x38, b"ARM\x64");
-/// The same of RISC-V.
+/// Magic number of a RISC-V `Image`, and its offset.
 const RISCV_MAGIC: (usize, &[u8]) = (0x38, b"RSC\x05");
 
 /// How a kernel is entered.
@@ -77,14 +77,14 @@ pub enum KernelError {
     #[error("the file is empty")]
     Empty,
     /// Compressed as a whole.
-    #[error("this is no kernel yet, but something compressed: decompress it first ({tool})")]
+    #[error("the file is compressed as a whole: decompress it first with {tool}")]
     Compressed {
-        /// What does that.
+        /// The tool that decompresses it.
         tool: &'static str,
     },
     /// Something else.
     #[error(
-        "this is neither a Linux kernel (bzImage) nor an ELF image: it has {bytes} bytes and begins with {head:02x?}"
+        "the file is neither a Linux kernel (bzImage) nor an ELF image: it has {bytes} bytes and begins with {head:02x?}"
     )]
     Unknown {
         /// Size of the file.
@@ -96,14 +96,14 @@ pub enum KernelError {
     #[error(transparent)]
     Elf(#[from] LoadError),
     /// A kernel for another processor.
-    #[error("this is an {architecture} kernel: only x86-64 kernels boot here")]
+    #[error("the kernel is for {architecture}: only x86-64 kernels boot here")]
     Architecture {
         /// Which processor.
         architecture: &'static str,
     },
     /// The protocol is too old.
     #[error(
-        "boot protocol {}.{:02} is too old: kernels from Linux 3.8 (2.12) on boot here",
+        "boot protocol {}.{:02} is too old: give a kernel of Linux 3.8 (2.12) or later",
         version >> 8, version & 0xff
     )]
     Version {
@@ -115,7 +115,7 @@ pub enum KernelError {
     Not64Bit,
     /// Parts of the file are missing.
     #[error(
-        "the kernel is truncated: {what} ends at byte {end}, the file at {bytes}; get the file anew"
+        "the kernel is truncated: {what} ends at byte {end}, but the file at {bytes}; download it again"
     )]
     Truncated {
         /// Which part.
@@ -125,22 +125,22 @@ pub enum KernelError {
         /// Size of the file.
         bytes: u64,
     },
-    /// The compressed kernel in a bzImage cannot be had.
+    /// The compressed kernel in a bzImage is damaged.
     #[error("cannot decompress the kernel")]
     Payload(#[from] payload::PayloadError),
     /// The protocol that was asked for is not the kernel's.
     #[error(
-        "this kernel cannot be booted as {wanted}: {why} (without --boot, the way is found out)"
+        "this kernel cannot be booted as {wanted}: {why}; without --boot, the command chooses the protocol"
     )]
     Protocol {
         /// Protocol.
         wanted: BootProtocol,
-        /// What it lacks.
+        /// The reason.
         why: &'static str,
     },
 }
 
-/// What of a kernel's file goes into memory.
+/// The part of a kernel's file that goes into memory.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
     /// An ELF file, or a whole bzImage: linux-loader knows.
@@ -174,14 +174,16 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Recognizes a kernel. `None` if the file is an ELF image that does not say that it is one: a bare guest, or nothing that
-    /// can run.
+    /// Recognizes a kernel. `None` if the file is an ELF image that does not say that it is one: a
+    /// bare guest, or nothing that can run.
     ///
-    /// A kernel is booted as it is best: a bzImage whose payload can be decompressed here at the 64-bit entry point of
-    /// what it contains, which saves the guest the work; ELF by PVH. `wanted` overrides that.
+    /// A kernel is booted as it is best: a bzImage whose payload can be decompressed here at the
+    /// 64-bit entry point of what it contains, which saves the guest the work; ELF by PVH. `wanted`
+    /// overrides that.
     ///
     /// # Errors
-    /// [`KernelError`].
+    /// [`KernelError`], by what is wrong with the file, or `Protocol` if the kernel cannot be
+    /// entered by the `wanted` protocol.
     pub fn recognize(
         image: Arc<[u8]>,
         wanted: Option<BootProtocol>,
@@ -200,7 +202,7 @@ impl Kernel {
         Self::elf(image, wanted)
     }
 
-    /// How it is entered.
+    /// Returns the protocol by which the kernel is entered.
     pub fn protocol(&self) -> BootProtocol {
         self.protocol
     }
@@ -259,7 +261,7 @@ impl Kernel {
             None | Some(BootProtocol::BzImage) => return Ok(file.as_it_is(image)),
             Some(wanted @ BootProtocol::Pvh) => return refused(wanted, "PVH is for ELF images"),
             Some(wanted @ BootProtocol::Linux64) => {
-                let why = "its payload is compressed in a way that only the kernel itself can undo";
+                let why = "only the kernel itself can decompress its payload";
                 return refused(wanted, why);
             }
         }
@@ -278,7 +280,7 @@ impl Kernel {
     }
 }
 
-/// What to say of a file that is neither a bzImage nor ELF.
+/// Returns the error for a file that is neither a bzImage nor ELF.
 fn unknown(image: &[u8]) -> KernelError {
     if image.is_empty() {
         return KernelError::Empty;
@@ -344,7 +346,7 @@ impl BzImage {
         &image[self.payload.clone()]
     }
 
-    /// The kernel, if it is to decompress itself.
+    /// Returns the kernel, if it is to decompress itself.
     fn as_it_is(&self, image: Arc<[u8]>) -> Kernel {
         Kernel {
             image,
@@ -359,7 +361,7 @@ impl BzImage {
     }
 }
 
-/// The header, with zeros for fields that this version of it does not have.
+/// Returns the header, with zeros for fields that this version of it does not have.
 fn read_header(image: &[u8]) -> Option<setup_header> {
     let mut bytes = [0; size_of::<setup_header>()];
     let end = OFFSET_MAGIC + usize::from(*image.get(OFFSET_HEADER_BYTES)?);

@@ -1,4 +1,5 @@
-//! What the guest's memory is for, in the terms of the BIOS call E820 (ACPI Specification 6.5, 15.3).
+//! What the guest's memory is for, in the terms of the BIOS call E820 (ACPI Specification 6.5,
+//! 15.3).
 
 use crate::memory::{GuestRam, HIGH_BASE};
 
@@ -9,13 +10,13 @@ pub const ACPI_END: u64 = 0x10_0000;
 /// Where the extended BIOS data area of a PC would begin: no kernel uses memory from here to 1 MiB.
 const LOW_MEMORY_END: u64 = 0x9_fc00;
 
-/// What a range is for.
+/// Purpose of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum RangeKind {
     /// Free to use.
     Ram = 1,
-    /// Not to be touched.
+    /// Reserved: the kernel must not use it.
     Reserved = 2,
 }
 
@@ -26,11 +27,11 @@ pub struct MemoryRange {
     pub base: u64,
     /// Bytes.
     pub bytes: u64,
-    /// What for.
+    /// Purpose of the range.
     pub kind: RangeKind,
 }
 
-/// All ranges, lowest first.
+/// Returns all ranges, lowest first.
 pub fn memory_map(ram: &GuestRam) -> Vec<MemoryRange> {
     let range = |base: u64, end: u64, kind| MemoryRange {
         base,

@@ -1,9 +1,10 @@
-//! The compressed kernel within a bzImage, decompressed on the host if that is cheap: a block at a time, so that no
-//! copy of the whole is made on the way into guest memory.
+//! The compressed kernel within a bzImage, decompressed on the host if that is cheap: a block at a
+//! time, so that no copy of the whole is made on the way into guest memory.
 //!
-//! LZ4 is: Linux writes it in the legacy frame format of the `lz4` tool (lz4_Frame_format.md, "Legacy frame"): a magic
-//! number, then blocks with their compressed sizes, each of 8 MiB but for the last. Behind it are four bytes with
-//! the size of the whole, which are part of the payload. Other formats are left to the kernel itself.
+//! LZ4 is: Linux writes it in the legacy frame format of the `lz4` tool (lz4_Frame_format.md,
+//! "Legacy frame"): a magic number, then blocks with their compressed sizes, each of 8 MiB but for
+//! the last. Behind it are four bytes with the size of the whole, which are part of the payload.
+//! Other formats are left to the kernel itself.
 
 use lz4_flex::block::{DecompressError, decompress_into};
 
@@ -16,24 +17,24 @@ const KERNEL_BYTES_MAX: usize = 1 << 29;
 #[derive(Debug, thiserror::Error)]
 pub enum PayloadError {
     /// Nonsense size.
-    #[error("it says that it is of {bytes} bytes: there must be 1 to {KERNEL_BYTES_MAX}")]
+    #[error("the kernel's size in its header is {bytes} bytes: it must be 1 to {KERNEL_BYTES_MAX}")]
     Size {
         /// Size that stands behind it.
         bytes: usize,
     },
     /// A block that is not all there, or not as large as it has to be.
-    #[error("LZ4 block {block}, of {expected} bytes, is damaged (get the file anew)")]
+    #[error("LZ4 block {block} of {expected} bytes is damaged: download the kernel again")]
     Block {
         /// Number of the block, from 0.
         block: usize,
         /// Bytes that it should become.
         expected: usize,
-        /// What is wrong, if it is in what was compressed.
+        /// The decompressor's error; none if the size is wrong.
         source: Option<DecompressError>,
     },
 }
 
-/// Whether [`decompress`] knows the format.
+/// Returns whether [`decompress`] knows the format.
 pub fn is_known(payload: &[u8]) -> bool {
     payload.starts_with(MAGIC) && payload.len() >= MAGIC.len() + 4
 }
@@ -46,10 +47,10 @@ pub struct Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// A payload that [`is_known`].
+    /// Returns a payload that [`is_known`].
     ///
     /// # Errors
-    /// [`PayloadError::Size`].
+    /// [`PayloadError::Size`] if the size at the end is zero or too large.
     pub fn new(payload: &'a [u8]) -> Result<Self, PayloadError> {
         let blocks = payload.get(MAGIC.len()..).unwrap_or_default();
         let (blocks, size) = blocks
@@ -62,15 +63,15 @@ impl<'a> Payload<'a> {
         Ok(Self { blocks, bytes })
     }
 
-    /// Size of the kernel, decompressed.
+    /// Returns the size of the kernel, decompressed.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The first block, decompressed: the kernel's headers are in it.
+    /// Returns the first block, decompressed: the kernel's headers are in it.
     ///
     /// # Errors
-    /// [`PayloadError::Block`].
+    /// [`PayloadError::Block`] if the block is damaged.
     pub fn head(&self) -> Result<Vec<u8>, PayloadError> {
         let mut head = vec![0; self.bytes.min(BLOCK_BYTES)];
         decompress_block(self.blocks, 0, &mut head)?;
@@ -116,7 +117,7 @@ fn decompress_block<'a>(
     }
 }
 
-/// The first block, and what is behind it.
+/// Returns the first block, and what is behind it.
 fn split_block(blocks: &[u8]) -> Option<(&[u8], &[u8])> {
     let (size, rest) = blocks.split_first_chunk::<4>()?;
     rest.split_at_checked(u32::from_le_bytes(*size) as usize)

@@ -14,7 +14,7 @@ const PAGE_BYTES: u64 = 4096;
 pub enum PlacementError {
     /// The kernel itself.
     #[error(
-        "the kernel needs memory from {start:#x} to {end:#x}, and the guest has [{ACPI_END:#x}, {ram_end:#x}): give it at least {} MiB with --memory",
+        "the kernel needs memory from {start:#x} to {end:#x}, but the guest has [{ACPI_END:#x}, {ram_end:#x}): give it at least {} MiB with --memory",
         end.div_ceil(1 << 20)
     )]
     Kernel {
@@ -27,7 +27,7 @@ pub enum PlacementError {
     },
     /// The initramfs, for any amount of memory.
     #[error(
-        "the initramfs is of {bytes} bytes, and this kernel takes at most {most}, between itself and {highest:#x}: give a smaller initramfs"
+        "the initramfs has {bytes} bytes, but this kernel takes at most {most}, between itself and {highest:#x}: give a smaller initramfs"
     )]
     InitramfsTooLarge {
         /// Its size.
@@ -39,7 +39,7 @@ pub enum PlacementError {
     },
     /// The initramfs.
     #[error(
-        "the initramfs is of {bytes} bytes, and behind the kernel there is room for {room}: give the guest at least {} MiB with --memory, or a smaller initramfs",
+        "the initramfs has {bytes} bytes, but only {room} fit behind the kernel: give the guest at least {} MiB with --memory, or a smaller initramfs",
         bytes.saturating_add(*kernel_end).div_ceil(1 << 20)
     )]
     Initramfs {
@@ -51,7 +51,7 @@ pub enum PlacementError {
         kernel_end: u64,
     },
     /// The command line.
-    #[error("the kernel's command line is of {bytes} bytes: this kernel takes {limit}")]
+    #[error("the kernel's command line has {bytes} bytes: this kernel takes at most {limit}")]
     CommandLine {
         /// Its size.
         bytes: usize,
@@ -66,11 +66,12 @@ pub enum PlacementError {
     },
 }
 
-/// Checks that the kernel fits into RAM that ends at `ram_end`, and finds the place of an initramfs of `bytes`
-/// bytes: as high as the kernel reaches, where it is in nobody's way.
+/// Checks that the kernel fits into RAM that ends at `ram_end`, and finds the place of an initramfs
+/// of `bytes` bytes: as high as the kernel reaches, out of the way.
 ///
 /// # Errors
-/// [`PlacementError`].
+/// [`PlacementError::Kernel`] if the kernel does not fit into guest memory, `InitramfsTooLarge` or
+/// `Initramfs` if the initramfs does not.
 pub fn place(kernel: &Kernel, bytes: u64, ram_end: u64) -> Result<Range<u64>, PlacementError> {
     let Range { start, end } = kernel.range;
     if start < ACPI_END || end > ram_end {
@@ -114,10 +115,10 @@ fn initramfs_end(kernel: &Kernel, ram_end: u64) -> u64 {
     ram_end.min(kernel.initramfs_max.saturating_add(1)) & !(PAGE_BYTES - 1)
 }
 
-/// The command line as the kernel wants it: with a zero byte at its end.
+/// Returns the command line as the kernel wants it: with a zero byte at its end.
 ///
 /// # Errors
-/// [`PlacementError`].
+/// [`PlacementError::CommandLine`] if it is too long, `ZeroByte` if it contains a zero byte.
 pub fn command_line(kernel: &Kernel, text: &str) -> Result<Vec<u8>, PlacementError> {
     if let Some(offset) = text.bytes().position(|byte| byte == 0) {
         return Err(PlacementError::ZeroByte { offset });

@@ -1,4 +1,5 @@
-//! Turning the machine off and resetting it: ACPI's sleep and reset registers, and the keyboard controller's reset.
+//! Turning the machine off and resetting it: ACPI's sleep and reset registers, and the keyboard
+//! controller's reset.
 
 use causeway_mediator::host::RamError;
 
@@ -15,7 +16,7 @@ pub const SLEEP_CONTROL: u16 = POWER_PORTS;
 pub const SLEEP_STATUS: u16 = POWER_PORTS + 1;
 /// Reset register (ACPI 6.5, 4.8.3.6).
 pub const RESET: u16 = POWER_PORTS + 2;
-/// What has to be stored to [`RESET`].
+/// Value that a store to [`RESET`] must have.
 pub const RESET_VALUE: u8 = 1;
 /// Sleep type of soft off, `\_S5`.
 pub const SLEEP_TYPE_OFF: u8 = 5;
@@ -26,11 +27,13 @@ pub(crate) const KEYBOARD_COMMAND: u16 = 0x64;
 /// Keyboard controller command: pulse the reset line.
 const KEYBOARD_RESET: u8 = 0xfe;
 
-/// Where a processor begins after a reset, in real mode, as far as software is concerned that jumps there.
+/// Where a processor begins after a reset, in real mode, as far as software is concerned that jumps
+/// there.
 pub const RESET_VECTOR: u64 = 0xf_fff0;
 
-/// Code for those who reset the machine by jumping to its firmware, of which there is none. A Linux kernel that finds
-/// hardware-reduced ACPI and no EFI does (arch/x86/kernel/reboot.c, `reboot_init` and `BOOT_BIOS`).
+/// Code for those who reset the machine by jumping to its firmware, of which there is none. A Linux
+/// kernel that finds hardware-reduced ACPI and no EFI does (arch/x86/kernel/reboot.c, `reboot_init`
+/// and `BOOT_BIOS`).
 ///
 /// # Errors
 /// [`RamError`], if there is no RAM.
@@ -63,7 +66,8 @@ fn power_event(port: u16, data: &[u8]) -> Option<(PowerEvent, &'static str)> {
     }
 }
 
-/// Power registers from port `first` on. They read as zero: nothing sleeps, and there is no keyboard.
+/// Power registers from port `first` on. They read as zero: nothing sleeps, and there is no
+/// keyboard.
 #[derive(Debug)]
 pub(crate) struct Power {
     pub first: u16,

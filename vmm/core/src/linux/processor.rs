@@ -1,6 +1,7 @@
 //! State in which a virtual CPU enters a kernel, and what CPUID and memory-type registers say.
 //!
-//! Only the first virtual CPU is set up; the kernel starts the others, which KVM keeps waiting for that.
+//! Only the first virtual CPU is set up; the kernel starts the others, which KVM keeps waiting for
+//! that.
 
 use std::io;
 
@@ -14,7 +15,6 @@ use zerocopy::IntoBytes;
 
 use super::BootProtocol;
 use super::boot_params::{START_INFO, ZERO_PAGE};
-use crate::hypervisor::from_errno;
 use crate::memory::GuestRam;
 
 const GDT: u64 = 0x500;
@@ -42,12 +42,13 @@ const RFLAGS: u64 = 2;
 const PRESENT_WRITABLE: u64 = 0b11;
 const LARGE: u64 = 1 << 7;
 
-/// `MTRRdefType` (AMD64 APM volume 2, 7.7.2): enabled, and write-back where no other register says otherwise.
+/// `MTRRdefType` (AMD64 APM volume 2, 7.7.2): enabled, and write-back where no other register says
+/// otherwise.
 const MSR_MTRR_DEFAULT: u32 = 0x2ff;
 const MTRR_ENABLED_WRITE_BACK: u64 = 1 << 11 | 6;
 
-/// Whether guests need the old timer chip: where KVM does not offer the deadline timer, Linux measures the local
-/// one against it.
+/// Returns whether guests need the old timer chip: where KVM does not offer the deadline timer,
+/// Linux measures the local one against it.
 pub fn needs_timer(kvm: &Kvm) -> bool {
     !kvm.check_extension(Cap::TscDeadlineTimer)
 }
@@ -78,7 +79,7 @@ pub fn write_tables(ram: &GuestRam) -> Result<(), RamError> {
     Ok(())
 }
 
-/// System registers for a protocol, made out of those KVM gave the virtual CPU.
+/// Returns system registers for a protocol, made out of those KVM gave the virtual CPU.
 pub fn system_registers(mut sregs: kvm_sregs, protocol: BootProtocol) -> kvm_sregs {
     let long = protocol != BootProtocol::Pvh;
     let data = segment(DATA, 0x3);
@@ -127,7 +128,7 @@ fn segment(selector: u16, type_: u8) -> kvm_segment {
     }
 }
 
-/// General registers at `entry`.
+/// Returns general registers at `entry`.
 pub fn registers(entry: u64, protocol: BootProtocol) -> kvm_regs {
     let blank = kvm_regs {
         rip: entry,
@@ -146,11 +147,11 @@ pub fn registers(entry: u64, protocol: BootProtocol) -> kvm_regs {
     }
 }
 
-/// Has a virtual CPU's MTRRs say write-back for everything. After reset they say uncached, which the guest's kernel
-/// would believe.
+/// Sets a virtual CPU's MTRRs to write-back for everything. After reset they say uncached, which
+/// the guest's kernel would believe.
 ///
 /// # Errors
-/// What KVM said.
+/// KVM's error.
 pub fn set_memory_types(vcpu: &VcpuFd) -> io::Result<()> {
     let entry = kvm_msr_entry {
         index: MSR_MTRR_DEFAULT,
@@ -158,18 +159,18 @@ pub fn set_memory_types(vcpu: &VcpuFd) -> io::Result<()> {
         ..kvm_msr_entry::default()
     };
     let msrs = Msrs::from_entries(&[entry]).map_err(|_| io::ErrorKind::InvalidInput)?;
-    match vcpu.set_msrs(&msrs).map_err(from_errno)? {
+    match vcpu.set_msrs(&msrs).map_err(io::Error::from)? {
         1 => Ok(()),
         _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
     }
 }
 
-/// The CPUID leaves for virtual CPU `index` of `vcpus`: KVM's, with a topology of one socket and one thread per
-/// core, and the deadline timer that KVM has but does not mention.
+/// Returns the CPUID leaves for virtual CPU `index` of `vcpus`: KVM's, with a topology of one
+/// socket and one thread per core, and the deadline timer that KVM has but does not mention.
 pub fn cpuid_of(supported: &CpuId, index: u32, vcpus: u32, deadline_timer: bool) -> CpuId {
     let mut entries: Vec<kvm_cpuid_entry2> = Vec::new();
     for entry in supported.as_slice() {
-        // Leaves 0xb and 0x1f are written anew.
+        // Leaves 0xb and 0x1f are written again.
         if !matches!(entry.function, 0xb | 0x1f) {
             entries.push(adapt(*entry, index, vcpus, deadline_timer));
         }
@@ -210,7 +211,7 @@ fn adapt(
                 entry.edx |= SHARED_PACKAGE;
             }
         }
-        // Caches: the third level is shared by all, the others by nobody.
+        // Caches: all share the third level, and each has its own first and second.
         4 | 0x8000_001d => {
             let sharers = if entry.eax >> 5 & 7 == 3 { vcpus } else { 1 };
             entry.eax = entry.eax & 0x3fff | (sharers - 1) << 14;

@@ -32,12 +32,12 @@ pub struct Linux {
 }
 
 impl Linux {
-    /// System registers of the first virtual CPU, made out of those KVM gave it.
+    /// Returns system registers of the first virtual CPU, made out of those KVM gave it.
     pub(crate) fn system_registers(&self, fresh: kvm_sregs) -> kvm_sregs {
         processor::system_registers(fresh, self.kernel.protocol)
     }
 
-    /// General registers of the first virtual CPU.
+    /// Returns general registers of the first virtual CPU.
     pub(crate) fn registers(&self) -> kvm_regs {
         processor::registers(self.kernel.entry, self.kernel.protocol)
     }
@@ -46,7 +46,7 @@ impl Linux {
 /// Why a system cannot be brought into memory.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// It does not fit.
+    /// The kernel or the initramfs does not fit into memory.
     #[error(transparent)]
     Placement(#[from] PlacementError),
     /// linux-loader refused the kernel.
@@ -55,7 +55,7 @@ pub enum SetupError {
         /// Why.
         source: linux_loader::loader::Error,
     },
-    /// What is compressed in it is damaged.
+    /// The compressed kernel is damaged.
     #[error("cannot decompress the kernel")]
     Payload(#[from] PayloadError),
     /// linux-loader refused the boot parameters.
@@ -78,7 +78,8 @@ pub enum SetupError {
 /// Writes kernel, initramfs, command line, tables and parameters into `ram`.
 ///
 /// # Errors
-/// [`SetupError`].
+/// [`SetupError::Placement`] if guest memory is too small, `Load` or `Payload` if the kernel is
+/// damaged, `Parameters`, `View` or `Tables` if guest memory cannot be written.
 pub fn prepare(
     ram: &GuestRam,
     linux: &Linux,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use causeway_host_vfio::{AccessError, Device, RegionIndex};
 
 use super::capabilities::MsixPlace;
-use super::complaints::Complaints;
+use super::failure_counter::FailureCounter;
 use super::interrupts::Interrupts;
 use crate::bus::{BusDevice, Refusal, Response};
 
@@ -17,7 +17,7 @@ const NAMES: [&str; 8] = [
 /// Registers of them, as exits are counted by.
 const BAR_NAMES: [&str; 6] = ["bar0", "bar1", "bar2", "bar3", "bar4", "bar5"];
 
-/// The name of device number `index` of a VM.
+/// Returns the name of device number `index` of a VM.
 pub fn name(index: usize) -> &'static str {
     NAMES.get(index).unwrap_or(&"vfio")
 }
@@ -52,15 +52,15 @@ pub struct BarDevice {
     pub device: Arc<Device>,
     /// Where its MSI-X table and pending bits are.
     pub msix: Option<MsixPlace>,
-    /// What its interrupts are.
+    /// The device's interrupts.
     pub interrupts: Arc<Interrupts>,
     /// Counts.
     pub counters: Arc<AccessCounters>,
-    /// What the device refused.
-    pub complaints: Arc<Complaints>,
+    /// Accesses that the device refused.
+    pub failures: Arc<FailureCounter>,
 }
 
-/// What an access hits.
+/// The part of a BAR that an access hits.
 enum Part {
     /// The MSI-X table, at this offset.
     Table(u64),
@@ -102,7 +102,7 @@ impl BarDevice {
         match result {
             Ok(()) => Response::ok(self.register()),
             Err(e) => {
-                self.complaints.add(&e);
+                self.failures.add(&e);
                 Response::refused(Refusal::Device)
             }
         }

@@ -1,4 +1,5 @@
-//! BARs of a device: what they are, where they go, and which pages of them the guest reaches without an exit.
+//! BARs of a device: what they are, where they go, and which pages of them the guest reaches
+//! without an exit.
 
 use causeway_host_vfio::{AccessError, Area, BARS, Device, Region, RegionIndex};
 
@@ -22,13 +23,13 @@ const PAGE_BYTES: u64 = 4096;
 /// A memory BAR of the device, and what is behind it.
 #[derive(Clone, Debug)]
 pub struct BarPlan {
-    /// As the guest sees it.
+    /// The BAR for the guest.
     pub register: MemoryBar,
-    /// As VFIO does. It may have fewer bytes than the register says.
+    /// VFIO's region. It may have fewer bytes than the register.
     pub region: Region,
 }
 
-/// The device's memory BARs. Those of ports are left out.
+/// Returns the device's memory BARs. Those of ports are left out.
 ///
 /// # Errors
 /// [`AccessError`]: the device's configuration space cannot be read.
@@ -60,13 +61,14 @@ pub fn plan(device: &Device) -> Result<Vec<BarPlan>, AccessError> {
     Ok(plans)
 }
 
-/// Size of a register for a region. There is no place for more than it can say.
+/// Returns the size of a register for a region. There is no place for more than it can say.
 fn register_bytes(region: &Region) -> u64 {
     let bytes = region.bytes.max(BAR_BYTES_MIN);
     bytes.checked_next_power_of_two().unwrap_or(1 << 63)
 }
 
-/// A place for each BAR, in their order, or the first that has none. Large ones choose first.
+/// Returns a place for each BAR, in their order, or the first that has none. Large ones choose
+/// first.
 pub fn place(
     plans: &[BarPlan],
     low: &mut BarAllocator,
@@ -84,8 +86,8 @@ pub fn place(
     Ok(places)
 }
 
-/// Parts of the region that can be memory slots: what VFIO lets be mapped, in whole pages, but for pages with the
-/// MSI-X table or pending bits.
+/// Returns parts of the region that can be memory slots: what VFIO lets be mapped, in whole pages,
+/// but for pages with the MSI-X table or pending bits.
 pub fn mapped(region: &Region, msix: Option<&MsixPlace>) -> Vec<Area> {
     let kept = kept_away(region.index, msix);
     let mut areas = Vec::new();
@@ -106,7 +108,7 @@ pub fn mapped(region: &Region, msix: Option<&MsixPlace>) -> Vec<Area> {
     areas
 }
 
-/// What of the region is emulated, in order.
+/// Returns the emulated parts of the region, in order.
 fn kept_away(index: RegionIndex, msix: Option<&MsixPlace>) -> Vec<Area> {
     let places = msix.map(|msix| {
         let table = (msix.table, msix.table_bytes());

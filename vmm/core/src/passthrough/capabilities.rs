@@ -1,4 +1,5 @@
-//! The list of capabilities, rebuilt: each that is shown stays where the device has it, and links lead past the others.
+//! The list of capabilities, rebuilt: each that is shown stays where the device has it, and links
+//! lead past the others.
 //!
 //! | capability | what the guest sees |
 //! |---|---|
@@ -24,17 +25,19 @@ const MSIX: u8 = 0x11;
 /// Most capabilities that a list can have: each takes at least four bytes behind the header.
 const CAPABILITIES_MAX: usize = 48;
 
-/// PCI Bus Power Management Interface Specification 1.2, 3.2: version and initialization needs are the device's, D1, D2
-/// and wake-up events are not there. State (D0 to D3hot) is the guest's, and nothing is lost by it (No_Soft_Reset).
+/// PCI Bus Power Management Interface Specification 1.2, 3.2: version and initialization needs are
+/// the device's, D1, D2 and wake-up events are not there. State (D0 to D3hot) is the guest's, and
+/// nothing is lost by it (No_Soft_Reset).
 const POWER_PATCHES: [Patch; 3] = [
     patch(2, 0x0027, Shown),
     patch(4, 0x0003, Guest(0)),
     patch(4, 0x0008, Fixed(0x0008)),
 ];
 
-/// PCI Express Base Specification 5.0, 7.5.3: capabilities without the port's type, which is that of an endpoint within
-/// the root complex; device capabilities without the reset of the function (bit 28), device control and status. Registers of
-/// link, slot and root are not there for such an endpoint.
+/// PCI Express Base Specification 5.0, 7.5.3: capabilities without the port's type, which is that
+/// of an endpoint within the root complex; device capabilities without the reset of the function
+/// (bit 28), device control and status. Registers of link, slot and root are not there for such an
+/// endpoint.
 const EXPRESS_PATCHES: [Patch; 6] = [
     patch(2, 0x3e0f, Shown),
     patch(2, 0x00f0, Fixed(0x0090)),
@@ -65,12 +68,12 @@ pub struct MsixPlace {
 }
 
 impl MsixPlace {
-    /// Bytes of the table.
+    /// Returns bytes of the table.
     pub fn table_bytes(&self) -> u64 {
         u64::from(self.vectors) * 16
     }
 
-    /// Bytes of the pending bits.
+    /// Returns bytes of the pending bits.
     pub fn pending_bytes(&self) -> u64 {
         u64::from(self.vectors).div_ceil(64) * 8
     }
@@ -129,7 +132,7 @@ pub fn add(filter: &mut Filter, device: &Device) -> Result<Capabilities, AccessE
     Ok(found)
 }
 
-/// Has the link at `link` lead to `to`.
+/// Makes the link at `link` lead to `to`.
 fn set_link(filter: &mut Filter, link: usize, to: u8) {
     let (offset, shift) = (link & !1, 8 * (link as u32 & 1));
     filter.apply(
@@ -138,7 +141,7 @@ fn set_link(filter: &mut Filter, link: usize, to: u8) {
     );
 }
 
-/// The device's list, as far as it makes sense.
+/// Returns the device's list, as far as it makes sense.
 fn list(device: &Device) -> Result<Vec<Entry>, AccessError> {
     let config = RegionIndex::Config;
     let mut entries = Vec::<Entry>::new();
@@ -148,7 +151,10 @@ fn list(device: &Device) -> Result<Vec<Entry>, AccessError> {
     let mut next = device.read_u8(config, header::CAPABILITIES as u64)? & !3;
     while next >= header::END && entries.len() < CAPABILITIES_MAX {
         if entries.iter().any(|entry| entry.offset == next) {
-            log::debug!("the capabilities of {} are a circle", device.address());
+            log::debug!(
+                "the list of capabilities of {} has a circle",
+                device.address()
+            );
             break;
         }
         let [id, link] = device.read_u16(config, next.into())?.to_le_bytes();
@@ -222,7 +228,7 @@ fn show_vendor(
     Ok(())
 }
 
-/// What the device says of its MSI-X, unless it makes no sense, or VFIO has none.
+/// Returns the device's MSI-X structures; `None` if they are invalid or VFIO has none.
 fn msix(device: &Device, offset: u8) -> Result<Option<MsixPlace>, AccessError> {
     let config = RegionIndex::Config;
     let base = u64::from(offset);

@@ -7,12 +7,13 @@ use crate::pci::ConfigSpace;
 /// Bytes that configuration mechanism #1 reaches.
 const BYTES: usize = 256;
 
-/// Who owns a bit of configuration space.
+/// The owner of a bit of configuration space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// Nobody: it is what the table says.
     Fixed(u16),
-    /// The guest: its stores change it here, and the device does not know. It begins as the table says.
+    /// The guest: its stores change it here, and the device does not know. It begins as the table
+    /// says.
     Guest(u16),
     /// The device, which shows it. Stores do nothing.
     Shown,
@@ -22,18 +23,19 @@ pub enum Owner {
     Cleared,
 }
 
-/// Who owns the bits `mask` of the 16-bit word at `offset`. Bits that no patch names are zero, and nobody's.
+/// The owner of the bits `mask` of the 16-bit word at `offset`. Bits that no patch names are zero,
+/// and nobody's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patch {
     /// Even; below 256, and relative to the capability if the patch is one of a capability's.
     pub offset: u8,
     /// Which bits.
     pub mask: u16,
-    /// Whose they are.
+    /// Their owner.
     pub owner: Owner,
 }
 
-/// A patch, as tables have them.
+/// Returns a patch, as tables have them.
 pub const fn patch(offset: u8, mask: u16, owner: Owner) -> Patch {
     Patch {
         offset,
@@ -44,7 +46,7 @@ pub const fn patch(offset: u8, mask: u16, owner: Owner) -> Patch {
 
 /// Configuration space, by who owns which bits.
 pub struct Filter {
-    /// What is made up here.
+    /// The values that the table defines.
     space: ConfigSpace,
     /// Bits that are read from the device.
     shown: [u8; BYTES],
@@ -67,8 +69,8 @@ impl Filter {
         filter
     }
 
-    /// Applies patches whose offsets are relative to `base`, in their order: the last one that names a bit counts. Those
-    /// beyond the space are left out.
+    /// Applies patches whose offsets are relative to `base`, in their order: the last one that
+    /// names a bit counts. Those beyond the space are left out.
     pub fn apply(&mut self, base: usize, patches: &[Patch]) {
         for patch in patches {
             let offset = base + usize::from(patch.offset);
@@ -91,20 +93,21 @@ impl Filter {
         set(&mut self.cleared, offset, mask, owner == Owner::Cleared);
     }
 
-    /// What is made up here, and where the guest has put its BARs.
+    /// Returns the values that the table defines, and the addresses of the BARs.
     pub fn space(&self) -> &ConfigSpace {
         &self.space
     }
 
-    /// The same, to be defined further.
+    /// Returns the filter, for a further definition.
     pub fn space_mut(&mut self) -> &mut ConfigSpace {
         &mut self.space
     }
 
-    /// A load by the guest, within an aligned 32-bit word.
+    /// Loads for the guest, within an aligned 32-bit word.
     ///
     /// # Errors
-    /// [`AccessError`]: the device could not be asked. Its bits read as ones then, as those of a device that is gone.
+    /// [`AccessError`]: the device could not be asked. Its bits read as ones then, as those of a
+    /// device that is gone.
     pub fn read(&self, device: &Device, offset: u8, into: &mut [u8]) -> Result<bool, AccessError> {
         self.space.read(offset, into);
         let Some(shown) = part(&self.shown, offset, into.len()) else {
@@ -127,7 +130,8 @@ impl Filter {
         result.map(|()| true)
     }
 
-    /// A store by the guest, within an aligned 32-bit word. Gives whether the device was told of it.
+    /// Stores for the guest, within an aligned 32-bit word. Returns whether the device gets the
+    /// store.
     ///
     /// The device sees an access of the same width, at the same place, as the guest has made.
     ///
@@ -148,7 +152,8 @@ impl Filter {
         if passed.iter().chain(cleared).all(|mask| *mask == 0) {
             return Ok(false);
         }
-        // What is not passed on stays as it is. Bits that a one clears are not kept: they would be cleared.
+        // What is not passed on stays as it is. Bits that a one clears are not kept: they would be
+        // cleared.
         if passed.iter().any(|mask| *mask != 0xff) {
             device.read(RegionIndex::Config, offset.into(), bytes)?;
         }

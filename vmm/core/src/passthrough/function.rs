@@ -1,15 +1,16 @@
 //! A host's function on the guest's PCI bus.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_host_vfio::{Device, InterruptKind, RegionIndex};
+use parking_lot::Mutex;
 
-use super::assigned::Surroundings;
 use super::bar_device::{AccessCounters, BarDevice, name};
 use super::bars::{self, BarPlan};
 use super::capabilities::{self, Capabilities};
-use super::complaints::Complaints;
+use super::devices::Surroundings;
+use super::failure_counter::FailureCounter;
 use super::filter::Owner::{Fixed, Guest};
 use super::filter::{Filter, patch};
 use super::header::{self, HEADER};
@@ -24,10 +25,10 @@ use crate::pci::{COMMAND_MEMORY, ConfigAccess, Decoders};
 const PIN: u8 = 1;
 
 /// The function. After [`Self::release`] it is as one that was pulled out.
-pub struct PassedFunction {
+pub struct PassthroughFunction {
     live: Mutex<Option<Live>>,
     counters: Arc<AccessCounters>,
-    complaints: Arc<Complaints>,
+    failures: Arc<FailureCounter>,
 }
 
 /// Order of dropping: slots and bus first, then interrupts, then the device.
@@ -46,19 +47,21 @@ struct Bar {
     slots: Arc<BarSlots>,
 }
 
-impl PassedFunction {
-    /// Puts the device at device number `number` of bus 0, decoded, as firmware leaves it. It is the `index`th of its VM.
+impl PassthroughFunction {
+    /// Puts the device at device number `number` of bus 0, decoded, as firmware leaves it. It is
+    /// the `index`th of its VM.
     ///
     /// # Errors
-    /// [`PassThroughError`].
+    /// [`PassThroughError::Access`] if the device cannot be read, `Room`, `Map` or `Decode` if its
+    /// BARs do not fit into the guest, `Interrupts` if no interrupts are left.
     pub fn new(
         device: Device,
         number: u8,
         index: usize,
         at: &mut Surroundings<'_>,
     ) -> Result<Self, PassThroughError> {
-        let (counters, complaints) = (Arc::default(), Arc::default());
-        let (mut live, capabilities) = Live::new(Arc::new(device), number, &complaints, at)?;
+        let (counters, failures) = (Arc::default(), Arc::default());
+        let (mut live, capabilities) = Live::new(Arc::new(device), number, &failures, at)?;
         live.add_bars(&capabilities, at, |live, bar| BarDevice {
             name: name(index),
             index: bar,
@@ -66,23 +69,24 @@ impl PassedFunction {
             msix: capabilities.msix,
             interrupts: Arc::clone(&live.interrupts),
             counters: Arc::clone(&counters),
-            complaints: Arc::clone(&complaints),
+            failures: Arc::clone(&failures),
         })?;
         // A function that nobody has configured asserts its pin, if it has one.
         live.interrupts.configure(live.filter.space());
         Ok(Self {
             live: Mutex::new(Some(live)),
             counters,
-            complaints,
+            failures,
         })
     }
 
-    /// Takes the device from the guest: slots and interrupts go, the device is stopped, and it is held no more when
-    /// this returns. Gives what was done with it; nothing, if it was released before.
+    /// Takes the device from the guest: slots and interrupts go, the device is stopped, and it is
+    /// held no more when this returns. Gives what was done with it; nothing, if it was released
+    /// before.
     ///
     /// No virtual CPU may run any more.
     pub fn release(&self) -> Option<DeviceReport> {
-        let live = self.lock().take()?;
+        let live = self.live.lock().take()?;
         let report = self.report(&live);
         live.interrupts.shut_down();
         Some(report)
@@ -114,19 +118,15 @@ impl PassedFunction {
             trapped_reads: load(&self.counters.reads),
             trapped_writes: load(&self.counters.writes),
             moved_bars: live.bars.iter().map(|bar| bar.slots.moves()).sum(),
-            failures: self.complaints.count(),
+            failures: self.failures.count(),
             resets: statistics.resets,
             dma_bytes: 0,
             events: Vec::new(),
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Live>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// Gives the function its pin, if VFIO can signal it. Gives the line's GSI.
+/// Gives the function its pin, if VFIO can signal it. Returns the line's GSI.
 fn add_pin(filter: &mut Filter, device: &Device, number: u8) -> Option<u32> {
     let pin = device.interrupts(InterruptKind::Intx);
     let line = (pin.count != 0 && pin.eventfd).then(|| pci_line(number, PIN));
@@ -148,11 +148,11 @@ fn add_pin(filter: &mut Filter, device: &Device, number: u8) -> Option<u32> {
 }
 
 impl Live {
-    /// A function without BARs, of which no interrupt is enabled.
+    /// Returns a function without BARs, of which no interrupt is enabled.
     fn new(
         device: Arc<Device>,
         number: u8,
-        complaints: &Arc<Complaints>,
+        failures: &Arc<FailureCounter>,
         at: &Surroundings<'_>,
     ) -> Result<(Self, Capabilities), PassThroughError> {
         let mut filter = Filter::new(&HEADER);
@@ -163,7 +163,7 @@ impl Live {
             at.controller,
             line,
             &capabilities,
-            Arc::clone(complaints),
+            Arc::clone(failures),
         );
         let live = Self {
             filter,
@@ -231,10 +231,10 @@ impl Bar {
     }
 }
 
-impl ConfigAccess for PassedFunction {
+impl ConfigAccess for PassthroughFunction {
     fn read_config(&self, offset: u8, into: &mut [u8]) {
         AccessCounters::add(&self.counters.config_reads);
-        let mut live = self.lock();
+        let mut live = self.live.lock();
         let Some(live) = &mut *live else {
             return into.fill(0xff);
         };
@@ -245,16 +245,16 @@ impl ConfigAccess for PassedFunction {
             space.define_u16(at + 2, 0xffff, (bits >> 16) as u16, false);
         }
         if let Err(e) = live.filter.read(&live.device, offset, into) {
-            self.complaints.add(&e);
+            self.failures.add(&e);
         }
     }
 
     fn write_config(&self, offset: u8, from: &[u8]) {
         AccessCounters::add(&self.counters.config_writes);
-        let mut live = self.lock();
+        let mut live = self.live.lock();
         let Some(live) = &mut *live else { return };
         if let Err(e) = live.filter.write(&live.device, offset, from) {
-            self.complaints.add(&e);
+            self.failures.add(&e);
         }
         live.decoders.settle(live.filter.space());
         live.interrupts.configure(live.filter.space());

@@ -1,4 +1,5 @@
-//! The header of configuration space (PCI Local Bus Specification 3.0, 6.1 and 6.2), as the guest sees it.
+//! The header of configuration space (PCI Local Bus Specification 3.0, 6.1 and 6.2), as the guest
+//! sees it.
 
 use super::filter::Owner::{Cleared, Fixed, Guest, Passed, Shown};
 use super::filter::{Patch, patch};
@@ -19,17 +20,18 @@ pub const INTERRUPT: u8 = 0x3c;
 
 /// Command bits that report errors: parity (6), SERR# (8).
 const COMMAND_ERRORS: u16 = 1 << 6 | 1 << 8;
-/// Status bits that tell what the device can do, or is doing: interrupt (3), 66 MHz (5), fast back-to-back (7), timing
-/// (10:9).
+/// Status bits that tell what the device can do, or is doing: interrupt (3), 66 MHz (5), fast
+/// back-to-back (7), timing (10:9).
 const STATUS_SHOWN: u16 = 1 << 3 | 1 << 5 | 1 << 7 | 3 << 9;
 /// Status bits of errors, which are cleared by storing a one: 8 and 15:11.
 const STATUS_ERRORS: u16 = 1 << 8 | 0xf800;
 
-/// Who owns the header. BARs, capabilities and interrupt pin come with what the device has; I/O decoding, latency and
-/// header type (one function, whatever the host's device has), self-test, expansion ROM and all else are zero.
+/// Owners of the header's bits. BARs, capabilities and interrupt pin come with what the device has;
+/// I/O decoding, latency and header type (one function, whatever the host's device has), self-test,
+/// expansion ROM and all else are zero.
 ///
-/// The guest's memory decoding is its own: slots and bus follow it. The device decodes as long as a guest has it, since
-/// touching what it does not decode would be a fault of the VMM's.
+/// The guest's memory decoding is its own: slots and bus follow it. The device decodes as long as a
+/// guest has it, since touching what it does not decode would be a fault of the VMM's.
 pub const HEADER: [Patch; 13] = [
     // Vendor and device.
     patch(0x00, 0xffff, Shown),

@@ -1,20 +1,22 @@
 //! What kind of interrupts a device raises, as the guest has chosen: its pin, or messages.
 //!
-//! The host's kernel signals an event for each, and KVM raises an interrupt of the guest's for each signal: the VMM is not
-//! asked. It is, when the guest changes something.
+//! The host's kernel signals an event for each, and KVM raises an interrupt of the guest's for each
+//! signal: the VMM is not asked. It is, when the guest changes something.
 //!
-//! A message that is masked is not connected to KVM; its event keeps that it was raised, and is the pending bit. So all
-//! vectors of MSI-X are set up with the device when the guest enables them, masked or not. If the host has not that many, as
-//! many are as the guest has programmed, and those that it programs later are added.
+//! A message that is masked is not connected to KVM; its event keeps that it was raised, and is the
+//! pending bit. So all vectors of MSI-X are set up with the device when the guest enables them,
+//! masked or not. If the host has not that many, as many are as the guest has programmed, and those
+//! that it programs later are added.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use causeway_host_vfio::{Device, InterruptError, InterruptKind};
+use parking_lot::Mutex;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::capabilities::{Capabilities, MsixPlace};
-use super::complaints::Complaints;
+use super::failure_counter::FailureCounter;
 use super::msi::MsiVectors;
 use crate::bus::{Refusal, Response};
 use crate::interrupts::{InterruptController, ResampledLine};
@@ -23,13 +25,13 @@ use crate::pci::{ConfigSpace, MsixTable};
 /// Why a kind of interrupts could not be enabled.
 #[derive(Debug, thiserror::Error)]
 enum ModeError {
-    #[error("the guest gets no interrupts of its device")]
+    #[error("cannot enable the device's interrupts")]
     Device(#[from] InterruptError),
-    #[error("the guest gets no interrupts of its device: KVM refuses them")]
+    #[error("cannot enable the device's interrupts: KVM refuses them")]
     Hypervisor(#[from] io::Error),
 }
 
-/// What is enabled.
+/// The kind of interrupts that is enabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// Nothing.
@@ -43,7 +45,7 @@ pub enum Mode {
     Table,
 }
 
-/// What was enabled, at most.
+/// The most that was enabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
     /// The kind: messages rather than the pin, and MSI-X rather than MSI.
@@ -72,7 +74,7 @@ pub struct Interrupts {
     line: Option<u32>,
     msi: Option<MsiVectors>,
     msix: Option<(MsixPlace, MsixTable)>,
-    complaints: Arc<Complaints>,
+    failures: Arc<FailureCounter>,
     state: Mutex<State>,
 }
 
@@ -80,13 +82,14 @@ impl Interrupts {
     /// Nothing is enabled. The pin, if there is one, is wired to `line`.
     ///
     /// # Errors
-    /// As [`InterruptController::message`].
+    /// The hypervisor's error, or the kernel's if the process has no descriptor left for an
+    /// eventfd; `ENOSPC` if there are too many interrupts.
     pub fn new(
         device: Arc<Device>,
         controller: &Arc<InterruptController>,
         line: Option<u32>,
         capabilities: &Capabilities,
-        complaints: Arc<Complaints>,
+        failures: Arc<FailureCounter>,
     ) -> io::Result<Self> {
         let msi = capabilities.msi.map(|msi| MsiVectors::new(msi, controller));
         let table = |place: MsixPlace| {
@@ -98,19 +101,19 @@ impl Interrupts {
             line,
             msi: msi.transpose()?,
             msix: capabilities.msix.map(table).transpose()?,
-            complaints,
+            failures,
             state: Mutex::default(),
         })
     }
 
     /// Takes over what was stored to configuration space.
     pub fn configure(&self, space: &ConfigSpace) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some((place, table)) = &self.msix {
             table.set_control(space.msix_control(place.offset));
         }
         if let Some(Err(e)) = self.msi.as_ref().map(|msi| msi.route(space)) {
-            self.complaints.add(&ModeError::from(e));
+            self.failures.add(&ModeError::from(e));
         }
         let wanted = self.wanted(space);
         if state.mode != wanted {
@@ -118,8 +121,8 @@ impl Interrupts {
         }
     }
 
-    /// What the guest wants. A function that raises messages leaves its pin alone, and with both kinds of messages
-    /// enabled, which is not defined, MSI-X counts.
+    /// What the guest wants. A function that raises messages leaves its pin alone, and with both
+    /// kinds of messages enabled, which is not defined, MSI-X counts.
     fn wanted(&self, space: &ConfigSpace) -> Mode {
         let msix = self
             .msix
@@ -143,14 +146,14 @@ impl Interrupts {
         state.used.mode = state.used.mode.max(wanted);
         state.used.changes += 1;
         if let Err(e) = self.enable(state, wanted) {
-            self.complaints.add(&e);
+            self.failures.add(&e);
         }
     }
 
     /// The device raises nothing, and nothing is pending.
     fn disable(&self, state: &mut State) {
         if let Err(e) = self.device.disable_interrupts() {
-            self.complaints.add(&e);
+            self.failures.add(&e);
         }
         state.line = None;
         state.vectors = 0;
@@ -184,7 +187,7 @@ impl Interrupts {
             (Mode::Table, _, _, Some((place, table))) => {
                 let all = place.vectors.into();
                 state.vectors = self.set_up(table, all).or_else(|e| {
-                    log::info!("not all {all} vectors: {e}");
+                    log::info!("the host has fewer than {all} vectors: {e}");
                     self.set_up(table, usize::from(table.programmed()).max(1))
                 })?;
                 state.vectors
@@ -195,7 +198,7 @@ impl Interrupts {
         Ok(())
     }
 
-    /// Has the first `count` vectors of MSI-X signal their events.
+    /// Makes the first `count` vectors of MSI-X signal their events.
     fn set_up(&self, table: &MsixTable, count: usize) -> Result<usize, InterruptError> {
         table.with_events(|events| {
             let events: Vec<Option<&EventFd>> =
@@ -205,7 +208,7 @@ impl Interrupts {
         })
     }
 
-    /// A load from the MSI-X table.
+    /// Loads from the MSI-X table.
     pub fn read_table(&self, offset: u64, into: &mut [u8]) -> Response {
         match &self.msix {
             Some((_, table)) => table.read(offset, into),
@@ -213,7 +216,7 @@ impl Interrupts {
         }
     }
 
-    /// A load from the pending bits of MSI-X.
+    /// Loads from the pending bits of MSI-X.
     pub fn read_pending(&self, offset: u64, into: &mut [u8]) -> Response {
         match &self.msix {
             Some((_, table)) => table.read_pending(offset, into),
@@ -221,13 +224,13 @@ impl Interrupts {
         }
     }
 
-    /// A store to the MSI-X table.
+    /// Stores to the MSI-X table.
     pub fn write_table(&self, offset: u64, from: &[u8]) -> Response {
         let Some((place, table)) = &self.msix else {
             return Response::refused(Refusal::NoRegister);
         };
         let response = table.write(offset, from);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let all = usize::from(place.vectors);
         if state.mode == Mode::Table && state.vectors < all {
             self.grow(&mut state, table);
@@ -235,19 +238,19 @@ impl Interrupts {
         response
     }
 
-    /// Adds vectors that were programmed meanwhile, where not all could be had at once. The kernel may take down those
-    /// there are for a moment.
+    /// Adds vectors that were programmed meanwhile, where the host could not set up all at once.
+    /// The kernel may take down those there are for a moment.
     fn grow(&self, state: &mut State, table: &MsixTable) {
         let wanted = usize::from(table.programmed());
         if wanted <= state.vectors {
             return;
         }
         match self.set_up(table, wanted).or_else(|e| {
-            self.complaints.add(&e);
+            self.failures.add(&e);
             self.set_up(table, state.vectors.max(1))
         }) {
             Ok(vectors) => state.vectors = vectors,
-            Err(e) => self.complaints.add(&e),
+            Err(e) => self.failures.add(&e),
         }
         state.used.vectors = state.used.vectors.max(state.vectors);
     }
@@ -258,17 +261,13 @@ impl Interrupts {
         Some((msi.capability.pending()?, msi.pending()))
     }
 
-    /// What was used.
+    /// Returns the most that was used.
     pub fn used(&self) -> Used {
-        self.state().used
+        self.state.lock().used
     }
 
     /// The device raises nothing any more.
     pub fn shut_down(&self) {
-        self.disable(&mut self.state());
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.disable(&mut self.state.lock());
     }
 }

@@ -1,4 +1,5 @@
-//! Message-signalled interrupts by the capability of that name (PCI Local Bus Specification 3.0, 6.8.1).
+//! Message-signalled interrupts by the capability of that name (PCI Local Bus Specification 3.0,
+//! 6.8.1).
 
 use std::io;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ const CONFIG_BYTES: usize = 256;
 /// Most vectors, as a power of two.
 const VECTORS_LOG_MAX: u16 = 5;
 
-/// What a device has of MSI.
+/// A device's MSI capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MsiCapability {
     /// Offset of the capability.
@@ -33,10 +34,11 @@ pub struct MsiCapability {
 }
 
 impl MsiCapability {
-    /// What the device says, as far as VFIO can raise it; none if VFIO has none, or it is not all there.
+    /// Returns the device's capability, as far as VFIO can raise it; `None` if VFIO has none, or it
+    /// is not all there.
     ///
     /// # Errors
-    /// [`AccessError`].
+    /// [`AccessError`] if the device's configuration space cannot be read.
     pub fn of(device: &Device, offset: u8) -> Result<Option<Self>, AccessError> {
         let control = device.read_u16(RegionIndex::Config, u64::from(offset) + 2)?;
         let info = device.interrupts(InterruptKind::Msi);
@@ -53,7 +55,8 @@ impl MsiCapability {
         Ok(Some(msi).filter(|msi| msi.end() <= CONFIG_BYTES))
     }
 
-    /// One past its last byte in configuration space: that of the pending bits, or of the data.
+    /// Returns one past its last byte in configuration space: that of the pending bits, or of the
+    /// data.
     fn end(&self) -> usize {
         let behind_data = if self.maskable { 12 } else { 2 };
         usize::from(self.offset) + usize::from(self.data()) + behind_data
@@ -84,7 +87,7 @@ impl MsiCapability {
         patches
     }
 
-    /// How many vectors the guest has enabled: none if messages are off.
+    /// Returns how many vectors the guest has enabled: none if messages are off.
     pub fn enabled(&self, space: &ConfigSpace) -> usize {
         let control = space.u16(usize::from(self.offset) + 2);
         let granted = (control >> 4 & 7).min(self.vectors_log);
@@ -95,7 +98,7 @@ impl MsiCapability {
         }
     }
 
-    /// The message of a vector, if it is one of those that are enabled and not masked.
+    /// Returns the message of a vector, if it is one of those that are enabled and not masked.
     pub fn message(&self, space: &ConfigSpace, vector: usize) -> Option<MsiMessage> {
         let base = usize::from(self.offset);
         let enabled = self.enabled(space);
@@ -113,17 +116,17 @@ impl MsiCapability {
         })
     }
 
-    /// Offset of the pending bits in configuration space, if there are any.
+    /// Returns the offset of the pending bits in configuration space, if there are any.
     pub fn pending(&self) -> Option<u8> {
         self.maskable.then(|| self.offset + self.data() + 8)
     }
 
-    /// Offset of the data in the capability.
+    /// Returns the offset of the data in the capability.
     fn data(&self) -> u8 {
         if self.wide { 12 } else { 8 }
     }
 
-    /// A bit for each vector there can be.
+    /// Returns a mask with a bit for each vector there can be.
     fn all_vectors(&self) -> u32 {
         ((1_u64 << (1 << self.vectors_log)) - 1) as u32
     }
@@ -139,7 +142,8 @@ impl MsiVectors {
     /// As many as the capability has, masked.
     ///
     /// # Errors
-    /// As [`InterruptController::message`].
+    /// The hypervisor's error, or the kernel's if the process has no descriptor left for an
+    /// eventfd; `ENOSPC` if there are too many interrupts.
     pub fn new(
         capability: MsiCapability,
         controller: &Arc<InterruptController>,
@@ -151,10 +155,10 @@ impl MsiVectors {
         })
     }
 
-    /// Has each vector raise what configuration space says.
+    /// Makes each vector raise the message in configuration space.
     ///
     /// # Errors
-    /// What the hypervisor said of the first that it refused; that one is masked.
+    /// The hypervisor's error for the first message that it refuses; that vector stays masked.
     pub fn route(&self, space: &ConfigSpace) -> io::Result<()> {
         let mut result = Ok(());
         for (vector, interrupt) in self.interrupts.iter().enumerate() {
@@ -164,12 +168,12 @@ impl MsiVectors {
         result
     }
 
-    /// The vectors, in order.
+    /// Returns the vectors, in order.
     pub fn interrupts(&self) -> &[MessageInterrupt] {
         &self.interrupts
     }
 
-    /// A bit for each vector that was raised while it was masked.
+    /// Returns a mask with a bit for each vector that was raised while it was masked.
     pub fn pending(&self) -> u32 {
         let pending = self.interrupts.iter().map(MessageInterrupt::is_pending);
         pending.enumerate().fold(0, |bits, (vector, pending)| {

@@ -37,7 +37,7 @@ pub struct DeviceReport {
     pub resets: u64,
     /// Guest memory that the device could reach, in bytes.
     pub dma_bytes: u64,
-    /// What others did to it meanwhile.
+    /// Events that the host or the device caused meanwhile.
     pub events: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ pub struct MappedRange {
     pub bytes: u64,
 }
 
-/// What interrupts a device had.
+/// The interrupts that a device had.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InterruptReport {
     /// `none`, `INTx`, `MSI` or `MSI-X`: the best that the guest has enabled.
@@ -93,7 +93,7 @@ impl From<Mode> for &'static str {
     }
 }
 
-/// What a device is.
+/// Identity of a device.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// Vendor and device ID.

@@ -1,10 +1,12 @@
-//! Memory slots over the mapped parts of a BAR. They stand while the guest has the BAR decoded, where it has put it.
+//! Memory slots over the mapped parts of a BAR. They stand while the guest has the BAR decoded,
+//! where it has put it.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_host_vfio::{Area, Device, MapError, Mapping, Region};
+use parking_lot::Mutex;
 
 use crate::hypervisor::{MemorySlots, OwnedSlot, PASSTHROUGH_SLOT_FIRST, PASSTHROUGH_SLOTS, Slot};
 
@@ -23,7 +25,7 @@ impl Default for SlotNumbers {
 }
 
 impl SlotNumbers {
-    /// The next one; none if all are taken.
+    /// Returns the next number; `None` if all are taken.
     fn take(&mut self) -> Option<u32> {
         let number = self.next;
         self.next += 1;
@@ -52,10 +54,11 @@ struct State {
 }
 
 impl BarSlots {
-    /// Slots over `areas`, each mapped. None stands yet. Areas for which there is no number are left to exits.
+    /// Returns slots over `areas`, each mapped. None stands yet. Areas for which there is no number
+    /// are left to exits.
     ///
     /// # Errors
-    /// [`MapError`].
+    /// [`MapError`] if an area cannot be mapped.
     pub fn new(
         slots: &Arc<dyn MemorySlots>,
         numbers: &mut SlotNumbers,
@@ -67,7 +70,7 @@ impl BarSlots {
         for area in areas {
             let Some(number) = numbers.take() else {
                 log::warn!(
-                    "{} of device {} has more parts than there are memory slots: the guest reaches the rest by exits",
+                    "{} of device {} has more parts than the VM has memory slots: the guest's accesses to the rest are exits",
                     region.index,
                     device.address()
                 );
@@ -97,12 +100,13 @@ impl BarSlots {
         })
     }
 
-    /// Has the slots stand where the BAR is decoded, or nowhere.
+    /// Puts the slots where the BAR is decoded, or takes them down.
     ///
     /// # Errors
-    /// What the hypervisor said. If slots could not be added, none stands; if one could not be deleted, it stands still.
+    /// The hypervisor's error. If slots could not be added, none stands; if one could not be
+    /// deleted, it stands still.
     pub fn relocate(&self, base: Option<u64>) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let State { parts, .. } = &mut *state;
         // What a failure left standing stands elsewhere.
         let deleted = delete_all(parts);
@@ -124,21 +128,22 @@ impl BarSlots {
 
     /// Mapped parts.
     pub fn areas(&self) -> Vec<Area> {
-        self.state().parts.iter().map(|part| part.area).collect()
+        self.state
+            .lock()
+            .parts
+            .iter()
+            .map(|part| part.area)
+            .collect()
     }
 
-    /// Where the BAR is decoded.
+    /// Returns where the BAR is decoded.
     pub fn base(&self) -> Option<u64> {
-        self.state().base
+        self.state.lock().base
     }
 
-    /// How often the BAR was moved, or decoded again.
+    /// Returns how often the BAR was moved, or decoded again.
     pub fn moves(&self) -> u64 {
         self.moves.load(Ordering::Relaxed)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

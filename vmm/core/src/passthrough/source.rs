@@ -15,26 +15,26 @@ use crate::pci::DecodeError;
 #[derive(Debug, thiserror::Error)]
 pub enum PassThroughError {
     /// KVM has no VFIO device.
-    #[error("KVM cannot be told of devices: its kernel was built without KVM_VFIO")]
+    #[error("KVM has no VFIO device: its kernel is built without KVM_VFIO")]
     Kvm(#[source] io::Error),
     /// No container.
     #[error(transparent)]
     Container(#[from] ContainerError),
-    /// Not to be had.
+    /// A device cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// Guest memory.
-    #[error("the device cannot have the guest's memory")]
+    #[error("cannot map the guest's memory for the device")]
     Dma(#[from] DmaError),
     /// Configuration space cannot be read.
-    #[error("the device does not say what it is")]
+    #[error("cannot read the device's configuration space")]
     Access(#[from] AccessError),
     /// A BAR cannot be mapped.
-    #[error("the device's memory cannot be shown to the guest")]
+    #[error("cannot map the device's memory")]
     Map(#[from] MapError),
     /// A BAR has no place.
     #[error(
-        "BAR {bar} of device {address}, of {bytes} bytes, has no place in the guest: give the guest fewer devices, or one with smaller BARs"
+        "BAR {bar} of device {address}, of {bytes} bytes, does not fit into the guest's addresses: give the guest fewer devices, or one with smaller BARs"
     )]
     Room {
         /// The device.
@@ -46,7 +46,7 @@ pub enum PassThroughError {
     },
     /// The bus is full.
     #[error(
-        "the guest's PCI bus has no place left for device {address}: give fewer devices or disks"
+        "the guest's PCI bus is full, so device {address} does not fit: give fewer devices or disks"
     )]
     Bus {
         /// The device.
@@ -62,11 +62,12 @@ pub enum PassThroughError {
 
 /// Opens the devices of a VM.
 pub trait DeviceSource: Debug + Send + Sync {
-    /// The devices, in order, reset, and the container that they are in. `kvm` makes KVM's VFIO device, which is to know of
-    /// them.
+    /// Returns the devices, in order, reset, and the container that they are in. `kvm` makes KVM's
+    /// VFIO device, which is to know of them.
     ///
     /// # Errors
-    /// [`PassThroughError`].
+    /// [`PassThroughError::Kvm`] if KVM has no VFIO device, `Container` or `Open` if a device
+    /// cannot be opened.
     fn open(
         &self,
         kvm: &dyn Fn() -> io::Result<VfioDeviceFd>,

@@ -1,9 +1,7 @@
 //! The host bridge, device 0 of bus 0: where a guest's enumeration begins.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
-
 use causeway_protocol::pci::VENDOR_ID;
+use parking_lot::Mutex;
 
 use super::{ConfigAccess, ConfigSpace, Identity};
 
@@ -18,8 +16,9 @@ pub struct HostBridge {
 
 impl Default for HostBridge {
     fn default() -> Self {
-        // Class 0x0600 (PCI Code and ID Assignment, 1.7): host bridge. Linux takes mechanism #1 for real only if it
-        // finds one of these, a VGA device, or a vendor it knows (arch/x86/pci/direct.c).
+        // Class 0x0600 (PCI Code and ID Assignment, 1.7): host bridge. Linux takes mechanism #1 for
+        // real only if it finds one of these, a VGA device, or a vendor it knows
+        // (arch/x86/pci/direct.c).
         let space = ConfigSpace::new(Identity {
             vendor: VENDOR_ID,
             device: HOST_BRIDGE_DEVICE_ID,
@@ -35,12 +34,12 @@ impl Default for HostBridge {
 
 impl ConfigAccess for HostBridge {
     fn read_config(&self, offset: u8, into: &mut [u8]) {
-        let space = self.space.lock().unwrap_or_else(PoisonError::into_inner);
+        let space = self.space.lock();
         space.read(offset, into);
     }
 
     fn write_config(&self, offset: u8, from: &[u8]) {
-        let mut space = self.space.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut space = self.space.lock();
         space.write(offset, from);
     }
 }

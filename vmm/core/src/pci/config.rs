@@ -1,4 +1,5 @@
-//! Configuration space of a type 0 function, as a table of values and of bits that the guest can write.
+//! Configuration space of a type 0 function, as a table of values and of bits that the guest can
+//! write.
 //!
 //! Offsets and bits are those of the PCI Local Bus Specification 3.0, chapter 6.
 
@@ -39,7 +40,7 @@ const CAPABILITY_MSIX: u8 = 0x11;
 /// MSI-X message control bits that software writes: enable and function mask.
 const MSIX_CONTROL_WRITABLE: u16 = 0xc000;
 
-/// What a function says it is.
+/// Identity of a function.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
     /// Vendor ID; also that of the subsystem.
@@ -92,7 +93,7 @@ pub struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// A function without BARs and capabilities.
+    /// Returns a function without BARs and capabilities.
     pub fn new(identity: Identity) -> Self {
         let mut space = Self::blank();
         space.set_u16(OFFSET_VENDOR, identity.vendor, 0);
@@ -107,7 +108,7 @@ impl ConfigSpace {
         space
     }
 
-    /// A space of which nothing is defined yet: it reads zero, and nothing can be written.
+    /// Returns a space of which nothing is defined yet: it reads zero, and nothing can be written.
     pub fn blank() -> Self {
         Self {
             value: [0; 256],
@@ -117,8 +118,8 @@ impl ConfigSpace {
         }
     }
 
-    /// Defines the bits `mask` of the 16-bit word at `offset`, which is below 255: their value, and whether the guest can
-    /// change them.
+    /// Defines the bits `mask` of the 16-bit word at `offset`, which is below 255: their value, and
+    /// whether the guest can change them.
     pub fn define_u16(&mut self, offset: usize, mask: u16, value: u16, writable: bool) {
         let others = self.u16(offset) & !mask;
         let fixed = self.writable_u16(offset) & !mask;
@@ -126,7 +127,8 @@ impl ConfigSpace {
         self.set_u16(offset, others | value & mask, fixed | changing);
     }
 
-    /// Adds a BAR at `address`. Its low address bits are fixed at zero: that is how a guest finds its size.
+    /// Adds a BAR at `address`. Its low address bits are fixed at zero: that is how a guest finds
+    /// its size.
     pub fn add_bar(&mut self, bar: MemoryBar, address: u64) {
         debug_assert!(bar.bytes.is_power_of_two() && bar.bytes > BAR_FLAGS);
         let mask = !(bar.bytes - 1);
@@ -172,7 +174,8 @@ impl ConfigSpace {
         offset
     }
 
-    /// Lets the guest write `bits` of the 16-bit word at `offset`, in addition to those that it can.
+    /// Lets the guest write `bits` of the 16-bit word at `offset`, in addition to those that it
+    /// can.
     pub fn set_writable_u16(&mut self, offset: usize, bits: u16) {
         for (mask, new) in self.writable[offset..].iter_mut().zip(bits.to_le_bytes()) {
             *mask |= new;
@@ -201,7 +204,7 @@ impl ConfigSpace {
         }
     }
 
-    /// The command register.
+    /// Returns the command register.
     pub fn command(&self) -> u16 {
         self.u16(OFFSET_COMMAND)
     }
@@ -211,21 +214,21 @@ impl ConfigSpace {
         self.write(OFFSET_COMMAND as u8, &command.to_le_bytes());
     }
 
-    /// Gives the function an interrupt pin, 1 for INTA# to 4 for INTD#, that is wired to `line`. Software may note
-    /// another line; nothing follows from that.
+    /// Gives the function an interrupt pin, 1 for INTA# to 4 for INTD#, that is wired to `line`.
+    /// Software may note another line; nothing follows from that.
     pub fn set_interrupt_pin(&mut self, pin: u8, line: u8) {
         self.value[OFFSET_INTERRUPT_PIN] = pin;
         self.value[OFFSET_INTERRUPT_LINE] = line;
         self.writable[OFFSET_INTERRUPT_LINE] = 0xff;
     }
 
-    /// Whether the command register lets the function assert its interrupt pin.
+    /// Returns whether the command register lets the function assert its interrupt pin.
     pub fn is_interrupt_pin_enabled(&self) -> bool {
         self.command() & COMMAND_INTX_DISABLE == 0
     }
 
-    /// Shows in the status register whether the function has an interrupt for its pin, and says whether it may
-    /// assert the pin.
+    /// Shows in the status register whether the function has an interrupt for its pin, and says
+    /// whether it may assert the pin.
     pub fn set_interrupt_pending(&mut self, pending: bool) -> bool {
         self.set_status(STATUS_INTERRUPT, pending);
         pending && self.is_interrupt_pin_enabled()
@@ -236,7 +239,7 @@ impl ConfigSpace {
         self.set_u16(OFFSET_STATUS, if on { others | bits } else { others }, 0);
     }
 
-    /// The address in a BAR, enabled or not.
+    /// Returns the address in a BAR, enabled or not.
     pub fn bar_address(&self, bar: MemoryBar) -> u64 {
         let offset = OFFSET_BARS + 4 * bar.index;
         let low = u64::from(self.u32(offset)) & !BAR_FLAGS;
@@ -256,7 +259,7 @@ impl ConfigSpace {
         start..start.saturating_add(bytes)
     }
 
-    /// The 16-bit word at `offset`, which is below 255.
+    /// Returns the 16-bit word at `offset`, which is below 255.
     pub fn u16(&self, offset: usize) -> u16 {
         u16::from_le_bytes([self.value[offset], self.value[offset + 1]])
     }
@@ -265,7 +268,7 @@ impl ConfigSpace {
         u16::from_le_bytes([self.writable[offset], self.writable[offset + 1]])
     }
 
-    /// The 32-bit word at `offset`, which is below 253.
+    /// Returns the 32-bit word at `offset`, which is below 253.
     pub fn u32(&self, offset: usize) -> u32 {
         u32::from(self.u16(offset)) | u32::from(self.u16(offset + 2)) << 16
     }

@@ -10,20 +10,20 @@ use crate::bus::{BusDevice, BusError, GuestAddress, MmioBus};
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// The addresses are taken.
-    #[error("the device has no place in the guest's address space")]
+    #[error("another device has these addresses")]
     Bus(#[from] BusError),
     /// The hypervisor refused memory slots or doorbells there.
     #[error("the hypervisor refuses the device at {address:#x}")]
     Hypervisor {
         /// Guest-physical address of the BAR.
         address: u64,
-        /// What it said.
+        /// The error.
         source: io::Error,
     },
 }
 
-/// What else moves with a BAR: called with the new guest-physical address, or with none when the BAR is not decoded
-/// any more.
+/// A callback for a BAR that moves: called with the new guest-physical address, or with none when
+/// the BAR is not decoded any more.
 pub type Follow = Box<dyn Fn(Option<u64>) -> io::Result<()> + Send + Sync>;
 
 /// A BAR, the device behind it, and where it is on the bus now.
@@ -36,16 +36,20 @@ struct Decoder {
 
 /// The BARs of one function.
 ///
-/// A guest may move a BAR at any time, and Linux does. A BAR that is put where something else is, RAM included, or
-/// beyond the guest's physical addresses, is not decoded until it is moved away: then its accesses go to what is there.
+/// A guest may move a BAR at any time, and Linux does. A BAR that is put where something else is,
+/// RAM included, or beyond the guest's physical addresses, is not decoded until it is moved away:
+/// then its accesses go to what is there.
 pub struct Decoders {
     bus: Arc<MmioBus>,
     address_end: u64,
     all: Vec<Decoder>,
 }
 
+debug_by_name!(Decoders);
+
 impl Decoders {
-    /// No BAR, on `bus`, for a guest whose physical addresses end at `address_end`.
+    /// Returns decoders without a BAR, on `bus`, for a guest whose physical addresses end at
+    /// `address_end`.
     pub fn new(bus: Arc<MmioBus>, address_end: u64) -> Self {
         Self {
             bus,
@@ -113,10 +117,11 @@ impl Decoder {
 
     fn detach(&mut self, bus: &MmioBus) {
         let Some(old) = self.at.take() else { return };
-        // Slots and doorbells go first: an access in between is an exit, and still finds its device.
+        // Slots and doorbells go first: an access in between is an exit, and still finds its
+        // device.
         if let Err(e) = (self.follow)(None) {
             log::error!(
-                "{} stays in the hypervisor at {old:#x}: {e}",
+                "cannot remove {} at {old:#x} from KVM: {e}",
                 self.device.name()
             );
         }

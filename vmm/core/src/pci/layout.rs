@@ -28,7 +28,8 @@ pub struct Layout {
     pub aperture_bytes: u64,
     /// One past the highest guest-physical address.
     pub address_end: u64,
-    /// First address and end of the range for 64-bit BARs of other functions, if there are to be any.
+    /// First address and end of the range for 64-bit BARs of other functions, if there are to be
+    /// any.
     pub high_window: Option<(u64, u64)>,
 }
 
@@ -37,7 +38,7 @@ pub struct Layout {
 pub enum LayoutError {
     /// The size of a BAR is a power of two.
     #[error(
-        "an aperture of {bytes} bytes is not possible: give a power of two of at least {} MiB",
+        "invalid aperture of {bytes} bytes: give a power of two of at least {} MiB",
         APERTURE_BYTES_MIN >> 20
     )]
     Size {
@@ -46,7 +47,7 @@ pub enum LayoutError {
     },
     /// Too few address bits above guest RAM.
     #[error(
-        "{address_bits} bits of guest-physical address leave no room for an aperture above {ram_end:#x}: give the guest less memory"
+        "an aperture above {ram_end:#x} does not fit into {address_bits} bits of guest-physical address: give the guest less memory"
     )]
     NoRoom {
         /// Physical address bits of the guest.
@@ -57,11 +58,13 @@ pub enum LayoutError {
 }
 
 impl Layout {
-    /// Assigns addresses for a guest with `address_bits` physical address bits whose RAM ends at `ram_end`. An
-    /// aperture of `aperture_bytes` bytes is moved down, and then made smaller, until it fits.
+    /// Assigns addresses for a guest with `address_bits` physical address bits whose RAM ends at
+    /// `ram_end`. An aperture of `aperture_bytes` bytes is moved down, and then made smaller, until
+    /// it fits.
     ///
     /// # Errors
-    /// [`LayoutError`].
+    /// [`LayoutError::Size`] if the size is not a power of two of at least 64 MiB, `NoRoom` if even
+    /// the smallest aperture does not fit.
     pub fn new(address_bits: u32, ram_end: u64, aperture_bytes: u64) -> Result<Self, LayoutError> {
         if !aperture_bytes.is_power_of_two() || aperture_bytes < APERTURE_BYTES_MIN {
             return Err(LayoutError::Size {
@@ -72,7 +75,8 @@ impl Layout {
         let end = MAPPED_END.min(address_end);
         let lowest = ram_end.max(4 << 30);
         let fits = |bytes: u64| {
-            // A BAR is aligned to its size, so the highest place for it that fits is a multiple of it.
+            // A BAR is aligned to its size, so the highest place for it that fits is a multiple of
+            // it.
             let highest = (end & !(bytes - 1)).checked_sub(bytes)?;
             let base = highest.min(APERTURE_BASE.next_multiple_of(bytes));
             (base >= lowest).then_some((base, bytes))
@@ -95,8 +99,8 @@ impl Layout {
         })
     }
 
-    /// The larger of the ranges that RAM and aperture leave above 4 GiB, where the 64-bit BARs of functions other than
-    /// Causeway's go: first address, and end. RAM ends at `ram_end`.
+    /// Returns the larger of the ranges that RAM and aperture leave above 4 GiB, where the 64-bit
+    /// BARs of functions other than Causeway's go: first address, and end. RAM ends at `ram_end`.
     pub fn with_high_window(self, ram_end: u64) -> Self {
         let end = MAPPED_END.min(self.address_end);
         let above = (self.aperture + self.aperture_bytes, end);
@@ -144,7 +148,8 @@ const _: () = {
     assert!(LOW_BASE.is_multiple_of(BAR4_BYTES) && LOW_BASE + 2 * BAR4_BYTES <= LOW_END);
 };
 
-/// Physical address bits that a guest with this CPUID sees (leaf 0x8000_0008, EAX bits 7:0; 36 if it is absent).
+/// Physical address bits that a guest with this CPUID sees (leaf 0x8000_0008, EAX bits 7:0; 36 if
+/// it is absent).
 pub fn physical_address_bits(cpuid: &[kvm_cpuid_entry2]) -> u32 {
     let leaf = cpuid.iter().find(|entry| entry.function == 0x8000_0008);
     leaf.map_or(36, |entry| entry.eax & 0xff)

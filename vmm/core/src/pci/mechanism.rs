@@ -1,4 +1,5 @@
-//! Configuration mechanism #1 (PCI Local Bus Specification 3.0, 3.2.2.3.2): an address port and a data port.
+//! Configuration mechanism #1 (PCI Local Bus Specification 3.0, 3.2.2.3.2): an address port and a
+//! data port.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -19,14 +20,17 @@ const ADDRESS_WRITABLE: u32 = ENABLE | 0x00ff_fffc;
 
 /// The address and data ports, and the functions of bus 0.
 ///
-/// The address is one word for all vCPUs, as on real hardware: software serializes address and data accesses.
+/// The address is one word for all vCPUs, as on real hardware: software serializes address and data
+/// accesses.
 pub struct PciBus {
     address: AtomicU32,
     devices: Devices,
 }
 
+debug_by_name!(PciBus);
+
 impl PciBus {
-    /// A bus with these devices.
+    /// Returns a bus with these devices.
     pub fn new(devices: Devices) -> Self {
         Self {
             address: AtomicU32::new(0),
@@ -34,7 +38,7 @@ impl PciBus {
         }
     }
 
-    /// The device that the address selects, if there is one, and the register.
+    /// Returns the device that the address selects, if there is one, and the register.
     fn selected(&self, offset: u64) -> Option<(&dyn super::ConfigAccess, u8)> {
         let address = self.address.load(Ordering::Acquire);
         let [register, function, bus, _] = address.to_le_bytes();

@@ -1,10 +1,11 @@
 //! MSI-X table and pending bits (PCI Local Bus Specification 3.0, 6.8.2).
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::bus::{Refusal, Response};
 use crate::interrupts::{InterruptController, MessageInterrupt, MsiMessage};
+use parking_lot::Mutex;
 use vmm_sys_util::eventfd::EventFd;
 
 /// Words of a table entry: address low and high, data, control.
@@ -20,8 +21,8 @@ const CONTROL_FUNCTION_MASK: u16 = 1 << 14;
 
 /// The table. Software accesses it by aligned 4- and 8-byte words.
 ///
-/// A vector that is raised while it is masked is pending, and delivered when it is not masked any more. Lock order: the
-/// table's own, then those of [`crate::interrupts`].
+/// A vector that is raised while it is masked is pending, and delivered when it is not masked any
+/// more. Lock order: the table's own, then those of [`crate::interrupts`].
 pub struct MsixTable {
     state: Mutex<State>,
 }
@@ -34,16 +35,20 @@ struct State {
     control: u16,
 }
 
+debug_by_name!(MsixTable);
+
 impl MsixTable {
-    /// A table of a VM without interrupts: vectors can be programmed and read back, and none is ever raised.
+    /// Returns a table of a VM without interrupts: vectors can be programmed and read back, and
+    /// none is ever raised.
     pub fn silent(vectors: u16) -> Self {
         Self::of(vectors, Vec::new())
     }
 
-    /// A table whose vectors are raised.
+    /// Returns a table whose vectors are raised.
     ///
     /// # Errors
-    /// As [`InterruptController::message`].
+    /// The hypervisor's error, or the kernel's if the process has no descriptor left for an
+    /// eventfd; `ENOSPC` if there are too many interrupts.
     pub fn new(vectors: u16, controller: &Arc<InterruptController>) -> io::Result<Self> {
         let interrupts = (0..vectors).map(|_| controller.message());
         Ok(Self::of(vectors, interrupts.collect::<Result<_, _>>()?))
@@ -62,22 +67,22 @@ impl MsixTable {
 
     /// Takes over what was stored to message control in configuration space.
     pub fn set_control(&self, control: u16) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.control != control {
             state.control = control;
             (0..state.interrupts.len()).for_each(|vector| state.route(vector));
         }
     }
 
-    /// Whether the function raises messages rather than its pin.
+    /// Returns whether the function raises messages rather than its pin.
     pub fn is_enabled(&self) -> bool {
-        self.state().control & CONTROL_ENABLE != 0
+        self.state.lock().control & CONTROL_ENABLE != 0
     }
 
-    /// Raises a vector, or marks it pending if it is masked. Does nothing for one that is not there, and while messages are
-    /// not enabled.
+    /// Raises a vector, or marks it pending if it is masked. Does nothing for one that is not
+    /// there, and while messages are not enabled.
     pub fn raise(&self, vector: u16) {
-        let state = self.state();
+        let state = self.state.lock();
         if state.control & CONTROL_ENABLE != 0
             && let Some(interrupt) = state.interrupts.get(usize::from(vector))
         {
@@ -87,32 +92,33 @@ impl MsixTable {
 
     /// Forgets what is pending, as a reset of the device does.
     pub fn clear_pending(&self) {
-        let state = self.state();
+        let state = self.state.lock();
         state
             .interrupts
             .iter()
             .for_each(MessageInterrupt::clear_pending);
     }
 
-    /// Lends the event of each vector, for those who have others signal them. There are none in a silent table.
+    /// Lends the event of each vector, for those who have others signal them. There are none in a
+    /// silent table.
     pub fn with_events<R>(&self, f: impl FnOnce(&[&EventFd]) -> R) -> R {
-        let state = self.state();
+        let state = self.state.lock();
         let events: Vec<_> = state.interrupts.iter().map(|i| i.event()).collect();
         f(&events)
     }
 
-    /// One past the highest vector that software has given a message, or unmasked.
+    /// Returns one past the highest vector that software has given a message, or unmasked.
     pub fn programmed(&self) -> u16 {
-        let state = self.state();
+        let state = self.state.lock();
         let mut entries = state.words.as_chunks::<ENTRY_WORDS>().0.iter();
         let fresh = [0, 0, 0, CONTROL_MASKED];
         let highest = entries.rposition(|entry| *entry != fresh);
         highest.map_or(0, |vector| vector as u16 + 1)
     }
 
-    /// A load at `offset` of the table.
+    /// Loads from `offset` of the table.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Response {
-        let state = self.state();
+        let state = self.state.lock();
         let first = match first_word(offset, into.len(), state.words.len()) {
             Ok(first) => first,
             Err(refusal) => return Response::refused(refusal),
@@ -123,9 +129,9 @@ impl MsixTable {
         Response::ok("msix_table")
     }
 
-    /// A store at `offset` of the table.
+    /// Stores at `offset` of the table.
     pub fn write(&self, offset: u64, from: &[u8]) -> Response {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let first = match first_word(offset, from.len(), state.words.len()) {
             Ok(first) => first,
             Err(refusal) => return Response::refused(refusal),
@@ -143,9 +149,9 @@ impl MsixTable {
         Response::ok("msix_table")
     }
 
-    /// A load at `offset` of the pending bits.
+    /// Loads from `offset` of the pending bits.
     pub fn read_pending(&self, offset: u64, into: &mut [u8]) -> Response {
-        let state = self.state();
+        let state = self.state.lock();
         let vectors = state.words.len() / ENTRY_WORDS;
         let words = vectors.div_ceil(64) * 2;
         let first = match first_word(offset, into.len(), words) {
@@ -160,14 +166,10 @@ impl MsixTable {
         }
         Response::ok("msix_pending")
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl State {
-    /// Has a vector's interrupt be what its entry says.
+    /// Sets a vector's interrupt to its entry in the table.
     fn route(&self, vector: usize) {
         let Some(interrupt) = self.interrupts.get(vector) else {
             return;
@@ -177,7 +179,7 @@ impl State {
         }
     }
 
-    /// The message of a vector, unless it is masked.
+    /// Returns the message of a vector, unless it is masked.
     fn message(&self, vector: usize) -> Option<MsiMessage> {
         let [low, high, data, control] = *self.words[vector * ENTRY_WORDS..].first_chunk()?;
         let enabled = self.control & (CONTROL_ENABLE | CONTROL_FUNCTION_MASK) == CONTROL_ENABLE;
@@ -221,7 +223,7 @@ mod tests {
         u64::from_le_bytes(bytes)
     }
 
-    /// The messages that the hypervisor has, by their data.
+    /// Returns the messages that the hypervisor has, by their data.
     fn routed(chips: &FakeChips) -> Vec<u32> {
         chips.books().messages.values().map(|m| m.data).collect()
     }

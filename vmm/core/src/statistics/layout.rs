@@ -38,14 +38,16 @@ struct RawDescriptor {
     bucket_size: u32,
 }
 
-/// What is not as documented.
+/// A deviation from the documented layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// The file is shorter than its header says.
-    #[error("header or descriptors are cut short")]
+    #[error("the header or the descriptors are truncated")]
     Short,
     /// Counts beyond all reason.
-    #[error("{descriptors} descriptors with names of {name_bytes} bytes")]
+    #[error(
+        "there are there are there are {descriptors} descriptors with names of {name_bytes} bytes"
+    )]
     Counts {
         /// Number of descriptors.
         descriptors: u32,
@@ -146,7 +148,7 @@ impl Layout {
         })
     }
 
-    /// The counters, in KVM's order.
+    /// Returns the counters, in KVM's order.
     pub fn counters(&self) -> &[Counter] {
         &self.counters
     }
@@ -155,7 +157,7 @@ impl Layout {
         self.data_offset
     }
 
-    /// Bytes of data up to the last counter.
+    /// Returns bytes of data up to the last counter.
     pub(super) fn data_bytes(&self) -> usize {
         self.data_bytes
     }

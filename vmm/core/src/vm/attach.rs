@@ -15,8 +15,8 @@ use crate::outcome::VmResult;
 ///
 /// All methods may be called from any thread.
 pub trait Attach: Send + Sync + Debug {
-    /// Puts the devices on the buses of one VM. [`super::Vm::new`] calls this once, after it has put
-    /// its own devices there.
+    /// Puts the devices on the buses of one VM. [`super::Vm::new`] calls this once, after it has
+    /// put its own devices there.
     ///
     /// # Errors
     /// [`AttachError::Bus`] if the addresses are taken, [`AttachError::Devices`] if a device cannot
@@ -30,8 +30,8 @@ pub trait Attach: Send + Sync + Debug {
     /// Learns how the VM ended. The event loop calls this once, when the VM has ended.
     fn vm_ended(&self, _result: &VmResult) {}
 
-    /// Returns where and why the guest failed, if the guest has told these devices, as a clause such
-    /// as "at main.rs:7: sum is 3". It becomes [`VmResult::Fail::reason`].
+    /// Returns where and why the guest failed, if the guest has told these devices, as a clause
+    /// such as "at main.rs:7: sum is 3". It becomes [`VmResult::Fail::reason`].
     fn failure(&self) -> Option<String> {
         None
     }

@@ -18,7 +18,7 @@ use crate::hypervisor::MemorySlots;
 use crate::interrupts::InterruptController;
 use crate::linux::{KEYBOARD_COMMAND, POWER_PORTS, POWER_PORTS_BYTES, Power, SERIAL_GSI};
 use crate::memory::GuestRam;
-use crate::passthrough::{PassedThrough, SlotNumbers, Surroundings};
+use crate::passthrough::{PassthroughDevices, SlotNumbers, Surroundings};
 use crate::pci::{
     BarAllocator, CONFIG_PORTS, CONFIG_PORTS_BYTES, Devices, HostBridge, LOW_END, Layout, PciBus,
 };
@@ -26,7 +26,7 @@ use crate::pci::{
 /// Number of the Causeway function's device on PCI bus 0.
 const FUNCTION_DEVICE: usize = 1;
 
-/// Buses with everything on them.
+/// The buses of a VM with all devices.
 pub(super) struct Board {
     pub ports: Arc<PortBus>,
     pub mmio: Arc<MmioBus>,
@@ -34,7 +34,7 @@ pub(super) struct Board {
     pub session: Arc<dyn GuestSession>,
     pub strays: Arc<StrayCounters>,
     pub console: Arc<Console>,
-    pub passed: PassedThrough,
+    pub passed: PassthroughDevices,
 }
 
 impl Board {
@@ -82,7 +82,8 @@ impl Board {
                     disks,
                     &config.name,
                 )?;
-                // An operating system looks for devices that a PC may have. That is nothing to report.
+                // An operating system looks for devices that a PC may have. That is nothing to
+                // report.
                 pc_ports()?
             }
         };
@@ -111,16 +112,16 @@ impl Board {
     }
 }
 
-/// Puts the host's devices that the VM is to have on the bus, behind all others.
+/// Puts the host devices that are passed through on the bus, behind all others.
 fn pass_through(
     devices: &mut Devices,
     processors: &Processors,
     mmio: &Arc<MmioBus>,
     low: &mut BarAllocator,
     config: &VmConfig,
-) -> Result<PassedThrough, VmError> {
+) -> Result<PassthroughDevices, VmError> {
     let (Some(source), Some(controller)) = (&config.devices, &processors.interrupts) else {
-        return Ok(PassedThrough::default());
+        return Ok(PassthroughDevices::default());
     };
     // Slots over the interrupt controllers would hide them.
     mmio.reserve(GuestAddress(LOW_END), (4 << 30) - LOW_END, "platform")?;
@@ -136,7 +137,7 @@ fn pass_through(
         numbers: &mut SlotNumbers::default(),
     };
     let kvm = || processors.hypervisor.vfio_device();
-    let passed = PassedThrough::new(&**source, devices, &kvm, surroundings)?;
+    let passed = PassthroughDevices::new(&**source, devices, &kvm, surroundings)?;
     Ok(passed)
 }
 
@@ -159,7 +160,7 @@ fn guest_host(
     )))
 }
 
-/// The MMIO bus, with RAM kept free of devices.
+/// Returns the MMIO bus, with RAM kept free of devices.
 fn mmio_bus(ram: &GuestRam, strays: &Arc<StrayCounters>) -> Result<MmioBus, VmError> {
     let mmio = MmioBus::new(Arc::clone(strays));
     for region in ram.regions() {
@@ -179,7 +180,7 @@ fn serial_console(
     Ok(Arc::new(Console::new(output, interrupt)))
 }
 
-/// The ports of a PC, with those that turn it off.
+/// Returns the ports of a PC, with those that turn it off.
 fn pc_ports() -> Result<PortBus, VmError> {
     let ports = PortBus::new(Arc::new(StrayCounters::unreported()));
     let power = [(POWER_PORTS, POWER_PORTS_BYTES), (KEYBOARD_COMMAND, 1)];
@@ -189,7 +190,7 @@ fn pc_ports() -> Result<PortBus, VmError> {
     Ok(ports)
 }
 
-/// What every guest has at its ports: PCI configuration and console.
+/// Puts on the bus what every guest has at its ports: PCI configuration and console.
 fn fill_ports(ports: &PortBus, devices: Devices, console: Arc<Console>) -> Result<(), VmError> {
     ports.insert(
         Port(CONFIG_PORTS),

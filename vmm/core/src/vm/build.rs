@@ -1,4 +1,4 @@
-//! Putting a VM together.
+//! Creation of a VM.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -22,7 +22,9 @@ impl Vm {
     /// Makes a VM with a session of `sessions`. Output of its console goes to `console`.
     ///
     /// # Errors
-    /// [`VmError`]; nothing of the VM is left then.
+    /// [`VmError`], by what is missing: a valid configuration, memory, a guest that can be loaded,
+    /// KVM's features, addresses for the devices, a session, or descriptors. Nothing of the VM is
+    /// left then.
     pub fn new(
         kvm: &Kvm,
         config: &VmConfig,
@@ -43,13 +45,14 @@ impl Vm {
     }
 }
 
-/// KVM's own count of exits. A KVM that has none can run guests all the same; reports then lack the referee.
+/// Opens KVM's own count of exits. A KVM without statistics can run guests too; then reports have
+/// only the VMM's count.
 fn statistics(kvm: &Kvm, processors: &Processors) -> Result<VmStatistics, StatisticsError> {
     if kvm::has_statistics(kvm) {
         return VmStatistics::open(&processors.vm, &processors.vcpus);
     }
     log::warn!(
-        "this KVM keeps no binary statistics (Linux 5.14 has them): only the VMM counts exits"
+        "this KVM has no binary statistics (Linux 5.14 or later has them): only the VMM counts exits"
     );
     Ok(VmStatistics::unavailable())
 }

@@ -1,4 +1,4 @@
-//! What a VM is to be.
+//! Configuration of a VM.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub const VMS_MAX: u32 = 64;
 /// Longest arguments to a guest, in bytes (`causeway_protocol::boot::BootInfo`).
 const ARGUMENT_BYTES_MAX: usize = 256;
 
-/// What a VM is to be.
+/// Configuration of a VM.
 #[derive(Clone, Debug)]
 pub struct VmConfig {
     /// Name, for logs, threads and reports.
@@ -27,19 +27,21 @@ pub struct VmConfig {
     pub vcpus: u32,
     /// Guest RAM in bytes, a multiple of 1 MiB.
     pub memory_bytes: u64,
-    /// What it runs.
+    /// The guest that it runs.
     pub boot: Boot,
-    /// Size of the aperture in bytes, a power of two. It may become less, if the CPU has few address bits.
+    /// Size of the aperture in bytes, a power of two. It may become less, if the CPU has few
+    /// address bits.
     pub aperture_bytes: u64,
     /// Whether RAM is to be of 2 MiB pages where the host can provide them.
     pub large_pages: bool,
-    /// Devices of the host's that are passed through to it. With any, a bare guest has interrupt controllers, too.
+    /// Host devices that are passed through to the VM. With any, a bare guest has interrupt
+    /// controllers, too.
     pub devices: Option<Arc<dyn DeviceSource>>,
     /// Optional devices, which are attached behind all others, in this order.
     pub attached: Vec<Arc<dyn Attach>>,
 }
 
-/// What a VM runs.
+/// The guest that a VM runs.
 #[derive(Clone, Debug)]
 pub enum Boot {
     /// A bare guest, on a machine without interrupts.
@@ -55,29 +57,29 @@ pub enum Boot {
     Linux(Box<Linux>),
 }
 
-/// Why a VM cannot be like that.
+/// Why a configuration is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// None, or too many.
-    #[error("{vcpus} virtual CPUs are not possible: give 1 to {limit}")]
+    /// The number of virtual CPUs is zero or too large.
+    #[error("invalid number of virtual CPUs {vcpus}: 1 to {limit}")]
     Vcpus {
-        /// How many.
+        /// The number in the configuration.
         vcpus: u32,
-        /// Most that are possible here.
+        /// The most that this host allows.
         limit: u32,
     },
-    /// Index and number of VMs contradict each other.
-    #[error("VM {index} of {vms} is not possible: there are 1 to {VMS_MAX} VMs, from index 0")]
+    /// The index is not below the number of VMs, or there are too many VMs.
+    #[error("invalid VM {index} of {vms}: a run has 1 to {VMS_MAX} VMs, from index 0")]
     Index {
         /// Index.
         index: u32,
         /// Number of VMs.
         vms: u32,
     },
-    /// More than fits on the boot page.
-    #[error("guest arguments of {bytes} bytes are too long: at most {ARGUMENT_BYTES_MAX} fit")]
+    /// The arguments do not fit on the boot page.
+    #[error("the guest's arguments have {bytes} bytes: at most {ARGUMENT_BYTES_MAX} fit")]
     Arguments {
-        /// Their length.
+        /// Length of the arguments.
         bytes: usize,
     },
 }
@@ -86,7 +88,7 @@ impl VmConfig {
     /// Checks what can be checked without creating anything; `vcpus_max` is KVM's limit.
     ///
     /// # Errors
-    /// [`ConfigError`].
+    /// [`ConfigError::Vcpus`], `Index` or `Arguments`, for the value that is invalid.
     pub fn check(&self, vcpus_max: u32) -> Result<(), ConfigError> {
         let limit = vcpus_max.min(VCPUS_MAX);
         if !(1..=limit).contains(&self.vcpus) {
@@ -146,10 +148,10 @@ mod tests {
             spoil(&mut config);
             config.check(8).unwrap_err().to_string()
         };
-        assert!(spoiled(|c| c.vcpus = 0).starts_with("0 virtual CPUs"));
+        assert!(spoiled(|c| c.vcpus = 0).starts_with("invalid number of virtual CPUs 0"));
         assert!(spoiled(|c| c.vcpus = 9).ends_with("1 to 8"));
-        assert!(spoiled(|c| c.index = 1).starts_with("VM 1 of 1"));
-        assert!(spoiled(|c| c.vms = 65).starts_with("VM 0 of 65"));
+        assert!(spoiled(|c| c.index = 1).starts_with("invalid VM 1 of 1"));
+        assert!(spoiled(|c| c.vms = 65).starts_with("invalid VM 0 of 65"));
         assert!(spoiled(|c| c.boot = bare(&"a".repeat(257))).contains("257 bytes"));
     }
 }

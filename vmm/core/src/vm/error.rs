@@ -18,31 +18,31 @@ use crate::pci::LayoutError;
 use crate::statistics::StatisticsError;
 use crate::virtio::VirtioError;
 
-/// Why a VM cannot be made. Nothing of it is left.
+/// Why a VM cannot be created. Nothing of it is left.
 #[derive(Debug, thiserror::Error)]
 pub enum VmError {
-    /// It cannot be like that.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// No guest memory.
+    /// Guest memory cannot be created.
     #[error(transparent)]
     Memory(#[from] RamCreateError),
     /// The image.
-    #[error("cannot boot this image")]
+    #[error("cannot load the guest image")]
     Image(#[from] LoadError),
     /// The operating system.
-    #[error("cannot boot this system")]
+    #[error("cannot load the operating system")]
     Linux(#[from] linux::SetupError),
     /// KVM refused a call.
-    #[error("KVM refused {call}")]
+    #[error("KVM refuses {call}")]
     Kvm {
         /// Name of the ioctl, or of what was made with it.
         call: &'static str,
-        /// What it said.
+        /// The error.
         source: io::Error,
     },
     /// No statistics.
-    #[error("KVM's statistics cannot be had")]
+    #[error("cannot read KVM's statistics")]
     Statistics(#[from] StatisticsError),
     /// Boot tables do not fit.
     #[error("guest memory has no room for boot tables")]
@@ -59,10 +59,10 @@ pub enum VmError {
         source: MemoryError,
     },
     /// Two devices want the same addresses.
-    #[error("the devices of the VM are in each other's way")]
+    #[error("two devices of the VM need the same addresses")]
     Bus(#[from] BusError),
     /// No session.
-    #[error("the guest has no GPU")]
+    #[error("cannot open a GPU session for the guest")]
     Session(#[from] OpenError),
     /// The Causeway function.
     #[error("cannot put the device into the guest's address space")]
@@ -70,11 +70,11 @@ pub enum VmError {
     /// A virtio device.
     #[error("cannot give the guest its virtio devices")]
     Virtio(#[from] VirtioError),
-    /// Devices of somebody else's.
+    /// The caller's devices cannot be attached.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// Devices of the host's.
-    #[error("the guest cannot have the devices that were asked for")]
+    /// A host device cannot be passed through.
+    #[error("cannot pass the devices through to the guest")]
     PassThrough(#[from] PassThroughError),
     /// No interrupt.
     #[error("cannot create an interrupt")]

@@ -1,4 +1,5 @@
-//! KVM's part of a VM: memory slots of RAM, and virtual CPUs that are ready to enter the guest image.
+//! KVM's part of a VM: memory slots of RAM, and virtual CPUs that are ready to enter the guest
+//! image.
 
 use std::io;
 use std::sync::Arc;
@@ -20,13 +21,13 @@ use crate::loader;
 use crate::memory::GuestRam;
 use crate::pci::{Layout, physical_address_bits};
 
-/// Where KVM on Intel hides three pages of task state (Documentation/virt/kvm/api.rst, 4.36): in the gap below
-/// 4 GiB, above every BAR.
+/// Where KVM on Intel hides three pages of task state (Documentation/virt/kvm/api.rst, 4.36): in
+/// the gap below 4 GiB, above every BAR.
 const KVM_TASK_STATE: usize = 0xfffb_d000;
 /// Offset of the spurious-interrupt vector register of a local APIC (Intel SDM volume 3, 11.9).
 const SPURIOUS_VECTOR: usize = 0xf0;
 
-/// A VM with RAM and virtual CPUs, and nothing else yet.
+/// A VM with RAM and virtual CPUs, before it has devices.
 pub(super) struct Processors {
     pub vm: Arc<VmFd>,
     pub hypervisor: KvmHypervisor,
@@ -56,7 +57,8 @@ impl Processors {
                 let wanted = config.devices.as_ref();
                 wanted.map(|_| interrupt_chips(&hypervisor)).transpose()?
             }
-            // An operating system deals with a process's instructions that cannot be emulated itself.
+            // An operating system deals with a process's instructions that cannot be emulated
+            // itself.
             Boot::Linux(_) => {
                 let chips = interrupt_chips(&hypervisor)?;
                 old_timer(kvm, &hypervisor)?;
@@ -112,10 +114,7 @@ impl Processors {
         for (index, vcpu) in (0..).zip(&self.vcpus) {
             let cpuid = linux::cpuid_of(&self.cpuid, index, count, self.deadline_timer);
             vcpu.set_cpuid2(&cpuid).map_err(refused("KVM_SET_CPUID2"))?;
-            linux::set_memory_types(vcpu).map_err(|source| VmError::Kvm {
-                call: "KVM_SET_MSRS",
-                source,
-            })?;
+            linux::set_memory_types(vcpu).map_err(refused("KVM_SET_MSRS"))?;
         }
         // The others wait until the kernel starts them.
         let Some(first) = self.vcpus.first() else {
@@ -187,7 +186,9 @@ impl Processors {
 
 fn report_emulation_failures(hypervisor: &KvmHypervisor) {
     if let Err(e) = hypervisor.exit_on_emulation_failure() {
-        log::debug!("instructions that KVM cannot emulate are exceptions to the guest: {e}");
+        log::debug!(
+            "KVM does not report instructions that it cannot emulate, so the guest gets an exception: {e}"
+        );
     }
 }
 
@@ -210,8 +211,9 @@ fn old_timer(kvm: &Kvm, hypervisor: &KvmHypervisor) -> Result<(), VmError> {
     timer.map_err(refused("KVM_CREATE_PIT2"))
 }
 
-/// Makes a bare virtual CPU with interrupt chips what one without them is, since nobody starts it by interrupts: ready to run;
-/// and has its local controller, whose software enable is clear after a reset, take messages.
+/// Makes a bare virtual CPU with interrupt chips what one without them is, since nobody starts it
+/// by interrupts: ready to run; and has its local controller, whose software enable is clear after
+/// a reset, take messages.
 fn start_with_chips(vcpu: &VcpuFd) -> Result<(), VmError> {
     let state = kvm_mp_state {
         mp_state: KVM_MP_STATE_RUNNABLE,
@@ -247,19 +249,16 @@ fn add_ram(slots: &impl MemorySlots, ram: &GuestRam) -> Result<(), VmError> {
             bytes: region.bytes(),
             read_only: false,
         };
-        // SAFETY: the region stays mapped as long as the VM's virtual CPUs run (`Vm` joins them before it lets
-        // go of its RAM), and is reached by volatile copies only.
-        unsafe { slots.set(slot) }.map_err(|source| VmError::Kvm {
-            call: "KVM_SET_USER_MEMORY_REGION",
-            source,
-        })?;
+        // SAFETY: the region stays mapped as long as the VM's virtual CPUs run (`Vm` joins them
+        // before it lets go of its RAM), and is reached by volatile copies only.
+        unsafe { slots.set(slot) }.map_err(refused("KVM_SET_USER_MEMORY_REGION"))?;
     }
     Ok(())
 }
 
-fn refused(call: &'static str) -> impl Fn(kvm_ioctls::Error) -> VmError {
-    move |e| VmError::Kvm {
+fn refused<E: Into<io::Error>>(call: &'static str) -> impl Fn(E) -> VmError {
+    move |error| VmError::Kvm {
         call,
-        source: io::Error::from_raw_os_error(e.errno()),
+        source: error.into(),
     }
 }

@@ -14,8 +14,8 @@ use crate::machine::{APERTURE, MIB, Machine, RESULTS, machine, object, set_regis
 
 const PAGE: u64 = 4096;
 
-/// The first Vulkan device whose memory CPUs can see, and someone who exports some of it. None, with the reason, if
-/// there is none; where `CAUSEWAY_REQUIRE_VULKAN` is set, that is a failure.
+/// The first Vulkan device whose memory CPUs can see, and someone who exports some of it. None,
+/// with the reason, if there is none; where `CAUSEWAY_REQUIRE_VULKAN` is set, that is a failure.
 fn vulkan() -> Option<(Exporter, Backing)> {
     let report = causeway_vulkan_import::report();
     let found = report.as_ref().ok().and_then(|report| {
@@ -34,8 +34,8 @@ fn vulkan() -> Option<(Exporter, Backing)> {
     Some((exporter, Backing::Device(memory)))
 }
 
-/// Good, refused and stray accesses of a guest to two pages of device memory, whose first words hold 0x21 in each
-/// byte, and 0.
+/// Good, refused and stray accesses of a guest to two pages of device memory, whose first words
+/// hold 0x21 in each byte, and 0.
 fn touch(machine: &mut Machine, backing: &Backing) {
     let place = |page, access| {
         let placed = machine.aperture.place(backing, page * PAGE, PAGE, access);

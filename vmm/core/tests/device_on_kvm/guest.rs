@@ -1,5 +1,6 @@
-//! Guests of a few instructions. In all: r12 = a hole, r13 = a read-only placement, r14 = a writable one of one page
-//! (or what else the test says), rbp = a count, rbx = where results go. Each ends, or pauses, with a store to [`DONE`].
+//! Guests of a few instructions. In all: r12 = a hole, r13 = a read-only placement, r14 = a
+//! writable one of one page (or what else the test says), rbp = a count, rbx = where results go.
+//! Each ends, or pauses, with a store to [`DONE`].
 
 use std::arch::global_asm;
 
@@ -35,7 +36,8 @@ global_asm!(
     "out dx, eax",
     ".globl strays_end",
     "strays_end:",
-    // Stores rbp consecutive numbers all over the writable page, and counts those that it does not find again.
+    // Stores rbp consecutive numbers all over the writable page, and counts those that it does not
+    // find again.
     ".globl worker_begin",
     "worker_begin:",
     "xor ecx, ecx",

@@ -33,7 +33,8 @@ fn stray_accesses_end_in_a_defined_way_and_the_guest_goes_on() {
             .place(&memory, offset, 4096, access)
             .unwrap()
     };
-    // Small ones come from the top, one below the other: the hole is the page behind the writable one.
+    // Small ones come from the top, one below the other: the hole is the page behind the writable
+    // one.
     let hole = place(0, Access::None);
     let writable = place(4096, Access::ReadWrite);
     let read_only = place(0, Access::Read);

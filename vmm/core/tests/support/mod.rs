@@ -274,7 +274,8 @@ pub fn run(vms: Vec<Vm>) -> Vec<VmOutcome> {
 }
 
 pub fn run_for(vms: Vec<Vm>, timeout: Duration) -> Vec<VmOutcome> {
-    // Signals are blocked per thread, and tests are threads: one run at a time, or they would take each other's.
+    // Signals are blocked per thread, and tests are threads: one run at a time, or they would take
+    // each other's.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
     let mut signals = Signals::block().expect("signals can be blocked");

@@ -26,12 +26,12 @@ struct Machine {
     host: Arc<GuestHost>,
 }
 
-/// A guest of 8 MiB with one page placed in an aperture of 4 GiB, and doorbell 0 bound.
+/// Returns a guest of 8 MiB with one page placed in an aperture of 4 GiB, and doorbell 0 bound.
 fn machine() -> Machine {
     machine_with(None)
 }
 
-/// The same, with or without an interrupt controller.
+/// Returns the same, with or without an interrupt controller.
 fn machine_with(wiring: Option<Wiring<'_>>) -> Machine {
     let fake = Arc::new(Fake::default());
     let layout = Layout::new(40, 8 << 20, 4 * GIB).unwrap();
@@ -91,7 +91,7 @@ impl Machine {
     }
 }
 
-/// Guest-physical address of the one standing slot for an aperture at `base`.
+/// Returns the guest-physical address of the one standing slot for an aperture at `base`.
 fn slot_at(base: u64) -> u64 {
     base + 4 * GIB - chunk_bytes(4 * GIB)
 }
@@ -298,7 +298,7 @@ fn dropping_the_function_leaves_nothing() {
     assert!(fake.state().events.is_empty());
 }
 
-/// A store to configuration space at random: offset, width, data.
+/// Stores to configuration space at random: offset, width, data.
 fn store() -> impl Strategy<Value = (u8, usize, u32)> {
     let offsets = prop_oneof![
         4 => prop::sample::select(vec![0x04u8, 0x10, 0x18, 0x1c, 0x20]),
@@ -317,8 +317,8 @@ fn store() -> impl Strategy<Value = (u8, usize, u32)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever the guest stores: what is decoded is where its BAR says, slots are within the aperture and never over
-    /// RAM, and the identity stays.
+    /// Whatever the guest stores: what is decoded is where its BAR says, slots are within the
+    /// aperture and never over RAM, and the identity stays.
     #[test]
     fn no_sequence_of_stores_puts_a_bar_where_it_must_not_be(stores in prop::collection::vec(store(), 1..40)) {
         let machine = machine();

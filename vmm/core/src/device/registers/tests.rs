@@ -20,7 +20,7 @@ use causeway_protocol::registers::{
 
 const SLEEPY: u8 = 0x77;
 
-/// A session that adds one to every byte, and refuses batches of 16 bytes.
+/// Returns a session that adds one to every byte, and refuses batches of 16 bytes.
 fn session() -> Arc<FakeSession> {
     FakeSession::new(increment)
 }

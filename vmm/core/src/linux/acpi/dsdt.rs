@@ -1,4 +1,5 @@
-//! The differentiated system description table: PCI, the serial port, and how to turn the machine off.
+//! The differentiated system description table: PCI, the serial port, and how to turn the machine
+//! off.
 
 use acpi_tables::Aml;
 use acpi_tables::aml::{
@@ -19,7 +20,7 @@ const DEVICES: u8 = 32;
 /// Pin INTA#, as configuration space numbers it and as the routing table does.
 const PIN_A: (u8, u8) = (1, 0);
 
-/// The table.
+/// Returns the DSDT.
 pub fn dsdt(layout: &Layout) -> Sdt {
     let mut code = Vec::new();
     pci(layout, &mut code);
@@ -30,8 +31,8 @@ pub fn dsdt(layout: &Layout) -> Sdt {
     table
 }
 
-/// The root of PCI: one bus, reached by configuration mechanism #1; a window of 32-bit addresses, one for the
-/// aperture, and one for other large BARs if there may be any.
+/// The root of PCI: one bus, reached by configuration mechanism #1; a window of 32-bit addresses,
+/// one for the aperture, and one for other large BARs if there may be any.
 fn pci(layout: &Layout, code: &mut Vec<u8>) {
     let buses = AddressSpace::new_bus_number(0u16, 0);
     let mechanism = IO::new(CONFIG_PORTS, CONFIG_PORTS, 1, CONFIG_PORTS_BYTES as u8);

@@ -2,7 +2,8 @@ use super::*;
 
 const ENTRY: u64 = 0x100_0000;
 
-/// An ELF executable of one segment at [`ENTRY`], with a PVH note if `pvh` says where it enters.
+/// Returns an ELF executable of one segment at [`ENTRY`], with a PVH note if `pvh` says where it
+/// enters.
 fn elf(pvh: Option<u32>) -> Vec<u8> {
     let mut image = vec![0; 0x1000];
     image[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
@@ -56,7 +57,7 @@ fn lz4(content: &[u8]) -> Vec<u8> {
     payload
 }
 
-/// A bzImage with one sector of setup code.
+/// Returns a bzImage with one sector of setup code.
 fn bzimage(payload: &[u8]) -> Vec<u8> {
     const SYSTEM: usize = 1024;
     let mut image = vec![0; SYSTEM];

@@ -1,4 +1,5 @@
-//! A guest that breaks the rules: stores of every width to every offset, BARs anywhere, virtual CPUs that race.
+//! A guest that breaks the rules: stores of every width to every offset, BARs anywhere, virtual
+//! CPUs that race.
 
 use std::sync::Barrier;
 
@@ -22,7 +23,7 @@ impl Random {
         self.word() % limit
     }
 
-    /// A place that matters: RAM, where BARs begin, somewhere near, or anywhere.
+    /// Returns a place that matters: RAM, where BARs begin, somewhere near, or anywhere.
     fn place(&mut self) -> u64 {
         let near = self.below(4) << 12;
         match self.below(5) {
@@ -35,7 +36,8 @@ impl Random {
     }
 }
 
-/// An access to configuration space as the bus makes them: 1, 2 or 4 bytes within an aligned word.
+/// Returns an access to configuration space as the bus makes them: 1, 2 or 4 bytes within an
+/// aligned word.
 fn config_access(random: &mut Random) -> (u8, Vec<u8>) {
     let bytes = 1 << random.below(3);
     let offset = random.below(256 / bytes) * bytes;
@@ -86,7 +88,8 @@ fn stores_of_every_width_to_every_offset_change_nothing_of_the_devices_but_what_
             "{offset:#x}: {before:#x} became {after:#x}"
         );
     }
-    // Command: bus mastering and errors only. The device decodes on, and the kernel disables its pin.
+    // Command: bus mastering and errors only. The device decodes on, and the kernel disables its
+    // pin.
     let [low, high] = rig.own(4);
     assert_eq!((low & !0x44, high & !0x01), (0x02, 0));
 }
@@ -165,7 +168,8 @@ fn virtual_cpus_that_race_leave_nothing_behind() {
                 for _ in 0..500 {
                     let (offset, bytes) = config_access(random);
                     match vcpu {
-                        // One moves BARs, one enables and disables messages, the others use the device.
+                        // One moves BARs, one enables and disables messages, the others use the
+                        // device.
                         0 => function.write_config(
                             0x10 + offset % 0x18 / 4 * 4,
                             &random.place().to_le_bytes()[..4],

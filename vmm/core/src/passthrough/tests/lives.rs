@@ -100,7 +100,7 @@ fn memory_that_the_devices_cannot_have_is_an_error_and_they_are_given_back() {
     };
     let error = refused(&source);
     assert!(
-        error.contains("cannot have the guest's memory") && error.contains("device address 0x0"),
+        error.contains("cannot map the guest's memory") && error.contains("device address 0x0"),
         "{error}"
     );
     drop(source);
@@ -112,7 +112,7 @@ fn refused(source: &Source) -> String {
     use crate::hypervisor::{MemorySlots, fake::Fake};
     use crate::interrupts::fake::FakeChips;
     use crate::memory::GuestRam;
-    use crate::passthrough::{PassedThrough, SlotNumbers, Surroundings};
+    use crate::passthrough::{PassthroughDevices, SlotNumbers, Surroundings};
     use crate::pci::{Devices, Layout};
     let layout = Layout::new(40, RAM_BYTES, 1 << 30).unwrap();
     let slots: Arc<dyn MemorySlots> = Arc::new(Fake::default());
@@ -127,7 +127,7 @@ fn refused(source: &Source) -> String {
         numbers: &mut SlotNumbers::default(),
     };
     let none = || Err(std::io::ErrorKind::Unsupported.into());
-    let made = PassedThrough::new(source, &mut Devices::default(), &none, surroundings);
+    let made = PassthroughDevices::new(source, &mut Devices::default(), &none, surroundings);
     let error = made.err().expect("refused");
     crate::error_chain::chain(&error)
 }

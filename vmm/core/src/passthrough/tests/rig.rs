@@ -12,7 +12,7 @@ use crate::hypervisor::fake::Fake;
 use crate::interrupts::fake::FakeChips;
 use crate::memory::GuestRam;
 use crate::passthrough::{
-    DeviceSource, PassThroughError, PassedThrough, SlotNumbers, Surroundings,
+    DeviceSource, PassThroughError, PassthroughDevices, SlotNumbers, Surroundings,
 };
 use crate::pci::{ConfigAccess, Devices, HostBridge, Layout};
 
@@ -41,7 +41,8 @@ pub const BAR5_BYTES: u64 = 256;
 
 /// What a device has in its configuration space: offset, and bytes.
 const CONFIG: [(u64, &[u8]); 12] = [
-    // 1234:11e8, memory decoding; capabilities; revision 0x10 of class 0x00ff00; one of several functions.
+    // 1234:11e8, memory decoding; capabilities; revision 0x10 of class 0x00ff00; one of several
+    // functions.
     (0x00, &[0x34, 0x12, 0xe8, 0x11, 0x02, 0, 0x10, 0]),
     (0x08, &[0x10, 0, 0xff, 0, 0x10, 0x20, 0x80, 0x80]),
     // BAR 2 of 64 bits, prefetchable; BAR 4 of ports.
@@ -65,7 +66,7 @@ const CONFIG: [(u64, &[u8]); 12] = [
     (ADVANCED as u64, &[0x13, 0, 6, 3]),
 ];
 
-/// The device.
+/// Returns the device.
 pub fn hardware() -> FakeHardware {
     let fake = FakeHardware::new().unwrap();
     let fake = fake.with_region(RegionIndex::Bar(0), BAR0_BYTES).unwrap();
@@ -106,7 +107,7 @@ impl DeviceSource for Source {
 pub struct Rig {
     pub fake: Arc<FakeHardware>,
     pub translation: Arc<FakeTranslation>,
-    pub passed: PassedThrough,
+    pub passed: PassthroughDevices,
     pub function: Arc<dyn ConfigAccess>,
     pub bus: Arc<MmioBus>,
     pub hypervisor: Arc<Fake>,
@@ -145,7 +146,7 @@ impl Rig {
             numbers: &mut SlotNumbers::default(),
         };
         let none = || Err(io::ErrorKind::Unsupported.into());
-        let passed = PassedThrough::new(&source, &mut devices, &none, surroundings)?;
+        let passed = PassthroughDevices::new(&source, &mut devices, &none, surroundings)?;
         let function = devices[1].take().expect("the first free place");
         Ok(Self {
             fake,
@@ -180,7 +181,7 @@ impl Rig {
         bytes
     }
 
-    /// Where a BAR is.
+    /// Returns where a BAR is.
     pub fn bar(&self, index: u8) -> u64 {
         let low = self.config32(0x10 + 4 * index);
         let high = if low & 6 == 4 {
@@ -214,7 +215,7 @@ impl Rig {
     }
 }
 
-/// The parts of BAR 2 that can be slots, at `base`.
+/// Returns the parts of BAR 2 that can be slots, at `base`.
 pub fn bar2_slots(base: u64) -> Vec<(u64, u64)> {
     let areas = [
         (0, TABLE),

@@ -9,7 +9,7 @@ use causeway_mediator::host::PlaceError;
 use causeway_memory::{DeviceMemory, Window};
 use causeway_protocol::Access;
 
-use super::devices::DeviceSlots;
+use super::device_slots::DeviceSlots;
 use crate::hypervisor::{APERTURE_CHUNKS_MAX, APERTURE_SLOT_FIRST, MemorySlots, OwnedSlot, Slot};
 
 /// Size of a slot, unless the aperture is so large that there would be more than
@@ -17,10 +17,10 @@ use crate::hypervisor::{APERTURE_CHUNKS_MAX, APERTURE_SLOT_FIRST, MemorySlots, O
 /// Chosen by measuring: `docs/decisions/0002-aperture-slots.md`.
 pub const CHUNK_BYTES: u64 = 256 << 20;
 
-/// Slots of one size over a window of host addresses: one per chunk of the aperture, added when the chunk is first
-/// used, and kept. Beside them those of device memory, which is not in the window.
+/// Slots of one size over a window of host addresses: one per chunk of the aperture, added when the
+/// chunk is first used, and kept. Beside them those of device memory, which is not in the window.
 ///
-/// Slots *stand* (exist in the hypervisor) while the aperture has an address and nobody suspends them.
+/// Slots *stand* (exist in the hypervisor) while the aperture has an address and is not suspended.
 pub struct ChunkSlots {
     slots: Arc<dyn MemorySlots>,
     devices: DeviceSlots,
@@ -34,7 +34,7 @@ pub struct ChunkSlots {
 }
 
 impl ChunkSlots {
-    /// Slots over a window, which becomes the guest's to access. Nothing stands yet.
+    /// Returns slots over a window, which becomes the guest's to access. Nothing stands yet.
     pub fn new(slots: Arc<dyn MemorySlots>, window: Arc<Window>) -> Self {
         Self {
             devices: DeviceSlots::new(Arc::clone(&slots)),
@@ -47,10 +47,11 @@ impl ChunkSlots {
         }
     }
 
-    /// Sees that the slots under `range` (offsets into the aperture) stand as soon as slots may stand.
+    /// Makes the slots under `range` (offsets into the aperture) stand as soon as slots may stand.
     ///
     /// # Errors
-    /// What the hypervisor said. Slots that were added stay: they are over nothing, and will be used.
+    /// The hypervisor's error. Slots that were added stay: they are over nothing, and will be
+    /// used.
     pub fn cover(&mut self, range: Range<u64>) -> io::Result<()> {
         let base = self.standing_base();
         let first = range.start / self.chunk_bytes;
@@ -65,17 +66,17 @@ impl ChunkSlots {
         Ok(())
     }
 
-    /// Whether nothing stands, nor will, under the chunk at `start`.
+    /// Returns whether nothing stands, nor will, under the chunk at `start`.
     pub fn is_unused(&self, start: u64) -> bool {
         !self.used.contains_key(&((start / self.chunk_bytes) as u32))
     }
 
-    /// Size of a chunk in bytes.
+    /// Returns the size of a chunk in bytes.
     pub fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes
     }
 
-    /// Slots of device memory.
+    /// Returns slots of device memory.
     pub fn devices(&self) -> &DeviceSlots {
         &self.devices
     }
@@ -114,10 +115,10 @@ impl ChunkSlots {
         hidden.map_err(|source| PlaceError::Slot { offset, source })
     }
 
-    /// Moves the aperture to another guest-physical address, or takes it away.
+    /// Moves the slots to guest-physical address `base`, or takes them down.
     ///
     /// # Errors
-    /// What the hypervisor said; the aperture then has no address.
+    /// The hypervisor's error; the aperture then has no address.
     pub fn relocate(&mut self, base: Option<u64>) -> io::Result<()> {
         if self.base == base {
             return Ok(());
@@ -126,16 +127,17 @@ impl ChunkSlots {
         self.base = base;
         self.put_up().inspect_err(|_| {
             if let Err(e) = self.take_down() {
-                log::error!("memory slots of the aperture are left behind: {e}");
+                log::error!("cannot delete memory slots of the aperture: {e}");
             }
             self.base = None;
         })
     }
 
-    /// Takes all slots down until as many [`Self::resume`] have come. Then every access to the aperture is an exit.
+    /// Takes all slots down until [`Self::resume`] is called as often. Until then, every access to
+    /// the aperture is an exit.
     ///
     /// # Errors
-    /// What the hypervisor said; then some slots still stand, and nothing is suspended.
+    /// The hypervisor's error; then some slots still stand, and nothing is suspended.
     pub fn suspend(&mut self) -> io::Result<()> {
         self.take_down()?;
         self.suspensions += 1;
@@ -145,23 +147,24 @@ impl ChunkSlots {
     /// Ends a suspension.
     ///
     /// # Errors
-    /// What the hypervisor said; slots that are missing are added with the next [`Self::cover`] of their chunk.
+    /// The hypervisor's error; slots that are missing are added with the next [`Self::cover`] of
+    /// their chunk.
     pub fn resume(&mut self) -> io::Result<()> {
         self.suspensions = self.suspensions.saturating_sub(1);
         self.put_up()
     }
 
-    /// Whether someone suspends the slots.
+    /// Returns whether someone suspends the slots.
     pub fn suspended(&self) -> bool {
         self.suspensions > 0
     }
 
-    /// Guest-physical address of the aperture, if it has one.
+    /// Returns the guest-physical address of the aperture, if it has one.
     pub fn base(&self) -> Option<u64> {
         self.base
     }
 
-    /// The address of the aperture, if slots may stand now.
+    /// Returns the address of the aperture, if slots may stand now.
     fn standing_base(&self) -> Option<u64> {
         self.base.filter(|_| self.suspensions == 0)
     }
@@ -198,12 +201,12 @@ fn chunk_slot(
         bytes,
         read_only: false,
     };
-    // SAFETY: the window stays reserved until it is dropped. By its contract nobody holds references
-    // to its content.
+    // SAFETY: the window stays reserved until it is dropped. By its contract nobody holds
+    // references to its content.
     unsafe { OwnedSlot::new(slots, slot, Arc::clone(window)) }
 }
 
-/// Size of a slot for an aperture of `bytes` bytes, a power of two.
+/// Returns the size of a slot for an aperture of `bytes` bytes, a power of two.
 pub fn chunk_bytes(bytes: u64) -> u64 {
     CHUNK_BYTES
         .max(bytes / u64::from(APERTURE_CHUNKS_MAX))

@@ -10,9 +10,9 @@ const WARNINGS_MAX: u64 = 4;
 
 /// Counts failures, and logs the first few.
 #[derive(Debug, Default)]
-pub struct Complaints(AtomicU64);
+pub struct FailureCounter(AtomicU64);
 
-impl Complaints {
+impl FailureCounter {
     /// One more, with its causes. It names the device.
     pub fn add(&self, error: &dyn Error) {
         let before = self.0.fetch_add(1, Ordering::Relaxed);
@@ -24,7 +24,7 @@ impl Complaints {
         log::log!(level, "{}", chain(error));
     }
 
-    /// How many there were.
+    /// Returns the number of failures so far.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -49,7 +49,7 @@ impl Rig {
             .unwrap()
     }
 
-    /// The slot at an aperture offset.
+    /// Returns the slot at an aperture offset.
     fn slot(&self, offset: u64) -> Option<Slot> {
         let state = self.fake.state();
         let mut slots = state.slots.values();

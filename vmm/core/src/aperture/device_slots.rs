@@ -1,5 +1,5 @@
-//! Memory of devices in the aperture: each placement has a memory slot of its own, over the addresses that the
-//! device's driver chose. `docs/decisions/0006-device-memory-slots.md` says why.
+//! Memory of devices in the aperture: each placement has a memory slot of its own, over the
+//! addresses that the device's driver chose. `docs/decisions/0006-device-memory-slots.md` says why.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,8 +11,8 @@ use crate::hypervisor::{
     APERTURE_CHUNKS_MAX, APERTURE_SLOT_FIRST, MemorySlots, OwnedSlot, PASSTHROUGH_SLOT_FIRST, Slot,
 };
 
-/// Most placements of device memory at a time. With guest RAM and the chunks of the window, their slots are fewer
-/// than the 509 that kernels before 5.12 have.
+/// Most placements of device memory at a time. With guest RAM and the chunks of the window, their
+/// slots are fewer than the 509 that kernels before 5.12 have.
 pub const DEVICE_PLACEMENTS_MAX: u32 = 128;
 /// Number of the first slot of device memory.
 const DEVICE_SLOT_FIRST: u32 = APERTURE_SLOT_FIRST + APERTURE_CHUNKS_MAX;

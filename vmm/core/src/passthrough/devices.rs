@@ -1,8 +1,9 @@
 //! The devices of a VM, from the first reset to the last.
 //!
-//! Guest memory is mapped for DMA when the devices are open, before the guest runs, at its guest-physical addresses. In
-//! the end virtual CPUs stop first, then each device is stopped and reset, then the last of them is closed and memory is
-//! unmapped, and only then may it go. The aperture is not mapped: what a device reads or writes there faults in the IOMMU.
+//! Guest memory is mapped for DMA when the devices are open, before the guest runs, at its
+//! guest-physical addresses. In the end virtual CPUs stop first, then each device is stopped and
+//! reset, then the last of them is closed and memory is unmapped, and only then may it go. The
+//! aperture is not mapped: what a device reads or writes there faults in the IOMMU.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use causeway_host_vfio::{Address, Container, Device, DeviceEvent, DmaError, VfioDeviceFd, Watch};
 use causeway_protocol::Access;
 
-use super::function::PassedFunction;
+use super::function::PassthroughFunction;
 use super::report::DeviceReport;
 use super::slots::SlotNumbers;
 use super::source::{DeviceSource, PassThroughError};
@@ -25,7 +26,7 @@ use crate::pci::{BarAllocator, Devices};
 /// Most events of a device that are kept for the report.
 const EVENTS_MAX: usize = 16;
 
-/// What the devices of a VM share.
+/// The parts of a VM that its devices use.
 pub struct Surroundings<'a> {
     /// Where BARs are decoded.
     pub bus: &'a Arc<MmioBus>,
@@ -48,26 +49,30 @@ pub struct Surroundings<'a> {
 /// A device, and what is known of it.
 struct Passed {
     address: Address,
-    function: Arc<PassedFunction>,
+    function: Arc<PassthroughFunction>,
     watch: Option<Watch>,
     events: Vec<String>,
 }
 
 /// The devices of a VM. Dropping it gives them back, for which its virtual CPUs must have stopped.
 #[derive(Default)]
-pub struct PassedThrough {
+pub struct PassthroughDevices {
     devices: Vec<Passed>,
     reports: Vec<DeviceReport>,
     /// Outlives the devices.
     container: Option<Arc<Container>>,
 }
 
-impl PassedThrough {
-    /// Opens the devices of `source`, gives them the guest's memory, and puts them on bus 0, at the first places that are
-    /// free in `bus`.
+debug_by_name!(PassthroughDevices, Surroundings<'_>);
+
+impl PassthroughDevices {
+    /// Opens the devices of `source`, gives them the guest's memory, and puts them on bus 0, at the
+    /// first places that are free in `bus`.
     ///
     /// # Errors
-    /// [`PassThroughError`]; the devices are given back.
+    /// [`PassThroughError`]: the errors of [`DeviceSource::open`], `Dma` if the devices cannot have
+    /// guest memory, `Room`, `Bus`, `Map` or `Decode` if a device does not fit into the guest,
+    /// `Interrupts` if no interrupts are left. The devices are given back.
     pub fn new(
         source: &dyn DeviceSource,
         bus: &mut Devices,
@@ -87,7 +92,7 @@ impl PassedThrough {
             let address = device.address();
             let number = free(bus, address)?;
             let watch = watch(&device);
-            let function = PassedFunction::new(device, number as u8, index, &mut at)?;
+            let function = PassthroughFunction::new(device, number as u8, index, &mut at)?;
             let function = Arc::new(function);
             bus[number] = Some(Arc::clone(&function) as _);
             passed.devices.push(Passed {
@@ -100,14 +105,15 @@ impl PassedThrough {
         Ok(passed)
     }
 
-    /// What is readable when something has happened to a device, with the device's index.
+    /// Returns descriptors that are readable when an event of a device has come, with the device's
+    /// index.
     pub fn watched(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
         let watches = self.devices.iter().map(|device| device.watch.as_ref());
         let indexed = watches.enumerate();
         indexed.filter_map(|(index, watch)| Some((index, watch?.as_fd())))
     }
 
-    /// What has happened to a device since the last call.
+    /// Returns the events of a device since the last call, and its address.
     pub fn take_events(&mut self, index: usize) -> Option<(Address, Vec<DeviceEvent>)> {
         let device = self.devices.get_mut(index)?;
         let events = device.watch.as_ref()?.take();
@@ -140,19 +146,19 @@ impl PassedThrough {
         }
     }
 
-    /// What was done with the devices, once they are given back.
+    /// Returns the reports on the devices, once they are given back.
     pub fn reports(&self) -> &[DeviceReport] {
         &self.reports
     }
 }
 
-impl Drop for PassedThrough {
+impl Drop for PassthroughDevices {
     fn drop(&mut self) {
         self.release();
     }
 }
 
-/// Has the container's devices reach all guest memory, at its guest-physical addresses.
+/// Lets the container's devices reach all guest memory, at its guest-physical addresses.
 fn map_memory(container: &Container, ram: &GuestRam) -> Result<(), DmaError> {
     ram.regions().try_for_each(|region| {
         let bytes = region.bytes();
@@ -160,7 +166,7 @@ fn map_memory(container: &Container, ram: &GuestRam) -> Result<(), DmaError> {
     })
 }
 
-/// The first place of the bus that is free.
+/// Returns the first place of the bus that is free.
 fn free(bus: &Devices, address: Address) -> Result<usize, PassThroughError> {
     let free = bus.iter().position(Option::is_none);
     free.ok_or(PassThroughError::Bus { address })
