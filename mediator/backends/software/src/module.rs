@@ -81,18 +81,15 @@ impl Drop for VariableMappings {
 /// Loads a module from its text.
 pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModule, ModuleError> {
     let end = image.iter().position(|b| *b == 0).unwrap_or(image.len());
-    let text = std::str::from_utf8(&image[..end]).map_err(|_| ModuleError {
-        line: 0,
-        reason: String::from("the image is not PTX text; compile to PTX (nvcc -ptx)"),
-    })?;
+    let text = std::str::from_utf8(&image[..end])
+        .map_err(|_| failed("the image is not PTX text; compile to PTX (nvcc -ptx)"))?;
     let tree = ptx::parse(text).map_err(|e| ModuleError {
         line: e.line,
         reason: e.reason.clone(),
     })?;
-    let range = state.reserve_variables().ok_or_else(|| ModuleError {
-        line: 0,
-        reason: String::from("the address space has no room for more modules"),
-    })?;
+    let range = state
+        .reserve_variables()
+        .ok_or_else(|| failed("the address space has no room for more modules"))?;
     let variables = Variables::new(&tree, range.offset()).map_err(refused)?;
     let programs =
         lower::lower(&tree, &variables, state.device.isa, &state.stop).map_err(refused)?;
@@ -117,6 +114,14 @@ pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModu
     })
 }
 
+/// An error of the module as a whole, which has no line.
+fn failed(reason: impl Into<String>) -> ModuleError {
+    ModuleError {
+        line: 0,
+        reason: reason.into(),
+    }
+}
+
 fn refused(refusal: Refusal) -> ModuleError {
     ModuleError {
         line: refusal.line,
@@ -132,9 +137,10 @@ fn map_variables(
 ) -> Result<VariableMappings, ModuleError> {
     let code_bytes = code_bytes.next_multiple_of(causeway_memory::PAGE_BYTES);
     let charge = state.device.pool.charge(code_bytes);
-    let charge = charge.ok_or_else(|| ModuleError {
-        line: 0,
-        reason: format!("no memory for {code_bytes} bytes of code: the device has no more"),
+    let charge = charge.ok_or_else(|| {
+        failed(format!(
+            "no memory for {code_bytes} bytes of code: the device has no more"
+        ))
     })?;
     let mut mappings = VariableMappings {
         state: Arc::clone(state),
@@ -168,10 +174,7 @@ fn map_variables(
         let entry = Entry::new(segment.start, memory, 0, bytes, access);
         let mapped = entry.is_some_and(|entry| state.mappings.change(|table| table.with(entry)));
         if !mapped {
-            return Err(ModuleError {
-                line: 0,
-                reason: String::from("the module's variables cannot be mapped"),
-            });
+            return Err(failed("the module's variables cannot be mapped"));
         }
         mappings.starts.push(segment.start);
         mappings.bytes += bytes;
@@ -181,9 +184,10 @@ fn map_variables(
 
 fn segment_memory(state: &SpaceState, segment: Segment) -> Result<Arc<HostMemory>, ModuleError> {
     let bytes = u64::from(segment.bytes).next_multiple_of(causeway_memory::PAGE_BYTES);
-    let none = |why: String| ModuleError {
-        line: 0,
-        reason: format!("no memory for {bytes} bytes of the module's variables: {why}"),
+    let none = |why: String| {
+        failed(format!(
+            "no memory for {bytes} bytes of the module's variables: {why}"
+        ))
     };
     let charge = state.device.pool.charge(bytes);
     let charge = charge.ok_or_else(|| none(String::from("the device has no more")))?;

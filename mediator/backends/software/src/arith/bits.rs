@@ -10,6 +10,11 @@ pub enum Excess {
 }
 
 impl Excess {
+    /// `.wrap` or `.clamp`.
+    pub fn from_wrap(wrap: bool) -> Self {
+        if wrap { Self::Wrap } else { Self::Clamp }
+    }
+
     #[inline]
     fn limit(self, amount: u32) -> u32 {
         match self {
@@ -80,19 +85,29 @@ macro_rules! fields {
         }
 
         /// `shl`: distances beyond the width shift everything out.
-        #[inline]
+        #[inline(always)]
         pub fn $shl(a: $word, distance: u32) -> $word {
-            a.checked_shl(distance).unwrap_or(0)
+            let top = <$word>::BITS - 1;
+            if distance > top {
+                0
+            } else {
+                a << (distance & top)
+            }
         }
 
         /// `shr`, unsigned: distances beyond the width shift everything out.
-        #[inline]
+        #[inline(always)]
         pub fn $shr_u(a: $word, distance: u32) -> $word {
-            a.checked_shr(distance).unwrap_or(0)
+            let top = <$word>::BITS - 1;
+            if distance > top {
+                0
+            } else {
+                a >> (distance & top)
+            }
         }
 
         /// `shr`, signed: distances beyond the width leave the sign everywhere.
-        #[inline]
+        #[inline(always)]
         pub fn $shr_s(a: $word, distance: u32) -> $word {
             (a.cast_signed() >> distance.min(<$word>::BITS - 1)).cast_unsigned()
         }
@@ -146,6 +161,17 @@ pub enum Permutation {
 }
 
 impl Permutation {
+    /// All modes, each at its number.
+    pub const ALL: [Self; 7] = [
+        Self::Selectors,
+        Self::Forward4,
+        Self::Backward4,
+        Self::Replicate8,
+        Self::EdgeLeft,
+        Self::EdgeRight,
+        Self::Replicate16,
+    ];
+
     /// The mode that a modifier of `prmt` names.
     pub fn from_modifier(name: &str) -> Option<Self> {
         Some(match name {

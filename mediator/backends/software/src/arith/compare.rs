@@ -37,10 +37,9 @@ impl Property {
     }
 }
 
-/// The functions of one float type: PTX orders -0 below +0, and lets numbers win over NaN unless `.NaN` is given.
+/// The functions of one float type: PTX orders -0 below +0, and lets numbers win over NaN.
 macro_rules! comparisons {
-    ($float:ty, $nan:ident, $min:ident, $max:ident, $min_nan:ident, $max_nan:ident, $min_xorsign:ident,
-     $max_xorsign:ident, $copysign:ident, $testp:ident) => {
+    ($float:ty, $nan:ident, $min:ident, $max:ident, $testp:ident) => {
         /// `min`; a NaN gives way to a number.
         #[inline]
         pub fn $min(a: $float, b: $float) -> $float {
@@ -66,62 +65,6 @@ macro_rules! comparisons {
             }
         }
 
-        /// `min.NaN`; the canonical NaN if either is one.
-        #[inline]
-        pub fn $min_nan(a: $float, b: $float) -> $float {
-            if a.is_nan() || b.is_nan() {
-                $nan
-            } else {
-                $min(a, b)
-            }
-        }
-
-        /// `max.NaN`; the canonical NaN if either is one.
-        #[inline]
-        pub fn $max_nan(a: $float, b: $float) -> $float {
-            if a.is_nan() || b.is_nan() {
-                $nan
-            } else {
-                $max(a, b)
-            }
-        }
-
-        /// `min.xorsign.abs`: the lesser magnitude, with the signs' exclusive or; `.NaN` if `nan`.
-        #[inline]
-        pub fn $min_xorsign(a: $float, b: $float, nan: bool) -> $float {
-            let magnitude = if nan {
-                $min_nan(a.abs(), b.abs())
-            } else {
-                $min(a.abs(), b.abs())
-            };
-            if magnitude.is_nan() {
-                magnitude
-            } else {
-                magnitude.copysign(a) * (1.0 as $float).copysign(b)
-            }
-        }
-
-        /// `max.xorsign.abs`: the greater magnitude, with the signs' exclusive or; `.NaN` if `nan`.
-        #[inline]
-        pub fn $max_xorsign(a: $float, b: $float, nan: bool) -> $float {
-            let magnitude = if nan {
-                $max_nan(a.abs(), b.abs())
-            } else {
-                $max(a.abs(), b.abs())
-            };
-            if magnitude.is_nan() {
-                magnitude
-            } else {
-                magnitude.copysign(a) * (1.0 as $float).copysign(b)
-            }
-        }
-
-        /// `copysign`: `b` with the sign of `a`, in PTX's order of operands.
-        #[inline]
-        pub fn $copysign(a: $float, b: $float) -> $float {
-            b.copysign(a)
-        }
-
         /// `testp`
         #[inline]
         pub fn $testp(property: Property, a: $float) -> bool {
@@ -137,30 +80,50 @@ macro_rules! comparisons {
     };
 }
 
-comparisons!(
-    f32,
-    NAN_F32,
-    min_f32,
-    max_f32,
-    min_nan_f32,
-    max_nan_f32,
-    min_xorsign_f32,
-    max_xorsign_f32,
-    copysign_f32,
-    testp_f32
-);
-comparisons!(
-    f64,
-    NAN_F64,
-    min_f64,
-    max_f64,
-    min_nan_f64,
-    max_nan_f64,
-    min_xorsign_f64,
-    max_xorsign_f64,
-    copysign_f64,
-    testp_f64
-);
+comparisons!(f32, NAN_F32, min_f32, max_f32, testp_f32);
+comparisons!(f64, NAN_F64, min_f64, max_f64, testp_f64);
+
+/// `choose(a, b)`, or the canonical NaN if `a` or `b` is one.
+#[inline(always)]
+fn or_nan(a: f32, b: f32, choose: impl Fn(f32, f32) -> f32) -> f32 {
+    let nan = a.is_nan() || b.is_nan();
+    if nan { NAN_F32 } else { choose(a, b) }
+}
+
+/// `choose` of both magnitudes, with the exclusive or of both signs.
+#[inline(always)]
+fn xorsign(a: f32, b: f32, choose: impl Fn(f32, f32) -> f32) -> f32 {
+    let magnitude = choose(a.abs(), b.abs());
+    if magnitude.is_nan() {
+        magnitude
+    } else {
+        magnitude.copysign(a) * 1.0_f32.copysign(b)
+    }
+}
+
+/// `min.NaN`; the canonical NaN if either operand is NaN.
+#[inline]
+pub fn min_nan_f32(a: f32, b: f32) -> f32 {
+    or_nan(a, b, min_f32)
+}
+
+/// `max.NaN`; the canonical NaN if either operand is NaN.
+#[inline]
+pub fn max_nan_f32(a: f32, b: f32) -> f32 {
+    or_nan(a, b, max_f32)
+}
+
+/// `min.xorsign.abs`: the lesser magnitude, with the exclusive or of both signs; `.NaN` if `nan`.
+#[inline]
+pub fn min_xorsign_f32(a: f32, b: f32, nan: bool) -> f32 {
+    xorsign(a, b, if nan { min_nan_f32 } else { min_f32 })
+}
+
+/// `max.xorsign.abs`: the greater magnitude, with the exclusive or of both signs; `.NaN` if `nan`.
+#[inline]
+pub fn max_xorsign_f32(a: f32, b: f32, nan: bool) -> f32 {
+    xorsign(a, b, if nan { max_nan_f32 } else { max_f32 })
+}
 
 #[cfg(test)]
 mod tests {
@@ -213,7 +176,6 @@ mod tests {
         assert_eq!(min_xorsign_f32(-0.0, 1.0, false).to_bits(), 0x8000_0000);
         assert_eq!(max_xorsign_f32(NAN_F32, -2.0, false), -2.0);
         assert!(max_xorsign_f32(NAN_F32, -2.0, true).is_nan());
-        assert_eq!(copysign_f32(-1.0, 5.0), -5.0);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use super::Rounding;
 
 /// Subnormal numbers become zero of the same sign (`.ftz`).
-#[inline]
+#[inline(always)]
 pub fn flush(value: f32) -> f32 {
     if value.abs() < f32::MIN_POSITIVE {
         f32::from_bits(value.to_bits() & 0x8000_0000)

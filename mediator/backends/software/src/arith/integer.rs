@@ -1,42 +1,54 @@
 //! Integer arithmetic (PTX ISA, "Integer Arithmetic Instructions" and "Extended-Precision").
 
-/// `mul.hi.u16`
-#[inline]
-pub fn mul_hi_u16(a: u16, b: u16) -> u16 {
-    ((u32::from(a) * u32::from(b)) >> 16) as u16
+/// What PTX computes with integers of 16 to 64 bits, signed and unsigned.
+pub trait Integer: Copy {
+    /// `mul.hi`: the upper half of the product.
+    fn multiply_high(self, other: Self) -> Self;
+
+    /// `div`. PTX leaves division by zero open; GPUs give all ones. The least number over -1 is itself.
+    fn divide(self, divisor: Self) -> Self;
+
+    /// `rem`: the sign is the dividend's. PTX leaves division by zero open; here it gives the
+    /// dividend.
+    fn remainder(self, divisor: Self) -> Self;
+
+    /// `sad`: `sum` and the distance of both numbers.
+    fn add_difference(self, other: Self, sum: Self) -> Self;
 }
 
-/// `mul.hi.s16`
-#[inline]
-pub fn mul_hi_s16(a: u16, b: u16) -> u16 {
-    let product = i32::from(a.cast_signed()) * i32::from(b.cast_signed());
-    (product >> 16) as u16
+macro_rules! integer {
+    ($($type:ty, $wide:ty;)*) => {$(
+        impl Integer for $type {
+            #[inline(always)]
+            fn multiply_high(self, other: Self) -> Self {
+                ((self as $wide * other as $wide) >> Self::BITS) as Self
+            }
+
+            #[inline(always)]
+            fn divide(self, divisor: Self) -> Self {
+                if divisor == 0 { !0 } else { self.wrapping_div(divisor) }
+            }
+
+            #[inline(always)]
+            fn remainder(self, divisor: Self) -> Self {
+                if divisor == 0 { self } else { self.wrapping_rem(divisor) }
+            }
+
+            #[inline(always)]
+            fn add_difference(self, other: Self, sum: Self) -> Self {
+                sum.wrapping_add(self.abs_diff(other) as Self)
+            }
+        }
+    )*};
 }
 
-/// `mul.hi.u32`
-#[inline]
-pub fn mul_hi_u32(a: u32, b: u32) -> u32 {
-    ((u64::from(a) * u64::from(b)) >> 32) as u32
-}
-
-/// `mul.hi.s32`
-#[inline]
-pub fn mul_hi_s32(a: u32, b: u32) -> u32 {
-    let product = i64::from(a.cast_signed()) * i64::from(b.cast_signed());
-    (product >> 32) as u32
-}
-
-/// `mul.hi.u64`
-#[inline]
-pub fn mul_hi_u64(a: u64, b: u64) -> u64 {
-    ((u128::from(a) * u128::from(b)) >> 64) as u64
-}
-
-/// `mul.hi.s64`
-#[inline]
-pub fn mul_hi_s64(a: u64, b: u64) -> u64 {
-    let product = i128::from(a.cast_signed()) * i128::from(b.cast_signed());
-    (product >> 64) as u64
+integer! {
+    u16, u32;
+    i16, i32;
+    u32, u64;
+    i32, i64;
+    u64, u128;
+    i64, i128;
 }
 
 /// The low 24 bits, zero- or sign-extended.
@@ -61,94 +73,17 @@ pub fn mul24_hi(a: u32, b: u32, signed: bool) -> u32 {
     ((low24(a, signed) * low24(b, signed)) >> 16) as u32
 }
 
-/// `add.sat.s32`
-#[inline]
-pub fn add_sat_s32(a: u32, b: u32) -> u32 {
-    a.cast_signed()
-        .saturating_add(b.cast_signed())
-        .cast_unsigned()
-}
-
-/// `sub.sat.s32`
-#[inline]
-pub fn sub_sat_s32(a: u32, b: u32) -> u32 {
-    a.cast_signed()
-        .saturating_sub(b.cast_signed())
-        .cast_unsigned()
-}
-
 /// `mad.hi.sat.s32`
 #[inline]
-pub fn mad_hi_sat_s32(a: u32, b: u32, c: u32) -> u32 {
-    add_sat_s32(mul_hi_s32(a, b), c)
+pub fn mad_hi_sat_s32(a: i32, b: i32, c: i32) -> i32 {
+    a.multiply_high(b).saturating_add(c)
 }
 
 /// `mad24.hi.sat.s32`
 #[inline]
-pub fn mad24_hi_sat_s32(a: u32, b: u32, c: u32) -> u32 {
-    add_sat_s32(mul24_hi(a, b, true), c)
+pub fn mad24_hi_sat_s32(a: u32, b: u32, c: i32) -> i32 {
+    mul24_hi(a, b, true).cast_signed().saturating_add(c)
 }
-
-/// Functions that differ between integer types in width and sign only. Values are bits, whatever the sign.
-macro_rules! integer {
-    ($unsigned:ty, $signed:ty, $sad_u:ident, $sad_s:ident, $div_u:ident, $div_s:ident, $rem_u:ident, $rem_s:ident) => {
-        /// `sad`: `c + |a - b|`, unsigned.
-        #[inline]
-        pub fn $sad_u(a: $unsigned, b: $unsigned, c: $unsigned) -> $unsigned {
-            c.wrapping_add(a.abs_diff(b))
-        }
-
-        /// `sad`: `c + |a - b|`, signed.
-        #[inline]
-        pub fn $sad_s(a: $unsigned, b: $unsigned, c: $unsigned) -> $unsigned {
-            c.wrapping_add(a.cast_signed().abs_diff(b.cast_signed()))
-        }
-
-        /// `div`, unsigned. PTX leaves division by zero open; GPUs give all ones.
-        #[inline]
-        pub fn $div_u(a: $unsigned, b: $unsigned) -> $unsigned {
-            a.checked_div(b).unwrap_or(<$unsigned>::MAX)
-        }
-
-        /// `div`, signed. By zero it gives all ones; the least number over -1 is itself.
-        #[inline]
-        pub fn $div_s(a: $unsigned, b: $unsigned) -> $unsigned {
-            if b == 0 {
-                return <$unsigned>::MAX;
-            }
-            a.cast_signed()
-                .wrapping_div(b.cast_signed())
-                .cast_unsigned()
-        }
-
-        /// `rem`, unsigned. PTX leaves division by zero open; here it gives the dividend.
-        #[inline]
-        pub fn $rem_u(a: $unsigned, b: $unsigned) -> $unsigned {
-            a.checked_rem(b).unwrap_or(a)
-        }
-
-        /// `rem`, signed: the sign is the dividend's. By zero it gives the dividend.
-        #[inline]
-        pub fn $rem_s(a: $unsigned, b: $unsigned) -> $unsigned {
-            if b == 0 {
-                return a;
-            }
-            a.cast_signed()
-                .wrapping_rem(b.cast_signed())
-                .cast_unsigned()
-        }
-    };
-}
-
-integer!(
-    u16, i16, sad_u16, sad_s16, div_u16, div_s16, rem_u16, rem_s16
-);
-integer!(
-    u32, i32, sad_u32, sad_s32, div_u32, div_s32, rem_u32, rem_s32
-);
-integer!(
-    u64, i64, sad_u64, sad_s64, div_u64, div_s64, rem_u64, rem_s64
-);
 
 /// Extended precision: the flag is CC.CF, a carry for additions and a borrow for subtractions.
 macro_rules! carry {
@@ -222,38 +157,36 @@ mod tests {
             let whole = |a: i128, b: i128, bits: u32| ((a * b) >> bits) as u64;
             let (al, bl) = (a as u32, b as u32);
             let (aw, bw) = (i128::from(al.cast_signed()), i128::from(bl.cast_signed()));
-            assert_eq!(mul_hi_s32(al, bl), whole(aw, bw, 32) as u32);
-            assert_eq!(mul_hi_u32(al, bl), whole(al.into(), bl.into(), 32) as u32);
+            let (ai, bi) = (al.cast_signed(), bl.cast_signed());
+            assert_eq!(ai.multiply_high(bi), whole(aw, bw, 32) as i32);
+            assert_eq!(al.multiply_high(bl), whole(al.into(), bl.into(), 32) as u32);
             let (ah, bh) = (a as u16, b as u16);
             let (aw, bw) = (i128::from(ah.cast_signed()), i128::from(bh.cast_signed()));
-            assert_eq!(mul_hi_s16(ah, bh), whole(aw, bw, 16) as u16);
-            assert_eq!(mul_hi_u16(ah, bh), whole(ah.into(), bh.into(), 16) as u16);
+            let (ai, bi) = (ah.cast_signed(), bh.cast_signed());
+            assert_eq!(ai.multiply_high(bi), whole(aw, bw, 16) as i16);
+            assert_eq!(ah.multiply_high(bh), whole(ah.into(), bh.into(), 16) as u16);
             // By schoolbook multiplication of 32-bit digits.
             let (a1, a0, b1, b0) = (a >> 32, a & 0xffff_ffff, b >> 32, b & 0xffff_ffff);
             let middle = ((a0 * b0) >> 32) + ((a1 * b0) & 0xffff_ffff) + ((a0 * b1) & 0xffff_ffff);
             let high = a1 * b1 + ((a1 * b0) >> 32) + ((a0 * b1) >> 32) + (middle >> 32);
-            assert_eq!(mul_hi_u64(a, b), high);
+            assert_eq!(a.multiply_high(b), high);
             let correction = if a >> 63 == 1 { b } else { 0 };
             let correction = correction.wrapping_add(if b >> 63 == 1 { a } else { 0 });
-            assert_eq!(mul_hi_s64(a, b), high.wrapping_sub(correction));
+            let signed = a.cast_signed().multiply_high(b.cast_signed());
+            assert_eq!(signed.cast_unsigned(), high.wrapping_sub(correction));
         }
     }
 
     #[test]
     fn division_by_zero_and_overflow_do_not_panic() {
-        assert_eq!((div_u32(7, 0), rem_u32(7, 0)), (u32::MAX, 7));
-        assert_eq!((div_s64(7, 0), rem_s64(7, 0)), (u64::MAX, 7));
-        let least = i32::MIN.cast_unsigned();
+        assert_eq!((7_u32.divide(0), 7_u32.remainder(0)), (u32::MAX, 7));
+        assert_eq!((7_i64.divide(0), 7_i64.remainder(0)), (-1, 7));
+        assert_eq!((i32::MIN.divide(-1), i32::MIN.remainder(-1)), (i32::MIN, 0));
+        assert_eq!(((-7_i16).divide(2), (-7_i16).remainder(2)), (-3, -1));
         assert_eq!(
-            (div_s32(least, u32::MAX), rem_s32(least, u32::MAX)),
-            (least, 0)
+            (7_u16.divide(2), 7_u64.remainder(2), 9_u64.divide(2)),
+            (3, 1, 4)
         );
-        assert_eq!(
-            div_s16((-7_i16).cast_unsigned(), 2),
-            (-3_i16).cast_unsigned()
-        );
-        assert_eq!(rem_s16((-7_i16).cast_unsigned(), 2), u16::MAX);
-        assert_eq!((div_u16(7, 2), rem_u64(7, 2), div_u64(9, 2)), (3, 1, 4));
     }
 
     #[test]
@@ -282,14 +215,10 @@ mod tests {
         assert_eq!(mul24_hi(0x00ff_ffff, 0x00ff_ffff, false), 0xffff_fe00);
         assert_eq!(mul24_hi(0x0080_0000, 0x0080_0000, true), 0x4000_0000);
         assert_eq!(
-            mad24_hi_sat_s32(0x0080_0000, 0x0080_0000, 0x7fff_ffff),
-            0x7fff_ffff
+            mad24_hi_sat_s32(0x0080_0000, 0x0080_0000, i32::MAX),
+            i32::MAX
         );
-        assert_eq!(
-            mad_hi_sat_s32(0x8000_0000, 0x8000_0000, 0x7fff_ffff),
-            0x7fff_ffff
-        );
-        assert_eq!(sub_sat_s32(0x8000_0000, 1), 0x8000_0000);
+        assert_eq!(mad_hi_sat_s32(i32::MIN, i32::MIN, i32::MAX), i32::MAX);
     }
 
     #[test]
@@ -316,12 +245,11 @@ mod tests {
 
     #[test]
     fn sums_of_absolute_differences() {
-        assert_eq!(sad_u32(1, u32::MAX, 1), u32::MAX);
-        assert_eq!(sad_s32(1, u32::MAX, 1), 3);
-        assert_eq!(sad_s16(0x8000, 0x7fff, 0), 0xffff);
-        assert_eq!(
-            (sad_u16(3, 5, 1), sad_u64(5, 3, 1), sad_s64(5, 3, 1)),
-            (3, 3, 3)
-        );
+        assert_eq!(1_u32.add_difference(u32::MAX, 1), u32::MAX);
+        assert_eq!(1_i32.add_difference(-1, 1), 3);
+        assert_eq!(i16::MIN.add_difference(i16::MAX, 0), -1);
+        assert_eq!(3_u16.add_difference(5, 1), 3);
+        assert_eq!(5_u64.add_difference(3, 1), 3);
+        assert_eq!(5_i64.add_difference(3, 1), 3);
     }
 }

@@ -165,16 +165,17 @@ pub(super) unsafe fn write_all<B: Bits>(context: &Context<'_>, slot: Slot, value
 }
 
 macro_rules! shape {
-    ($(#[$doc:meta])* $name:ident, $body:ident, $($type:ident $slot:ident),+) => {
+    ($(#[$doc:meta])* $name:ident, $body:ident, $($type:ident $slot:ident),+ $(; $imm:ident: $immediate:ty)?) => {
         struct $body<$($type,)+ R, F>(PhantomData<($($type,)+ R, F)>);
 
         impl<$($type: Lane,)+ R: Lane, F> Body for $body<$($type,)+ R, F>
         where
-            F: Fn($($type),+) -> R + Copy + 'static,
+            F: Fn($($type,)+ $($immediate)?) -> R + Copy + 'static,
         {
             #[inline(always)]
             unsafe fn run(context: &mut Context<'_>, op: &Op) -> Step {
                 let function = closure::<F>();
+                $(let $imm: $immediate = op.imm;)?
                 let target = context.slot::<R::Bits>(op.dst);
                 $(let $slot = context.slot::<$type::Bits>(op.$slot);)+
                 for piece in 0..WARP / PIECE {
@@ -183,7 +184,7 @@ macro_rules! shape {
                         $(let $slot = read($slot, piece);)+
                         let mut values = [R::Bits::default(); PIECE];
                         for i in 0..PIECE {
-                            values[i] = function($($type::of($slot[i])),+).bits();
+                            values[i] = function($($type::of($slot[i]),)+ $($imm)?).bits();
                         }
                         write(target, piece, context.mask, values);
                     }
@@ -195,7 +196,7 @@ macro_rules! shape {
         $(#[$doc])*
         pub(crate) fn $name<$($type: Lane,)+ R: Lane, F>(isa: Isa, _function: F) -> Exec
         where
-            F: Fn($($type),+) -> R + Copy + 'static,
+            F: Fn($($type,)+ $($immediate)?) -> R + Copy + 'static,
         {
             compile::<$body<$($type,)+ R, F>>(isa)
         }
@@ -214,57 +215,17 @@ shape!(
     /// `dst = function(a, b, c)`
     ternary, Ternary, A a, B b, C c
 );
-
-macro_rules! shape_with_immediate {
-    ($(#[$doc:meta])* $name:ident, $body:ident, $($type:ident $slot:ident),+) => {
-        struct $body<$($type,)+ R, F>(PhantomData<($($type,)+ R, F)>);
-
-        impl<$($type: Lane,)+ R: Lane, F> Body for $body<$($type,)+ R, F>
-        where
-            F: Fn($($type,)+ u64) -> R + Copy + 'static,
-        {
-            #[inline(always)]
-            unsafe fn run(context: &mut Context<'_>, op: &Op) -> Step {
-                let function = closure::<F>();
-                let immediate = op.imm;
-                let target = context.slot::<R::Bits>(op.dst);
-                $(let $slot = context.slot::<$type::Bits>(op.$slot);)+
-                for piece in 0..WARP / PIECE {
-                    // SAFETY: lowering gives every operand a register of its class in the bound frame.
-                    unsafe {
-                        $(let $slot = read($slot, piece);)+
-                        let mut values = [R::Bits::default(); PIECE];
-                        for i in 0..PIECE {
-                            values[i] = function($($type::of($slot[i]),)+ immediate).bits();
-                        }
-                        write(target, piece, context.mask, values);
-                    }
-                }
-                Step::Next
-            }
-        }
-
-        $(#[$doc])*
-        pub(crate) fn $name<$($type: Lane,)+ R: Lane, F>(isa: Isa, _function: F) -> Exec
-        where
-            F: Fn($($type,)+ u64) -> R + Copy + 'static,
-        {
-            compile::<$body<$($type,)+ R, F>>(isa)
-        }
-    };
-}
-
-shape_with_immediate!(
+shape!(
     /// `dst = function(a, imm)`
-    unary_with, UnaryWith, A a
+    unary_with, UnaryWith, A a; imm: u64
 );
-shape_with_immediate!(
+shape!(
     /// `dst = function(a, b, imm)`
-    binary_with, BinaryWith, A a, B b
+    binary_with, BinaryWith, A a, B b; imm: u64
 );
-shape_with_immediate!(
+shape!(
     /// `dst = function(a, b, c, imm)`
-    ternary_with, TernaryWith, A a, B b, C c
+    ternary_with, TernaryWith, A a, B b, C c; imm: u64
 );
 
 struct Compare<A, B, F>(PhantomData<(A, B, F)>);

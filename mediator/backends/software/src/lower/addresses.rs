@@ -2,7 +2,7 @@
 
 use super::element::{load_function, parameter_function, store_function};
 use super::form::Form;
-use super::frame::{Class, scalar_bytes};
+use super::frame::Class;
 use super::lowering::Lowering;
 use super::refusal::Refusal;
 use super::scope::Home;
@@ -157,17 +157,12 @@ impl Lowering<'_, '_> {
         match address {
             Address::Parameter(at) => {
                 let bytes = self.program.layout.bytes;
-                if at.saturating_add(scalar_bytes(scalar)) > bytes {
+                if at.saturating_add(scalar.bytes()) > bytes {
                     return Err(self.refuse(format!(
                         "loads beyond the end of the parameters, which have {bytes} bytes"
                     )));
                 }
-                let op = Op {
-                    dst,
-                    imm: u64::from(at),
-                    ..self.op(Action::Lanes(parameter_function(scalar, class)))
-                };
-                self.push(op)
+                self.compute_with(parameter_function(scalar, class), dst, &[], u64::from(at))
             }
             Address::Memory {
                 space,

@@ -2,7 +2,6 @@
 
 use super::addresses::{Address, is_hint, space_of};
 use super::form::Form;
-use super::frame::Class;
 use super::lowering::Lowering;
 use super::refusal::Refusal;
 use crate::arith::float16::{Half, pair2};
@@ -74,7 +73,7 @@ fn operation(
         a: slot,
         b,
         c: address_kind(found, word),
-        d: Slot(super::frame::scalar_bytes(scalar) - 1),
+        d: Slot(scalar.bytes() - 1),
         imm: offset.cast_unsigned(),
         ..cx.op(Action::Lanes(execute))
     };
@@ -99,47 +98,44 @@ fn function(name: &str, scalar: ScalarType) -> Option<Exec> {
     }
 }
 
-fn word(name: &str, signed: bool) -> Option<Exec> {
-    Some(match name {
-        "add" => lanes::<u32, u32, _>(|old, b, _| old.wrapping_add(b)),
-        "min" if signed => {
-            lanes::<u32, u32, _>(|old, b, _| old.cast_signed().min(b.cast_signed()).cast_unsigned())
+/// The operations that exist for 32 and 64 bits.
+macro_rules! integers {
+    ($function:ident, $word:ty) => {
+        fn $function(name: &str, signed: bool) -> Option<Exec> {
+            Some(match name {
+                "add" => lanes::<$word, $word, _>(|old, b, _| old.wrapping_add(b)),
+                "min" if signed => lanes::<$word, $word, _>(|old, b, _| {
+                    old.cast_signed().min(b.cast_signed()).cast_unsigned()
+                }),
+                "max" if signed => lanes::<$word, $word, _>(|old, b, _| {
+                    old.cast_signed().max(b.cast_signed()).cast_unsigned()
+                }),
+                "min" => lanes::<$word, $word, _>(|old, b, _| old.min(b)),
+                "max" => lanes::<$word, $word, _>(|old, b, _| old.max(b)),
+                "and" => lanes::<$word, $word, _>(|old, b, _| old & b),
+                "or" => lanes::<$word, $word, _>(|old, b, _| old | b),
+                "xor" => lanes::<$word, $word, _>(|old, b, _| old ^ b),
+                "exch" => lanes::<$word, $word, _>(|_old, b, _| b),
+                "cas" => lanes::<$word, $word, _>(|old, b, c| if old == b { c } else { old }),
+                // For 32 bits only.
+                "inc" if <$word>::BITS == 32 => {
+                    lanes::<$word, $word, _>(|old, b, _| if old >= b { 0 } else { old + 1 })
+                }
+                "dec" if <$word>::BITS == 32 => {
+                    lanes::<$word, $word, _>(
+                        |old, b, _| {
+                            if old == 0 || old > b { b } else { old - 1 }
+                        },
+                    )
+                }
+                _ => return None,
+            })
         }
-        "max" if signed => {
-            lanes::<u32, u32, _>(|old, b, _| old.cast_signed().max(b.cast_signed()).cast_unsigned())
-        }
-        "min" => lanes::<u32, u32, _>(|old, b, _| old.min(b)),
-        "max" => lanes::<u32, u32, _>(|old, b, _| old.max(b)),
-        "inc" => lanes::<u32, u32, _>(|old, b, _| if old >= b { 0 } else { old + 1 }),
-        "dec" => lanes::<u32, u32, _>(|old, b, _| if old == 0 || old > b { b } else { old - 1 }),
-        "and" => lanes::<u32, u32, _>(|old, b, _| old & b),
-        "or" => lanes::<u32, u32, _>(|old, b, _| old | b),
-        "xor" => lanes::<u32, u32, _>(|old, b, _| old ^ b),
-        "exch" => lanes::<u32, u32, _>(|_old, b, _| b),
-        "cas" => lanes::<u32, u32, _>(|old, b, c| if old == b { c } else { old }),
-        _ => return None,
-    })
+    };
 }
 
-fn double(name: &str, signed: bool) -> Option<Exec> {
-    Some(match name {
-        "add" => lanes::<u64, u64, _>(|old, b, _| old.wrapping_add(b)),
-        "min" if signed => {
-            lanes::<u64, u64, _>(|old, b, _| old.cast_signed().min(b.cast_signed()).cast_unsigned())
-        }
-        "max" if signed => {
-            lanes::<u64, u64, _>(|old, b, _| old.cast_signed().max(b.cast_signed()).cast_unsigned())
-        }
-        "min" => lanes::<u64, u64, _>(|old, b, _| old.min(b)),
-        "max" => lanes::<u64, u64, _>(|old, b, _| old.max(b)),
-        "and" => lanes::<u64, u64, _>(|old, b, _| old & b),
-        "or" => lanes::<u64, u64, _>(|old, b, _| old | b),
-        "xor" => lanes::<u64, u64, _>(|old, b, _| old ^ b),
-        "exch" => lanes::<u64, u64, _>(|_old, b, _| b),
-        "cas" => lanes::<u64, u64, _>(|old, b, c| if old == b { c } else { old }),
-        _ => return None,
-    })
-}
+integers!(word, u32);
+integers!(double, u64);
 
 fn float(name: &str, scalar: ScalarType) -> Option<Exec> {
     match (name, scalar) {
@@ -149,38 +145,35 @@ fn float(name: &str, scalar: ScalarType) -> Option<Exec> {
         ("add", _) => Some(lanes::<u64, u64, _>(|old, b, _| {
             (f64::from_bits(old) + f64::from_bits(b)).to_bits()
         })),
-        ("exch", _) if Class::of(scalar) == Class::Word => word(name, false),
+        ("exch", T::F32) => word(name, false),
         ("exch", _) => double(name, false),
         _ => None,
     }
 }
 
+/// An operation for each of the four half types.
+macro_rules! halves {
+    ($scalar:expr, $operation:ident) => {
+        match $scalar {
+            T::F16 => halves!(@ F16, $operation),
+            T::BF16 => halves!(@ BF16, $operation),
+            T::F16x2 => halves!(@@ F16, $operation),
+            _ => halves!(@@ BF16, $operation),
+        }
+    };
+    (@ $half:ident, $operation:ident) => {
+        lanes::<u16, u32, _>(|old, b, _| u32::from(Half::$half.$operation(old as u16, b as u16)))
+    };
+    (@@ $half:ident, $operation:ident) => {
+        lanes::<u32, u32, _>(|old, b, _| pair2(old, b, |x, y| Half::$half.$operation(x, y)))
+    };
+}
+
 fn half(name: &str, scalar: ScalarType) -> Option<Exec> {
-    macro_rules! short {
-        ($half:ident, $operation:ident) => {
-            lanes::<u16, u32, _>(|old, b, _| {
-                u32::from(Half::$half.$operation(old as u16, b as u16))
-            })
-        };
-    }
-    macro_rules! pairs {
-        ($half:ident, $operation:ident) => {
-            lanes::<u32, u32, _>(|old, b, _| pair2(old, b, |x, y| Half::$half.$operation(x, y)))
-        };
-    }
-    Some(match (name, scalar) {
-        ("add", T::F16) => short!(F16, add),
-        ("min", T::F16) => short!(F16, min),
-        ("max", T::F16) => short!(F16, max),
-        ("add", T::BF16) => short!(BF16, add),
-        ("min", T::BF16) => short!(BF16, min),
-        ("max", T::BF16) => short!(BF16, max),
-        ("add", T::F16x2) => pairs!(F16, add),
-        ("min", T::F16x2) => pairs!(F16, min),
-        ("max", T::F16x2) => pairs!(F16, max),
-        ("add", T::BF16x2) => pairs!(BF16, add),
-        ("min", T::BF16x2) => pairs!(BF16, min),
-        ("max", T::BF16x2) => pairs!(BF16, max),
+    Some(match name {
+        "add" => halves!(scalar, add),
+        "min" => halves!(scalar, min),
+        "max" => halves!(scalar, max),
         _ => return None,
     })
 }

@@ -5,7 +5,7 @@ use super::frame::Class;
 use super::lowering::Lowering;
 use super::refusal::Refusal;
 use crate::arith::bits::{self as arith, Excess, Permutation};
-use crate::exec::{binary, predicate, ternary, ternary_with, unary, unary_with};
+use crate::exec::{binary, binary_with, predicate, ternary, ternary_with, unary, unary_with};
 use crate::isa::Isa;
 use crate::program::Exec;
 use crate::ptx::ast::{Immediate, Operand, ScalarType};
@@ -19,19 +19,22 @@ pub(super) fn logic(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(),
         return predicate_logic(cx, &form);
     }
     let isa = cx.program.isa;
-    let execute = match (opcode, Class::of(scalar)) {
-        ("and", Class::Word) => binary(isa, |a: u32, b: u32| a & b),
-        ("or", Class::Word) => binary(isa, |a: u32, b: u32| a | b),
-        ("xor", Class::Word) => binary(isa, |a: u32, b: u32| a ^ b),
-        ("and", Class::Double) => binary(isa, |a: u64, b: u64| a & b),
-        ("or", Class::Double) => binary(isa, |a: u64, b: u64| a | b),
-        ("xor", Class::Double) => binary(isa, |a: u64, b: u64| a ^ b),
-        ("not", Class::Word) => {
-            return cx.simple(&form, [scalar; 2], unary(isa, |a: u32| !a), 0);
-        }
-        ("not", Class::Double) => {
-            return cx.simple(&form, [scalar; 2], unary(isa, |a: u64| !a), 0);
-        }
+    macro_rules! logic {
+        ($word:ty) => {
+            match opcode {
+                "and" => binary(isa, |a: $word, b: $word| a & b),
+                "or" => binary(isa, |a: $word, b: $word| a | b),
+                "xor" => binary(isa, |a: $word, b: $word| a ^ b),
+                _ => {
+                    let execute = unary(isa, |a: $word| !a);
+                    return cx.simple(&form, [scalar; 2], execute, 0);
+                }
+            }
+        };
+    }
+    let execute = match Class::of(scalar) {
+        Class::Word => logic!(u32),
+        Class::Double => logic!(u64),
         _ => return Err(form.unsupported()),
     };
     cx.simple(&form, [scalar; 3], execute, 0)
@@ -83,18 +86,12 @@ pub(super) fn three_inputs(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Res
         cx.source(c, scalar)?,
     );
     let dst = cx.destination(d, scalar)?;
-    let op = crate::program::Op {
+    cx.compute_with(
+        lookup(cx.program.isa, *table as u8),
         dst,
-        a,
-        b,
-        c,
-        imm: (*table & 0xff) as u64,
-        ..cx.op(crate::program::Action::Lanes(lookup(
-            cx.program.isa,
-            *table as u8,
-        )))
-    };
-    cx.push(op)
+        &[a, b, c],
+        (*table & 0xff) as u64,
+    )
 }
 
 /// The tables that compilers use most have functions of their own.
@@ -117,22 +114,14 @@ pub(super) fn shift(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(),
         (true, T::B16 | T::U16 | T::S16) => {
             binary(isa, |a: u16, b: u32| arith::shl_b32(a.into(), b) as u16)
         }
-        (true, T::B32 | T::U32 | T::S32) => {
-            binary(isa, |a: u32, b: u32| if b > 31 { 0 } else { a << (b & 31) })
-        }
-        (true, T::B64 | T::U64 | T::S64) => {
-            binary(isa, |a: u64, b: u32| if b > 63 { 0 } else { a << (b & 63) })
-        }
+        (true, T::B32 | T::U32 | T::S32) => binary(isa, arith::shl_b32),
+        (true, T::B64 | T::U64 | T::S64) => binary(isa, arith::shl_b64),
         (false, T::B16 | T::U16) => binary(isa, |a: u16, b: u32| a.checked_shr(b).unwrap_or(0)),
         (false, T::S16) => binary(isa, |a: i16, b: u32| a >> b.min(15)),
-        (false, T::B32 | T::U32) => {
-            binary(isa, |a: u32, b: u32| if b > 31 { 0 } else { a >> (b & 31) })
-        }
-        (false, T::S32) => binary(isa, |a: i32, b: u32| a >> b.min(31)),
-        (false, T::B64 | T::U64) => {
-            binary(isa, |a: u64, b: u32| if b > 63 { 0 } else { a >> (b & 63) })
-        }
-        (false, T::S64) => binary(isa, |a: i64, b: u32| a >> b.min(63)),
+        (false, T::B32 | T::U32) => binary(isa, arith::shr_u32),
+        (false, T::S32) => binary(isa, arith::shr_s32),
+        (false, T::B64 | T::U64) => binary(isa, arith::shr_u64),
+        (false, T::S64) => binary(isa, arith::shr_s64),
         _ => return Err(form.unsupported()),
     };
     cx.simple(&form, [scalar, scalar, T::U32], execute, 0)
@@ -159,22 +148,20 @@ pub(super) fn funnel_shift(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Res
 /// `prmt`
 pub(super) fn permute(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     // Compilers use the first mode, others hardly ever.
-    let (isa, rare) = (cx.program.isa, Isa::Baseline);
+    let isa = cx.program.isa;
     use Permutation as P;
     let mode = form.one_of(&["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"]);
     let mode = mode.map_or(Some(P::Selectors), P::from_modifier);
     let scalar = form.scalar()?;
-    let execute = match mode.filter(|_| scalar == T::B32) {
-        Some(P::Selectors) => ternary(isa, |a, b, c| arith::prmt(a, b, c, P::Selectors)),
-        Some(P::Forward4) => ternary(rare, |a, b, c| arith::prmt(a, b, c, P::Forward4)),
-        Some(P::Backward4) => ternary(rare, |a, b, c| arith::prmt(a, b, c, P::Backward4)),
-        Some(P::Replicate8) => ternary(rare, |a, b, c| arith::prmt(a, b, c, P::Replicate8)),
-        Some(P::EdgeLeft) => ternary(rare, |a, b, c| arith::prmt(a, b, c, P::EdgeLeft)),
-        Some(P::EdgeRight) => ternary(rare, |a, b, c| arith::prmt(a, b, c, P::EdgeRight)),
-        Some(P::Replicate16) => ternary(rare, |a, b, c| arith::prmt(a, b, c, P::Replicate16)),
-        None => return Err(form.unsupported()),
+    let mode = mode.filter(|_| scalar == T::B32);
+    let mode = mode.ok_or_else(|| form.unsupported())?;
+    let execute = match mode {
+        P::Selectors => ternary(isa, |a, b, c| arith::prmt(a, b, c, P::Selectors)),
+        _ => ternary_with(Isa::Baseline, |a, b, c, mode| {
+            arith::prmt(a, b, c, P::ALL[mode as usize % P::ALL.len()])
+        }),
     };
-    cx.simple(&form, [scalar; 4], execute, 0)
+    cx.simple(&form, [scalar; 4], execute, mode as u64)
 }
 
 /// `bfe`
@@ -257,12 +244,10 @@ pub(super) fn mask(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
     if scalar != T::B32 {
         return Err(form.unsupported());
     }
-    let execute = if wrap {
-        binary(isa, |a, b| arith::bmsk(a, b, Excess::Wrap))
-    } else {
-        binary(isa, |a, b| arith::bmsk(a, b, Excess::Clamp))
-    };
-    cx.simple(&form, [scalar, T::U32, T::U32], execute, 0)
+    let execute = binary_with(isa, |a, b, wrap| {
+        arith::bmsk(a, b, Excess::from_wrap(wrap != 0))
+    });
+    cx.simple(&form, [scalar, T::U32, T::U32], execute, u64::from(wrap))
 }
 
 /// `szext`
@@ -270,14 +255,16 @@ pub(super) fn extend(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<()
     let isa = Isa::Baseline;
     let wrap = form.one_of(&["clamp", "wrap"]) == Some("wrap");
     let scalar = form.scalar()?;
-    let execute = match (scalar, wrap) {
-        (T::S32, true) => binary(isa, |a, b| arith::szext(a, b, true, Excess::Wrap)),
-        (T::S32, false) => binary(isa, |a, b| arith::szext(a, b, true, Excess::Clamp)),
-        (T::U32, true) => binary(isa, |a, b| arith::szext(a, b, false, Excess::Wrap)),
-        (T::U32, false) => binary(isa, |a, b| arith::szext(a, b, false, Excess::Clamp)),
+    let execute = match scalar {
+        T::S32 => binary_with(isa, |a, b, wrap| {
+            arith::szext(a, b, true, Excess::from_wrap(wrap != 0))
+        }),
+        T::U32 => binary_with(isa, |a, b, wrap| {
+            arith::szext(a, b, false, Excess::from_wrap(wrap != 0))
+        }),
         _ => return Err(form.unsupported()),
     };
-    cx.simple(&form, [scalar, scalar, T::U32], execute, 0)
+    cx.simple(&form, [scalar, scalar, T::U32], execute, u64::from(wrap))
 }
 
 /// `fns`

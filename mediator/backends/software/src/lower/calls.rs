@@ -1,7 +1,7 @@
 //! Calls of device functions.
 
 use super::form::Form;
-use super::frame::{Class, scalar_bytes};
+use super::frame::Class;
 use super::lowering::Lowering as Cx;
 use super::refusal::Refusal;
 use super::scope::Home;
@@ -117,7 +117,7 @@ fn place_of<'k, 'a>(
             _ => Ok(Place::Local(at)),
         };
     }
-    if item.bytes != scalar_bytes(item.scalar) {
+    if item.bytes != item.scalar.bytes() {
         return Err(cx.refuse("an array or structure cannot be passed in a register"));
     }
     let slot = resolve(cx, operand, item.scalar)?;

@@ -295,15 +295,7 @@ pub(super) fn select(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<()
         cx.predicate(p)?,
     );
     let dst = cx.destination(d, scalar)?;
-    let op = Op {
-        dst,
-        a,
-        b,
-        c: p.slot,
-        imm: u64::from(p.invert),
-        ..cx.op(Action::Lanes(execute))
-    };
-    cx.push(op)
+    cx.compute_with(execute, dst, &[a, b, p.slot], u64::from(p.invert))
 }
 
 /// `slct`

@@ -6,7 +6,7 @@ mod step;
 
 use float::{between_floats, finish_float, from_integer, to_integer};
 use integer::{between_integers, saturating};
-use step::{Modifiers, StepOf, decode, encode, integer};
+use step::{ConversionStep, Modifiers, decode, encode, encode_rounding, integer, step_with};
 
 use super::family::{Family, family};
 use super::form::Form;
@@ -17,7 +17,6 @@ use crate::arith::Rounding;
 use crate::arith::convert::{self as arith, Integer};
 use crate::exec::{binary, ternary_with, unary, unary_with};
 use crate::isa::Isa;
-use crate::program::{Action, Op};
 use crate::ptx::ast::{Operand, ScalarType};
 use crate::registers::Slot;
 use ScalarType as T;
@@ -56,7 +55,7 @@ fn chain(
     destination: &Operand,
     to: ScalarType,
     mut source: Slot,
-    steps: &[StepOf],
+    steps: &[ConversionStep],
 ) -> Result<(), Refusal> {
     let register = cx.any_destination(destination)?;
     let class = Class::of(to);
@@ -68,13 +67,7 @@ fn chain(
         } else {
             cx.scratch(step.class)?
         };
-        let op = Op {
-            dst,
-            a: source,
-            imm: step.imm,
-            ..cx.op(Action::Lanes(step.execute))
-        };
-        cx.push(op)?;
+        cx.compute_with(step.execute, dst, &[source], step.imm)?;
         source = dst;
     }
     match register {
@@ -92,17 +85,18 @@ fn chain(
 }
 
 /// The lane functions of a conversion, one after the other.
-fn steps(isa: Isa, to: ScalarType, from: ScalarType, m: &Modifiers) -> Option<Vec<StepOf>> {
-    if m.away || m.relu && family(to) != Some(Family::Half) || m.finite {
+fn steps(isa: Isa, to: ScalarType, from: ScalarType, m: &Modifiers) -> Option<Vec<ConversionStep>> {
+    let from_pair = matches!(from, T::F16x2 | T::BF16x2);
+    if from_pair || m.away || m.relu && family(to) != Some(Family::Half) || m.finite {
         return None;
     }
-    let one = |s: StepOf| Some(vec![s]);
+    let one = |s: ConversionStep| Some(vec![s]);
     match (family(from)?, family(to)?) {
-        (Family::Integer, Family::Integer) if m.sat => one(StepOf {
-            execute: saturating(from, to)?,
-            imm: encode(integer(from)?, integer(to)?, Rounding::Zero),
-            class: Class::of(to),
-        }),
+        (Family::Integer, Family::Integer) if m.sat => one(step_with(
+            saturating(from, to)?,
+            encode(integer(from)?, integer(to)?, Rounding::Zero),
+            Class::of(to),
+        )),
         (Family::Integer, Family::Integer) => between_integers(isa, from, to),
         (Family::Integer, _) => {
             let mut steps = vec![from_integer(isa, from, to, m.rounding?)?];
@@ -130,13 +124,7 @@ fn pair(
         let mut value = cx.source(operand, T::F32)?;
         for step in &steps {
             let dst = cx.scratch(Class::Word)?;
-            let op = Op {
-                dst,
-                a: value,
-                imm: step.imm,
-                ..cx.op(Action::Lanes(step.execute))
-            };
-            cx.push(op)?;
+            cx.compute_with(step.execute, dst, &[value], step.imm)?;
             value = dst;
         }
         *slot = value;
@@ -159,7 +147,7 @@ fn to_tf32(cx: &mut Lowering<'_, '_>, mut form: Form<'_>, m: &Modifiers) -> Resu
         unary_with(Isa::Baseline, |a: f32, imm| arith::tf32(a, decode(imm).2))
     };
     let rounding = m.rounding.unwrap_or(Rounding::Nearest);
-    cx.simple(&form, [T::B32, T::F32], execute, (rounding as u64) << 16)
+    cx.simple(&form, [T::B32, T::F32], execute, encode_rounding(rounding))
 }
 
 /// `cvt.pack.sat`
@@ -189,13 +177,5 @@ fn pack(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     let (a, b) = (cx.source(a, T::U32)?, cx.source(b, T::U32)?);
     let c = cx.constant(0, Class::Word)?;
     let dst = cx.destination(d, T::U32)?;
-    let op = Op {
-        dst,
-        a,
-        b,
-        c,
-        imm,
-        ..cx.op(Action::Lanes(execute))
-    };
-    cx.push(op)
+    cx.compute_with(execute, dst, &[a, b, c], imm)
 }

@@ -89,14 +89,12 @@ impl Lowering<'_, '_> {
         let both = self.scratch(Class::Predicate)?;
         let unguarded = self.guard.take();
         if let Some(guard) = unguarded {
-            let op = Op {
-                dst: both,
-                a: guard.slot,
-                b: holds,
-                imm: u64::from(guard.invert & 1),
-                ..self.op(Action::Lanes(predicate::and))
-            };
-            self.push(op)?;
+            self.compute_with(
+                predicate::and,
+                both,
+                &[guard.slot, holds],
+                u64::from(guard.invert & 1),
+            )?;
         }
         let slot = if unguarded.is_some() { both } else { holds };
         self.guard = Some(Guard { slot, invert: 0 });

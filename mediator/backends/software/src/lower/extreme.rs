@@ -1,11 +1,11 @@
 //! `min` and `max` of `.f32` and `.f64`.
 
-use super::float::{Way, flush, mode};
+use super::float::{Way, flushing, mode};
 use super::form::Form;
 use super::frame::Class;
 use super::lowering::Lowering;
 use super::refusal::Refusal;
-use crate::arith::compare as extremes;
+use crate::arith::{compare as extremes, float32};
 use crate::exec::binary;
 use crate::isa::Isa;
 use crate::program::Exec;
@@ -23,13 +23,7 @@ pub(super) fn extreme(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(
     let isa = cx.program.isa;
     let execute = match mode.scalar {
         T::F32 if xorsign => extreme_xorsign(min, nan),
-        T::F32 => {
-            if mode.ftz {
-                extreme_f32::<true>(isa, min, nan)
-            } else {
-                extreme_f32::<false>(isa, min, nan)
-            }
-        }
+        T::F32 => extreme_f32(isa, mode.ftz, min, nan),
         _ if nan || xorsign || mode.ftz => return Err(form.unsupported()),
         _ if min => binary(isa, extremes::min_f64),
         _ => binary(isa, extremes::max_f64),
@@ -46,20 +40,12 @@ pub(super) fn extreme(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(
     cx.compute(execute, dst, &[middle, c])
 }
 
-fn extreme_f32<const FTZ: bool>(isa: Isa, min: bool, nan: bool) -> Exec {
+fn extreme_f32(isa: Isa, ftz: bool, min: bool, nan: bool) -> Exec {
     match (min, nan) {
-        (true, false) => binary(isa, |a: f32, b: f32| {
-            extremes::min_f32(flush::<FTZ>(a), flush::<FTZ>(b))
-        }),
-        (false, false) => binary(isa, |a: f32, b: f32| {
-            extremes::max_f32(flush::<FTZ>(a), flush::<FTZ>(b))
-        }),
-        (true, true) => binary(isa, |a: f32, b: f32| {
-            extremes::min_nan_f32(flush::<FTZ>(a), flush::<FTZ>(b))
-        }),
-        (false, true) => binary(isa, |a: f32, b: f32| {
-            extremes::max_nan_f32(flush::<FTZ>(a), flush::<FTZ>(b))
-        }),
+        (true, false) => flushing!(isa, ftz; binary |a, b| extremes::min_f32(a, b)),
+        (false, false) => flushing!(isa, ftz; binary |a, b| extremes::max_f32(a, b)),
+        (true, true) => flushing!(isa, ftz; binary |a, b| extremes::min_nan_f32(a, b)),
+        (false, true) => flushing!(isa, ftz; binary |a, b| extremes::max_nan_f32(a, b)),
     }
 }
 

@@ -4,36 +4,29 @@ use super::form::Form;
 use super::frame::Class;
 use super::lowering::Lowering;
 use super::refusal::Refusal;
-use crate::arith::{Rounding, approximate as approx, compare as extremes, float32, float64};
+use crate::arith::{Rounding, approximate as approx, float32, float64};
 use crate::exec::{binary, binary_with, ternary, ternary_with, unary, unary_with};
 use crate::isa::Isa;
-use crate::program::{Action, Exec, Op};
+use crate::program::Exec;
 use crate::ptx::ast::ScalarType;
 use crate::registers::Slot;
 use ScalarType as T;
 
-/// The same lane function compiled for `.ftz` or not.
+/// A lane function of `.f32` whose operands and result are flushed if `$ftz` (`.ftz`): compiled for
+/// both.
 macro_rules! flushing {
-    ($ftz:expr, |$FTZ:ident| $build:expr) => {
+    ($isa:expr, $ftz:expr; $shape:ident |$($name:ident),+| $value:expr) => {
         if $ftz {
-            const $FTZ: bool = true;
-            $build
+            $shape($isa, |$($name: f32),+| {
+                $(let $name = float32::flush($name);)+
+                float32::flush($value)
+            })
         } else {
-            const $FTZ: bool = false;
-            $build
+            $shape($isa, |$($name: f32),+| $value)
         }
     };
 }
-
-/// `value`, or zero of its sign if it is subnormal and `FTZ` says so.
-#[inline(always)]
-pub(super) fn flush<const FTZ: bool>(value: f32) -> f32 {
-    if FTZ && value.abs() < f32::MIN_POSITIVE {
-        0.0_f32.copysign(value)
-    } else {
-        value
-    }
-}
+pub(super) use flushing;
 
 /// Modifiers that most of these instructions have: what `.rn`, `.ftz` and the like ask for.
 pub(super) struct Mode {
@@ -85,7 +78,7 @@ impl Lowering<'_, '_> {
             return Err(form.unsupported());
         }
         let isa = self.program.isa;
-        let flush = unary(isa, flush::<true>);
+        let flush = unary(isa, float32::flush);
         let operands = form.operands::<N>()?;
         let mut sources = [Slot::default(); 3];
         for (source, operand) in sources.iter_mut().zip(&operands[1..]) {
@@ -98,15 +91,7 @@ impl Lowering<'_, '_> {
         }
         let raw = self.scratch(Class::Word)?;
         let [a, b, c] = sources;
-        let op = Op {
-            dst: raw,
-            a,
-            b,
-            c,
-            imm,
-            ..self.op(Action::Lanes(execute))
-        };
-        self.push(op)?;
+        self.compute_with(execute, raw, &[a, b, c], imm)?;
         if around {
             self.compute(flush, raw, &[raw])?;
         }
@@ -125,23 +110,18 @@ fn rounding(imm: u64) -> Rounding {
     Rounding::ALL[imm as usize & 3]
 }
 
-/// The lane functions of an instruction: to the nearest as a Rust expression, and with any rounding mode.
+/// The lane functions of an instruction: to the nearest as a Rust expression, and with any rounding
+/// mode as the function of this name in [`float32`] and [`float64`].
 macro_rules! rounded {
-    ($isa:expr, $mode:expr, $shape:ident, $with:ident, $ftz:ident, |$($name:ident),+|
-     $nearest32:expr, $nearest64:expr, $any32:path, $any64:path) => {
+    ($isa:expr, $mode:expr; $shape:ident $with:ident |$($name:ident),+| $nearest:expr; $any:ident) => {
         match ($mode.scalar, $mode.rounding) {
-            (T::F32, Rounding::Nearest) => Way::Whole(flushing!($mode.ftz, |$ftz| {
-                $shape($isa, |$($name: f32),+| {
-                    $(let $name = flush::<$ftz>($name);)+
-                    flush::<$ftz>($nearest32)
-                })
-            })),
+            (T::F32, Rounding::Nearest) => Way::Whole(flushing!($isa, $mode.ftz; $shape |$($name),+| $nearest)),
             (T::F32, _) => Way::Rounded($with(Isa::Baseline, |$($name: f32,)+ imm| {
-                $any32($($name,)+ rounding(imm))
+                float32::$any($($name,)+ rounding(imm))
             })),
-            (_, Rounding::Nearest) => Way::Whole($shape($isa, |$($name: f64),+| $nearest64)),
+            (_, Rounding::Nearest) => Way::Whole($shape($isa, |$($name: f64),+| $nearest)),
             _ => Way::Rounded($with(Isa::Baseline, |$($name: f64,)+ imm| {
-                $any64($($name,)+ rounding(imm))
+                float64::$any($($name,)+ rounding(imm))
             })),
         }
     };
@@ -152,29 +132,9 @@ pub(super) fn add_or_sub(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resul
     let mode = mode(&mut form)?;
     let isa = cx.program.isa;
     let way = if form.instruction.opcode == "add" {
-        rounded!(
-            isa,
-            mode,
-            binary,
-            binary_with,
-            FTZ,
-            |a, b| a + b,
-            a + b,
-            float32::add,
-            float64::add
-        )
+        rounded!(isa, mode; binary binary_with |a, b| a + b; add)
     } else {
-        rounded!(
-            isa,
-            mode,
-            binary,
-            binary_with,
-            FTZ,
-            |a, b| a - b,
-            a - b,
-            float32::sub,
-            float64::sub
-        )
+        rounded!(isa, mode; binary binary_with |a, b| a - b; sub)
     };
     cx.float::<3>(&form, &mode, way)
 }
@@ -182,36 +142,14 @@ pub(super) fn add_or_sub(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resul
 /// `mul`
 pub(super) fn multiply(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     let mode = mode(&mut form)?;
-    let isa = cx.program.isa;
-    let way = rounded!(
-        isa,
-        mode,
-        binary,
-        binary_with,
-        FTZ,
-        |a, b| a * b,
-        a * b,
-        float32::mul,
-        float64::mul
-    );
+    let way = rounded!(cx.program.isa, mode; binary binary_with |a, b| a * b; mul);
     cx.float::<3>(&form, &mode, way)
 }
 
 /// `fma`, and `mad`, which is the same for floats
 pub(super) fn multiply_add(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     let mode = mode(&mut form)?;
-    let isa = cx.program.isa;
-    let way = rounded!(
-        isa,
-        mode,
-        ternary,
-        ternary_with,
-        FTZ,
-        |a, b, c| a.mul_add(b, c),
-        a.mul_add(b, c),
-        float32::fma,
-        float64::fma
-    );
+    let way = rounded!(cx.program.isa, mode; ternary ternary_with |a, b, c| a.mul_add(b, c); fma);
     cx.float::<4>(&form, &mode, way)
 }
 
@@ -221,29 +159,13 @@ pub(super) fn divide(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<()
     let mode = mode(&mut form)?;
     let isa = cx.program.isa;
     let way = match (kind, mode.scalar) {
-        (Some("approx"), T::F32) => Way::Whole(flushing!(mode.ftz, |FTZ| {
-            binary(isa, |a: f32, b: f32| {
-                flush::<FTZ>(approx::div(flush::<FTZ>(a), flush::<FTZ>(b)))
-            })
-        })),
-        (Some(_), T::F32) => Way::Whole(flushing!(mode.ftz, |FTZ| {
-            binary(isa, |a: f32, b: f32| {
-                flush::<FTZ>(approx::div_full(flush::<FTZ>(a), flush::<FTZ>(b)))
-            })
-        })),
-        (None, _) => {
-            rounded!(
-                isa,
-                mode,
-                binary,
-                binary_with,
-                FTZ,
-                |a, b| a / b,
-                a / b,
-                float32::div,
-                float64::div
-            )
+        (Some("approx"), T::F32) => {
+            Way::Whole(flushing!(isa, mode.ftz; binary |a, b| approx::div(a, b)))
         }
+        (Some(_), T::F32) => {
+            Way::Whole(flushing!(isa, mode.ftz; binary |a, b| approx::div_full(a, b)))
+        }
+        (None, _) => rounded!(isa, mode; binary binary_with |a, b| a / b; div),
         _ => return Err(form.unsupported()),
     };
     cx.float::<3>(&form, &mode, way)
@@ -260,45 +182,17 @@ pub(super) fn root(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
             let execute = approximate_root(isa, opcode, &mode);
             Way::Whole(execute.ok_or_else(|| form.unsupported())?)
         }
-        "rcp" => {
-            rounded!(
-                isa,
-                mode,
-                unary,
-                unary_with,
-                FTZ,
-                |a| 1.0 / a,
-                1.0 / a,
-                float32::rcp,
-                float64::rcp
-            )
-        }
-        _ => rounded!(
-            isa,
-            mode,
-            unary,
-            unary_with,
-            FTZ,
-            |a| a.sqrt(),
-            a.sqrt(),
-            float32::sqrt,
-            float64::sqrt
-        ),
+        "rcp" => rounded!(isa, mode; unary unary_with |a| 1.0 / a; rcp),
+        _ => rounded!(isa, mode; unary unary_with |a| a.sqrt(); sqrt),
     };
     cx.float::<2>(&form, &mode, way)
 }
 
 fn approximate_root(isa: Isa, opcode: &str, mode: &Mode) -> Option<Exec> {
     Some(match (opcode, mode.scalar) {
-        ("rcp", T::F32) => flushing!(mode.ftz, |FTZ| {
-            unary(isa, |a: f32| flush::<FTZ>(approx::rcp(flush::<FTZ>(a))))
-        }),
-        ("sqrt", T::F32) => flushing!(mode.ftz, |FTZ| {
-            unary(isa, |a: f32| flush::<FTZ>(approx::sqrt(flush::<FTZ>(a))))
-        }),
-        ("rsqrt", T::F32) => flushing!(mode.ftz, |FTZ| {
-            unary(isa, |a: f32| flush::<FTZ>(approx::rsqrt(flush::<FTZ>(a))))
-        }),
+        ("rcp", T::F32) => flushing!(isa, mode.ftz; unary |a| approx::rcp(a)),
+        ("sqrt", T::F32) => flushing!(isa, mode.ftz; unary |a| approx::sqrt(a)),
+        ("rsqrt", T::F32) => flushing!(isa, mode.ftz; unary |a| approx::rsqrt(a)),
         ("rsqrt", T::F64) if !mode.ftz => unary(isa, approx::rsqrt_f64),
         ("rsqrt", T::F64) => unary(Isa::Baseline, approx::rsqrt_ftz_f64),
         ("rcp", T::F64) if mode.ftz => unary(Isa::Baseline, approx::rcp_ftz_f64),
@@ -319,18 +213,10 @@ pub(super) fn approximate(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
 /// The approximation that an opcode names.
 pub(super) fn transcendental(isa: Isa, opcode: &str, ftz: bool) -> Option<Exec> {
     Some(match opcode {
-        "sin" => flushing!(ftz, |FTZ| unary(isa, |a: f32| flush::<FTZ>(approx::sin(
-            flush::<FTZ>(a)
-        )))),
-        "cos" => flushing!(ftz, |FTZ| unary(isa, |a: f32| flush::<FTZ>(approx::cos(
-            flush::<FTZ>(a)
-        )))),
-        "lg2" => flushing!(ftz, |FTZ| unary(isa, |a: f32| flush::<FTZ>(approx::lg2(
-            flush::<FTZ>(a)
-        )))),
-        "ex2" => flushing!(ftz, |FTZ| unary(isa, |a: f32| flush::<FTZ>(approx::ex2(
-            flush::<FTZ>(a)
-        )))),
+        "sin" => flushing!(isa, ftz; unary |a| approx::sin(a)),
+        "cos" => flushing!(isa, ftz; unary |a| approx::cos(a)),
+        "lg2" => flushing!(isa, ftz; unary |a| approx::lg2(a)),
+        "ex2" => flushing!(isa, ftz; unary |a| approx::ex2(a)),
         "tanh" => unary(isa, approx::tanh),
         _ => return None,
     })
@@ -341,8 +227,8 @@ pub(super) fn sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
     let mode = mode(&mut form)?;
     let isa = cx.program.isa;
     let execute = match (form.instruction.opcode.as_str(), mode.scalar) {
-        ("abs", T::F32) => flushing!(mode.ftz, |FTZ| unary(isa, |a: f32| flush::<FTZ>(a).abs())),
-        ("neg", T::F32) => flushing!(mode.ftz, |FTZ| unary(isa, |a: f32| -flush::<FTZ>(a))),
+        ("abs", T::F32) => flushing!(isa, mode.ftz; unary |a| a.abs()),
+        ("neg", T::F32) => flushing!(isa, mode.ftz; unary |a| -a),
         ("abs", _) => unary(isa, f64::abs),
         _ => unary(isa, |a: f64| -a),
     };
@@ -353,10 +239,10 @@ pub(super) fn sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
 pub(super) fn copy_sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     let mode = mode(&mut form)?;
     let isa = cx.program.isa;
+    // PTX gives `b` the sign of `a`.
     let execute = match mode.scalar {
-        T::F32 => binary(isa, extremes::copysign_f32),
-        T::F64 => binary(isa, extremes::copysign_f64),
-        _ => return Err(form.unsupported()),
+        T::F32 => binary(isa, |a: f32, b: f32| b.copysign(a)),
+        _ => binary(isa, |a: f64, b: f64| b.copysign(a)),
     };
     cx.float::<3>(&form, &mode, Way::Whole(execute))
 }

@@ -50,8 +50,11 @@ impl<'a> Form<'a> {
 
     /// Takes the next modifier that is a type, if there is one.
     pub(super) fn scalar_if_any(&mut self) -> Option<ScalarType> {
-        let index = self.left.iter().position(|m| scalar_type(m).is_some())?;
-        scalar_type(self.left.remove(index))
+        let index = self
+            .left
+            .iter()
+            .position(|m| ScalarType::from_name(m).is_some())?;
+        ScalarType::from_name(self.left.remove(index))
     }
 
     /// Takes a rounding modifier, if there is one.
@@ -102,32 +105,4 @@ impl<'a> Form<'a> {
     pub(super) fn unsupported(&self) -> Refusal {
         self.refuse("is not supported by the software back end")
     }
-}
-
-/// The type that a modifier names.
-pub(super) fn scalar_type(modifier: &str) -> Option<ScalarType> {
-    use ScalarType as T;
-    Some(match modifier {
-        "s8" => T::S8,
-        "s16" => T::S16,
-        "s32" => T::S32,
-        "s64" => T::S64,
-        "u8" => T::U8,
-        "u16" => T::U16,
-        "u32" => T::U32,
-        "u64" => T::U64,
-        "b8" => T::B8,
-        "b16" => T::B16,
-        "b32" => T::B32,
-        "b64" => T::B64,
-        "b128" => T::B128,
-        "f16" => T::F16,
-        "f16x2" => T::F16x2,
-        "bf16" => T::BF16,
-        "bf16x2" => T::BF16x2,
-        "f32" => T::F32,
-        "f64" => T::F64,
-        "pred" => T::Pred,
-        _ => return None,
-    })
 }

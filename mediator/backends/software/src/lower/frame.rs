@@ -54,18 +54,6 @@ impl Class {
     }
 }
 
-/// Bytes of a value of a type in memory.
-pub(super) const fn scalar_bytes(scalar: ScalarType) -> u32 {
-    use ScalarType as T;
-    match scalar {
-        T::S8 | T::U8 | T::B8 | T::Pred => 1,
-        T::S16 | T::U16 | T::B16 | T::F16 | T::BF16 => 2,
-        T::S32 | T::U32 | T::B32 | T::F32 | T::F16x2 | T::BF16x2 => 4,
-        T::S64 | T::U64 | T::B64 | T::F64 => 8,
-        T::B128 => 16,
-    }
-}
-
 /// The frame of a function under construction.
 #[derive(Debug)]
 pub(super) struct Frame {

@@ -4,10 +4,12 @@ use super::form::Form;
 use super::frame::Class;
 use super::lowering::Lowering;
 use super::refusal::Refusal;
-use crate::arith::integer as arith;
-use crate::exec::{CARRY_IN, CARRY_OUT, binary, carrying, ternary, ternary_with, unary};
+use crate::arith::integer::{self as arith, Integer};
+use crate::exec::{
+    CARRY_IN, CARRY_OUT, binary, binary_with, carrying, ternary, ternary_with, unary,
+};
 use crate::isa::Isa;
-use crate::program::{Action, Exec, Op};
+use crate::program::Exec;
 use crate::ptx::ast::ScalarType;
 use crate::registers::Slot;
 use ScalarType as T;
@@ -84,15 +86,8 @@ fn carry_op(
     [a, b]: [Slot; 2],
     flags: u64,
 ) -> Result<(), Refusal> {
-    let op = Op {
-        dst,
-        a,
-        b,
-        c: cx.carry()?,
-        imm: flags,
-        ..cx.op(Action::Lanes(execute))
-    };
-    cx.push(op)
+    let carry = cx.carry()?;
+    cx.compute_with(execute, dst, &[a, b, carry], flags)
 }
 
 fn carry_function(isa: Isa, scalar: ScalarType, add: bool) -> Option<Exec> {
@@ -125,15 +120,7 @@ fn part(form: &mut Form<'_>) -> Result<Part, Refusal> {
 fn product(isa: Isa, scalar: ScalarType, part: Part) -> Option<Exec> {
     match part {
         Part::Low => wrapping!(isa, scalar, binary, |a, b| a.wrapping_mul(b)),
-        Part::High => Some(match scalar {
-            T::U16 => binary(isa, arith::mul_hi_u16),
-            T::S16 => binary(isa, arith::mul_hi_s16),
-            T::U32 => binary(isa, arith::mul_hi_u32),
-            T::S32 => binary(isa, arith::mul_hi_s32),
-            T::U64 => binary(isa, arith::mul_hi_u64),
-            T::S64 => binary(isa, arith::mul_hi_s64),
-            _ => return None,
-        }),
+        Part::High => integers!(isa, scalar, binary, |a, b| a.multiply_high(b)),
         Part::Wide => Some(match scalar {
             T::U16 => binary(isa, |a: u16, b: u16| u32::from(a) * u32::from(b)),
             T::S16 => binary(isa, |a: i16, b: i16| i32::from(a) * i32::from(b)),
@@ -245,15 +232,13 @@ pub(super) fn multiply_24(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
     if !matches!(scalar, T::U32 | T::S32) || part == Part::Wide {
         return Err(form.unsupported());
     }
-    let signed = scalar == T::S32;
-    let execute = match (part, signed) {
-        (Part::High, true) => binary(isa, |a, b| arith::mul24_hi(a, b, true)),
-        (Part::High, false) => binary(isa, |a, b| arith::mul24_hi(a, b, false)),
-        (_, true) => binary(isa, |a, b| arith::mul24_lo(a, b, true)),
-        (_, false) => binary(isa, |a, b| arith::mul24_lo(a, b, false)),
+    let signed = u64::from(scalar == T::S32);
+    let execute = match part {
+        Part::High => binary_with(isa, |a, b, signed| arith::mul24_hi(a, b, signed != 0)),
+        _ => binary_with(isa, |a, b, signed| arith::mul24_lo(a, b, signed != 0)),
     };
     if form.instruction.opcode == "mul24" {
-        return cx.simple(&form, [scalar; 3], execute, 0);
+        return cx.simple(&form, [scalar; 3], execute, signed);
     }
     if sat {
         let saturating = ternary(isa, arith::mad24_hi_sat_s32);
@@ -266,7 +251,7 @@ pub(super) fn multiply_24(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
         cx.source(c, scalar)?,
     );
     let middle = cx.scratch(Class::Word)?;
-    cx.compute(execute, middle, &[a, b])?;
+    cx.compute_with(execute, middle, &[a, b], signed)?;
     let dst = cx.destination(d, scalar)?;
     cx.compute(binary(isa, u32::wrapping_add), dst, &[middle, c])
 }
@@ -275,21 +260,12 @@ pub(super) fn multiply_24(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
 pub(super) fn divide(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     // Hosts divide one by one.
     let (isa, scalar) = (Isa::Baseline, form.scalar()?);
-    let execute = match (form.instruction.opcode.as_str(), scalar) {
-        ("div", T::U16) => binary(isa, arith::div_u16),
-        ("div", T::S16) => binary(isa, arith::div_s16),
-        ("div", T::U32) => binary(isa, arith::div_u32),
-        ("div", T::S32) => binary(isa, arith::div_s32),
-        ("div", T::U64) => binary(isa, arith::div_u64),
-        ("div", T::S64) => binary(isa, arith::div_s64),
-        (_, T::U16) => binary(isa, arith::rem_u16),
-        (_, T::S16) => binary(isa, arith::rem_s16),
-        (_, T::U32) => binary(isa, arith::rem_u32),
-        (_, T::S32) => binary(isa, arith::rem_s32),
-        (_, T::U64) => binary(isa, arith::rem_u64),
-        (_, T::S64) => binary(isa, arith::rem_s64),
-        _ => return Err(form.unsupported()),
+    let execute = if form.instruction.opcode == "div" {
+        integers!(isa, scalar, binary, |a, b| a.divide(b))
+    } else {
+        integers!(isa, scalar, binary, |a, b| a.remainder(b))
     };
+    let execute = execute.ok_or_else(|| form.unsupported())?;
     cx.simple(&form, [scalar; 3], execute, 0)
 }
 
@@ -328,15 +304,8 @@ pub(super) fn sum_of_differences(
     mut form: Form<'_>,
 ) -> Result<(), Refusal> {
     let (isa, scalar) = (Isa::Baseline, form.scalar()?);
-    let execute = match scalar {
-        T::U16 => ternary(isa, arith::sad_u16),
-        T::S16 => ternary(isa, arith::sad_s16),
-        T::U32 => ternary(isa, arith::sad_u32),
-        T::S32 => ternary(isa, arith::sad_s32),
-        T::U64 => ternary(isa, arith::sad_u64),
-        T::S64 => ternary(isa, arith::sad_s64),
-        _ => return Err(form.unsupported()),
-    };
+    let execute = integers!(isa, scalar, ternary, |a, b, c| a.add_difference(b, c));
+    let execute = execute.ok_or_else(|| form.unsupported())?;
     cx.simple(&form, [scalar; 4], execute, 0)
 }
 

@@ -104,12 +104,24 @@ impl Lowering<'_, '_> {
         dst: Slot,
         sources: &[Slot],
     ) -> Result<(), Refusal> {
+        self.compute_with(execute, dst, sources, 0)
+    }
+
+    /// Adds `dst = execute(a, b, c, imm)`, with as many sources as given.
+    pub(super) fn compute_with(
+        &mut self,
+        execute: Exec,
+        dst: Slot,
+        sources: &[Slot],
+        imm: u64,
+    ) -> Result<(), Refusal> {
         let source = |index: usize| sources.get(index).copied().unwrap_or_default();
         let op = Op {
             dst,
             a: source(0),
             b: source(1),
             c: source(2),
+            imm,
             ..self.op(Action::Lanes(execute))
         };
         self.push(op)

@@ -1,11 +1,11 @@
 //! Loads and stores (PTX ISA, "ld", "st").
 
 use super::addresses::{Address, is_hint, space_of};
+use super::element::copy_function;
 use super::form::Form;
-use super::frame::{Class, quad_half, scalar_bytes};
+use super::frame::{Class, quad_half};
 use super::lowering::Lowering;
 use super::refusal::Refusal;
-use crate::exec::unary;
 use crate::ptx::ast::{Operand, ScalarType};
 use crate::registers::Slot;
 use ScalarType as T;
@@ -61,7 +61,7 @@ fn shape(form: &mut Form<'_>) -> Result<Shape, Refusal> {
     if scalar == T::Pred {
         return Err(form.refuse("moves a predicate, which memory cannot hold"));
     }
-    if count as u32 * scalar_bytes(scalar) > 32 {
+    if count as u32 * scalar.bytes() > 32 {
         return Err(form.refuse("moves more than 32 bytes"));
     }
     Ok(Shape {
@@ -87,7 +87,7 @@ pub(super) fn load(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
     let (destinations, address) = pair(&form, &shape)?;
     let destinations = elements(cx, destinations, shape.count)?;
     let mut address = cx.address(address, shape.space)?;
-    let bytes = scalar_bytes(shape.scalar);
+    let bytes = shape.scalar.bytes();
     let mut align = bytes * shape.count as u32;
     if let Address::Memory { slot, word, .. } = &mut address
         && shape.count > 1
@@ -105,17 +105,12 @@ pub(super) fn load(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
 
 /// A copy of an address register: one of the destinations of a vector load may be that very register.
 fn kept(cx: &mut Lowering<'_, '_>, slot: Slot, word: bool) -> Result<Slot, Refusal> {
-    let isa = cx.program.isa;
     if slot.bank() != 0 {
         return Ok(slot);
     }
-    let copy = cx.scratch(if word { Class::Word } else { Class::Double })?;
-    let execute = if word {
-        unary(isa, |a: u32| a)
-    } else {
-        unary(isa, |a: u64| a)
-    };
-    cx.compute(execute, copy, &[slot])?;
+    let class = if word { Class::Word } else { Class::Double };
+    let copy = cx.scratch(class)?;
+    cx.compute(copy_function(cx.program.isa, class), copy, &[slot])?;
     Ok(copy)
 }
 
@@ -148,7 +143,7 @@ pub(super) fn store(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(),
     let (address, sources) = pair(&form, &shape)?;
     let sources = elements(cx, sources, shape.count)?;
     let address = cx.address(address, shape.space)?;
-    let bytes = scalar_bytes(shape.scalar);
+    let bytes = shape.scalar.bytes();
     let mut align = bytes * shape.count as u32;
     for (index, operand) in (0..).zip(sources.iter()) {
         let at = address.further(index * bytes);

@@ -1,10 +1,13 @@
 //! Moves and conversions of addresses (PTX ISA, "Data Movement and Conversion Instructions").
 
+use super::addresses::space_of;
+use super::element::copy_function;
 use super::form::Form;
-use super::frame::{Class, quad_half, scalar_bytes};
+use super::frame::{Class, quad_half};
 use super::lowering::Lowering;
 use super::refusal::Refusal;
 use crate::address;
+use crate::exec::access::space;
 use crate::exec::{binary, compare, predicate, unary};
 use crate::program::{Action, Op};
 use crate::ptx::ast::{Operand, ScalarType};
@@ -52,14 +55,13 @@ fn copy_scalar(
             }
             Ok(())
         }
-        Class::Double => cx.compute(unary(isa, |a: u64| a), dst, &[source]),
-        _ => cx.compute(unary(isa, |a: u32| a), dst, &[source]),
+        class => cx.compute(copy_function(isa, class), dst, &[source]),
     }
 }
 
 /// Type of the parts when `scalar` is cut into `count`.
 fn part_type(form: &Form<'_>, scalar: ScalarType, count: usize) -> Result<ScalarType, Refusal> {
-    let bits = 8 * scalar_bytes(scalar) as usize;
+    let bits = 8 * scalar.bytes() as usize;
     match bits.checked_div(count) {
         Some(8) => Ok(T::B8),
         Some(16) => Ok(T::B16),
@@ -151,7 +153,7 @@ fn unpack(
         }
         _ => return Err(form.unsupported()),
     }
-    let width = 8 * scalar_bytes(part);
+    let width = 8 * part.bytes();
     for (index, operand) in (0..).zip(parts) {
         if matches!(operand, Operand::Sink) {
             continue;
@@ -168,24 +170,18 @@ fn unpack(
     Ok(())
 }
 
-/// Start of the window of a state space in generic addresses.
+/// Start of the window of the state space that an instruction names, in generic addresses.
 fn window(form: &mut Form<'_>) -> Result<u64, Refusal> {
-    let space = form.one_of(&[
-        "global",
-        "const",
-        "shared",
-        "shared::cta",
-        "shared::cluster",
-        "local",
-        "param",
-        "param::entry",
-    ]);
-    match space {
-        Some("global" | "const") => Ok(0),
-        Some("local") => Ok(address::LOCAL.start),
-        Some("param" | "param::entry") => Ok(address::PARAMETERS.start),
-        Some(_) => Ok(address::SHARED.start),
-        None => Err(form.refuse("names no state space")),
+    // Parameters of device functions are in local memory, and have no window.
+    if form.flag("param::func") {
+        return Err(form.unsupported());
+    }
+    match space_of(form) {
+        space::GLOBAL => Ok(0),
+        space::LOCAL => Ok(address::LOCAL.start),
+        space::PARAMETER => Ok(address::PARAMETERS.start),
+        space::SHARED => Ok(address::SHARED.start),
+        _ => Err(form.refuse("names no state space")),
     }
 }
 

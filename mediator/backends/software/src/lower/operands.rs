@@ -9,7 +9,7 @@ use super::special;
 use super::variables::number_bits;
 use crate::exec::special::{self as registers, Special};
 use crate::exec::{binary, predicate, unary};
-use crate::program::{Action, Exec, Op};
+use crate::program::Exec;
 use crate::ptx::ast::{Operand, ScalarType};
 use crate::registers::{Guard, Slot};
 
@@ -203,12 +203,7 @@ impl Lowering<'_, '_> {
     /// Local memory moves with the frame: an address in it is known when the function runs.
     fn local_address(&mut self, offset: i64, wanted: Class) -> Result<Slot, Refusal> {
         let base = self.scratch(Class::Word)?;
-        let read = Op {
-            dst: base,
-            imm: Special::LocalBase as u64,
-            ..self.op(Action::Lanes(registers::word))
-        };
-        self.push(read)?;
+        self.compute_with(registers::word, base, &[], Special::LocalBase as u64)?;
         let isa = self.program.isa;
         let by = self.constant(offset.cast_unsigned(), Class::Word)?;
         let sum = self.scratch(wanted)?;
@@ -235,14 +230,6 @@ impl Lowering<'_, '_> {
         }
         let dst = self.destination(&operands[0], types[0])?;
         let [a, b, c] = sources;
-        let op = Op {
-            dst,
-            a,
-            b,
-            c,
-            imm,
-            ..self.op(Action::Lanes(execute))
-        };
-        self.push(op)
+        self.compute_with(execute, dst, &[a, b, c], imm)
     }
 }

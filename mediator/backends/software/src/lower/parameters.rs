@@ -2,7 +2,7 @@
 
 use causeway_protocol::message::{PARAMETERS_MAX, Parameter};
 
-use super::frame::{place, scalar_bytes};
+use super::frame::place;
 use super::refusal::Refusal;
 use super::scope::Home;
 use super::variables::variable_bytes;
@@ -55,7 +55,7 @@ impl ParameterLayout {
             Refusal::new(variable.line, reason)
         };
         let size = variable_bytes(variable)?;
-        let align = variable.align.max(scalar_bytes(variable.scalar));
+        let align = variable.align.max(variable.scalar.bytes());
         let offset = place(&mut self.bytes, size, align, PARAMETER_BYTES_MAX);
         let offset = offset.ok_or_else(too_large)?;
         let size = u16::try_from(size).map_err(|_| too_large())?;

@@ -121,20 +121,21 @@ impl Scopes {
 
     /// The variable of a name.
     pub(super) fn variable(&self, name: &str) -> Option<Home> {
-        let mut blocks = self.blocks.iter().rev();
-        blocks.find_map(|block| block.homes.get(name).copied())
+        self.find(|block| block.homes.get(name))
     }
 
     /// The label of a name.
     pub(super) fn label(&self, name: &str) -> Option<u32> {
-        let mut blocks = self.blocks.iter().rev();
-        blocks.find_map(|block| block.labels.get(name).copied())
+        self.find(|block| block.labels.get(name))
     }
 
     /// The branch targets of a name.
     pub(super) fn table(&self, name: &str) -> Option<u32> {
-        let mut blocks = self.blocks.iter().rev();
-        blocks.find_map(|block| block.tables.get(name).copied())
+        self.find(|block| block.tables.get(name))
+    }
+
+    fn find<T: Copy>(&self, get: impl Fn(&Block) -> Option<&T>) -> Option<T> {
+        self.blocks.iter().rev().find_map(get).copied()
     }
 
     /// The register of a name, or of an element (`%v.x`) of a vector register.

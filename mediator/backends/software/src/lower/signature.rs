@@ -1,6 +1,6 @@
 //! Where a device function expects its arguments, and where it leaves its results.
 
-use super::frame::{Class, Frame, scalar_bytes};
+use super::frame::{Class, Frame};
 use super::refusal::Refusal;
 use super::scope::{Home, Scopes};
 use super::variables::variable_bytes;
@@ -52,7 +52,7 @@ fn item(parameter: &Parameter, frame: &mut Frame, scopes: &mut Scopes) -> Result
     match parameter {
         Parameter::Variable(variable) => {
             let bytes = variable_bytes(variable)?;
-            let align = variable.align.max(scalar_bytes(variable.scalar));
+            let align = variable.align.max(variable.scalar.bytes());
             let offset = frame.local_memory(bytes, align, variable.line)?;
             // Local memory of a frame is limited, so it fits.
             let bytes = u32::try_from(bytes).unwrap_or(0);
@@ -72,7 +72,7 @@ fn item(parameter: &Parameter, frame: &mut Frame, scopes: &mut Scopes) -> Result
                     Class::Predicate => Place::Predicate(slot),
                     _ => Place::Register(slot),
                 },
-                bytes: scalar_bytes(registers.scalar),
+                bytes: registers.scalar.bytes(),
                 scalar: registers.scalar,
             })
         }

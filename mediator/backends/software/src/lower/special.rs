@@ -5,7 +5,6 @@ use super::lowering::Lowering;
 use super::refusal::Refusal;
 use crate::exec::special::{self, Special};
 use crate::exec::unary;
-use crate::program::{Action, Op};
 use crate::registers::Slot;
 
 /// The value of a special register, in a scratch register of the class wanted; `None` if `name` is not one.
@@ -29,12 +28,7 @@ pub(super) fn read(
         },
     };
     let slot = cx.scratch(class)?;
-    let op = Op {
-        dst: slot,
-        imm: register as u64,
-        ..cx.op(Action::Lanes(execute))
-    };
-    cx.push(op)?;
+    cx.compute_with(execute, slot, &[], register as u64)?;
     let isa = cx.program.isa;
     let resized = match (class, wanted) {
         (Class::Word, Class::Double) => unary(isa, |a: u32| u64::from(a)),

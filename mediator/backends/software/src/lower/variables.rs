@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::frame::{place, scalar_bytes};
+use super::frame::place;
 use super::refusal::Refusal;
 use crate::address;
 use crate::ptx::ast::{Immediate, Initial, Module, ScalarType, StateSpace, Variable};
@@ -125,7 +125,7 @@ impl<'a> Variables<'a> {
             (self.constant, &self.constants),
         ] {
             for (variable, offset) in list {
-                let element = scalar_bytes(variable.scalar) as usize;
+                let element = variable.scalar.bytes() as usize;
                 let room = variable_bytes(variable)? as usize / element;
                 let start = segment.start + u64::from(*offset);
                 for (index, initial) in variable.initial.iter().take(room).enumerate() {
@@ -190,7 +190,7 @@ fn short_float(value: f64, scalar: ScalarType) -> Option<u128> {
 
 /// Bytes of a variable.
 pub(super) fn variable_bytes(variable: &Variable) -> Result<u64, Refusal> {
-    let element = u64::from(scalar_bytes(variable.scalar)) * u64::from(variable.vector.max(1));
+    let element = u64::from(variable.scalar.bytes()) * u64::from(variable.vector.max(1));
     variable.elements.checked_mul(element).ok_or_else(|| {
         let reason = format!("variable `{}` is larger than memory can be", variable.name);
         Refusal::new(variable.line, reason)

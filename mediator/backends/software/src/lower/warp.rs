@@ -1,7 +1,6 @@
 //! Operations across the lanes of a warp.
 
 use super::form::Form;
-use super::frame::scalar_bytes;
 use super::lowering::Lowering;
 use super::refusal::Refusal;
 use crate::exec::shuffle as lanes;
@@ -11,16 +10,13 @@ use crate::registers::Slot;
 use ScalarType as T;
 
 impl Lowering<'_, '_> {
-    /// The action of an operation across lanes, and its member mask if it waits for its members.
-    fn across(
-        &mut self,
-        execute: Exec,
-        members: Option<&Operand>,
-    ) -> Result<(Action, Slot), Refusal> {
-        match members {
-            Some(operand) => Ok((Action::Converge(execute), self.source(operand, T::B32)?)),
-            None => Ok((Action::Lanes(execute), Slot::default())),
-        }
+    /// Adds an operation across lanes. It waits for the lanes of its member mask, if it has one.
+    fn across(&mut self, execute: Exec, members: Option<&Operand>, op: Op) -> Result<(), Refusal> {
+        let (action, d) = match members {
+            Some(operand) => (Action::Converge(execute), self.source(operand, T::B32)?),
+            None => (Action::Lanes(execute), Slot::default()),
+        };
+        self.push(Op { action, d, ..op })
     }
 }
 
@@ -69,7 +65,6 @@ pub(super) fn shuffle(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(
     let a = cx.source(&operands[1], T::B32)?;
     let b = cx.source(&operands[2], T::B32)?;
     let c = cx.source(&operands[3], T::B32)?;
-    let (action, mask) = cx.across(execute, members)?;
     let (dst, dst2) = (cx.destination(d, T::B32)?, cx.destination(p, T::Pred)?);
     let op = Op {
         dst,
@@ -77,10 +72,9 @@ pub(super) fn shuffle(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(
         a,
         b,
         c,
-        d: mask,
-        ..cx.op(action)
+        ..cx.op(Action::Lanes(execute))
     };
-    cx.push(op)
+    cx.across(execute, members, op)
 }
 
 /// `vote`
@@ -97,16 +91,14 @@ pub(super) fn vote(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
     };
     let (operands, members) = members(&form, sync, 2)?;
     let predicate = cx.predicate(&operands[1])?;
-    let (action, mask) = cx.across(execute, members)?;
     let dst = cx.destination(&operands[0], scalar)?;
     let op = Op {
         dst,
         a: predicate.slot,
         imm: u64::from(predicate.invert & 1),
-        d: mask,
-        ..cx.op(action)
+        ..cx.op(Action::Lanes(execute))
     };
-    cx.push(op)
+    cx.across(execute, members, op)
 }
 
 /// `match`
@@ -125,17 +117,15 @@ pub(super) fn match_lanes(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
     let (operands, members) = members(&form, sync, 2)?;
     let (d, p) = destinations(&operands[0]);
     let a = cx.source(&operands[1], scalar)?;
-    let (action, mask) = cx.across(execute, members)?;
     let (dst, dst2) = (cx.destination(d, T::B32)?, cx.destination(p, T::Pred)?);
     let op = Op {
         dst,
         dst2,
         a,
-        d: mask,
-        imm: u64::from(scalar_bytes(scalar)),
-        ..cx.op(action)
+        imm: u64::from(scalar.bytes()),
+        ..cx.op(Action::Lanes(execute))
     };
-    cx.push(op)
+    cx.across(execute, members, op)
 }
 
 /// `activemask`
@@ -167,15 +157,13 @@ pub(super) fn reduce(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<()
     };
     let (operands, members) = members(&form, sync, 2)?;
     let a = cx.source(&operands[1], scalar)?;
-    let (action, mask) = cx.across(execute, members)?;
     let dst = cx.destination(&operands[0], scalar)?;
     let op = Op {
         dst,
         a,
-        d: mask,
-        ..cx.op(action)
+        ..cx.op(Action::Lanes(execute))
     };
-    cx.push(op)
+    cx.across(execute, members, op)
 }
 
 /// `elect.sync`
@@ -183,13 +171,11 @@ pub(super) fn elect(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(),
     let sync = form.flag("sync");
     let (operands, members) = members(&form, sync, 1)?;
     let (d, p) = destinations(&operands[0]);
-    let (action, mask) = cx.across(lanes::elect, members)?;
     let (dst, dst2) = (cx.destination(d, T::B32)?, cx.destination(p, T::Pred)?);
     let op = Op {
         dst,
         dst2,
-        d: mask,
-        ..cx.op(action)
+        ..cx.op(Action::Lanes(lanes::elect))
     };
-    cx.push(op)
+    cx.across(lanes::elect, members, op)
 }

@@ -85,6 +85,26 @@ impl<'a> Cursor<'a> {
         Err(self.expected(&format!("`{symbol}` {after}")))
     }
 
+    /// Reads items between commas with `item` up to `close`, which is taken too; there is at least one.
+    /// `after` completes "expected `,` or `;` after …".
+    pub fn list<T>(
+        &mut self,
+        close: &str,
+        after: &str,
+        mut item: impl FnMut(&mut Self) -> Result<T, ParseError>,
+    ) -> Result<Vec<T>, ParseError> {
+        let mut items = Vec::new();
+        loop {
+            items.push(item(self)?);
+            if self.eat(close)? {
+                return Ok(items);
+            }
+            if !self.eat(",")? {
+                return Err(self.expected(&format!("`,` or `{close}` after {after}")));
+            }
+        }
+    }
+
     /// Takes a word, which must come next; `what` says what it would name.
     pub fn word(&mut self, what: &str) -> Result<&'a str, ParseError> {
         self.kind(TokenKind::Word, what)

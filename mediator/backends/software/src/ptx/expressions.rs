@@ -189,54 +189,37 @@ fn shift(operator: &Token<'_>, left: Value, right: Value) -> Result<Value, Parse
     })
 }
 
-fn by_zero(operator: &Token<'_>) -> ParseError {
-    ParseError::at(operator, "this expression divides by zero")
+/// Folds an operator of two integers of one type. Comparisons and connectives yield a signed truth
+/// value, whatever they compare.
+macro_rules! fold {
+    ($name:ident, $type:ty, $value:path) => {
+        fn $name(operator: &Token<'_>, left: $type, right: $type) -> Result<Value, ParseError> {
+            let truth = |holds: bool| Ok(Value::Signed(i64::from(holds)));
+            Ok($value(match operator.text {
+                "+" => left.wrapping_add(right),
+                "-" => left.wrapping_sub(right),
+                "*" => left.wrapping_mul(right),
+                "/" if right != 0 => left.wrapping_div(right),
+                "%" if right != 0 => left.wrapping_rem(right),
+                "&" => left & right,
+                "|" => left | right,
+                "^" => left ^ right,
+                "&&" => return truth(left != 0 && right != 0),
+                "||" => return truth(left != 0 || right != 0),
+                "==" => return truth(left == right),
+                "!=" => return truth(left != right),
+                "<" => return truth(left < right),
+                "<=" => return truth(left <= right),
+                ">" => return truth(left > right),
+                ">=" => return truth(left >= right),
+                _ => return Err(ParseError::at(operator, "this expression divides by zero")),
+            }))
+        }
+    };
 }
 
-fn signed(operator: &Token<'_>, left: i64, right: i64) -> Result<Value, ParseError> {
-    Ok(Value::Signed(match operator.text {
-        "+" => left.wrapping_add(right),
-        "-" => left.wrapping_sub(right),
-        "*" => left.wrapping_mul(right),
-        "/" if right != 0 => left.wrapping_div(right),
-        "%" if right != 0 => left.wrapping_rem(right),
-        "&" => left & right,
-        "|" => left | right,
-        "^" => left ^ right,
-        "&&" => i64::from(left != 0 && right != 0),
-        "||" => i64::from(left != 0 || right != 0),
-        "==" => i64::from(left == right),
-        "!=" => i64::from(left != right),
-        "<" => i64::from(left < right),
-        "<=" => i64::from(left <= right),
-        ">" => i64::from(left > right),
-        ">=" => i64::from(left >= right),
-        _ => return Err(by_zero(operator)),
-    }))
-}
-
-fn unsigned(operator: &Token<'_>, left: u64, right: u64) -> Result<Value, ParseError> {
-    Ok(Value::Unsigned(match operator.text {
-        "+" => left.wrapping_add(right),
-        "-" => left.wrapping_sub(right),
-        "*" => left.wrapping_mul(right),
-        "/" if right != 0 => left / right,
-        "%" if right != 0 => left % right,
-        "&" => left & right,
-        "|" => left | right,
-        "^" => left ^ right,
-        // Comparisons and connectives yield a signed truth value whatever they compare.
-        "&&" => return Ok(Value::Signed(i64::from(left != 0 && right != 0))),
-        "||" => return Ok(Value::Signed(i64::from(left != 0 || right != 0))),
-        "==" => return Ok(Value::Signed(i64::from(left == right))),
-        "!=" => return Ok(Value::Signed(i64::from(left != right))),
-        "<" => return Ok(Value::Signed(i64::from(left < right))),
-        "<=" => return Ok(Value::Signed(i64::from(left <= right))),
-        ">" => return Ok(Value::Signed(i64::from(left > right))),
-        ">=" => return Ok(Value::Signed(i64::from(left >= right))),
-        _ => return Err(by_zero(operator)),
-    }))
-}
+fold!(signed, i64, Value::Signed);
+fold!(unsigned, u64, Value::Unsigned);
 
 #[cfg(test)]
 mod tests {

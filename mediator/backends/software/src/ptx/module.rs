@@ -190,23 +190,18 @@ fn function(cursor: &mut Cursor<'_>, external: bool) -> Result<Function, ParseEr
 /// `(.param .u64 a, .reg .f32 b)`.
 fn parameters(cursor: &mut Cursor<'_>) -> Result<Vec<Parameter>, ParseError> {
     cursor.take()?;
-    let mut list = Vec::new();
     if cursor.eat(")")? {
-        return Ok(list);
+        return Ok(Vec::new());
     }
-    loop {
+    cursor.list(")", "a parameter", |cursor| {
         if cursor.eat_dotted("param")? {
-            list.push(Parameter::Variable(variables::parameter(cursor)?));
+            Ok(Parameter::Variable(variables::parameter(cursor)?))
         } else if cursor.eat_dotted("reg")? {
-            list.push(Parameter::Register(variables::register_parameter(cursor)?));
+            Ok(Parameter::Register(variables::register_parameter(cursor)?))
         } else {
-            return Err(cursor.expected("`.param` or `.reg`"));
+            Err(cursor.expected("`.param` or `.reg`"))
         }
-        if cursor.eat(")")? {
-            return Ok(list);
-        }
-        cursor.expect(",", "or `)` after a parameter")?;
-    }
+    })
 }
 
 /// Directives between head and body (PTX ISA, "Performance-Tuning Directives").

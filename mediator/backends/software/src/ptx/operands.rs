@@ -43,17 +43,10 @@ pub(super) fn call_operand(cursor: &mut Cursor<'_>) -> Result<Operand, ParseErro
 
 /// Operands between commas up to `close`, which is taken too. None at all are allowed.
 fn list_until(cursor: &mut Cursor<'_>, close: &str) -> Result<Vec<Operand>, ParseError> {
-    let mut items = Vec::new();
     if cursor.eat(close)? {
-        return Ok(items);
+        return Ok(Vec::new());
     }
-    loop {
-        items.push(cursor.nested(operand)?);
-        if cursor.eat(close)? {
-            return Ok(items);
-        }
-        cursor.expect(",", &format!("or `{close}` after an operand"))?;
-    }
+    cursor.list(close, "an operand", |cursor| cursor.nested(operand))
 }
 
 fn vector(cursor: &mut Cursor<'_>) -> Result<Operand, ParseError> {

@@ -135,15 +135,10 @@ fn labelled(
 }
 
 fn names(cursor: &mut Cursor<'_>) -> Result<Vec<String>, ParseError> {
-    let mut names = Vec::new();
-    loop {
+    cursor.list(";", "a name", |cursor| {
         cursor.charge::<String>(cursor.peek().text)?;
-        names.push(cursor.word("a label or function")?.to_owned());
-        if cursor.eat(";")? {
-            return Ok(names);
-        }
-        cursor.expect(",", "or `;` after a name")?;
-    }
+        Ok(cursor.word("a label or function")?.to_owned())
+    })
 }
 
 /// `(.param .b32 _) _ (.param .b64 _);` with directives such as `.noreturn` before the end.
@@ -185,21 +180,16 @@ fn instruction(
     } else {
         operands::operand
     };
-    let mut list = Vec::new();
-    if !cursor.eat(";")? {
-        loop {
-            list.push(read(cursor)?);
-            if cursor.eat(";")? {
-                break;
-            }
-            cursor.expect(",", "or `;` after an operand")?;
-        }
-    }
+    let operands = if cursor.eat(";")? {
+        Vec::new()
+    } else {
+        cursor.list(";", "an operand", read)?
+    };
     Ok(Instruction {
         guard,
         opcode: mnemonic.text.to_owned(),
         modifiers,
-        operands: list,
+        operands,
         line: mnemonic.line,
     })
 }

@@ -43,19 +43,14 @@ pub(super) fn variables(
     external: bool,
 ) -> Result<Vec<Variable>, ParseError> {
     let shape = shape(cursor)?;
-    let mut declared = Vec::new();
-    loop {
+    cursor.list(";", "a variable", |cursor| {
         let mut variable = declarator(cursor, space, &shape)?;
         variable.external = external;
         if cursor.eat("=")? {
             initialize(cursor, &shape, &mut variable)?;
         }
-        declared.push(variable);
-        if cursor.eat(";")? {
-            return Ok(declared);
-        }
-        cursor.expect(",", "or `;` after a variable")?;
-    }
+        Ok(variable)
+    })
 }
 
 /// One parameter, from after `.param`.
@@ -79,14 +74,7 @@ pub(super) fn parameter(cursor: &mut Cursor<'_>) -> Result<Variable, ParseError>
 /// Everything from after `.reg` to the `;`, which is taken.
 pub(super) fn registers(cursor: &mut Cursor<'_>) -> Result<Vec<Registers>, ParseError> {
     let shape = shape(cursor)?;
-    let mut declared = Vec::new();
-    loop {
-        declared.push(register_group(cursor, &shape)?);
-        if cursor.eat(";")? {
-            return Ok(declared);
-        }
-        cursor.expect(",", "or `;` after a register")?;
-    }
+    cursor.list(";", "a register", |cursor| register_group(cursor, &shape))
 }
 
 /// One register parameter, from after `.reg`.

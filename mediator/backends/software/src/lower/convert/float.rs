@@ -1,12 +1,15 @@
 //! Lane functions of `cvt` from and to floats.
 
-use super::step::{Modifiers, StepOf, decode, encode, integer, step};
+use super::step::{
+    ConversionStep, Modifiers, decode, encode, encode_rounding, integer, step, step_with,
+};
 use crate::arith::convert as arith;
 use crate::arith::float16::Half;
 use crate::arith::format::{BF16, F16, F32, F64};
 use crate::arith::{Rounding, float32};
 use crate::exec::{unary, unary_with};
 use crate::isa::Isa;
+use crate::lower::element::copy_function;
 use crate::lower::frame::Class;
 use crate::ptx::ast::ScalarType;
 use ScalarType as T;
@@ -17,7 +20,7 @@ pub(super) fn from_integer(
     from: ScalarType,
     to: ScalarType,
     rounding: Rounding,
-) -> Option<StepOf> {
+) -> Option<ConversionStep> {
     if rounding == Rounding::Nearest {
         let fast = match (from, to) {
             (T::U32, T::F32) => Some(unary(isa, |a: u32| a as f32)),
@@ -55,11 +58,29 @@ pub(super) fn from_integer(
         _ => rounded!(F64, u64),
     };
     let from = integer(from)?;
-    Some(StepOf {
+    Some(step_with(
         execute,
-        imm: encode(from, from, rounding),
-        class: Class::of(to),
-    })
+        encode(from, from, rounding),
+        Class::of(to),
+    ))
+}
+
+/// A lane function of a float of any type, widened to `f64`, and the immediate.
+macro_rules! from_float {
+    ($from:expr, |$value:ident, $imm:ident| $result:expr) => {
+        match $from {
+            T::F16 => from_float!(@ u16, |$value, $imm| f64::from(Half::F16.widen($value)), $result),
+            T::BF16 => from_float!(@ u16, |$value, $imm| f64::from(Half::BF16.widen($value)), $result),
+            T::F32 => from_float!(@ f32, |$value, $imm| f64::from($value), $result),
+            _ => from_float!(@ f64, |$value, $imm| $value, $result),
+        }
+    };
+    (@ $type:ty, |$value:ident, $imm:ident| $widened:expr, $result:expr) => {
+        unary_with(Isa::Baseline, |$value: $type, $imm| {
+            let $value = $widened;
+            $result
+        })
+    };
 }
 
 /// From a float to an integer.
@@ -68,11 +89,8 @@ pub(super) fn to_integer(
     to: ScalarType,
     from: ScalarType,
     m: &Modifiers,
-) -> Option<Vec<StepOf>> {
+) -> Option<Vec<ConversionStep>> {
     let rounding = m.rounding?;
-    if matches!(from, T::F16x2 | T::BF16x2) {
-        return None;
-    }
     let mut steps = Vec::new();
     if m.ftz && from == T::F32 {
         steps.push(step(unary(isa, float32::flush), Class::Word));
@@ -90,38 +108,25 @@ pub(super) fn to_integer(
         steps.push(step(execute, Class::Word));
         return Some(steps);
     }
-    let execute = match (from, Class::of(to)) {
-        (T::F16, Class::Word) => unary_with(Isa::Baseline, |a: u16, imm| {
-            whole(Half::F16.widen(a).into(), imm, false) as u32
-        }),
-        (T::F16, _) => unary_with(Isa::Baseline, |a: u16, imm| {
-            whole(Half::F16.widen(a).into(), imm, false)
-        }),
-        (T::BF16, Class::Word) => unary_with(Isa::Baseline, |a: u16, imm| {
-            whole(Half::BF16.widen(a).into(), imm, false) as u32
-        }),
-        (T::BF16, _) => unary_with(Isa::Baseline, |a: u16, imm| {
-            whole(Half::BF16.widen(a).into(), imm, false)
-        }),
-        (T::F32, Class::Word) => unary_with(Isa::Baseline, |a: f32, imm| {
-            whole(a.into(), imm, false) as u32
-        }),
-        (T::F32, _) => unary_with(Isa::Baseline, |a: f32, imm| whole(a.into(), imm, false)),
-        (_, Class::Word) => unary_with(Isa::Baseline, |a: f64, imm| whole(a, imm, true) as u32),
-        _ => unary_with(Isa::Baseline, |a: f64, imm| whole(a, imm, true)),
+    let execute = match Class::of(to) {
+        Class::Word => from_float!(from, |a, imm| whole(a, imm) as u32),
+        _ => from_float!(from, |a, imm| whole(a, imm)),
     };
     let target = integer(to)?;
-    steps.push(StepOf {
+    steps.push(step_with(
         execute,
-        imm: encode(target, target, rounding),
-        class: Class::of(to),
-    });
+        encode(target, target, rounding) | u64::from(from == T::F64) << FROM_F64,
+        Class::of(to),
+    ));
     Some(steps)
 }
 
-fn whole(value: f64, imm: u64, from_double: bool) -> u64 {
+/// Bit of the immediate of [`to_integer`]: the source is `.f64`, whose NaN converts differently.
+const FROM_F64: u32 = 24;
+
+fn whole(value: f64, imm: u64) -> u64 {
     let (_, to, rounding) = decode(imm);
-    arith::float_to_integer(value, rounding, to, from_double)
+    arith::float_to_integer(value, rounding, to, imm >> FROM_F64 & 1 != 0)
 }
 
 /// From a float to a float.
@@ -130,7 +135,7 @@ pub(super) fn between_floats(
     to: ScalarType,
     from: ScalarType,
     m: &Modifiers,
-) -> Option<Vec<StepOf>> {
+) -> Option<Vec<ConversionStep>> {
     let mut steps = Vec::new();
     if m.ftz && from == T::F32 {
         steps.push(step(unary(isa, float32::flush), Class::Word));
@@ -152,11 +157,7 @@ pub(super) fn between_floats(
             (_, T::F16 | T::BF16) => return to_half(isa, to, from, rounding, m, steps),
             _ => return None,
         };
-        steps.push(StepOf {
-            execute,
-            imm: (rounding as u64) << 16,
-            class: Class::of(to),
-        });
+        steps.push(step_with(execute, encode_rounding(rounding), Class::of(to)));
     }
     finish_float(isa, to, m, &mut steps)?;
     Some(steps)
@@ -168,44 +169,27 @@ fn to_half(
     from: ScalarType,
     rounding: Rounding,
     m: &Modifiers,
-    mut steps: Vec<StepOf>,
-) -> Option<Vec<StepOf>> {
+    mut steps: Vec<ConversionStep>,
+) -> Option<Vec<ConversionStep>> {
     let nearest = rounding == Rounding::Nearest;
     let execute = match (from, to) {
         (T::F32, T::F16) if nearest => unary(isa, |a: f32| Half::F16.nearest(a)),
         (T::F32, T::BF16) if nearest => unary(isa, |a: f32| Half::BF16.nearest(a)),
-        (T::F32, T::F16) => unary_with(Isa::Baseline, |a: f32, imm| {
-            Half::F16.round(a.into(), decode(imm).2)
-        }),
-        (T::F32, _) => unary_with(Isa::Baseline, |a: f32, imm| {
-            Half::BF16.round(a.into(), decode(imm).2)
-        }),
-        (T::F64, T::F16) => unary_with(Isa::Baseline, |a: f64, imm| {
-            Half::F16.round(a, decode(imm).2)
-        }),
-        (T::F64, _) => unary_with(Isa::Baseline, |a: f64, imm| {
-            Half::BF16.round(a, decode(imm).2)
-        }),
         (T::F16, _) => unary(isa, |a: u16| Half::BF16.nearest(Half::F16.widen(a))),
-        _ => unary(isa, |a: u16| Half::F16.nearest(Half::BF16.widen(a))),
+        (T::BF16, _) => unary(isa, |a: u16| Half::F16.nearest(Half::BF16.widen(a))),
+        (_, T::F16) => from_float!(from, |a, imm| Half::F16.round(a, decode(imm).2)),
+        _ => from_float!(from, |a, imm| Half::BF16.round(a, decode(imm).2)),
     };
-    steps.push(StepOf {
-        execute,
-        imm: (rounding as u64) << 16,
-        class: Class::Word,
-    });
+    steps.push(step_with(execute, encode_rounding(rounding), Class::Word));
     finish_float(isa, to, m, &mut steps)?;
     Some(steps)
 }
 
 /// A float of the same type: without its fraction if there is a rounding mode.
-fn integral(isa: Isa, scalar: ScalarType, rounding: Option<Rounding>) -> Option<StepOf> {
+fn integral(isa: Isa, scalar: ScalarType, rounding: Option<Rounding>) -> Option<ConversionStep> {
     let class = Class::of(scalar);
     let Some(rounding) = rounding else {
-        return Some(match class {
-            Class::Double => step(unary(isa, |a: u64| a), class),
-            _ => step(unary(isa, |a: u32| a), class),
-        });
+        return Some(step(copy_function(isa, class), class));
     };
     let execute = match scalar {
         T::F32 => unary_with(Isa::Baseline, |a: f32, imm| {
@@ -223,11 +207,7 @@ fn integral(isa: Isa, scalar: ScalarType, rounding: Option<Rounding>) -> Option<
             Half::BF16.nearest(whole)
         }),
     };
-    Some(StepOf {
-        execute,
-        imm: (rounding as u64) << 16,
-        class,
-    })
+    Some(step_with(execute, encode_rounding(rounding), class))
 }
 
 /// What `.ftz`, `.sat` and `.relu` do to a float result.
@@ -235,7 +215,7 @@ pub(super) fn finish_float(
     isa: Isa,
     to: ScalarType,
     m: &Modifiers,
-    steps: &mut Vec<StepOf>,
+    steps: &mut Vec<ConversionStep>,
 ) -> Option<()> {
     let class = Class::of(to);
     if m.ftz && to == T::F32 {

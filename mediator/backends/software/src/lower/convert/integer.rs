@@ -1,16 +1,21 @@
 //! Lane functions of `cvt` between integers.
 
-use super::step::{StepOf, decode, integer, step};
+use super::step::{ConversionStep, decode, integer, step};
 use crate::arith::convert as arith;
 use crate::exec::{unary, unary_with};
 use crate::isa::Isa;
+use crate::lower::element::copy_function;
 use crate::lower::frame::Class;
 use crate::program::Exec;
 use crate::ptx::ast::ScalarType;
 use ScalarType as T;
 
 /// Extends what is read from a short type, changes the class, and cuts to a short type: as much of it as needed.
-pub(super) fn between_integers(isa: Isa, from: ScalarType, to: ScalarType) -> Option<Vec<StepOf>> {
+pub(super) fn between_integers(
+    isa: Isa,
+    from: ScalarType,
+    to: ScalarType,
+) -> Option<Vec<ConversionStep>> {
     let (source, target) = (integer(from)?, integer(to)?);
     let mut steps = Vec::new();
     if source.bits < 32 && target.bits > source.bits {
@@ -31,11 +36,8 @@ pub(super) fn between_integers(isa: Isa, from: ScalarType, to: ScalarType) -> Op
     if target.bits < 32 {
         steps.push(step(shortened(isa, to)?, Class::Word));
     } else if steps.is_empty() {
-        let copy = match Class::of(to) {
-            Class::Double => unary(isa, |a: u64| a),
-            _ => unary(isa, |a: u32| a),
-        };
-        steps.push(step(copy, Class::of(to)));
+        let class = Class::of(to);
+        steps.push(step(copy_function(isa, class), class));
     }
     Some(steps)
 }

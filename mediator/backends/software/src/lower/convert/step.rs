@@ -3,7 +3,7 @@
 use crate::arith::Rounding;
 use crate::arith::convert::Integer;
 use crate::lower::family::{Family, family};
-use crate::lower::frame::{Class, scalar_bytes};
+use crate::lower::frame::Class;
 use crate::program::Exec;
 use crate::ptx::ast::ScalarType;
 use ScalarType as T;
@@ -19,26 +19,36 @@ pub(super) struct Modifiers {
 }
 
 /// One lane function of a conversion, with its immediate and the class of its result.
-pub(super) struct StepOf {
+pub(super) struct ConversionStep {
     pub(super) execute: Exec,
     pub(super) imm: u64,
     pub(super) class: Class,
 }
 
 /// A step without an immediate.
-pub(super) fn step(execute: Exec, class: Class) -> StepOf {
-    StepOf {
+pub(super) fn step(execute: Exec, class: Class) -> ConversionStep {
+    step_with(execute, 0, class)
+}
+
+/// A step with an immediate.
+pub(super) fn step_with(execute: Exec, imm: u64, class: Class) -> ConversionStep {
+    ConversionStep {
         execute,
-        imm: 0,
+        imm,
         class,
     }
+}
+
+/// A rounding mode in an immediate, as [`decode`] finds it.
+pub(super) fn encode_rounding(rounding: Rounding) -> u64 {
+    (rounding as u64) << 16
 }
 
 /// The integer that a type is.
 pub(super) fn integer(scalar: ScalarType) -> Option<Integer> {
     let signed = matches!(scalar, T::S8 | T::S16 | T::S32 | T::S64);
     (family(scalar)? == Family::Integer).then(|| Integer {
-        bits: 8 * scalar_bytes(scalar),
+        bits: 8 * scalar.bytes(),
         signed,
     })
 }
@@ -46,7 +56,7 @@ pub(super) fn integer(scalar: ScalarType) -> Option<Integer> {
 /// Two integer types and a rounding mode in an immediate.
 pub(super) fn encode(from: Integer, to: Integer, rounding: Rounding) -> u64 {
     let one = |i: Integer| u64::from(i.bits) | u64::from(i.signed) << 7;
-    one(from) | one(to) << 8 | (rounding as u64) << 16
+    one(from) | one(to) << 8 | encode_rounding(rounding)
 }
 
 /// What [`encode`] has put into an immediate.
