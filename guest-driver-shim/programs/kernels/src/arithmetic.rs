@@ -28,8 +28,8 @@ fn two_sum(a: f64, b: f64) -> (f64, f64) {
     (sum, (a - (sum - b_part)) + (b - b_part))
 }
 
-/// `a * b` and the error of that product (Dekker's product with Veltkamp's split). Exact while neither
-/// the halves overflow nor the error underflows.
+/// `a * b` and the error of that product (Dekker's product with Veltkamp's split). Exact while
+/// neither the halves overflow nor the error underflows.
 fn two_product(a: f64, b: f64) -> (f64, f64) {
     let split = |x: f64| {
         let scaled = 134_217_729.0 * x;

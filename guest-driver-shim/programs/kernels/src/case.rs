@@ -1,4 +1,4 @@
-//! The description of one launch and of what must come out of it.
+//! The description of one launch and of its expected results.
 
 use core::fmt;
 
@@ -6,12 +6,12 @@ use crate::geometry::Geometry;
 use crate::random::Seed;
 use crate::rule::{Mismatch, Rule};
 
-/// Most bytes of parameters of any case.
+/// Bytes of parameters of a case, at most.
 pub const PARAMETER_BYTES_MAX: usize = 64;
-/// Most bytes in all buffers of any one case together.
+/// Bytes of all buffers of a case together, at most.
 pub const CASE_BYTES_MAX: usize = 4 << 20;
 
-/// Who writes a buffer.
+/// How a buffer is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Filled before the launch, and unchanged by it.
@@ -27,9 +27,9 @@ pub enum Role {
 pub struct Buffer {
     /// Bytes; a multiple of 4.
     pub bytes: usize,
-    /// Who writes it.
+    /// How it is used.
     pub role: Role,
-    /// How its content is compared.
+    /// How its content is compared with the reference.
     pub rule: Rule,
 }
 
@@ -66,17 +66,17 @@ pub enum Argument {
 
 /// One launch of one kernel, with inputs and reference.
 pub struct Case {
-    /// Unique name: that of the kernel.
+    /// Name of the kernel, which no other case has.
     pub name: &'static str,
-    /// The module.
+    /// PTX text of the module.
     pub ptx: &'static str,
     /// Blocks in x, y, z.
     pub grid: [u32; 3],
     /// Threads of a block in x, y, z.
     pub block: [u32; 3],
-    /// Bytes of shared memory given at the launch.
+    /// Bytes of dynamic shared memory.
     pub dynamic_shared: u32,
-    /// What may be changed about grid and block.
+    /// How grid and block may vary.
     pub geometry: Geometry,
     /// The buffers, in the order that [`Argument::Buffer`] counts in.
     pub buffers: &'static [Buffer],
@@ -84,24 +84,25 @@ pub struct Case {
     pub arguments: &'static [Argument],
     /// Writes the content of a buffer before the launch.
     pub(crate) fill: fn(Seed, usize, &mut [u8]),
-    /// Does to all buffers what the kernel does.
+    /// Computes on all buffers what the kernel computes.
     pub(crate) reference: fn(&mut [&mut [u8]]),
 }
 
 impl Case {
-    /// Threads in the grid.
+    /// Returns the number of threads of the grid.
     pub fn threads(&self) -> u64 {
         let of = |extent: [u32; 3]| extent.iter().map(|&n| u64::from(n)).product::<u64>();
         of(self.grid) * of(self.block)
     }
 
-    /// Grid and block of one of the ways to launch the kernel that must come to the same. The way 0 is the usual one.
+    /// Returns the grid and block of one way to launch the kernel. All ways give the same result;
+    /// way 0 uses [`Self::grid`] and [`Self::block`].
     pub fn shape(&self, way: u64) -> ([u32; 3], [u32; 3]) {
         self.geometry.shape(way, self.grid, self.block)
     }
 
-    /// Packs the parameters as the kernel's layout has them: in order, each at its natural alignment.
-    /// `addresses` are the GPU virtual addresses of the buffers. Returns the bytes used.
+    /// Packs the parameters as the kernel's layout has them: in order, each at its natural
+    /// alignment. `addresses` are the GPU virtual addresses of the buffers. Returns the bytes used.
     ///
     /// # Panics
     ///
@@ -123,7 +124,8 @@ impl Case {
         used
     }
 
-    /// Writes what buffer `index` holds before the launch; an output is zeroed. The same at every call.
+    /// Writes what buffer `index` holds before the launch; an output is zeroed. The same at every
+    /// call.
     ///
     /// # Panics
     ///
@@ -132,8 +134,9 @@ impl Case {
         self.fill_with(0, index, bytes);
     }
 
-    /// The same with other numbers for each seed, for all of which the case's rules hold. The seed 0 is the usual
-    /// filling; odd seeds give numbers of many magnitudes where the kernel can take them.
+    /// The same with other numbers for each seed, for all of which the case's rules hold. The seed
+    /// 0 is the usual filling; odd seeds give numbers of many magnitudes where the kernel can take
+    /// them.
     ///
     /// # Panics
     ///

@@ -38,7 +38,7 @@ pub static CASES: &[Case] = &[
     shared_counters::ATOMICS,
 ];
 
-/// The case with a name.
+/// Returns the case whose kernel is `name`.
 pub fn case(name: &str) -> Option<&'static Case> {
     CASES.iter().find(|case| case.name == name)
 }

@@ -1,13 +1,14 @@
-//! What may be changed about a launch without changing what comes out of it.
+//! How the grid and block of a launch may vary without changing its result.
 
-/// How free the grid and the blocks of a case are.
+/// How the grid and the block of a case may vary without changing the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Geometry {
     /// Not at all.
     Fixed,
     /// The number of blocks in x is free: threads go on until all is done.
     Loop,
-    /// The number of threads in each direction is what counts; they can be split into blocks in other ways.
+    /// The number of threads in each direction is what counts; they can be split into blocks in
+    /// other ways.
     Split,
     /// The same, and there may be more threads than it takes: those have nothing to do.
     Cover,
@@ -19,7 +20,8 @@ const BLOCK_THREADS_MAX: u32 = 512;
 const BLOCK_THREADS_MIN: u32 = 32;
 
 impl Geometry {
-    /// Grid and block of one of the ways to launch: 0 is the usual one, others differ where they can.
+    /// Grid and block of one of the ways to launch: 0 is the usual one, others differ where they
+    /// can.
     pub(crate) fn shape(self, way: u64, grid: [u32; 3], block: [u32; 3]) -> ([u32; 3], [u32; 3]) {
         let ([blocks, gy, gz], [threads, by, bz]) = (grid, block);
         let pick = |choices: u32| (way % u64::from(choices)) as u32;

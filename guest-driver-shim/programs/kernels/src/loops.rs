@@ -1,4 +1,5 @@
-//! The loops of 8-byte loads and stores, in assembly so that a guest and its host run the same machine code.
+//! The loops of 8-byte loads and stores, in assembly so that a guest and its host run the same
+//! machine code.
 #![allow(unsafe_code, reason = "loops over raw memory, in assembly")]
 
 use core::arch::asm;
@@ -6,12 +7,14 @@ use core::arch::asm;
 /// Words that one turn of the loops takes; the number of words is a multiple of it.
 pub const WORDS_PER_TURN: usize = 8;
 
-/// Stores to every word in ascending order, `passes` times. Pass `p`, counted down to 1, leaves `p + i / 8` in word `i`.
+/// Stores to every word in ascending order, `passes` times. Pass `p`, counted down to 1, leaves `p
+/// + i / 8` in word `i`.
 ///
 /// # Safety
 ///
-/// `base` must be 8-byte aligned and `words` words there writable for the duration of the call, and the caller may
-/// hold no reference to them. Others may access them meanwhile, as they would any memory of a device.
+/// `base` must be 8-byte aligned and `words` words there writable for the duration of the call, and
+/// the caller may hold no reference to them. Others may access them meanwhile, as they would any
+/// memory of a device.
 ///
 /// # Panics
 ///
@@ -19,7 +22,8 @@ pub const WORDS_PER_TURN: usize = 8;
 #[inline(never)]
 pub unsafe fn store(base: *mut u64, words: usize, passes: u32) {
     check(words, passes);
-    // SAFETY: the caller vouches for the range, and the loop stays in it: `words / 8` turns of 64 bytes.
+    // SAFETY: the caller vouches for the range, and the loop stays in it: `words / 8` turns of 64
+    // bytes.
     unsafe {
         asm!(
             "2:",
@@ -57,8 +61,8 @@ pub unsafe fn store(base: *mut u64, words: usize, passes: u32) {
 ///
 /// # Safety
 ///
-/// `base` must be 8-byte aligned and `words` words there readable for the duration of the call, and the caller may
-/// hold no exclusive reference to them. Others may access them meanwhile.
+/// `base` must be 8-byte aligned and `words` words there readable for the duration of the call, and
+/// the caller may hold no exclusive reference to them. Others may access them meanwhile.
 ///
 /// # Panics
 ///
@@ -67,7 +71,8 @@ pub unsafe fn store(base: *mut u64, words: usize, passes: u32) {
 pub unsafe fn load(base: *const u64, words: usize, passes: u32) -> u64 {
     check(words, passes);
     let (mut even, mut odd) = (0u64, 0u64);
-    // SAFETY: the caller vouches for the range, and the loop stays in it: `words / 8` turns of 64 bytes.
+    // SAFETY: the caller vouches for the range, and the loop stays in it: `words / 8` turns of 64
+    // bytes.
     unsafe {
         asm!(
             "2:",
@@ -105,8 +110,9 @@ pub unsafe fn load(base: *const u64, words: usize, passes: u32) -> u64 {
 ///
 /// # Safety
 ///
-/// `bytes` bytes must be readable at `from` and writable at `to` for the duration of the call, and the caller may hold no
-/// reference that the copy contradicts. The ranges do not overlap. Others may access them meanwhile.
+/// `bytes` bytes must be readable at `from` and writable at `to` for the duration of the call, and
+/// the caller may hold no reference that the copy contradicts. The ranges do not overlap. Others
+/// may access them meanwhile.
 #[inline(never)]
 pub unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
     // SAFETY: the caller vouches for both ranges; the direction flag is clear wherever Rust runs.
@@ -121,8 +127,8 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
     }
 }
 
-/// Copies words of 8 bytes in ascending order, by accesses of 8 bytes each where both ends are aligned: what [`copy`] does to memory
-/// that is not cached is one access for each byte.
+/// Copies words of 8 bytes in ascending order, by accesses of 8 bytes each where both ends are
+/// aligned: what [`copy`] does to memory that is not cached is one access for each byte.
 ///
 /// # Safety
 ///

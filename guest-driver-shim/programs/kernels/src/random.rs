@@ -1,7 +1,8 @@
 //! The generator of the inputs.
 
-/// Which of the fillings of a case it is. The filling 0 is the usual one, and its numbers lie in -1..1; with even
-/// numbers they do so, too; with odd ones they are of many magnitudes, where a case can take that.
+/// Which of the fillings of a case it is. The filling 0 is the usual one, and its numbers lie in
+/// -1..1; with even numbers they do so, too; with odd ones they are of many magnitudes, where a
+/// case can take that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub u64);
 
@@ -54,8 +55,8 @@ impl Generator {
         ((self.u64() >> 11) as f64) * (2.0 / 9_007_199_254_740_992.0) - 1.0
     }
 
-    /// A number in `-1.0..1.0`; in odd fillings also zero or any magnitude from 2^-30 to 2^33. Sums of a thousand
-    /// products of two of them neither overflow nor underflow.
+    /// A number in `-1.0..1.0`; in odd fillings also zero or any magnitude from 2^-30 to 2^33. Sums
+    /// of a thousand products of two of them neither overflow nor underflow.
     pub fn moderate(&mut self) -> f32 {
         if !self.is_wide {
             return self.f32();
@@ -67,7 +68,8 @@ impl Generator {
         }
     }
 
-    /// A number in `-1.0..1.0`; in odd fillings any that is finite, subnormal ones and both zeros among them.
+    /// A number in `-1.0..1.0`; in odd fillings any that is finite, subnormal ones and both zeros
+    /// among them.
     pub fn finite(&mut self) -> f32 {
         if !self.is_wide {
             return self.f32();

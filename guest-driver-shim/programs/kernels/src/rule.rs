@@ -1,4 +1,4 @@
-//! How near a result must be, and what one that is not looks like.
+//! How near a result must be to the reference, and how a mismatch is described.
 
 use core::fmt;
 
@@ -18,7 +18,7 @@ pub enum Rule {
     },
 }
 
-/// A word that is not what the reference has.
+/// A word that differs from the reference by more than its rule allows.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Mismatch {
     /// The case.
@@ -36,11 +36,12 @@ pub struct Mismatch {
 }
 
 impl Rule {
-    /// The largest deviation of `got` from `want`, as a share of what is allowed: at most 1, and always 0 where every
-    /// bit must be equal.
+    /// The largest deviation of `got` from `want`, as a share of what is allowed: at most 1, and
+    /// always 0 where every bit must be equal.
     ///
     /// # Errors
-    /// The first word that deviates by more: its index, the wanted and the found bits. A NaN is near nothing.
+    /// The first word that deviates by more: its index, the wanted and the found bits. A NaN is
+    /// near nothing.
     ///
     /// # Panics
     /// If the lengths differ.

@@ -1,10 +1,10 @@
-//! What a CPU does in place of a GPU's copy engine, for back ends that have none.
+//! Copies, fills and fences that the CPU executes, for back ends without a copy engine.
 //!
-//! * [`Mapped`] is memory that this process can reach: [`HostMemory`], or what a back end has of its own.
-//! * [`Mappings`] is an address space over such memory, which changes while work runs: each piece of work sees the
-//!   [`Table`] that it began with.
-//! * [`WorkQueue`] executes copies, fills, fence releases, timestamps and recordings of them; kernels are for whom it is
-//!   told ([`Kernels`]).
+//! * [`Mapped`] is memory that this process can access: [`HostMemory`], or a back end's own type.
+//! * [`Mappings`] is an address space over such memory. It may change while work runs: each piece
+//!   of work sees the [`Table`] that it began with.
+//! * [`WorkQueue`] executes copies, fills, fence releases, timestamps and recordings of them. A
+//!   back end that has kernels executes them through [`Kernels`].
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("transfers are written for x86-64 Linux");

@@ -1,28 +1,29 @@
-//! Memory that this process can reach.
+//! Memory that this process can access.
 
 use std::fmt::Debug;
 use std::ptr::NonNull;
 
-/// How CPUs reach memory.
+/// How CPUs access memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caching {
-    /// Through their caches: host memory.
+    /// Through their caches, as host memory.
     Cached,
-    /// Past their caches, each access by itself on its way to a device: few wide accesses cost less than many narrow ones.
+    /// Past their caches: each access goes to a device by itself, so few wide accesses cost less
+    /// than many narrow ones.
     Uncached,
 }
 
-/// Memory that is mapped in this process for as long as this lives, readable and writable.
+/// Memory that is mapped in this process, readable and writable, as long as the value lives.
 ///
-/// Guests and devices write it at any time, so nobody makes a Rust reference to what is in it.
+/// Guests and devices write it at any time, so no Rust reference to its content may exist.
 pub trait Mapped: Send + Sync + Debug {
-    /// First byte; page-aligned. Stays where it is. Whoever dereferences it stays within [`Self::bytes`], and uses
-    /// volatile or atomic accesses.
+    /// Returns the address of the first byte, which is page-aligned and never changes. Accesses
+    /// must stay within [`Self::bytes`], and must be volatile or atomic.
     fn base(&self) -> NonNull<u8>;
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     fn bytes(&self) -> u64;
 
-    /// How it is reached.
+    /// Returns how CPUs access it.
     fn caching(&self) -> Caching;
 }

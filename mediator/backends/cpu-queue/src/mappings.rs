@@ -1,13 +1,15 @@
-//! Address spaces: mappings that change while work runs, each piece of which sees the table that it began with.
+//! Address spaces: mappings that change while work runs.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 
 use causeway_mediator::backend::{BackendError, Memory};
 use causeway_mediator::va::VaAllocator;
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
+use parking_lot::{Mutex, RwLock};
 
 use crate::mapped::Mapped;
 use crate::table::{Account, Entry, Table};
@@ -23,23 +25,34 @@ pub struct Mappings {
     addresses: Mutex<(BTreeMap<u64, u64>, VaAllocator)>,
 }
 
-/// What is to be mapped.
+/// Part of an allocation that is to be mapped.
 #[derive(Clone)]
 pub struct Part<'a> {
-    /// What the mediator handed over; held as long as the mapping, or work that began with it.
+    /// The allocation as the mediator accounts for it. It is held as long as the mapping exists, or
+    /// work that began before the mapping ended.
     pub account: &'a Arc<dyn Memory>,
-    /// The memory behind it.
+    /// Memory of the allocation.
     pub memory: Arc<dyn Mapped>,
-    /// First byte.
+    /// Offset of the part in the memory, in bytes.
     pub offset: u64,
-    /// Bytes.
+    /// Size of the part in bytes.
     pub bytes: u64,
-    /// Rights of work.
+    /// What work may do with the mapping.
     pub access: Access,
 }
 
+impl fmt::Debug for Part<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Part")
+            .field("offset", &self.offset)
+            .field("bytes", &self.bytes)
+            .field("access", &self.access)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Mappings {
-    /// None yet; [`Self::map`] finds places in `addresses`.
+    /// Creates an address space without mappings. [`Self::map`] places mappings in `addresses`.
     pub fn new(addresses: Range<u64>) -> Self {
         Self {
             table: RwLock::default(),
@@ -48,23 +61,25 @@ impl Mappings {
         }
     }
 
-    /// The mappings as they are now.
+    /// Returns the mappings as they are now.
     pub fn table(&self) -> Arc<Table> {
-        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.table.read())
     }
 
-    /// Has `look` see the mappings as they are. They cannot change meanwhile, so it must be brief.
+    /// Calls `look` with the mappings as they are. They cannot change until `look` returns, so it
+    /// must be quick.
     pub fn with_table<R>(&self, look: impl FnOnce(&Table) -> R) -> R {
-        look(&self.table.read().unwrap_or_else(PoisonError::into_inner))
+        look(&self.table.read())
     }
 
-    /// Replaces the table by what `change` makes of it; false if it makes nothing.
+    /// Replaces the table by the one that `change` returns. Returns false, and changes nothing, if
+    /// `change` returns `None`.
     pub fn change(&self, change: impl FnOnce(&Table) -> Option<Table>) -> bool {
-        let _changing = lock(&self.changing);
+        let _changing = self.changing.lock();
         let Some(new) = change(&self.table()) else {
             return false;
         };
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.write();
         // The old table may be the last to hold memory: that goes after the lock.
         let old = std::mem::replace(&mut *table, Arc::new(new));
         drop(table);
@@ -72,11 +87,12 @@ impl Mappings {
         true
     }
 
-    /// Maps at an address that is free, for those who choose all addresses themselves: it may be any below 2^47, and
-    /// only [`Self::unmap_at`] ends such a mapping. An address space is used in this way or through [`Self::map`].
+    /// Maps `part` at GPU virtual address `va`, which may be any below 2^47. Only
+    /// [`Self::unmap_at`] ends the mapping. This is for callers that choose all addresses
+    /// themselves; the others use [`Self::map`], and no address space is used in both ways.
     ///
     /// # Errors
-    /// `BackEnd`, if something is mapped there, or the memory has no such range.
+    /// `BackEnd`, if another mapping overlaps, or the memory has no such range.
     pub fn map_at(&self, va: u64, part: Part<'_>) -> Result<(), BackendError> {
         let (offset, bytes) = (part.offset, part.bytes);
         let what = || format!("map {bytes:#x} bytes from {offset:#x} at {va:#x}");
@@ -90,10 +106,10 @@ impl Mappings {
         }
     }
 
-    /// Ends a mapping that [`Self::map_at`] has made.
+    /// Ends the mapping that [`Self::map_at`] made at `va`.
     ///
     /// # Errors
-    /// `BackEnd`, if there is none that begins at `va`.
+    /// `BackEnd`, if no mapping begins at `va`.
     pub fn unmap_at(&self, va: u64) -> Result<(), BackendError> {
         if self.change(|table| table.without(va)) {
             Ok(())
@@ -102,12 +118,13 @@ impl Mappings {
         }
     }
 
-    /// As [`causeway_mediator::backend::Space::map`].
+    /// Maps `part` at `wanted`, or at a free address, as [`causeway_mediator::backend::Space::map`]
+    /// says, and returns the address.
     ///
     /// # Errors
-    /// As there.
+    /// As that method.
     pub fn map(&self, wanted: Option<u64>, part: Part<'_>) -> Result<u64, BackendError> {
-        let mut addresses = lock(&self.addresses);
+        let mut addresses = self.addresses.lock();
         let (mappings, free) = &mut *addresses;
         let bytes = part.bytes;
         let va = free.place(wanted, bytes)?;
@@ -123,12 +140,12 @@ impl Mappings {
         }
     }
 
-    /// As [`causeway_mediator::backend::Space::unmap`].
+    /// Ends the mapping that [`Self::map`] made at `va`.
     ///
     /// # Errors
-    /// As there.
+    /// `BackEnd`, if no mapping begins at `va`.
     pub fn unmap(&self, va: u64) -> Result<(), BackendError> {
-        let mut addresses = lock(&self.addresses);
+        let mut addresses = self.addresses.lock();
         let (mappings, free) = &mut *addresses;
         let bytes = mappings.get(&va).copied();
         let bytes = bytes.filter(|_| self.change(|table| table.without(va)));
@@ -138,10 +155,10 @@ impl Mappings {
         Ok(())
     }
 
-    /// As [`causeway_mediator::backend::Space::set_access`].
+    /// Changes what work may do with the mapping that begins at `va`.
     ///
     /// # Errors
-    /// As there.
+    /// `BackEnd`, if no mapping begins at `va`.
     pub fn set_access(&self, va: u64, access: Access) -> Result<(), BackendError> {
         if self.change(|table| table.with_access(va, access)) {
             Ok(())
@@ -150,14 +167,11 @@ impl Mappings {
         }
     }
 
-    /// As [`causeway_mediator::backend::Space::load_u64`].
+    /// Loads the 64-bit word at GPU virtual address `va`, with acquire ordering. `None` if `va` is
+    /// not a multiple of 8, or no mapping holds all eight bytes.
     pub fn load_u64(&self, va: u64) -> Option<u64> {
         self.with_table(|table| transfer::load_acquire(table, va))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn failed(context: String) -> BackendError {

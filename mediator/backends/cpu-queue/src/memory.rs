@@ -12,8 +12,9 @@ use causeway_protocol::message::{MemoryKind, Status};
 
 use crate::mapped::{Caching, Mapped};
 
-/// An allocation, registered guest RAM, or a range that somebody else has mapped. Fresh memory is zero because the kernel
-/// gives it that way; freed memory goes back to the kernel, so nobody ever sees what another left behind.
+/// Host memory: an allocation, registered guest RAM, or a range that another part of the process
+/// has mapped. Fresh memory is zero, and freed memory goes back to the Linux kernel, so no session
+/// sees what another left behind.
 #[derive(Debug)]
 pub struct HostMemory {
     shared: Option<(Arc<SharedMemory>, u64)>,
@@ -22,7 +23,7 @@ pub struct HostMemory {
     _kept: Option<Kept>,
 }
 
-/// Whatever keeps a borrowed mapping valid, or accounts for the memory.
+/// Keeps a borrowed mapping valid, or accounts for the memory.
 struct Kept(#[allow(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>);
 
 impl fmt::Debug for Kept {
@@ -55,7 +56,7 @@ impl HostMemory {
         }
     }
 
-    /// Memory that is mapped already, readable and writable, and stays so as long as `owner` lives.
+    /// Uses memory that is mapped already, readable and writable. `owner` keeps the mapping valid.
     pub fn over(mapping: Mapping, owner: Box<dyn Any + Send + Sync>) -> Self {
         Self {
             shared: None,
@@ -64,10 +65,10 @@ impl HostMemory {
         }
     }
 
-    /// `bytes` bytes of memory that exists already, from `offset`.
+    /// Maps `bytes` bytes of `shared`, from `offset`.
     ///
     /// # Errors
-    /// [`MemoryError`].
+    /// [`MemoryError`], if `shared` has no such range or the host cannot map it.
     pub fn register(
         shared: Arc<SharedMemory>,
         offset: u64,
@@ -77,7 +78,7 @@ impl HostMemory {
         Ok(Self::of(shared, offset, mapping))
     }
 
-    /// The same, holding on to what accounts for it.
+    /// Returns the memory with `charge`, which is dropped with it.
     #[must_use]
     pub fn charged(self, charge: impl Any + Send + Sync) -> Self {
         Self {
@@ -86,7 +87,7 @@ impl HostMemory {
         }
     }
 
-    /// This process's view of it.
+    /// Returns this process's mapping of the memory.
     pub fn mapping(&self) -> &Mapping {
         &self.mapping
     }
@@ -106,11 +107,12 @@ impl Mapped for HostMemory {
     }
 }
 
-/// What sessions hold: a share of the memory, which lives as long as anyone has one.
+/// Handle of a session on host memory. The memory lives until its last handle is dropped.
+#[derive(Debug)]
 pub struct HostHandle(Arc<HostMemory>);
 
 impl HostHandle {
-    /// A handle, as the mediator wants it.
+    /// Makes a handle of `memory` for the mediator.
     pub fn share(memory: HostMemory) -> Arc<dyn Memory> {
         Arc::new(Self(Arc::new(memory)))
     }
@@ -126,10 +128,10 @@ impl HostHandle {
         })?))
     }
 
-    /// A part of guest RAM.
+    /// Registers `bytes` bytes of guest RAM, from `offset`.
     ///
     /// # Errors
-    /// `NoMemory`.
+    /// `NoMemory`, if `ram` has no such range or the host cannot map it.
     pub fn register(
         ram: Arc<SharedMemory>,
         offset: u64,
@@ -142,10 +144,10 @@ impl HostHandle {
         Ok(Self::share(memory))
     }
 
-    /// Host memory that another process exported. It is not counted against anything: whoever allocated it is.
+    /// Maps host memory that another process exported. It counts as the exporter's.
     ///
     /// # Errors
-    /// `BadMemory`.
+    /// `BadMemory`, if the descriptor is not shared memory or has no such range.
     pub fn import(exported: Exported) -> Result<Arc<dyn Memory>, BackendError> {
         let Exported { bytes, offset, .. } = exported;
         let not_memory = |e| {
@@ -157,7 +159,7 @@ impl HostHandle {
         Ok(Self::share(memory))
     }
 
-    /// The memory behind a handle, if it is of this kind.
+    /// Returns the memory of `handle`; `None` if the handle is of another type.
     pub fn memory_of(handle: &Arc<dyn Memory>) -> Option<Arc<HostMemory>> {
         let handle = handle.as_any().downcast_ref::<Self>()?;
         Some(Arc::clone(&handle.0))
@@ -194,7 +196,7 @@ impl Memory for HostHandle {
         let (shared, offset) = self.0.shared.as_ref().ok_or_else(|| {
             failed(
                 Status::Unsupported,
-                "export memory that somebody else has mapped",
+                "export memory that another part of the process has mapped",
             )
         })?;
         let file = shared.file().try_clone_to_owned();

@@ -1,6 +1,7 @@
-//! Execution of work, in order and at once: what is submitted is done when `submit` returns.
+//! Queues that execute work in order: it is done when `submit` returns.
 
 use std::any::Any;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -13,24 +14,32 @@ use crate::clock;
 use crate::mappings::Mappings;
 use crate::transfer;
 
-/// Who executes kernels.
+/// Executes kernels for a [`WorkQueue`].
 pub trait Kernels: Send {
-    /// Executes a kernel.
+    /// Executes one launch of a kernel, and returns when it is done.
     ///
     /// # Errors
-    /// The fault it ended with, or why it was not begun.
+    /// The fault of the kernel, or `BadLaunch` or `BadParameters` if it was not begun.
     fn launch(&self, launch: &Launch<'_>) -> Result<(), Fault>;
 }
 
-/// Work to be done again and again: executed piece by piece each time.
+/// Recorded work. Each replay executes it piece by piece.
 pub struct WorkRecording {
     work: Box<[Recorded]>,
 }
 
 impl WorkRecording {
-    /// A copy of `work`.
+    /// Records a copy of `work`.
     pub fn new(work: &[Recorded]) -> Self {
         Self { work: work.into() }
+    }
+}
+
+impl fmt::Debug for WorkRecording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkRecording")
+            .field("pieces", &self.work.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -45,21 +54,23 @@ impl Recording for WorkRecording {
 }
 
 /// A queue of an address space.
+#[derive(Debug)]
 pub struct WorkQueue<K> {
     mappings: Arc<Mappings>,
     stop: Arc<AtomicBool>,
     kernels: K,
-    dead: Option<Fault>,
+    /// The fault that ended the queue.
+    fault: Option<Fault>,
 }
 
 impl<K: Kernels> WorkQueue<K> {
-    /// A queue whose work sees `mappings`, and returns soon when `stop` is set.
+    /// Creates a queue whose work accesses `mappings` and ends early once `stop` is set.
     pub fn new(mappings: Arc<Mappings>, stop: Arc<AtomicBool>, kernels: K) -> Self {
         Self {
             mappings,
             stop,
             kernels,
-            dead: None,
+            fault: None,
         }
     }
 
@@ -104,7 +115,8 @@ impl<K: Kernels> WorkQueue<K> {
         pieces.try_for_each(|piece| self.execute(&piece.as_work()))
     }
 
-    /// Stores a word that the guest may be waiting for. What it frees then must be free: no snapshot outlives the store.
+    /// Stores a word that the guest may wait for. No snapshot of the mappings outlives the store,
+    /// so that memory which the guest frees next is free at once.
     fn store(&self, address: u64, value: u64, what: &'static str) -> Result<(), Fault> {
         self.mappings
             .with_table(|table| transfer::store_release(table, address, value, what))
@@ -113,24 +125,24 @@ impl<K: Kernels> WorkQueue<K> {
 
 impl<K: Kernels> Queue for WorkQueue<K> {
     fn submit(&mut self, work: Work<'_>) -> Result<(), Fault> {
-        if let Some(fault) = &self.dead {
+        if let Some(fault) = &self.fault {
             return Err(fault.clone());
         }
         self.execute(&work)
-            .inspect_err(|fault| self.dead = Some(fault.clone()))
+            .inspect_err(|fault| self.fault = Some(fault.clone()))
     }
 
-    /// What was submitted has begun, and is done.
+    /// All submitted work is done already.
     fn flush(&mut self) -> Result<(), Fault> {
         self.finish()
     }
 
-    /// What was submitted is done.
+    /// All submitted work is done already.
     fn poll(&mut self) -> Result<Progress, Fault> {
         self.finish().map(|()| Progress::Idle)
     }
 
     fn finish(&mut self) -> Result<(), Fault> {
-        self.dead.clone().map_or(Ok(()), Err)
+        self.fault.clone().map_or(Ok(()), Err)
     }
 }

@@ -1,4 +1,4 @@
-//! The mappings of an address space, as work sees them: a snapshot that never changes.
+//! Snapshots of the mappings of an address space.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ pub struct Entry {
     pub start: u64,
     /// One past the last.
     pub end: u64,
-    /// Host address of the first byte. Whoever dereferences it holds the table and stays below `end`.
+    /// Host address of the first byte. It is valid up to `end` as long as the table is held.
     pub host: u64,
     /// Rights of kernels, copies and fills.
     pub access: Access,
-    /// How the host address is reached.
+    /// How CPUs access the memory.
     caching: Caching,
     /// Keeps the memory alive.
     _memory: Arc<dyn Mapped>,
-    /// Keeps what the mediator accounts for it alive as well, so that memory in use stays charged.
+    /// Keeps the mediator's account of the memory alive, so that memory in use stays charged.
     _account: Option<Account>,
 }
 
-/// What the mediator handed over for an allocation.
+/// An allocation as the mediator accounts for it.
 #[derive(Clone)]
 pub(crate) struct Account(pub(crate) Arc<dyn Memory>);
 
@@ -37,7 +37,8 @@ impl std::fmt::Debug for Account {
 }
 
 impl Entry {
-    /// Maps `bytes` bytes of `memory` from `offset` at `start`; `None` if that is outside the memory.
+    /// Describes the mapping of `bytes` bytes of `memory`, from `offset`, at `start`. `None` if
+    /// `memory` has no such range.
     pub fn new(
         start: u64,
         memory: Arc<dyn Mapped>,
@@ -61,7 +62,7 @@ impl Entry {
         })
     }
 
-    /// The same, holding on to the mediator's account.
+    /// Returns the mapping with the mediator's account.
     pub(crate) fn on_account(self, account: Account) -> Self {
         Self {
             _account: Some(account),
@@ -77,7 +78,7 @@ impl Entry {
         }
     }
 
-    /// Rights of this mapping, as far as the memory itself can be written.
+    /// Returns whether work may access the mapping in the way `wanted`.
     #[inline]
     pub fn allows(&self, wanted: Access) -> bool {
         self.access.allows(wanted)
@@ -85,12 +86,13 @@ impl Entry {
 }
 
 /// Where an address is in this process.
-pub(crate) struct Reached {
+#[derive(Debug)]
+pub(crate) struct HostRange {
     /// Host address.
     pub at: u64,
     /// Bytes from there to the end of the mapping.
     pub left: u64,
-    /// How they are reached.
+    /// How CPUs access them.
     pub caching: Caching,
 }
 
@@ -101,13 +103,13 @@ pub struct Table {
 }
 
 impl Table {
-    /// All mappings.
+    /// Returns all mappings.
     #[inline]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Index of the mapping that holds `address`.
+    /// Returns the index of the mapping that holds `address`.
     #[inline]
     pub fn find(&self, address: u64) -> Option<usize> {
         let after = self.entries.partition_point(|e| e.start <= address);
@@ -115,7 +117,7 @@ impl Table {
         (address < self.entries[index].end).then_some(index)
     }
 
-    /// A table with one mapping more; `None` if it overlaps another.
+    /// Returns the table with one more mapping; `None` if it overlaps another.
     pub fn with(&self, entry: Entry) -> Option<Self> {
         let index = self.entries.partition_point(|e| e.start < entry.start);
         let free_before = index == 0 || self.entries[index - 1].end <= entry.start;
@@ -133,7 +135,7 @@ impl Table {
         Some(Self { entries })
     }
 
-    /// A table without the mapping that begins at `start`; `None` if there is none.
+    /// Returns the table without the mapping that begins at `start`; `None` if none begins there.
     pub fn without(&self, start: u64) -> Option<Self> {
         let index = self.position(start)?;
         let mut entries = self.entries.clone();
@@ -141,7 +143,8 @@ impl Table {
         Some(Self { entries })
     }
 
-    /// A table in which the mapping that begins at `start` has other rights; `None` if there is none.
+    /// Returns the table with other rights for the mapping that begins at `start`; `None` if none
+    /// begins there.
     pub fn with_access(&self, start: u64, access: Access) -> Option<Self> {
         let index = self.position(start)?;
         let mut entries = self.entries.clone();
@@ -149,18 +152,19 @@ impl Table {
         Some(Self { entries })
     }
 
-    /// Host address of `address` and the bytes that follow it in the same mapping, if `wanted` is allowed there.
+    /// Returns the host address of `address`, and the bytes from there to the end of its mapping;
+    /// `None` if no mapping allows `wanted` there.
     #[inline]
     pub fn host(&self, address: u64, wanted: Access) -> Option<(u64, u64)> {
-        let Reached { at, left, .. } = self.reach(address, wanted)?;
+        let HostRange { at, left, .. } = self.reach(address, wanted)?;
         Some((at, left))
     }
 
-    /// The same, and how it is reached.
+    /// As [`Self::host`], with how CPUs access the memory.
     #[inline]
-    pub(crate) fn reach(&self, address: u64, wanted: Access) -> Option<Reached> {
+    pub(crate) fn reach(&self, address: u64, wanted: Access) -> Option<HostRange> {
         let entry = &self.entries[self.find(address)?];
-        entry.allows(wanted).then(|| Reached {
+        entry.allows(wanted).then(|| HostRange {
             at: entry.host + (address - entry.start),
             left: entry.end - address,
             caching: entry.caching,

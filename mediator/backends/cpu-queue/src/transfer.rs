@@ -11,7 +11,7 @@ use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 
 use crate::mapped::Caching;
-use crate::table::{Reached, Table};
+use crate::table::{HostRange, Table};
 use crate::uncached;
 
 /// Bytes moved between two looks at the session's `stop`.
@@ -31,7 +31,8 @@ pub(crate) fn copy(
         let from = reach(table, source, done, Access::Read, "copy", left)?;
         let to = reach(table, destination, done, Access::ReadWrite, "copy", left)?;
         let count = left.min(from.left).min(to.left);
-        // SAFETY: both ranges lie within mappings that the table keeps alive, with the rights needed.
+        // SAFETY: both ranges lie within mappings that the table keeps alive, with the rights
+        // needed.
         unsafe { copy_reached(&from, &to, count) };
         done += count;
     }
@@ -59,7 +60,8 @@ pub(crate) fn fill(
         // Pieces begin at multiples of the pattern's width; bytes of the word follow the address.
         let turned = word.rotate_right(8 * (to.at as u32 & 3 & (width - 1)));
         let at = to.at as *mut u8;
-        // SAFETY: the range lies within a mapping that the table keeps alive, with the right to write.
+        // SAFETY: the range lies within a mapping that the table keeps alive, with the right to
+        // write.
         unsafe {
             match to.caching {
                 Caching::Cached => fill_bytes(at, count, turned),
@@ -82,7 +84,8 @@ pub(crate) fn store_release(
     if to.left < 8 || !address.is_multiple_of(8) {
         return Err(outside(what, Access::ReadWrite, address, 8));
     }
-    // SAFETY: in range, aligned (mappings are page-aligned), writable; others may access it meanwhile, atomically.
+    // SAFETY: in range, aligned (mappings are page-aligned), writable; others may access it
+    // meanwhile, atomically.
     unsafe { AtomicU64::from_ptr(to.at as *mut u64) }.store(value, Ordering::Release);
     Ok(())
 }
@@ -100,7 +103,7 @@ pub(crate) fn load_acquire(table: &Table, address: u64) -> Option<u64> {
 /// Stores a 32-bit word with release ordering.
 ///
 /// # Errors
-/// A fault, if it cannot be written.
+/// `MemoryFault`, if `address` is not a multiple of 4, or no writable mapping holds all four bytes.
 pub fn store_release_u32(table: &Table, address: u64, value: u32) -> Result<(), Fault> {
     let to = reach(table, address, 0, Access::ReadWrite, "write", 4)?;
     if to.left < 4 || !address.is_multiple_of(4) {
@@ -111,7 +114,8 @@ pub fn store_release_u32(table: &Table, address: u64, value: u32) -> Result<(), 
     Ok(())
 }
 
-/// Loads a 32-bit word with acquire ordering. `None` if it cannot be read.
+/// Loads a 32-bit word with acquire ordering. `None` if `address` is not a multiple of 4, or no
+/// mapping holds all four bytes.
 pub fn load_acquire_u32(table: &Table, address: u64) -> Option<u32> {
     let (from, readable) = table.host(address, Access::Read)?;
     if readable < 4 || !address.is_multiple_of(4) {
@@ -129,7 +133,7 @@ fn reach(
     wanted: Access,
     what: &'static str,
     bytes: u64,
-) -> Result<Reached, Fault> {
+) -> Result<HostRange, Fault> {
     let found = start
         .checked_add(done)
         .and_then(|at| table.reach(at, wanted));
@@ -152,7 +156,7 @@ fn outside(what: &'static str, wanted: Access, address: u64, bytes: u64) -> Faul
 
 /// # Safety
 /// `bytes` bytes at `from` can be read, and at `to` be written. Others may write both meanwhile.
-unsafe fn copy_reached(from: &Reached, to: &Reached, bytes: u64) {
+unsafe fn copy_reached(from: &HostRange, to: &HostRange, bytes: u64) {
     let (source, destination) = (from.at as *const u8, to.at as *mut u8);
     // SAFETY: by this function's contract.
     unsafe {
@@ -168,10 +172,11 @@ unsafe fn copy_reached(from: &Reached, to: &Reached, bytes: u64) {
 }
 
 /// # Safety
-/// Both ranges can be accessed. Others may write them meanwhile: what is copied then is theirs to know.
+/// Both ranges can be accessed. Others may write them meanwhile: what is copied then is theirs to
+/// know.
 unsafe fn copy_bytes(from: *const u8, to: *mut u8, bytes: u64) {
-    // SAFETY: by this function's contract. In assembly, the optimizer makes no assumption about racing bytes;
-    // overlapping ranges are copied in ascending order.
+    // SAFETY: by this function's contract. In assembly, the optimizer makes no assumption about
+    // racing bytes; overlapping ranges are copied in ascending order.
     unsafe {
         std::arch::asm!(
             "rep movsb",

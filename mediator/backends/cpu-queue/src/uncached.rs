@@ -1,7 +1,9 @@
-//! Copies and fills of memory that is reached past the caches: by aligned accesses of 16 bytes, and single bytes at the ends.
+//! Copies and fills of uncached memory: by aligned accesses of 16 bytes, and single bytes at the
+//! ends.
 //!
-//! What a string instruction does byte by byte in such memory (Intel SDM volume 1, 7.3.9.3: fast strings want write-back or
-//! write-combining memory) is 16 times as many transactions on the way to the device.
+//! What a string instruction does byte by byte in such memory (Intel SDM volume 1, 7.3.9.3: fast
+//! strings want write-back or write-combining memory) is 16 times as many transactions on the way
+//! to the device.
 #![allow(
     unsafe_code,
     reason = "reaches mapped memory through raw pointers, in blocks that the compiler cannot look into"
@@ -12,16 +14,19 @@ const WIDE_BYTES: u64 = 16;
 /// Bytes that go through a buffer of our own at a time.
 const BOUNCE_BYTES: usize = 4096;
 
-/// Fills uncached memory with a word that repeats, beginning with its low byte. It is done when this returns.
+/// Fills `bytes` bytes of uncached memory at `to` with `word` again and again, beginning with its
+/// low byte. All stores are done when this returns.
 ///
 /// # Safety
-/// `bytes` bytes at `to` can be written, and nobody has a Rust reference to them. Others may access them meanwhile.
+/// `bytes` bytes at `to` can be written, and no Rust reference to them exists. Others may access
+/// them meanwhile.
 pub unsafe fn fill_uncached(to: *mut u8, bytes: u64, word: u32) {
     let head = head(to, bytes);
     let turned = word.rotate_right(8 * (head as u32 & 3));
     let wide = (bytes - head) / WIDE_BYTES;
     let tail = head + wide * WIDE_BYTES;
-    // SAFETY: all three parts lie in the range, which is writable by this function's contract; the middle is aligned.
+    // SAFETY: all three parts lie in the range, which is writable by this function's contract; the
+    // middle is aligned.
     unsafe {
         fill_single(to, head, word);
         fill_wide(to.add(head as usize), wide, turned);
@@ -33,8 +38,8 @@ pub unsafe fn fill_uncached(to: *mut u8, bytes: u64, word: u32) {
 /// Copies uncached memory into memory that is cached.
 ///
 /// # Safety
-/// `bytes` bytes at `from` can be read, and at `to` be written; the ranges do not overlap. Nobody has a Rust reference to
-/// either. Others may access both meanwhile.
+/// `bytes` bytes at `from` can be read, and at `to` be written; the ranges do not overlap. Nobody
+/// has a Rust reference to either. Others may access both meanwhile.
 pub(crate) unsafe fn load(from: *const u8, to: *mut u8, bytes: u64) {
     let head = head(from, bytes);
     let wide = (bytes - head) / WIDE_BYTES;
@@ -64,7 +69,8 @@ pub(crate) unsafe fn store(from: *const u8, to: *mut u8, bytes: u64) {
     }
 }
 
-/// Copies uncached memory into uncached memory, through a buffer: source and destination need not be aligned alike.
+/// Copies uncached memory into uncached memory, through a buffer: source and destination need not
+/// be aligned alike.
 ///
 /// # Safety
 /// As [`load`], but if the ranges overlap, they are copied in ascending order.
@@ -115,8 +121,8 @@ unsafe fn fill_wide(to: *mut u8, count: u64, word: u32) {
     if count == 0 {
         return;
     }
-    // SAFETY: by this function's contract. In assembly, the optimizer makes no assumption about racing bytes, and the
-    // accesses have the width that is written here.
+    // SAFETY: by this function's contract. In assembly, the optimizer makes no assumption about
+    // racing bytes, and the accesses have the width that is written here.
     unsafe {
         std::arch::asm!(
             "movd {wide}, {word:e}",
@@ -136,7 +142,8 @@ unsafe fn fill_wide(to: *mut u8, count: u64, word: u32) {
 }
 
 /// # Safety
-/// `count` times 16 bytes at `from`, which is a multiple of 16, can be read, and at `to` be written.
+/// `count` times 16 bytes at `from`, which is a multiple of 16, can be read, and at `to` be
+/// written.
 unsafe fn load_wide(from: *const u8, to: *mut u8, count: u64) {
     if count == 0 {
         return;
@@ -161,7 +168,8 @@ unsafe fn load_wide(from: *const u8, to: *mut u8, count: u64) {
 }
 
 /// # Safety
-/// `count` times 16 bytes at `from` can be read, and at `to`, which is a multiple of 16, be written.
+/// `count` times 16 bytes at `from` can be read, and at `to`, which is a multiple of 16, be
+/// written.
 unsafe fn store_wide(from: *const u8, to: *mut u8, count: u64) {
     if count == 0 {
         return;
@@ -185,7 +193,8 @@ unsafe fn store_wide(from: *const u8, to: *mut u8, count: u64) {
     }
 }
 
-/// Has non-temporal stores, which are not ordered with others, done before whatever follows, such as a fence release.
+/// Has non-temporal stores, which are not ordered with others, done before whatever follows, such
+/// as a fence release.
 fn drain_stores() {
     // SAFETY: touches no memory.
     unsafe { std::arch::asm!("sfence", options(nostack, preserves_flags)) };

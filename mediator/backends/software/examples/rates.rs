@@ -1,4 +1,5 @@
-//! Thread-instructions a second and core of every test kernel: `cargo run --release -p causeway-software --example rates`.
+//! Thread-instructions a second and core of every test kernel: `cargo run --release -p
+//! causeway-software --example rates`.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

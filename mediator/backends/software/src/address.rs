@@ -1,8 +1,9 @@
 //! Where things are in the 64-bit generic address space of a kernel.
 //!
-//! Mappings that the mediator makes are at the bottom. All else is above the 2^47 bytes that a process has for itself,
-//! so that host memory can be mapped at its own addresses too: variables of modules come first; shared memory, local
-//! memory and parameters, which each block or thread has for itself, appear in windows at the top.
+//! Mappings that the mediator makes are at the bottom. All else is above the 2^47 bytes that a
+//! process has for itself, so that host memory can be mapped at its own addresses too: variables of
+//! modules come first; shared memory, local memory and parameters, which each block or thread has
+//! for itself, appear in windows at the top.
 
 use std::ops::Range;
 

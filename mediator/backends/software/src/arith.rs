@@ -1,8 +1,9 @@
-//! What PTX operations compute, one value at a time: those that are not a single Rust operator.
+//! What PTX operations compute for one lane, if that is more than one Rust operator.
 //!
-//! Everything here is a pure function without panics, whatever the operands. Register contents are unsigned
-//! integers or floats; signedness is a parameter or part of the name. Results follow the PTX ISA; where it leaves
-//! a result open (division by zero, NaN payloads), the choice is documented at the function.
+//! Everything here is a pure function that panics for no operands. Register contents are integers
+//! or floats; signedness is a type, a parameter or part of the name. Results follow the PTX ISA;
+//! where it leaves a result open (division by zero, NaN payloads), the choice is documented at the
+//! function.
 //!
 //! | module | what |
 //! |---|---|
@@ -25,7 +26,7 @@ pub mod float64;
 pub mod format;
 pub mod integer;
 
-/// How a result that does not fit is rounded (PTX ISA, "Rounding Modifiers").
+/// How an inexact result is rounded (PTX ISA, "Rounding Modifiers").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rounding {
     /// `.rn`, `.rni`: to the nearest, ties to even.
@@ -42,7 +43,7 @@ impl Rounding {
     /// All modes.
     pub const ALL: [Self; 4] = [Self::Nearest, Self::Zero, Self::Down, Self::Up];
 
-    /// The mode that a modifier such as `rn` or `rzi` names.
+    /// Returns the mode that a modifier such as `rn` or `rzi` names.
     pub fn from_modifier(name: &str) -> Option<Self> {
         Some(match name {
             "rn" | "rni" => Self::Nearest,

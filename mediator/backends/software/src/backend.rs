@@ -1,4 +1,4 @@
-//! The back end: memory to give out, cores to run kernels, address spaces.
+//! The back end: allocations, cores that run kernels, address spaces.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::registers::WARP;
 use crate::space::SoftwareSpace;
 use crate::workers::Workers;
 
-/// What the device shall be.
+/// Size of the device that the back end presents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// Memory of the device in bytes: all allocations and module variables together.
+    /// Memory of the device in bytes. Allocations and modules together take no more.
     pub memory_bytes: u64,
-    /// Cores that kernels run on, at least 1; all that this process may use if not given.
+    /// Number of cores that run kernels, at least 1. `None`: all cores that this process may use.
     pub cores: Option<usize>,
     /// Page size of allocations; small where descriptors of them go to strangers.
     pub host_pages: PageSize,
@@ -42,7 +42,8 @@ pub struct Software {
 }
 
 impl Software {
-    /// Makes the device, and starts its threads: one for each core but one, because submitting threads work too.
+    /// Creates the device and starts its threads: one fewer than cores, because the thread that
+    /// submits a launch works on it too.
     pub fn new(config: Config) -> Self {
         let cores = config.cores.unwrap_or_else(available_cores).max(1);
         let isa = Isa::detect();
@@ -74,17 +75,19 @@ impl Software {
         }
     }
 
-    /// What each kernel has done so far, by name.
+    /// Returns what the launches of each kernel have done so far, sorted by the name of the kernel.
     pub fn launch_counts(&self) -> Vec<LaunchCount> {
         self.device.counts.all()
     }
 
-    /// An address space, for programs that drive the engine without a mediator.
+    /// Creates an address space, for programs that drive the engine without a mediator. Kernels in
+    /// it end early once `stop` is set.
     pub fn space(&self, stop: Arc<AtomicBool>) -> SoftwareSpace {
         SoftwareSpace::new(Arc::clone(&self.device), stop)
     }
 
-    /// Memory to map that is somebody else's, and stays mapped as long as `owner` lives. It counts against nothing.
+    /// Makes memory that this process has mapped already mappable in address spaces. `owner` keeps
+    /// the mapping valid. The memory does not count as memory of the device.
     pub fn wrap(mapping: Mapping, owner: Box<dyn Any + Send + Sync>) -> Arc<dyn Memory> {
         HostHandle::share(HostMemory::over(mapping, owner))
     }
@@ -95,7 +98,7 @@ impl Software {
         &self.device
     }
 
-    /// Bytes of the device's memory that are not allocated.
+    /// Returns how many bytes of the device's memory are free.
     pub fn free_bytes(&self) -> u64 {
         self.device.pool.free()
     }
@@ -110,7 +113,7 @@ impl Backend for Software {
         &self.attributes
     }
 
-    /// All kinds are the host's memory here.
+    /// Every kind of memory is the host's memory here.
     fn allocate(
         &self,
         _kind: MemoryKind,
@@ -120,7 +123,7 @@ impl Backend for Software {
         let free = self.device.pool.free();
         let charge = self.device.pool.charge(bytes).ok_or_else(|| BackendError {
             status: Status::NoMemory,
-            context: format!("allocate {bytes} bytes; the device has {free} left"),
+            context: format!("allocate {bytes} bytes: the device has {free} bytes left"),
             source: None,
         })?;
         let memory = HostMemory::allocate(bytes, self.host_pages).map_err(|e| BackendError {
@@ -131,7 +134,7 @@ impl Backend for Software {
         Ok(HostHandle::share(memory.charged(charge)))
     }
 
-    /// It is not counted against the device's memory: whoever allocated it is.
+    /// The memory counts as the exporter's, not as the device's.
     fn import(&self, exported: Exported) -> Result<Arc<dyn Memory>, BackendError> {
         HostHandle::import(exported)
     }

@@ -9,16 +9,16 @@ use crate::exec::LaunchOutcome;
 /// Kernels that counts are kept for, at most.
 const COUNTS_MAX: usize = 1024;
 
-/// What the launches of one kernel have done so far.
+/// Counts of all launches of one kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaunchCount {
     /// Name of the kernel.
     pub kernel: String,
-    /// Launches that ended well.
+    /// Launches that ended without a fault.
     pub launches: u64,
     /// Instructions executed, counted once for each thread that executed them.
     pub thread_instructions: u64,
-    /// Time that cores spent on it, summed over the cores, in nanoseconds.
+    /// Time that cores spent on these launches, summed over the cores, in nanoseconds.
     pub busy_ns: u64,
 }
 

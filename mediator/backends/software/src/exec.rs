@@ -1,8 +1,9 @@
 //! Execution: warps of 32 lanes that compute side by side, blocks of warps, grids of blocks.
 //!
-//! A warp executes one operation for all of its active lanes at a time, over registers laid out lane by
-//! lane, so that the host's vector instructions do the work. Lanes that part ways become groups, each at
-//! its own position; the group that is furthest behind runs, and groups that meet are one again.
+//! A warp executes one operation for all of its active lanes at a time, over registers laid out
+//! lane by lane, so that the host's vector instructions do the work. Lanes that part ways become
+//! groups, each at its own position; the group that is furthest behind runs, and groups that meet
+//! are one again.
 #![allow(
     unsafe_code,
     reason = "registers, shared, local and global memory are reached by raw pointers"

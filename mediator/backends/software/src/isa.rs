@@ -3,14 +3,14 @@
 /// Instruction set of the host that lane loops may use. Chosen once, when a kernel is lowered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Isa {
-    /// What every x86-64 has.
+    /// Instructions that every x86-64 processor has.
     Baseline,
-    /// x86-64-v3: AVX2, FMA and what came with them.
+    /// x86-64-v3: AVX2, FMA and the instructions that came with them.
     Avx2,
 }
 
 impl Isa {
-    /// The best one that this host has.
+    /// Returns the best instruction set of this host.
     pub(crate) fn detect() -> Self {
         let has_all = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
@@ -22,7 +22,7 @@ impl Isa {
         if has_all { Self::Avx2 } else { Self::Baseline }
     }
 
-    /// Name for people.
+    /// Name in messages.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Baseline => "x86-64",

@@ -1,8 +1,18 @@
 //! The software back end: a GPU that is the host's own cores.
 //!
-//! Modules are parsed ([`ptx`]), lowered to operations that work on 32 lanes at once, and executed by all
-//! cores, block by block. Scalar semantics that are more than a Rust operator are in [`arith`]. Copies, fills
-//! and fences work on the same memory, which guests and kernels share: that is [`causeway_cpu_queue`].
+//! Each layer uses only those before it:
+//!
+//! | layer | what |
+//! |---|---|
+//! | `limits`, `address`, `isa`, `registers`, [`arith`] | numbers, and what single PTX operations compute |
+//! | `exec` (`context`, `lanes`, `load` …), `program` | operations on 32 lanes at once; a kernel made of them |
+//! | [`ptx`] | PTX text to a syntax tree |
+//! | `lower` | the syntax tree to a program |
+//! | `exec` (`warp`, `block`, `launch`) | warps, blocks and launches of a program |
+//! | `device`, `module`, `queue`, `space`, `backend` | the back end, as the mediator drives it |
+//!
+//! Copies, fills and fences work on the memory that guests and kernels share: that is
+//! [`causeway_cpu_queue`].
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("the software back end is for x86-64 Linux");

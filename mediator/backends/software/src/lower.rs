@@ -1,8 +1,9 @@
 //! Lowering: from the syntax tree of a module to kernels that can be executed.
 //!
-//! Names become slots, opcodes become functions, and everything that the back end cannot do is refused here,
-//! with its line, rather than met by a kernel that already runs. A kernel is lowered together with the
-//! functions that it calls. Memory taken is proportional to the source, and limited.
+//! Names become slots, opcodes become functions, and everything that the back end cannot do is
+//! refused here, with its line, rather than met by a kernel that already runs. A kernel is lowered
+//! together with the functions that it calls. Memory taken is proportional to the source, and
+//! limited.
 #![allow(
     clippy::cast_lossless,
     clippy::cast_possible_wrap,
@@ -60,7 +61,8 @@ const OPERATIONS_MAX: usize = 1 << 20;
 /// Kernels of a module, at most.
 const KERNELS_MAX: usize = 4096;
 
-/// Lowers every kernel of a module whose variables are placed already, or ends early when `stop` is set.
+/// Lowers every kernel of a module whose variables are placed already, or ends early when `stop` is
+/// set.
 pub(crate) fn lower(
     module: &ast::Module,
     variables: &Variables<'_>,

@@ -20,7 +20,7 @@ use crate::space_state::{SpaceState, VariableRange};
 /// Registers, local and shared memory of a block in bytes, at most.
 const BLOCK_FOOTPRINT_MAX: u64 = 64 << 20;
 
-/// A module, lowered.
+/// A loaded module: its kernels, ready to run, and its variables, mapped.
 #[derive(Debug)]
 pub struct SoftwareModule {
     functions: HashMap<String, Arc<SoftwareFunction>>,
@@ -32,12 +32,12 @@ pub struct SoftwareModule {
 }
 
 impl SoftwareModule {
-    /// GPU virtual address and size in bytes of a `.global` or `.const` variable.
+    /// Returns the GPU virtual address and the size in bytes of a `.global` or `.const` variable.
     pub fn variable(&self, name: &str) -> Option<(u64, u64)> {
         self.placed.get(name).copied()
     }
 
-    /// Bytes of all variables in global memory, and in constant memory.
+    /// Returns the bytes of all `.global` variables and of all `.const` variables.
     pub fn variables_bytes(&self) -> (u64, u64) {
         self.segments
     }
@@ -82,7 +82,7 @@ impl Drop for VariableMappings {
 pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModule, ModuleError> {
     let end = image.iter().position(|b| *b == 0).unwrap_or(image.len());
     let text = std::str::from_utf8(&image[..end])
-        .map_err(|_| failed("the image is not PTX text; compile to PTX (nvcc -ptx)"))?;
+        .map_err(|_| failed("the image is not PTX text: compile to PTX (nvcc -ptx)"))?;
     let tree = ptx::parse(text).map_err(|e| ModuleError {
         line: e.line,
         reason: e.reason.clone(),
@@ -139,7 +139,7 @@ fn map_variables(
     let charge = state.device.pool.charge(code_bytes);
     let charge = charge.ok_or_else(|| {
         failed(format!(
-            "no memory for {code_bytes} bytes of code: the device has no more"
+            "the module's code takes {code_bytes} bytes, which is more than the device has left"
         ))
     })?;
     let mut mappings = VariableMappings {
@@ -184,13 +184,9 @@ fn map_variables(
 
 fn segment_memory(state: &SpaceState, segment: Segment) -> Result<Arc<HostMemory>, ModuleError> {
     let bytes = u64::from(segment.bytes).next_multiple_of(causeway_memory::PAGE_BYTES);
-    let none = |why: String| {
-        failed(format!(
-            "no memory for {bytes} bytes of the module's variables: {why}"
-        ))
-    };
+    let none = |why: String| failed(format!("the module's variables take {bytes} bytes: {why}"));
     let charge = state.device.pool.charge(bytes);
-    let charge = charge.ok_or_else(|| none(String::from("the device has no more")))?;
+    let charge = charge.ok_or_else(|| none(String::from("the device has less memory left")))?;
     let memory = HostMemory::allocate(bytes, causeway_memory::PageSize::Large)
         .map_err(|e| none(e.to_string()))?;
     Ok(Arc::new(memory.charged(charge)))

@@ -1,4 +1,4 @@
-//! The device's memory as an account: what allocations and modules take of it.
+//! How much of the device's memory allocations and modules have taken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ impl Pool {
         })
     }
 
-    /// Bytes nobody has taken.
+    /// Bytes that no charge has taken.
     pub(crate) fn free(&self) -> u64 {
         self.free.load(Ordering::Relaxed)
     }

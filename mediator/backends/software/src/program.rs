@@ -10,7 +10,8 @@ use crate::registers::{FrameBytes, Guard, Row, Slot};
 
 /// Executes one operation for the lanes of `Context::mask`.
 ///
-/// Callers pass only operations of the program that the context runs, with the frame of their function bound.
+/// Callers pass only operations of the program that the context runs, with the frame of their
+/// function bound.
 pub(crate) type Exec = unsafe fn(&mut Context<'_>, &Op) -> Step;
 
 /// How an operation ended.
@@ -144,7 +145,8 @@ pub(crate) struct Program {
     pub(crate) isa: Isa,
     /// Name of the kernel.
     pub(crate) name: String,
-    /// Operations of the kernel (from 0) and of the functions that it calls. The last one never falls through.
+    /// Operations of the kernel (from 0) and of the functions that it calls. The last one never
+    /// falls through.
     pub(crate) code: Vec<Op>,
     /// Constants, one row or two each.
     pub(crate) constants: Vec<Row>,

@@ -1,7 +1,8 @@
-//! PTX as text: from characters to a syntax tree. What instructions mean is decided when they are lowered.
+//! The parser: from PTX text to a syntax tree. Lowering decides later what instructions mean.
 //!
-//! The text comes from a guest. Parsing takes time and memory proportional to its length, whatever it says:
-//! sizes and counts are numbers in the tree, never allocations. Nesting and the size of the tree are bounded.
+//! The text comes from a guest. Parsing takes time and memory proportional to its length, whatever
+//! it says: sizes and counts are numbers in the tree, never allocations. Nesting and the size of
+//! the tree are bounded.
 
 pub mod ast;
 mod cursor;
@@ -16,10 +17,12 @@ mod variables;
 
 pub use error::ParseError;
 
-/// Reads a module. A NUL ends the text, as modules are handed over as C strings.
+/// Parses the text of a PTX module. The text ends at its first NUL byte, if it has one, because
+/// drivers pass modules as C strings.
 ///
 /// # Errors
-/// [`ParseError`] for the first thing that is not PTX, or that the software back end does not take.
+/// [`ParseError`], for the first place that is not PTX or that the software back end does not
+/// support.
 ///
 /// # Examples
 /// ```

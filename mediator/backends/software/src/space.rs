@@ -18,7 +18,7 @@ use crate::module::{self, SoftwareModule};
 use crate::queue::SoftwareKernels;
 use crate::space_state::SpaceState;
 
-/// An address space of a session.
+/// An address space: mappings and modules of one session.
 #[derive(Debug)]
 pub struct SoftwareSpace {
     state: Arc<SpaceState>,
@@ -32,32 +32,35 @@ impl SoftwareSpace {
         }
     }
 
-    /// Loads a module, as [`Space::load_module`] does, and gives it as what it is.
+    /// Loads a module as [`Space::load_module`] does, and returns its concrete type.
     ///
     /// # Errors
-    /// [`ModuleError`].
+    /// [`ModuleError`], if `image` is not PTX, uses what the back end does not support, or needs
+    /// more memory or addresses than are left. It names the line, from 1, or 0 for the module as a
+    /// whole.
     pub fn load(&self, image: &[u8]) -> Result<Arc<SoftwareModule>, ModuleError> {
         Ok(Arc::new(module::load(&self.state, image)?))
     }
 
-    /// Stores the 32-bit word at `va`, with release ordering.
+    /// Stores `value` at GPU virtual address `va`, with release ordering.
     ///
     /// # Errors
-    /// A fault, if it cannot be written.
+    /// `MemoryFault`, if `va` is not a multiple of 4, or no writable mapping holds all four bytes.
     pub fn store_u32(&self, va: u64, value: u32) -> Result<(), Fault> {
         self.state
             .mappings
             .with_table(|table| store_release_u32(table, va, value))
     }
 
-    /// Loads the 32-bit word at `va`. `None` if it cannot be read.
+    /// Loads the 32-bit word at GPU virtual address `va`, with acquire ordering. `None` if `va` is
+    /// not a multiple of 4, or no mapping holds all four bytes.
     pub fn load_u32(&self, va: u64) -> Option<u32> {
         self.state
             .mappings
             .with_table(|table| load_acquire_u32(table, va))
     }
 
-    /// An execution queue whose kernels find themselves on these multiprocessors (`%smid`).
+    /// Creates an execution queue whose kernels see these multiprocessors (`%smid`, `%nsmid`).
     pub fn queue_on(&self, multiprocessors: Multiprocessors) -> Box<dyn Queue> {
         let state = Arc::clone(&self.state);
         let (mappings, stop) = (Arc::clone(&state.mappings), Arc::clone(&state.stop));
@@ -88,11 +91,14 @@ fn part(
 }
 
 impl SoftwareSpace {
-    /// Maps at an address that is free, for those who choose all addresses themselves: it may be any below 2^47, and
-    /// only [`Self::unmap_at`] ends such a mapping. An address space is used in this way or through [`Space::map`].
+    /// Maps `bytes` bytes of `memory`, from `offset`, at GPU virtual address `va`, which may be any
+    /// below 2^47. Only [`Self::unmap_at`] ends the mapping. This is for callers that choose all
+    /// addresses themselves; the others use [`Space::map`], and no address space is used in both
+    /// ways.
     ///
     /// # Errors
-    /// `BackEnd`, if something is mapped there, or the memory has no such range.
+    /// `BackEnd`, if another mapping overlaps, `memory` has no such range, or it belongs to another
+    /// back end.
     pub fn map_at(
         &self,
         va: u64,
@@ -105,10 +111,10 @@ impl SoftwareSpace {
         self.state.mappings.map_at(va, part)
     }
 
-    /// Ends a mapping that [`Self::map_at`] has made.
+    /// Ends the mapping that [`Self::map_at`] made at `va`.
     ///
     /// # Errors
-    /// `BackEnd`, if there is none that begins at `va`.
+    /// `BackEnd`, if no mapping begins at `va`.
     pub fn unmap_at(&self, va: u64) -> Result<(), BackendError> {
         self.state.mappings.unmap_at(va)
     }

@@ -1,7 +1,7 @@
 //! Host threads that run blocks, shared by all sessions of a back end.
 //!
-//! The thread that submits a launch works on it too: a kernel of one session that never ends may keep every
-//! worker busy, but not the submitting thread of another session.
+//! The thread that submits a launch works on it too: a kernel of one session that never ends may
+//! keep every worker busy, but not the submitting thread of another session.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -72,8 +72,8 @@ impl Workers {
         Self { shared, threads }
     }
 
-    /// Runs a launch to its end, with the help of idle workers. When it returns, no worker holds the launch any more:
-    /// memory that is freed next is really free, and off its owner's account.
+    /// Runs a launch to its end, with the help of idle workers. When this returns, no worker holds
+    /// the launch: memory that is freed next is free, and no longer charged to its owner.
     pub(crate) fn run(&self, launch: &Arc<Launch>) -> Result<LaunchOutcome, Fault> {
         let helpers = usize::try_from(launch.blocks().saturating_sub(1)).unwrap_or(usize::MAX);
         let shared = helpers.min(self.threads.len()) != 0;
@@ -111,7 +111,7 @@ impl Drop for Workers {
 }
 
 impl Shared {
-    /// Takes a launch without blocks off the list, once its last helper has let go of it.
+    /// Removes a launch without blocks from the list, once its last helper has dropped it.
     fn withdraw(&self, launch: &Arc<Launch>) {
         let mut state = self.state.lock();
         while let Some(index) = state
@@ -158,7 +158,8 @@ impl Drop for Helper<'_> {
         let Some(launch) = self.launch.take() else {
             return;
         };
-        // Let go first, then say so. The entry keeps the launch, so that it is still known by its address.
+        // Drop the launch first, then say so. The entry keeps the launch, so that it is still known
+        // by its address.
         let address = Arc::as_ptr(&launch);
         drop(launch);
         let mut state = self.shared.state.lock();

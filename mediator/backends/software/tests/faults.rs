@@ -1,4 +1,5 @@
-//! Kernels that do what they must not: each ends with a fault that says who did what where, and nobody else notices.
+//! Kernels that do what they must not: each ends with a fault that says who did what where, and
+//! nobody else notices.
 
 mod support;
 
@@ -65,7 +66,7 @@ fn rights_alignment_and_ends_are_checked() {
     for (body, parts) in [
         (
             "st.global.u32 [%i], 1;",
-            ["store of 4 bytes", "against the rights"],
+            ["store of 4 bytes", "the mapping does not allow it"],
         ),
         (
             "ld.global.u32 %r1, [%o+1];",
@@ -74,7 +75,10 @@ fn rights_alignment_and_ends_are_checked() {
         ("ld.global.u64 %d1, [%o+4092];", ["load of 8 bytes", "not"]),
         (
             "atom.global.add.u32 %r1, [%i], 1;",
-            ["atomic operation of 4 bytes", "against the rights"],
+            [
+                "atomic operation of 4 bytes",
+                "the mapping does not allow it",
+            ],
         ),
         ("ld.shared.u32 %r1, [%r2+4];", ["at 0x4", "shared memory"]),
         (

@@ -1,4 +1,5 @@
-//! Modules made to harm: they get no memory that is not theirs, no time beyond `stop`, no more memory than is due.
+//! Modules made to harm: they get no memory that is not theirs, no time beyond `stop`, no more
+//! memory than is due.
 
 mod support;
 
@@ -45,7 +46,8 @@ fn long_loops_of_many_warps_can_be_stopped() {
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
-/// Whoever gets the lock is ahead of those that spin for it, and must get its turn however long their loop is.
+/// Whoever gets the lock is ahead of those that spin for it, and must get its turn however long
+/// their loop is.
 #[test]
 fn lanes_that_spin_in_long_loops_let_others_run() {
     let long = "add.u32 %r9, %r9, 1;\n".repeat(100);
@@ -66,8 +68,9 @@ fn lanes_that_spin_in_long_loops_let_others_run() {
     assert_eq!(found, [0, 4]);
 }
 
-/// Lanes 0-15 wait in `inner`, called by `outer`, while lanes 16-31 write all registers of `wide`. The two callees
-/// of the kernel have frames of different sizes, and doubles have their lanes elsewhere than words.
+/// Lanes 0-15 wait in `inner`, called by `outer`, while lanes 16-31 write all registers of `wide`.
+/// The two callees of the kernel have frames of different sizes, and doubles have their lanes
+/// elsewhere than words.
 #[test]
 fn lanes_in_different_functions_do_not_reach_each_others_registers() {
     let wide: String = (0..64)

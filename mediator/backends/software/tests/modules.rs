@@ -239,7 +239,8 @@ fn tinygrad_reduces_through_shared_memory() {
     assert_eq!(floats(&out.words(1)), [want]);
 }
 
-/// One thread of a kernel without branches, executed from its text line by line: 32-bit operations only.
+/// One thread of a kernel without branches, executed from its text line by line: 32-bit operations
+/// only.
 struct Scalar {
     registers: HashMap<String, u32>,
     stored: Vec<u32>,

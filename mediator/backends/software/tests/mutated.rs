@@ -1,5 +1,5 @@
-//! Modules with random damage: each is refused or runs, and nothing else happens. The number of modules is taken
-//! from `CAUSEWAY_FUZZ_INPUTS`, if set.
+//! Modules with random damage: each is refused or runs, and nothing else happens. The number of
+//! modules is taken from `CAUSEWAY_FUZZ_INPUTS`, if set.
 
 mod support;
 

@@ -14,16 +14,17 @@ const BODIES: u32 = 1024;
 const SOFTENING: f32 = 0.01;
 const SAMPLES: u32 = (1 << 15) - 9;
 
-/// `rsqrt.approx.f32` is within 2^-22.9 of the value, so a term within about 2^-21 (three factors and
-/// three roundings); the roundings of a sum of 1024 terms, each below 39 / 1024, add less than 2^-14
-/// where terms cancel.
+/// `rsqrt.approx.f32` is within 2^-22.9 of the value, so a term within about 2^-21 (three factors
+/// and three roundings); the roundings of a sum of 1024 terms, each below 39 / 1024, add less than
+/// 2^-14 where terms cancel.
 const FORCE: Rule = Rule::Near {
     relative: 1.0 / 524_288.0,
     absolute: 1.0 / 16_384.0,
 };
 
-/// `sin.approx` and `cos.approx` are within 2^-20.5 in -π..π; `ex2.approx` of a rounded product within 6
-/// units in the last place here; `lg2.approx` within 2^-21.4. The library's own series are within 2 units.
+/// `sin.approx` and `cos.approx` are within 2^-20.5 in -π..π; `ex2.approx` of a rounded product
+/// within 6 units in the last place here; `lg2.approx` within 2^-21.4. The library's own series are
+/// within 2 units.
 const FUNCTION: Rule = Rule::Near {
     relative: 1.0 / 1_048_576.0,
     absolute: 1.0 / 1_048_576.0,

@@ -1,4 +1,5 @@
-//! Control flow: loops that diverge, calls, recursion, and a sort whose barriers sit in nested loops.
+//! Control flow: loops that diverge, calls, recursion, and a sort whose barriers sit in nested
+//! loops.
 
 use crate::case::{Argument, Buffer, Case, Role};
 use crate::geometry::Geometry;

@@ -80,8 +80,8 @@ fn fill(seed: Seed, index: usize, bytes: &mut [u8]) {
     each_f32(bytes, |_| random.moderate());
 }
 
-/// Sums in the order of the kernel: along the inner extent, one rounding a step. The zeros with which the
-/// kernel pads the last tile change nothing.
+/// Sums in the order of the kernel: along the inner extent, one rounding a step. The zeros with
+/// which the kernel pads the last tile change nothing.
 fn product(buffers: &mut [&mut [u8]], shape: &Shape) {
     let [a, b, c] = buffers else { return };
     let (inner, columns) = (shape.inner as usize, shape.columns as usize);

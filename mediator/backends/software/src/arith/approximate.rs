@@ -11,9 +11,9 @@
 //!
 //! The last column is what the tests measure and hold.
 //!
-//! Polynomials are evaluated with separate products and sums: a fused one is a library call on processors without
-//! it, and results should not differ between processors. `.ftz` is the caller's: [`super::float32::flush`] on
-//! operands and result.
+//! Polynomials are evaluated with separate products and sums: a fused one is a library call on
+//! processors without it, and results should not differ between processors. `.ftz` is the caller's:
+//! [`super::float32::flush`] on operands and result.
 
 use super::compare::{NAN_F32, NAN_F64};
 

@@ -1,4 +1,5 @@
-//! Error bounds, measured over dense samples against f64, and the manual's tables of special values.
+//! Error bounds, measured over dense samples against f64, and the manual's tables of special
+//! values.
 
 use super::super::sampling::singles;
 use super::*;

@@ -28,7 +28,8 @@ impl Excess {
 macro_rules! fields {
     ($word:ty, $bfe_u:ident, $bfe_s:ident, $bfi:ident, $bfind_u:ident, $bfind_s:ident, $shl:ident, $shr_u:ident,
      $shr_s:ident) => {
-        /// `bfe`, unsigned: `length` bits of `a` from `position`, of which the low 8 bits count each.
+        /// `bfe`, unsigned: `length` bits of `a` from `position`, of which the low 8 bits count
+        /// each.
         #[inline]
         pub fn $bfe_u(a: $word, position: u32, length: u32) -> $word {
             let (position, length) = (position & 0xff, length & 0xff);
@@ -36,7 +37,8 @@ macro_rules! fields {
             field & low_ones(length) as $word
         }
 
-        /// `bfe`, signed: the field is extended by its highest bit, or by the sign of `a` where it reaches past `a`.
+        /// `bfe`, signed: the field is extended by its highest bit, or by the sign of `a` where it
+        /// reaches past `a`.
         #[inline]
         pub fn $bfe_s(a: $word, position: u32, length: u32) -> $word {
             let (position, length) = (position & 0xff, length & 0xff);
@@ -63,8 +65,8 @@ macro_rules! fields {
             (base & !mask) | (moved & mask)
         }
 
-        /// `bfind`, unsigned: place of the highest set bit, or (`.shiftamt`) how far it is from the top; all ones
-        /// if there is none.
+        /// `bfind`, unsigned: place of the highest set bit, or (`.shiftamt`) how far it is from the
+        /// top; all ones if there is none.
         #[inline]
         pub fn $bfind_u(a: $word, shift_amount: bool) -> u32 {
             let zeros = a.leading_zeros();
@@ -172,7 +174,7 @@ impl Permutation {
         Self::Replicate16,
     ];
 
-    /// The mode that a modifier of `prmt` names.
+    /// Returns the mode that a modifier of `prmt` names.
     pub fn from_modifier(name: &str) -> Option<Self> {
         Some(match name {
             "f4e" => Self::Forward4,
@@ -218,7 +220,8 @@ pub fn prmt(a: u32, b: u32, control: u32, mode: Permutation) -> u32 {
     pick(0) | pick(1) | pick(2) | pick(3)
 }
 
-/// `lop3`: for each bit, the bit of `table` that the bits of `a`, `b` and `c` choose, `a` the highest.
+/// `lop3`: for each bit, the bit of `table` that the bits of `a`, `b` and `c` choose, `a` the
+/// highest.
 #[inline]
 pub fn lop3(a: u32, b: u32, c: u32, table: u8) -> u32 {
     let mut result = 0;
@@ -254,8 +257,8 @@ pub fn szext(a: u32, bits: u32, signed: bool, excess: Excess) -> u32 {
     }
 }
 
-/// `fns`: place of the `offset`-th set bit of `mask` from bit `base` on, upwards if positive, downwards if
-/// negative; with 0, `base` itself if it is set. All ones if there is none.
+/// `fns`: place of the `offset`-th set bit of `mask` from bit `base` on, upwards if positive,
+/// downwards if negative; with 0, `base` itself if it is set. All ones if there is none.
 #[inline]
 pub fn fns(mask: u32, base: u32, offset: i32) -> u32 {
     if base >= 32 {

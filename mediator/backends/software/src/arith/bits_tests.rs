@@ -123,7 +123,8 @@ fn shifts_beyond_the_width() {
     assert_eq!((shr_u64(1 << 63, 63), shr_s32(0x7fff_ffff, 99)), (1, 0));
 }
 
-/// Tables of the PTX ISA, one row per mode: the bytes chosen for control 0 to 3, highest byte first.
+/// Tables of the PTX ISA, one row per mode: the bytes chosen for control 0 to 3, highest byte
+/// first.
 #[test]
 fn permutations_follow_the_tables() {
     let tables = [

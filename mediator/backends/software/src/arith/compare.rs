@@ -5,7 +5,7 @@ pub const NAN_F32: f32 = f32::from_bits(0x7fff_ffff);
 /// The canonical NaN of `.f64`.
 pub const NAN_F64: f64 = f64::from_bits(0x7fff_ffff_ffff_ffff);
 
-/// What `testp` asks.
+/// Property of a float that `testp` tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Property {
     /// Neither infinite nor NaN.
@@ -23,7 +23,7 @@ pub enum Property {
 }
 
 impl Property {
-    /// The property that a modifier of `testp` names.
+    /// Returns the property that a modifier of `testp` names.
     pub fn from_modifier(name: &str) -> Option<Self> {
         Some(match name {
             "finite" => Self::Finite,

@@ -1,6 +1,7 @@
 //! `cvt`: between integers and floats of any size (PTX ISA, "cvt" and "Scalar Conversions").
 //!
-//! Floats of 16 and 32 bits are widened to f64 by the caller, which is exact; integers are carried in 64 bits.
+//! Floats of 16 and 32 bits are widened to f64 by the caller, which is exact; integers are carried
+//! in 64 bits.
 
 use super::format::{F32, Format};
 use super::{Rounding, float32};
@@ -46,8 +47,9 @@ impl Integer {
     }
 }
 
-/// `cvt` from a float to an integer, extended to 64 bits by the sign of `target`. Numbers beyond the type are
-/// clamped. NaN becomes zero, or the highest bit alone if `source_is_f64` or `target` has 64 bits.
+/// `cvt` from a float to an integer, extended to 64 bits by the sign of `target`. Numbers beyond
+/// the type are clamped. NaN becomes zero, or the highest bit alone if `source_is_f64` or `target`
+/// has 64 bits.
 #[inline]
 pub fn float_to_integer(
     value: f64,
@@ -143,8 +145,8 @@ fn special(value: f32) -> u32 {
     }
 }
 
-/// `cvt.pack.sat`: `a` and `b`, which are `.s32`, clamped to `target`; `b` in the lowest bits, `a` above it, and
-/// the low bits of `c` above both.
+/// `cvt.pack.sat`: `a` and `b`, which are `.s32`, clamped to `target`; `b` in the lowest bits, `a`
+/// above it, and the low bits of `c` above both.
 #[inline]
 pub fn pack(a: u32, b: u32, c: u32, target: Integer) -> u32 {
     let clamp = |register: u32| {

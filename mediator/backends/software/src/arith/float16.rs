@@ -223,7 +223,8 @@ mod tests {
         }
     }
 
-    /// `a * b + c` rounded once, from integers; `None` where 128 bits do not suffice or the sum is zero.
+    /// `a * b + c` rounded once, from integers; `None` where 128 bits do not suffice or the sum is
+    /// zero.
     fn exact_fma(format: Format, a: f32, b: f32, c: f32) -> Option<u16> {
         let ((a, ea), (b, eb), (c, ec)) = (fixed(a), fixed(b), fixed(c));
         // Trailing zeros of the f64 significands make room.

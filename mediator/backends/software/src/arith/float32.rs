@@ -1,9 +1,9 @@
 //! `.f32` arithmetic with every rounding mode.
 //!
-//! The operation is done in f64, where sums, products, quotients and roots of f32 numbers neither overflow nor
-//! underflow, and rounded there to odd: inexact results get an odd last place, so that they fall on the right
-//! side of everything that matters to the second rounding, from 53 to 24 digits (Boldo and Melquiond, "When
-//! double rounding is odd", 2005).
+//! The operation is done in f64, where sums, products, quotients and roots of f32 numbers neither
+//! overflow nor underflow, and rounded there to odd: inexact results get an odd last place, so that
+//! they fall on the right side of everything that matters to the second rounding, from 53 to 24
+//! digits (Boldo and Melquiond, "When double rounding is odd", 2005).
 
 use super::Rounding;
 
@@ -20,7 +20,8 @@ pub fn flush(value: f32) -> f32 {
 /// Clamps to 0 to 1 (`.sat`); NaN becomes +0.
 #[inline]
 pub fn saturate(value: f32) -> f32 {
-    // A comparison with NaN is false, and negative zero compares equal: both end at the +0 of the else.
+    // A comparison with NaN is false, and negative zero compares equal: both end at the +0 of the
+    // else.
     let positive = if value > 0.0 { value } else { 0.0 };
     if positive < 1.0 { positive } else { 1.0 }
 }
@@ -90,8 +91,8 @@ pub fn sqrt(a: f32, rounding: Rounding) -> f32 {
     narrow(odd(root, (-root).mul_add(root, a)), rounding)
 }
 
-/// `a + b` rounded to odd; both are f32 numbers, or products of two. Exact zero takes the sign that `rounding`
-/// gives it.
+/// `a + b` rounded to odd; both are f32 numbers, or products of two. Exact zero takes the sign that
+/// `rounding` gives it.
 #[inline]
 pub(super) fn sum(a: f64, b: f64, rounding: Rounding) -> f64 {
     let sum = a + b;

@@ -153,8 +153,8 @@ fn sum(a: Exact, b: Exact) -> Option<Exact> {
     let significand = if large.negative == small.negative {
         large.significand + shifted
     } else {
-        // Digits were lost: the true difference is a little more than this, as `sticky` says. The loss needs a
-        // distance above 20, so the difference keeps 124 digits.
+        // Digits were lost: the true difference is a little more than this, as `sticky` says. The
+        // loss needs a distance above 20, so the difference keeps 124 digits.
         large.significand - shifted - u128::from(sticky)
     };
     (significand != 0).then_some(Exact {

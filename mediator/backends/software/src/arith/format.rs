@@ -20,8 +20,8 @@ pub const F32: Format = Format::new(8, 23);
 /// `.f64`
 pub const F64: Format = Format::new(11, 52);
 
-/// A value that may have more digits than a format: `significand · 2^exponent`, and a little more than that
-/// (less than one unit of the significand) if `sticky`.
+/// A value that may have more digits than a format: `significand · 2^exponent`, and a little more
+/// than that (less than one unit of the significand) if `sticky`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Exact {
     pub negative: bool,
@@ -59,8 +59,8 @@ impl Format {
         self.sign_bit() - 1
     }
 
-    /// The bits of `value` in this format, correctly rounded. Overflow goes to infinity or to the largest number,
-    /// as the rounding mode wants.
+    /// The bits of `value` in this format, correctly rounded. Overflow goes to infinity or to the
+    /// largest number, as the rounding mode wants.
     pub(super) fn round(self, value: Exact, rounding: Rounding) -> u64 {
         let precision = self.fraction_bits.cast_signed() + 1;
         let length = 128 - value.significand.leading_zeros().cast_signed();
@@ -77,8 +77,8 @@ impl Format {
             Rounding::Up => !value.negative && (half || rest),
         };
         kept += u64::from(up);
-        // The hidden bit, added to the exponent field below, makes a normal number of a subnormal one, and a
-        // carry out of the fraction moves on to the next exponent, all by itself.
+        // The hidden bit, added to the exponent field below, makes a normal number of a subnormal
+        // one, and a carry out of the fraction moves on to the next exponent, all by itself.
         let field = last + (precision - 1) + self.bias() - 1;
         let sign = if value.negative { self.sign_bit() } else { 0 };
         let overflow = sign | self.overflow(value.negative, rounding);
@@ -161,8 +161,8 @@ impl Exact {
         })
     }
 
-    /// The same value with its significand shifted until bit `top` is its highest; `top` is at least as high as
-    /// it was.
+    /// The same value with its significand shifted until bit `top` is its highest; `top` is at
+    /// least as high as it was.
     pub fn normalized(self, top: u32) -> Self {
         let shift = self.significand.leading_zeros() - (127 - top);
         Self {
@@ -173,8 +173,8 @@ impl Exact {
     }
 }
 
-/// `value` without its last `places` binary places, the highest of those, and whether any other of them is set.
-/// Negative `places` append zeros; the caller knows that they fit.
+/// `value` without its last `places` binary places, the highest of those, and whether any other of
+/// them is set. Negative `places` append zeros; the caller knows that they fit.
 fn cut(value: u128, places: i32) -> (u64, bool, bool) {
     if places <= 0 {
         return (

@@ -5,7 +5,8 @@ pub trait Integer: Copy {
     /// `mul.hi`: the upper half of the product.
     fn multiply_high(self, other: Self) -> Self;
 
-    /// `div`. PTX leaves division by zero open; GPUs give all ones. The least number over -1 is itself.
+    /// `div`. PTX leaves division by zero open; GPUs give all ones. The least number over -1 is
+    /// itself.
     fn divide(self, divisor: Self) -> Self;
 
     /// `rem`: the sign is the dividend's. PTX leaves division by zero open; here it gives the
@@ -128,7 +129,8 @@ pub fn dp4a(a: u32, b: u32, c: u32, a_signed: bool, b_signed: bool) -> u32 {
     c.wrapping_add(sum.cast_unsigned())
 }
 
-/// `dp2a`: `c` plus the products of the halves of `a` and two bytes of `b`, the upper two if `high`.
+/// `dp2a`: `c` plus the products of the halves of `a` and two bytes of `b`, the upper two if
+/// `high`.
 #[inline]
 pub fn dp2a(a: u32, b: u32, c: u32, a_signed: bool, b_signed: bool, high: bool) -> u32 {
     let half = |index: u32| {

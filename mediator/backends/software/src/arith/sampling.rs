@@ -1,7 +1,8 @@
 //! Operands for tests, and the processor's own arithmetic as a referee.
 //!
-//! Uniform bit patterns alone hardly ever meet: most of the samples are edge values, their neighbours, or near
-//! the sample before, so that sums cancel, quotients come close to 1, and rounding meets ties.
+//! Uniform bit patterns alone hardly ever meet: most of the samples are edge values, their
+//! neighbours, or near the sample before, so that sums cancel, quotients come close to 1, and
+//! rounding meets ties.
 
 pub(super) mod referee;
 
@@ -70,7 +71,8 @@ pub(super) fn doubles(count: usize) -> Vec<f64> {
     bits.map(f64::from_bits).collect()
 }
 
-/// Bit patterns of a format of `width` bits; `scaled` makes one of few digits out of an integer and a power of two.
+/// Bit patterns of a format of `width` bits; `scaled` makes one of few digits out of an integer and
+/// a power of two.
 fn patterns(
     count: usize,
     edges: &[u64],

@@ -1,7 +1,7 @@
 //! From the addresses of 32 lanes to host addresses, or to a fault.
 //!
-//! Usually all lanes are in one mapping, or in shared memory: that is one check for the whole warp. What does
-//! not pass it is looked at lane by lane, and faults are found there.
+//! Usually all lanes are in one mapping, or in shared memory: that is one check for the whole warp.
+//! What does not pass it is looked at lane by lane, and faults are found there.
 #![allow(
     clippy::needless_range_loop,
     reason = "several arrays are walked at once"
@@ -99,8 +99,8 @@ unsafe fn reach_avx2(context: &mut Context<'_>, op: &Op, access: Access, into: &
     translate(context, op, access, into, extent)
 }
 
-/// Host addresses of what the active lanes access: address in `Op::a`, offset in `Op::imm`, state space in
-/// `Op::c`, alignment minus one in `Op::d`. False is a fault, described in the context.
+/// Host addresses of what the active lanes access: address in `Op::a`, offset in `Op::imm`, state
+/// space in `Op::c`, alignment minus one in `Op::d`. False is a fault, described in the context.
 ///
 /// # Safety
 /// As `Exec`: the operation is one of the program, and its frame is bound.
@@ -142,8 +142,8 @@ fn addresses(context: &Context<'_>, op: &Op, at: &mut [u64; WARP]) {
     }
 }
 
-/// Of all addresses: the lowest and the highest (as signed numbers, which vector instructions can compare), and
-/// all bits that are set in any.
+/// Of all addresses: the lowest and the highest (as signed numbers, which vector instructions can
+/// compare), and all bits that are set in any.
 #[derive(Clone, Copy)]
 struct Extent {
     low: i64,
@@ -229,7 +229,8 @@ fn translate(
     true
 }
 
-/// What turns addresses `low` to `high` into host addresses, if one thing does: a bias, and a stride by lane.
+/// What turns addresses `low` to `high` into host addresses, if one thing does: a bias, and a
+/// stride by lane.
 #[inline(always)]
 fn window(
     context: &mut Context<'_>,
@@ -365,7 +366,7 @@ fn global(
     match table.host(address, rights(kind)) {
         Some((host, left)) if left >= bytes => Ok(host),
         Some(_) => Err("beyond the end of the mapping"),
-        None => Err("against the rights of the mapping"),
+        None => Err("the mapping does not allow it"),
     }
 }
 

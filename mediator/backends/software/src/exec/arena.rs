@@ -1,4 +1,5 @@
-//! Memory of a host thread that runs blocks: registers, local and shared memory of one block at a time.
+//! Memory of a host thread that runs blocks: registers, local and shared memory of one block at a
+//! time.
 
 use crate::registers::{Row, WARP};
 

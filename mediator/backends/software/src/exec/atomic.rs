@@ -45,7 +45,8 @@ cell! {
     u64: AtomicU64;
 }
 
-/// `Op::dst` of an operation whose result nobody wants (`red`): the header of the frame, never a register.
+/// `Op::dst` of an operation without a result (`red`): the header of the frame, which is not a
+/// register.
 pub(crate) const NO_RESULT: Slot = Slot(0);
 
 /// `dst = [a + imm]; [a + imm] = function(old, b, dst2)`, with `dst2` as a third source.
@@ -85,8 +86,8 @@ where
     }
 }
 
-/// An atomic operation on `M`, computed in `R` by `function(old, b, c)`, whose result must fit `M`. Lanes take
-/// turns anyway, so that vector instructions would not help.
+/// An atomic operation on `M`, computed in `R` by `function(old, b, c)`, whose result must fit `M`.
+/// Lanes take turns anyway, so that vector instructions would not help.
 pub(crate) fn atomic<M, R, F>(_function: F) -> Exec
 where
     M: Cell + TryFrom<R> + Into<R>,

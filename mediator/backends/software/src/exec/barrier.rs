@@ -115,7 +115,8 @@ impl Barriers {
     fn conclude(&mut self, id: usize) {
         let complete = match self.barriers[id].expected {
             None => self.barriers[id].waiting >= self.threads,
-            // Hardware counts warps: lanes that the warp does not have, or has no more, count with it.
+            // Hardware counts warps: lanes that the warp does not have, or has no more, count with
+            // it.
             Some(expected) => {
                 let barrier = &self.barriers[id];
                 let absent: u32 = (0..WARPS_MAX)

@@ -137,7 +137,7 @@ impl<'l> BlockRunner<'l> {
             })
     }
 
-    /// All that still run wait, and nobody is left who could let them go on.
+    /// All threads that still run wait, and none is left that could let them go on.
     fn deadlock(&self) -> BlockFault {
         let waiting = self
             .warps
@@ -165,7 +165,7 @@ impl<'l> BlockRunner<'l> {
                 format!("waits at barrier {id}, where {arrived} of {expected} threads have arrived")
             }
             State::Converging | State::Ready => format!(
-                "waits for lanes of its warp that never come: only lanes {mask:#010x} are there"
+                "waits for lanes of its warp that do not arrive: only lanes {mask:#010x} are there"
             ),
         }
     }

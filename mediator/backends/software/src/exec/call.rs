@@ -1,7 +1,7 @@
 //! Calls of device functions: a frame of registers and local memory for each depth of calls.
 //!
-//! Lanes that call from different places meet in the callee. Where each goes back to is therefore kept lane by
-//! lane, in the header of the callee's frame.
+//! Lanes that call from different places meet in the callee. Where each goes back to is therefore
+//! kept lane by lane, in the header of the callee's frame.
 
 use super::access::lanes;
 use super::context::Context;
@@ -45,7 +45,8 @@ pub(super) fn enter(
     Ok(())
 }
 
-/// Takes a group back to where its lanes were called from, and adds to `groups` one group for each of these places.
+/// Takes a group back to where its lanes were called from, and adds to `groups` one group for each
+/// of these places.
 pub(super) fn leave(
     groups: &mut Vec<Group>,
     group: Group,
@@ -91,7 +92,8 @@ fn carry(context: &mut Context<'_>, item: &Move, from: FrameBytes, to: FrameByte
         let target = place(context, item.to, to, lane, item.bytes);
         match (source, target) {
             (At::Bytes(source), At::Bytes(target)) => {
-                // SAFETY: lowering made both places this large within their frames, whose places differ.
+                // SAFETY: lowering made both places this large within their frames, whose places
+                // differ.
                 unsafe { std::ptr::copy(source, target, item.bytes as usize) };
             }
             (At::Bit(source), At::Bit(target)) => {
@@ -125,7 +127,8 @@ fn place(
             let start = lane * area.bytes as usize + (frame.local + offset) as usize;
             At::Bytes(area.base.wrapping_add(start))
         }
-        // Lanes of a register are 4 or 8 bytes apart; a narrow value is in the low bytes of its lane.
+        // Lanes of a register are 4 or 8 bytes apart; a narrow value is in the low bytes of its
+        // lane.
         Place::Register(slot) => {
             let stride = if bytes > 4 { 8 } else { 4 };
             At::Bytes(context.slot::<u8>(slot).wrapping_add(lane * stride))

@@ -1,4 +1,5 @@
-//! What an operation can reach: registers of the running warp, and the memory of its block and launch.
+//! What an operation can reach: registers of the running warp, and the memory of its block and
+//! launch.
 
 use causeway_cpu_queue::{Entry, Table};
 
@@ -52,8 +53,8 @@ pub(crate) struct Context<'l> {
 }
 
 impl<'l> Context<'l> {
-    /// A context for a launch; `constants` are those of the program. Warp and block are bound later,
-    /// and so is memory.
+    /// A context for a launch; `constants` are those of the program. Warp and block are bound
+    /// later, and so is memory.
     pub(super) fn new(isa: Isa, grid: &'l Grid, table: &'l Table, constants: *mut u8) -> Self {
         let nothing = Area {
             base: std::ptr::null_mut(),
@@ -92,7 +93,8 @@ impl<'l> Context<'l> {
         self.banks[0] = self.registers.wrapping_add(frame.registers as usize);
     }
 
-    /// The lanes of a register. Valid for the class that lowering gave the register, while the frame is bound.
+    /// The lanes of a register. Valid for the class that lowering gave the register, while the
+    /// frame is bound.
     #[inline(always)]
     pub(super) fn slot<T>(&self, slot: Slot) -> *mut T {
         self.banks[slot.bank()]
@@ -125,7 +127,8 @@ impl<'l> Context<'l> {
     #[inline(always)]
     pub(super) fn word(&self, slot: Slot, lane: u32) -> u32 {
         debug_assert!(lane < 32);
-        // SAFETY: lowering gives the operand a word register in the bound frame; there are 32 lanes.
+        // SAFETY: lowering gives the operand a word register in the bound frame; there are 32
+        // lanes.
         unsafe { *self.slot::<u32>(slot).add(lane as usize & 31) }
     }
 

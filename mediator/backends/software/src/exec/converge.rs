@@ -1,10 +1,12 @@
-//! Operations across the lanes of a warp wait here until the lanes named in their member mask have arrived.
+//! Operations across the lanes of a warp wait here until the lanes named in their member mask have
+//! arrived.
 
 use super::context::Context;
 use super::groups::{Group, Groups, State};
 use crate::program::{Action, Op, Program};
 
-/// Brings the lanes together that execute `op`. False: some are missing, and the group waits among the others.
+/// Brings the lanes together that execute `op`. False: some are missing, and the group waits among
+/// the others.
 pub(super) fn gather(
     groups: &mut Groups,
     group: &mut Group,
@@ -39,8 +41,8 @@ pub(super) fn gather(
     false
 }
 
-/// Lets a waiting group go on after all, if what it waited for has ended; or, for `bar.warp.sync`, waits at
-/// another `bar.warp.sync`. Gives the index of a group that is ready.
+/// Lets a waiting group go on after all, if what it waited for has ended; or, for `bar.warp.sync`,
+/// waits at another `bar.warp.sync`. Gives the index of a group that is ready.
 pub(super) fn release(
     groups: &mut Groups,
     program: &Program,

@@ -34,7 +34,8 @@ impl Group {
         self.pc == other.pc && self.frame == other.frame && self.state == other.state
     }
 
-    /// The group that runs first has the smallest: fewest slices, then deepest call, then furthest behind.
+    /// The group that runs first has the smallest: fewest slices, then deepest call, then furthest
+    /// behind.
     pub(super) fn order(&self) -> (u32, std::cmp::Reverse<u32>, u32) {
         (
             self.slices,

@@ -1,7 +1,8 @@
 //! From a function of one lane to an operation of a warp.
 //!
-//! A closure without captures is compiled into a loop over 32 lanes, once for each [`Isa`]. The loop works on
-//! pieces of eight lanes by value, which compilers turn into vector instructions whatever registers overlap.
+//! A closure without captures is compiled into a loop over 32 lanes, once for each [`Isa`]. The
+//! loop works on pieces of eight lanes by value, which compilers turn into vector instructions
+//! whatever registers overlap.
 
 #![allow(
     clippy::needless_range_loop,
@@ -97,7 +98,8 @@ unsafe fn avx2<B: Body>(context: &mut Context<'_>, op: &Op) -> Step {
 #[inline(always)]
 pub(super) fn closure<F: Copy>() -> F {
     const { assert!(size_of::<F>() == 0, "lane functions capture nothing") };
-    // SAFETY: a value without bytes is read from no memory; it was made once where the type was named.
+    // SAFETY: a value without bytes is read from no memory; it was made once where the type was
+    // named.
     unsafe { NonNull::<F>::dangling().read() }
 }
 
@@ -114,7 +116,7 @@ unsafe fn read<B: Bits>(lanes: *const B, piece: usize) -> [B; PIECE] {
 /// Writes those lanes of a piece that are in `mask`.
 ///
 /// # Safety
-/// As [`read`]; and nobody else holds a reference to the register.
+/// As [`read`]; and no other reference to the register exists.
 #[inline(always)]
 unsafe fn write<B: Bits>(lanes: *mut B, piece: usize, mask: u32, new: [B; PIECE]) {
     // SAFETY: by this function's contract.
@@ -127,8 +129,8 @@ unsafe fn write<B: Bits>(lanes: *mut B, piece: usize, mask: u32, new: [B; PIECE]
     // SAFETY: as above.
     let mut blended = unsafe { *target };
     let wanted = mask >> (piece * PIECE);
-    // Plain loops, here and below: closures of iterators are not always compiled into the function with the
-    // vector instructions.
+    // Plain loops, here and below: closures of iterators are not always compiled into the function
+    // with the vector instructions.
     for i in 0..PIECE {
         if wanted & (1 << i) != 0 {
             blended[i] = new[i];
@@ -179,7 +181,8 @@ macro_rules! shape {
                 let target = context.slot::<R::Bits>(op.dst);
                 $(let $slot = context.slot::<$type::Bits>(op.$slot);)+
                 for piece in 0..WARP / PIECE {
-                    // SAFETY: lowering gives every operand a register of its class in the bound frame.
+                    // SAFETY: lowering gives every operand a register of its class in the bound
+                    // frame.
                     unsafe {
                         $(let $slot = read($slot, piece);)+
                         let mut values = [R::Bits::default(); PIECE];
@@ -254,7 +257,8 @@ where
     }
 }
 
-/// Predicates `dst` and `dst2` from `function(a, b)` and predicate `c`: see [`super::predicate::Combine`].
+/// Predicates `dst` and `dst2` from `function(a, b)` and predicate `c`: see
+/// [`super::predicate::Combine`].
 pub(crate) fn compare<A: Lane, B: Lane, F>(isa: Isa, _function: F) -> Exec
 where
     F: Fn(A, B) -> bool + Copy + 'static,

@@ -1,4 +1,5 @@
-//! Loads. Guests and other blocks write the same memory meanwhile: every access is volatile, of natural size.
+//! Loads. Guests and other blocks write the same memory meanwhile: every access is volatile, of
+//! natural size.
 #![allow(
     clippy::needless_range_loop,
     reason = "several arrays are walked at once"
@@ -54,7 +55,8 @@ unsafe fn gather<M: Copy + Default>(at: &[u64; WARP]) -> [M; WARP] {
         let row = at[0] as *const __m128i;
         let to = values.as_mut_ptr().cast::<__m128i>();
         for part in 0..size_of::<[M; WARP]>() / size_of::<__m128i>() {
-            // SAFETY: the row is contiguous and aligned to 16 bytes; the values are as large, written unaligned.
+            // SAFETY: the row is contiguous and aligned to 16 bytes; the values are as large,
+            // written unaligned.
             unsafe { to.add(part).write_unaligned(row.add(part).read_volatile()) };
         }
         return values;
@@ -121,7 +123,8 @@ impl<M: Element<R>, R: Lane> Body for Parameter<M, R> {
     unsafe fn run(context: &mut Context<'_>, op: &Op) -> Step {
         debug_assert!(op.imm as usize + size_of::<M>() <= context.parameters.bytes as usize);
         let at = context.parameters.base.wrapping_add(op.imm as usize);
-        // SAFETY: lowering checked the offset against the parameter block, which is this process's own copy.
+        // SAFETY: lowering checked the offset against the parameter block, which is this process's
+        // own copy.
         unsafe { broadcast(context, op.dst, at.cast::<M>().read_unaligned().widen()) };
         Step::Next
     }

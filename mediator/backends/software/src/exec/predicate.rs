@@ -3,7 +3,8 @@
 use super::Context;
 use crate::program::{Op, Step};
 
-/// How `setp` combines a comparison with another predicate. Bits 1:0 of `Op::imm`; bit 2 inverts the predicate.
+/// How `setp` combines a comparison with another predicate. Bits 1:0 of `Op::imm`; bit 2 inverts
+/// the predicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Combine {
     Nothing = 0,

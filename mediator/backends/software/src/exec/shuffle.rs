@@ -1,12 +1,13 @@
-//! Operations across lanes: shuffle, vote, match, reduce, elect (PTX ISA, "Parallel Synchronization and
-//! Communication Instructions"). They run once the lanes of the member mask are together.
+//! Operations across lanes: shuffle, vote, match, reduce, elect (PTX ISA, "Parallel Synchronization
+//! and Communication Instructions"). They run once the lanes of the member mask are together.
 
 use super::Context;
 use super::access::lanes;
 use crate::program::{Op, Step};
 use crate::registers::WARP;
 
-/// Source lane of `shfl` for `lane`, and whether it is in range. `b`: lane or delta; `c`: clamp and segment mask.
+/// Source lane of `shfl` for `lane`, and whether it is in range. `b`: lane or delta; `c`: clamp and
+/// segment mask.
 type SourceLane = fn(lane: u32, b: u32, clamp: u32, segment: u32) -> (u32, bool);
 
 fn shuffle(context: &mut Context<'_>, op: &Op, source: SourceLane) -> Step {
@@ -138,7 +139,8 @@ pub(crate) unsafe fn match_any(context: &mut Context<'_>, op: &Op) -> Step {
     Step::Next
 }
 
-/// `match.all`: the member mask if all lanes have the same value, else 0; `dst2`: whether they have.
+/// `match.all`: the member mask if all lanes have the same value, else 0; `dst2`: whether they
+/// have.
 pub(crate) unsafe fn match_all(context: &mut Context<'_>, op: &Op) -> Step {
     let values = doubles(context, op);
     let first = values[(context.mask.trailing_zeros() & 31) as usize];

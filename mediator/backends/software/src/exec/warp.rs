@@ -1,4 +1,5 @@
-//! The heart of execution: runs the groups of one warp until they wait, end, or have used up their slice.
+//! The heart of execution: runs the groups of one warp until they wait, end, or have used up their
+//! slice.
 
 use super::access::lanes;
 use super::barrier::{Arrival, Barriers};
@@ -12,8 +13,8 @@ use crate::registers::FrameBytes;
 
 /// Backward branches after which other groups, and other warps, get their turn.
 const SLICE_BRANCHES: u32 = 4096;
-/// Instructions, about, after which other warps get their turn, and it is seen whether the launch shall end. Loops
-/// may be long, and calls can multiply without a branch.
+/// Instructions, about, after which other warps get their turn, and it is seen whether the launch
+/// shall end. Loops may be long, and calls can multiply without a branch.
 const SLICE_INSTRUCTIONS: u32 = 1 << 16;
 
 /// Why a warp stopped running.
@@ -77,7 +78,8 @@ impl Warp {
         });
     }
 
-    /// Runs until no group can go on. Registers and local memory of this warp are bound in the context.
+    /// Runs until no group can go on. Registers and local memory of this warp are bound in the
+    /// context.
     pub(super) fn run(
         &mut self,
         program: &Program,
@@ -162,7 +164,8 @@ impl Warp {
             };
             if let Action::Lanes(execute) = op.action {
                 context.mask = mask;
-                // SAFETY: the operation belongs to the program of the context, and its frame is bound.
+                // SAFETY: the operation belongs to the program of the context, and its frame is
+                // bound.
                 if mask != 0 && unsafe { execute(context, op) } == Step::Fault {
                     return Err(context.trouble.take().unwrap_or(Trouble::Trap));
                 }
@@ -275,7 +278,7 @@ impl Warp {
         });
         group.mask &= !mask;
         group.pc += 1;
-        // The operation behind a branch is a leader: whoever is to go first is chosen there.
+        // The operation behind a branch is a leader: the group that goes first is chosen there.
         Turn::On
     }
 

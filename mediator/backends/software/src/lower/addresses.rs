@@ -51,8 +51,8 @@ pub(super) fn space_of(form: &mut Form<'_>) -> u8 {
     }
 }
 
-/// Modifiers that say how memory is ordered or cached. Every access here is as ordered as x86 makes it,
-/// which is enough for all but the fences, and caches are coherent.
+/// Modifiers that say how memory is ordered or cached. Every access here is as ordered as x86 makes
+/// it, which is enough for all but the fences, and caches are coherent.
 pub(super) fn is_hint(modifier: &str) -> bool {
     const HINTS: [&str; 25] = [
         "weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "nc", "ca", "cg",

@@ -1,4 +1,5 @@
-//! Logic, shifts, and bit fields (PTX ISA, "Logic and Shift Instructions" and the bit instructions).
+//! Logic, shifts, and bit fields (PTX ISA, "Logic and Shift Instructions" and the bit
+//! instructions).
 
 use super::form::Form;
 use super::frame::Class;
@@ -78,7 +79,7 @@ pub(super) fn three_inputs(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Res
     }
     let [d, a, b, c, table] = form.operands()?;
     let Operand::Immediate(Immediate::Integer(table)) = table else {
-        return Err(form.refuse("wants a number as its lookup table"));
+        return Err(form.refuse("takes a number as its lookup table"));
     };
     let (a, b, c) = (
         cx.source(a, scalar)?,
@@ -177,7 +178,8 @@ pub(super) fn extract(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(
     cx.simple(&form, [scalar, scalar, T::U32, T::U32], execute, 0)
 }
 
-/// `bfi`: four sources; the last is the second half of a pair that the position is the first half of.
+/// `bfi`: four sources; the last is the second half of a pair that the position is the first half
+/// of.
 pub(super) fn insert(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
     let (isa, scalar) = (cx.program.isa, form.scalar()?);
     let [d, a, b, position, length] = form.operands()?;

@@ -121,8 +121,9 @@ impl<'a> ProgramBuilder<'a> {
         member.sites.end = self.calls.len();
     }
 
-    /// Takes `count` from what the module may have: operations, and whatever else takes time or memory. Functions
-    /// are lowered again for every kernel that calls them, so a short source can mean much work.
+    /// Takes `count` from what the module may have: operations, and whatever else takes time or
+    /// memory. Functions are lowered again for every kernel that calls them, so a short source can
+    /// mean much work.
     pub(super) fn take(&mut self, count: usize, line: u32) -> Result<(), Refusal> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(Refusal::new(line, "the session ends"));
@@ -151,15 +152,18 @@ impl<'a> ProgramBuilder<'a> {
         line: u32,
     ) -> Result<(usize, Signature), Refusal> {
         let Some((key, function)) = self.functions.get_key_value(name) else {
-            return Err(Refusal::new(line, format!("no function `{name}` to call")));
+            return Err(Refusal::new(
+                line,
+                format!("function `{name}` is not declared"),
+            ));
         };
         if function.kernel || function.body.is_none() {
             let reason = if function.kernel {
-                format!("calls kernel `{name}`, but only device functions can be called")
+                format!("`{name}` is a kernel, and only device functions can be called")
             } else {
                 format!(
-                    "calls `{name}`, which has no body: the software back end provides no system \
-                     calls and links no libraries"
+                    "function `{name}` has no body: the software back end provides no system calls \
+                     and links no libraries"
                 )
             };
             return Err(Refusal::new(line, reason));
@@ -185,7 +189,7 @@ impl<'a> ProgramBuilder<'a> {
             None => Ok(None),
             Some(ModuleVariable::Address(at)) => Ok(Some(Home::Generic(at))),
             Some(ModuleVariable::Missing) => {
-                let reason = format!("variable `{name}` is declared, but defined nowhere");
+                let reason = format!("variable `{name}` is declared, but not defined");
                 Err(Refusal::new(line, reason))
             }
             Some(ModuleVariable::Shared(variable)) => {

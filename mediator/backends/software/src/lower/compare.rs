@@ -106,7 +106,8 @@ fn float_relation(isa: Isa, operator: &str, scalar: ScalarType) -> Option<Relati
     })
 }
 
-/// What must be done to operands before they are compared as words or floats, and as what they are then compared.
+/// What must be done to operands before they are compared as words or floats, and as what they are
+/// then compared.
 fn preparation(isa: Isa, scalar: ScalarType, ftz: bool) -> (Option<Exec>, ScalarType) {
     let rare = Isa::Baseline;
     match scalar {
@@ -207,7 +208,7 @@ fn sources<'a>(form: &Form<'a>, combine: Combine) -> Result<(&'a Operand, &'a [O
     let wanted = if combine == Combine::Nothing { 3 } else { 4 };
     match form.instruction.operands.split_first() {
         Some((first, rest)) if rest.len() + 1 == wanted => Ok((first, rest)),
-        _ => Err(form.refuse(format!("wants {wanted} operands"))),
+        _ => Err(form.refuse(format!("takes {wanted} operands"))),
     }
 }
 

@@ -29,7 +29,8 @@ pub(super) fn branch_indexed(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> R
         return Err(form.refuse("does not name a list of targets"));
     };
     let table = cx.scopes.table(name);
-    let table = table.ok_or_else(|| form.refuse(format!("names no list of targets: `{name}`")))?;
+    let table = table
+        .ok_or_else(|| form.refuse(format!("names `{name}`, which is not a list of targets")))?;
     let a = cx.source(index, T::U32)?;
     let op = Op {
         a,
@@ -55,7 +56,7 @@ pub(super) fn trap(cx: &mut Lowering<'_, '_>, form: Form<'_>) -> Result<(), Refu
     cx.emit(Action::Trap)
 }
 
-/// Instructions that mean nothing here.
+/// Instructions without effect here.
 pub(super) fn nothing(_cx: &mut Lowering<'_, '_>, _form: Form<'_>) -> Result<(), Refusal> {
     Ok(())
 }
@@ -93,7 +94,7 @@ pub(super) fn barrier(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(
             match form.instruction.operands.as_slice() {
                 [id] => site(cx, id, None, BarrierKind::Sync),
                 [id, count] => site(cx, id, Some(count), BarrierKind::Sync),
-                _ => Err(form.refuse("wants 1 or 2 operands")),
+                _ => Err(form.refuse("takes 1 or 2 operands")),
             }
         }
         None => Err(form.unsupported()),
@@ -167,7 +168,7 @@ fn reducing_barrier(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(),
     let (d, id, count, predicate) = match form.instruction.operands.as_slice() {
         [d, id, predicate] => (d, id, None, predicate),
         [d, id, count, predicate] => (d, id, Some(count), predicate),
-        _ => return Err(form.refuse("wants 3 or 4 operands")),
+        _ => return Err(form.refuse("takes 3 or 4 operands")),
     };
     let site = BarrierSite {
         id: cx.source(id, T::U32)?,

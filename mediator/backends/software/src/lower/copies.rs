@@ -1,4 +1,5 @@
-//! `cp.async`: copies from global to shared memory. They are done at once, so that waiting for them is nothing.
+//! `cp.async`: copies from global to shared memory. They are done at once, so that waiting for them
+//! is nothing.
 
 use super::addresses::{Address, is_hint};
 use super::form::Form;

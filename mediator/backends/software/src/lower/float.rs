@@ -50,7 +50,8 @@ pub(super) fn mode(form: &mut Form<'_>) -> Result<Mode, Refusal> {
     }
 }
 
-/// How an instruction is executed: at once, or, where it is rare, with `.ftz` and the rounding mode apart.
+/// How an instruction is executed: at once, or, where it is rare, with `.ftz` and the rounding mode
+/// apart.
 pub(super) enum Way {
     /// One operation that does all that the mode asks for, but `.sat`.
     Whole(Exec),

@@ -72,10 +72,10 @@ impl<'a> Form<'a> {
         operands
             .as_slice()
             .try_into()
-            .map_err(|_| self.refuse(format!("wants {N} operands, not {}", operands.len())))
+            .map_err(|_| self.refuse(format!("takes {N} operands, but has {}", operands.len())))
     }
 
-    /// Refuses modifiers that nobody has taken.
+    /// Refuses modifiers that are left.
     pub(super) fn done(&self) -> Result<(), Refusal> {
         match self.left.first() {
             None => Ok(()),

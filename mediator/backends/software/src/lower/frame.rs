@@ -78,8 +78,9 @@ impl Frame {
         }
     }
 
-    /// Bytes of registers of a warp. The spare bytes at the end are a second line of defence: should an operation
-    /// ever be given a register of a smaller class than it works on, it reaches nothing outside its own frame.
+    /// Bytes of registers of a warp. The spare bytes at the end are a second line of defence:
+    /// should an operation ever be given a register of a smaller class than it works on, it reaches
+    /// nothing outside its own frame.
     pub(super) fn registers(&self) -> u32 {
         self.registers + Class::Quad.row_bytes()
     }
@@ -154,7 +155,8 @@ impl Frame {
     }
 }
 
-/// Takes `bytes` bytes at the next multiple of `align` from `used`, up to `max`; gives their offset.
+/// Takes `bytes` bytes at the next multiple of `align` from `used`, up to `max`; gives their
+/// offset.
 pub(super) fn place(used: &mut u32, bytes: u64, align: u32, max: u32) -> Option<u32> {
     let offset = used.checked_next_multiple_of(align.max(1))?;
     let end = u64::from(offset).checked_add(bytes)?;

@@ -120,7 +120,7 @@ impl Lowering<'_, '_> {
     fn table(&mut self, name: &str, labels: &[String], line: u32) -> Result<(), Refusal> {
         self.program.take(labels.len(), line)?;
         let targets = labels.iter().map(|label| {
-            let missing = || Refusal::new(line, format!("no label `{label}` in this function"));
+            let missing = || Refusal::new(line, format!("label `{label}` is not in this function"));
             self.scopes.label(label).ok_or_else(missing)
         });
         let targets = targets.collect::<Result<Vec<u32>, Refusal>>()?;

@@ -1,4 +1,5 @@
-//! Integer arithmetic (PTX ISA, "Integer Arithmetic Instructions", "Extended-Precision Arithmetic").
+//! Integer arithmetic (PTX ISA, "Integer Arithmetic Instructions", "Extended-Precision
+//! Arithmetic").
 
 use super::form::Form;
 use super::frame::Class;
@@ -14,8 +15,8 @@ use crate::ptx::ast::ScalarType;
 use crate::registers::Slot;
 use ScalarType as T;
 
-/// A lane function of which only the low bits matter: the same for signed and unsigned types, and for 16 bits,
-/// whose registers are words. `None` for types that are no integers.
+/// A lane function of which only the low bits matter: the same for signed and unsigned types, and
+/// for 16 bits, whose registers are words. `None` for types that are no integers.
 macro_rules! wrapping {
     ($isa:expr, $scalar:expr, $shape:ident, |$($name:ident),+| $body:expr) => {
         match $scalar {

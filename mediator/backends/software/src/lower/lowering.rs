@@ -87,7 +87,8 @@ impl Lowering<'_, '_> {
     /// Adds an operation.
     pub(super) fn push(&mut self, mut op: Op) -> Result<(), Refusal> {
         op.leader = self.leader;
-        // Whoever does not follow a jump, a call, a barrier goes on behind it, and may meet others there.
+        // Whoever does not follow a jump, a call, a barrier goes on behind it, and may meet others
+        // there.
         self.leader = !matches!(op.action, Action::Lanes(_));
         self.program.push(op)
     }
@@ -130,7 +131,10 @@ impl Lowering<'_, '_> {
     /// Adds a branch to a label.
     pub(super) fn branch(&mut self, label: &str) -> Result<(), Refusal> {
         let label = self.scopes.label(label).ok_or_else(|| {
-            Refusal::new(self.line, format!("no label `{label}` in this function"))
+            Refusal::new(
+                self.line,
+                format!("label `{label}` is not in this function"),
+            )
         })?;
         self.branches.push((self.program.code.len(), label));
         self.emit(Action::Branch(0))

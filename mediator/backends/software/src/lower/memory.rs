@@ -77,7 +77,7 @@ fn pair<'a>(form: &Form<'a>, shape: &Shape) -> Result<(&'a Operand, &'a Operand)
     match form.instruction.operands.as_slice() {
         [first, second] => Ok((first, second)),
         [first, second, _] if shape.cached => Ok((first, second)),
-        other => Err(form.refuse(format!("wants 2 operands, not {}", other.len()))),
+        other => Err(form.refuse(format!("takes 2 operands, but has {}", other.len()))),
     }
 }
 
@@ -103,7 +103,8 @@ pub(super) fn load(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
     Ok(())
 }
 
-/// A copy of an address register: one of the destinations of a vector load may be that very register.
+/// A copy of an address register: one of the destinations of a vector load may be that very
+/// register.
 fn kept(cx: &mut Lowering<'_, '_>, slot: Slot, word: bool) -> Result<Slot, Refusal> {
     if slot.bank() != 0 {
         return Ok(slot);

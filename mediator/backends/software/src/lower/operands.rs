@@ -121,7 +121,7 @@ impl Lowering<'_, '_> {
         }
         let (has, wants) = (register.class.bits(), wanted.bits());
         Err(self.refuse(format!(
-            "register `{name}` has {has} bits, but {wants} are wanted here"
+            "register `{name}` has {has} bits, but the operand takes {wants}"
         )))
     }
 
@@ -179,7 +179,8 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// The address of a variable within its state space (for `.global` and `.const`: the generic address).
+    /// The address of a variable within its state space (for `.global` and `.const`: the generic
+    /// address).
     pub(super) fn address_value(
         &mut self,
         home: Home,
@@ -215,7 +216,8 @@ impl Lowering<'_, '_> {
         Ok(sum)
     }
 
-    /// An instruction with a destination and `N - 1` sources, all of the types given, as one operation.
+    /// An instruction with a destination and `N - 1` sources, all of the types given, as one
+    /// operation.
     pub(super) fn simple<const N: usize>(
         &mut self,
         form: &Form<'_>,

@@ -170,7 +170,8 @@ impl Scopes {
 }
 
 impl Block {
-    /// The group of a name and the index in it: of the very name, or of a prefix followed by a number.
+    /// The group of a name and the index in it: of the very name, or of a prefix followed by a
+    /// number.
     fn find(&mut self, name: &str) -> Option<(&mut Group, u32)> {
         let key = self.key(name)?;
         let index = match name.len() {

@@ -7,7 +7,8 @@ use crate::exec::special::{self, Special};
 use crate::exec::unary;
 use crate::registers::Slot;
 
-/// The value of a special register, in a scratch register of the class wanted; `None` if `name` is not one.
+/// The value of a special register, in a scratch register of the class wanted; `None` if `name` is
+/// not one.
 pub(super) fn read(
     cx: &mut Lowering<'_, '_>,
     name: &str,

@@ -1,8 +1,9 @@
 //! Where the frames of functions are, how deep calls go, and what memory that takes.
 //!
-//! Lanes of one warp may be in different functions at the same time. Lanes of a register are next to each other,
-//! and how far apart depends on its class; so the registers of two functions never share a place: one lane's
-//! could be another's, return positions included. Local memory is apart for each lane, and may be shared.
+//! Lanes of one warp may be in different functions at the same time. Lanes of a register are next
+//! to each other, and how far apart depends on its class; so the registers of two functions never
+//! share a place: one lane's could be another's, return positions included. Local memory is apart
+//! for each lane, and may be shared.
 
 use crate::registers::FrameBytes;
 
@@ -25,8 +26,8 @@ pub(super) struct Arrangement {
     pub(super) stack: FrameBytes,
     /// Where the registers of each function are, at its first level of recursion.
     starts: Vec<u64>,
-    /// Registers of all functions that may be called again before they have returned: from one level of
-    /// recursion to the next.
+    /// Registers of all functions that may be called again before they have returned: from one
+    /// level of recursion to the next.
     level: u64,
 }
 

@@ -149,8 +149,8 @@ impl<'a> Variables<'a> {
                 }
                 _ => {
                     let reason = format!(
-                        "the initial value of `{}` is the address of `{name}`, which is no variable \
-                         in global or constant memory",
+                        "the initial value of `{}` is the address of `{name}`, which is not a \
+                         variable in global or constant memory",
                         variable.name
                     );
                     Err(Refusal::new(variable.line, reason))

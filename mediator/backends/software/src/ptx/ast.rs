@@ -1,7 +1,8 @@
-//! Syntax tree of a PTX module (PTX ISA, chapters "Syntax", "State Spaces, Types, and Variables", "Directives").
+//! Syntax tree of a PTX module (PTX ISA, chapters "Syntax", "State Spaces, Types, and Variables",
+//! "Directives").
 //!
-//! The parser keeps opcodes and modifiers as text; lowering gives them meaning and refuses, with the line,
-//! those that it does not know.
+//! The parser keeps opcodes and modifiers as text; lowering gives them meaning and refuses, with
+//! the line, those that it does not know.
 
 /// A module.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,7 +59,7 @@ pub enum ScalarType {
 }
 
 impl ScalarType {
-    /// The type that `.name` means, without the dot.
+    /// Returns the type that `.name` means; `name` is without the dot.
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "s8" => Self::S8,
@@ -85,7 +86,7 @@ impl ScalarType {
         })
     }
 
-    /// Bytes of a value in memory; 1 for predicates, which memory cannot hold.
+    /// Returns the bytes of a value in memory; 1 for predicates, which memory cannot hold.
     pub fn bytes(self) -> u32 {
         match self {
             Self::S8 | Self::U8 | Self::B8 | Self::Pred => 1,
@@ -100,7 +101,7 @@ impl ScalarType {
 /// A variable in a state space, or a kernel or function parameter (`StateSpace::Param`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variable {
-    /// Where it lives.
+    /// State space of the variable.
     pub space: StateSpace,
     /// `.align` in bytes, or the natural alignment.
     pub align: u32,
@@ -110,7 +111,8 @@ pub struct Variable {
     pub vector: u8,
     /// Name.
     pub name: String,
-    /// Number of elements (product of the dimensions; 1 for a scalar; 0 for `[]`, whose size is given elsewhere).
+    /// Number of elements (product of the dimensions; 1 for a scalar; 0 for `[]`, whose size is
+    /// given elsewhere).
     pub elements: u64,
     /// Initial values in order, as far as given; empty for zero.
     pub initial: Vec<Initial>,
@@ -125,13 +127,13 @@ pub struct Variable {
 pub enum Initial {
     /// A number.
     Number(Immediate),
-    /// The address of a variable (`generic(name)` included), plus an offset.
+    /// The address of a variable, or `generic(name)`, plus an offset.
     Address {
-        /// Of the variable.
+        /// Name of the variable.
         name: String,
-        /// In bytes.
+        /// Offset in bytes.
         offset: i64,
-        /// The generic address, not that within the variable's space.
+        /// Whether the address is generic, not within the variable's state space.
         generic: bool,
     },
 }
@@ -145,7 +147,7 @@ pub struct Registers {
     pub vector: u8,
     /// Name, or prefix of the names.
     pub name: String,
-    /// `None` for a single register of that very name; `Some(n)` for `name0` to `name{n-1}`.
+    /// `None` for a single register with exactly this name; `Some(n)` for `name0` to `name{n-1}`.
     pub count: Option<u32>,
     /// Line, from 1.
     pub line: u32,
@@ -156,7 +158,7 @@ pub struct Registers {
 pub struct Function {
     /// Name.
     pub name: String,
-    /// `.entry`, not `.func`.
+    /// Whether this is a kernel (`.entry`), not a device function (`.func`).
     pub kernel: bool,
     /// Parameters in order. Device functions may have register parameters: see [`Parameter`].
     pub parameters: Vec<Parameter>,
@@ -186,9 +188,9 @@ pub enum Parameter {
 pub enum Statement {
     /// `name:`
     Label {
-        /// What branches name.
+        /// Name of the label, as branches use it.
         name: String,
-        /// Of the declaration, from 1.
+        /// Line of the label, from 1.
         line: u32,
     },
     /// A variable with the function's scope.
@@ -199,18 +201,18 @@ pub enum Statement {
     Instruction(Instruction),
     /// `name: .branchtargets a, b;` — targets of `brx.idx`.
     BranchTargets {
-        /// What `brx.idx` names.
+        /// Name of the table, as `brx.idx` uses it.
         name: String,
         /// Targets by index.
         labels: Vec<String>,
-        /// Of the declaration, from 1.
+        /// Line of the declaration, from 1.
         line: u32,
     },
     /// `name: .callprototype ...;` or `name: .calltargets ...;`: only the name is kept.
     CallPrototype {
-        /// What `call` names.
+        /// Name of the prototype, as `call` uses it.
         name: String,
-        /// Of the declaration, from 1.
+        /// Line of the declaration, from 1.
         line: u32,
     },
     /// `{ ... }`: a scope of its own.
@@ -222,13 +224,13 @@ pub enum Statement {
 pub struct Instruction {
     /// `@p` or `@!p`.
     pub guard: Option<Guard>,
-    /// First part of the mnemonic, for example `ld`.
+    /// First part of the mnemonic, such as `ld`.
     pub opcode: String,
-    /// The other parts in order, without dots, for example `global`, `nc`, `v4`, `f32`. A part such as `::` stays
-    /// inside its word (`L1::no_allocate`, `shared::cta`).
+    /// The other parts in order, without dots, for example `global`, `nc`, `v4`, `f32`. A part such
+    /// as `::` stays inside its word (`L1::no_allocate`, `shared::cta`).
     pub modifiers: Vec<String>,
-    /// Operands in order. For `call`: results (if given) as [`Operand::List`], target, arguments as [`Operand::List`],
-    /// and the prototype's name, if given.
+    /// Operands in order. For `call`: results (if given) as [`Operand::List`], target, arguments as
+    /// [`Operand::List`], and the prototype's name, if given.
     pub operands: Vec<Operand>,
     /// Line, from 1.
     pub line: u32,
@@ -263,19 +265,20 @@ pub enum Operand {
     Not(String),
     /// A number, its sign included.
     Immediate(Immediate),
-    /// `name+8` or `name[2]`, outside brackets. The offset is in bytes: an index has been multiplied by the element's size.
+    /// `name+8` or `name[2]`, outside brackets. The offset is in bytes: an index has been
+    /// multiplied by the element's size.
     NameOffset {
-        /// Of a variable.
+        /// Name of the variable.
         name: String,
-        /// In bytes.
+        /// Offset in bytes.
         offset: i64,
     },
-    /// `[base+offset]`; `base` is a register or variable, or absent for an absolute address. What has more parts,
-    /// such as a texture's `[t, {x, y}]`, is an [`Operand::List`] of them.
+    /// `[base+offset]`; `base` is a register or variable, or absent for an absolute address. What
+    /// has more parts, such as a texture's `[t, {x, y}]`, is an [`Operand::List`] of them.
     Memory {
         /// Register or variable.
         base: Option<String>,
-        /// In bytes.
+        /// Offset in bytes.
         offset: i64,
     },
     /// `{a, b, c, d}`
@@ -284,6 +287,6 @@ pub enum Operand {
     Pair(Box<Operand>, Box<Operand>),
     /// `(a, b)`, in calls.
     List(Vec<Operand>),
-    /// `_`: result not wanted.
+    /// `_`: the result is discarded.
     Sink,
 }

@@ -1,4 +1,5 @@
-//! Where the parser stands: one token of look-ahead, nesting depth, and the sizes of variables in scope.
+//! Where the parser stands: one token of look-ahead, nesting depth, and the sizes of variables in
+//! scope.
 
 use std::collections::HashMap;
 
@@ -7,13 +8,14 @@ use super::error::ParseError;
 use super::lexer::{Lexer, Token, TokenKind};
 use super::number::{self, Value};
 
-/// Nesting of blocks, initializers and expressions together. Compilers stay below ten; the bound keeps the
-/// recursion of the parser, and of whoever walks or drops the tree, within a small stack.
+/// Nesting of blocks, initializers and expressions together. Compilers stay below ten; the bound
+/// keeps the recursion of the parser, and of the code that walks or drops the tree, within a small
+/// stack.
 const DEPTH_MAX: u32 = 64;
 
-/// Bytes of the tree that one module may make, as [`Cursor::charge`] counts them. The tree of a real module is
-/// some 30 times as large as its text, and lives until the module has been lowered; text made to be costly
-/// reaches 100 times.
+/// Bytes of the tree that one module may make, as [`Cursor::charge`] counts them. The tree of a
+/// real module is some 30 times as large as its text, and lives until the module has been lowered;
+/// text made to be costly reaches 100 times.
 const TREE_BYTES_MAX: usize = 128 << 20;
 /// What an allocation costs beside its content.
 const ALLOCATION_BYTES: usize = 16;
@@ -85,8 +87,8 @@ impl<'a> Cursor<'a> {
         Err(self.expected(&format!("`{symbol}` {after}")))
     }
 
-    /// Reads items between commas with `item` up to `close`, which is taken too; there is at least one.
-    /// `after` completes "expected `,` or `;` after …".
+    /// Reads items between commas with `item` up to `close`, which is taken too; there is at least
+    /// one. `after` completes "expected `,` or `;` after …".
     pub fn list<T>(
         &mut self,
         close: &str,
@@ -172,7 +174,8 @@ impl<'a> Cursor<'a> {
         result
     }
 
-    /// Counts a node of type `T` with `text` of its own towards the size of the tree, and refuses what is too much.
+    /// Counts a node of type `T` with `text` of its own towards the size of the tree, and refuses
+    /// what is too much.
     pub fn charge<T>(&mut self, text: &str) -> Result<(), ParseError> {
         let bytes = size_of::<T>() + ALLOCATION_BYTES + text.len();
         match self.tree_bytes_left.checked_sub(bytes) {

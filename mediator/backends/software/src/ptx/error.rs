@@ -1,19 +1,19 @@
-//! What a refused module is told.
+//! Errors of the parser.
 
 use super::lexer::{Token, TokenKind};
 
 /// Characters of a token that a message shows.
 const SHOWN_CHARACTERS: usize = 48;
 
-/// Text that is not PTX, or not PTX that this parser takes.
+/// Why a text is refused: it is not PTX, or it uses PTX that the parser does not support.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {reason}")]
 pub struct ParseError {
-    /// Line, from 1.
+    /// Line of the error, from 1.
     pub line: u32,
-    /// Column in bytes, from 1.
+    /// Column of the error in bytes, from 1.
     pub column: u32,
-    /// What was found there, what was expected, and the way out where one is known.
+    /// Reason for people: what was found, what was expected, and the way out where one is known.
     pub reason: String,
 }
 

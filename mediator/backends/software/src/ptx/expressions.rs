@@ -142,7 +142,8 @@ fn precedence(token: &Token<'_>) -> Option<u8> {
     })
 }
 
-/// Operators that bind tighter than `floor`, by climbing: the recursion is as deep as there are precedences.
+/// Operators that bind tighter than `floor`, by climbing: the recursion is as deep as there are
+/// precedences.
 fn binary(cursor: &mut Cursor<'_>, floor: u8) -> Result<Value, ParseError> {
     let mut left = unary(cursor)?;
     loop {

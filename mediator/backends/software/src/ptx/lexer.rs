@@ -1,4 +1,5 @@
-//! From characters to tokens (PTX ISA, "Lexical elements"). Tokens borrow from the text; the lexer holds none.
+//! From characters to tokens (PTX ISA, "Lexical elements"). Tokens borrow from the text; the lexer
+//! holds none.
 
 use super::error::{ParseError, shorten};
 
@@ -147,7 +148,7 @@ impl<'a> Lexer<'a> {
     }
 
     fn skip_comment(&mut self) -> Result<(), ParseError> {
-        let unclosed = self.error_here("this comment never ends: close it with `*/`");
+        let unclosed = self.error_here("this comment does not end: close it with `*/`");
         self.position += 2;
         loop {
             match (self.byte(0), self.byte(1)) {
@@ -230,7 +231,7 @@ impl<'a> Lexer<'a> {
             Some(c) if "{}()[]<>,;:=+-*/!~&|^?@".contains(c) => Ok(self.symbol(1)),
             other => {
                 let shown = shorten(&other.map(String::from).unwrap_or_default());
-                Err(self.error_here(format!("the character `{shown}` does not belong to PTX")))
+                Err(self.error_here(format!("invalid character `{shown}`")))
             }
         }
     }

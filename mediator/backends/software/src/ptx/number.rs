@@ -4,7 +4,8 @@ use super::ast::Immediate;
 use super::error::{ParseError, shorten};
 use super::lexer::Token;
 
-/// A value of a constant expression. PTX computes integers in 64 bits, signed unless one side is unsigned.
+/// A value of a constant expression. PTX computes integers in 64 bits, signed unless one side is
+/// unsigned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Value {
     Signed(i64),
@@ -35,19 +36,19 @@ pub(super) fn literal(token: &Token<'_>) -> Result<Value, ParseError> {
     match prefix {
         "0f" | "0F" => match fixed_hex(&text[2..], 8) {
             Some(bits) => Ok(Value::Float(Immediate::F32(bits as u32))),
-            None => refuse("is no f32: `0f` wants exactly 8 hexadecimal digits"),
+            None => refuse("is not an f32: `0f` takes exactly 8 hexadecimal digits"),
         },
         "0d" | "0D" => match fixed_hex(&text[2..], 16) {
             Some(bits) => Ok(Value::Float(Immediate::F64(bits))),
-            None => refuse("is no f64: `0d` wants exactly 16 hexadecimal digits"),
+            None => refuse("is not an f64: `0d` takes exactly 16 hexadecimal digits"),
         },
         _ if is_decimal_float(text) => match text.parse::<f64>() {
             Ok(value) => Ok(Value::Float(Immediate::F64(value.to_bits()))),
-            Err(_) => refuse("is no number"),
+            Err(_) => refuse("is not a number"),
         },
         _ => match integer(text) {
             Some(value) => Ok(value),
-            None => refuse("is no integer of at most 64 bits"),
+            None => refuse("is not an integer of at most 64 bits"),
         },
     }
 }

@@ -110,7 +110,8 @@ fn location(cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
     Ok(())
 }
 
-/// What follows `name:`; tables of labels and prototypes are statements, everything else stands on its own.
+/// What follows `name:`; tables of labels and prototypes are statements, everything else stands on
+/// its own.
 fn labelled(
     cursor: &mut Cursor<'_>,
     label: &Token<'_>,

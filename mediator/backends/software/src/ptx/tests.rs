@@ -1,4 +1,5 @@
-//! The parser as a whole: modules that compilers emit, constructs that the manual shows, hostile text.
+//! The parser as a whole: modules that compilers emit, constructs that the manual shows, hostile
+//! text.
 
 use super::ast::{
     Guard, Immediate, Initial, Instruction, Module, Operand, Parameter, ScalarType, StateSpace,
@@ -97,7 +98,8 @@ fn instructions(statements: &[Statement]) -> usize {
 fn modules_of_five_compilers_parse_completely() {
     for (origin, text) in SHARED {
         let parsed = parse(text).unwrap_or_else(|error| panic!("{origin}: {error}"));
-        // Every line that ends in `;` inside a kernel and is neither a declaration nor a comment is an instruction.
+        // Every line that ends in `;` inside a kernel and is neither a declaration nor a comment is
+        // an instruction.
         let declares = |line: &&str| line.starts_with('.') || line.starts_with("//");
         let lines = text.lines().map(str::trim);
         let wanted = lines

@@ -142,7 +142,7 @@ fn alignment(cursor: &mut Cursor<'_>) -> Result<u32, ParseError> {
     if align.is_power_of_two() && align <= ALIGN_MAX {
         return Ok(align);
     }
-    let reason = format!("the alignment {align} is no power of two up to {ALIGN_MAX}");
+    let reason = format!("invalid alignment {align}: a power of two up to {ALIGN_MAX}");
     Err(ParseError::at(&token, reason))
 }
 
@@ -237,8 +237,8 @@ fn initialize(
     Ok(())
 }
 
-/// `{a, b, {c, d}}`, flattened. Rows must all have one length: a short row would need padding of a size that
-/// the text chose, and compilers write every value or leave the rest off.
+/// `{a, b, {c, d}}`, flattened. Rows must all have one length: a short row would need padding of a
+/// size that the text chose, and compilers write every value or leave the rest off.
 fn braced(cursor: &mut Cursor<'_>, values: &mut Vec<Initial>) -> Result<(), ParseError> {
     cursor.nested(|cursor| {
         cursor.take()?;

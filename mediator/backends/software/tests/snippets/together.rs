@@ -25,7 +25,8 @@ fn barriers_reduce_and_count() {
         producer: st.shared.u32 [s], 77; bar.arrive 3, 64; st.global.u32 [%o], 5;";
     let found = each(body, 64, &[]);
     assert_eq!((found[0], found[31], found[32], found[63]), (5, 5, 77, 77));
-    // Threads that have ended are not waited for; lanes of one warp may arrive from different places.
+    // Threads that have ended are not waited for; lanes of one warp may arrive from different
+    // places.
     let body = "setp.ge.u32 %p1, %tid, 48; @%p1 exit; setp.lt.u32 %p2, %tid, 10; @%p2 bra a; bar.sync 0; bra end;\n\
         a: bar.sync 0; end: st.global.u32 [%o], 1;";
     assert_eq!(each(body, 64, &[]).iter().sum::<u32>(), 48);

@@ -1,4 +1,5 @@
-//! A small session over the back end: allocations mapped one behind the other, kernels launched by name.
+//! A small session over the back end: allocations mapped one behind the other, kernels launched by
+//! name.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::sync::Arc;
@@ -157,8 +158,9 @@ impl Device {
     }
 }
 
-/// A module with a kernel `k` that has plenty of registers: `%out` and `%in` hold its two pointers, `%t` the
-/// number of the thread in the grid, `%o` the address of word `%t` of the output, `%i` that of the input.
+/// A module with a kernel `k` that has plenty of registers: `%out` and `%in` hold its two pointers,
+/// `%t` the number of the thread in the grid, `%o` the address of word `%t` of the output, `%i`
+/// that of the input.
 pub fn kernel(before: &str, body: &str) -> String {
     format!(
         ".version 8.0\n.target sm_90\n.address_size 64\n{before}\n\

@@ -1,4 +1,5 @@
-//! SSE2 and FMA instructions under a rounding mode of MXCSR: arithmetic that shares nothing with the crate's.
+//! SSE2 and FMA instructions under a rounding mode of MXCSR: arithmetic that shares nothing with
+//! the crate's.
 #![allow(unsafe_code, reason = "rounding modes cannot be set from Rust")]
 
 use std::arch::asm;
@@ -23,8 +24,8 @@ macro_rules! binary {
             let mode = control(rounding);
             let mut saved = 0_u32;
             let mut result = a;
-            // SAFETY: one instruction on registers; the caller's MXCSR is put back by the same block, so no other
-            // code runs under the mode.
+            // SAFETY: one instruction on registers; the caller's MXCSR is put back by the same
+            // block, so no other code runs under the mode.
             unsafe {
                 asm!(
                     "stmxcsr [{saved}]",

@@ -10,7 +10,8 @@ use crate::program::Exec;
 use crate::ptx::ast::ScalarType;
 use ScalarType as T;
 
-/// Extends what is read from a short type, changes the class, and cuts to a short type: as much of it as needed.
+/// Extends what is read from a short type, changes the class, and cuts to a short type: as much of
+/// it as needed.
 pub(super) fn between_integers(
     isa: Isa,
     from: ScalarType,
