@@ -51,6 +51,7 @@ pub(crate) use refusal::Refusal;
 pub(crate) use variables::{Segment, Variables};
 
 use builder::ProgramBuilder;
+use refusal::Result;
 
 use crate::isa::Isa;
 use crate::program::Program;
@@ -68,7 +69,7 @@ pub(crate) fn lower(
     variables: &Variables<'_>,
     isa: Isa,
     stop: &AtomicBool,
-) -> Result<Vec<Program>, Refusal> {
+) -> Result<Vec<Program>> {
     let functions = definitions(module);
     let mut programs = Vec::new();
     let mut operations_left = OPERATIONS_MAX;
@@ -93,7 +94,7 @@ fn kernel(
     variables: &Variables<'_>,
     (isa, stop): (Isa, &AtomicBool),
     operations_left: &mut usize,
-) -> Result<Program, Refusal> {
+) -> Result<Program> {
     let mut program =
         ProgramBuilder::new(entry, functions, variables, (isa, stop), operations_left)?;
     let mut index = 0;

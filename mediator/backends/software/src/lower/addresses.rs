@@ -4,10 +4,10 @@ use super::element::{load_function, parameter_function, store_function};
 use super::form::Form;
 use super::frame::Class;
 use super::lowering::Lowering;
-use super::refusal::Refusal;
+use super::refusal::Result;
 use super::scope::Home;
 use crate::exec::access::{address_kind, space};
-use crate::program::{Action, Op};
+use crate::program::{Action, Exec, Op};
 use crate::ptx::ast::{Operand, ScalarType};
 use crate::registers::Slot;
 
@@ -16,17 +16,21 @@ use crate::registers::Slot;
 pub(super) enum Address {
     /// A kernel parameter at a constant offset.
     Parameter(u32),
-    /// An address in a register, plus an offset.
-    Memory {
-        /// As [`space`] numbers them.
-        space: u8,
-        /// The register.
-        slot: Slot,
-        /// The register is a word.
-        word: bool,
-        /// Added to it.
-        offset: i64,
-    },
+    /// Memory.
+    Memory(MemoryAddress),
+}
+
+/// An address in a register, plus an offset.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MemoryAddress {
+    /// State space, as [`space`] numbers them.
+    pub(super) space: u8,
+    /// The register.
+    pub(super) slot: Slot,
+    /// Whether the register is a word, not a double.
+    pub(super) word: bool,
+    /// Offset in bytes, which is added to the register.
+    pub(super) offset: i64,
 }
 
 /// State space that an instruction names; generic if none.
@@ -67,19 +71,19 @@ pub(super) fn is_hint(modifier: &str) -> bool {
 
 impl Lowering<'_, '_> {
     /// Resolves `[base + offset]`.
-    pub(super) fn address(&mut self, operand: &Operand, named: u8) -> Result<Address, Refusal> {
+    pub(super) fn address(&mut self, operand: &Operand, named: u8) -> Result<Address> {
         let (base, offset) = match operand {
             Operand::Memory { base, offset } => (base.as_deref(), *offset),
             _ => return Err(self.refuse("an address is not in brackets")),
         };
         let Some(name) = base else {
             let slot = self.constant(offset.cast_unsigned(), Class::Double)?;
-            return Ok(Address::Memory {
+            return Ok(Address::Memory(MemoryAddress {
                 space: named,
                 slot,
                 word: false,
                 offset: 0,
-            });
+            }));
         };
         if let Some(register) = self.register(name)? {
             return self.register_address(register, name, offset, named);
@@ -96,7 +100,7 @@ impl Lowering<'_, '_> {
         name: &str,
         offset: i64,
         named: u8,
-    ) -> Result<Address, Refusal> {
+    ) -> Result<Address> {
         let word = register.class == Class::Word;
         if !word && register.class != Class::Double {
             return Err(self.refuse(format!("register `{name}` cannot hold an address")));
@@ -107,15 +111,15 @@ impl Lowering<'_, '_> {
         } else {
             named
         };
-        Ok(Address::Memory {
+        Ok(Address::Memory(MemoryAddress {
             space,
             slot: register.slot,
             word,
             offset,
-        })
+        }))
     }
 
-    fn variable_address(&mut self, home: Home, offset: i64, named: u8) -> Result<Address, Refusal> {
+    fn variable_address(&mut self, home: Home, offset: i64, named: u8) -> Result<Address> {
         let own = match home {
             Home::Shared(_) | Home::DynamicShared => space::SHARED,
             Home::Local(..) => space::LOCAL,
@@ -137,12 +141,12 @@ impl Lowering<'_, '_> {
             return at.map(Address::Parameter).ok_or_else(outside);
         }
         let slot = self.address_value(home, 0, Class::Double)?;
-        Ok(Address::Memory {
+        Ok(Address::Memory(MemoryAddress {
             space: own,
             slot,
             word: false,
             offset,
-        })
+        }))
     }
 
     /// Adds the load of one element.
@@ -152,7 +156,7 @@ impl Lowering<'_, '_> {
         (scalar, class): (ScalarType, Class),
         dst: Slot,
         align_bytes: u32,
-    ) -> Result<(), Refusal> {
+    ) -> Result {
         let isa = self.program.isa;
         match address {
             Address::Parameter(at) => {
@@ -164,19 +168,11 @@ impl Lowering<'_, '_> {
                 }
                 self.compute_with(parameter_function(scalar, class), dst, &[], u64::from(at))
             }
-            Address::Memory {
-                space,
-                slot,
-                word,
-                offset,
-            } => {
+            Address::Memory(memory) => {
+                let execute = load_function(isa, scalar, class);
                 let op = Op {
                     dst,
-                    a: slot,
-                    c: address_kind(space, word),
-                    d: Slot(align_bytes - 1),
-                    imm: offset.cast_unsigned(),
-                    ..self.op(Action::Lanes(load_function(isa, scalar, class)))
+                    ..self.access(memory, align_bytes, execute)
                 };
                 self.push(op)
             }
@@ -190,26 +186,27 @@ impl Lowering<'_, '_> {
         (scalar, class): (ScalarType, Class),
         source: Slot,
         align_bytes: u32,
-    ) -> Result<(), Refusal> {
-        let Address::Memory {
-            space,
-            slot,
-            word,
-            offset,
-        } = address
-        else {
+    ) -> Result {
+        let Address::Memory(memory) = address else {
             return Err(self.refuse("parameters of a kernel cannot be written"));
         };
         let execute = store_function(self.program.isa, scalar, class);
         let op = Op {
-            a: slot,
             b: source,
-            c: address_kind(space, word),
-            d: Slot(align_bytes - 1),
-            imm: offset.cast_unsigned(),
-            ..self.op(Action::Lanes(execute))
+            ..self.access(memory, align_bytes, execute)
         };
         self.push(op)
+    }
+
+    /// An operation that accesses memory, without its values.
+    pub(super) fn access(&self, memory: MemoryAddress, align_bytes: u32, execute: Exec) -> Op {
+        Op {
+            a: memory.slot,
+            c: address_kind(memory.space, memory.word),
+            d: Slot(align_bytes - 1),
+            imm: memory.offset.cast_unsigned(),
+            ..self.op(Action::Lanes(execute))
+        }
     }
 }
 
@@ -218,17 +215,10 @@ impl Address {
     pub(super) fn further(self, bytes: u32) -> Self {
         match self {
             Self::Parameter(at) => Self::Parameter(at.saturating_add(bytes)),
-            Self::Memory {
-                space,
-                slot,
-                word,
-                offset,
-            } => Self::Memory {
-                space,
-                slot,
-                word,
-                offset: offset.wrapping_add(i64::from(bytes)),
-            },
+            Self::Memory(memory) => Self::Memory(MemoryAddress {
+                offset: memory.offset.wrapping_add(i64::from(bytes)),
+                ..memory
+            }),
         }
     }
 }

@@ -3,14 +3,14 @@
 use super::family::{Family, family};
 use super::form::Form;
 use super::lowering::Lowering;
-use super::refusal::Refusal;
+use super::refusal::Result;
 use super::{extreme, float, half, integer};
 use crate::ptx::ast::ScalarType;
 
 macro_rules! by_family {
     ($($(#[$doc:meta])* $name:ident: $integer:path, $float:path, $half:path;)*) => {$(
         $(#[$doc])*
-        pub(super) fn $name(cx: &mut Lowering<'_, '_>, form: Form<'_>) -> Result<(), Refusal> {
+        pub(super) fn $name(cx: &mut Lowering<'_, '_>, form: Form<'_>) -> Result {
             match type_of(&form).and_then(family) {
                 Some(Family::Integer) => $integer(cx, form),
                 Some(Family::Float) => $float(cx, form),
@@ -38,7 +38,7 @@ by_family! {
     extreme: integer::extreme, extreme::extreme, half::binary_operation;
 }
 
-fn unsupported(_cx: &mut Lowering<'_, '_>, form: Form<'_>) -> Result<(), Refusal> {
+fn unsupported(_cx: &mut Lowering<'_, '_>, form: Form<'_>) -> Result {
     Err(form.unsupported())
 }
 

@@ -3,18 +3,17 @@
 use super::addresses::{Address, is_hint, space_of};
 use super::form::Form;
 use super::lowering::Lowering;
-use super::refusal::Refusal;
+use super::refusal::Result;
 use crate::arith::float16::{Half, pair2};
-use crate::exec::access::{address_kind, space};
+use crate::exec::access::space;
 use crate::exec::atomic as lanes;
 use crate::exec::atomic::NO_RESULT;
-use crate::program::{Action, Exec, Op};
+use crate::program::{Exec, Op};
 use crate::ptx::ast::{Operand, ScalarType};
-use crate::registers::Slot;
 use ScalarType as T;
 
 /// `atom`
-pub(super) fn with_result(cx: &mut Lowering<'_, '_>, form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn with_result(cx: &mut Lowering<'_, '_>, form: Form<'_>) -> Result {
     let [destination, rest @ ..] = form.instruction.operands.as_slice() else {
         return Err(form.refuse("has no operands"));
     };
@@ -22,7 +21,7 @@ pub(super) fn with_result(cx: &mut Lowering<'_, '_>, form: Form<'_>) -> Result<(
 }
 
 /// `red`
-pub(super) fn without_result(cx: &mut Lowering<'_, '_>, form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn without_result(cx: &mut Lowering<'_, '_>, form: Form<'_>) -> Result {
     let rest = form.instruction.operands.as_slice();
     operation(cx, form, None, rest)
 }
@@ -36,7 +35,7 @@ fn operation(
     mut form: Form<'_>,
     destination: Option<&Operand>,
     operands: &[Operand],
-) -> Result<(), Refusal> {
+) -> Result {
     let at = space_of(&mut form);
     let name = form.one_of(&OPERATIONS);
     form.discard(is_hint);
@@ -55,27 +54,17 @@ fn operation(
         None | Some(Operand::Sink) => NO_RESULT,
         Some(operand) => cx.destination(operand, scalar)?,
     };
-    let Address::Memory {
-        space: found,
-        slot,
-        word,
-        offset,
-    } = address
-    else {
+    let Address::Memory(memory) = address else {
         return Err(form.refuse("cannot change a parameter"));
     };
-    if !matches!(found, space::GLOBAL | space::SHARED | space::GENERIC) {
+    if !matches!(memory.space, space::GLOBAL | space::SHARED | space::GENERIC) {
         return Err(form.refuse("is for global and shared memory only"));
     }
     let op = Op {
         dst,
         dst2: c,
-        a: slot,
         b,
-        c: address_kind(found, word),
-        d: Slot(scalar.bytes() - 1),
-        imm: offset.cast_unsigned(),
-        ..cx.op(Action::Lanes(execute))
+        ..cx.access(memory, scalar.bytes(), execute)
     };
     cx.push(op)
 }

@@ -4,7 +4,7 @@
 use super::form::Form;
 use super::frame::Class;
 use super::lowering::Lowering;
-use super::refusal::Refusal;
+use super::refusal::Result;
 use crate::arith::bits::{self as arith, Excess, Permutation};
 use crate::exec::{binary, binary_with, predicate, ternary, ternary_with, unary, unary_with};
 use crate::isa::Isa;
@@ -13,7 +13,7 @@ use crate::ptx::ast::{Immediate, Operand, ScalarType};
 use ScalarType as T;
 
 /// `and`, `or`, `xor`, `not`
-pub(super) fn logic(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn logic(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let scalar = form.scalar()?;
     let opcode = form.instruction.opcode.as_str();
     if scalar == T::Pred {
@@ -41,7 +41,7 @@ pub(super) fn logic(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(),
     cx.simple(&form, [scalar; 3], execute, 0)
 }
 
-fn predicate_logic(cx: &mut Lowering<'_, '_>, form: &Form<'_>) -> Result<(), Refusal> {
+fn predicate_logic(cx: &mut Lowering<'_, '_>, form: &Form<'_>) -> Result {
     let execute: Exec = match form.instruction.opcode.as_str() {
         "and" => predicate::and,
         "or" => predicate::or,
@@ -60,7 +60,7 @@ fn predicate_logic(cx: &mut Lowering<'_, '_>, form: &Form<'_>) -> Result<(), Ref
 }
 
 /// `cnot`
-pub(super) fn logical_not(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn logical_not(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let (isa, scalar) = (Isa::Baseline, form.scalar()?);
     let execute = match scalar {
         T::B16 => unary(isa, |a: u16| u16::from(a == 0)),
@@ -72,20 +72,13 @@ pub(super) fn logical_not(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
 }
 
 /// `lop3`; the table is an immediate.
-pub(super) fn three_inputs(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
-    let scalar = form.scalar()?;
-    if scalar != T::B32 {
-        return Err(form.unsupported());
-    }
+pub(super) fn three_inputs(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
+    let scalar = form.scalar_of(&[T::B32])?;
     let [d, a, b, c, table] = form.operands()?;
     let Operand::Immediate(Immediate::Integer(table)) = table else {
         return Err(form.refuse("takes a number as its lookup table"));
     };
-    let (a, b, c) = (
-        cx.source(a, scalar)?,
-        cx.source(b, scalar)?,
-        cx.source(c, scalar)?,
-    );
+    let [a, b, c] = cx.sources([a, b, c], [scalar, scalar, scalar])?;
     let dst = cx.destination(d, scalar)?;
     cx.compute_with(
         lookup(cx.program.isa, *table as u8),
@@ -108,7 +101,7 @@ fn lookup(isa: Isa, table: u8) -> Exec {
 }
 
 /// `shl`, `shr`
-pub(super) fn shift(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn shift(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let (isa, scalar) = (cx.program.isa, form.scalar()?);
     let left = form.instruction.opcode == "shl";
     let execute = match (left, scalar) {
@@ -129,14 +122,11 @@ pub(super) fn shift(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(),
 }
 
 /// `shf`
-pub(super) fn funnel_shift(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn funnel_shift(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let isa = cx.program.isa;
     let left = form.one_of(&["l", "r"]) == Some("l");
     let wrap = form.one_of(&["clamp", "wrap"]) == Some("wrap");
-    let scalar = form.scalar()?;
-    if scalar != T::B32 {
-        return Err(form.unsupported());
-    }
+    let scalar = form.scalar_of(&[T::B32])?;
     let execute = match (left, wrap) {
         (true, true) => ternary(isa, |a, b, c| arith::shf_l(a, b, c, Excess::Wrap)),
         (true, false) => ternary(isa, |a, b, c| arith::shf_l(a, b, c, Excess::Clamp)),
@@ -147,7 +137,7 @@ pub(super) fn funnel_shift(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Res
 }
 
 /// `prmt`
-pub(super) fn permute(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn permute(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     // Compilers use the first mode, others hardly ever.
     let isa = cx.program.isa;
     use Permutation as P;
@@ -166,7 +156,7 @@ pub(super) fn permute(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(
 }
 
 /// `bfe`
-pub(super) fn extract(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn extract(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let (isa, scalar) = (Isa::Baseline, form.scalar()?);
     let execute = match scalar {
         T::U32 => ternary(isa, arith::bfe_u32),
@@ -180,7 +170,7 @@ pub(super) fn extract(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(
 
 /// `bfi`: four sources; the last is the second half of a pair that the position is the first half
 /// of.
-pub(super) fn insert(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn insert(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let (isa, scalar) = (cx.program.isa, form.scalar()?);
     let [d, a, b, position, length] = form.operands()?;
     // Only the low 8 bits of either count: both fit one register.
@@ -203,7 +193,7 @@ pub(super) fn insert(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<()
 }
 
 /// `bfind`
-pub(super) fn find_leading(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn find_leading(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let (isa, amount, scalar) = (Isa::Baseline, form.flag("shiftamt"), form.scalar()?);
     let execute = match scalar {
         T::U32 => unary_with(isa, |a, amount| arith::bfind_u32(a, amount != 0)),
@@ -216,10 +206,7 @@ pub(super) fn find_leading(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Res
 }
 
 /// `brev`, `popc`, `clz`
-pub(super) fn count_or_reverse(
-    cx: &mut Lowering<'_, '_>,
-    mut form: Form<'_>,
-) -> Result<(), Refusal> {
+pub(super) fn count_or_reverse(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let (isa, scalar) = (cx.program.isa, form.scalar()?);
     let execute = match (form.instruction.opcode.as_str(), scalar) {
         ("brev", T::B32) => unary(isa, u32::reverse_bits),
@@ -239,13 +226,10 @@ pub(super) fn count_or_reverse(
 }
 
 /// `bmsk`
-pub(super) fn mask(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn mask(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let isa = Isa::Baseline;
     let wrap = form.one_of(&["clamp", "wrap"]) == Some("wrap");
-    let scalar = form.scalar()?;
-    if scalar != T::B32 {
-        return Err(form.unsupported());
-    }
+    let scalar = form.scalar_of(&[T::B32])?;
     let execute = binary_with(isa, |a, b, wrap| {
         arith::bmsk(a, b, Excess::from_wrap(wrap != 0))
     });
@@ -253,7 +237,7 @@ pub(super) fn mask(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
 }
 
 /// `szext`
-pub(super) fn extend(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn extend(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let isa = Isa::Baseline;
     let wrap = form.one_of(&["clamp", "wrap"]) == Some("wrap");
     let scalar = form.scalar()?;
@@ -270,11 +254,8 @@ pub(super) fn extend(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<()
 }
 
 /// `fns`
-pub(super) fn find_nth(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
-    let (isa, scalar) = (Isa::Baseline, form.scalar()?);
-    if scalar != T::B32 {
-        return Err(form.unsupported());
-    }
+pub(super) fn find_nth(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
+    let (isa, scalar) = (Isa::Baseline, form.scalar_of(&[T::B32])?);
     let execute = ternary(isa, arith::fns);
     cx.simple(&form, [scalar, T::U32, T::U32, T::S32], execute, 0)
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::constants::Constants;
 use super::frame::place;
 use super::parameters::ParameterLayout;
-use super::refusal::Refusal;
+use super::refusal::{Refusal, Result};
 use super::scope::Home;
 use super::signature::Signature;
 use super::stack::{Arrangement, Edge, arrange};
@@ -79,7 +79,7 @@ impl<'a> ProgramBuilder<'a> {
         variables: &'a Variables<'a>,
         (isa, stop): (Isa, &'a AtomicBool),
         operations_left: &'a mut usize,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self> {
         Ok(Self {
             isa,
             code: Vec::new(),
@@ -124,7 +124,7 @@ impl<'a> ProgramBuilder<'a> {
     /// Takes `count` from what the module may have: operations, and whatever else takes time or
     /// memory. Functions are lowered again for every kernel that calls them, so a short source can
     /// mean much work.
-    pub(super) fn take(&mut self, count: usize, line: u32) -> Result<(), Refusal> {
+    pub(super) fn take(&mut self, count: usize, line: u32) -> Result {
         if self.stop.load(Ordering::Relaxed) {
             return Err(Refusal::new(line, "the session ends"));
         }
@@ -138,7 +138,7 @@ impl<'a> ProgramBuilder<'a> {
     }
 
     /// Adds an operation.
-    pub(super) fn push(&mut self, op: Op) -> Result<(), Refusal> {
+    pub(super) fn push(&mut self, op: Op) -> Result {
         self.take(1, op.line)?;
         self.code.push(op);
         Ok(())
@@ -150,7 +150,7 @@ impl<'a> ProgramBuilder<'a> {
         caller: usize,
         name: &str,
         line: u32,
-    ) -> Result<(usize, Signature), Refusal> {
+    ) -> Result<(usize, Signature)> {
         let Some((key, function)) = self.functions.get_key_value(name) else {
             return Err(Refusal::new(
                 line,
@@ -180,11 +180,7 @@ impl<'a> ProgramBuilder<'a> {
     }
 
     /// Where a variable at module scope is, for this kernel.
-    pub(super) fn module_variable(
-        &mut self,
-        name: &str,
-        line: u32,
-    ) -> Result<Option<Home>, Refusal> {
+    pub(super) fn module_variable(&mut self, name: &str, line: u32) -> Result<Option<Home>> {
         match self.variables.get(name) {
             None => Ok(None),
             Some(ModuleVariable::Address(at)) => Ok(Some(Home::Generic(at))),
@@ -204,7 +200,7 @@ impl<'a> ProgramBuilder<'a> {
     }
 
     /// Places a shared variable.
-    pub(super) fn shared_variable(&mut self, variable: &ast::Variable) -> Result<Home, Refusal> {
+    pub(super) fn shared_variable(&mut self, variable: &ast::Variable) -> Result<Home> {
         if variable.external || variable.elements == 0 {
             self.dynamic_align = self.dynamic_align.max(variable.align).min(4096);
             return Ok(Home::DynamicShared);
@@ -221,7 +217,7 @@ impl<'a> ProgramBuilder<'a> {
     }
 
     /// Completes the program of kernel `entry`.
-    pub(super) fn finish(mut self, entry: &ast::Function) -> Result<Program, Refusal> {
+    pub(super) fn finish(mut self, entry: &ast::Function) -> Result<Program> {
         self.take(self.constants.rows(), entry.line)?;
         let frames: Vec<FrameBytes> = self.members.iter().map(|m| m.frame).collect();
         let arrangement = arrange(&frames, &self.edges).ok_or_else(|| {

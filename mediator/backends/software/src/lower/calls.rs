@@ -3,7 +3,7 @@
 use super::form::Form;
 use super::frame::Class;
 use super::lowering::Lowering as Cx;
-use super::refusal::Refusal;
+use super::refusal::Result;
 use super::scope::Home;
 use super::signature::{Item, Signature};
 use crate::program::{Action, CallSite, Move, Place};
@@ -14,7 +14,7 @@ use crate::registers::{FrameBytes, Slot};
 const VALUES_MAX: usize = 4096;
 
 /// `call`
-pub(super) fn call(cx: &mut Cx<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn call(cx: &mut Cx<'_, '_>, mut form: Form<'_>) -> Result {
     form.flag("uni");
     form.done()?;
     let (results, name, arguments) = parts(&form)?;
@@ -62,7 +62,7 @@ pub(super) fn call(cx: &mut Cx<'_, '_>, mut form: Form<'_>) -> Result<(), Refusa
 }
 
 /// Results, function, arguments.
-fn parts<'a>(form: &Form<'a>) -> Result<(&'a [Operand], &'a str, &'a [Operand]), Refusal> {
+fn parts<'a>(form: &Form<'a>) -> Result<(&'a [Operand], &'a str, &'a [Operand])> {
     match form.instruction.operands.as_slice() {
         [
             Operand::List(results),
@@ -83,7 +83,7 @@ fn check_counts(
     signature: &Signature,
     results: &[Operand],
     arguments: &[Operand],
-) -> Result<(), Refusal> {
+) -> Result {
     let given = (results.len(), arguments.len());
     let wanted = (signature.results.len(), signature.arguments.len());
     if given == wanted {
@@ -96,7 +96,7 @@ fn check_counts(
 }
 
 /// How a register operand is resolved: as a source, or as a destination.
-type Resolve<'k, 'a> = fn(&mut Cx<'k, 'a>, &Operand, ScalarType) -> Result<Slot, Refusal>;
+type Resolve<'k, 'a> = fn(&mut Cx<'k, 'a>, &Operand, ScalarType) -> Result<Slot>;
 
 /// Where the caller has an argument, or wants a result.
 fn place_of<'k, 'a>(
@@ -104,7 +104,7 @@ fn place_of<'k, 'a>(
     operand: &Operand,
     item: &Item,
     resolve: Resolve<'k, 'a>,
-) -> Result<Place, Refusal> {
+) -> Result<Place> {
     if let Operand::Name(name) = operand
         && let Some(Home::Local(at, bytes)) = cx.scopes.variable(name)
     {

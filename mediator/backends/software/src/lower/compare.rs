@@ -3,7 +3,7 @@
 use super::form::Form;
 use super::frame::Class;
 use super::lowering::Lowering;
-use super::refusal::Refusal;
+use super::refusal::Result;
 use crate::arith::compare::{Property, testp_f32, testp_f64};
 use crate::arith::float16::Half;
 use crate::arith::float32;
@@ -86,18 +86,21 @@ fn float_relation(isa: Isa, operator: &str, scalar: ScalarType) -> Option<Relati
         "num" => ("nan", false, true),
         _ => return None,
     };
-    let single = scalar == T::F32;
-    let execute = match basic {
-        "eq" if single => compare(isa, |a: f32, b: f32| a == b),
-        "ne" if single => compare(isa, |a: f32, b: f32| a < b || a > b),
-        "lt" if single => compare(isa, |a: f32, b: f32| a < b),
-        "le" if single => compare(isa, |a: f32, b: f32| a <= b),
-        _ if single => compare(isa, |a: f32, b: f32| a.is_nan() || b.is_nan()),
-        "eq" => compare(isa, |a: f64, b: f64| a == b),
-        "ne" => compare(isa, |a: f64, b: f64| a < b || a > b),
-        "lt" => compare(isa, |a: f64, b: f64| a < b),
-        "le" => compare(isa, |a: f64, b: f64| a <= b),
-        _ => compare(isa, |a: f64, b: f64| a.is_nan() || b.is_nan()),
+    macro_rules! relations {
+        ($float:ty) => {
+            match basic {
+                "eq" => compare(isa, |a: $float, b: $float| a == b),
+                "ne" => compare(isa, |a: $float, b: $float| a < b || a > b),
+                "lt" => compare(isa, |a: $float, b: $float| a < b),
+                "le" => compare(isa, |a: $float, b: $float| a <= b),
+                _ => compare(isa, |a: $float, b: $float| a.is_nan() || b.is_nan()),
+            }
+        };
+    }
+    let execute = if scalar == T::F32 {
+        relations!(f32)
+    } else {
+        relations!(f64)
     };
     Some(Relation {
         execute,
@@ -129,11 +132,7 @@ struct Comparison {
     scalar: ScalarType,
 }
 
-fn parse(
-    cx: &Lowering<'_, '_>,
-    form: &mut Form<'_>,
-    scalar: ScalarType,
-) -> Result<Comparison, Refusal> {
+fn parse(cx: &Lowering<'_, '_>, form: &mut Form<'_>, scalar: ScalarType) -> Result<Comparison> {
     let isa = cx.program.isa;
     let ftz = form.flag("ftz");
     let operator = form.one_of(&OPERATORS);
@@ -160,7 +159,7 @@ fn emit(
     truths: [Slot; 2],
     [mut a, mut b]: [Slot; 2],
     other: Option<Guard>,
-) -> Result<(), Refusal> {
+) -> Result {
     if let Some(prepare) = comparison.prepare {
         for slot in [&mut a, &mut b] {
             let prepared = cx.scratch(Class::Word)?;
@@ -196,14 +195,14 @@ fn compared(
     cx: &mut Lowering<'_, '_>,
     scalar: ScalarType,
     rest: &[Operand],
-) -> Result<([Slot; 2], Option<Guard>), Refusal> {
+) -> Result<([Slot; 2], Option<Guard>)> {
     let values = [cx.source(&rest[0], scalar)?, cx.source(&rest[1], scalar)?];
     let other = rest.get(2).map(|c| cx.predicate(c)).transpose()?;
     Ok((values, other))
 }
 
 /// Sources of a comparison, as many as the form wants.
-fn sources<'a>(form: &Form<'a>, combine: Combine) -> Result<(&'a Operand, &'a [Operand]), Refusal> {
+fn sources<'a>(form: &Form<'a>, combine: Combine) -> Result<(&'a Operand, &'a [Operand])> {
     form.done()?;
     let wanted = if combine == Combine::Nothing { 3 } else { 4 };
     match form.instruction.operands.split_first() {
@@ -213,17 +212,14 @@ fn sources<'a>(form: &Form<'a>, combine: Combine) -> Result<(&'a Operand, &'a [O
 }
 
 /// `setp`
-pub(super) fn set_predicate(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn set_predicate(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let scalar = form.scalar()?;
     if matches!(scalar, T::F16x2 | T::BF16x2) {
         return set_predicates_of_pair(cx, form, scalar);
     }
     let comparison = parse(cx, &mut form, scalar)?;
     let (destination, rest) = sources(&form, comparison.combine)?;
-    let (p, q) = match destination {
-        Operand::Pair(p, q) => (&**p, &**q),
-        single => (single, &Operand::Sink),
-    };
+    let (p, q) = destination.pair();
     let (values, other) = compared(cx, comparison.scalar, rest)?;
     let truths = [cx.destination(p, T::Pred)?, cx.destination(q, T::Pred)?];
     emit(cx, &comparison, truths, values, other)
@@ -234,15 +230,12 @@ fn set_predicates_of_pair(
     cx: &mut Lowering<'_, '_>,
     mut form: Form<'_>,
     scalar: ScalarType,
-) -> Result<(), Refusal> {
+) -> Result {
     let half = if scalar == T::F16x2 { T::F16 } else { T::BF16 };
     let comparison = parse(cx, &mut form, half)?;
     let (destination, rest) = sources(&form, comparison.combine)?;
     let ([a, b], other) = compared(cx, scalar, rest)?;
-    let (p, q) = match destination {
-        Operand::Pair(p, q) => (&**p, &**q),
-        single => (single, &Operand::Sink),
-    };
+    let (p, q) = destination.pair();
     let upper = unary(cx.program.isa, |a: u32| a >> 16);
     let (upper_a, upper_b) = (cx.scratch(Class::Word)?, cx.scratch(Class::Word)?);
     cx.compute(upper, upper_a, &[a])?;
@@ -257,7 +250,7 @@ fn set_predicates_of_pair(
 }
 
 /// `set`: the outcome as a number
-pub(super) fn set(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn set(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let to = form.scalar()?;
     let scalar = form.scalar()?;
     let comparison = parse(cx, &mut form, scalar)?;
@@ -282,7 +275,7 @@ pub(super) fn set(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), R
 }
 
 /// `selp`
-pub(super) fn select(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn select(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let scalar = form.scalar()?;
     let [d, a, b, p] = form.operands()?;
     let execute = match Class::of(scalar) {
@@ -300,43 +293,44 @@ pub(super) fn select(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<()
 }
 
 /// `slct`
-pub(super) fn select_by_sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn select_by_sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let isa = Isa::Baseline;
     let ftz = form.flag("ftz");
     let (scalar, by) = (form.scalar()?, form.scalar()?);
-    let execute = match (Class::of(scalar), by) {
-        (Class::Word, T::S32) => ternary(isa, |a: u32, b: u32, c: i32| if c >= 0 { a } else { b }),
-        (Class::Double, T::S32) => {
-            ternary(isa, |a: u64, b: u64, c: i32| if c >= 0 { a } else { b })
-        }
-        // Negative zero is not below zero; a subnormal number that is flushed counts as zero.
-        (Class::Word, T::F32) if ftz => ternary(
-            isa,
-            |a: u32, b: u32, c: f32| {
-                if float32::flush(c) >= 0.0 { a } else { b }
-            },
-        ),
-        (Class::Word, T::F32) => {
-            ternary(isa, |a: u32, b: u32, c: f32| if c >= 0.0 { a } else { b })
-        }
-        (Class::Double, T::F32) if ftz => {
-            ternary(
-                isa,
-                |a: u64, b: u64, c: f32| {
-                    if float32::flush(c) >= 0.0 { a } else { b }
-                },
-            )
-        }
-        (Class::Double, T::F32) => {
-            ternary(isa, |a: u64, b: u64, c: f32| if c >= 0.0 { a } else { b })
-        }
+    // Negative zero is not below zero; a subnormal number that is flushed counts as zero.
+    macro_rules! by_sign {
+        ($value:ty) => {
+            match by {
+                T::S32 => ternary(
+                    isa,
+                    |a: $value, b: $value, c: i32| if c >= 0 { a } else { b },
+                ),
+                T::F32 if ftz => ternary(
+                    isa,
+                    |a: $value, b: $value, c: f32| {
+                        if float32::flush(c) >= 0.0 { a } else { b }
+                    },
+                ),
+                T::F32 => ternary(
+                    isa,
+                    |a: $value, b: $value, c: f32| {
+                        if c >= 0.0 { a } else { b }
+                    },
+                ),
+                _ => return Err(form.unsupported()),
+            }
+        };
+    }
+    let execute = match Class::of(scalar) {
+        Class::Word => by_sign!(u32),
+        Class::Double => by_sign!(u64),
         _ => return Err(form.unsupported()),
     };
     cx.simple(&form, [scalar, scalar, scalar, by], execute, 0)
 }
 
 /// `testp`
-pub(super) fn test_property(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn test_property(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let isa = Isa::Baseline;
     use Property as P;
     const NAMES: [&str; 6] = [

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::frame::Class;
-use super::refusal::Refusal;
+use super::refusal::{Refusal, Result};
 use crate::registers::{Row, Slot, WARP};
 
 /// Rows of constants of a kernel, at most.
@@ -29,17 +29,12 @@ impl Constants {
     }
 
     /// The slot of a constant.
-    pub(super) fn value(&mut self, value: u64, class: Class, line: u32) -> Result<Slot, Refusal> {
+    pub(super) fn value(&mut self, value: u64, class: Class, line: u32) -> Result<Slot> {
         self.slot(Key::Value(value), value, class, line)
     }
 
     /// The slot of an address in dynamic shared memory, whose start is not known yet.
-    pub(super) fn dynamic_shared(
-        &mut self,
-        offset: i64,
-        class: Class,
-        line: u32,
-    ) -> Result<Slot, Refusal> {
+    pub(super) fn dynamic_shared(&mut self, offset: i64, class: Class, line: u32) -> Result<Slot> {
         self.slot(Key::DynamicShared(offset), 0, class, line)
     }
 
@@ -60,7 +55,7 @@ impl Constants {
         self.rows
     }
 
-    fn slot(&mut self, key: Key, value: u64, class: Class, line: u32) -> Result<Slot, Refusal> {
+    fn slot(&mut self, key: Key, value: u64, class: Class, line: u32) -> Result<Slot> {
         if let Some(slot) = self.known.get(&(key, class)) {
             return Ok(*slot);
         }

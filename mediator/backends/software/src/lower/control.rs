@@ -3,7 +3,7 @@
 use super::form::Form;
 use super::frame::Class;
 use super::lowering::Lowering;
-use super::refusal::Refusal;
+use super::refusal::Result;
 use crate::exec::fence as fence_lanes;
 use crate::limits::BARRIERS;
 use crate::program::{Action, BarrierKind, BarrierSite, Op};
@@ -11,7 +11,7 @@ use crate::ptx::ast::{Immediate, Operand, ScalarType};
 use ScalarType as T;
 
 /// `bra`
-pub(super) fn branch(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn branch(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     form.flag("uni");
     match form.operands()? {
         [Operand::Name(label)] => cx.branch(label),
@@ -20,7 +20,7 @@ pub(super) fn branch(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<()
 }
 
 /// `brx.idx`
-pub(super) fn branch_indexed(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn branch_indexed(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     form.flag("uni");
     if !form.flag("idx") {
         return Err(form.unsupported());
@@ -40,7 +40,7 @@ pub(super) fn branch_indexed(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> R
 }
 
 /// `ret`, `exit`
-pub(super) fn leave(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn leave(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     form.flag("uni");
     let [] = form.operands()?;
     if form.instruction.opcode == "exit" {
@@ -51,23 +51,23 @@ pub(super) fn leave(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(),
 }
 
 /// `trap`, `brkpt`
-pub(super) fn trap(cx: &mut Lowering<'_, '_>, form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn trap(cx: &mut Lowering<'_, '_>, form: Form<'_>) -> Result {
     let [] = form.operands()?;
     cx.emit(Action::Trap)
 }
 
 /// Instructions without effect here.
-pub(super) fn nothing(_cx: &mut Lowering<'_, '_>, _form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn nothing(_cx: &mut Lowering<'_, '_>, _form: Form<'_>) -> Result {
     Ok(())
 }
 
 /// `membar`, `fence`
-pub(super) fn fence(cx: &mut Lowering<'_, '_>, _form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn fence(cx: &mut Lowering<'_, '_>, _form: Form<'_>) -> Result {
     cx.emit(Action::Lanes(fence_lanes))
 }
 
 /// `bar`, `barrier`
-pub(super) fn barrier(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn barrier(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     if form.flag("warp") {
         form.flag("sync");
         let [mask] = form.operands()?;
@@ -102,7 +102,7 @@ pub(super) fn barrier(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(
 }
 
 /// A block is a cluster of its own: arriving is nothing, waiting is a barrier of the block.
-fn cluster_barrier(cx: &mut Lowering<'_, '_>, form: &mut Form<'_>) -> Result<(), Refusal> {
+fn cluster_barrier(cx: &mut Lowering<'_, '_>, form: &mut Form<'_>) -> Result {
     form.discard(|m| matches!(m, "aligned" | "acquire" | "release" | "relaxed"));
     if form.flag("arrive") {
         return form.done();
@@ -120,7 +120,7 @@ fn site(
     id: &Operand,
     count: Option<&Operand>,
     kind: BarrierKind,
-) -> Result<(), Refusal> {
+) -> Result {
     if let Operand::Immediate(Immediate::Integer(number)) = id
         && !(0..BARRIERS as i128).contains(number)
     {
@@ -140,7 +140,7 @@ fn add(
     cx: &mut Lowering<'_, '_>,
     site: BarrierSite,
     destination: Option<(&Operand, ScalarType)>,
-) -> Result<(), Refusal> {
+) -> Result {
     let dst = match destination {
         Some((operand, scalar)) => cx.destination(operand, scalar)?,
         None => cx.scratch(Class::Predicate)?,
@@ -155,7 +155,7 @@ fn add(
 }
 
 /// `bar.red`
-fn reducing_barrier(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+fn reducing_barrier(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let operation = form.one_of(&["popc", "and", "or"]);
     let scalar = form.scalar()?;
     let kind = match (operation, scalar) {

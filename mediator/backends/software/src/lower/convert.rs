@@ -12,7 +12,7 @@ use super::family::{Family, family};
 use super::form::Form;
 use super::frame::Class;
 use super::lowering::Lowering;
-use super::refusal::Refusal;
+use super::refusal::Result;
 use crate::arith::Rounding;
 use crate::arith::convert::{self as arith, Integer};
 use crate::exec::{binary, ternary_with, unary, unary_with};
@@ -22,7 +22,7 @@ use crate::registers::Slot;
 use ScalarType as T;
 
 /// `cvt`
-pub(super) fn convert(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn convert(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     if form.flag("pack") {
         return pack(cx, form);
     }
@@ -56,7 +56,7 @@ fn chain(
     to: ScalarType,
     mut source: Slot,
     steps: &[ConversionStep],
-) -> Result<(), Refusal> {
+) -> Result {
     let register = cx.any_destination(destination)?;
     let class = Class::of(to);
     let wide = register.is_some_and(|r| r.class == Class::Double && class == Class::Word);
@@ -109,12 +109,7 @@ fn steps(isa: Isa, to: ScalarType, from: ScalarType, m: &Modifiers) -> Option<Ve
 }
 
 /// `cvt.rn.f16x2.f32 d, a, b`: `a` becomes the upper half.
-fn pair(
-    cx: &mut Lowering<'_, '_>,
-    form: Form<'_>,
-    to: ScalarType,
-    m: &Modifiers,
-) -> Result<(), Refusal> {
+fn pair(cx: &mut Lowering<'_, '_>, form: Form<'_>, to: ScalarType, m: &Modifiers) -> Result {
     let isa = cx.program.isa;
     let half = if to == T::F16x2 { T::F16 } else { T::BF16 };
     let [d, a, b] = form.operands()?;
@@ -135,7 +130,7 @@ fn pair(
 }
 
 /// `cvt.rna.tf32.f32` and its kin
-fn to_tf32(cx: &mut Lowering<'_, '_>, mut form: Form<'_>, m: &Modifiers) -> Result<(), Refusal> {
+fn to_tf32(cx: &mut Lowering<'_, '_>, mut form: Form<'_>, m: &Modifiers) -> Result {
     let isa = cx.program.isa;
     let from = form.scalar()?;
     if from != T::F32 || m.relu || m.sat || m.finite {
@@ -151,7 +146,7 @@ fn to_tf32(cx: &mut Lowering<'_, '_>, mut form: Form<'_>, m: &Modifiers) -> Resu
 }
 
 /// `cvt.pack.sat`
-fn pack(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+fn pack(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let isa = cx.program.isa;
     form.flag("sat");
     let narrow = match form.one_of(&["u2", "s2", "u4", "s4"]) {

@@ -5,7 +5,7 @@ use super::addresses::{Address, is_hint};
 use super::form::Form;
 use super::frame::Class;
 use super::lowering::Lowering;
-use super::refusal::Refusal;
+use super::refusal::Result;
 use crate::exec::access::space;
 use crate::exec::{compare, predicate, select};
 use crate::program::{Action, Op};
@@ -14,7 +14,7 @@ use crate::registers::{Guard, Slot};
 use ScalarType as T;
 
 /// `cp.async` and the instructions that go with it
-pub(super) fn asynchronous(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn asynchronous(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     if !form.flag("async") {
         return Err(form.unsupported());
     }
@@ -56,7 +56,7 @@ fn padded(
     from: Address,
     bytes: u32,
     given: &Operand,
-) -> Result<(), Refusal> {
+) -> Result {
     let isa = cx.program.isa;
     let given = cx.source(given, T::U32)?;
     let value = cx.scratch(Class::Word)?;
@@ -84,7 +84,7 @@ fn padded(
 
 impl Lowering<'_, '_> {
     /// Adds the load of a byte for those lanes of the instruction for which `holds` is true.
-    fn guarded_load(&mut self, holds: Slot, address: Address, dst: Slot) -> Result<(), Refusal> {
+    fn guarded_load(&mut self, holds: Slot, address: Address, dst: Slot) -> Result {
         let outer = self.guard;
         // Where the instruction itself does not run, `holds` was not computed: it must not count.
         let both = self.scratch(Class::Predicate)?;

@@ -2,7 +2,7 @@
 
 use super::form::Form;
 use super::lowering::Lowering;
-use super::refusal::Refusal;
+use super::refusal::Result;
 use super::{
     arithmetic, atomics, bits, calls, compare, control, convert, copies, float, half, integer,
     memory, moves, warp,
@@ -13,13 +13,10 @@ use crate::ptx::ast::Instruction;
 const MODIFIERS_MAX: usize = 32;
 
 /// Lowers the instructions of one opcode.
-type Lower = fn(&mut Lowering<'_, '_>, Form<'_>) -> Result<(), Refusal>;
+type Lower = fn(&mut Lowering<'_, '_>, Form<'_>) -> Result;
 
 /// Lowers one instruction.
-pub(super) fn instruction(
-    cx: &mut Lowering<'_, '_>,
-    instruction: &Instruction,
-) -> Result<(), Refusal> {
+pub(super) fn instruction(cx: &mut Lowering<'_, '_>, instruction: &Instruction) -> Result {
     let form = Form::new(instruction);
     if instruction.modifiers.len() > MODIFIERS_MAX {
         return Err(form.refuse(format!("has more than {MODIFIERS_MAX} modifiers")));

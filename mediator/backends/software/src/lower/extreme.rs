@@ -4,7 +4,7 @@ use super::float::{Way, flushing, mode};
 use super::form::Form;
 use super::frame::Class;
 use super::lowering::Lowering;
-use super::refusal::Refusal;
+use super::refusal::Result;
 use crate::arith::{compare as extremes, float32};
 use crate::exec::binary;
 use crate::isa::Isa;
@@ -13,7 +13,7 @@ use crate::ptx::ast::ScalarType;
 use ScalarType as T;
 
 /// `min`, `max`, of two or three operands
-pub(super) fn extreme(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn extreme(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let (nan, xorsign) = (form.flag("NaN"), form.flag("xorsign"));
     if xorsign && !form.flag("abs") {
         return Err(form.unsupported());

@@ -1,15 +1,13 @@
 //! `.f32` and `.f64` arithmetic (PTX ISA, "Floating-Point Instructions").
 
 use super::form::Form;
-use super::frame::Class;
 use super::lowering::Lowering;
-use super::refusal::Refusal;
+use super::refusal::Result;
 use crate::arith::{Rounding, approximate as approx, float32, float64};
 use crate::exec::{binary, binary_with, ternary, ternary_with, unary, unary_with};
 use crate::isa::Isa;
 use crate::program::Exec;
 use crate::ptx::ast::ScalarType;
-use crate::registers::Slot;
 use ScalarType as T;
 
 /// A lane function of `.f32` whose operands and result are flushed if `$ftz` (`.ftz`): compiled for
@@ -37,7 +35,7 @@ pub(super) struct Mode {
 }
 
 /// Takes the modifiers; refuses types that are not `.f32` or `.f64`.
-pub(super) fn mode(form: &mut Form<'_>) -> Result<Mode, Refusal> {
+pub(super) fn mode(form: &mut Form<'_>) -> Result<Mode> {
     let mode = Mode {
         rounding: form.rounding().unwrap_or(Rounding::Nearest),
         ftz: form.flag("ftz"),
@@ -66,7 +64,7 @@ impl Lowering<'_, '_> {
         form: &Form<'_>,
         mode: &Mode,
         way: Way,
-    ) -> Result<(), Refusal> {
+    ) -> Result {
         let (execute, around) = match way {
             Way::Whole(execute) => (execute, false),
             Way::Rounded(execute) => (execute, mode.ftz),
@@ -80,29 +78,13 @@ impl Lowering<'_, '_> {
         }
         let isa = self.program.isa;
         let flush = unary(isa, float32::flush);
-        let operands = form.operands::<N>()?;
-        let mut sources = [Slot::default(); 3];
-        for (source, operand) in sources.iter_mut().zip(&operands[1..]) {
-            *source = self.source(operand, T::F32)?;
-            if around {
-                let flushed = self.scratch(Class::Word)?;
-                self.compute(flush, flushed, &[*source])?;
-                *source = flushed;
-            }
-        }
-        let raw = self.scratch(Class::Word)?;
-        let [a, b, c] = sources;
-        self.compute_with(execute, raw, &[a, b, c], imm)?;
-        if around {
-            self.compute(flush, raw, &[raw])?;
-        }
-        let last = if mode.sat {
-            unary(isa, float32::saturate)
-        } else {
-            unary(isa, |a: u32| a)
+        let saturate = unary(isa, float32::saturate);
+        let after: &[Exec] = match (around, mode.sat) {
+            (true, true) => &[flush, saturate],
+            (true, false) => &[flush],
+            _ => &[saturate],
         };
-        let dst = self.destination(&operands[0], T::F32)?;
-        self.compute(last, dst, &[raw])
+        self.stepwise::<N>(form, T::F32, (execute, imm), around.then_some(flush), after)
     }
 }
 
@@ -129,7 +111,7 @@ macro_rules! rounded {
 }
 
 /// `add`, `sub`
-pub(super) fn add_or_sub(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn add_or_sub(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let mode = mode(&mut form)?;
     let isa = cx.program.isa;
     let way = if form.instruction.opcode == "add" {
@@ -141,21 +123,21 @@ pub(super) fn add_or_sub(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resul
 }
 
 /// `mul`
-pub(super) fn multiply(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn multiply(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let mode = mode(&mut form)?;
     let way = rounded!(cx.program.isa, mode; binary binary_with |a, b| a * b; mul);
     cx.float::<3>(&form, &mode, way)
 }
 
 /// `fma`, and `mad`, which is the same for floats
-pub(super) fn multiply_add(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn multiply_add(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let mode = mode(&mut form)?;
     let way = rounded!(cx.program.isa, mode; ternary ternary_with |a, b, c| a.mul_add(b, c); fma);
     cx.float::<4>(&form, &mode, way)
 }
 
 /// `div`
-pub(super) fn divide(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn divide(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let kind = form.one_of(&["approx", "full"]);
     let mode = mode(&mut form)?;
     let isa = cx.program.isa;
@@ -173,7 +155,7 @@ pub(super) fn divide(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<()
 }
 
 /// `rcp`, `sqrt`, `rsqrt`
-pub(super) fn root(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn root(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let approximate = form.flag("approx");
     let mode = mode(&mut form)?;
     let isa = cx.program.isa;
@@ -202,7 +184,7 @@ fn approximate_root(isa: Isa, opcode: &str, mode: &Mode) -> Option<Exec> {
 }
 
 /// `sin`, `cos`, `lg2`
-pub(super) fn approximate(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn approximate(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     form.flag("approx");
     let mode = mode(&mut form)?;
     let execute = transcendental(cx.program.isa, &form.instruction.opcode, mode.ftz)
@@ -224,7 +206,7 @@ pub(super) fn transcendental(isa: Isa, opcode: &str, ftz: bool) -> Option<Exec> 
 }
 
 /// `abs`, `neg`
-pub(super) fn sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let mode = mode(&mut form)?;
     let isa = cx.program.isa;
     let execute = match (form.instruction.opcode.as_str(), mode.scalar) {
@@ -237,7 +219,7 @@ pub(super) fn sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
 }
 
 /// `copysign`
-pub(super) fn copy_sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn copy_sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let mode = mode(&mut form)?;
     let isa = cx.program.isa;
     // PTX gives `b` the sign of `a`.

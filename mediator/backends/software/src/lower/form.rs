@@ -1,6 +1,6 @@
 //! The form of an instruction: its modifiers, taken one by one until none is left.
 
-use super::refusal::Refusal;
+use super::refusal::{Refusal, Result};
 use crate::arith::Rounding;
 use crate::ptx::ast::{Instruction, Operand, ScalarType};
 
@@ -43,9 +43,19 @@ impl<'a> Form<'a> {
     }
 
     /// Takes the next modifier that is a type.
-    pub(super) fn scalar(&mut self) -> Result<ScalarType, Refusal> {
+    pub(super) fn scalar(&mut self) -> Result<ScalarType> {
         self.scalar_if_any()
             .ok_or_else(|| self.refuse("has no type"))
+    }
+
+    /// Takes the next modifier that is a type; refuses types that are not one of `supported`.
+    pub(super) fn scalar_of(&mut self, supported: &[ScalarType]) -> Result<ScalarType> {
+        let scalar = self.scalar()?;
+        if supported.contains(&scalar) {
+            Ok(scalar)
+        } else {
+            Err(self.unsupported())
+        }
     }
 
     /// Takes the next modifier that is a type, if there is one.
@@ -66,7 +76,7 @@ impl<'a> Form<'a> {
     }
 
     /// The operands, if they are as many as they should be and no modifier is left.
-    pub(super) fn operands<const N: usize>(&self) -> Result<&'a [Operand; N], Refusal> {
+    pub(super) fn operands<const N: usize>(&self) -> Result<&'a [Operand; N]> {
         self.done()?;
         let operands = &self.instruction.operands;
         operands
@@ -76,7 +86,7 @@ impl<'a> Form<'a> {
     }
 
     /// Refuses modifiers that are left.
-    pub(super) fn done(&self) -> Result<(), Refusal> {
+    pub(super) fn done(&self) -> Result {
         match self.left.first() {
             None => Ok(()),
             Some(modifier) => Err(self.refuse(format!(

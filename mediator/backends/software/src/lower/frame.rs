@@ -1,6 +1,6 @@
 //! Slots of a frame: handed out as names are first used.
 
-use super::refusal::Refusal;
+use super::refusal::{Refusal, Result};
 use crate::ptx::ast::ScalarType;
 use crate::registers::{FRAME_HEADER_BYTES, Slot, WORD_BYTES};
 
@@ -91,7 +91,7 @@ impl Frame {
     }
 
     /// A register for a name.
-    pub(super) fn register(&mut self, class: Class, line: u32) -> Result<Slot, Refusal> {
+    pub(super) fn register(&mut self, class: Class, line: u32) -> Result<Slot> {
         if self.registers > FRAME_BYTES_MAX {
             let kib = FRAME_BYTES_MAX >> 10;
             let reason = format!("the function uses more registers than fit in {kib} KiB a warp");
@@ -118,7 +118,7 @@ impl Frame {
     }
 
     /// A register for the time of one instruction.
-    pub(super) fn scratch(&mut self, class: Class, line: u32) -> Result<Slot, Refusal> {
+    pub(super) fn scratch(&mut self, class: Class, line: u32) -> Result<Slot> {
         let free = self.scratch[self.scratch_used..]
             .iter()
             .position(|(c, _)| *c == class);
@@ -141,12 +141,7 @@ impl Frame {
     }
 
     /// Local memory: the offset of `bytes` bytes.
-    pub(super) fn local_memory(
-        &mut self,
-        bytes: u64,
-        align: u32,
-        line: u32,
-    ) -> Result<u32, Refusal> {
+    pub(super) fn local_memory(&mut self, bytes: u64, align: u32, line: u32) -> Result<u32> {
         place(&mut self.local, bytes, align, LOCAL_BYTES_MAX).ok_or_else(|| {
             let reason =
                 format!("local memory of the function exceeds {LOCAL_BYTES_MAX} bytes a thread");

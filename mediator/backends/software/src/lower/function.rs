@@ -3,7 +3,7 @@
 use super::builder::ProgramBuilder;
 use super::dispatch;
 use super::lowering::Lowering;
-use super::refusal::Refusal;
+use super::refusal::{Refusal, Result};
 use super::scope::Home;
 use super::signature;
 use super::variables::variable_bytes;
@@ -16,7 +16,7 @@ pub(super) fn lower<'a>(
     program: &mut ProgramBuilder<'a>,
     number: usize,
     function: &'a Function,
-) -> Result<(), Refusal> {
+) -> Result {
     program.begin_function(number);
     let mut lowering = Lowering::new(program, number, function);
     if function.kernel {
@@ -39,7 +39,7 @@ pub(super) fn lower<'a>(
 }
 
 impl Lowering<'_, '_> {
-    fn block(&mut self, statements: &[Statement]) -> Result<(), Refusal> {
+    fn block(&mut self, statements: &[Statement]) -> Result {
         for statement in statements {
             if let Statement::Label { name, .. } = statement {
                 let label = u32::try_from(self.labels.len()).unwrap_or(u32::MAX);
@@ -56,7 +56,7 @@ impl Lowering<'_, '_> {
         statements.iter().try_for_each(|s| self.statement(s))
     }
 
-    fn statement(&mut self, statement: &Statement) -> Result<(), Refusal> {
+    fn statement(&mut self, statement: &Statement) -> Result {
         self.program.take(1, self.line)?;
         match statement {
             Statement::Label { name, .. } => {
@@ -82,7 +82,7 @@ impl Lowering<'_, '_> {
         }
     }
 
-    fn variable(&mut self, variable: &Variable) -> Result<(), Refusal> {
+    fn variable(&mut self, variable: &Variable) -> Result {
         let home = match variable.space {
             StateSpace::Shared => self.program.shared_variable(variable)?,
             StateSpace::Local | StateSpace::Param => {
@@ -103,7 +103,7 @@ impl Lowering<'_, '_> {
         Ok(())
     }
 
-    fn instruction(&mut self, instruction: &Instruction) -> Result<(), Refusal> {
+    fn instruction(&mut self, instruction: &Instruction) -> Result {
         self.line = instruction.line;
         self.guard = None;
         if let Some(guard) = &instruction.guard {
@@ -117,13 +117,13 @@ impl Lowering<'_, '_> {
         Ok(())
     }
 
-    fn table(&mut self, name: &str, labels: &[String], line: u32) -> Result<(), Refusal> {
+    fn table(&mut self, name: &str, labels: &[String], line: u32) -> Result {
         self.program.take(labels.len(), line)?;
         let targets = labels.iter().map(|label| {
             let missing = || Refusal::new(line, format!("label `{label}` is not in this function"));
             self.scopes.label(label).ok_or_else(missing)
         });
-        let targets = targets.collect::<Result<Vec<u32>, Refusal>>()?;
+        let targets = targets.collect::<Result<Vec<u32>>>()?;
         let index = self.program.tables.len();
         self.program.tables.push(Vec::new());
         self.tables.push((index, targets));

@@ -3,16 +3,14 @@
 use super::family::{Family, family};
 use super::float;
 use super::form::Form;
-use super::frame::Class;
 use super::lowering::Lowering;
-use super::refusal::Refusal;
+use super::refusal::Result;
 use crate::arith::approximate as approx;
 use crate::arith::float16::{Half, pair1, pair2, pair3};
 use crate::exec::{binary, ternary, unary};
 use crate::isa::Isa;
 use crate::program::Exec;
 use crate::ptx::ast::ScalarType;
-use crate::registers::Slot;
 use ScalarType as T;
 
 /// The same function of one, two or three halves for each of the four types.
@@ -43,7 +41,7 @@ struct Mode {
     scalar: ScalarType,
 }
 
-fn mode(form: &mut Form<'_>) -> Result<Mode, Refusal> {
+fn mode(form: &mut Form<'_>) -> Result<Mode> {
     form.flag("rn");
     form.flag("approx");
     Ok(Mode {
@@ -56,47 +54,28 @@ fn mode(form: &mut Form<'_>) -> Result<Mode, Refusal> {
 
 impl Lowering<'_, '_> {
     /// An instruction of halves. What `.ftz`, `.sat` and `.relu` add are operations of their own.
-    fn halves<const N: usize>(
-        &mut self,
-        form: &Form<'_>,
-        mode: &Mode,
-        execute: Exec,
-    ) -> Result<(), Refusal> {
+    fn halves<const N: usize>(&mut self, form: &Form<'_>, mode: &Mode, execute: Exec) -> Result {
         if !(mode.ftz || mode.sat || mode.relu) {
             return self.simple(form, [mode.scalar; N], execute, 0);
         }
         let isa = Isa::Baseline;
-        let operands = form.operands::<N>()?;
         let flush = halves!(isa, mode.scalar, unary, pair1, |H, a| H.flush(a));
-        let mut sources = [Slot::default(); 3];
-        for (source, operand) in sources.iter_mut().zip(&operands[1..]) {
-            *source = self.source(operand, mode.scalar)?;
-            if mode.ftz {
-                let flushed = self.scratch(Class::Word)?;
-                self.compute(flush, flushed, &[*source])?;
-                *source = flushed;
-            }
-        }
-        let raw = self.scratch(Class::Word)?;
-        self.compute(execute, raw, &sources[..N - 1])?;
+        let mut after = Vec::new();
         if mode.ftz {
-            self.compute(flush, raw, &[raw])?;
+            after.push(flush);
         }
-        let last = match (mode.sat, mode.relu) {
-            (true, _) => halves!(isa, mode.scalar, unary, pair1, |H, a| H.saturate(a)),
-            (false, true) => halves!(isa, mode.scalar, unary, pair1, |H, a| H.rectify(a)),
-            (false, false) => unary(isa, |a: u32| a),
-        };
-        let dst = self.destination(&operands[0], mode.scalar)?;
-        self.compute(last, dst, &[raw])
+        if mode.sat {
+            after.push(halves!(isa, mode.scalar, unary, pair1, |H, a| H.saturate(a)));
+        } else if mode.relu {
+            after.push(halves!(isa, mode.scalar, unary, pair1, |H, a| H.rectify(a)));
+        }
+        let before = mode.ftz.then_some(flush);
+        self.stepwise::<N>(form, mode.scalar, (execute, 0), before, &after)
     }
 }
 
 /// `add`, `sub`, `mul`, `min`, `max`
-pub(super) fn binary_operation(
-    cx: &mut Lowering<'_, '_>,
-    mut form: Form<'_>,
-) -> Result<(), Refusal> {
+pub(super) fn binary_operation(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let nan = form.flag("NaN");
     let mode = mode(&mut form)?;
     let (isa, scalar) = (Isa::Baseline, mode.scalar);
@@ -114,10 +93,7 @@ pub(super) fn binary_operation(
 }
 
 /// `fma`
-pub(super) fn fused_multiply_add(
-    cx: &mut Lowering<'_, '_>,
-    mut form: Form<'_>,
-) -> Result<(), Refusal> {
+pub(super) fn fused_multiply_add(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let mode = mode(&mut form)?;
     let isa = Isa::Baseline;
     let execute = halves!(isa, mode.scalar, ternary, pair3, |H, a, b, c| H
@@ -126,7 +102,7 @@ pub(super) fn fused_multiply_add(
 }
 
 /// `abs`, `neg`
-pub(super) fn sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let mode = mode(&mut form)?;
     let isa = Isa::Baseline;
     let execute = if form.instruction.opcode == "abs" {
@@ -138,7 +114,7 @@ pub(super) fn sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
 }
 
 /// `ex2`, `tanh`: of halves, or of `.f32`
-pub(super) fn approximate(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn approximate(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let mode = mode(&mut form)?;
     let opcode = form.instruction.opcode.as_str();
     if mode.scalar == T::F32 {

@@ -4,7 +4,7 @@
 use super::form::Form;
 use super::frame::Class;
 use super::lowering::Lowering;
-use super::refusal::Refusal;
+use super::refusal::Result;
 use crate::arith::integer::{self as arith, Integer};
 use crate::exec::{
     CARRY_IN, CARRY_OUT, binary, binary_with, carrying, ternary, ternary_with, unary,
@@ -43,7 +43,7 @@ macro_rules! integers {
 }
 
 /// `add`, `sub`, with `.sat` and `.cc`
-pub(super) fn add_or_sub(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn add_or_sub(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     if form.flag("cc") {
         return carry_operation(cx, &mut form, CARRY_OUT);
     }
@@ -61,16 +61,12 @@ pub(super) fn add_or_sub(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resul
 }
 
 /// `addc`, `subc`
-pub(super) fn with_carry(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn with_carry(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let out = if form.flag("cc") { CARRY_OUT } else { 0 };
     carry_operation(cx, &mut form, CARRY_IN | out)
 }
 
-fn carry_operation(
-    cx: &mut Lowering<'_, '_>,
-    form: &mut Form<'_>,
-    flags: u64,
-) -> Result<(), Refusal> {
+fn carry_operation(cx: &mut Lowering<'_, '_>, form: &mut Form<'_>, flags: u64) -> Result {
     let scalar = form.scalar()?;
     let add = form.instruction.opcode.starts_with("add");
     let execute = carry_function(cx.program.isa, scalar, add).ok_or_else(|| form.unsupported())?;
@@ -86,7 +82,7 @@ fn carry_op(
     dst: Slot,
     [a, b]: [Slot; 2],
     flags: u64,
-) -> Result<(), Refusal> {
+) -> Result {
     let carry = cx.carry()?;
     cx.compute_with(execute, dst, &[a, b, carry], flags)
 }
@@ -109,7 +105,7 @@ enum Part {
     Wide,
 }
 
-fn part(form: &mut Form<'_>) -> Result<Part, Refusal> {
+fn part(form: &mut Form<'_>) -> Result<Part> {
     match form.one_of(&["lo", "hi", "wide"]) {
         Some("lo") => Ok(Part::Low),
         Some("hi") => Ok(Part::High),
@@ -144,7 +140,7 @@ fn product_type(scalar: ScalarType, part: Part) -> ScalarType {
 }
 
 /// `mul`
-pub(super) fn multiply(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn multiply(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let (part, scalar) = (part(&mut form)?, form.scalar()?);
     let execute = product(cx.program.isa, scalar, part).ok_or_else(|| form.unsupported())?;
     let to = product_type(scalar, part);
@@ -152,7 +148,7 @@ pub(super) fn multiply(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<
 }
 
 /// `mad`, `madc`, with `.cc` and `.sat`
-pub(super) fn multiply_add(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn multiply_add(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let carry_in = if form.instruction.opcode == "madc" {
         CARRY_IN
     } else {
@@ -196,11 +192,7 @@ pub(super) fn multiply_add(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Res
     let add = wrapping!(isa, to, binary, |a, b| a.wrapping_add(b));
     let add = add.ok_or_else(|| form.unsupported())?;
     let [d, a, b, c] = form.operands()?;
-    let (a, b, c) = (
-        cx.source(a, scalar)?,
-        cx.source(b, scalar)?,
-        cx.source(c, to)?,
-    );
+    let [a, b, c] = cx.sources([a, b, c], [scalar, scalar, to])?;
     let middle = cx.scratch(Class::of(to))?;
     cx.compute(multiply, middle, &[a, b])?;
     let dst = cx.destination(d, to)?;
@@ -212,14 +204,13 @@ fn multiply_add_carrying(
     form: &Form<'_>,
     (scalar, part): (ScalarType, Part),
     flags: u64,
-) -> Result<(), Refusal> {
+) -> Result {
     let isa = cx.program.isa;
     let multiply = product(isa, scalar, part).filter(|_| part != Part::Wide);
     let multiply = multiply.ok_or_else(|| form.unsupported())?;
     let add = carry_function(isa, scalar, true).ok_or_else(|| form.unsupported())?;
     let [d, a, b, c] = form.operands()?;
-    let (a, b) = (cx.source(a, scalar)?, cx.source(b, scalar)?);
-    let c = cx.source(c, scalar)?;
+    let [a, b, c] = cx.sources([a, b, c], [scalar, scalar, scalar])?;
     let middle = cx.scratch(Class::of(scalar))?;
     cx.compute(multiply, middle, &[a, b])?;
     let dst = cx.destination(d, scalar)?;
@@ -227,7 +218,7 @@ fn multiply_add_carrying(
 }
 
 /// `mul24`, `mad24`
-pub(super) fn multiply_24(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn multiply_24(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let isa = Isa::Baseline;
     let (sat, part, scalar) = (form.flag("sat"), part(&mut form)?, form.scalar()?);
     if !matches!(scalar, T::U32 | T::S32) || part == Part::Wide {
@@ -246,11 +237,7 @@ pub(super) fn multiply_24(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
         return cx.simple(&form, [scalar; 4], saturating, 0);
     }
     let [d, a, b, c] = form.operands()?;
-    let (a, b, c) = (
-        cx.source(a, scalar)?,
-        cx.source(b, scalar)?,
-        cx.source(c, scalar)?,
-    );
+    let [a, b, c] = cx.sources([a, b, c], [scalar, scalar, scalar])?;
     let middle = cx.scratch(Class::Word)?;
     cx.compute_with(execute, middle, &[a, b], signed)?;
     let dst = cx.destination(d, scalar)?;
@@ -258,7 +245,7 @@ pub(super) fn multiply_24(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
 }
 
 /// `div`, `rem`
-pub(super) fn divide(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn divide(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     // Hosts divide one by one.
     let (isa, scalar) = (Isa::Baseline, form.scalar()?);
     let execute = if form.instruction.opcode == "div" {
@@ -271,7 +258,7 @@ pub(super) fn divide(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<()
 }
 
 /// `abs`, `neg`
-pub(super) fn sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let (isa, scalar) = (cx.program.isa, form.scalar()?);
     let execute = match (form.instruction.opcode.as_str(), scalar) {
         ("abs", T::S16) => unary(isa, i16::wrapping_abs),
@@ -286,7 +273,7 @@ pub(super) fn sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
 }
 
 /// `min`, `max`
-pub(super) fn extreme(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn extreme(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let (isa, relu, scalar) = (cx.program.isa, form.flag("relu"), form.scalar()?);
     let execute = match (form.instruction.opcode.as_str(), relu) {
         ("min", false) => integers!(isa, scalar, binary, |a, b| a.min(b)),
@@ -300,10 +287,7 @@ pub(super) fn extreme(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(
 }
 
 /// `sad`
-pub(super) fn sum_of_differences(
-    cx: &mut Lowering<'_, '_>,
-    mut form: Form<'_>,
-) -> Result<(), Refusal> {
+pub(super) fn sum_of_differences(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let (isa, scalar) = (Isa::Baseline, form.scalar()?);
     let execute = integers!(isa, scalar, ternary, |a, b, c| a.add_difference(b, c));
     let execute = execute.ok_or_else(|| form.unsupported())?;
@@ -311,7 +295,7 @@ pub(super) fn sum_of_differences(
 }
 
 /// `dp4a`, `dp2a`. Bits of the immediate: signedness of a, of b, upper halves.
-pub(super) fn dot_product(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn dot_product(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let isa = Isa::Baseline;
     let high = form.one_of(&["lo", "hi"]) == Some("hi");
     let (a, b) = (form.scalar()?, form.scalar()?);

@@ -2,7 +2,7 @@
 
 use super::builder::ProgramBuilder;
 use super::frame::{Class, Frame};
-use super::refusal::Refusal;
+use super::refusal::{Refusal, Result};
 use super::scope::Scopes;
 use crate::program::{Action, Exec, Op};
 use crate::ptx::ast::Function;
@@ -85,7 +85,7 @@ impl Lowering<'_, '_> {
     }
 
     /// Adds an operation.
-    pub(super) fn push(&mut self, mut op: Op) -> Result<(), Refusal> {
+    pub(super) fn push(&mut self, mut op: Op) -> Result {
         op.leader = self.leader;
         // Whoever does not follow a jump, a call, a barrier goes on behind it, and may meet others
         // there.
@@ -94,17 +94,12 @@ impl Lowering<'_, '_> {
     }
 
     /// Adds an operation without operands.
-    pub(super) fn emit(&mut self, action: Action) -> Result<(), Refusal> {
+    pub(super) fn emit(&mut self, action: Action) -> Result {
         self.push(self.op(action))
     }
 
     /// Adds `dst = execute(a, b, c)`, with as many sources as given.
-    pub(super) fn compute(
-        &mut self,
-        execute: Exec,
-        dst: Slot,
-        sources: &[Slot],
-    ) -> Result<(), Refusal> {
+    pub(super) fn compute(&mut self, execute: Exec, dst: Slot, sources: &[Slot]) -> Result {
         self.compute_with(execute, dst, sources, 0)
     }
 
@@ -115,7 +110,7 @@ impl Lowering<'_, '_> {
         dst: Slot,
         sources: &[Slot],
         imm: u64,
-    ) -> Result<(), Refusal> {
+    ) -> Result {
         let source = |index: usize| sources.get(index).copied().unwrap_or_default();
         let op = Op {
             dst,
@@ -129,7 +124,7 @@ impl Lowering<'_, '_> {
     }
 
     /// Adds a branch to a label.
-    pub(super) fn branch(&mut self, label: &str) -> Result<(), Refusal> {
+    pub(super) fn branch(&mut self, label: &str) -> Result {
         let label = self.scopes.label(label).ok_or_else(|| {
             Refusal::new(
                 self.line,
@@ -141,7 +136,7 @@ impl Lowering<'_, '_> {
     }
 
     /// The carry flag of this function.
-    pub(super) fn carry(&mut self) -> Result<Slot, Refusal> {
+    pub(super) fn carry(&mut self) -> Result<Slot> {
         match self.carry {
             Some(slot) => Ok(slot),
             None => {
@@ -153,7 +148,7 @@ impl Lowering<'_, '_> {
     }
 
     /// A register for the rest of the current instruction.
-    pub(super) fn scratch(&mut self, class: Class) -> Result<Slot, Refusal> {
+    pub(super) fn scratch(&mut self, class: Class) -> Result<Slot> {
         self.frame.scratch(class, self.line)
     }
 }

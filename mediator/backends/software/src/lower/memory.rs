@@ -5,7 +5,7 @@ use super::element::copy_function;
 use super::form::Form;
 use super::frame::{Class, quad_half};
 use super::lowering::Lowering;
-use super::refusal::Refusal;
+use super::refusal::Result;
 use crate::ptx::ast::{Operand, ScalarType};
 use crate::registers::Slot;
 use ScalarType as T;
@@ -15,7 +15,7 @@ fn elements<'o>(
     cx: &mut Lowering<'_, '_>,
     operand: &'o Operand,
     count: usize,
-) -> Result<std::borrow::Cow<'o, [Operand]>, Refusal> {
+) -> Result<std::borrow::Cow<'o, [Operand]>> {
     let elements: std::borrow::Cow<'o, [Operand]> = match operand {
         Operand::Vector(elements) => elements.as_slice().into(),
         Operand::Name(name) if count > 1 && cx.scopes.vector_elements(name).is_some() => {
@@ -42,7 +42,7 @@ struct Shape {
     cached: bool,
 }
 
-fn shape(form: &mut Form<'_>) -> Result<Shape, Refusal> {
+fn shape(form: &mut Form<'_>) -> Result<Shape> {
     let space = space_of(form);
     let cached = form
         .instruction
@@ -73,7 +73,7 @@ fn shape(form: &mut Form<'_>) -> Result<Shape, Refusal> {
 }
 
 /// The two operands of an access; the cache policy that may follow means nothing here.
-fn pair<'a>(form: &Form<'a>, shape: &Shape) -> Result<(&'a Operand, &'a Operand), Refusal> {
+fn pair<'a>(form: &Form<'a>, shape: &Shape) -> Result<(&'a Operand, &'a Operand)> {
     match form.instruction.operands.as_slice() {
         [first, second] => Ok((first, second)),
         [first, second, _] if shape.cached => Ok((first, second)),
@@ -82,17 +82,17 @@ fn pair<'a>(form: &Form<'a>, shape: &Shape) -> Result<(&'a Operand, &'a Operand)
 }
 
 /// `ld`, `ldu`
-pub(super) fn load(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn load(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let shape = shape(&mut form)?;
     let (destinations, address) = pair(&form, &shape)?;
     let destinations = elements(cx, destinations, shape.count)?;
     let mut address = cx.address(address, shape.space)?;
     let bytes = shape.scalar.bytes();
     let mut align = bytes * shape.count as u32;
-    if let Address::Memory { slot, word, .. } = &mut address
+    if let Address::Memory(memory) = &mut address
         && shape.count > 1
     {
-        *slot = kept(cx, *slot, *word)?;
+        memory.slot = kept(cx, memory.slot, memory.word)?;
     }
     for (index, destination) in (0..).zip(destinations.iter()) {
         let at = address.further(index * bytes);
@@ -105,7 +105,7 @@ pub(super) fn load(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
 
 /// A copy of an address register: one of the destinations of a vector load may be that very
 /// register.
-fn kept(cx: &mut Lowering<'_, '_>, slot: Slot, word: bool) -> Result<Slot, Refusal> {
+fn kept(cx: &mut Lowering<'_, '_>, slot: Slot, word: bool) -> Result<Slot> {
     if slot.bank() != 0 {
         return Ok(slot);
     }
@@ -121,7 +121,7 @@ fn load_one(
     scalar: ScalarType,
     destination: &Operand,
     align: u32,
-) -> Result<(), Refusal> {
+) -> Result {
     if scalar == T::B128 {
         let dst = cx.destination(destination, scalar)?;
         let double = (T::B64, Class::Double);
@@ -139,7 +139,7 @@ fn load_one(
 }
 
 /// `st`
-pub(super) fn store(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn store(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let shape = shape(&mut form)?;
     let (address, sources) = pair(&form, &shape)?;
     let sources = elements(cx, sources, shape.count)?;
@@ -164,6 +164,6 @@ pub(super) fn store(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(),
 }
 
 /// `prefetch` and other hints: nothing to do.
-pub(super) fn hint(_cx: &mut Lowering<'_, '_>, _form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn hint(_cx: &mut Lowering<'_, '_>, _form: Form<'_>) -> Result {
     Ok(())
 }

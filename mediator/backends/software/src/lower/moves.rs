@@ -5,7 +5,7 @@ use super::element::copy_function;
 use super::form::Form;
 use super::frame::{Class, quad_half};
 use super::lowering::Lowering;
-use super::refusal::Refusal;
+use super::refusal::Result;
 use crate::address;
 use crate::exec::access::space;
 use crate::exec::{binary, compare, predicate, unary};
@@ -14,7 +14,7 @@ use crate::ptx::ast::{Operand, ScalarType};
 use ScalarType as T;
 
 /// `mov`
-pub(super) fn copy(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn copy(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let scalar = form.scalar()?;
     let [d, a] = form.operands()?;
     match (d, a) {
@@ -27,12 +27,7 @@ pub(super) fn copy(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
     }
 }
 
-fn copy_scalar(
-    cx: &mut Lowering<'_, '_>,
-    scalar: ScalarType,
-    d: &Operand,
-    a: &Operand,
-) -> Result<(), Refusal> {
+fn copy_scalar(cx: &mut Lowering<'_, '_>, scalar: ScalarType, d: &Operand, a: &Operand) -> Result {
     let isa = cx.program.isa;
     if scalar == T::Pred {
         let a = cx.predicate(a)?;
@@ -60,7 +55,7 @@ fn copy_scalar(
 }
 
 /// Type of the parts when `scalar` is cut into `count`.
-fn part_type(form: &Form<'_>, scalar: ScalarType, count: usize) -> Result<ScalarType, Refusal> {
+fn part_type(form: &Form<'_>, scalar: ScalarType, count: usize) -> Result<ScalarType> {
     let bits = 8 * scalar.bytes() as usize;
     match bits.checked_div(count) {
         Some(8) => Ok(T::B8),
@@ -77,7 +72,7 @@ fn pack(
     scalar: ScalarType,
     d: &Operand,
     parts: &[Operand],
-) -> Result<(), Refusal> {
+) -> Result {
     let isa = cx.program.isa;
     let part = part_type(form, scalar, parts.len())?;
     let mut sources = Vec::with_capacity(parts.len());
@@ -135,7 +130,7 @@ fn unpack(
     scalar: ScalarType,
     parts: &[Operand],
     a: &Operand,
-) -> Result<(), Refusal> {
+) -> Result {
     let isa = cx.program.isa;
     let part = part_type(form, scalar, parts.len())?;
     let source = cx.source(a, scalar)?;
@@ -171,7 +166,7 @@ fn unpack(
 }
 
 /// Start of the window of the state space that an instruction names, in generic addresses.
-fn window(form: &mut Form<'_>) -> Result<u64, Refusal> {
+fn window(form: &mut Form<'_>) -> Result<u64> {
     // Parameters of device functions are in local memory, and have no window.
     if form.flag("param::func") {
         return Err(form.unsupported());
@@ -186,10 +181,7 @@ fn window(form: &mut Form<'_>) -> Result<u64, Refusal> {
 }
 
 /// `cvta`
-pub(super) fn convert_address(
-    cx: &mut Lowering<'_, '_>,
-    mut form: Form<'_>,
-) -> Result<(), Refusal> {
+pub(super) fn convert_address(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let isa = cx.program.isa;
     let to_space = form.flag("to");
     let start = window(&mut form)?;
@@ -210,7 +202,7 @@ pub(super) fn convert_address(
 }
 
 /// `isspacep`
-pub(super) fn is_in_space(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn is_in_space(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let isa = cx.program.isa;
     let global = form.flag("global");
     let range = if form.flag("const") {
@@ -250,10 +242,7 @@ pub(super) fn is_in_space(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
 }
 
 /// `mapa`, `getctarank`: a block is a cluster of its own.
-pub(super) fn cluster_address(
-    cx: &mut Lowering<'_, '_>,
-    mut form: Form<'_>,
-) -> Result<(), Refusal> {
+pub(super) fn cluster_address(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let isa = cx.program.isa;
     form.discard(|m| m.starts_with("shared"));
     let scalar = form.scalar()?;

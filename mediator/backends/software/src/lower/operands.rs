@@ -3,7 +3,7 @@
 use super::form::Form;
 use super::frame::Class;
 use super::lowering::Lowering;
-use super::refusal::Refusal;
+use super::refusal::{Refusal, Result};
 use super::scope::{Home, Register};
 use super::special;
 use super::variables::number_bits;
@@ -20,17 +20,17 @@ impl Lowering<'_, '_> {
     }
 
     /// A constant of a class.
-    pub(super) fn constant(&mut self, value: u64, class: Class) -> Result<Slot, Refusal> {
+    pub(super) fn constant(&mut self, value: u64, class: Class) -> Result<Slot> {
         self.program.constants.value(value, class, self.line)
     }
 
     /// The register of a name, if it is one.
-    pub(super) fn register(&mut self, name: &str) -> Result<Option<Register>, Refusal> {
+    pub(super) fn register(&mut self, name: &str) -> Result<Option<Register>> {
         self.scopes.register(&mut self.frame, name, self.line)
     }
 
     /// The variable of a name, if it is one.
-    pub(super) fn variable_home(&mut self, name: &str) -> Result<Option<Home>, Refusal> {
+    pub(super) fn variable_home(&mut self, name: &str) -> Result<Option<Home>> {
         match self.scopes.variable(name) {
             Some(home) => Ok(Some(home)),
             None => self.program.module_variable(name, self.line),
@@ -38,11 +38,7 @@ impl Lowering<'_, '_> {
     }
 
     /// A source of exactly the class of `scalar`.
-    pub(super) fn source(
-        &mut self,
-        operand: &Operand,
-        scalar: ScalarType,
-    ) -> Result<Slot, Refusal> {
+    pub(super) fn source(&mut self, operand: &Operand, scalar: ScalarType) -> Result<Slot> {
         let wanted = Class::of(scalar);
         if wanted == Class::Quad && !matches!(operand, Operand::Name(_)) {
             return Err(self.refuse("a 128-bit operand is not a register"));
@@ -64,12 +60,21 @@ impl Lowering<'_, '_> {
         }
     }
 
-    /// A source that may be wider than its instruction's type: then its low bits count.
-    pub(super) fn source_relaxed(
+    /// Sources of exactly the classes of `types`.
+    pub(super) fn sources<const N: usize>(
         &mut self,
-        operand: &Operand,
-        scalar: ScalarType,
-    ) -> Result<Slot, Refusal> {
+        operands: [&Operand; N],
+        types: [ScalarType; N],
+    ) -> Result<[Slot; N]> {
+        let mut slots = [Slot::default(); N];
+        for (slot, (operand, scalar)) in slots.iter_mut().zip(operands.into_iter().zip(types)) {
+            *slot = self.source(operand, scalar)?;
+        }
+        Ok(slots)
+    }
+
+    /// A source that may be wider than its instruction's type: then its low bits count.
+    pub(super) fn source_relaxed(&mut self, operand: &Operand, scalar: ScalarType) -> Result<Slot> {
         if let Operand::Name(name) = operand
             && let Some(register) = self.register(name)?
             && register.class == Class::Double
@@ -84,27 +89,16 @@ impl Lowering<'_, '_> {
     }
 
     /// A destination of exactly the class of `scalar`.
-    pub(super) fn destination(
-        &mut self,
-        operand: &Operand,
-        scalar: ScalarType,
-    ) -> Result<Slot, Refusal> {
+    pub(super) fn destination(&mut self, operand: &Operand, scalar: ScalarType) -> Result<Slot> {
         let wanted = Class::of(scalar);
-        match operand {
-            Operand::Sink => self.scratch(wanted),
-            Operand::Name(name) => match self.register(name)? {
-                Some(register) => self.expect(register, wanted, name),
-                None => Err(self.refuse(format!("`{name}` is not a register"))),
-            },
-            _ => Err(self.refuse("a destination is not a register")),
+        match (self.any_destination(operand)?, operand) {
+            (Some(register), Operand::Name(name)) => self.expect(register, wanted, name),
+            _ => self.scratch(wanted),
         }
     }
 
     /// The register of a destination, whatever its class; `None` for `_`.
-    pub(super) fn any_destination(
-        &mut self,
-        operand: &Operand,
-    ) -> Result<Option<Register>, Refusal> {
+    pub(super) fn any_destination(&mut self, operand: &Operand) -> Result<Option<Register>> {
         match operand {
             Operand::Sink => Ok(None),
             Operand::Name(name) => match self.register(name)? {
@@ -115,7 +109,7 @@ impl Lowering<'_, '_> {
         }
     }
 
-    fn expect(&self, register: Register, wanted: Class, name: &str) -> Result<Slot, Refusal> {
+    fn expect(&self, register: Register, wanted: Class, name: &str) -> Result<Slot> {
         if register.class == wanted {
             return Ok(register.slot);
         }
@@ -126,7 +120,7 @@ impl Lowering<'_, '_> {
     }
 
     /// A predicate as a source, with its negation.
-    pub(super) fn predicate(&mut self, operand: &Operand) -> Result<Guard, Refusal> {
+    pub(super) fn predicate(&mut self, operand: &Operand) -> Result<Guard> {
         match operand {
             Operand::Name(name) => Ok(Guard {
                 slot: self.predicate_register(name)?,
@@ -148,7 +142,7 @@ impl Lowering<'_, '_> {
     }
 
     /// A predicate as a source, negated beforehand where it is written so.
-    pub(super) fn plain_predicate(&mut self, operand: &Operand) -> Result<Slot, Refusal> {
+    pub(super) fn plain_predicate(&mut self, operand: &Operand) -> Result<Slot> {
         let guard = self.predicate(operand)?;
         if guard.invert == 0 {
             return Ok(guard.slot);
@@ -159,7 +153,7 @@ impl Lowering<'_, '_> {
     }
 
     /// A predicate register by name.
-    pub(super) fn predicate_register(&mut self, name: &str) -> Result<Slot, Refusal> {
+    pub(super) fn predicate_register(&mut self, name: &str) -> Result<Slot> {
         match self.register(name)? {
             Some(register) => self.expect(register, Class::Predicate, name),
             None => Err(self.refuse(format!("`{name}` is not a predicate register"))),
@@ -167,7 +161,7 @@ impl Lowering<'_, '_> {
     }
 
     /// What a name that is no register stands for: a special register, or an address.
-    fn named_value(&mut self, name: &str, offset: i64, wanted: Class) -> Result<Slot, Refusal> {
+    fn named_value(&mut self, name: &str, offset: i64, wanted: Class) -> Result<Slot> {
         if offset == 0
             && let Some(slot) = special::read(self, name, wanted)?
         {
@@ -181,12 +175,7 @@ impl Lowering<'_, '_> {
 
     /// The address of a variable within its state space (for `.global` and `.const`: the generic
     /// address).
-    pub(super) fn address_value(
-        &mut self,
-        home: Home,
-        offset: i64,
-        wanted: Class,
-    ) -> Result<Slot, Refusal> {
+    pub(super) fn address_value(&mut self, home: Home, offset: i64, wanted: Class) -> Result<Slot> {
         match home {
             Home::Shared(at) | Home::Parameter(at, _) => {
                 let value = i64::from(at).wrapping_add(offset);
@@ -202,7 +191,7 @@ impl Lowering<'_, '_> {
     }
 
     /// Local memory moves with the frame: an address in it is known when the function runs.
-    fn local_address(&mut self, offset: i64, wanted: Class) -> Result<Slot, Refusal> {
+    fn local_address(&mut self, offset: i64, wanted: Class) -> Result<Slot> {
         let base = self.scratch(Class::Word)?;
         self.compute_with(registers::word, base, &[], Special::LocalBase as u64)?;
         let isa = self.program.isa;
@@ -224,7 +213,7 @@ impl Lowering<'_, '_> {
         types: [ScalarType; N],
         execute: Exec,
         imm: u64,
-    ) -> Result<(), Refusal> {
+    ) -> Result {
         let operands = form.operands::<N>()?;
         let mut sources = [Default::default(); 3];
         for index in 1..N {
@@ -233,5 +222,35 @@ impl Lowering<'_, '_> {
         let dst = self.destination(&operands[0], types[0])?;
         let [a, b, c] = sources;
         self.compute_with(execute, dst, &[a, b, c], imm)
+    }
+
+    /// The same with further steps: `before` on every source, `after` one by one on the result. There
+    /// is at least one step after.
+    pub(super) fn stepwise<const N: usize>(
+        &mut self,
+        form: &Form<'_>,
+        scalar: ScalarType,
+        (execute, imm): (Exec, u64),
+        before: Option<Exec>,
+        after: &[Exec],
+    ) -> Result {
+        let operands = form.operands::<N>()?;
+        let mut sources = [Slot::default(); 3];
+        for (source, operand) in sources.iter_mut().zip(&operands[1..]) {
+            *source = self.source(operand, scalar)?;
+            if let Some(before) = before {
+                let prepared = self.scratch(Class::of(scalar))?;
+                self.compute(before, prepared, &[*source])?;
+                *source = prepared;
+            }
+        }
+        let raw = self.scratch(Class::of(scalar))?;
+        self.compute_with(execute, raw, &sources, imm)?;
+        let (last, others) = after.split_last().ok_or_else(|| form.unsupported())?;
+        for step in others {
+            self.compute(*step, raw, &[raw])?;
+        }
+        let dst = self.destination(&operands[0], scalar)?;
+        self.compute(*last, dst, &[raw])
     }
 }

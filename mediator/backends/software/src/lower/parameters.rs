@@ -3,7 +3,7 @@
 use causeway_protocol::message::{PARAMETERS_MAX, Parameter};
 
 use super::frame::place;
-use super::refusal::Refusal;
+use super::refusal::{Refusal, Result};
 use super::scope::Home;
 use super::variables::variable_bytes;
 use crate::ptx::ast;
@@ -24,7 +24,7 @@ pub(super) struct ParameterLayout {
 
 impl ParameterLayout {
     /// The layout of the parameters of `entry`.
-    pub(super) fn new(entry: &ast::Function) -> Result<Self, Refusal> {
+    pub(super) fn new(entry: &ast::Function) -> Result<Self> {
         let mut layout = Self {
             parameters: Vec::new(),
             homes: Vec::new(),
@@ -49,7 +49,7 @@ impl ParameterLayout {
         Ok(layout)
     }
 
-    fn add(&mut self, variable: &ast::Variable) -> Result<(), Refusal> {
+    fn add(&mut self, variable: &ast::Variable) -> Result {
         let too_large = || {
             let reason = format!("kernel parameters exceed {PARAMETER_BYTES_MAX} bytes");
             Refusal::new(variable.line, reason)

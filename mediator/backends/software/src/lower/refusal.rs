@@ -19,3 +19,6 @@ impl Refusal {
         }
     }
 }
+
+/// Result of lowering.
+pub(crate) type Result<T = ()> = std::result::Result<T, Refusal>;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::frame::{Class, Frame};
-use super::refusal::Refusal;
+use super::refusal::Result;
 use crate::ptx::ast::{Registers, ScalarType};
 use crate::registers::Slot;
 
@@ -144,7 +144,7 @@ impl Scopes {
         frame: &mut Frame,
         name: &str,
         line: u32,
-    ) -> Result<Option<Register>, Refusal> {
+    ) -> Result<Option<Register>> {
         let (base, element) = split_element(name);
         for block in self.blocks.iter_mut().rev() {
             if let Some((group, index)) = block.find(name) {
@@ -208,7 +208,7 @@ impl Group {
         index: u32,
         element: u8,
         line: u32,
-    ) -> Result<Register, Refusal> {
+    ) -> Result<Register> {
         let class = Class::of(self.scalar);
         let slot = match self.slots.get(&(index, element)) {
             Some(slot) => *slot,

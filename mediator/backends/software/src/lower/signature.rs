@@ -1,7 +1,7 @@
 //! Where a device function expects its arguments, and where it leaves its results.
 
 use super::frame::{Class, Frame};
-use super::refusal::Refusal;
+use super::refusal::Result;
 use super::scope::{Home, Scopes};
 use super::variables::variable_bytes;
 use crate::program::Place;
@@ -27,7 +27,7 @@ pub(super) struct Signature {
 
 impl Signature {
     /// The signature of a function. Its frame begins with these items: see [`declare`].
-    pub(super) fn new(function: &Function) -> Result<Self, Refusal> {
+    pub(super) fn new(function: &Function) -> Result<Self> {
         declare(function, &mut Frame::new(), &mut Scopes::new())
     }
 }
@@ -37,8 +37,8 @@ pub(super) fn declare(
     function: &Function,
     frame: &mut Frame,
     scopes: &mut Scopes,
-) -> Result<Signature, Refusal> {
-    let mut items = |parameters: &[Parameter]| -> Result<Vec<Item>, Refusal> {
+) -> Result<Signature> {
+    let mut items = |parameters: &[Parameter]| -> Result<Vec<Item>> {
         let parameters = parameters.iter();
         parameters.map(|p| item(p, frame, scopes)).collect()
     };
@@ -48,7 +48,7 @@ pub(super) fn declare(
     })
 }
 
-fn item(parameter: &Parameter, frame: &mut Frame, scopes: &mut Scopes) -> Result<Item, Refusal> {
+fn item(parameter: &Parameter, frame: &mut Frame, scopes: &mut Scopes) -> Result<Item> {
     match parameter {
         Parameter::Variable(variable) => {
             let bytes = variable_bytes(variable)?;

@@ -2,18 +2,14 @@
 
 use super::frame::Class;
 use super::lowering::Lowering;
-use super::refusal::Refusal;
+use super::refusal::Result;
 use crate::exec::special::{self, Special};
 use crate::exec::unary;
 use crate::registers::Slot;
 
 /// The value of a special register, in a scratch register of the class wanted; `None` if `name` is
 /// not one.
-pub(super) fn read(
-    cx: &mut Lowering<'_, '_>,
-    name: &str,
-    wanted: Class,
-) -> Result<Option<Slot>, Refusal> {
+pub(super) fn read(cx: &mut Lowering<'_, '_>, name: &str, wanted: Class) -> Result<Option<Slot>> {
     let (execute, register, class) = match name {
         "%clock64" => (
             special::clock as crate::program::Exec,
@@ -42,7 +38,7 @@ pub(super) fn read(
     Ok(Some(target))
 }
 
-fn constant(cx: &mut Lowering<'_, '_>, value: u64, wanted: Class) -> Result<Slot, Refusal> {
+fn constant(cx: &mut Lowering<'_, '_>, value: u64, wanted: Class) -> Result<Slot> {
     cx.constant(value, wanted)
 }
 

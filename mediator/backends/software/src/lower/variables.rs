@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::frame::place;
-use super::refusal::Refusal;
+use super::refusal::{Refusal, Result};
 use crate::address;
 use crate::ptx::ast::{Immediate, Initial, Module, ScalarType, StateSpace, Variable};
 
@@ -45,7 +45,7 @@ pub(crate) struct Segment {
 
 impl<'a> Variables<'a> {
     /// Places the variables of a module behind `offset`, in the ranges for them.
-    pub(crate) fn new(module: &'a Module, offset: u64) -> Result<Self, Refusal> {
+    pub(crate) fn new(module: &'a Module, offset: u64) -> Result<Self> {
         let mut variables = Self {
             names: HashMap::new(),
             spaces: HashMap::new(),
@@ -66,7 +66,7 @@ impl<'a> Variables<'a> {
         Ok(variables)
     }
 
-    fn add(&mut self, variable: &'a Variable) -> Result<(), Refusal> {
+    fn add(&mut self, variable: &'a Variable) -> Result {
         let name = variable.name.as_str();
         let (segment, list) = match variable.space {
             StateSpace::Shared => {
@@ -119,7 +119,7 @@ impl<'a> Variables<'a> {
     }
 
     /// Calls `write(address, bytes)` for every initial value.
-    pub(crate) fn initialize(&self, mut write: impl FnMut(u64, &[u8])) -> Result<(), Refusal> {
+    pub(crate) fn initialize(&self, mut write: impl FnMut(u64, &[u8])) -> Result {
         for (segment, list) in [
             (self.global, &self.globals),
             (self.constant, &self.constants),
@@ -140,7 +140,7 @@ impl<'a> Variables<'a> {
         Ok(())
     }
 
-    fn initial_value(&self, initial: &Initial, variable: &Variable) -> Result<u128, Refusal> {
+    fn initial_value(&self, initial: &Initial, variable: &Variable) -> Result<u128> {
         match initial {
             Initial::Number(number) => Ok(number_bits(*number, variable.scalar)),
             Initial::Address { name, offset, .. } => match self.get(name) {
@@ -189,7 +189,7 @@ fn short_float(value: f64, scalar: ScalarType) -> Option<u128> {
 }
 
 /// Bytes of a variable.
-pub(super) fn variable_bytes(variable: &Variable) -> Result<u64, Refusal> {
+pub(super) fn variable_bytes(variable: &Variable) -> Result<u64> {
     let element = u64::from(variable.scalar.bytes()) * u64::from(variable.vector.max(1));
     variable.elements.checked_mul(element).ok_or_else(|| {
         let reason = format!("variable `{}` is larger than memory can be", variable.name);

@@ -2,7 +2,7 @@
 
 use super::form::Form;
 use super::lowering::Lowering;
-use super::refusal::Refusal;
+use super::refusal::Result;
 use crate::exec::shuffle as lanes;
 use crate::program::{Action, Exec, Op};
 use crate::ptx::ast::{Operand, ScalarType};
@@ -11,7 +11,7 @@ use ScalarType as T;
 
 impl Lowering<'_, '_> {
     /// Adds an operation across lanes. It waits for the lanes of its member mask, if it has one.
-    fn across(&mut self, execute: Exec, members: Option<&Operand>, op: Op) -> Result<(), Refusal> {
+    fn across(&mut self, execute: Exec, members: Option<&Operand>, op: Op) -> Result {
         let (action, d) = match members {
             Some(operand) => (Action::Converge(execute), self.source(operand, T::B32)?),
             None => (Action::Lanes(execute), Slot::default()),
@@ -20,20 +20,12 @@ impl Lowering<'_, '_> {
     }
 }
 
-/// Splits `d|p`; what is missing is not wanted.
-fn destinations(operand: &Operand) -> (&Operand, &Operand) {
-    match operand {
-        Operand::Pair(first, second) => (first, second),
-        single => (single, &Operand::Sink),
-    }
-}
-
 /// The member mask of a `.sync` form, which is its last operand.
 fn members<'a>(
     form: &Form<'a>,
     sync: bool,
     count: usize,
-) -> Result<(&'a [Operand], Option<&'a Operand>), Refusal> {
+) -> Result<(&'a [Operand], Option<&'a Operand>)> {
     form.done()?;
     let operands = form.instruction.operands.as_slice();
     let split = if sync {
@@ -47,7 +39,7 @@ fn members<'a>(
 }
 
 /// `shfl`
-pub(super) fn shuffle(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn shuffle(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let sync = form.flag("sync");
     let execute: Exec = match form.one_of(&["up", "down", "bfly", "idx"]) {
         Some("up") => lanes::up,
@@ -56,12 +48,9 @@ pub(super) fn shuffle(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(
         Some(_) => lanes::index,
         None => return Err(form.unsupported()),
     };
-    let scalar = form.scalar()?;
-    if scalar != T::B32 {
-        return Err(form.unsupported());
-    }
+    form.scalar_of(&[T::B32])?;
     let (operands, members) = members(&form, sync, 4)?;
-    let (d, p) = destinations(&operands[0]);
+    let (d, p) = operands[0].pair();
     let a = cx.source(&operands[1], T::B32)?;
     let b = cx.source(&operands[2], T::B32)?;
     let c = cx.source(&operands[3], T::B32)?;
@@ -78,7 +67,7 @@ pub(super) fn shuffle(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(
 }
 
 /// `vote`
-pub(super) fn vote(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn vote(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let sync = form.flag("sync");
     let mode = form.one_of(&["all", "any", "uni", "ballot"]);
     let scalar = form.scalar()?;
@@ -102,7 +91,7 @@ pub(super) fn vote(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), 
 }
 
 /// `match`
-pub(super) fn match_lanes(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn match_lanes(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let sync = form.flag("sync");
     let all = form.one_of(&["all", "any"]) == Some("all");
     let execute: Exec = if all {
@@ -110,12 +99,9 @@ pub(super) fn match_lanes(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
     } else {
         lanes::match_any
     };
-    let scalar = form.scalar()?;
-    if !matches!(scalar, T::B32 | T::B64) {
-        return Err(form.unsupported());
-    }
+    let scalar = form.scalar_of(&[T::B32, T::B64])?;
     let (operands, members) = members(&form, sync, 2)?;
-    let (d, p) = destinations(&operands[0]);
+    let (d, p) = operands[0].pair();
     let a = cx.source(&operands[1], scalar)?;
     let (dst, dst2) = (cx.destination(d, T::B32)?, cx.destination(p, T::Pred)?);
     let op = Op {
@@ -129,7 +115,7 @@ pub(super) fn match_lanes(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
 }
 
 /// `activemask`
-pub(super) fn active_mask(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn active_mask(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let scalar = form.scalar()?;
     let [d] = form.operands()?;
     if scalar != T::B32 {
@@ -140,7 +126,7 @@ pub(super) fn active_mask(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
 }
 
 /// `redux.sync`
-pub(super) fn reduce(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn reduce(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let sync = form.flag("sync");
     let operation = form.one_of(&["add", "min", "max", "and", "or", "xor"]);
     let scalar = form.scalar()?;
@@ -167,10 +153,10 @@ pub(super) fn reduce(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<()
 }
 
 /// `elect.sync`
-pub(super) fn elect(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result<(), Refusal> {
+pub(super) fn elect(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let sync = form.flag("sync");
     let (operands, members) = members(&form, sync, 1)?;
-    let (d, p) = destinations(&operands[0]);
+    let (d, p) = operands[0].pair();
     let (dst, dst2) = (cx.destination(d, T::B32)?, cx.destination(p, T::Pred)?);
     let op = Op {
         dst,

@@ -290,3 +290,14 @@ pub enum Operand {
     /// `_`: the result is discarded.
     Sink,
 }
+
+impl Operand {
+    /// Returns the two destinations of `p|q`; a single destination is the first, and the second is
+    /// discarded.
+    pub fn pair(&self) -> (&Self, &Self) {
+        match self {
+            Self::Pair(first, second) => (first, second),
+            single => (single, &Self::Sink),
+        }
+    }
+}

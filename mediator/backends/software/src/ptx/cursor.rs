@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::ast::ScalarType;
-use super::error::ParseError;
+use super::error::{ParseError, Result};
 use super::lexer::{Lexer, Token, TokenKind};
 use super::number::{self, Value};
 
@@ -33,7 +33,7 @@ pub(super) struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     /// Stands at the first token of `text`.
-    pub fn new(text: &'a str) -> Result<Self, ParseError> {
+    pub fn new(text: &'a str) -> Result<Self> {
         let mut lexer = Lexer::new(text);
         let token = lexer.next()?;
         Ok(Self {
@@ -56,13 +56,13 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a token, whatever it is.
-    pub fn take(&mut self) -> Result<Token<'a>, ParseError> {
+    pub fn take(&mut self) -> Result<Token<'a>> {
         let next = self.lexer.next()?;
         Ok(std::mem::replace(&mut self.token, next))
     }
 
     /// Takes `symbol` if it comes next, and says whether it did.
-    pub fn eat(&mut self, symbol: &str) -> Result<bool, ParseError> {
+    pub fn eat(&mut self, symbol: &str) -> Result<bool> {
         let here = self.token.is_symbol(symbol);
         if here {
             self.take()?;
@@ -71,7 +71,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes `.name` if it comes next, and says whether it did.
-    pub fn eat_dotted(&mut self, name: &str) -> Result<bool, ParseError> {
+    pub fn eat_dotted(&mut self, name: &str) -> Result<bool> {
         let here = self.token.is_dotted(name);
         if here {
             self.take()?;
@@ -80,7 +80,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes `symbol`, which must come next; `after` completes "expected `;` after …".
-    pub fn expect(&mut self, symbol: &str, after: &str) -> Result<(), ParseError> {
+    pub fn expect(&mut self, symbol: &str, after: &str) -> Result {
         if self.eat(symbol)? {
             return Ok(());
         }
@@ -93,8 +93,8 @@ impl<'a> Cursor<'a> {
         &mut self,
         close: &str,
         after: &str,
-        mut item: impl FnMut(&mut Self) -> Result<T, ParseError>,
-    ) -> Result<Vec<T>, ParseError> {
+        mut item: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<Vec<T>> {
         let mut items = Vec::new();
         loop {
             items.push(item(self)?);
@@ -108,16 +108,16 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a word, which must come next; `what` says what it would name.
-    pub fn word(&mut self, what: &str) -> Result<&'a str, ParseError> {
+    pub fn word(&mut self, what: &str) -> Result<&'a str> {
         self.kind(TokenKind::Word, what)
     }
 
     /// Takes a string, which must come next.
-    pub fn string(&mut self, what: &str) -> Result<&'a str, ParseError> {
+    pub fn string(&mut self, what: &str) -> Result<&'a str> {
         self.kind(TokenKind::Text, what)
     }
 
-    fn kind(&mut self, kind: TokenKind, what: &str) -> Result<&'a str, ParseError> {
+    fn kind(&mut self, kind: TokenKind, what: &str) -> Result<&'a str> {
         if self.token.kind != kind {
             return Err(self.expected(what));
         }
@@ -125,7 +125,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a non-negative integer literal of at most 32 bits.
-    pub fn number_u32(&mut self, what: &str) -> Result<u32, ParseError> {
+    pub fn number_u32(&mut self, what: &str) -> Result<u32> {
         if self.token.kind != TokenKind::Number {
             return Err(self.expected(what));
         }
@@ -140,7 +140,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a scalar type, which must come next.
-    pub fn scalar_type(&mut self) -> Result<ScalarType, ParseError> {
+    pub fn scalar_type(&mut self) -> Result<ScalarType> {
         if self.token.kind == TokenKind::Dotted
             && let Some(scalar) = ScalarType::from_name(self.token.text)
         {
@@ -161,10 +161,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Runs `inside` one level deeper, or refuses text that nests too deeply.
-    pub fn nested<T>(
-        &mut self,
-        inside: impl FnOnce(&mut Self) -> Result<T, ParseError>,
-    ) -> Result<T, ParseError> {
+    pub fn nested<T>(&mut self, inside: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth == DEPTH_MAX {
             return Err(self.error(format!("nested more than {DEPTH_MAX} levels deep")));
         }
@@ -176,7 +173,7 @@ impl<'a> Cursor<'a> {
 
     /// Counts a node of type `T` with `text` of its own towards the size of the tree, and refuses
     /// what is too much.
-    pub fn charge<T>(&mut self, text: &str) -> Result<(), ParseError> {
+    pub fn charge<T>(&mut self, text: &str) -> Result {
         let bytes = size_of::<T>() + ALLOCATION_BYTES + text.len();
         match self.tree_bytes_left.checked_sub(bytes) {
             Some(left) => self.tree_bytes_left = left,
@@ -191,7 +188,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Skips from an opening `open` to its `close`, both included.
-    pub fn skip_enclosed(&mut self, open: &str, close: &str) -> Result<(), ParseError> {
+    pub fn skip_enclosed(&mut self, open: &str, close: &str) -> Result {
         let first = *self.peek();
         self.expect(open, "here")?;
         let mut level = 1_u32;

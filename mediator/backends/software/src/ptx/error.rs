@@ -36,6 +36,9 @@ impl ParseError {
     }
 }
 
+/// Result of parsing.
+pub(super) type Result<T = ()> = std::result::Result<T, ParseError>;
+
 /// A token as messages show it: quoted and cut to a length that a log can take.
 pub(super) fn describe(token: &Token<'_>) -> String {
     let text = shorten(token.text);

@@ -2,7 +2,7 @@
 
 use super::ast::{Immediate, ScalarType};
 use super::cursor::Cursor;
-use super::error::ParseError;
+use super::error::{ParseError, Result};
 use super::lexer::{Token, TokenKind};
 use super::number::{self, Value};
 
@@ -10,7 +10,7 @@ use super::number::{self, Value};
 const WARP_THREADS: i64 = 32;
 
 /// A whole expression, `?:` included.
-pub(super) fn expression(cursor: &mut Cursor<'_>) -> Result<Value, ParseError> {
+pub(super) fn expression(cursor: &mut Cursor<'_>) -> Result<Value> {
     cursor.nested(|cursor| {
         let condition = binary(cursor, 0)?;
         let question = *cursor.peek();
@@ -26,7 +26,7 @@ pub(super) fn expression(cursor: &mut Cursor<'_>) -> Result<Value, ParseError> {
 }
 
 /// A literal with its sign, a cast, or an expression in parentheses: what may stand as an operand.
-pub(super) fn unary(cursor: &mut Cursor<'_>) -> Result<Value, ParseError> {
+pub(super) fn unary(cursor: &mut Cursor<'_>) -> Result<Value> {
     cursor.nested(|cursor| {
         let operator = *cursor.peek();
         if operator.kind != TokenKind::Symbol {
@@ -54,7 +54,7 @@ pub(super) fn begins(token: &Token<'_>) -> bool {
     }
 }
 
-fn primary(cursor: &mut Cursor<'_>) -> Result<Value, ParseError> {
+fn primary(cursor: &mut Cursor<'_>) -> Result<Value> {
     let token = *cursor.peek();
     let value = match token.kind {
         TokenKind::Number => number::literal(&token)?,
@@ -66,7 +66,7 @@ fn primary(cursor: &mut Cursor<'_>) -> Result<Value, ParseError> {
 }
 
 /// `(expression)` or `(.u64) operand`.
-fn parenthesized(cursor: &mut Cursor<'_>) -> Result<Value, ParseError> {
+fn parenthesized(cursor: &mut Cursor<'_>) -> Result<Value> {
     cursor.take()?;
     let token = *cursor.peek();
     if token.kind != TokenKind::Dotted {
@@ -89,7 +89,7 @@ fn parenthesized(cursor: &mut Cursor<'_>) -> Result<Value, ParseError> {
     }
 }
 
-fn apply_unary(operator: &Token<'_>, value: Value) -> Result<Value, ParseError> {
+fn apply_unary(operator: &Token<'_>, value: Value) -> Result<Value> {
     Ok(match (operator.text, value) {
         ("+", value) => value,
         ("-", Value::Signed(value)) => Value::Signed(value.wrapping_neg()),
@@ -110,7 +110,7 @@ fn negate(float: Immediate) -> Immediate {
     }
 }
 
-fn truth(at: &Token<'_>, value: Value) -> Result<bool, ParseError> {
+fn truth(at: &Token<'_>, value: Value) -> Result<bool> {
     match value {
         Value::Signed(value) => Ok(value != 0),
         Value::Unsigned(value) => Ok(value != 0),
@@ -144,7 +144,7 @@ fn precedence(token: &Token<'_>) -> Option<u8> {
 
 /// Operators that bind tighter than `floor`, by climbing: the recursion is as deep as there are
 /// precedences.
-fn binary(cursor: &mut Cursor<'_>, floor: u8) -> Result<Value, ParseError> {
+fn binary(cursor: &mut Cursor<'_>, floor: u8) -> Result<Value> {
     let mut left = unary(cursor)?;
     loop {
         let operator = *cursor.peek();
@@ -157,7 +157,7 @@ fn binary(cursor: &mut Cursor<'_>, floor: u8) -> Result<Value, ParseError> {
     }
 }
 
-fn apply_binary(operator: &Token<'_>, left: Value, right: Value) -> Result<Value, ParseError> {
+fn apply_binary(operator: &Token<'_>, left: Value, right: Value) -> Result<Value> {
     if matches!(operator.text, "<<" | ">>") {
         return shift(operator, left, right);
     }
@@ -175,7 +175,7 @@ fn apply_binary(operator: &Token<'_>, left: Value, right: Value) -> Result<Value
 }
 
 /// Distances of 64 and more shift everything out; C leaves them undefined.
-fn shift(operator: &Token<'_>, left: Value, right: Value) -> Result<Value, ParseError> {
+fn shift(operator: &Token<'_>, left: Value, right: Value) -> Result<Value> {
     let distance = match right {
         Value::Signed(right) => u32::try_from(right).unwrap_or(u32::MAX),
         Value::Unsigned(right) => u32::try_from(right).unwrap_or(u32::MAX),
@@ -194,7 +194,7 @@ fn shift(operator: &Token<'_>, left: Value, right: Value) -> Result<Value, Parse
 /// value, whatever they compare.
 macro_rules! fold {
     ($name:ident, $type:ty, $value:path) => {
-        fn $name(operator: &Token<'_>, left: $type, right: $type) -> Result<Value, ParseError> {
+        fn $name(operator: &Token<'_>, left: $type, right: $type) -> Result<Value> {
             let truth = |holds: bool| Ok(Value::Signed(i64::from(holds)));
             Ok($value(match operator.text {
                 "+" => left.wrapping_add(right),
@@ -226,7 +226,7 @@ fold!(unsigned, u64, Value::Unsigned);
 mod tests {
     use super::*;
 
-    fn fold(text: &str) -> Result<Value, ParseError> {
+    fn fold(text: &str) -> Result<Value> {
         expression(&mut Cursor::new(text).expect("tokens"))
     }
 

@@ -1,7 +1,7 @@
 //! From characters to tokens (PTX ISA, "Lexical elements"). Tokens borrow from the text; the lexer
 //! holds none.
 
-use super::error::{ParseError, shorten};
+use super::error::{ParseError, Result, shorten};
 
 /// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// The next token; after the last one, [`TokenKind::End`] again and again.
-    pub fn next(&mut self) -> Result<Token<'a>, ParseError> {
+    pub fn next(&mut self) -> Result<Token<'a>> {
         self.skip_blanks()?;
         let Some(first) = self.byte(0) else {
             return Ok(self.token(TokenKind::End, self.position, self.position));
@@ -132,7 +132,7 @@ impl<'a> Lexer<'a> {
         self.line_start = self.position;
     }
 
-    fn skip_blanks(&mut self) -> Result<(), ParseError> {
+    fn skip_blanks(&mut self) -> Result {
         while let Some(byte) = self.byte(0) {
             match (byte, self.byte(1)) {
                 (b'\n', _) => self.newline(),
@@ -147,7 +147,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    fn skip_comment(&mut self) -> Result<(), ParseError> {
+    fn skip_comment(&mut self) -> Result {
         let unclosed = self.error_here("this comment does not end: close it with `*/`");
         self.position += 2;
         loop {
@@ -198,7 +198,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn string(&mut self) -> Result<Token<'a>, ParseError> {
+    fn string(&mut self) -> Result<Token<'a>> {
         let unclosed = self.error_here("this string does not end on its line");
         self.position += 1;
         let start = self.position;
@@ -222,7 +222,7 @@ impl<'a> Lexer<'a> {
         self.token(TokenKind::Symbol, start, self.position)
     }
 
-    fn punctuation(&mut self) -> Result<Token<'a>, ParseError> {
+    fn punctuation(&mut self) -> Result<Token<'a>> {
         let rest = &self.text[self.position..];
         if DOUBLE_SYMBOLS.iter().any(|double| rest.starts_with(double)) {
             return Ok(self.symbol(2));

@@ -2,12 +2,12 @@
 
 use super::ast::{Function, Module, Parameter};
 use super::cursor::Cursor;
-use super::error::{ParseError, shorten};
+use super::error::{ParseError, Result, shorten};
 use super::lexer::TokenKind;
 use super::{statements, variables};
 
 /// Reads a whole module.
-pub(super) fn module(text: &str) -> Result<Module, ParseError> {
+pub(super) fn module(text: &str) -> Result<Module> {
     let mut cursor = Cursor::new(text)?;
     let mut module = Module::default();
     header(&mut cursor, &mut module)?;
@@ -18,7 +18,7 @@ pub(super) fn module(text: &str) -> Result<Module, ParseError> {
 }
 
 /// `.version` and `.target`, which every module begins with.
-fn header(cursor: &mut Cursor<'_>, module: &mut Module) -> Result<(), ParseError> {
+fn header(cursor: &mut Cursor<'_>, module: &mut Module) -> Result {
     if !cursor.eat_dotted("version")? {
         return Err(cursor.expected("`.version`, which begins every PTX module"));
     }
@@ -33,7 +33,7 @@ fn header(cursor: &mut Cursor<'_>, module: &mut Module) -> Result<(), ParseError
     Ok(())
 }
 
-fn version(cursor: &mut Cursor<'_>) -> Result<(u8, u8), ParseError> {
+fn version(cursor: &mut Cursor<'_>) -> Result<(u8, u8)> {
     let parts = cursor.peek().text.split_once('.');
     let parsed = parts.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
     match parsed {
@@ -45,7 +45,7 @@ fn version(cursor: &mut Cursor<'_>) -> Result<(u8, u8), ParseError> {
     }
 }
 
-fn item(cursor: &mut Cursor<'_>, module: &mut Module) -> Result<(), ParseError> {
+fn item(cursor: &mut Cursor<'_>, module: &mut Module) -> Result {
     let token = *cursor.peek();
     if token.kind != TokenKind::Dotted {
         return Err(cursor.expected("a directive such as `.visible` or `.entry`"));
@@ -63,7 +63,7 @@ fn item(cursor: &mut Cursor<'_>, module: &mut Module) -> Result<(), ParseError> 
     }
 }
 
-fn address_size(cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
+fn address_size(cursor: &mut Cursor<'_>) -> Result {
     cursor.take()?;
     let token = *cursor.peek();
     match cursor.number_u32("an address size in bits")? {
@@ -76,7 +76,7 @@ fn address_size(cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
 }
 
 /// `.file 1 "name.cu"`, perhaps with a time and a size.
-fn file(cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
+fn file(cursor: &mut Cursor<'_>) -> Result {
     cursor.take()?;
     cursor.number_u32("a file number")?;
     cursor.string("a file name in quotes")?;
@@ -90,7 +90,7 @@ fn file(cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
 }
 
 /// Debug information: skipped.
-fn section(cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
+fn section(cursor: &mut Cursor<'_>) -> Result {
     cursor.take()?;
     match cursor.peek().kind {
         TokenKind::Dotted | TokenKind::Word => cursor.take()?,
@@ -100,7 +100,7 @@ fn section(cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
 }
 
 /// `.pragma "…", "…";`: hints, which mean nothing here.
-pub(super) fn pragma(cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
+pub(super) fn pragma(cursor: &mut Cursor<'_>) -> Result {
     cursor.take()?;
     cursor.string("a string after `.pragma`")?;
     while cursor.eat(",")? {
@@ -110,7 +110,7 @@ pub(super) fn pragma(cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
 }
 
 /// Linkage, then a variable, a kernel or a device function.
-fn declaration(cursor: &mut Cursor<'_>, module: &mut Module) -> Result<(), ParseError> {
+fn declaration(cursor: &mut Cursor<'_>, module: &mut Module) -> Result {
     let mut external = false;
     loop {
         let token = *cursor.peek();
@@ -146,7 +146,7 @@ fn unknown_directive(name: &str) -> String {
 }
 
 /// From `.entry` or `.func` to the end of the body, or to the `;` of a declaration.
-fn function(cursor: &mut Cursor<'_>, external: bool) -> Result<Function, ParseError> {
+fn function(cursor: &mut Cursor<'_>, external: bool) -> Result<Function> {
     let line = cursor.line();
     cursor.charge::<Function>(cursor.peek().text)?;
     let kernel = cursor.take()?.text == "entry";
@@ -188,7 +188,7 @@ fn function(cursor: &mut Cursor<'_>, external: bool) -> Result<Function, ParseEr
 }
 
 /// `(.param .u64 a, .reg .f32 b)`.
-fn parameters(cursor: &mut Cursor<'_>) -> Result<Vec<Parameter>, ParseError> {
+fn parameters(cursor: &mut Cursor<'_>) -> Result<Vec<Parameter>> {
     cursor.take()?;
     if cursor.eat(")")? {
         return Ok(Vec::new());
@@ -205,7 +205,7 @@ fn parameters(cursor: &mut Cursor<'_>) -> Result<Vec<Parameter>, ParseError> {
 }
 
 /// Directives between head and body (PTX ISA, "Performance-Tuning Directives").
-fn tuning(cursor: &mut Cursor<'_>, function: &mut Function) -> Result<(), ParseError> {
+fn tuning(cursor: &mut Cursor<'_>, function: &mut Function) -> Result {
     loop {
         let token = *cursor.peek();
         if token.kind != TokenKind::Dotted {
@@ -241,7 +241,7 @@ fn tuning(cursor: &mut Cursor<'_>, function: &mut Function) -> Result<(), ParseE
 }
 
 /// One to three numbers; missing ones are 1.
-fn dimensions(cursor: &mut Cursor<'_>) -> Result<[u32; 3], ParseError> {
+fn dimensions(cursor: &mut Cursor<'_>) -> Result<[u32; 3]> {
     cursor.take()?;
     let mut dimensions = [cursor.number_u32("a number of threads")?, 1, 1];
     for dimension in &mut dimensions[1..] {

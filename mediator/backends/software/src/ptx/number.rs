@@ -1,7 +1,7 @@
 //! Literals (PTX ISA, "Constants"): what the characters of a number mean.
 
 use super::ast::Immediate;
-use super::error::{ParseError, shorten};
+use super::error::{ParseError, Result, shorten};
 use super::lexer::Token;
 
 /// A value of a constant expression. PTX computes integers in 64 bits, signed unless one side is
@@ -26,7 +26,7 @@ impl Value {
 }
 
 /// Reads the literal in `token`.
-pub(super) fn literal(token: &Token<'_>) -> Result<Value, ParseError> {
+pub(super) fn literal(token: &Token<'_>) -> Result<Value> {
     let text = token.text;
     let refuse = |why: &str| {
         let shown = shorten(text);
@@ -91,7 +91,7 @@ mod tests {
     use super::super::lexer::Lexer;
     use super::*;
 
-    fn read(text: &str) -> Result<Value, ParseError> {
+    fn read(text: &str) -> Result<Value> {
         literal(&Lexer::new(text).next().expect("one token"))
     }
 

@@ -2,13 +2,13 @@
 
 use super::ast::Operand;
 use super::cursor::Cursor;
-use super::error::ParseError;
+use super::error::Result;
 use super::expressions;
 use super::lexer::TokenKind;
 use super::number::Value;
 
 /// One operand of an instruction that is not a call.
-pub(super) fn operand(cursor: &mut Cursor<'_>) -> Result<Operand, ParseError> {
+pub(super) fn operand(cursor: &mut Cursor<'_>) -> Result<Operand> {
     let token = *cursor.peek();
     cursor.charge::<Operand>(token.text)?;
     if token.kind == TokenKind::Symbol {
@@ -34,7 +34,7 @@ pub(super) fn operand(cursor: &mut Cursor<'_>) -> Result<Operand, ParseError> {
 }
 
 /// An operand of a call: `(a, b)` is a list there, not an expression.
-pub(super) fn call_operand(cursor: &mut Cursor<'_>) -> Result<Operand, ParseError> {
+pub(super) fn call_operand(cursor: &mut Cursor<'_>) -> Result<Operand> {
     if !cursor.eat("(")? {
         return operand(cursor);
     }
@@ -42,20 +42,20 @@ pub(super) fn call_operand(cursor: &mut Cursor<'_>) -> Result<Operand, ParseErro
 }
 
 /// Operands between commas up to `close`, which is taken too. None at all are allowed.
-fn list_until(cursor: &mut Cursor<'_>, close: &str) -> Result<Vec<Operand>, ParseError> {
+fn list_until(cursor: &mut Cursor<'_>, close: &str) -> Result<Vec<Operand>> {
     if cursor.eat(close)? {
         return Ok(Vec::new());
     }
     cursor.list(close, "an operand", |cursor| cursor.nested(operand))
 }
 
-fn vector(cursor: &mut Cursor<'_>) -> Result<Operand, ParseError> {
+fn vector(cursor: &mut Cursor<'_>) -> Result<Operand> {
     cursor.take()?;
     list_until(cursor, "}").map(Operand::Vector)
 }
 
 /// `!p`, or a constant with a logical not.
-fn negated(cursor: &mut Cursor<'_>) -> Result<Operand, ParseError> {
+fn negated(cursor: &mut Cursor<'_>) -> Result<Operand> {
     cursor.take()?;
     if cursor.peek().kind == TokenKind::Word {
         return Ok(Operand::Not(name(cursor, "a predicate after `!`")?));
@@ -70,13 +70,13 @@ fn negated(cursor: &mut Cursor<'_>) -> Result<Operand, ParseError> {
     ))
 }
 
-fn constant(cursor: &mut Cursor<'_>) -> Result<Operand, ParseError> {
+fn constant(cursor: &mut Cursor<'_>) -> Result<Operand> {
     let value = expressions::expression(cursor)?;
     Ok(Operand::Immediate(value.immediate()))
 }
 
 /// A name with its parts: `%tid.x`, `%v.y`.
-pub(super) fn name(cursor: &mut Cursor<'_>, what: &str) -> Result<String, ParseError> {
+pub(super) fn name(cursor: &mut Cursor<'_>, what: &str) -> Result<String> {
     let mut name = cursor.word(what)?.to_owned();
     while cursor.peek().kind == TokenKind::Dotted {
         name.push('.');
@@ -86,7 +86,7 @@ pub(super) fn name(cursor: &mut Cursor<'_>, what: &str) -> Result<String, ParseE
 }
 
 /// `_`, `name`, `name[i]`, `name+8`.
-fn named(cursor: &mut Cursor<'_>) -> Result<Operand, ParseError> {
+fn named(cursor: &mut Cursor<'_>) -> Result<Operand> {
     let name = name(cursor, "a name")?;
     if name == "_" {
         return Ok(Operand::Sink);
@@ -98,7 +98,7 @@ fn named(cursor: &mut Cursor<'_>) -> Result<Operand, ParseError> {
 }
 
 /// Bytes that `[i]` and `+8` add to `name`; `None` if neither is there. An index counts elements.
-fn offset_after(cursor: &mut Cursor<'_>, name: &str) -> Result<Option<i64>, ParseError> {
+fn offset_after(cursor: &mut Cursor<'_>, name: &str) -> Result<Option<i64>> {
     let mut offset = None;
     if cursor.peek().is_symbol("[") {
         cursor.take()?;
@@ -122,7 +122,7 @@ fn offset_after(cursor: &mut Cursor<'_>, name: &str) -> Result<Option<i64>, Pars
 }
 
 /// `+ 8`, `- 8`, `+ -8`, `+ 4*2`.
-fn term(cursor: &mut Cursor<'_>) -> Result<i64, ParseError> {
+fn term(cursor: &mut Cursor<'_>) -> Result<i64> {
     let negative = cursor.take()?.is_symbol("-");
     let mut value = operand_integer(cursor)?;
     while cursor.eat("*")? {
@@ -135,18 +135,18 @@ fn term(cursor: &mut Cursor<'_>) -> Result<i64, ParseError> {
     })
 }
 
-fn operand_integer(cursor: &mut Cursor<'_>) -> Result<i64, ParseError> {
+fn operand_integer(cursor: &mut Cursor<'_>) -> Result<i64> {
     let value = expressions::unary(cursor)?;
     as_offset(cursor, value)
 }
 
-fn integer(cursor: &mut Cursor<'_>) -> Result<i64, ParseError> {
+fn integer(cursor: &mut Cursor<'_>) -> Result<i64> {
     let value = expressions::expression(cursor)?;
     as_offset(cursor, value)
 }
 
 /// Offsets are 64-bit two's complement however they are written.
-fn as_offset(cursor: &Cursor<'_>, value: Value) -> Result<i64, ParseError> {
+fn as_offset(cursor: &Cursor<'_>, value: Value) -> Result<i64> {
     match value {
         Value::Signed(value) => Ok(value),
         Value::Unsigned(value) => Ok(value.cast_signed()),
@@ -155,7 +155,7 @@ fn as_offset(cursor: &Cursor<'_>, value: Value) -> Result<i64, ParseError> {
 }
 
 /// `[base+offset]`, `[0x10]`; texture-like `[a, {b, c}]` becomes a list with the address first.
-fn memory(cursor: &mut Cursor<'_>) -> Result<Operand, ParseError> {
+fn memory(cursor: &mut Cursor<'_>) -> Result<Operand> {
     cursor.take()?;
     let address = if expressions::begins(cursor.peek()) {
         Operand::Memory {
@@ -184,7 +184,7 @@ mod tests {
     use super::super::ast::Immediate;
     use super::*;
 
-    fn read(text: &str) -> Result<Operand, ParseError> {
+    fn read(text: &str) -> Result<Operand> {
         operand(&mut Cursor::new(text).expect("tokens"))
     }
 

@@ -2,12 +2,12 @@
 
 use super::ast::{Guard, Instruction, Statement};
 use super::cursor::Cursor;
-use super::error::{ParseError, shorten};
+use super::error::{ParseError, Result, shorten};
 use super::lexer::{Token, TokenKind};
 use super::{module, operands, variables};
 
 /// `{ … }`, both braces taken.
-pub(super) fn block(cursor: &mut Cursor<'_>) -> Result<Vec<Statement>, ParseError> {
+pub(super) fn block(cursor: &mut Cursor<'_>) -> Result<Vec<Statement>> {
     let open = *cursor.peek();
     cursor.nested(|cursor| {
         cursor.take()?;
@@ -25,7 +25,7 @@ pub(super) fn block(cursor: &mut Cursor<'_>) -> Result<Vec<Statement>, ParseErro
     })
 }
 
-fn statement(cursor: &mut Cursor<'_>, body: &mut Vec<Statement>) -> Result<(), ParseError> {
+fn statement(cursor: &mut Cursor<'_>, body: &mut Vec<Statement>) -> Result {
     let token = *cursor.peek();
     cursor.charge::<Statement>(token.text)?;
     match token.kind {
@@ -56,7 +56,7 @@ fn statement(cursor: &mut Cursor<'_>, body: &mut Vec<Statement>) -> Result<(), P
     }
 }
 
-fn directive(cursor: &mut Cursor<'_>, body: &mut Vec<Statement>) -> Result<(), ParseError> {
+fn directive(cursor: &mut Cursor<'_>, body: &mut Vec<Statement>) -> Result {
     let name = cursor.peek().text;
     match name {
         "reg" => {
@@ -86,7 +86,7 @@ fn directive(cursor: &mut Cursor<'_>, body: &mut Vec<Statement>) -> Result<(), P
 }
 
 /// `.loc 1 20 5, function_name $L__info_string0, inlined_at 1 30 2`: debug information, skipped.
-fn location(cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
+fn location(cursor: &mut Cursor<'_>) -> Result {
     cursor.take()?;
     let triple = |cursor: &mut Cursor<'_>| {
         for what in ["a file number", "a line number", "a column number"] {
@@ -112,11 +112,7 @@ fn location(cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
 
 /// What follows `name:`; tables of labels and prototypes are statements, everything else stands on
 /// its own.
-fn labelled(
-    cursor: &mut Cursor<'_>,
-    label: &Token<'_>,
-    body: &mut Vec<Statement>,
-) -> Result<(), ParseError> {
+fn labelled(cursor: &mut Cursor<'_>, label: &Token<'_>, body: &mut Vec<Statement>) -> Result {
     let name = label.text.to_owned();
     let line = label.line;
     if cursor.eat_dotted("branchtargets")? {
@@ -135,7 +131,7 @@ fn labelled(
     Ok(())
 }
 
-fn names(cursor: &mut Cursor<'_>) -> Result<Vec<String>, ParseError> {
+fn names(cursor: &mut Cursor<'_>) -> Result<Vec<String>> {
     cursor.list(";", "a name", |cursor| {
         cursor.charge::<String>(cursor.peek().text)?;
         Ok(cursor.word("a label or function")?.to_owned())
@@ -143,7 +139,7 @@ fn names(cursor: &mut Cursor<'_>) -> Result<Vec<String>, ParseError> {
 }
 
 /// `(.param .b32 _) _ (.param .b64 _);` with directives such as `.noreturn` before the end.
-fn prototype(cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
+fn prototype(cursor: &mut Cursor<'_>) -> Result {
     while !cursor.eat(";")? {
         let token = *cursor.peek();
         match token.kind {
@@ -158,7 +154,7 @@ fn prototype(cursor: &mut Cursor<'_>) -> Result<(), ParseError> {
 }
 
 /// `@p` or `@!p`.
-fn guard(cursor: &mut Cursor<'_>) -> Result<Guard, ParseError> {
+fn guard(cursor: &mut Cursor<'_>) -> Result<Guard> {
     cursor.take()?;
     let negated = cursor.eat("!")?;
     let register = operands::name(cursor, "a predicate after `@`")?;
@@ -170,7 +166,7 @@ fn instruction(
     cursor: &mut Cursor<'_>,
     guard: Option<Guard>,
     mnemonic: &Token<'_>,
-) -> Result<Instruction, ParseError> {
+) -> Result<Instruction> {
     let mut modifiers = Vec::new();
     while cursor.peek().kind == TokenKind::Dotted {
         cursor.charge::<String>(cursor.peek().text)?;

@@ -2,7 +2,7 @@
 
 use super::ast::{Initial, Registers, ScalarType, StateSpace, Statement, Variable};
 use super::cursor::Cursor;
-use super::error::ParseError;
+use super::error::{ParseError, Result};
 use super::expressions;
 use super::lexer::TokenKind;
 
@@ -41,7 +41,7 @@ pub(super) fn variables(
     cursor: &mut Cursor<'_>,
     space: StateSpace,
     external: bool,
-) -> Result<Vec<Variable>, ParseError> {
+) -> Result<Vec<Variable>> {
     let shape = shape(cursor)?;
     cursor.list(";", "a variable", |cursor| {
         let mut variable = declarator(cursor, space, &shape)?;
@@ -54,7 +54,7 @@ pub(super) fn variables(
 }
 
 /// One parameter, from after `.param`.
-pub(super) fn parameter(cursor: &mut Cursor<'_>) -> Result<Variable, ParseError> {
+pub(super) fn parameter(cursor: &mut Cursor<'_>) -> Result<Variable> {
     let mut shape = shape(cursor)?;
     // `.ptr .global .align 8` describes what the parameter points to, not the parameter.
     if cursor.eat_dotted("ptr")? {
@@ -72,18 +72,18 @@ pub(super) fn parameter(cursor: &mut Cursor<'_>) -> Result<Variable, ParseError>
 }
 
 /// Everything from after `.reg` to the `;`, which is taken.
-pub(super) fn registers(cursor: &mut Cursor<'_>) -> Result<Vec<Registers>, ParseError> {
+pub(super) fn registers(cursor: &mut Cursor<'_>) -> Result<Vec<Registers>> {
     let shape = shape(cursor)?;
     cursor.list(";", "a register", |cursor| register_group(cursor, &shape))
 }
 
 /// One register parameter, from after `.reg`.
-pub(super) fn register_parameter(cursor: &mut Cursor<'_>) -> Result<Registers, ParseError> {
+pub(super) fn register_parameter(cursor: &mut Cursor<'_>) -> Result<Registers> {
     let shape = shape(cursor)?;
     register_group(cursor, &shape)
 }
 
-fn register_group(cursor: &mut Cursor<'_>, shape: &Shape) -> Result<Registers, ParseError> {
+fn register_group(cursor: &mut Cursor<'_>, shape: &Shape) -> Result<Registers> {
     let line = cursor.line();
     cursor.charge::<Statement>(cursor.peek().text)?;
     let name = cursor.word("the name of a register")?.to_owned();
@@ -104,7 +104,7 @@ fn register_group(cursor: &mut Cursor<'_>, shape: &Shape) -> Result<Registers, P
 }
 
 /// Alignment, vector and type in any order that compilers use; the type is last.
-fn shape(cursor: &mut Cursor<'_>) -> Result<Shape, ParseError> {
+fn shape(cursor: &mut Cursor<'_>) -> Result<Shape> {
     let mut align = None;
     let mut vector = 1;
     loop {
@@ -136,7 +136,7 @@ fn shape(cursor: &mut Cursor<'_>) -> Result<Shape, ParseError> {
     })
 }
 
-fn alignment(cursor: &mut Cursor<'_>) -> Result<u32, ParseError> {
+fn alignment(cursor: &mut Cursor<'_>) -> Result<u32> {
     let token = *cursor.peek();
     let align = cursor.number_u32("an alignment in bytes")?;
     if align.is_power_of_two() && align <= ALIGN_MAX {
@@ -147,11 +147,7 @@ fn alignment(cursor: &mut Cursor<'_>) -> Result<u32, ParseError> {
 }
 
 /// A name and its dimensions. `[]` as the first dimension makes `elements` 0.
-fn declarator(
-    cursor: &mut Cursor<'_>,
-    space: StateSpace,
-    shape: &Shape,
-) -> Result<Variable, ParseError> {
+fn declarator(cursor: &mut Cursor<'_>, space: StateSpace, shape: &Shape) -> Result<Variable> {
     let at = *cursor.peek();
     // Counted twice: its size in the parser's own table, too.
     cursor.charge::<[Statement; 2]>(at.text)?;
@@ -191,7 +187,7 @@ fn declarator(
     })
 }
 
-fn dimension(cursor: &mut Cursor<'_>) -> Result<u64, ParseError> {
+fn dimension(cursor: &mut Cursor<'_>) -> Result<u64> {
     let at = *cursor.peek();
     let value = expressions::expression(cursor)?;
     match value.immediate() {
@@ -205,11 +201,7 @@ fn dimension(cursor: &mut Cursor<'_>) -> Result<u64, ParseError> {
 }
 
 /// What follows `=`: one value, or values in braces.
-fn initialize(
-    cursor: &mut Cursor<'_>,
-    shape: &Shape,
-    variable: &mut Variable,
-) -> Result<(), ParseError> {
+fn initialize(cursor: &mut Cursor<'_>, shape: &Shape, variable: &mut Variable) -> Result {
     let at = *cursor.peek();
     if matches!(variable.space, StateSpace::Shared | StateSpace::Local) || variable.external {
         return Err(cursor.error("only `.global` and `.const` variables take initial values"));
@@ -239,7 +231,7 @@ fn initialize(
 
 /// `{a, b, {c, d}}`, flattened. Rows must all have one length: a short row would need padding of a
 /// size that the text chose, and compilers write every value or leave the rest off.
-fn braced(cursor: &mut Cursor<'_>, values: &mut Vec<Initial>) -> Result<(), ParseError> {
+fn braced(cursor: &mut Cursor<'_>, values: &mut Vec<Initial>) -> Result {
     cursor.nested(|cursor| {
         cursor.take()?;
         let mut row_values = None;
@@ -269,7 +261,7 @@ fn braced(cursor: &mut Cursor<'_>, values: &mut Vec<Initial>) -> Result<(), Pars
 }
 
 /// A number, `name`, `name+4` or `generic(name)+4`.
-fn initial(cursor: &mut Cursor<'_>) -> Result<Initial, ParseError> {
+fn initial(cursor: &mut Cursor<'_>) -> Result<Initial> {
     cursor.charge::<Initial>(cursor.peek().text)?;
     if expressions::begins(cursor.peek()) {
         let value = expressions::expression(cursor)?;
