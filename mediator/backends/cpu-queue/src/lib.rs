@@ -1,6 +1,7 @@
 //! Copies, fills and fences that the CPU executes, for back ends without a copy engine.
 //!
-//! * [`Mapped`] is memory that this process can access: [`HostMemory`], or a back end's own type.
+//! * [`MappedMemory`] is memory that this process can access: [`HostMemory`], or a back end's own
+//!   type.
 //! * [`Mappings`] is an address space over such memory. It may change while work runs: each piece
 //!   of work sees the [`Table`] that it began with.
 //! * [`WorkQueue`] executes copies, fills, fence releases, timestamps and recordings of them. A
@@ -18,7 +19,7 @@ mod table;
 mod transfer;
 mod uncached;
 
-pub use mapped::{Caching, Mapped};
+pub use mapped::{Caching, MappedMemory};
 pub use mappings::{Mappings, Part};
 pub use memory::{HostHandle, HostMemory};
 pub use queue::{Kernels, WorkQueue, WorkRecording};

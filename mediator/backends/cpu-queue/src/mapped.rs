@@ -16,7 +16,7 @@ pub enum Caching {
 /// Memory that is mapped in this process, readable and writable, as long as the value lives.
 ///
 /// Guests and devices write it at any time, so no Rust reference to its content may exist.
-pub trait Mapped: Send + Sync + Debug {
+pub trait MappedMemory: Send + Sync + Debug {
     /// Returns the address of the first byte, which is page-aligned and never changes. Accesses
     /// must stay within [`Self::bytes`], and must be volatile or atomic.
     fn base(&self) -> NonNull<u8>;

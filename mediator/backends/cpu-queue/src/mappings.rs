@@ -11,7 +11,7 @@ use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use parking_lot::{Mutex, RwLock};
 
-use crate::mapped::Mapped;
+use crate::mapped::MappedMemory;
 use crate::table::{Account, Entry, Table};
 use crate::transfer;
 
@@ -32,7 +32,7 @@ pub struct Part<'a> {
     /// work that began before the mapping ended.
     pub account: &'a Arc<dyn Memory>,
     /// Memory of the allocation.
-    pub memory: Arc<dyn Mapped>,
+    pub memory: Arc<dyn MappedMemory>,
     /// Offset of the part in the memory, in bytes.
     pub offset: u64,
     /// Size of the part in bytes.

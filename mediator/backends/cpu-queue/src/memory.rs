@@ -10,7 +10,7 @@ use causeway_memory::{Backing, Mapping, MemoryError, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 
-use crate::mapped::{Caching, Mapped};
+use crate::mapped::{Caching, MappedMemory};
 
 /// Host memory: an allocation, registered guest RAM, or a range that another part of the process
 /// has mapped. Fresh memory is zero, and freed memory goes back to the Linux kernel, so no session
@@ -20,15 +20,15 @@ pub struct HostMemory {
     shared: Option<(Arc<SharedMemory>, u64)>,
     mapping: Mapping,
     /// Dropped after the mapping.
-    _kept: Option<Kept>,
+    _owner: Option<Owner>,
 }
 
 /// Keeps a borrowed mapping valid, or accounts for the memory.
-struct Kept(#[allow(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>);
+struct Owner(#[allow(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>);
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Kept")
+        f.write_str("Owner")
     }
 }
 
@@ -52,7 +52,7 @@ impl HostMemory {
         Self {
             shared: Some((shared, offset)),
             mapping,
-            _kept: None,
+            _owner: None,
         }
     }
 
@@ -61,7 +61,7 @@ impl HostMemory {
         Self {
             shared: None,
             mapping,
-            _kept: Some(Kept(owner)),
+            _owner: Some(Owner(owner)),
         }
     }
 
@@ -82,7 +82,7 @@ impl HostMemory {
     #[must_use]
     pub fn charged(self, charge: impl Any + Send + Sync) -> Self {
         Self {
-            _kept: Some(Kept(Box::new(charge))),
+            _owner: Some(Owner(Box::new(charge))),
             ..self
         }
     }
@@ -93,7 +93,7 @@ impl HostMemory {
     }
 }
 
-impl Mapped for HostMemory {
+impl MappedMemory for HostMemory {
     fn base(&self) -> NonNull<u8> {
         self.mapping.as_ptr()
     }

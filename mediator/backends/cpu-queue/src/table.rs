@@ -5,7 +5,7 @@ use std::sync::Arc;
 use causeway_mediator::backend::Memory;
 use causeway_protocol::Access;
 
-use crate::mapped::{Caching, Mapped};
+use crate::mapped::{Caching, MappedMemory};
 
 /// One mapping.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct Entry {
     /// How CPUs access the memory.
     caching: Caching,
     /// Keeps the memory alive.
-    _memory: Arc<dyn Mapped>,
+    _memory: Arc<dyn MappedMemory>,
     /// Keeps the mediator's account of the memory alive, so that memory in use stays charged.
     _account: Option<Account>,
 }
@@ -41,7 +41,7 @@ impl Entry {
     /// `memory` has no such range.
     pub fn new(
         start: u64,
-        memory: Arc<dyn Mapped>,
+        memory: Arc<dyn MappedMemory>,
         offset: u64,
         bytes: u64,
         access: Access,

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use causeway_cpu_queue::{Caching, HostHandle, Mapped};
+use causeway_cpu_queue::{Caching, HostHandle, MappedMemory};
 use causeway_host_vfio::RegionIndex;
 use causeway_mediator::backend::{BackendError, Exported, Memory};
 use causeway_memory::{Backing, DeviceMemory};
@@ -44,7 +44,7 @@ impl fmt::Debug for BarMemory {
     }
 }
 
-impl Mapped for BarMemory {
+impl MappedMemory for BarMemory {
     fn base(&self) -> NonNull<u8> {
         NonNull::with_exposed_provenance(self.base)
     }
@@ -127,9 +127,9 @@ impl Memory for BarHandle {
 }
 
 /// The memory behind a handle of this back end.
-pub(crate) fn mapped_of(handle: &Arc<dyn Memory>) -> Option<Arc<dyn Mapped>> {
+pub(crate) fn mapped_of(handle: &Arc<dyn Memory>) -> Option<Arc<dyn MappedMemory>> {
     if let Some(own) = handle.as_any().downcast_ref::<BarHandle>() {
-        return Some(Arc::clone(&own.memory) as Arc<dyn Mapped>);
+        return Some(Arc::clone(&own.memory) as Arc<dyn MappedMemory>);
     }
-    HostHandle::memory_of(handle).map(|memory| memory as Arc<dyn Mapped>)
+    HostHandle::memory_of(handle).map(|memory| memory as Arc<dyn MappedMemory>)
 }

@@ -26,8 +26,8 @@ impl Excess {
 
 /// Functions that exist for 32 and 64 bits.
 macro_rules! fields {
-    ($word:ty, $bfe_u:ident, $bfe_s:ident, $bfi:ident, $bfind_u:ident, $bfind_s:ident, $shl:ident, $shr_u:ident,
-     $shr_s:ident) => {
+    ($word:ty, $bfe_u:ident, $bfe_s:ident, $bfi:ident, $bfind_u:ident, $bfind_s:ident,
+     $shl:ident, $shr_u:ident, $shr_s:ident) => {
         /// `bfe`, unsigned: `length` bits of `a` from `position`, of which the low 8 bits count
         /// each.
         #[inline]

@@ -29,7 +29,8 @@ macro_rules! cell {
                 let cell = unsafe { <$atomic>::from_ptr(at) };
                 let mut old = cell.load(Ordering::Relaxed);
                 loop {
-                    match cell.compare_exchange_weak(old, change(old), Ordering::SeqCst, Ordering::Relaxed) {
+                    let new = change(old);
+                    match cell.compare_exchange_weak(old, new, Ordering::SeqCst, Ordering::Relaxed) {
                         Ok(was) => return was,
                         Err(is) => old = is,
                     }

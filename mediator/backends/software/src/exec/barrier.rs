@@ -53,10 +53,9 @@ pub(super) struct Barriers {
 impl Barriers {
     /// For a block of `threads` threads.
     pub(super) fn new(threads: u32) -> Self {
-        let running = std::array::from_fn(|warp| lanes_of_warp(threads, warp));
         Self {
             barriers: std::array::from_fn(|_| Barrier::default()),
-            running,
+            running: std::array::from_fn(|warp| lanes_of_warp(threads, warp)),
             threads,
         }
     }

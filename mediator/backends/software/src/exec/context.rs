@@ -117,6 +117,12 @@ impl<'l> Context<'l> {
         unsafe { *target = (*target & !self.mask) | (truth & self.mask) };
     }
 
+    /// Sets a predicate register to one truth for all active lanes.
+    #[inline(always)]
+    pub(super) fn set_uniform(&self, slot: Slot, truth: bool) {
+        self.set_predicate(slot, u32::from(truth).wrapping_neg());
+    }
+
     /// Lanes for which a guard holds.
     #[inline(always)]
     pub(super) fn guarded(&self, guard: Guard) -> u32 {

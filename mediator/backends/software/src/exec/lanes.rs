@@ -167,7 +167,10 @@ pub(super) unsafe fn write_all<B: Bits>(context: &Context<'_>, slot: Slot, value
 }
 
 macro_rules! shape {
-    ($(#[$doc:meta])* $name:ident, $body:ident, $($type:ident $slot:ident),+ $(; $imm:ident: $immediate:ty)?) => {
+    (
+        $(#[$doc:meta])* $name:ident, $body:ident,
+        $($type:ident $slot:ident),+ $(; $imm:ident: $immediate:ty)?
+    ) => {
         struct $body<$($type,)+ R, F>(PhantomData<($($type,)+ R, F)>);
 
         impl<$($type: Lane,)+ R: Lane, F> Body for $body<$($type,)+ R, F>

@@ -45,7 +45,8 @@ macro_rules! logic {
     ($($(#[$doc:meta])* $name:ident: |$a:ident, $b:ident| $value:expr;)*) => {$(
         $(#[$doc])*
         pub(crate) unsafe fn $name(context: &mut Context<'_>, op: &Op) -> Step {
-            let ($a, $b) = (context.predicate(op.a) ^ (op.imm as u32 & 1).wrapping_neg(), context.predicate(op.b));
+            let invert = (op.imm as u32 & 1).wrapping_neg();
+            let ($a, $b) = (context.predicate(op.a) ^ invert, context.predicate(op.b));
             context.set_predicate(op.dst, $value);
             Step::Next
         }

@@ -73,26 +73,24 @@ fn ballot_of(context: &Context<'_>, op: &Op) -> u32 {
     (context.predicate(op.a) ^ (op.imm as u32 & 1).wrapping_neg()) & context.mask
 }
 
-/// `vote.all`
-pub(crate) unsafe fn vote_all(context: &mut Context<'_>, op: &Op) -> Step {
-    let all = ballot_of(context, op) == context.mask;
-    context.set_predicate(op.dst, u32::from(all).wrapping_neg());
-    Step::Next
+macro_rules! votes {
+    ($($(#[$doc:meta])* $name:ident: |$ballot:ident, $mask:ident| $truth:expr;)*) => {$(
+        $(#[$doc])*
+        pub(crate) unsafe fn $name(context: &mut Context<'_>, op: &Op) -> Step {
+            let ($ballot, $mask) = (ballot_of(context, op), context.mask);
+            context.set_uniform(op.dst, $truth);
+            Step::Next
+        }
+    )*};
 }
 
-/// `vote.any`
-pub(crate) unsafe fn vote_any(context: &mut Context<'_>, op: &Op) -> Step {
-    let any = ballot_of(context, op) != 0;
-    context.set_predicate(op.dst, u32::from(any).wrapping_neg());
-    Step::Next
-}
-
-/// `vote.uni`
-pub(crate) unsafe fn vote_uniform(context: &mut Context<'_>, op: &Op) -> Step {
-    let ballot = ballot_of(context, op);
-    let uniform = ballot == 0 || ballot == context.mask;
-    context.set_predicate(op.dst, u32::from(uniform).wrapping_neg());
-    Step::Next
+votes! {
+    /// `vote.all`
+    vote_all: |ballot, mask| ballot == mask;
+    /// `vote.any`
+    vote_any: |ballot, _mask| ballot != 0;
+    /// `vote.uni`
+    vote_uniform: |ballot, mask| ballot == 0 || ballot == mask;
 }
 
 /// `vote.ballot`
@@ -146,7 +144,7 @@ pub(crate) unsafe fn match_all(context: &mut Context<'_>, op: &Op) -> Step {
     let first = values[(context.mask.trailing_zeros() & 31) as usize];
     let same = lanes(context.mask).all(|lane| values[lane] == first);
     context.set_words(op.dst, &[if same { context.mask } else { 0 }; WARP]);
-    context.set_predicate(op.dst2, u32::from(same).wrapping_neg());
+    context.set_uniform(op.dst2, same);
     Step::Next
 }
 

@@ -368,13 +368,9 @@ fn leave_barrier(
             BarrierKind::Arrive | BarrierKind::Sync => {}
             BarrierKind::Count => context.set_words(op.dst, &[outcome.truths; 32]),
             BarrierKind::All => {
-                let all = outcome.truths == outcome.threads;
-                context.set_predicate(op.dst, u32::from(all).wrapping_neg());
+                context.set_uniform(op.dst, outcome.truths == outcome.threads);
             }
-            BarrierKind::Any => {
-                let any = outcome.truths != 0;
-                context.set_predicate(op.dst, u32::from(any).wrapping_neg());
-            }
+            BarrierKind::Any => context.set_uniform(op.dst, outcome.truths != 0),
         }
     }
     group.state = State::Ready;

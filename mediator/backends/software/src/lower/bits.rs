@@ -141,11 +141,8 @@ pub(super) fn permute(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     // Compilers use the first mode, others hardly ever.
     let isa = cx.program.isa;
     use Permutation as P;
-    let mode = form.one_of(&["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"]);
-    let mode = mode.map_or(Some(P::Selectors), P::from_modifier);
-    let scalar = form.scalar()?;
-    let mode = mode.filter(|_| scalar == T::B32);
-    let mode = mode.ok_or_else(|| form.unsupported())?;
+    let mode = form.find(P::from_modifier).unwrap_or(P::Selectors);
+    let scalar = form.scalar_of(&[T::B32])?;
     let execute = match mode {
         P::Selectors => ternary(isa, |a, b, c| arith::prmt(a, b, c, P::Selectors)),
         _ => ternary_with(Isa::Baseline, |a, b, c, mode| {

@@ -333,33 +333,24 @@ pub(super) fn select_by_sign(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> R
 pub(super) fn test_property(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let isa = Isa::Baseline;
     use Property as P;
-    const NAMES: [&str; 6] = [
-        "finite",
-        "infinite",
-        "number",
-        "notanumber",
-        "normal",
-        "subnormal",
-    ];
-    let property = form.one_of(&NAMES).and_then(P::from_modifier);
-    let scalar = form.scalar()?;
+    let property = form.find(P::from_modifier);
+    let property = property.ok_or_else(|| form.unsupported())?;
+    let scalar = form.scalar_of(&[T::F32, T::F64])?;
     macro_rules! tests {
         ($type:ty, $test:path) => {
             match property {
-                Some(P::Finite) => compare(isa, |a: $type, _b: $type| $test(P::Finite, a)),
-                Some(P::Infinite) => compare(isa, |a: $type, _b: $type| $test(P::Infinite, a)),
-                Some(P::Number) => compare(isa, |a: $type, _b: $type| $test(P::Number, a)),
-                Some(P::NotANumber) => compare(isa, |a: $type, _b: $type| $test(P::NotANumber, a)),
-                Some(P::Normal) => compare(isa, |a: $type, _b: $type| $test(P::Normal, a)),
-                Some(P::Subnormal) => compare(isa, |a: $type, _b: $type| $test(P::Subnormal, a)),
-                None => return Err(form.unsupported()),
+                P::Finite => compare(isa, |a: $type, _b: $type| $test(P::Finite, a)),
+                P::Infinite => compare(isa, |a: $type, _b: $type| $test(P::Infinite, a)),
+                P::Number => compare(isa, |a: $type, _b: $type| $test(P::Number, a)),
+                P::NotANumber => compare(isa, |a: $type, _b: $type| $test(P::NotANumber, a)),
+                P::Normal => compare(isa, |a: $type, _b: $type| $test(P::Normal, a)),
+                P::Subnormal => compare(isa, |a: $type, _b: $type| $test(P::Subnormal, a)),
             }
         };
     }
     let execute = match scalar {
         T::F32 => tests!(f32, testp_f32),
-        T::F64 => tests!(f64, testp_f64),
-        _ => return Err(form.unsupported()),
+        _ => tests!(f64, testp_f64),
     };
     let [d, a] = form.operands()?;
     let a = cx.source(a, scalar)?;

@@ -96,9 +96,12 @@ fn rounding(imm: u64) -> Rounding {
 /// The lane functions of an instruction: to the nearest as a Rust expression, and with any rounding
 /// mode as the function of this name in [`float32`] and [`float64`].
 macro_rules! rounded {
-    ($isa:expr, $mode:expr; $shape:ident $with:ident |$($name:ident),+| $nearest:expr; $any:ident) => {
+    ($isa:expr, $mode:expr;
+     $shape:ident $with:ident |$($name:ident),+| $nearest:expr; $any:ident) => {
         match ($mode.scalar, $mode.rounding) {
-            (T::F32, Rounding::Nearest) => Way::Whole(flushing!($isa, $mode.ftz; $shape |$($name),+| $nearest)),
+            (T::F32, Rounding::Nearest) => {
+                Way::Whole(flushing!($isa, $mode.ftz; $shape |$($name),+| $nearest))
+            }
             (T::F32, _) => Way::Rounded($with(Isa::Baseline, |$($name: f32,)+ imm| {
                 float32::$any($($name,)+ rounding(imm))
             })),

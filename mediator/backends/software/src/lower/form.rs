@@ -60,19 +60,20 @@ impl<'a> Form<'a> {
 
     /// Takes the next modifier that is a type, if there is one.
     pub(super) fn scalar_if_any(&mut self) -> Option<ScalarType> {
-        let index = self
-            .left
-            .iter()
-            .position(|m| ScalarType::from_name(m).is_some())?;
-        ScalarType::from_name(self.left.remove(index))
+        self.find(ScalarType::from_name)
+    }
+
+    /// Takes the first modifier that `read` knows, and returns what it means.
+    pub(super) fn find<R>(&mut self, read: impl Fn(&str) -> Option<R>) -> Option<R> {
+        let mut left = self.left.iter().enumerate();
+        let (index, meaning) = left.find_map(|(index, m)| Some((index, read(m)?)))?;
+        self.left.remove(index);
+        Some(meaning)
     }
 
     /// Takes a rounding modifier, if there is one.
     pub(super) fn rounding(&mut self) -> Option<Rounding> {
-        let is = |m: &&&str| Rounding::from_modifier(m).is_some();
-        let name = *self.left.iter().find(is)?;
-        self.flag(name);
-        Rounding::from_modifier(name)
+        self.find(Rounding::from_modifier)
     }
 
     /// The operands, if they are as many as they should be and no modifier is left.

@@ -15,7 +15,8 @@ use ScalarType as T;
 
 /// The same function of one, two or three halves for each of the four types.
 macro_rules! halves {
-    ($isa:expr, $scalar:expr, $shape:ident, $pair:ident, |$H:ident, $($name:ident),+| $body:expr) => {
+    ($isa:expr, $scalar:expr, $shape:ident, $pair:ident,
+     |$H:ident, $($name:ident),+| $body:expr) => {
         match $scalar {
             T::F16 => halves!(@ F16, $isa, $shape, |$H, $($name: u16),+| $body),
             T::BF16 => halves!(@ BF16, $isa, $shape, |$H, $($name: u16),+| $body),
@@ -27,7 +28,8 @@ macro_rules! halves {
         const $H: Half = Half::$half;
         $shape($isa, |$($name: u16),+| $body)
     }};
-    (@@ $half:ident, $isa:expr, $shape:ident, $pair:ident, |$H:ident, $($name:ident),+| $body:expr) => {{
+    (@@ $half:ident, $isa:expr, $shape:ident, $pair:ident,
+     |$H:ident, $($name:ident),+| $body:expr) => {{
         const $H: Half = Half::$half;
         $shape($isa, |$($name: u32),+| $pair($($name,)+ |$($name: u16),+| $body))
     }};

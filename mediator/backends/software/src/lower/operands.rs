@@ -224,8 +224,8 @@ impl Lowering<'_, '_> {
         self.compute_with(execute, dst, &[a, b, c], imm)
     }
 
-    /// The same with further steps: `before` on every source, `after` one by one on the result. There
-    /// is at least one step after.
+    /// The same with further steps: `before` on every source, `after` one by one on the result.
+    /// There is at least one step after.
     pub(super) fn stepwise<const N: usize>(
         &mut self,
         form: &Form<'_>,

@@ -5,20 +5,17 @@ use super::lowering::Lowering;
 use super::refusal::Result;
 use crate::exec::special::{self, Special};
 use crate::exec::unary;
+use crate::program::Exec;
 use crate::registers::Slot;
 
 /// The value of a special register, in a scratch register of the class wanted; `None` if `name` is
 /// not one.
 pub(super) fn read(cx: &mut Lowering<'_, '_>, name: &str, wanted: Class) -> Result<Option<Slot>> {
     let (execute, register, class) = match name {
-        "%clock64" => (
-            special::clock as crate::program::Exec,
-            Special::Zero,
-            Class::Double,
-        ),
+        "%clock64" => (special::clock as Exec, Special::Zero, Class::Double),
         "%globaltimer" => (special::timer as _, Special::Zero, Class::Double),
-        "%gridid" => return constant(cx, 1, wanted).map(Some),
-        "WARP_SZ" => return constant(cx, 32, wanted).map(Some),
+        "%gridid" => return cx.constant(1, wanted).map(Some),
+        "WARP_SZ" => return cx.constant(32, wanted).map(Some),
         _ => match word(name) {
             Some(register) => (special::word as _, register, Class::Word),
             None => return Ok(None),
@@ -36,10 +33,6 @@ pub(super) fn read(cx: &mut Lowering<'_, '_>, name: &str, wanted: Class) -> Resu
     let target = cx.scratch(wanted)?;
     cx.compute(resized, target, &[slot])?;
     Ok(Some(target))
-}
-
-fn constant(cx: &mut Lowering<'_, '_>, value: u64, wanted: Class) -> Result<Slot> {
-    cx.constant(value, wanted)
 }
 
 fn word(name: &str) -> Option<Special> {

@@ -69,8 +69,12 @@ pub(super) fn from_integer(
 macro_rules! from_float {
     ($from:expr, |$value:ident, $imm:ident| $result:expr) => {
         match $from {
-            T::F16 => from_float!(@ u16, |$value, $imm| f64::from(Half::F16.widen($value)), $result),
-            T::BF16 => from_float!(@ u16, |$value, $imm| f64::from(Half::BF16.widen($value)), $result),
+            T::F16 => {
+                from_float!(@ u16, |$value, $imm| f64::from(Half::F16.widen($value)), $result)
+            }
+            T::BF16 => {
+                from_float!(@ u16, |$value, $imm| f64::from(Half::BF16.widen($value)), $result)
+            }
             T::F32 => from_float!(@ f32, |$value, $imm| f64::from($value), $result),
             _ => from_float!(@ f64, |$value, $imm| $value, $result),
         }
