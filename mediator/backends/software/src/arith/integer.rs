@@ -19,10 +19,11 @@ pub trait Integer: Copy {
 
 macro_rules! integer {
     ($($type:ty, $wide:ty;)*) => {$(
+        #[allow(clippy::cast_possible_wrap, reason = "a distance is kept modulo the width")]
         impl Integer for $type {
             #[inline(always)]
             fn multiply_high(self, other: Self) -> Self {
-                ((self as $wide * other as $wide) >> Self::BITS) as Self
+                ((<$wide>::from(self) * <$wide>::from(other)) >> Self::BITS) as Self
             }
 
             #[inline(always)]
