@@ -45,7 +45,7 @@ pub(crate) struct CommandBuffers {
     pub rings: Rings,
 }
 
-/// A command buffer whose consumer runs. Dropping it stops and joins the consumer.
+/// A command buffer with its consumer. A drop stops the consumer and waits for it.
 pub(crate) struct CommandBuffer {
     bell: Arc<Bell>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -105,18 +105,18 @@ impl CommandBuffer {
         }))
     }
 
-    /// Number of its doorbell.
+    /// Returns the number of its doorbell.
     pub fn doorbell(&self) -> u32 {
         self.doorbell.index
     }
 
-    /// Tells the consumer to end after the packet under way.
+    /// Makes the consumer end after the packet under way.
     pub fn stop(&self) {
         self.bell.stop();
     }
 
-    /// Stops the consumer, and waits until it has ended. False if it has not by then, or `give_up`
-    /// is set.
+    /// Stops the consumer, and waits until it has ended. Returns false if it has not ended after
+    /// `patience`, or when `give_up` is set.
     pub fn stop_within(
         &self,
         signal: &FenceSignal,
@@ -164,7 +164,7 @@ impl Drop for CommandBuffer {
 fn no_memory(what: &str, error: &std::io::Error) -> Refusal {
     static FAILURES: AtomicU64 = AtomicU64::new(0);
     let level = warn_at_first(&FAILURES);
-    log::log!(level, "cannot have {what} for a command buffer: {error}");
+    log::log!(level, "cannot create {what} for a command buffer: {error}");
     Refusal::new(Status::NoMemory)
 }
 

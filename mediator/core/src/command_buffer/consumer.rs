@@ -23,7 +23,7 @@ const CHUNK_UNITS: usize = 128;
 
 const _: () = assert!(CHUNK_UNITS > causeway_protocol::packet::UNITS_MAX as usize);
 
-/// Everything the thread needs; none of it takes the session's lock.
+/// What the thread needs. Nothing in it takes the session's lock.
 pub(super) struct Consumer {
     pub ring: Arc<Ring>,
     pub bell: Arc<Bell>,
@@ -34,7 +34,7 @@ pub(super) struct Consumer {
     pub executor: Executor,
 }
 
-/// Where consumption stands.
+/// How far the consumer is.
 struct Progress {
     /// Position of the packet under way, or of the next.
     position: u64,
@@ -42,7 +42,8 @@ struct Progress {
 }
 
 impl Consumer {
-    /// The thread: consumes until it is stopped or at fault, and leaves word in the ring.
+    /// The thread: consumes until it is stopped or a packet is at fault, and then writes the reason
+    /// to the ring.
     pub fn run(mut self) {
         let mut progress = Progress {
             position: 0,
@@ -55,7 +56,7 @@ impl Consumer {
         self.conclude(stop, progress.position);
     }
 
-    /// Runs until there is a reason not to.
+    /// Consumes packets until there is a reason to stop, and returns the reason.
     fn consume(&mut self, progress: &mut Progress) -> Stop {
         let mut chunk = [0; CHUNK_UNITS * UNIT_BYTES];
         let mut idle = Idle::new();
@@ -80,7 +81,7 @@ impl Consumer {
     }
 
     /// Copies some units out once, and executes the packets that lie wholly in the copy. The
-    /// producer hears of it at the end, and before a packet that may take long.
+    /// producer sees the new position at the end, and before a packet that may take long.
     fn consume_chunk(
         &mut self,
         chunk: &mut [u8],
@@ -103,8 +104,8 @@ impl Consumer {
         Ok(())
     }
 
-    /// Executes the packets that lie wholly in `chunk`, of which there are `limit` units, what was
-    /// not copied included.
+    /// Executes the packets that lie wholly in `chunk`. `limit` units are in the ring, with those
+    /// that were not copied.
     fn execute_chunk(
         &mut self,
         chunk: &[u8],
@@ -135,7 +136,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Leaves word of the end in the ring, and ends the session if the fault is of that kind.
+    /// Writes the end to the ring, and loses the session if the fault is of that kind.
     fn conclude(mut self, stop: Stop, position: u64) {
         self.ring.set_consumer(position);
         let fault = match stop {
@@ -160,7 +161,7 @@ impl Consumer {
         let level = warn_at_first(&self.counters.counted.faults);
         log::log!(
             level,
-            "{}: dead at position {position}: {fault}",
+            "{}: stopped at position {position}: {fault}",
             self.label
         );
         self.ring.set_fault(fault.status, position);

@@ -20,7 +20,7 @@ const ACQUIRE_PIECE: Duration = Duration::from_secs(3600);
 /// Why a packet was not executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// Somebody wants the consumer to end.
+    /// The consumer is to end.
     Asked,
     /// The packet, or the work it asked for, is at fault.
     Fault(Fault),
@@ -31,7 +31,7 @@ impl Stop {
         Self::Fault(Fault { status, text })
     }
 
-    /// What the guest is told.
+    /// The status for the guest.
     pub fn status(&self) -> Status {
         match self {
             Self::Asked => Status::DeviceLost,
@@ -69,8 +69,8 @@ impl Executor {
         }
     }
 
-    /// How far submitted work is. Once it is done, sleepers look at their fences: a GPU tells
-    /// nobody else.
+    /// Returns how far submitted work is. Once it is done, sleepers look at their fences: a GPU
+    /// wakes none of them.
     pub fn progress(&mut self) -> Result<Progress, Fault> {
         let progress = self.queue.poll()?;
         if progress == Progress::Idle {
@@ -79,7 +79,7 @@ impl Executor {
         Ok(progress)
     }
 
-    /// Begins everything that was submitted.
+    /// Begins all submitted work.
     pub fn flush(&mut self) -> Result<(), Stop> {
         self.queue.flush().map_err(Stop::Fault)
     }
@@ -99,7 +99,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Waits until a fence has reached a value. Others may store to it without telling anyone.
+    /// Waits until a fence has reached a value. Others may store to it without a notification.
     fn acquire(&mut self, address: u64, wanted: u64) -> Result<(), Stop> {
         // On a queue that runs behind, what came before may be what releases the fence.
         self.queue.finish().map_err(Stop::Fault)?;
@@ -132,15 +132,15 @@ impl Executor {
 }
 
 impl SharedSpace {
-    /// The kernel behind the function handle of a packet.
+    /// Returns the kernel behind the function handle of a packet.
     pub(super) fn launchable(&self, handle: u32) -> Result<Arc<dyn Function>, Stop> {
         let function = self.functions.get(handle);
         function.ok_or_else(|| stale("function", handle))
     }
 }
 
-/// A handle in a packet that is not, or no longer, one of its space.
+/// The stop for a handle that names no object of the address space.
 fn stale(what: &str, handle: u32) -> Stop {
-    let text = format!("{what} handle {handle:#x} means nothing here");
+    let text = format!("no {what} with handle {handle:#x} in the address space");
     Stop::fault(Status::BadHandle, text)
 }

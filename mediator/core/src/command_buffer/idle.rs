@@ -32,11 +32,11 @@ impl Idle {
         Self { budget: SPIN_MIN }
     }
 
-    /// Returns when there may be something to do at `position`, or a reason to stop. `progress`
-    /// says how far work is that was submitted.
+    /// Returns when there may be a packet at `position`, or a reason to stop. `progress` returns
+    /// how far submitted work is.
     ///
     /// # Errors
-    /// What `progress` said.
+    /// The fault that `progress` returned.
     pub fn wait(
         &mut self,
         ring: &Ring,
@@ -91,7 +91,7 @@ impl Idle {
     }
 }
 
-/// Sleeps until somebody rings. Work under way may still go wrong, and nobody would ring for that.
+/// Sleeps until the doorbell rings. Work under way may still fail, and no doorbell rings for that.
 fn sleep(bell: &Bell, progress: &mut impl FnMut() -> Result<Progress, Fault>) -> Result<(), Fault> {
     while progress()? == Progress::Busy {
         if bell.sleep_for(BUSY_SLEEP) {

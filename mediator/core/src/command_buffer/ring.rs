@@ -20,7 +20,7 @@ pub(crate) struct Ring {
     mapping: Mapping,
     place: RingPlace,
     units: u64,
-    /// What the producer was told last. The guest can change the word that it was told by.
+    /// The consumer position written last. The guest can change the word in the ring.
     consumed: AtomicU64,
 }
 
@@ -53,18 +53,18 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Where it lies.
+    /// Returns the place of the ring in its memory object.
     pub fn place(&self) -> &RingPlace {
         &self.place
     }
 
-    /// Units of the ring; a power of two.
+    /// Returns the size of the ring in units; a power of two.
     pub fn units(&self) -> u64 {
         self.units
     }
 
-    /// Units that the producer has written and not been told of yet that they are consumed; no more
-    /// than there are, whatever it claims.
+    /// Returns how many units the producer has written and the consumer has not consumed; at most
+    /// the size of the ring, whatever the guest wrote.
     pub fn queued_units(&self) -> u64 {
         let consumed = self.consumed.load(Ordering::Relaxed);
         self.load(PRODUCER, Ordering::Relaxed)
@@ -72,25 +72,25 @@ impl Ring {
             .min(self.units)
     }
 
-    /// Units from `position` to the end of the ring.
+    /// Returns how many units lie between `position` and the end of the ring.
     pub fn units_to_end(&self, position: u64) -> u64 {
         self.units - (position & (self.units - 1))
     }
 
-    /// Copies whole units out, from `position`; they do not reach beyond the end of the ring.
+    /// Copies whole units out, from `position`. They do not reach beyond the end of the ring.
     pub fn copy_units(&self, position: u64, into: &mut [u8]) -> Result<(), RangeError> {
         let unit = position & (self.units - 1);
         self.mapping
             .read(HEADER_BYTES + unit * UNIT_BYTES as u64, into)
     }
 
-    /// Tells the producer that everything before `position` has been consumed.
+    /// Shows the producer that everything before `position` is consumed.
     pub fn set_consumer(&self, position: u64) {
         self.consumed.store(position, Ordering::Relaxed);
         self.store(CONSUMER, position, Ordering::Release);
     }
 
-    /// Leaves word of why nothing more will be consumed.
+    /// Writes the reason for which nothing more will be consumed.
     pub fn set_fault(&self, status: Status, position: u64) {
         self.store(FAULT_POSITION, position, Ordering::Relaxed);
         self.store(FAULT_STATUS, u64::from(status as u32), Ordering::Release);
