@@ -1,5 +1,6 @@
-//! `docs/protocol.md` says what the code says: it is generated from the tables of this crate, and this
-//! test compares. To update it: `CAUSEWAY_BLESS=1 cargo test -p causeway-protocol --test document`.
+//! `docs/protocol.md` says what the code says: it is generated from the tables of this crate, and
+//! this test compares. To update it: `CAUSEWAY_BLESS=1 cargo test -p causeway-protocol --test
+//! document`.
 
 use std::fmt::Write as _;
 
@@ -154,63 +155,69 @@ fn packet_table(out: &mut String) {
 const INTRODUCTION: &str = "\
 # Protocol
 
-Generated from the crate `causeway-protocol`, and compared with it by a test. Little-endian, naturally
-aligned, no padding. Reserved fields are zero; a receiver refuses anything else. Version 1.2.
+Generated from the crate `causeway-protocol`, and compared with it by a test. Little-endian,
+naturally aligned, no padding. Reserved fields are zero; a receiver refuses anything else. Version
+1.2.
 
 ";
 
 const CONTROL: &str = "\
 ## Control path
 
-The guest writes a batch of messages into its control area (guest RAM, named by `control_base_*`) and
-stores the length of the batch to `control_doorbell`: one exit for the batch, however large it is. Each
-message is a `Header` and a body of the fixed size of its operation, the request, which the reply
-overwrites; what the shorter of the two leaves over is zero. Messages run in order, the first that fails
-ends the batch, and those behind it get `NotRun`. Handle 0xffffffff stands for the handle that the most
-recent creating message of the same batch returned.
+The guest writes a batch of messages into its control area (guest RAM, named by `control_base_*`)
+and stores the length of the batch to `control_doorbell`: one exit for the batch, however large it
+is. Each message is a `Header` and a body of the fixed size of its operation, the request, which the
+reply overwrites; what the shorter of the two leaves over is zero. Messages run in order, the first
+that fails ends the batch, and those behind it get `NotRun`. Handle 0xffffffff stands for the handle
+that the most recent creating message of the same batch returned.
 
-The first message of a session is `hello`. Sides with different major versions do not talk: the refusal
-carries the host's version. Of two minors the smaller is used.
+The first message of a session is `hello`. Sides with different major versions do not talk: the
+refusal carries the host's version. Of two minors the smaller is used.
 
 ### Clients
 
-The processes of one guest share its session as clients (since 1.2). Each has a page of BAR 0, and what is made through
-that page is its own: a batch can name only objects of the client that it comes from, as if no others were there. Quotas
-and the loss of the device are common to all. Address spaces, memory, mappings, modules, command buffers, recordings,
-exports and imports end with their client, by a reset of its page.
+The processes of one guest share its session as clients (since 1.2). Each has a page of BAR 0, and
+objects that are created through that page belong to it: a batch can name only objects of the client
+that it comes from. Quotas and the loss of the device are common to all. Address spaces, memory,
+mappings, modules, command buffers, recordings, exports and imports end with their client, by a
+reset of its page.
 
-A client without guest RAM that stays where it is (a process, whose pages are given to others when it is killed) uses its
-control window: 64 KiB of host memory in the aperture, for batches; and allocations of host kind, mapped for the CPU, for
-everything else that the device reads: rings, fences, module images, packets to record. Such memory ends only when the
-client is reset. Addresses in messages then are offsets into the aperture with bit 63 set; the memory behind them must be
-host memory that this client has allocated and mapped.
+A client without guest RAM that stays where it is (a process, whose pages are given to others when
+it is killed) uses its control window: 64 KiB of host memory in the aperture, for batches; and
+allocations of host kind, mapped for the CPU, for everything else that the device reads: rings,
+fences, module images, packets to record. Such memory ends only when the client is reset. Addresses
+in messages then are offsets into the aperture with bit 63 set; the memory behind them must be host
+memory that this client has allocated and mapped.
 
 ### Interrupts
 
-A client that is to sleep until a fence has reached a value asks by `notify`, and looks at the reply: the value may be
-there already. An interrupt says no more than that it is worth looking: clients acknowledge it (`interrupt_status`), look
-at their fences, and ask anew if need be.
+A client that wants to sleep until a fence has reached a value sends `notify` and looks at the
+reply: the fence may have the value already. An interrupt only says that a look is worthwhile:
+clients acknowledge it (`interrupt_status`), look at their fences, and ask again if necessary.
 
 ";
 
 const RING: &str = "\
 ## Command buffers
 
-A command buffer is host memory (or registered guest RAM): one header page, then 64-byte units. Positions
-count units since creation and do not wrap; the unit at position p lies at `4096 + 64 * (p % units)`.
-A packet is a whole number of units and does not straddle the end of the ring: a no-op fills what is left.
+A command buffer is host memory (or registered guest RAM): one header page, then 64-byte units.
+Positions count units since creation and do not wrap; the unit at position p lies at `4096 + 64 * (p
+% units)`. A packet is a whole number of units and does not straddle the end of the ring: a no-op
+fills what is left.
 
-Before the consumer sleeps it stores its position plus one as wake position, makes a full fence, and looks
-at the producer position again. The producer stores its position with release ordering, makes a full fence,
-and rings the doorbell only if the wake position lies in (old, new]. A busy queue never rings.
+Before the consumer sleeps it stores its position plus one as wake position, makes a full fence, and
+looks at the producer position again. The producer stores its position with release ordering, makes
+a full fence, and rings the doorbell only if the wake position lies in (old, new]. A busy queue
+never rings.
 
-A malformed packet, or an impossible producer position, ends its command buffer: the fault status and the
-position of the packet appear in the header page. A fault of the GPU ends the session: all its command
-buffers show `DeviceLost`.
+A malformed packet, or an impossible producer position, ends its command buffer: the fault status
+and the position of the packet appear in the header page. A fault of the GPU ends the session: all
+its command buffers show `DeviceLost`.
 
-A recording is made of packets in guest RAM, one after the other as in a ring, without a header page and without
-an end to wrap at. They are copied once, when it is created, and may be no-ops, launches, copies, fills, fence
-releases and timestamps. A recording keeps the kernels that it launches, even if their module is unloaded.
+A recording is made of packets in guest RAM, one after the other as in a ring, without a header page
+and without an end to wrap at. They are copied once, when it is created, and may be no-ops,
+launches, copies, fills, fence releases and timestamps. A recording keeps the kernels that it
+launches, even if their module is unloaded.
 
 | offset | word (u64) | written by |
 |---|---|---|
