@@ -6,7 +6,6 @@
 //!
 //! ```ignore
 //! #![no_std]
-#![allow(unsafe_code)] // Entry, port I/O and device memory, so that the guests need no unsafe code.
 //! #![no_main]
 //! causeway_bare::main!(run);
 //! fn run(machine: &causeway_bare::Machine) { … }
@@ -15,6 +14,7 @@
 //! Every virtual CPU runs it. When it returns on CPU 0 the guest has passed; elsewhere the CPU is
 //! parked. A panic anywhere ends the guest as failed, with file and line.
 #![no_std]
+#![allow(unsafe_code)] // Entry, port I/O and device memory, so that the guests need no unsafe code.
 
 mod apic;
 mod console;
