@@ -3,7 +3,7 @@
 //! This is the source of a module, not a crate: a machine without an operating system
 //! (`guest-driver-shim/programs/bare`) and Linux (`guest-driver-shim/programs/linux`) are in
 //! different cargo workspaces. Each includes it beside a module `platform` of its own, which gives
-//! the CPUs, time, RAM, the way to the device and reports to the test bench; all else is the same
+//! the CPUs, time, RAM, the way to the device and reports to the test device; all else is the same
 //! code.
 
 mod cases;

@@ -27,7 +27,7 @@ pub fn device() -> &'static Device<'static> {
     DEVICE.wait()
 }
 
-/// Where the test bench finds an offset of the aperture.
+/// Where the test device finds an offset of the aperture.
 pub const fn bench_address(transport: &DeviceTransport, offset: u64) -> Option<u64> {
     Some(transport.aperture_address(offset))
 }

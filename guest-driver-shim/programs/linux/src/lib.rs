@@ -1,6 +1,6 @@
 //! The workloads of the test guests as programs for Linux.
 //!
-//! They run in a Linux guest, where they report to the test bench around the VM, and on a host in
+//! They run in a Linux guest, where they report to the test device around the VM, and on a host in
 //! front of `causeway serve`, where they only print.
 
 pub mod interrupts;

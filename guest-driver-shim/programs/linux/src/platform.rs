@@ -1,5 +1,5 @@
 //! What is below the workloads on Linux: threads for CPUs, memory of the process, the shim's
-//! transports, and reports to the test bench where there is one.
+//! transports, and reports to the test device where there is one.
 
 mod bench;
 mod machine;
@@ -99,7 +99,7 @@ pub fn device() -> &'static Device<'static> {
     DEVICE.wait()
 }
 
-/// Where the test bench finds an offset of the aperture, if there is a bench that can reach it.
+/// Where the test device finds an offset of the aperture, if there is a bench that can reach it.
 pub fn bench_address(transport: &DeviceTransport, offset: u64) -> Option<u64> {
     match transport.0 {
         LinuxTransport::Pci(pci) if bench::is_there() => Some(pci.aperture_address(offset)),

@@ -1,4 +1,4 @@
-//! Reports. A process of a guest reports to the test bench around its VM, by records in its control window and a port; one
+//! Reports. A process of a guest reports to the test device around its VM, by records in its control window and a port; one
 //! that has none around it prints its figures and keeps the rest to itself.
 
 use std::sync::{Mutex, OnceLock, PoisonError};

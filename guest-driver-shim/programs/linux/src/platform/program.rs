@@ -75,7 +75,7 @@ impl Arguments {
     }
 }
 
-/// Which VM this is, and of how many, if there is a test bench around it that says.
+/// Which VM this is, and of how many, if there is a test device around it that says.
 fn identity() -> Option<(u32, u32)> {
     // Why there is no device, the workload says when it wants one.
     match super::transport() {
