@@ -41,6 +41,15 @@ const RULES: &[Rule] = &[
         folder: "guest-driver-shim/bare",
         may_need: &["protocol", "guest-driver-shim/core", "vmm/testdev/records"],
     },
+    // Programs in Linux guests report to the test device, and end their VM through it.
+    Rule {
+        folder: "guest-driver-shim/programs/linux",
+        may_need: &["protocol", "guest-driver-shim", "vmm/testdev/records"],
+    },
+    Rule {
+        folder: "guest-driver-shim/init",
+        may_need: &["protocol", "guest-driver-shim", "vmm/testdev/records"],
+    },
     Rule {
         folder: "guest-driver-shim",
         may_need: &["protocol"],

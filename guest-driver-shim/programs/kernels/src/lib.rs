@@ -31,6 +31,7 @@ mod case;
 mod cases;
 mod functions;
 mod geometry;
+pub mod line;
 pub mod loops;
 mod random;
 mod rule;

@@ -14,14 +14,13 @@ extern crate std;
 
 mod device;
 mod kernel;
-mod line;
 mod mechanism;
 pub mod plan;
 pub mod wire;
 pub mod workloads;
 
+pub use causeway_kernels::line::{LINES, Line};
 pub use device::{DeviceMemory, Exclusion};
 pub use kernel::{KERNELS, Kernel};
-pub use line::{LINES, Line};
 pub use mechanism::{MECHANISMS, Mechanism, MechanismKind, Shape};
 pub use workloads::{CELL_NAME_BYTES, Cell, Stopwatch, WORKLOADS, Workload, WorkloadKind, measure};

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use causeway_bench_workloads::Line;
+use causeway_kernels::line::Line;
 use causeway_kernels::{bench, loops};
 use rustix::mm::{MapFlags, ProtFlags};
 
