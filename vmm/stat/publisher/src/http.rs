@@ -1,8 +1,11 @@
 //! As much of HTTP/1.1 (RFC 9112) as it takes to be scraped: one request without a body, one answer, end.
 
+use httparse::Status;
+
 /// Longest head of a request, in bytes.
 pub const REQUEST_BYTES_MAX: usize = 8 << 10;
-const HEAD_END: &[u8] = b"\r\n\r\n";
+/// Most header fields of a request or an answer.
+const HEADERS_MAX: usize = 64;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,42 +47,34 @@ pub enum Refusal {
 
 /// Understands what has come so far.
 pub fn parse(received: &[u8]) -> Request {
-    if !received.windows(HEAD_END.len()).any(|end| end == HEAD_END) {
-        return if received.len() >= REQUEST_BYTES_MAX {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut request = httparse::Request::new(&mut headers);
+    match request.parse(received) {
+        Ok(Status::Partial) if received.len() < REQUEST_BYTES_MAX => Request::Unfinished,
+        Ok(Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
             Request::Refused(Refusal::TooLong)
-        } else {
-            Request::Unfinished
-        };
+        }
+        Ok(Status::Complete(_)) => resource_of(&request),
+        Err(_) => Request::Refused(Refusal::Malformed),
     }
-    let line = received.split(|byte| *byte == b'\r').next();
-    let line = line.and_then(|line| std::str::from_utf8(line).ok());
-    parse_line(line.unwrap_or_default())
 }
 
-fn parse_line(line: &str) -> Request {
-    let words: Vec<&str> = line.split(' ').collect();
-    let &[method, target, version] = words.as_slice() else {
-        return Request::Refused(Refusal::Malformed);
-    };
-    if !version.starts_with("HTTP/1.") || !target.starts_with('/') {
+fn resource_of(request: &httparse::Request<'_, '_>) -> Request {
+    let target = request.path.unwrap_or_default();
+    if !target.starts_with('/') {
         return Request::Refused(Refusal::Malformed);
     }
-    let body = match method {
-        "GET" => true,
-        "HEAD" => false,
+    let body = match request.method {
+        Some("GET") => true,
+        Some("HEAD") => false,
         _ => return Request::Refused(Refusal::Method),
     };
-    match target.split('?').next() {
-        Some("/metrics") => Request::Get {
-            resource: Resource::Metrics,
-            body,
-        },
-        Some("/snapshot") => Request::Get {
-            resource: Resource::Snapshot,
-            body,
-        },
-        _ => Request::Refused(Refusal::NotFound),
-    }
+    let resource = match target.split('?').next() {
+        Some("/metrics") => Resource::Metrics,
+        Some("/snapshot") => Resource::Snapshot,
+        _ => return Request::Refused(Refusal::NotFound),
+    };
+    Request::Get { resource, body }
 }
 
 impl Resource {
@@ -132,19 +127,17 @@ fn response(status: &str, content_type: &str, more: &str, length: usize, body: &
 }
 
 /// The body of a complete answer, if it is a success. `None` if it is no answer, or a refusal.
-pub fn body_of(response: &[u8]) -> Option<&[u8]> {
-    let at = response
-        .windows(HEAD_END.len())
-        .position(|end| end == HEAD_END)?;
-    let (head, body) = response.split_at(at + HEAD_END.len());
-    let head = std::str::from_utf8(head).ok()?;
-    let (status, fields) = head.split_once("\r\n")?;
-    let length = fields.lines().find_map(|field| {
-        let (name, value) = field.split_once(':')?;
-        let named = name.eq_ignore_ascii_case("content-length");
-        named.then(|| value.trim().parse::<usize>().ok())?
-    });
-    (status == "HTTP/1.1 200 OK" && length == Some(body.len())).then_some(body)
+pub fn body_of(answer: &[u8]) -> Option<&[u8]> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut response = httparse::Response::new(&mut headers);
+    let Ok(Status::Complete(head_bytes)) = response.parse(answer) else {
+        return None;
+    };
+    let body = answer.get(head_bytes..)?;
+    let mut fields = response.headers.iter();
+    let length = fields.find(|field| field.name.eq_ignore_ascii_case("content-length"))?;
+    let length: usize = std::str::from_utf8(length.value).ok()?.parse().ok()?;
+    (response.code == Some(200) && length == body.len()).then_some(body)
 }
 
 #[cfg(test)]
@@ -178,10 +171,16 @@ mod tests {
     }
 
     #[test]
+    fn empty_lines_before_a_request_are_skipped() {
+        assert_eq!(parse(b"\r\n\r\n"), Request::Unfinished);
+        let get = parse(b"\r\nGET / HTTP/1.1\r\n\r\n");
+        assert_eq!(get, Request::Refused(Refusal::NotFound));
+    }
+
+    #[test]
     fn what_cannot_be_answered_is_refused_for_what_it_is() {
         for (request, refusal) in [
-            (&b"\r\n\r\n"[..], Refusal::Malformed),
-            (b"rubbish\r\n\r\n", Refusal::Malformed),
+            (&b"rubbish\r\n\r\n"[..], Refusal::Malformed),
             (b"\xff\xfe / HTTP/1.1\r\n\r\n", Refusal::Malformed),
             (b"GET /metrics\r\n\r\n", Refusal::Malformed),
             (b"GET metrics HTTP/1.1\r\n\r\n", Refusal::Malformed),

@@ -1,62 +1,32 @@
 //! A snapshot as OpenMetrics text (the OpenMetrics specification, 1.0.0: "Text format").
 
 use std::collections::BTreeMap;
-use std::fmt::{Display, Write as _};
+use std::fmt;
 
 use causeway_mediator::statistics::{self, STATISTICS};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
 
 use super::snapshot::{Guest, Snapshot, Vm};
+use MetricType::{Counter, Gauge, Info};
 
 /// Content type of the text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The text, with its end mark.
+/// The snapshot as OpenMetrics text, with its end mark.
 pub fn render(snapshot: &Snapshot) -> String {
-    let mut text = Text {
-        out: String::new(),
-        guests: &snapshot.guests,
-    };
-    text.process(snapshot);
-    text.vms();
-    for (family, value) in &GUESTS {
-        text.each(family, |guest| Some(value(guest)));
-    }
-    text.sessions();
-    text.out.push_str("# EOF\n");
-    text.out
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(SnapshotCollector(snapshot.clone())));
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = text::encode(&mut out, &registry);
+    out
 }
 
-/// Kinds of metrics that are used.
-#[derive(Clone, Copy)]
-enum Kind {
-    Counter,
-    Gauge,
-    Info,
-}
-
-impl Kind {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Info => "info",
-        }
-    }
-
-    /// What names of samples add to the name of their family.
-    const fn suffix(self) -> &'static str {
-        match self {
-            Self::Counter => "_total",
-            Self::Gauge => "",
-            Self::Info => "_info",
-        }
-    }
-}
-
-/// A family of metrics: its name, which ends with its unit if that is bytes, its kind, and what it is about.
-struct Family<'a>(&'a str, Kind, &'static str);
-
-use Kind::{Counter, Gauge, Info};
+/// A family of metrics: its name, which ends with its unit if that is bytes, its kind, and its help text.
+struct Family<'a>(&'a str, MetricType, &'static str);
 
 const PROCESS: Family = Family("causeway_process", Info, "The process that has the guests.");
 const OWN: Family = Family(
@@ -122,103 +92,105 @@ const LOST: Family = Family(
     "Whether the guest has lost the device (1), and has not reset it.",
 );
 
-struct Text<'a> {
-    out: String,
-    guests: &'a [Guest],
-}
+/// The metrics of one snapshot.
+#[derive(Debug)]
+struct SnapshotCollector(Snapshot);
 
-impl<'a> Text<'a> {
-    fn process(&mut self, snapshot: &Snapshot) {
-        self.begin(&PROCESS);
-        let pid = snapshot.pid.to_string();
-        let labels = [
+impl Collector for SnapshotCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Self(snapshot) = self;
+        let (pid, encoder) = (snapshot.pid.to_string(), &mut encoder);
+        begin(encoder, &PROCESS)?.encode_info(&[
             ("command", snapshot.command.as_str()),
             ("gpu", &snapshot.gpu),
             ("pid", &pid),
             ("version", &snapshot.causeway),
-        ];
-        self.sample(&PROCESS, &labels, 1);
-        self.begin(&OWN);
-        self.sample(&OWN, &[], snapshot.own_bytes);
-    }
-
-    fn vms(&mut self) {
-        self.each(&VCPUS, |guest| Some(guest.vm.as_ref()?.vcpus));
-        self.each(&RAM, |guest| Some(guest.vm.as_ref()?.memory_bytes));
-        self.named(&KVM, "counter", |vm| vm.kvm.as_ref());
-        self.named(&VMM, "cause", |vm| Some(&vm.vmm_exits));
-    }
-
-    fn sessions(&mut self) {
+        ])?;
+        begin(encoder, &OWN)?.encode_gauge(&snapshot.own_bytes)?;
+        let guests = &snapshot.guests;
+        each(encoder, &VCPUS, guests, |guest| {
+            Some(guest.vm.as_ref()?.vcpus.into())
+        })?;
+        each(encoder, &RAM, guests, |guest| {
+            Some(guest.vm.as_ref()?.memory_bytes)
+        })?;
+        named(encoder, &KVM, guests, "counter", |vm| vm.kvm.as_ref())?;
+        named(encoder, &VMM, guests, "cause", |vm| Some(&vm.vmm_exits))?;
+        for (family, value) in &GUESTS {
+            each(encoder, family, guests, |guest| Some(value(guest)))?;
+        }
         for (i, statistic) in STATISTICS.iter().enumerate() {
             let name = format!("causeway_gpu_{}", statistic.metric);
             let kind = match statistic.kind {
                 statistics::Kind::Counter => Counter,
                 _ => Gauge,
             };
-            let family = Family(&name, kind, statistic.help);
-            self.each(&family, |guest| {
-                Some(*guest.session.as_ref()?.statistics.values()[i])
-            });
+            let value = |guest: &Guest| Some(*guest.session.as_ref()?.statistics.values()[i]);
+            each(encoder, &Family(&name, kind, statistic.help), guests, value)?;
         }
-        self.each(&LOST, |guest| Some(u64::from(guest.session.as_ref()?.lost)));
-    }
-
-    /// A family with one sample for each guest that has a value.
-    fn each<T: Display>(&mut self, family: &Family, value: impl Fn(&Guest) -> Option<T>) {
-        self.begin(family);
-        for guest in self.guests {
-            if let Some(value) = value(guest) {
-                self.sample(family, &[("guest", &guest.name)], value);
-            }
-        }
-    }
-
-    /// A family with samples that a label tells apart, for each VM that has any.
-    fn named(
-        &mut self,
-        family: &Family,
-        label: &str,
-        counts: impl Fn(&'a Vm) -> Option<&'a BTreeMap<String, u64>>,
-    ) {
-        self.begin(family);
-        for guest in self.guests {
-            let counts = guest.vm.as_ref().and_then(&counts);
-            for (name, count) in counts.into_iter().flatten() {
-                self.sample(family, &[("guest", &guest.name), (label, name)], count);
-            }
-        }
-    }
-
-    /// The lines that describe a family. Writing to a string cannot fail.
-    fn begin(&mut self, Family(name, kind, help): &Family<'_>) {
-        let _ = writeln!(self.out, "# TYPE {name} {}", kind.name());
-        if name.ends_with("_bytes") {
-            let _ = writeln!(self.out, "# UNIT {name} bytes");
-        }
-        let _ = writeln!(self.out, "# HELP {name} {help}");
-    }
-
-    fn sample(&mut self, family: &Family, labels: &[(&str, &str)], value: impl Display) {
-        let Family(name, kind, _) = family;
-        let labels = labels
-            .iter()
-            .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
-        let labels = labels.collect::<Vec<_>>().join(",");
-        let labels = match labels.as_str() {
-            "" => labels,
-            some => format!("{{{some}}}"),
-        };
-        let _ = writeln!(self.out, "{name}{}{labels} {value}", kind.suffix());
+        each(encoder, &LOST, guests, |guest| {
+            Some(guest.session.as_ref()?.lost.into())
+        })
     }
 }
 
-/// The value of a label as it stands between quotes.
-fn escaped(value: &str) -> String {
-    value
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
+/// Encodes the lines that describe a family.
+fn begin<'e>(
+    encoder: &'e mut DescriptorEncoder<'_>,
+    Family(name, kind, help): &Family<'e>,
+) -> Result<MetricEncoder<'e>, fmt::Error> {
+    match name.strip_suffix("_bytes") {
+        Some(name) => encoder.encode_descriptor(name, help, Some(&Unit::Bytes), *kind),
+        None => encoder.encode_descriptor(name, help, None, *kind),
+    }
+}
+
+/// Encodes a family with one sample for each guest that has a value.
+fn each(
+    encoder: &mut DescriptorEncoder<'_>,
+    family: &Family<'_>,
+    guests: &[Guest],
+    value: impl Fn(&Guest) -> Option<u64>,
+) -> fmt::Result {
+    let mut metric = begin(encoder, family)?;
+    for guest in guests {
+        if let Some(value) = value(guest) {
+            sample(&mut metric, family.1, &[("guest", &guest.name)], value)?;
+        }
+    }
+    Ok(())
+}
+
+/// Encodes a family with samples that `label` tells apart, for each VM that has any.
+fn named(
+    encoder: &mut DescriptorEncoder<'_>,
+    family: &Family<'_>,
+    guests: &[Guest],
+    label: &str,
+    counts: impl Fn(&Vm) -> Option<&BTreeMap<String, u64>>,
+) -> fmt::Result {
+    let mut metric = begin(encoder, family)?;
+    for guest in guests {
+        let counts = guest.vm.as_ref().and_then(&counts);
+        for (name, count) in counts.into_iter().flatten() {
+            let labels = [("guest", guest.name.as_str()), (label, name)];
+            sample(&mut metric, family.1, &labels, *count)?;
+        }
+    }
+    Ok(())
+}
+
+fn sample(
+    metric: &mut MetricEncoder<'_>,
+    kind: MetricType,
+    labels: &[(&str, &str)],
+    value: u64,
+) -> fmt::Result {
+    let mut metric = metric.encode_family(&labels)?;
+    match kind {
+        Counter => metric.encode_counter::<NoLabelSet, u64, u64>(&value, None),
+        _ => metric.encode_gauge(&value),
+    }
 }
 
 #[cfg(test)]
@@ -252,7 +224,7 @@ mod tests {
             let words: Vec<&str> = line.splitn(4, ' ').collect();
             match words.as_slice() {
                 ["#", "TYPE", name, kind] => {
-                    assert!(is_name(name) && families.insert(*name), "{line}");
+                    assert_eq!(*name, family.0);
                     assert!(["counter", "gauge", "info"].contains(kind), "{line}");
                     family = (name, kind);
                 }
@@ -261,7 +233,8 @@ mod tests {
                     assert!(name.ends_with(&format!("_{unit}")), "{line}");
                 }
                 ["#", "HELP", name, help] => {
-                    assert_eq!(*name, family.0);
+                    assert!(is_name(name) && families.insert(*name), "{line}");
+                    family = (name, "");
                     assert!(!help.is_empty() && !help.contains(['\\', '"']), "{line}");
                 }
                 ["#", "EOF"] => {}
@@ -312,6 +285,12 @@ mod tests {
 
     #[test]
     fn labels_cannot_break_out_of_their_quotes() {
-        assert_eq!(escaped("a\"b\\c\nd"), "a\\\"b\\\\c\\nd");
+        let gpu = "a\"b\\c\nd".to_owned();
+        let snapshot = Snapshot {
+            gpu,
+            ..fixture::snapshot()
+        };
+        let text = render(&snapshot);
+        assert!(text.contains("gpu=\"a\\\"b\\\\c\\nd\""), "{text}");
     }
 }
