@@ -1,4 +1,5 @@
-//! Names the library as NVIDIA's is named, so that a process that has loaded it finds it under that name again.
+//! Names the library as NVIDIA's is named, so that a process that has loaded it finds it under that
+//! name again.
 
 fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");

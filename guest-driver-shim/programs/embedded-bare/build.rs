@@ -20,7 +20,7 @@ const NAMES: &[&str] = &[
     "exits",
     "lost",
     "edu",
-    "lent",
+    "partition",
     "doorbell",
     "mechanisms",
 ];

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A PCI function of the host: domain, bus, device and function, such as `0000:00:03.0`.
+/// The address of a PCI function of the host: domain, bus, device and function, such as
+/// `0000:00:03.0`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     domain: u32,
@@ -18,12 +19,13 @@ pub struct Address {
     "{text:?} is not a PCI address: write DOMAIN:BUS:DEVICE.FUNCTION in hexadecimal digits as `lspci -D` does, for example 0000:00:03.0, or 00:03.0 for domain 0"
 )]
 pub struct ParseAddressError {
-    /// What was given.
+    /// The text.
     pub text: String,
 }
 
 impl Address {
-    /// The function `device_function` (device number shifted by three, and function: "devfn") of a bus.
+    /// Returns the function `device_function` (device number shifted by three, and function:
+    /// "devfn") of a bus.
     pub fn of(domain: u32, bus: u8, device_function: u8) -> Self {
         Self {
             domain,
@@ -33,22 +35,22 @@ impl Address {
         }
     }
 
-    /// Domain, also called segment.
+    /// Returns the domain, also called segment.
     pub fn domain(self) -> u32 {
         self.domain
     }
 
-    /// Bus in the domain.
+    /// Returns the bus in the domain.
     pub fn bus(self) -> u8 {
         self.bus
     }
 
-    /// Device on the bus, below 32.
+    /// Returns the device on the bus, 0 to 31.
     pub fn device(self) -> u8 {
         self.device
     }
 
-    /// Function of the device, below 8.
+    /// Returns the function of the device, 0 to 7.
     pub fn function(self) -> u8 {
         self.function
     }

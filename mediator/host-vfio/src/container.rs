@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use causeway_memory::SharedMemory;
 use causeway_protocol::Access;
@@ -13,6 +13,7 @@ use iommufd_bindings::iommufd::{
     iommufd_ioas_map_flags_IOMMU_IOAS_MAP_WRITEABLE as IOAS_WRITABLE,
 };
 use iommufd_ioctls::{IommuFd, IommufdError};
+use parking_lot::{Mutex, MutexGuard};
 use vfio_bindings::bindings::vfio::{
     VFIO_DMA_MAP_FLAG_READ, VFIO_DMA_MAP_FLAG_WRITE, vfio_iommu_type1_dma_map,
 };
@@ -24,10 +25,11 @@ use crate::host::Host;
 use crate::ioctl;
 use crate::statistics::DmaStatistics;
 
-/// Which of the kernel's interfaces to use.
+/// The kernel interface that a container shall use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// iommufd if the kernel has it and each device has a file of its own that may be opened; else groups.
+    /// iommufd if the kernel has it and each device has a file of its own that may be opened; else
+    /// groups.
     #[default]
     Automatic,
     /// Groups in a container with a type-1 IOMMU.
@@ -36,7 +38,7 @@ pub enum Choice {
     Iommufd,
 }
 
-/// Which of the kernel's interfaces is used.
+/// The kernel interface that a container uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Groups in a container with a type-1 IOMMU.
@@ -54,22 +56,25 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Why there is no container.
+/// Why a container cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ContainerError {
-    /// The kernel's files cannot be opened, or are not what they should be.
-    #[error("cannot open {path}, by which devices are held through VFIO ({kind})")]
+    /// A file of VFIO cannot be opened.
+    #[error(
+        "cannot open {path}, which VFIO ({kind}) needs: load the module vfio-pci, or check the permissions of the file"
+    )]
     Open {
-        /// Which.
+        /// The kernel interface.
         kind: Kind,
         /// The file.
         path: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Devices that share one translation of addresses: what is mapped for one is mapped for all.
+/// Devices that share one translation of DMA addresses: memory that is mapped for one is mapped for
+/// all.
 pub struct Container {
     kind: Kind,
     host: Host,
@@ -90,7 +95,8 @@ pub(crate) enum Vfio {
 }
 
 impl Container {
-    /// A container for `devices`, which are told to KVM as they are opened if there is `kvm`, its VFIO device.
+    /// Returns a container for `devices`, which are told to KVM as they are opened if there is
+    /// `kvm`, its VFIO device.
     ///
     /// # Errors
     /// [`ContainerError`].
@@ -138,19 +144,19 @@ impl Container {
         })
     }
 
-    /// Which of the kernel's interfaces is used.
+    /// Returns the kernel interface that it uses.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The host whose devices are opened.
+    /// Returns the host whose devices are opened.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// Has the devices reach `[offset, offset + bytes)` of `memory` at device address `iova`, for reading or for both.
-    /// Everything is a multiple of 4 KiB. Its pages are populated and locked, and the memory is kept, until it is unmapped,
-    /// or the last device is closed.
+    /// Maps `[offset, offset + bytes)` of `memory` at device address `iova`, for reading or for
+    /// both. All numbers are multiples of 4 KiB. The pages are populated and locked, and the memory
+    /// is kept, until it is unmapped, or the last device is closed.
     ///
     /// There must be an open device: the kernel chooses the IOMMU by it.
     ///
@@ -167,8 +173,9 @@ impl Container {
         self.ledger.map(iova, memory, offset, bytes, access)
     }
 
-    /// Ends what [`Self::map_dma`] began. When it returns, no device reaches the memory; what a device reads or writes
-    /// there is a fault in the IOMMU, which the kernel reports in its log and the device sees as it sees other aborts.
+    /// Removes a mapping of [`Self::map_dma`]. When it returns, no device can access the memory: an
+    /// access is a fault in the IOMMU, which the kernel reports in its log, and which the device
+    /// sees as an abort.
     ///
     /// # Errors
     /// [`DmaError`]; then nothing changed.
@@ -184,18 +191,18 @@ impl Container {
         self.ledger.unmap_all()
     }
 
-    /// What devices can reach.
+    /// Returns how much memory devices can access.
     pub fn statistics(&self) -> DmaStatistics {
         self.ledger.statistics()
     }
 
-    /// Devices that are open now.
+    /// Returns the devices that are open now.
     pub fn devices(&self) -> Vec<Address> {
         self.open().keys().copied().collect()
     }
 
     pub(crate) fn open(&self) -> MutexGuard<'_, OpenDevices> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }
 

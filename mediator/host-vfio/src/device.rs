@@ -3,14 +3,15 @@
 use std::error::Error;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use causeway_memory::DeviceMemory;
+use parking_lot::Mutex;
 
 use crate::Address;
 use crate::container::{Container, Kind, vfio_errno};
 use crate::hardware::{Description, Hardware};
-use crate::host::Function;
+use crate::host::PciFunction;
 use crate::kernel::KernelDevice;
 use crate::mapping::{MapError, Mapping};
 use crate::memory::RegionMemory;
@@ -27,54 +28,54 @@ mod vectors;
 pub use decoding::Decoding;
 use vectors::Enabled;
 
-/// Why a device was not opened.
+/// Why a device cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It cannot be had.
+    /// The device is not available.
     #[error(transparent)]
     Preflight(#[from] PreflightError),
-    /// It is open already, in this process.
+    /// This process has the device open already.
     #[error("device {address} is given twice: it is open already")]
     Twice {
         /// The device.
         address: Address,
     },
-    /// The container is a fake.
+    /// The container is a fake without VFIO.
     #[error("device {address} cannot be opened in a container without VFIO")]
     NoVfio {
         /// The device.
         address: Address,
     },
-    /// The kernel refused.
+    /// The kernel does not open the device.
     #[error("cannot open device {address} by {kind}")]
     Failed {
         /// The device.
         address: Address,
-        /// How it was tried.
+        /// The kernel interface.
         kind: Kind,
-        /// What it said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It was opened, but does not say what it has.
-    #[error("cannot find out what device {address} has")]
+    /// The device does not describe its regions and interrupts.
+    #[error("cannot read the regions and interrupts of device {address}")]
     Describe {
         /// The device.
         address: Address,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// A device that this process holds.
+/// A device that this process has open.
 ///
-/// Dropping it disables its interrupts, takes its right to do DMA (bus mastering), and resets it. It is given back when
-/// its [mappings](Mapping) are gone too: then the container's DMA is unmapped if it was the last device in it, the device is closed, and
-/// its group and the container follow.
+/// Dropping it disables its interrupts, takes its right to do DMA (bus mastering), and resets it.
+/// It is given back when its [mappings](Mapping) are gone too: then the container's DMA is unmapped
+/// if it was the last device in it, the device is closed, and its group and the container follow.
 #[derive(Debug)]
 pub struct Device {
     address: Address,
     /// What else is in its IOMMU group.
-    companions: Vec<Function>,
+    companions: Vec<PciFunction>,
     description: Description,
     counters: Counters,
     enabled: Mutex<Option<Enabled>>,
@@ -82,9 +83,10 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens a device in a container, after checking that it can be had, and resets it.
+    /// Checks that a device is available, opens it in a container, and resets it.
     ///
-    /// A device that cannot be reset is opened nevertheless, with a warning that says what that means.
+    /// A device that cannot be reset is opened nevertheless, with a warning that says what that
+    /// means.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -113,7 +115,7 @@ impl Device {
 
     pub(crate) fn over(
         address: Address,
-        companions: Vec<Function>,
+        companions: Vec<PciFunction>,
         hardware: Arc<dyn Hardware>,
     ) -> Result<Self, OpenError> {
         let description = hardware.describe();
@@ -128,27 +130,28 @@ impl Device {
         })
     }
 
-    /// Where it is.
+    /// Returns its address.
     pub fn address(&self) -> Address {
         self.address
     }
 
-    /// The other functions of its IOMMU group. None of them is used by a driver of the host.
-    pub fn companions(&self) -> &[Function] {
+    /// Returns the other functions of its IOMMU group. None of them is used by a driver of the
+    /// host.
+    pub fn companions(&self) -> &[PciFunction] {
         &self.companions
     }
 
-    /// Its regions; those that are empty are left out.
+    /// Returns its regions; those that are empty are left out.
     pub fn regions(&self) -> &[Region] {
         &self.description.regions
     }
 
-    /// A region, if it is not empty.
+    /// Returns a region, if it is not empty.
     pub fn region(&self, index: RegionIndex) -> Option<&Region> {
         self.regions().iter().find(|region| region.index == index)
     }
 
-    /// The device's file, in which regions begin at their [`Region::file_offset`].
+    /// Returns the device's file, in which regions begin at their [`Region::file_offset`].
     pub fn file(&self) -> BorrowedFd<'_> {
         self.hardware.file()
     }
@@ -164,7 +167,8 @@ impl Device {
         Ok(mapping)
     }
 
-    /// `[offset, offset + bytes)` of a region, in multiples of 4 KiB, as memory that can be shown to a guest.
+    /// `[offset, offset + bytes)` of a region, in multiples of 4 KiB, as memory that can be shown
+    /// to a guest.
     ///
     /// # Errors
     /// [`MapError`], if it cannot be mapped.
@@ -186,12 +190,13 @@ impl Device {
         })
     }
 
-    /// Brings the device into the state that it has after power-up, except for configuration space, which the kernel
-    /// restores. A device that has no reset of its own is reset with its bus, if all others there are open in the same
-    /// container: they are hit too. (The resets when a device is opened and dropped hit no others.)
+    /// Brings the device into the state that it has after power-up, except for configuration space,
+    /// which the kernel restores. A device that has no reset of its own is reset with its bus, if
+    /// all others there are open in the same container: they are hit too. (The resets when a device
+    /// is opened and dropped hit no others.)
     ///
     /// # Errors
-    /// [`ResetError`], which says what it means that there is no reset.
+    /// [`ResetError`]: the device has no reset, or its reset failed.
     pub fn reset(&self) -> Result<ResetMethod, ResetError> {
         self.reset_within(ResetReach::Container)
     }
@@ -202,7 +207,8 @@ impl Device {
         Ok(method)
     }
 
-    /// Watches for what others do to the device. One watch at a time: a second one takes over.
+    /// Watches for resets, errors and requests to give the device back. A second watch replaces the
+    /// first.
     ///
     /// # Errors
     /// [`WatchError`].
@@ -210,7 +216,7 @@ impl Device {
         Watch::new(self.address, &*self.hardware, &self.description)
     }
 
-    /// What was done with it.
+    /// Returns counters of accesses, interrupts, resets and mappings.
     pub fn statistics(&self) -> DeviceStatistics {
         self.counters.sample()
     }
@@ -229,7 +235,9 @@ impl Drop for Device {
             // It was said when the device was opened.
             Err(e) if e.is_permanent() => log::debug!("{e}"),
             Err(e) if e.is_locked_out() => {
-                log::info!("{e}: whoever unbinds it is at work on it, and gets it as it is");
+                log::info!(
+                    "{e}: the host unbinds the device at the moment, and gets it without a reset"
+                );
             }
             Err(e) => warn(&e),
         }
@@ -247,7 +255,7 @@ fn warn(error: &dyn Error) {
 /// Opens what `open` opens, and notes it as open in the container.
 fn hold(
     container: &Container,
-    function: &Function,
+    function: &PciFunction,
     open: impl FnOnce() -> Result<KernelDevice, vfio_ioctls::VfioError>,
 ) -> Result<KernelDevice, OpenError> {
     let address = function.address;
@@ -261,7 +269,7 @@ fn hold(
     Ok(device)
 }
 
-fn open_error(container: &Container, function: &Function, source: io::Error) -> OpenError {
+fn open_error(container: &Container, function: &PciFunction, source: io::Error) -> OpenError {
     let (address, kind) = (function.address, container.kind());
     let host = container.host();
     let [_, file] = match kind {

@@ -3,10 +3,11 @@
 
 use std::fmt::Debug;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use causeway_memory::{Mapping, MemoryError, PAGE_BYTES, SharedMemory};
 use causeway_protocol::Access;
+use parking_lot::Mutex;
 
 use crate::host::Host;
 use crate::locked::LockedMemory;
@@ -14,27 +15,29 @@ use crate::statistics::DmaStatistics;
 
 /// Address translation of devices: an IOMMU, or a fake in its place.
 pub trait Translation: Send + Sync + Debug {
-    /// Has devices reach `bytes` bytes at `host` of this process under `iova`.
+    /// Maps `bytes` bytes at address `host` of this process at device address `iova`.
     ///
     /// # Safety
-    /// Until they are unmapped, or the translation is gone, devices read and (with the right to) write these bytes at
-    /// any time. The caller keeps the addresses mapped, and holds no Rust reference to what is behind them.
+    /// Until they are unmapped, or the translation is dropped, devices read and (with the right to)
+    /// write these bytes at any time. The caller keeps the addresses mapped, and holds no Rust
+    /// reference to what is behind them.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     unsafe fn map(&self, iova: u64, host: *mut u8, bytes: u64, access: Access) -> io::Result<()>;
 
-    /// Ends what [`Self::map`] began with the same `iova` and `bytes`. When it returns, no device reaches the memory.
+    /// Removes a mapping of [`Self::map`] with the same `iova` and `bytes`. When it returns, no
+    /// device can access the memory.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     fn unmap(&self, iova: u64, bytes: u64) -> io::Result<()>;
 }
 
 /// Why memory was not mapped for DMA, or not unmapped.
 #[derive(Debug, thiserror::Error)]
 pub enum DmaError {
-    /// Not whole pages.
+    /// The range is not made of whole pages.
     #[error("{bytes:#x} bytes at device address {iova:#x} are not whole pages of 4 KiB")]
     Unaligned {
         /// Device address.
@@ -42,7 +45,7 @@ pub enum DmaError {
         /// Bytes.
         bytes: u64,
     },
-    /// Something is there already.
+    /// The range overlaps a mapping.
     #[error("{bytes:#x} bytes at device address {iova:#x} overlap what is mapped at {other:#x}")]
     Overlap {
         /// Device address.
@@ -52,8 +55,8 @@ pub enum DmaError {
         /// Where the other mapping begins.
         other: u64,
     },
-    /// Nothing to unmap.
-    #[error("nothing of {bytes:#x} bytes is mapped at device address {iova:#x}")]
+    /// The range is not mapped.
+    #[error("there is no mapping of {bytes:#x} bytes at device address {iova:#x}")]
     Absent {
         /// Device address.
         iova: u64,
@@ -68,7 +71,7 @@ pub enum DmaError {
         /// Why.
         source: MemoryError,
     },
-    /// Too much would be locked.
+    /// The memory would exceed the limit of locked memory.
     #[error(
         "cannot lock {bytes} bytes for device address {iova:#x} beside {mapped} bytes that are mapped for DMA already: this process may lock {limit} bytes (RLIMIT_MEMLOCK); raise the limit with `ulimit -l {}`, or run with CAP_IPC_LOCK",
         mapped.saturating_add(*bytes).div_ceil(1024)
@@ -82,39 +85,41 @@ pub enum DmaError {
         mapped: u64,
         /// Most bytes locked at a time.
         limit: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Addresses that devices cannot use.
+    /// Devices cannot use the addresses.
     #[error(
-        "the IOMMU does not translate all of {bytes:#x} bytes at device address {iova:#x}: they are beyond its width, or among those of interrupts (0xfee00000), so place the memory elsewhere or take less"
+        "the IOMMU does not translate all of {bytes:#x} bytes at device address {iova:#x}: they are beyond its width or overlap those of interrupts (0xfee00000); place the memory elsewhere, or use less"
     )]
     Address {
         /// Device address.
         iova: u64,
         /// Bytes.
         bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The kernel refused.
+    /// The kernel refused the mapping.
     #[error("cannot map {bytes:#x} bytes at device address {iova:#x}")]
     Map {
         /// Device address.
         iova: u64,
         /// Bytes.
         bytes: u64,
-        /// What it said: ENOTTY before a device is opened.
+        /// Its error: ENOTTY before a device is opened.
         source: io::Error,
     },
-    /// The kernel refused.
-    #[error("cannot unmap {bytes:#x} bytes at device address {iova:#x}, which devices still reach")]
+    /// The kernel refused to remove the mapping.
+    #[error(
+        "cannot unmap {bytes:#x} bytes at device address {iova:#x}: devices can still access them"
+    )]
     Unmap {
         /// Device address.
         iova: u64,
         /// Bytes.
         bytes: u64,
-        /// What it said.
+        /// Its error.
         source: io::Error,
     },
 }
@@ -158,7 +163,7 @@ impl Ledger {
         bytes: u64,
         access: Access,
     ) -> Result<(), DmaError> {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         entries.check(iova, bytes)?;
         let mapping = memory
             .map(offset, bytes, access)
@@ -177,13 +182,14 @@ impl Ledger {
 
     fn translate(&self, iova: u64, mapping: &Mapping, access: Access) -> io::Result<()> {
         let host = mapping.as_ptr().as_ptr();
-        // SAFETY: the mapping is kept until it was unmapped, and nobody makes references to its content.
+        // SAFETY: the mapping is kept until it was unmapped, and nobody makes references to its
+        // content.
         unsafe { self.translation.map(iova, host, mapping.bytes(), access) }
     }
 
     /// See [`crate::Container::unmap_dma`].
     pub(crate) fn unmap(&self, iova: u64, bytes: u64) -> Result<(), DmaError> {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         let is_it = |entry: &Entry| entry.iova == iova && entry.mapping.bytes() == bytes;
         let index = entries.live.iter().position(is_it);
         let index = index.ok_or(DmaError::Absent { iova, bytes })?;
@@ -197,7 +203,7 @@ impl Ledger {
     /// # Errors
     /// The first failure; what could not be unmapped is kept.
     pub(crate) fn unmap_all(&self) -> Result<(), DmaError> {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         let mut result = Ok(());
         for entry in std::mem::take(&mut entries.live).into_iter().rev() {
             if let Err(e) = self.forget(entry.iova, entry.mapping.bytes()) {
@@ -219,16 +225,12 @@ impl Ledger {
     }
 
     pub(crate) fn statistics(&self) -> DmaStatistics {
-        let entries = self.entries();
+        let entries = self.entries.lock();
         DmaStatistics {
             mappings: entries.live.len() as u64,
             bytes: entries.bytes(),
             made: entries.made,
         }
-    }
-
-    fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -262,14 +264,14 @@ impl Drop for Ledger {
         if let Err(e) = self.unmap_all() {
             log::error!("{e}: the memory stays with this process");
         }
-        for entry in std::mem::take(&mut self.entries().live) {
+        for entry in std::mem::take(&mut self.entries.lock().live) {
             // A device that can still write them must not find other memory at these addresses.
             std::mem::forget(entry);
         }
     }
 }
 
-/// Bytes that this process may lock, if there is a limit.
+/// Returns bytes that this process may lock, if there is a limit.
 fn locked_limit() -> Option<u64> {
     LockedMemory::of_this_process(&Host::default()).limit
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use causeway_protocol::Access;
+use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
 
 use crate::Address;
@@ -22,7 +23,8 @@ use crate::reset::{ResetError, ResetMethod, ResetReach};
 /// Where in the file a region begins: 1 TiB apart.
 const REGION_SHIFT: u32 = 40;
 
-/// A function of a PCI device, for tests: what [`Device`] does to it can be seen, and what a device does can be done.
+/// A function of a PCI device, for tests: what [`Device`] does to it can be seen, and what a device
+/// does can be done.
 #[derive(Debug)]
 pub struct FakeHardware {
     file: OwnedFd,
@@ -41,7 +43,8 @@ struct State {
 }
 
 impl FakeHardware {
-    /// A function that has 4 KiB of configuration space, an event by which it is asked back, and nothing else.
+    /// Returns a function that has 4 KiB of configuration space, an event by which it is asked
+    /// back, and nothing else.
     ///
     /// # Errors
     /// What the kernel said: there is no memory.
@@ -109,7 +112,7 @@ impl FakeHardware {
         self
     }
 
-    /// The device that consists of it.
+    /// Returns the device that consists of it.
     ///
     /// # Errors
     /// None, with this hardware.
@@ -137,9 +140,10 @@ impl FakeHardware {
         Ok(())
     }
 
-    /// Sends an interrupt. Whether anybody listens; a pin that is masked is not heard, and masks itself.
+    /// Sends an interrupt. Whether anybody listens; a pin that is masked is not heard, and masks
+    /// itself.
     pub fn fire(&self, kind: InterruptKind, vector: u32) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if kind == InterruptKind::Intx && std::mem::replace(&mut state.masked, true) {
             return false;
         }
@@ -149,34 +153,30 @@ impl FakeHardware {
 
     /// Vectors of a kind that signal an event.
     pub fn vectors(&self, kind: InterruptKind) -> Vec<u32> {
-        let state = self.state();
+        let state = self.state.lock();
         let keys = state.events.keys();
         let of_kind = keys.filter(|(own, _)| *own == kind);
         of_kind.map(|(_, vector)| *vector).collect()
     }
 
-    /// Whether the pin is unmasked by an event.
+    /// Returns whether the pin is unmasked by an event.
     pub fn is_resampled(&self) -> bool {
-        self.state().unmask.is_some()
+        self.state.lock().unmask.is_some()
     }
 
-    /// Whether the pin is masked.
+    /// Returns whether the pin is masked.
     pub fn is_masked(&self) -> bool {
-        self.state().masked
+        self.state.lock().masked
     }
 
     /// How often it was reset.
     pub fn resets(&self) -> u32 {
-        self.state().resets
+        self.state.lock().resets
     }
 
     /// Has it refuse interrupts from now on, or not any more.
     pub fn refuse_interrupts(&self, refuse: bool) {
-        self.state().refuse = refuse;
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().refuse = refuse;
     }
 }
 
@@ -190,7 +190,7 @@ impl Hardware for FakeHardware {
     }
 
     fn set_interrupts(&self, kind: InterruptKind, action: Action<'_>) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.refuse && !matches!(action, Action::Disable) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -217,7 +217,7 @@ impl Hardware for FakeHardware {
     }
 
     fn reset(&self, _reach: ResetReach) -> Result<ResetMethod, ResetError> {
-        self.state().resets += 1;
+        self.state.lock().resets += 1;
         Ok(ResetMethod::Function)
     }
 }
@@ -234,7 +234,7 @@ pub struct FakeTranslation {
 }
 
 impl FakeTranslation {
-    /// A container over it.
+    /// Returns a container over it.
     pub fn container(self: &Arc<Self>) -> Arc<Container> {
         let translation = Arc::clone(self) as Arc<dyn Translation>;
         Container::over(Kind::Type1, Host::default(), None, translation)
@@ -242,27 +242,23 @@ impl FakeTranslation {
 
     /// What is mapped.
     pub fn mapped(&self) -> Vec<FakeRange> {
-        self.ranges().clone()
+        self.mapped.lock().clone()
     }
 
     /// Device addresses of what was unmapped so far, in that order.
     pub fn unmapped(&self) -> Vec<u64> {
-        let unmapped = self.unmapped.lock();
-        unmapped.unwrap_or_else(PoisonError::into_inner).clone()
+        self.unmapped.lock().clone()
     }
 
-    /// Has it refuse whatever is asked from now on with an error number of the kernel's, or not any more.
+    /// Has it refuse whatever is asked from now on with an error number of the kernel's, or not any
+    /// more.
     pub fn refuse(&self, number: Option<i32>) {
-        *self.refuse.lock().unwrap_or_else(PoisonError::into_inner) = number;
+        *self.refuse.lock() = number;
     }
 
     fn check(&self) -> io::Result<()> {
-        let number = *self.refuse.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = *self.refuse.lock();
         number.map_or(Ok(()), |number| Err(io::Error::from_raw_os_error(number)))
-    }
-
-    fn ranges(&self) -> MutexGuard<'_, Vec<FakeRange>> {
-        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -270,20 +266,19 @@ impl Translation for FakeTranslation {
     #[allow(unsafe_code)] // By the trait.
     unsafe fn map(&self, iova: u64, host: *mut u8, bytes: u64, access: Access) -> io::Result<()> {
         self.check()?;
-        self.ranges().push((iova, host as u64, bytes, access));
+        self.mapped.lock().push((iova, host as u64, bytes, access));
         Ok(())
     }
 
     fn unmap(&self, iova: u64, bytes: u64) -> io::Result<()> {
         self.check()?;
-        let mut ranges = self.ranges();
+        let mut ranges = self.mapped.lock();
         let found = ranges
             .iter()
             .position(|(at, _, size, _)| (*at, *size) == (iova, bytes));
         let found = found.ok_or(io::ErrorKind::NotFound)?;
         ranges.remove(found);
-        let unmapped = self.unmapped.lock();
-        unmapped.unwrap_or_else(PoisonError::into_inner).push(iova);
+        self.unmapped.lock().push(iova);
         Ok(())
     }
 }

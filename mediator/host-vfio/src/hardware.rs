@@ -9,7 +9,7 @@ use crate::interrupts::{Action, InterruptInfo, InterruptKind};
 use crate::region::Region;
 use crate::reset::{ResetError, ResetMethod, ResetReach};
 
-/// What a device has.
+/// Regions and interrupts of a device.
 #[derive(Clone, Debug, Default)]
 pub struct Description {
     /// Regions that are not empty.
@@ -20,23 +20,23 @@ pub struct Description {
     pub reset_attribute: Option<PathBuf>,
 }
 
-/// A device that is held. It is given back when this is dropped.
+/// A device that is open. Dropping it gives the device back.
 ///
 /// Regions are read, written and mapped through [`Self::file`], at their [`Region::file_offset`].
 pub trait Hardware: Send + Sync + Debug {
-    /// The device's file.
+    /// Returns the device's file.
     fn file(&self) -> BorrowedFd<'_>;
 
-    /// What it has.
+    /// Returns its regions and interrupts.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     fn describe(&self) -> io::Result<Description>;
 
-    /// Changes what interrupts do.
+    /// Sets up, masks, unmasks or disables interrupts.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     fn set_interrupts(&self, kind: InterruptKind, action: Action<'_>) -> io::Result<()>;
 
     /// Brings the device into the state that it has after power-up.

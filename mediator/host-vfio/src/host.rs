@@ -18,7 +18,7 @@ pub struct Host {
 
 /// A PCI function of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
+pub struct PciFunction {
     /// Where it is.
     pub address: Address,
     /// Vendor ID.
@@ -31,32 +31,34 @@ pub struct Function {
     pub driver: Option<String>,
     /// Number of its IOMMU group.
     pub group: Option<u32>,
-    /// Name of its own file in `/dev/vfio/devices`, such as `vfio0`, where the kernel makes one (Linux 6.6).
+    /// Name of its own file in `/dev/vfio/devices`, such as `vfio0`, where the kernel makes one
+    /// (Linux 6.6).
     pub cdev: Option<String>,
 }
 
-impl Function {
-    /// Whether it is bound to vfio-pci, or to a variant for particular devices (mlx5-vfio-pci, nvgrace-gpu-vfio-pci).
+impl PciFunction {
+    /// Returns whether it is bound to vfio-pci, or to a variant for particular devices
+    /// (mlx5-vfio-pci, nvgrace-gpu-vfio-pci).
     pub fn is_for_vfio(&self) -> bool {
         let driver = self.driver.as_deref().unwrap_or_default();
         driver.replace('_', "-").ends_with("vfio-pci")
     }
 
-    /// Whether its driver lets others of its IOMMU group be handed out: it does no DMA of its own. These are the
-    /// drivers with `driver_managed_dma` in Linux, and no driver at all.
+    /// Returns whether its driver lets others of its IOMMU group be handed out: it does no DMA of
+    /// its own. These are the drivers with `driver_managed_dma` in Linux, and no driver at all.
     pub fn is_harmless(&self) -> bool {
         let harmless = ["pci-stub", "pcieport", "shpchp"];
         let driver = self.driver.as_deref();
         self.is_bridge() || self.is_for_vfio() || driver.is_none_or(|d| harmless.contains(&d))
     }
 
-    /// Whether it is a bridge between buses, which nobody hands out.
+    /// Returns whether it is a bridge between buses, which cannot be passed through.
     pub fn is_bridge(&self) -> bool {
         self.class >> 8 == CLASS_PCI_BRIDGE
     }
 }
 
-impl fmt::Display for Function {
+impl fmt::Display for PciFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             address,
@@ -79,17 +81,17 @@ impl Default for Host {
 }
 
 impl Host {
-    /// The host whose `/sys`, `/dev` and `/proc` are in `root`.
+    /// Returns the host whose `/sys`, `/dev` and `/proc` are in `root`.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// The place of an absolute path.
+    /// Returns the place of an absolute path.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// The folder of a function in sysfs.
+    /// Returns the folder of a function in sysfs.
     pub fn folder(&self, address: Address) -> PathBuf {
         self.path(&format!("/sys/bus/pci/devices/{address}"))
     }
@@ -97,14 +99,14 @@ impl Host {
     /// What there is to know about a function; `None` if there is no such function.
     ///
     /// # Errors
-    /// What the kernel said of the first file that cannot be read.
-    pub fn function(&self, address: Address) -> io::Result<Option<Function>> {
+    /// The kernel's error for the first file that cannot be read.
+    pub fn function(&self, address: Address) -> io::Result<Option<PciFunction>> {
         let folder = self.folder(address);
         if !folder.exists() {
             return Ok(None);
         }
         let number = |name| hexadecimal(&folder.join(name));
-        Ok(Some(Function {
+        Ok(Some(PciFunction {
             address,
             vendor: number("vendor")? as u16,
             device: number("device")? as u16,
@@ -115,13 +117,13 @@ impl Host {
         }))
     }
 
-    /// All functions, in order; none where there is no PCI.
-    pub fn functions(&self) -> Vec<Function> {
+    /// Returns all functions, in order; none where there is no PCI.
+    pub fn functions(&self) -> Vec<PciFunction> {
         self.listed(&self.path("/sys/bus/pci/devices"))
     }
 
-    /// The functions of an IOMMU group, in order.
-    pub fn group(&self, group: u32) -> Vec<Function> {
+    /// Returns the functions of an IOMMU group, in order.
+    pub fn group(&self, group: u32) -> Vec<PciFunction> {
         self.listed(&self.path(&format!("/sys/kernel/iommu_groups/{group}/devices")))
     }
 
@@ -130,16 +132,16 @@ impl Host {
         fs::read_dir(self.path("/sys/kernel/iommu_groups")).map_or(0, Iterator::count)
     }
 
-    /// Whether the driver vfio-pci is there to be bound to.
+    /// Returns whether the driver vfio-pci is there to be bound to.
     pub fn has_vfio_pci(&self) -> bool {
         self.path("/sys/bus/pci/drivers/vfio-pci").exists()
     }
 
     /// Functions that a folder has entries for. What is being removed meanwhile is left out.
-    fn listed(&self, folder: &Path) -> Vec<Function> {
+    fn listed(&self, folder: &Path) -> Vec<PciFunction> {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let mut functions: Vec<Function> = names
+        let mut functions: Vec<PciFunction> = names
             .filter_map(|address| self.function(address).ok().flatten())
             .collect();
         functions.sort_by_key(|function| function.address);
@@ -147,14 +149,14 @@ impl Host {
     }
 }
 
-/// The number in a sysfs attribute such as `0x1af4`.
+/// Returns the number in a sysfs attribute such as `0x1af4`.
 fn hexadecimal(path: &Path) -> io::Result<u32> {
     let text = fs::read_to_string(path)?;
     let digits = text.trim().trim_start_matches("0x");
     u32::from_str_radix(digits, 16).map_err(io::Error::other)
 }
 
-/// The last part of what a link leads to.
+/// Returns the last part of what a link leads to.
 fn link_name(path: &Path) -> Option<String> {
     let target = fs::read_link(path).ok()?;
     Some(target.file_name()?.to_str()?.to_owned())

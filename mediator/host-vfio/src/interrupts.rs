@@ -11,14 +11,14 @@ use vfio_bindings::bindings::vfio::{
 
 use crate::Address;
 
-/// Kinds of interrupts, and of notifications that VFIO treats as such.
+/// Kinds of interrupts, and of notifications that VFIO signals like interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InterruptKind {
-    /// A pin, level-triggered and possibly shared.
+    /// A level-triggered pin, which devices may share.
     Intx,
-    /// Messages, one address for all vectors.
+    /// MSI: messages with one address for all vectors.
     Msi,
-    /// Messages, each with an address of its own.
+    /// MSI-X: messages with an address for each vector.
     Msix,
     /// The device reported an uncorrectable error (PCIe AER).
     Error,
@@ -60,12 +60,12 @@ impl fmt::Display for InterruptKind {
     }
 }
 
-/// What VFIO says about the interrupts of a kind.
+/// The interrupts of one kind, as VFIO describes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterruptInfo {
-    /// Which kind.
+    /// The kind.
     pub kind: InterruptKind,
-    /// Vectors there can be; 0 if the device has none of this kind.
+    /// Number of vectors; 0 if the device has none of this kind.
     pub count: u32,
     /// Whether they can signal an eventfd.
     pub eventfd: bool,
@@ -73,7 +73,7 @@ pub struct InterruptInfo {
     pub maskable: bool,
     /// Whether they mask themselves when they are signalled, until unmasked.
     pub automasked: bool,
-    /// Whether vectors can only be added by disabling all and starting anew.
+    /// Whether vectors can only be added by disabling all and enabling them again.
     pub fixed: bool,
 }
 
@@ -111,7 +111,7 @@ pub enum Action<'a> {
     Disable,
 }
 
-/// Why interrupts could not be set up.
+/// Why interrupts cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum InterruptError {
     /// The device has none of that kind, or VFIO cannot signal them.
@@ -122,16 +122,16 @@ pub enum InterruptError {
         /// The kind.
         kind: InterruptKind,
     },
-    /// Not that many.
+    /// The device has fewer vectors.
     #[error("device {address} has {count} {kind} vectors, so there is no vector {vector}")]
     Vector {
         /// The device.
         address: Address,
         /// The kind.
         kind: InterruptKind,
-        /// What was asked for.
+        /// The vector.
         vector: u64,
-        /// What there is.
+        /// Number of vectors.
         count: u32,
     },
     /// Pins are not set vector by vector, and notifications are for [`crate::Device::watch`].
@@ -142,21 +142,21 @@ pub enum InterruptError {
         /// The kind.
         kind: InterruptKind,
     },
-    /// A vector of which no neighbour is enabled yet.
+    /// The vector is beyond those that are enabled.
     #[error(
-        "{kind} vector {vector} of device {address} is beyond the {enabled} that are enabled: enable all that are wanted at once"
+        "{kind} vector {vector} of device {address} is beyond the {enabled} that are enabled: enable all vectors at once"
     )]
     NotEnabled {
         /// The device.
         address: Address,
         /// The kind.
         kind: InterruptKind,
-        /// What was asked for.
+        /// The vector.
         vector: u32,
-        /// How many are enabled.
+        /// Number of enabled vectors.
         enabled: u32,
     },
-    /// The kernel refused.
+    /// The kernel refused the change.
     #[error("cannot {what} the {kind} interrupts of device {address}")]
     Failed {
         /// The device.
@@ -165,7 +165,7 @@ pub enum InterruptError {
         kind: InterruptKind,
         /// "set up", "mask", …
         what: &'static str,
-        /// What it said.
+        /// Its error.
         source: std::io::Error,
     },
 }

@@ -55,8 +55,8 @@ pub(crate) fn device_flags(device: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(info.flags)
 }
 
-/// Asks about a region. `bytes` begins with `vfio_region_info` (argsz, flags, index); capabilities are written behind
-/// it as far as there is room.
+/// Asks about a region. `bytes` begins with `vfio_region_info` (argsz, flags, index); capabilities
+/// are written behind it as far as there is room.
 pub(crate) fn region_info(device: BorrowedFd<'_>, bytes: &mut [u64]) -> io::Result<()> {
     // The first word is argsz and flags.
     bytes[0] = size_of_val(bytes) as u64;
@@ -97,8 +97,8 @@ pub(crate) fn set_interrupts(
     action: Action<'_>,
 ) -> io::Result<()> {
     let words = interrupt_request(kind, action);
-    // SAFETY: the request is as large as its first word says; the kernel reads it, and takes references of its own
-    // to the events' files.
+    // SAFETY: the request is as large as its first word says; the kernel reads it, and takes
+    // references of its own to the events' files.
     check(unsafe { ioctl_with_ptr(&device, request::DEVICE_SET_IRQS(), words.as_ptr()) })
 }
 
@@ -135,7 +135,8 @@ pub(crate) fn reset(device: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { ioctl(&device, request::DEVICE_RESET()) })
 }
 
-/// Asks which functions a reset of the bus hits. `words` is argsz, flags, count, and two words for each of them.
+/// Asks which functions a reset of the bus hits. `words` is argsz, flags, count, and two words for
+/// each of them.
 pub(crate) fn hot_reset_info(device: BorrowedFd<'_>, words: &mut [u32]) -> io::Result<()> {
     words[0] = size_of_val(words) as u32;
     // SAFETY: `argsz` is the size of the buffer, beyond which the kernel does not write.
@@ -148,7 +149,8 @@ pub(crate) fn hot_reset_info(device: BorrowedFd<'_>, words: &mut [u32]) -> io::R
     })
 }
 
-/// Resets the bus. `groups` are the files of all groups on it; none if the devices are opened by themselves.
+/// Resets the bus. `groups` are the files of all groups on it; none if the devices are opened by
+/// themselves.
 pub(crate) fn hot_reset(device: BorrowedFd<'_>, groups: &[i32]) -> io::Result<()> {
     let mut words = vec![0, 0, groups.len() as u32];
     words.extend(groups.iter().map(|file| file.cast_unsigned()));
@@ -165,7 +167,8 @@ pub(crate) unsafe fn map_dma(
     container: &impl AsRawFd,
     request: &vfio_iommu_type1_dma_map,
 ) -> io::Result<()> {
-    // SAFETY: the structure is as large as it says; what it does to memory is the caller's responsibility.
+    // SAFETY: the structure is as large as it says; what it does to memory is the caller's
+    // responsibility.
     check(unsafe { ioctl_with_ref(container, request::IOMMU_MAP_DMA(), request) })
 }
 

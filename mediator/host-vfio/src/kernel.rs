@@ -12,7 +12,7 @@ use vfio_ioctls::{VfioContainer, VfioDevice, VfioError};
 use crate::Address;
 use crate::container::{Container, Vfio};
 use crate::hardware::{Description, Hardware};
-use crate::host::Function;
+use crate::host::PciFunction;
 use crate::interrupts::{Action, InterruptKind};
 use crate::ioctl;
 use crate::region::RegionIndex;
@@ -21,8 +21,8 @@ use crate::reset::{ResetError, ResetMethod, ResetReach};
 mod bus_reset;
 mod region;
 
-/// A device that the kernel lets this process have. Dropping it ends the container's DMA if it was the last, then closes
-/// the device, then gives its group back if nothing of it is open any more.
+/// A device that the kernel lets this process have. Dropping it ends the container's DMA if it was
+/// the last, then closes the device, then gives its group back if nothing of it is open any more.
 pub(crate) struct KernelDevice {
     address: Address,
     group: Option<u32>,
@@ -35,7 +35,7 @@ impl KernelDevice {
     pub(crate) fn open(
         container: &Arc<Container>,
         vfio: &Vfio,
-        function: &Function,
+        function: &PciFunction,
     ) -> Result<Self, VfioError> {
         let folder = container.host().folder(function.address);
         let device = VfioDevice::new(&folder, vfio.operations(), true)?;
@@ -102,7 +102,8 @@ impl Drop for KernelDevice {
         let mut open = container.open();
         open.remove(&self.address);
         if open.is_empty() {
-            // With the last device, the kernel forgets the translation, and everything mapped in it.
+            // With the last device, the kernel forgets the translation, and everything mapped in
+            // it.
             if let Err(e) = container.unmap_all_dma() {
                 log::error!("{e}");
             }
@@ -119,8 +120,9 @@ impl KernelDevice {
     /// Closes the device, and gives its group back.
     #[allow(unsafe_code)] // Drops what is in ManuallyDrop.
     fn close(&mut self) {
-        // vfio-ioctls looks for the device's group in sysfs once more, and panics if the host has removed the device
-        // meanwhile, which may be what it waited for. The group is closed with the container then.
+        // vfio-ioctls looks for the device's group in sysfs once more, and panics if the host has
+        // removed the device meanwhile, which may be what it waited for. The group is closed with
+        // the container then.
         let close = AssertUnwindSafe(|| {
             // SAFETY: called once, when this is dropped.
             unsafe { ManuallyDrop::drop(&mut self.device) }
@@ -138,10 +140,11 @@ impl KernelDevice {
     /// vfio-ioctls would take the group from KVM with the first of its functions that is dropped.
     #[allow(unsafe_code)] // Takes apart what is in ManuallyDrop.
     fn close_alone(&mut self, container: &Arc<VfioContainer>) {
-        // SAFETY: nobody uses the descriptor any more: `device` is never dropped, and forgets it with its number.
+        // SAFETY: nobody uses the descriptor any more: `device` is never dropped, and forgets it
+        // with its number.
         unsafe { rustix::io::close(self.device.as_raw_fd()) };
-        // SAFETY: `device` has a reference to the container, made by `Vfio::operations` from this very Arc, which
-        // nobody gives back if it is not dropped.
+        // SAFETY: `device` has a reference to the container, made by `Vfio::operations` from this
+        // very Arc, which nobody gives back if it is not dropped.
         unsafe { Arc::decrement_strong_count(Arc::as_ptr(container)) };
     }
 }

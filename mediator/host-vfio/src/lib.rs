@@ -1,18 +1,22 @@
-//! The host side of a PCI device that is held through VFIO.
+//! PCI devices of the host, opened through VFIO.
 //!
-//! * [`Host`] says what devices there are, and why one cannot be had ([`PreflightError`]), before anything is opened.
-//! * [`Container`] is a translation of addresses that devices share: what of the host's memory they reach by DMA.
-//! * [`Device`] is a device that this process holds: its [regions](Region), by checked reads and writes or by
-//!   [mappings](Mapping); its [interrupts](InterruptKind), as events; its reset; and what others do to it ([`Watch`]).
+//! * [`Host`] lists devices, and tells why one cannot be opened ([`PreflightError`]), before
+//!   anything is opened.
+//! * [`Container`] is a translation of addresses that devices share: the memory of the host that
+//!   they access by DMA.
+//! * [`Device`] is a device that this process has open: its [regions](Region), by checked reads and
+//!   writes or by [mappings](Mapping); its [interrupts](InterruptKind), as events; its reset; and
+//!   what others do to it ([`Watch`]).
 //!
-//! It knows nothing of guests. Exclusive pass-through gives one guest all of a device; a mediator's back end lends
-//! parts of a BAR to several guests ([`Device::memory`]).
+//! It knows nothing of guests. Exclusive pass-through gives one guest all of a device; a mediator's
+//! back end partitions a BAR among several guests ([`Device::memory`]).
 //!
-//! Below [`Device`] and [`Container`] there is a seam each ([`hardware::Hardware`], [`dma::Translation`]), with a
-//! [fake] that is a device without a device.
+//! Below [`Device`] and [`Container`] there is a seam each ([`hardware::Hardware`],
+//! [`dma::Translation`]), with a [fake] that is a device without a device.
 //!
-//! vfio-ioctls opens containers, groups and devices and tells KVM of them. What it only logs (accesses of regions,
-//! resets) or says without the kernel's error (interrupts) is done here by the same requests, with errors.
+//! vfio-ioctls opens containers, groups and devices and tells KVM of them. What it only logs
+//! (accesses of regions, resets) or says without the kernel's error (interrupts) is done here by
+//! the same requests, with errors.
 
 mod address;
 mod container;
@@ -37,7 +41,7 @@ pub use address::{Address, ParseAddressError};
 pub use container::{Choice, Container, ContainerError, Kind};
 pub use device::{Decoding, Device, OpenError};
 pub use dma::DmaError;
-pub use host::{Function, Host};
+pub use host::{Host, PciFunction};
 pub use interrupts::{Action, InterruptError, InterruptInfo, InterruptKind};
 pub use mapping::{MapError, Mapping, TouchError};
 pub use preflight::{Holder, PreflightError};

@@ -1,4 +1,5 @@
-//! How much memory this process may lock: what devices reach by DMA stays in place, and is accounted as such.
+//! How much memory this process may lock: what devices reach by DMA stays in place, and is
+//! accounted as such.
 
 use std::fs;
 
@@ -42,7 +43,7 @@ impl LockedMemory {
         }
     }
 
-    /// Whether so many bytes more can be locked.
+    /// Returns whether so many bytes more can be locked.
     pub(crate) fn allows(&self, bytes: u64) -> bool {
         let total = self.used.saturating_add(bytes);
         self.limit.is_none_or(|limit| total <= limit)

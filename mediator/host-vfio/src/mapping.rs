@@ -22,9 +22,9 @@ pub enum MapError {
         /// The region.
         region: RegionIndex,
     },
-    /// Not within a range that can be mapped, or not whole pages.
+    /// The range cannot be mapped, or is not made of whole pages.
     #[error(
-        "bytes {offset:#x}+{bytes:#x} of {region} of device {address}, which has {size:#x} bytes, cannot be mapped: they are not whole pages of a range that the kernel lets be mapped"
+        "bytes {offset:#x}+{bytes:#x} of {region} of device {address}, which has {size:#x} bytes, cannot be mapped: choose whole pages of a range that the kernel maps"
     )]
     Range {
         /// The device.
@@ -38,7 +38,7 @@ pub enum MapError {
         /// Bytes that the region has.
         size: u64,
     },
-    /// The kernel refused.
+    /// The kernel refused the mapping.
     #[error("cannot map bytes {offset:#x}+{bytes:#x} of {region} of device {address}")]
     Failed {
         /// The device.
@@ -49,12 +49,12 @@ pub enum MapError {
         offset: u64,
         /// Bytes.
         bytes: u64,
-        /// What it said.
+        /// Its error.
         source: std::io::Error,
     },
 }
 
-/// A touch outside the mapping, or one that is not aligned.
+/// An access outside the mapping, or one that is not aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "bytes {offset:#x}+{bytes:#x} are outside the mapping of {size:#x} bytes, or not aligned, or not writable"
@@ -70,15 +70,17 @@ pub struct TouchError {
 
 /// Memory or registers of a device in this process, until dropped; the device is held as long.
 ///
-/// The device, and guests to which it is shown, write it at any time, so it is reached by volatile accesses only. While
-/// the function does not decode its memory (command register), or is powered down, a touch is SIGBUS: whoever gives others
-/// control of the command register sees to it that nothing is touched meanwhile.
+/// The device, and guests to which it is shown, write it at any time, so it is reached by volatile
+/// accesses only. While the function does not decode its memory (command register), or is powered
+/// down, an access raises SIGBUS: code that gives guests control of the command register sees to it
+/// that nothing is touched meanwhile.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
     writable: bool,
-    /// Closed after the mapping is gone: as long as there is a mapping, the kernel holds on to the device.
+    /// Closed after the mapping is gone: as long as there is a mapping, the kernel holds on to the
+    /// device.
     _hardware: Arc<dyn Hardware>,
 }
 
@@ -121,13 +123,13 @@ impl Mapping {
         })
     }
 
-    /// Bytes of the mapping.
+    /// Returns bytes of the mapping.
     pub fn bytes(&self) -> u64 {
         self.bytes as u64
     }
 
-    /// First byte; page-aligned. Whoever dereferences it stays within [`Self::bytes`], does not outlive the mapping,
-    /// and uses volatile accesses.
+    /// Returns the first byte, which is page-aligned. Callers stay within [`Self::bytes`], do not
+    /// outlive the mapping, and uses volatile accesses.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.base
     }
@@ -174,7 +176,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Copies `into.len()` bytes out, starting at `offset`, by accesses of 8 bytes where they are aligned, else of one.
+    /// Copies `into.len()` bytes out, starting at `offset`, by accesses of 8 bytes where they are
+    /// aligned, else of one.
     ///
     /// # Errors
     /// [`TouchError`], and then nothing was copied.
@@ -184,7 +187,8 @@ impl Mapping {
         let (first, rest) = into.split_at_mut(head);
         let (middle, last) = rest.split_at_mut(words * 8);
         let tail = head + words * 8;
-        // SAFETY: all offsets are below the length that `at` checked; `split` made the words aligned.
+        // SAFETY: all offsets are below the length that `at` checked; `split` made the words
+        // aligned.
         unsafe {
             for (i, byte) in first.iter_mut().enumerate() {
                 *byte = from.add(i).read_volatile();

@@ -1,4 +1,4 @@
-//! Memory of a device as what a mediator lends: something that can be mapped again and again.
+//! Memory of a device that can be mapped any number of times, for partitions.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Whether a device can be had, found out before anything is opened: each reason why not comes with the way out.
+//! Checks whether a device is available, before anything is opened. Each refusal names the way out.
 
 use std::fmt;
 use std::fs;
@@ -8,20 +8,20 @@ use std::path::PathBuf;
 use rustix::fs::{Access, access};
 
 use crate::Address;
-use crate::host::{Function, Host};
+use crate::host::{Host, PciFunction};
 use crate::locked::LockedMemory;
 
-/// Why a device cannot be had.
+/// Why a device is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum PreflightError {
-    /// There is no such function.
-    #[error("there is no PCI device {address}: `lspci -D` lists those that there are")]
+    /// The host has no such PCI function.
+    #[error("there is no PCI device {address}: `lspci -D` lists the devices")]
     Absent {
-        /// What was asked for.
+        /// The address.
         address: Address,
     },
     /// Sysfs cannot be read.
-    #[error("cannot read what {path} says about device {address}")]
+    #[error("cannot read {path}, which describes device {address}")]
     Unreadable {
         /// The device.
         address: Address,
@@ -30,7 +30,7 @@ pub enum PreflightError {
         /// Why.
         source: io::Error,
     },
-    /// A bridge.
+    /// The function is a bridge.
     #[error(
         "device {address} is a bridge between PCI buses, which cannot be handed out: name a device behind it"
     )]
@@ -38,15 +38,15 @@ pub enum PreflightError {
         /// The device.
         address: Address,
     },
-    /// No IOMMU would hold its DMA.
+    /// No IOMMU confines the DMA of the device.
     #[error(
-        "device {address} is in no IOMMU group, so nothing would keep it from writing to all memory: enable VT-d or AMD-Vi in the firmware and boot with intel_iommu=on (AMD: on by default); in a VM, ask for a virtual IOMMU"
+        "device {address} is in no IOMMU group, so it could write to all memory: enable VT-d or AMD-Vi in the firmware and boot with intel_iommu=on (AMD: on by default); in a VM, add a virtual IOMMU"
     )]
     NoIommu {
         /// The device.
         address: Address,
     },
-    /// Another driver has it, or none.
+    /// The device is bound to another driver, or to none.
     #[error(
         "device {address} is bound to {}, not to vfio-pci; as root: {}",
         driver_words(driver.as_deref()),
@@ -60,7 +60,7 @@ pub enum PreflightError {
         /// Whether vfio-pci is loaded.
         loaded: bool,
     },
-    /// Others of the group belong to the host.
+    /// The host uses other devices of the IOMMU group.
     #[error(
         "device {address} cannot be isolated: it is in IOMMU group {group} with {}; bind them to vfio-pci too, or unbind them: {}",
         members(others),
@@ -72,11 +72,11 @@ pub enum PreflightError {
         /// Its group.
         group: u32,
         /// Functions of it that the host's drivers use.
-        others: Vec<Function>,
+        others: Vec<PciFunction>,
     },
-    /// The file that gives access to it is not there.
+    /// The file that opens the device is missing.
     #[error(
-        "there is no {path}, by which device {address} is opened: modprobe vfio-pci (and vfio_iommu_type1)"
+        "there is no {path}, which opens device {address}: load the modules vfio-pci and vfio_iommu_type1"
     )]
     NoFile {
         /// The device.
@@ -84,9 +84,9 @@ pub enum PreflightError {
         /// The file.
         path: PathBuf,
     },
-    /// Not allowed.
+    /// The process may not open the file.
     #[error(
-        "no permission to open {path}, by which device {address} is opened: run as root, or `sudo chown $USER {path}`"
+        "no permission to open {path}, which opens device {address}: run as root, or `sudo chown $USER {path}`"
     )]
     Permission {
         /// The device.
@@ -94,9 +94,9 @@ pub enum PreflightError {
         /// The file.
         path: PathBuf,
     },
-    /// Somebody has it.
+    /// Another process has the device open.
     #[error(
-        "device {address} is in use by {}: {path} can be open once, so end that first",
+        "device {address} is in use by {}: {path} can be open only once; end that process first",
         holder.as_ref().map_or_else(|| "another process".to_owned(), Holder::to_string)
     )]
     InUse {
@@ -104,12 +104,12 @@ pub enum PreflightError {
         address: Address,
         /// The file that is open.
         path: PathBuf,
-        /// By whom, if /proc shows it.
+        /// The process, if /proc shows it.
         holder: Option<Holder>,
     },
-    /// Its DMA needs more locked memory than the process may have.
+    /// The DMA needs more locked memory than the process may have.
     #[error(
-        "device {address} is to reach {bytes} bytes by DMA, which are locked meanwhile, but this process may lock {limit} bytes (RLIMIT_MEMLOCK) and has locked {used}: raise the limit with `ulimit -l {}`, or run with CAP_IPC_LOCK",
+        "device {address} needs {bytes} bytes of locked memory for DMA, but this process may lock {limit} bytes (RLIMIT_MEMLOCK) and has locked {used}: raise the limit with `ulimit -l {}`, or run with CAP_IPC_LOCK",
         used.saturating_add(*bytes).div_ceil(1024)
     )]
     LockedMemory {
@@ -124,7 +124,7 @@ pub enum PreflightError {
     },
 }
 
-/// A process.
+/// A process that has a device open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// Its number.
@@ -140,11 +140,15 @@ impl fmt::Display for Holder {
 }
 
 impl Host {
-    /// Finds out whether `address` can be had by this process, and can reach `dma_bytes` bytes of it by DMA.
+    /// Checks that this process can open device `address` and map `dma_bytes` bytes for its DMA.
     ///
     /// # Errors
-    /// [`PreflightError`]: the first thing that is in the way.
-    pub fn preflight(&self, address: Address, dma_bytes: u64) -> Result<Function, PreflightError> {
+    /// [`PreflightError`]: the first check that fails.
+    pub fn preflight(
+        &self,
+        address: Address,
+        dma_bytes: u64,
+    ) -> Result<PciFunction, PreflightError> {
         let function = self.bound(address)?;
         self.check_files(&function)?;
         let locked = LockedMemory::of_this_process(self);
@@ -159,8 +163,8 @@ impl Host {
         }
     }
 
-    /// The function, if it and its group are VFIO's.
-    fn bound(&self, address: Address) -> Result<Function, PreflightError> {
+    /// Returns the function, if it and its group are VFIO's.
+    fn bound(&self, address: Address) -> Result<PciFunction, PreflightError> {
         let function = self.function(address);
         let function = function.map_err(|source| PreflightError::Unreadable {
             address,
@@ -192,7 +196,7 @@ impl Host {
     }
 
     /// Checks the files by which the function is opened.
-    fn check_files(&self, function: &Function) -> Result<(), PreflightError> {
+    fn check_files(&self, function: &PciFunction) -> Result<(), PreflightError> {
         let address = function.address;
         // Either way will do, if it can be gone.
         if self.can_open_alone(function) {
@@ -202,21 +206,22 @@ impl Host {
         paths.try_for_each(|path| self.check_file(address, &path))
     }
 
-    /// Whether the function has a file of its own that may be opened, and iommufd is there for it.
-    pub(crate) fn can_open_alone(&self, function: &Function) -> bool {
+    /// Returns whether the function has a file of its own that may be opened, and iommufd is there
+    /// for it.
+    pub(crate) fn can_open_alone(&self, function: &PciFunction) -> bool {
         let may_open = |path: &String| self.check_file(function.address, path).is_ok();
         let paths = self.device_files(function);
         paths.is_some_and(|paths| paths.iter().all(may_open))
     }
 
     /// What is opened where groups are handed out.
-    pub(crate) fn group_files(&self, function: &Function) -> [String; 2] {
+    pub(crate) fn group_files(&self, function: &PciFunction) -> [String; 2] {
         let group = function.group.unwrap_or_default();
         ["/dev/vfio/vfio".to_owned(), format!("/dev/vfio/{group}")]
     }
 
     /// What is opened where single devices are, with iommufd.
-    pub(crate) fn device_files(&self, function: &Function) -> Option<[String; 2]> {
+    pub(crate) fn device_files(&self, function: &PciFunction) -> Option<[String; 2]> {
         let iommu = "/dev/iommu".to_owned();
         let cdev = function.cdev.as_ref()?;
         let there = self.path(&iommu).exists();
@@ -253,7 +258,7 @@ impl Host {
         }
     }
 
-    /// The first process that has a file open, of those that this process may look at.
+    /// Returns the first process that has a file open, of those that this process may look at.
     pub(crate) fn holder(&self, path: &str) -> Option<Holder> {
         let processes = fs::read_dir(self.path("/proc")).ok()?.flatten();
         let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -288,8 +293,8 @@ fn bind_commands(address: Address, bound: bool, loaded: bool) -> String {
     words.join(" && ")
 }
 
-fn unbind_commands(functions: &[Function]) -> String {
-    let command = |function: &Function| {
+fn unbind_commands(functions: &[PciFunction]) -> String {
+    let command = |function: &PciFunction| {
         let address = function.address;
         format!("echo {address} > /sys/bus/pci/devices/{address}/driver/unbind")
     };
@@ -297,7 +302,7 @@ fn unbind_commands(functions: &[Function]) -> String {
     words.join(" && ")
 }
 
-fn members(functions: &[Function]) -> String {
+fn members(functions: &[PciFunction]) -> String {
     let words = functions.iter().map(|function| {
         let driver = driver_words(function.driver.as_deref());
         format!("{} ({driver})", function.address)

@@ -1,4 +1,5 @@
-//! Regions of a device: what it has behind its BARs, its expansion ROM, and its configuration space.
+//! Regions of a device: what it has behind its BARs, its expansion ROM, and its configuration
+//! space.
 
 use std::fmt;
 
@@ -11,19 +12,20 @@ use crate::Address;
 /// BARs that a function can have.
 pub const BARS: u8 = 6;
 
-/// Which region.
+/// Name of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RegionIndex {
-    /// What is behind a base address register, 0 to 5. Behind the second half of a 64-bit one there is nothing.
+    /// The memory or ports behind base address register 0 to 5. The second half of a 64-bit
+    /// register has none.
     Bar(u8),
     /// The expansion ROM.
     Rom,
-    /// Configuration space, as VFIO shows it: what could hurt the host is only pretended.
+    /// Configuration space as VFIO shows it: registers that could hurt the host are emulated.
     Config,
 }
 
 impl RegionIndex {
-    /// All that a function can have.
+    /// Returns all regions that a function can have.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..BARS).map(Self::Bar).chain([Self::Rom, Self::Config])
     }
@@ -58,7 +60,7 @@ pub struct Area {
 }
 
 impl Area {
-    /// Whether all of `[offset, offset + bytes)` is in it.
+    /// Returns whether all of `[offset, offset + bytes)` is in it.
     pub fn contains(&self, offset: u64, bytes: u64) -> bool {
         let end = offset.checked_add(bytes);
         let own_end = self.offset.checked_add(self.bytes);
@@ -66,10 +68,10 @@ impl Area {
     }
 }
 
-/// What VFIO says about a region.
+/// A region as VFIO describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Which.
+    /// Its name.
     pub index: RegionIndex,
     /// Size in bytes; not zero.
     pub bytes: u64,
@@ -77,32 +79,32 @@ pub struct Region {
     pub readable: bool,
     /// Whether it can be written.
     pub writable: bool,
-    /// What of it can be mapped into a process, in order: nothing, all of it, or, if the device's driver keeps parts
-    /// for itself (VFIO_REGION_INFO_CAP_SPARSE_MMAP), some ranges.
+    /// What of it can be mapped into a process, in order: nothing, all of it, or, if the device's
+    /// driver keeps parts for itself (VFIO_REGION_INFO_CAP_SPARSE_MMAP), some ranges.
     pub mappable: Vec<Area>,
-    /// Whether the pages of the MSI-X table can be mapped too (VFIO_REGION_INFO_CAP_MSIX_MAPPABLE). Who gives a guest
-    /// the region keeps the table away from it nevertheless.
+    /// Whether the pages of the MSI-X table can be mapped too (VFIO_REGION_INFO_CAP_MSIX_MAPPABLE).
+    /// Who gives a guest the region keeps the table away from it nevertheless.
     pub msix_mappable: bool,
     /// First byte in the device's file.
     pub file_offset: u64,
 }
 
 impl Region {
-    /// Whether all of `[offset, offset + bytes)` can be mapped by one mapping.
+    /// Returns whether all of `[offset, offset + bytes)` can be mapped by one mapping.
     pub fn can_map(&self, offset: u64, bytes: u64) -> bool {
         self.mappable
             .iter()
             .any(|area| area.contains(offset, bytes))
     }
 
-    /// Whether `[offset, offset + bytes)` is within the region and not empty.
+    /// Returns whether `[offset, offset + bytes)` is within the region and not empty.
     pub(crate) fn has(&self, offset: u64, bytes: u64) -> bool {
         let end = offset.checked_add(bytes);
         bytes != 0 && end.is_some_and(|end| end <= self.bytes)
     }
 }
 
-/// An access to a region that was not carried out.
+/// Why an access to a region was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
     /// The function has no such region.
@@ -113,7 +115,7 @@ pub enum AccessError {
         /// The region.
         region: RegionIndex,
     },
-    /// Not within the region.
+    /// The access is not within the region.
     #[error(
         "bytes {offset:#x}+{bytes:#x} are not within {region} of device {address}, which has {size:#x} bytes"
     )]
@@ -139,7 +141,7 @@ pub enum AccessError {
         /// "read" or "written".
         how: &'static str,
     },
-    /// Fewer bytes than asked for.
+    /// The kernel carried out only a part of the access.
     #[error(
         "{done} of {bytes} bytes at {offset:#x} of {region} of device {address} were {how}, no more"
     )]
@@ -157,7 +159,7 @@ pub enum AccessError {
         /// Bytes carried out.
         done: u64,
     },
-    /// The kernel refused.
+    /// The kernel refused the access.
     #[error("{bytes} bytes at {offset:#x} of {region} of device {address} cannot be {how}")]
     Failed {
         /// The device.
@@ -170,7 +172,8 @@ pub enum AccessError {
         offset: u64,
         /// Bytes.
         bytes: u64,
-        /// What it said: EIO if the function does not decode the region's addresses (command register).
+        /// Its error: EIO if the function does not decode the region's addresses (command
+        /// register).
         source: std::io::Error,
     },
 }

@@ -5,10 +5,10 @@ use std::io;
 
 use crate::Address;
 
-/// Whom a reset may hit beside the device.
+/// Devices that a reset may affect beside the one that is reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResetReach {
-    /// Nobody that is in use.
+    /// No device that is in use.
     Alone,
     /// Other devices of its container, which share its bus.
     Container,
@@ -19,7 +19,8 @@ pub enum ResetReach {
 pub enum ResetMethod {
     /// The function alone (VFIO_DEVICE_RESET).
     Function,
-    /// All functions of its bus or slot, which are all ours (VFIO_DEVICE_PCI_HOT_RESET).
+    /// All functions of its bus or slot, which are all open in this process
+    /// (VFIO_DEVICE_PCI_HOT_RESET).
     Bus,
 }
 
@@ -32,44 +33,45 @@ impl fmt::Display for ResetMethod {
     }
 }
 
-/// A device that was not reset.
+/// Why a device was not reset.
 #[derive(Debug, thiserror::Error)]
 pub enum ResetError {
-    /// It has no reset of its own, and that of its bus would hit others.
+    /// The device has no reset of its own, and a reset of its bus would affect others.
     #[error(
-        "device {address} cannot be reset alone, and a reset of its bus would reset {} too: what one user leaves in its registers and memory, the next one finds, unless all of them are handed out together",
+        "device {address} cannot be reset alone, and a reset of its bus would reset {} too: the next user finds what the last one left in its registers and memory; to avoid that, hand out all of them together",
         list(others)
     )]
     Shared {
         /// The device.
         address: Address,
-        /// Functions that are somebody else's, or in use.
+        /// Functions that are in use, or open elsewhere.
         others: Vec<Address>,
     },
-    /// It has no reset at all.
+    /// The device has no reset.
     #[error(
-        "device {address} cannot be reset: what one user leaves in its registers and memory, the next one finds"
+        "device {address} cannot be reset: the next user finds what the last one left in its registers and memory"
     )]
     Impossible {
         /// The device.
         address: Address,
-        /// What the kernel said when asked about a reset of the bus.
+        /// The kernel's error for a reset of the bus.
         source: io::Error,
     },
-    /// It should have been.
+    /// The reset failed.
     #[error("the {method} of device {address} failed")]
     Failed {
         /// The device.
         address: Address,
-        /// What was tried.
+        /// The reset that was tried.
         method: ResetMethod,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
 impl ResetError {
-    /// Whether somebody else holds the lock that a reset takes: whoever unbinds the device does, until it is given back.
+    /// Returns whether another process holds the lock that a reset takes: an unbinding holds it
+    /// until the device is closed.
     pub fn is_locked_out(&self) -> bool {
         match self {
             Self::Failed { source, .. } => source.kind() == io::ErrorKind::WouldBlock,
@@ -77,7 +79,7 @@ impl ResetError {
         }
     }
 
-    /// Whether it is the device's nature, which no further try changes.
+    /// Returns whether a further try cannot succeed either.
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::Shared { .. } | Self::Impossible { .. } => true,

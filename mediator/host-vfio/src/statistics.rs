@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What was done with a device so far.
+/// Counters of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceStatistics {
     /// Reads of regions through the kernel.
@@ -11,15 +11,15 @@ pub struct DeviceStatistics {
     pub writes: u64,
     /// Accesses that were refused or failed.
     pub refused: u64,
-    /// Vectors that were given an event.
+    /// Interrupt vectors that were connected to an event.
     pub vectors: u64,
     /// Resets.
     pub resets: u64,
-    /// Bytes of regions that were mapped, all in all.
+    /// Bytes of regions that were ever mapped.
     pub mapped_bytes: u64,
 }
 
-/// What devices can reach of the host's memory.
+/// Counters of the memory of the host that devices can access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DmaStatistics {
     /// Mappings now.

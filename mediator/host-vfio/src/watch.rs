@@ -13,15 +13,16 @@ use crate::Address;
 use crate::hardware::{Description, Hardware};
 use crate::interrupts::{Action, InterruptKind};
 
-/// What happened.
+/// Something that happened to a device from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceEvent {
-    /// The host wants the device back: somebody unbinds or removes it, and waits until it is closed. Repeated while
-    /// it is not.
+    /// The host wants the device back: it is being unbound or removed, which waits until the device
+    /// is closed. The event is repeated until then.
     AskedBack,
-    /// Somebody reset it by sysfs. What was in its registers is gone, and so may be what was in its memory.
+    /// The device was reset through sysfs. Its registers have lost their contents, and its memory
+    /// may have.
     Reset,
-    /// It reported an error that it does not recover from by itself.
+    /// The device reported an error that it does not recover from by itself.
     Error,
 }
 
@@ -29,7 +30,7 @@ impl fmt::Display for DeviceEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::AskedBack => "the host wants it back",
-            Self::Reset => "somebody has reset it",
+            Self::Reset => "it was reset through sysfs",
             Self::Error => "it reported an uncorrectable error",
         })
     }
@@ -41,13 +42,14 @@ impl fmt::Display for DeviceEvent {
 pub struct WatchError {
     /// The device.
     pub address: Address,
-    /// Which step.
+    /// The step that failed.
     pub what: &'static str,
-    /// What the kernel said.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
-/// Tells of [`DeviceEvent`]s. Its descriptor is readable when there is one. It does not hold the device.
+/// A source of [`DeviceEvent`]s, whose descriptor is readable while there are some. It does not
+/// keep the device open.
 #[derive(Debug)]
 pub struct Watch {
     epoll: OwnedFd,
@@ -92,7 +94,7 @@ impl Watch {
         Ok(watch)
     }
 
-    /// What happened since the last call, each once; does not wait.
+    /// Returns the events since the last call, each kind once, without waiting.
     pub fn take(&self) -> Vec<DeviceEvent> {
         let mut happened = Vec::new();
         for (event, source) in &self.sources {
@@ -126,7 +128,7 @@ const NOTIFICATIONS: [(DeviceEvent, InterruptKind); 2] = [
     (DeviceEvent::Error, InterruptKind::Error),
 ];
 
-/// An event that the kernel signals.
+/// Returns an event that the kernel signals.
 fn notification(hardware: &dyn Hardware, kind: InterruptKind) -> io::Result<OwnedFd> {
     let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let action = Action::Signal {
@@ -137,7 +139,8 @@ fn notification(hardware: &dyn Hardware, kind: InterruptKind) -> io::Result<Owne
     Ok(event)
 }
 
-/// Tells of stores to a file of sysfs: the kernel tells of what user space writes there, when it was carried out.
+/// Tells of stores to a file of sysfs: the kernel tells of what user space writes there, when it
+/// was carried out.
 fn stores_of(path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
     let stores = inotify::init(flags)?;
@@ -145,12 +148,12 @@ fn stores_of(path: &Path) -> rustix::io::Result<OwnedFd> {
     Ok(stores)
 }
 
-/// Whether it was signalled.
+/// Returns whether it was signalled.
 fn drain_notification(event: &OwnedFd) -> bool {
     rustix::io::read(event, &mut [0; 8]).is_ok()
 }
 
-/// Whether there were any.
+/// Returns whether there were any.
 fn drain_stores(stores: &OwnedFd) -> bool {
     let mut buffer = [MaybeUninit::uninit(); 512];
     let mut reader = inotify::Reader::new(stores, &mut buffer);

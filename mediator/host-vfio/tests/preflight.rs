@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use causeway_host_vfio::{Address, Function, Host, PreflightError};
+use causeway_host_vfio::{Address, Host, PciFunction, PreflightError};
 
 const NETWORK: u32 = 0x02_0000;
 const BRIDGE: u32 = 0x06_0400;
@@ -84,7 +84,7 @@ fn address(text: &str) -> Address {
     text.parse().unwrap()
 }
 
-fn check(tree: &Tree) -> Result<Function, PreflightError> {
+fn check(tree: &Tree) -> Result<PciFunction, PreflightError> {
     tree.host().preflight(address("0000:00:03.0"), 1 << 30)
 }
 

@@ -1,4 +1,5 @@
-//! Structures of the API, as `cuda.h` lays them out. Enumerations are plain numbers: a caller may write any.
+//! Structures of the API, as `cuda.h` lays them out. Enumerations are plain numbers: a caller may
+//! write any.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -126,7 +127,8 @@ pub(crate) struct LaunchConfiguration {
     pub(crate) padding_behind: u32,
 }
 
-/// `CUdevResource`, as of CUDA 13.0. What the API calls internal padding says which multiprocessors these are.
+/// `CUdevResource`, as of CUDA 13.0. What the API calls internal padding says which multiprocessors
+/// these are.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct Resource {

@@ -1,7 +1,8 @@
-//! Addresses of devices: reservations, and what is mapped in them. Unified: all devices and the host see the same.
+//! Addresses of devices: reservations, and what is mapped in them. Unified: all devices and the
+//! host see the same.
 //!
-//! A reservation is one of the host's addresses too, without rights, so that no other memory is there, and so that
-//! a host that follows a device pointer faults as it should.
+//! A reservation is one of the host's addresses too, without rights, so that no other memory is
+//! there, and so that a host that follows a device pointer faults as it should.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,5 +1,5 @@
-//! Attributes of the device (`CUdevice_attribute`): those of an H200 where programs ask, and the stand-in's own
-//! where they differ.
+//! Attributes of the device (`CUdevice_attribute`): those of an H200 where programs ask, and the
+//! stand-in's own where they differ.
 
 use crate::settings::Settings;
 
@@ -82,12 +82,14 @@ fn usual(attribute: i32) -> i32 {
 
 /// Attributes that say yes or no.
 fn is_supported(attribute: i32) -> bool {
-    // Copies beside kernels, mapped host memory, several kernels at once, error correction, unified addresses,
-    // priorities, caches, preemption: as on the card.
+    // Copies beside kernels, mapped host memory, several kernels at once, error correction, unified
+    // addresses, priorities, caches, preemption: as on the card.
     let basic = matches!(attribute, 15 | 19 | 31 | 32 | 35 | 41 | 78 | 79 | 80 | 90);
-    // Host pointers for registered memory; words written and waited for by streams; registration of host memory.
+    // Host pointers for registered memory; words written and waited for by streams; registration of
+    // host memory.
     let host = matches!(attribute, 91..=94 | 99 | 113 | 122 | 123);
-    // Virtual memory, POSIX handles, compression, RDMA; fabric handles, which creation then refuses; multicast query.
+    // Virtual memory, POSIX handles, compression, RDMA; fabric handles, which creation then
+    // refuses; multicast query.
     let memory = matches!(attribute, 102 | 103 | 107 | 110 | 116 | 128 | 141);
     basic || host || memory
 }

@@ -1,7 +1,8 @@
 //! Pointers of callers, as types: what the C ABI makes of the arguments of a call.
 //!
-//! Nobody else makes values of these types. A caller of the driver API promises that a pointer is null or valid for
-//! the call, and that what it points to is as large as the API says; that promise is what makes the methods safe.
+//! Nobody else makes values of these types. A caller of the driver API promises that a pointer is
+//! null or valid for the call, and that what it points to is as large as the API says; that promise
+//! is what makes the methods safe.
 
 use std::ffi::{CStr, c_char};
 

@@ -1,6 +1,7 @@
 //! Stream capture (CUDA driver API, "Stream Management"): work of streams becomes a graph instead.
 //!
-//! What is captured is executed in the order in which it was captured, which every order of its dependencies allows.
+//! What is captured is executed in the order in which it was captured, which every order of its
+//! dependencies allows.
 
 use std::sync::{Arc, Mutex};
 

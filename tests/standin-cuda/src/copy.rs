@@ -1,7 +1,8 @@
 //! Copies and fills (CUDA driver API, "Memory Management": `cuMemcpy…`, `cuMemset…`).
 //!
-//! Pageable memory is copied to or from staging memory at the call, as the driver does it ("API synchronization
-//! behavior"): a copy from it returns when it has been read, a copy to it when it has been written.
+//! Pageable memory is copied to or from staging memory at the call, as the driver does it ("API
+//! synchronization behavior"): a copy from it returns when it has been read, a copy to it when it
+//! has been written.
 
 use std::io;
 use std::sync::Arc;
@@ -202,8 +203,8 @@ fn note_pageable(driver: &Driver, address: u64, bytes: u64) {
     }
 }
 
-/// Copies within the process through the kernel, which tells whether the client's memory is there. If it is not, a
-/// driver would have crashed; this one says where.
+/// Copies within the process through the kernel, which tells whether the client's memory is there.
+/// If it is not, a driver would have crashed; this one says where.
 fn transfer(to: u64, from: u64, bytes: u64, client: u64) {
     let mut done = 0;
     while done < bytes {
@@ -212,7 +213,8 @@ fn transfer(to: u64, from: u64, bytes: u64, client: u64) {
             iov_len: (bytes - done).min(1 << 30) as usize,
         };
         let (local, remote) = (part(to), part(from));
-        // SAFETY: the kernel checks both ranges; they are the client's, by the API's contract, and staging memory.
+        // SAFETY: the kernel checks both ranges; they are the client's, by the API's contract, and
+        // staging memory.
         let moved = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
         if moved <= 0 {
             eprintln!(

@@ -185,7 +185,8 @@ impl Driver {
         }
     }
 
-    /// A kernel, or other work, has faulted: nothing goes on in this process. Kernels that run are ended.
+    /// A kernel, or other work, has faulted: nothing goes on in this process. Kernels that run are
+    /// ended.
     pub(crate) fn fail(&self, code: Code, why: &str) {
         let first = self
             .sticky

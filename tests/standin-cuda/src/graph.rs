@@ -1,7 +1,7 @@
 //! Graphs (CUDA driver API, "Graph Management"): work noted once and launched as one piece.
 //!
-//! Nodes are executed in the order in which they were added; a dependency must have been added before. What a launch
-//! executes is what was instantiated.
+//! Nodes are executed in the order in which they were added; a dependency must have been added
+//! before. What a launch executes is what was instantiated.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,7 +19,8 @@ use crate::queue::Position;
 use crate::stream::{self, batch};
 use crate::work::Work;
 
-/// Flags of an instantiation that this driver takes: use of node priorities, and release of memory at launch.
+/// Flags of an instantiation that this driver takes: use of node priorities, and release of memory
+/// at launch.
 const INSTANTIATE_FLAGS: u64 = 1 | 8;
 
 /// Nodes in order.

@@ -73,7 +73,8 @@ extern "C" fn cuDeviceGetDevResource(device: i32, into: Out<Resource>, kind: u32
     })
 }
 
-/// Groups of at least so many multiprocessors, and what is left. Without room for groups: how many there could be.
+/// Groups of at least so many multiprocessors, and what is left. Without room for groups: how many
+/// there could be.
 #[unsafe(no_mangle)]
 extern "C" fn cuDevSmResourceSplitByCount(
     groups: Out<Resource>,

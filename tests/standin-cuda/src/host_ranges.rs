@@ -1,5 +1,5 @@
-//! Host memory that devices reach: registered, or allocated for that. Pages stay as long as work uses them, whatever
-//! the client does to its own mapping meanwhile.
+//! Host memory that devices reach: registered, or allocated for that. Pages stay as long as work
+//! uses them, whatever the client does to its own mapping meanwhile.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -118,8 +118,8 @@ impl HostRange {
         })
     }
 
-    /// Takes it away from the devices. Where the pages are held through the client's own mapping, this returns only
-    /// when no work uses them any more.
+    /// Takes it away from the devices. Where the pages are held through the client's own mapping,
+    /// this returns only when no work uses them any more.
     pub(crate) fn withdraw(self, driver: &Driver) {
         for device in &driver.devices {
             let _ = device.space.unmap_at(self.device_start);
@@ -155,8 +155,9 @@ impl View {
     }
 
     fn mapping(&self, access: Access) -> Mapping {
-        // SAFETY: an alias is unmapped when the last owner of the view is dropped; the client's own mapping is
-        // waited for in `withdraw`, before the client may unmap it. Only clients make references to their memory.
+        // SAFETY: an alias is unmapped when the last owner of the view is dropped; the client's own
+        // mapping is waited for in `withdraw`, before the client may unmap it. Only clients make
+        // references to their memory.
         unsafe { Mapping::borrow(self.base, self.bytes as usize, access) }
     }
 }
@@ -192,8 +193,8 @@ impl Area {
     }
 }
 
-/// What is mapped in a range (proc_pid_maps(5)), in ascending order. Reads no further than it must: new mappings come
-/// first, and a process may have tens of thousands behind them.
+/// What is mapped in a range (proc_pid_maps(5)), in ascending order. Reads no further than it must:
+/// new mappings come first, and a process may have tens of thousands behind them.
 fn areas(start: u64, bytes: u64) -> io::Result<Vec<Area>> {
     let end = start + bytes;
     let mut maps = BufReader::new(File::open("/proc/self/maps")?);
@@ -226,7 +227,8 @@ fn area(line: &[u8]) -> Option<Area> {
     })
 }
 
-/// Maps the pages of shared areas a second time, one behind the other (mremap(2): an old size of zero).
+/// Maps the pages of shared areas a second time, one behind the other (mremap(2): an old size of
+/// zero).
 fn alias(bytes: u64, areas: &[Area]) -> io::Result<u64> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let (none, length) = (std::ptr::null_mut(), bytes as usize);

@@ -1,6 +1,7 @@
 //! Module images: PTX text, ELF files for a device, and fat binaries of both.
 //!
-//! The stand-in executes no machine code. An ELF file for it has the PTX that it was made of in a section of its own.
+//! The stand-in executes no machine code. An ELF file for it has the PTX that it was made of in a
+//! section of its own.
 
 /// Section with the PTX text in the cubins of the stand-in.
 const PTX_SECTION: &str = ".causeway.ptx";
@@ -12,10 +13,11 @@ const SECTION_BYTES: usize = 64;
 const FAT_MAGIC: u32 = 0xba55_ed50;
 const FAT_WRAPPER_MAGIC: u32 = 0x4662_43b1;
 
-/// A cubin for compute capability `capability` (90 is 9.0) that the stand-in can execute: it holds `ptx`.
+/// A cubin for compute capability `capability` (90 is 9.0) that the stand-in can execute: it holds
+/// `ptx`.
 ///
-/// `global_bytes` and `constant_bytes` are the sizes of the sections that a loader gives memory to: variables in
-/// global and in constant memory.
+/// `global_bytes` and `constant_bytes` are the sizes of the sections that a loader gives memory to:
+/// variables in global and in constant memory.
 pub fn cubin(ptx: &str, capability: u32, global_bytes: u64, constant_bytes: u64) -> Vec<u8> {
     const PROGBITS: u32 = 1;
     const STRINGS: u32 = 3;
@@ -76,7 +78,8 @@ pub fn cubin(ptx: &str, capability: u32, global_bytes: u64, constant_bytes: u64)
     image
 }
 
-/// A fat binary of images: whether each is a cubin (else PTX text), its compute capability, and its bytes.
+/// A fat binary of images: whether each is a cubin (else PTX text), its compute capability, and its
+/// bytes.
 pub fn fatbin(images: &[(bool, u32, &[u8])]) -> Vec<u8> {
     const ENTRY_BYTES: u32 = 64;
     let mut body = Vec::new();
@@ -115,8 +118,8 @@ pub(crate) enum Image {
     Unknown,
 }
 
-/// Bytes of an image, the length of which only its content tells. Unsafe in C as well: the client promises that the
-/// image is as long as it says.
+/// Bytes of an image, the length of which only its content tells. Unsafe in C as well: the client
+/// promises that the image is as long as it says.
 pub(crate) trait Bytes {
     /// `count` bytes from an offset; `None` beyond the end, where that is known.
     fn get(&self, offset: u64, count: u64) -> Option<Vec<u8>>;
@@ -165,7 +168,8 @@ fn elf(bytes: &impl Bytes, capability: u32) -> Option<Image> {
         return None;
     }
     let flags = word(bytes, 48)?;
-    // The newer layout of the flags, told by the ABI version, has the capability one byte further up.
+    // The newer layout of the flags, told by the ABI version, has the capability one byte further
+    // up.
     let newer = bytes.get(8, 1)?[0] >= 8;
     let made_for = if newer { flags >> 8 } else { flags } & 0xff;
     if made_for / 10 != capability / 10 || made_for > capability {

@@ -16,7 +16,8 @@ use crate::work::Work;
 const BUFFER_POINTER: usize = 1;
 const BUFFER_SIZE: usize = 2;
 
-/// Largest dimensions of a grid and of a block (CUDA programming guide, "Technical Specifications").
+/// Largest dimensions of a grid and of a block (CUDA programming guide, "Technical
+/// Specifications").
 const GRID_MAX: [u32; 3] = [(1 << 31) - 1, 65535, 65535];
 const BLOCK_MAX: [u32; 3] = [1024, 1024, 64];
 const THREADS_MAX: u32 = 1024;

@@ -1,6 +1,7 @@
 //! Mesa's Vulkan driver for CPUs: how the stand-in's memory is to look so that lavapipe imports it.
 //!
-//! It knows a file for its own by 16 bytes that it derives from its own build, so one of its own is asked for them.
+//! It knows a file for its own by 16 bytes that it derives from its own build, so one of its own is
+//! asked for them.
 
 use std::fs::File;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -8,7 +9,8 @@ use std::os::unix::fs::FileExt;
 
 use ash::vk;
 
-/// Where the header of lavapipe's files has the bytes (Mesa, `src/util/os_memory_fd.c`, `struct memory_header`).
+/// Where the header of lavapipe's files has the bytes (Mesa, `src/util/os_memory_fd.c`, `struct
+/// memory_header`).
 const MARK_OFFSET: u64 = 16;
 const MEMORY_BYTES: u64 = 4096;
 
@@ -79,7 +81,8 @@ impl Lavapipe {
         let create = vk::DeviceCreateInfo::default()
             .queue_create_infos(&queues)
             .enabled_extension_names(&extensions);
-        // SAFETY: the structures are live, the handle is one of this instance, and lavapipe has the extension.
+        // SAFETY: the structures are live, the handle is one of this instance, and lavapipe has the
+        // extension.
         let device = unsafe {
             instance.get_physical_device_properties2(physical, &mut properties);
             instance.create_device(physical, &create, None)?
@@ -113,8 +116,8 @@ fn export(instance: &ash::Instance, device: &ash::Device) -> Result<File, Lavapi
         .memory_type_index(0)
         .push_next(&mut export);
     let external = ash::khr::external_memory_fd::Device::new(instance, device);
-    // SAFETY: the structures are live; the memory is made to be exported so, and not used otherwise; the descriptor
-    // is the caller's.
+    // SAFETY: the structures are live; the memory is made to be exported so, and not used
+    // otherwise; the descriptor is the caller's.
     unsafe {
         let memory = device.allocate_memory(&allocate, None)?;
         let get = vk::MemoryGetFdInfoKHR::default()

@@ -1,6 +1,8 @@
-//! Who has how much memory of the devices: a file per process, and the sum of those whose processes live.
+//! Who has how much memory of the devices: a file per process, and the sum of those whose processes
+//! live.
 //!
-//! A process keeps its file locked. A file that can be locked is left from a process that has ended.
+//! A process keeps its file locked. A file that can be locked is left from a process that has
+//! ended.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

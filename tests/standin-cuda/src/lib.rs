@@ -1,25 +1,29 @@
 //! A `libcuda.so.1` for tests on machines without a GPU.
 //!
-//! It answers the CUDA driver API as NVIDIA documents it, refusals included, and executes kernels on the engine of
-//! the software back end: asynchronously, in the order that streams ask for. It is for testing programs that drive a
-//! GPU; it says nothing about how fast a GPU is, and its device is called `Causeway stand-in (no GPU)`.
+//! It answers the CUDA driver API as NVIDIA documents it, refusals included, and executes kernels
+//! on the engine of the software back end: asynchronously, in the order that streams ask for. It is
+//! for testing programs that drive a GPU; it says nothing about how fast a GPU is, and its device
+//! is called `Causeway stand-in (no GPU)`.
 //!
-//! A test that starts programs puts [`directory`] on their `LD_LIBRARY_PATH`; one that uses the driver in its own
-//! process calls [`preload`] before anything loads `libcuda`.
+//! A test that starts programs puts [`directory`] on their `LD_LIBRARY_PATH`; one that uses the
+//! driver in its own process calls [`preload`] before anything loads `libcuda`.
 //!
 //! # What is like a GPU's driver, because programs must not count on the opposite
 //!
 //! * Memory comes with garbage in it, and what was freed may come back as it was.
 //! * A device address is a reservation without rights in the process: following it is a fault.
-//! * After a fault of a kernel every call answers its error, in all contexts, until the process ends.
+//! * After a fault of a kernel every call answers its error, in all contexts, until the process
+//!   ends.
 //! * `cuMemMap` takes no offset; ranges are unmapped, and given rights, by whole mappings.
 //! * Fabric handles are said to be supported, and refused with `NOT_PERMITTED`.
-//! * A pointer that is neither the device's nor registered is pageable memory of the host, and copied as such.
+//! * A pointer that is neither the device's nor registered is pageable memory of the host, and
+//!   copied as such.
 //!
 //! # What is not
 //!
 //! * Machine code is not executed: [`cubin`] makes ELF files that carry PTX instead.
-//! * Arrays, textures, memory pools, managed memory, inter-process events, launch attributes, nested graphs.
+//! * Arrays, textures, memory pools, managed memory, inter-process events, launch attributes,
+//!   nested graphs.
 //! * All streams of a context that have no handle are the legacy default stream.
 //! * Imported memory counts for the process that made it.
 //!
@@ -39,8 +43,13 @@
 //! | `STRICT` | 1 ends the process when it copies pageable memory | 0 |
 //! | `STATE` | folder where processes account for device memory; those that share it share the devices | one per user |
 //!
-//! A setting that makes no sense ends the process. Tests that count memory give themselves a `STATE` of their own.
+//! A setting that makes no sense ends the process. Tests that count memory give themselves a
+//! `STATE` of their own.
 
+#![allow(
+    unsafe_code,
+    reason = "a C library: calls take pointers, which callers answer for"
+)]
 #![allow(
     non_snake_case,
     clippy::too_many_arguments,

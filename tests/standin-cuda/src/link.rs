@@ -1,4 +1,5 @@
-//! The linker (CUDA driver API, "Module Management": `cuLink…`): PTX in, a cubin of the stand-in out.
+//! The linker (CUDA driver API, "Module Management": `cuLink…`): PTX in, a cubin of the stand-in
+//! out.
 
 use std::sync::{Arc, Mutex};
 

@@ -10,8 +10,8 @@ const LIBRARY: &str = "libcauseway_standin_cuda.so";
 
 /// The folder to put on `LD_LIBRARY_PATH` so that a program finds the stand-in as `libcuda.so.1`.
 ///
-/// The library lies beside the programs that depend on this crate: cargo makes it together with what they link. This
-/// makes a folder there with the names that loaders look for.
+/// The library lies beside the programs that depend on this crate: cargo makes it together with
+/// what they link. This makes a folder there with the names that loaders look for.
 ///
 /// # Panics
 /// If the running program does not lie in a folder that cargo has built into.
@@ -26,7 +26,8 @@ pub fn directory() -> PathBuf {
     folder
 }
 
-/// The library, if it lies where cargo puts it. It does not where a test program was carried to another machine.
+/// The library, if it lies where cargo puts it. It does not where a test program was carried to
+/// another machine.
 pub fn library() -> Option<PathBuf> {
     let beside = beside();
     let folders = [beside.clone(), beside.join("deps")];
@@ -56,7 +57,8 @@ fn link(library: &Path, folder: &Path, name: &str) {
         .unwrap_or_else(|e| panic!("cannot make {}: {e}", path.display()));
 }
 
-/// Loads the stand-in into this process, so that whoever loads `libcuda.so.1` here afterwards gets it.
+/// Loads the stand-in into this process, so that whoever loads `libcuda.so.1` here afterwards gets
+/// it.
 ///
 /// # Panics
 /// If the library cannot be loaded.

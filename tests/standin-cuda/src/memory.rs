@@ -1,5 +1,5 @@
-//! Device memory with an address of its own, and what pointers are (CUDA driver API, "Memory Management", "Unified
-//! Addressing").
+//! Device memory with an address of its own, and what pointers are (CUDA driver API, "Memory
+//! Management", "Unified Addressing").
 
 use std::sync::Arc;
 

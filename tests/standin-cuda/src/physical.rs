@@ -1,9 +1,10 @@
-//! Physical memory: what `cuMemCreate` and `cuMemAlloc` get. A memory file, so that other processes can have it too.
+//! Physical memory: what `cuMemCreate` and `cuMemAlloc` get. A memory file, so that other processes
+//! can have it too.
 //!
 //! Memory comes with garbage in it, and what was freed comes back as it was: clients must scrub.
 //!
-//! A Vulkan driver for CPUs takes such a file for its own if it begins with its [header](Header): so memory of the
-//! stand-in can be shown to CPUs in the same way as that of a GPU.
+//! A Vulkan driver for CPUs takes such a file for its own if it begins with its [header](Header):
+//! so memory of the stand-in can be shown to CPUs in the same way as that of a GPU.
 
 use std::fs::File;
 use std::io;
@@ -25,7 +26,8 @@ const NAME: &str = "causeway-standin-memory";
 /// Where memory begins in a file with a header: behind its page.
 const HEADER_BYTES: u64 = 4096;
 
-/// By what a Vulkan driver knows a memory file for its own (Mesa, `src/util/os_memory_fd.c`, `struct memory_header`).
+/// By what a Vulkan driver knows a memory file for its own (Mesa, `src/util/os_memory_fd.c`,
+/// `struct memory_header`).
 pub(crate) type Header = [u8; 16];
 
 /// Where memory was asked for.
@@ -71,7 +73,8 @@ struct Memory {
     bytes: u64,
 }
 
-// SAFETY: an address range; accesses through it are volatile or atomic, by whoever has a `Mapping` of it.
+// SAFETY: an address range; accesses through it are volatile or atomic, by whoever has a `Mapping`
+// of it.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -123,7 +126,8 @@ impl Physical {
         }
     }
 
-    /// A descriptor for others. From now on the content may be theirs, so it is never handed out again.
+    /// A descriptor for others. From now on the content may be theirs, so it is never handed out
+    /// again.
     pub(crate) fn export(&self) -> io::Result<OwnedFd> {
         self.shared.store(true, Ordering::Relaxed);
         Ok(OwnedFd::from(self.memory().file.try_clone()?))
@@ -133,7 +137,8 @@ impl Physical {
     pub(crate) fn view(&self, bytes: u64) -> Mapping {
         debug_assert!(bytes <= self.bytes);
         let base = self.memory().base;
-        // SAFETY: the file stays mapped as long as `self` lives, which the caller keeps; nothing makes references to it.
+        // SAFETY: the file stays mapped as long as `self` lives, which the caller keeps; nothing
+        // makes references to it.
         unsafe { Mapping::borrow(base, bytes as usize, Access::ReadWrite) }
     }
 
@@ -172,7 +177,8 @@ impl Drop for Physical {
         let mut kept = lock(&KEPT);
         kept.push(memory);
         let mut sum: u64 = kept.iter().map(|memory| memory.bytes).sum();
-        // What was freed first goes first: who frees and allocates the same size again gets the same memory.
+        // What was freed first goes first: who frees and allocates the same size again gets the
+        // same memory.
         while sum > KEPT_BYTES_MAX {
             sum -= kept.remove(0).bytes;
         }

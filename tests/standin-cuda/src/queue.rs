@@ -1,4 +1,5 @@
-//! Queues: a thread each, which does one piece of work after the other, after what each has to wait for.
+//! Queues: a thread each, which does one piece of work after the other, after what each has to wait
+//! for.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

@@ -1,4 +1,5 @@
-//! What kind of driver and device this shall be: environment variables, as the crate's description lists them.
+//! What kind of driver and device this shall be: environment variables, as the crate's description
+//! lists them.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -33,7 +34,8 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads the environment. What cannot be understood ends the process: a test would test something else.
+    /// Reads the environment. What cannot be understood ends the process: a test would test
+    /// something else.
     pub(crate) fn read() -> Self {
         let mut overrides = HashMap::new();
         for pair in text("ATTRIBUTES")

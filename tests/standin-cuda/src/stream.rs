@@ -64,8 +64,8 @@ impl Stream {
         *lock(&self.capture) = capture;
     }
 
-    /// Submits work, or notes it where the stream is being captured. The position is that of the work, or, in a
-    /// capture, that of nothing.
+    /// Submits work, or notes it where the stream is being captured. The position is that of the
+    /// work, or, in a capture, that of nothing.
     pub(crate) fn submit(&self, driver: &Driver, work: Work) -> Answer<Position> {
         self.submit_after(driver, work, Vec::new())
     }
@@ -85,7 +85,8 @@ impl Stream {
         Ok(self.queue.submit(work, after))
     }
 
-    /// What the legacy default stream makes a stream wait for (CUDA programming guide, "Implicit Synchronization").
+    /// What the legacy default stream makes a stream wait for (CUDA programming guide, "Implicit
+    /// Synchronization").
     fn barrier(&self, driver: &Driver) -> Answer<Vec<Position>> {
         if !self.blocking {
             return Ok(Vec::new());

@@ -1,4 +1,5 @@
-//! Virtual memory (CUDA driver API, "Virtual Memory Management"), with every refusal that is documented there.
+//! Virtual memory (CUDA driver API, "Virtual Memory Management"), with every refusal that is
+//! documented there.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +27,8 @@ fn properties(driver: &Driver, given: AllocationProperties) -> Answer<Properties
         location,
         ..
     } = given;
-    // Pinned memory is the one kind; Windows handles, reserved bytes and usage bits are not for this driver.
+    // Pinned memory is the one kind; Windows handles, reserved bytes and usage bits are not for
+    // this driver.
     if kind != 1 || handle_types & !(POSIX | FABRIC) != 0 || given.flags[2..] != [0; 6] {
         return Err(Code::INVALID_VALUE);
     }
@@ -99,7 +101,8 @@ extern "C" fn cuMemCreate(
         if handle.is_null() || bytes == 0 || flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        // The attribute says yes, but there is no IMEX channel, as on the machine that this was seen on.
+        // The attribute says yes, but there is no IMEX channel, as on the machine that this was
+        // seen on.
         if properties.handle_types & FABRIC != 0 {
             return Err(Code::NOT_PERMITTED);
         }

@@ -1,4 +1,5 @@
 //! A process that loads the stand-in itself: what asks for `libcuda` afterwards gets it.
+#![allow(unsafe_code)] // Calls a C library.
 
 use cudarc::driver::sys;
 

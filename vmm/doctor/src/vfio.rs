@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use causeway_host_vfio::{Address, BARS, Function, Host};
+use causeway_host_vfio::{Address, BARS, Host, PciFunction};
 
 use crate::check::Check;
 
@@ -19,7 +19,10 @@ pub fn findings() -> Vec<Check> {
 }
 
 fn of(host: &Host) -> Vec<Check> {
-    let bound = host.functions().into_iter().filter(Function::is_for_vfio);
+    let bound = host
+        .functions()
+        .into_iter()
+        .filter(PciFunction::is_for_vfio);
     let devices = bound.map(|function| device(host, &function));
     [iommu(host), driver(host)]
         .into_iter()
@@ -67,7 +70,7 @@ fn driver(host: &Host) -> Check {
 }
 
 /// A device that is bound, and whether it can be had.
-fn device(host: &Host, function: &Function) -> Check {
+fn device(host: &Host, function: &PciFunction) -> Check {
     const NAME: &str = "PCI device";
     let address = function.address;
     match host.preflight(address, 0) {
@@ -76,7 +79,7 @@ fn device(host: &Host, function: &Function) -> Check {
             function.to_string(),
             format!(
                 "can be passed through: --vfio {address}{}",
-                lendable(host, address)
+                partitionable(host, address)
             ),
         ),
         Err(e) => Check::no(
@@ -88,8 +91,8 @@ fn device(host: &Host, function: &Function) -> Check {
     }
 }
 
-/// What of a device's memory can be lent to several guests, if it has such.
-fn lendable(host: &Host, address: Address) -> String {
+/// Returns the memory of a device that can be partitioned among several guests, as text for the report.
+fn partitionable(host: &Host, address: Address) -> String {
     let resources = fs::read_to_string(host.folder(address).join("resource"));
     let bars = memory_bars(&resources.unwrap_or_default());
     let largest = bars.into_iter().max_by_key(|(_, bytes)| *bytes);

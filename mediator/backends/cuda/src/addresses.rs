@@ -1,12 +1,13 @@
 //! GPU addresses that the back end hands out, and physical memory placed there.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use causeway_mediator::backend::BackendError;
 use causeway_mediator::va::VaAllocator;
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
+use parking_lot::Mutex;
 
 use crate::driver::{Context, CudaError, DriverAccess, MappedRange, Physical, Reservation};
 use crate::error::{failed, refused};
@@ -20,7 +21,7 @@ pub(crate) struct Addresses {
     free: Mutex<VaAllocator>,
 }
 
-/// The driver's word for rights.
+/// Returns the driver's word for rights.
 pub(crate) fn driver_access(access: Access) -> DriverAccess {
     match access {
         Access::None => DriverAccess::None,
@@ -30,7 +31,7 @@ pub(crate) fn driver_access(access: Access) -> DriverAccess {
 }
 
 impl Addresses {
-    /// `most` bytes, or as many as can be had.
+    /// Reserves `most` bytes, or as many as the driver has.
     pub(crate) fn reserve(
         context: &Arc<Context>,
         most: u64,
@@ -43,7 +44,7 @@ impl Addresses {
         }))
     }
 
-    /// The range.
+    /// Returns the range.
     pub(crate) fn range(&self) -> Range<u64> {
         self.reservation.range()
     }
@@ -54,10 +55,10 @@ impl Addresses {
         wanted: Option<u64>,
         physical: &Arc<Physical>,
         access: Access,
-    ) -> Result<Placed, BackendError> {
+    ) -> Result<Placement, BackendError> {
         let bytes = physical.bytes();
-        let address = self.lock().place(wanted, bytes)?;
-        let place = Place {
+        let address = self.free.lock().place(wanted, bytes)?;
+        let place = AddressRange {
             addresses: Arc::clone(self),
             address,
             bytes,
@@ -69,38 +70,34 @@ impl Addresses {
         mapped
             .set_access(driver_access(access))
             .map_err(|e| failed(what(), e))?;
-        Ok(Placed {
+        Ok(Placement {
             mapped,
             _place: place,
         })
     }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, VaAllocator> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Addresses that are taken, until dropped.
-struct Place {
+struct AddressRange {
     addresses: Arc<Addresses>,
     address: u64,
     bytes: u64,
 }
 
-impl Drop for Place {
+impl Drop for AddressRange {
     fn drop(&mut self) {
-        self.addresses.lock().give(self.address, self.bytes);
+        self.addresses.free.lock().give(self.address, self.bytes);
     }
 }
 
 /// Physical memory at an address, until dropped.
-pub(crate) struct Placed {
+pub(crate) struct Placement {
     // Dropped first: the addresses are free only after that.
     mapped: MappedRange,
-    _place: Place,
+    _place: AddressRange,
 }
 
-impl Placed {
+impl Placement {
     /// First address.
     pub(crate) fn address(&self) -> u64 {
         self.mapped.address()

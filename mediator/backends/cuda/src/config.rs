@@ -1,4 +1,4 @@
-//! What the device shall be, and why it cannot be.
+//! The configuration of the back end, and the errors of opening it.
 
 use std::error::Error;
 use std::fmt;
@@ -9,7 +9,8 @@ use causeway_memory::{DeviceMemory, PageSize};
 
 use crate::driver::{CudaError, LoadError};
 
-/// Makes memory of the device visible to CPUs: given the descriptor of an allocation and its size in bytes.
+/// Makes an allocation of the device visible to CPUs; takes its exported descriptor and its size in
+/// bytes.
 pub type Visible = Arc<
     dyn Fn(OwnedFd, u64) -> Result<Arc<dyn DeviceMemory>, Box<dyn Error + Send + Sync>>
         + Send
@@ -19,28 +20,30 @@ pub type Visible = Arc<
 /// A part of the GPU's multiprocessors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sms {
-    /// How many, at least 1. Rounded up as the hardware requires.
+    /// Number of multiprocessors, at least 1; rounded up as the hardware requires.
     pub count: u32,
-    /// Which of the groups of that size, from 0. VMs that are to have multiprocessors of their own have different groups.
+    /// Number of the group of that size, from 0. VMs with different groups share no multiprocessor.
     pub group: u32,
 }
 
-/// What the device shall be: by default all of the first, with nothing of it visible to CPUs.
+/// Configuration of [`crate::Cuda`]. The default is all of GPU 0, with no memory visible to CPUs.
 #[derive(Clone, Default)]
 pub struct Config {
-    /// Number of the GPU, as the driver counts.
+    /// Number of the GPU, from 0, as the driver counts.
     pub device: u32,
-    /// Memory to give out in bytes; all of the GPU's if not given.
+    /// Memory for allocations in bytes; all memory of the GPU if not given.
     pub memory_bytes: Option<u64>,
-    /// Multiprocessors, if not all.
+    /// The multiprocessors that kernels run on; all if not given.
     pub sms: Option<Sms>,
-    /// How device memory gets visible to CPUs; without it, allocations of that kind are refused.
+    /// Makes device memory visible to CPUs; without it, CPU-visible allocations are refused.
     pub visible: Option<Visible>,
-    /// Whether each address space has a context of its own, and not the device's primary context. Contexts take turns
-    /// on the GPU, so work of the back end itself (scrubbing) does not wait for a kernel that does not end. Each takes
-    /// memory of the GPU that no quota counts. With a part of the multiprocessors, the primary context is used in any case.
+    /// Whether each address space has a context of its own, and not the device's primary context.
+    /// Contexts take turns on the GPU, so work of the back end itself (scrubbing) does not wait for
+    /// a kernel that does not end. Each takes memory of the GPU that no quota counts. With a part
+    /// of the multiprocessors, the primary context is used in any case.
     pub context_per_space: bool,
-    /// Whether each launch is given to the driver by itself, and not many that wait as one graph.
+    /// Whether each launch goes to the driver by itself, instead of many waiting launches as one
+    /// graph.
     pub single_launches: bool,
     /// Page size of host memory; small where descriptors of it go to strangers.
     pub host_pages: PageSize,
@@ -60,22 +63,22 @@ impl fmt::Debug for Config {
     }
 }
 
-/// Why there is no such device.
+/// Why the back end cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// No driver.
+    /// There is no usable driver.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// No GPU of this number.
+    /// There is no GPU with this number.
     #[error("there is no GPU {wanted}: the driver has {} ({}), counted from 0", .names.len(), .names.join(", "))]
     Index {
-        /// Its number.
+        /// The configured number.
         wanted: u32,
-        /// Those there are, from 0.
+        /// Names of the GPUs that the driver has, from 0.
         names: Vec<String>,
     },
-    /// The GPU lacks what nothing works without.
-    #[error("{gpu} cannot be lent out: the driver gives {attribute} as {value}, and 1 is needed")]
+    /// The GPU lacks an attribute that the back end needs.
+    #[error("{gpu} cannot be shared: the driver reports {attribute} as {value}, and 1 is needed")]
     Attribute {
         /// The GPU.
         gpu: String,
@@ -84,62 +87,64 @@ pub enum OpenError {
         /// Its value.
         value: i32,
     },
-    /// More memory than the card has.
-    #[error("{gpu} has {has_mib} MiB of memory, not {wanted_mib}: ask for less with memory=")]
+    /// The configuration asks for more memory than the GPU has.
+    #[error("{gpu} has {has_mib} MiB of memory, not {wanted_mib}: choose less with memory=")]
     Memory {
         /// The GPU.
         gpu: String,
-        /// What it has, in MiB.
+        /// Its memory in MiB.
         has_mib: u64,
-        /// What was asked for, in MiB.
+        /// The configured memory in MiB.
         wanted_mib: u64,
     },
-    /// More multiprocessors than the card has.
-    #[error("{gpu} has {has} multiprocessors, not {wanted}: ask for less with sms=")]
+    /// The configuration asks for more multiprocessors than the GPU has.
+    #[error("{gpu} has {has} multiprocessors, not {wanted}: choose fewer with sms=")]
     Multiprocessors {
         /// The GPU.
         gpu: String,
-        /// What it has.
+        /// Its multiprocessors.
         has: u32,
-        /// What was asked for.
+        /// The configured multiprocessors.
         wanted: u32,
     },
-    /// Not as many groups of multiprocessors.
+    /// The GPU has too few groups of multiprocessors for this VM.
     #[error(
         "{gpu} has {total} multiprocessors: {groups} times {each} (sms={wanted}, rounded up as the hardware requires), \
-         and {} VMs would need as many: run fewer VMs, or ask for less with sms=", .group + 1
+         too few for {} VMs: run fewer VMs, or choose fewer multiprocessors with sms=", .group + 1
     )]
     Group {
         /// The GPU.
         gpu: String,
-        /// What it has.
+        /// Its multiprocessors.
         total: u32,
-        /// What was asked for.
+        /// The configured multiprocessors.
         wanted: u32,
-        /// What that is rounded up to.
+        /// Multiprocessors of a group: the configured number, rounded up.
         each: u32,
-        /// How many groups there are.
+        /// Number of groups.
         groups: u32,
-        /// The number of the group that was asked for.
+        /// Number of the configured group, from 0.
         group: u32,
     },
-    /// The driver refused something else.
+    /// Another call of the driver failed.
     #[error("cannot open {gpu}: {doing} failed")]
     Driver {
         /// The GPU.
         gpu: String,
-        /// What was being done.
+        /// The step that failed.
         doing: &'static str,
-        /// What the driver said.
+        /// The driver's error.
         source: CudaError,
     },
 }
 
-/// What the environment of a process should have before it opens a device, and why:
+/// Environment variables that a process needs before it opens the back end, and why:
 ///
-/// * `CUDA_CACHE_DISABLE`: code compiled for one guest is not kept in a file that another process reads.
-/// * `CUDA_MODULE_LOADING`: kernels are loaded with their module. Loading one at its first launch may wait for the whole
-///   context (CUDA programming guide, "Lazy Loading"), and so for ever behind a kernel that does not end.
+/// * `CUDA_CACHE_DISABLE`: code compiled for one guest is not kept in a file that another process
+///   reads.
+/// * `CUDA_MODULE_LOADING`: kernels are loaded with their module. Loading one at its first launch
+///   may wait for the whole context (CUDA programming guide, "Lazy Loading"), and so for ever
+///   behind a kernel that does not end.
 /// * `CUDA_DEVICE_ORDER`: GPUs are counted as `nvidia-smi` counts them.
 pub const ENVIRONMENT: &[(&str, &str)] = &[
     ("CUDA_CACHE_DISABLE", "1"),

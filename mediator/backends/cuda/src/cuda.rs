@@ -1,5 +1,6 @@
-//! The back end.
+//! The back end: a GPU as the mediator drives it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -14,64 +15,77 @@ use crate::config::{Config, OpenError};
 use crate::device_memory::GpuMemory;
 use crate::gpu::Gpu;
 use crate::host_memory::HostMemory;
+use crate::host_registration::check_support;
 use crate::open;
 use crate::space::CudaSpace;
 use crate::support::Support;
 
-/// How long kernels of a client that is gone may go on, with the quarter of a second that a queue waits before it gives
-/// up: two seconds, as a kernel of a second is nothing unusual.
+/// How long kernels of a client that has ended may go on, with the quarter of a second that a queue
+/// waits before it gives up: two seconds, as a kernel of a second is nothing unusual.
 const GRACE: Duration = Duration::from_millis(1750);
 
-/// A GPU of NVIDIA's, or the part of one that [`Config`] describes.
+/// An NVIDIA GPU, or the part of it that [`Config`] describes.
 pub struct Cuda {
     attributes: Attributes,
     gpu: Arc<Gpu>,
 }
 
+impl fmt::Debug for Cuda {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cuda")
+            .field("attributes", &self.attributes)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Cuda {
-    /// Opens it.
+    /// Opens the GPU that `config` describes.
     ///
     /// # Errors
-    /// [`OpenError`].
+    /// * `Load`: there is no driver, or it is too old.
+    /// * `Index`, `Attribute`: there is no such GPU, or it lacks what the back end needs.
+    /// * `Memory`, `Multiprocessors`, `Group`: the GPU has less than the configuration asks for.
+    /// * `Driver`: another call of the driver failed.
     pub fn open(config: &Config) -> Result<Arc<Self>, OpenError> {
         let (gpu, attributes) = open::open(config)?;
         Ok(Arc::new(Self { attributes, gpu }))
     }
 
-    /// What the driver says that the GPU can do.
+    /// Returns the attributes of the GPU.
     pub fn support(&self) -> &Support {
         &self.gpu.support
     }
 
-    /// What identifies the GPU to other interfaces, such as Vulkan.
+    /// Returns the UUID of the GPU, by which other interfaces such as Vulkan know it, too.
     ///
     /// # Errors
-    /// What the driver said.
+    /// The driver's error.
     pub fn uuid(&self) -> Result<[u8; 16], crate::CudaError> {
         self.gpu.device.uuid()
     }
 
-    /// Why this process must be ended before another session can use the GPU, if it must: a fault after which the driver
-    /// refuses everything, or work that does not end.
-    pub fn spoiled(&self) -> Option<String> {
+    /// Returns why the process is poisoned, if it is: a fault after which the driver refuses
+    /// everything, or work that does not end. Another session can use the GPU only from another
+    /// process.
+    pub fn poisoned(&self) -> Option<String> {
         let home = &self.gpu.home;
         match home.driver().poison() {
             Some(error) => Some(error.to_string()),
             None => home
-                .is_lost()
+                .is_poisoned()
                 .then(|| String::from("a kernel did not end with its session")),
         }
     }
 
-    /// Free memory of the whole GPU in bytes, whoever uses the rest.
+    /// Returns the free memory of the whole GPU in bytes. Other processes may use the rest, too.
     ///
     /// # Errors
-    /// What the driver said.
+    /// The driver's error.
     pub fn free_bytes(&self) -> Result<u64, crate::CudaError> {
         self.gpu.home.free_bytes()
     }
 
-    /// Lets go of freed memory that is kept for reuse.
+    /// Returns freed memory that is kept for reuse to the driver.
     pub fn release_kept(&self) {
         self.gpu.chunks.purge();
         self.gpu.host_chunks.purge();
@@ -112,13 +126,14 @@ impl Backend for Cuda {
         offset: u64,
         bytes: u64,
     ) -> Result<Arc<dyn Memory>, BackendError> {
-        let view = self.gpu.rams.view(&self.gpu, &ram, offset, bytes)?;
+        check_support(&self.gpu.support)?;
+        let view = self.gpu.rams.view(&self.gpu.home, &ram, offset, bytes)?;
         let range = (offset, bytes);
         Ok(Arc::new(HostMemory::guest_ram(&self.gpu, ram, range, view)))
     }
 
     fn is_poisoned(&self) -> bool {
-        self.spoiled().is_some()
+        self.poisoned().is_some()
     }
 
     fn grace(&self) -> Duration {

@@ -1,8 +1,9 @@
 //! Memory of the GPU: created, scrubbed, given out, and kept for reuse.
 //!
-//! The driver promises nothing about the content of fresh memory, so all memory is filled with zeros before a guest
-//! has it. For that, each allocation is mapped once more, at an alias that belongs to the back end. Keeping that
-//! mapping makes reuse cost one fill instead of a map and an unmap.
+//! The driver promises nothing about the content of fresh memory, so all memory is filled with
+//! zeros before a guest has it. For that, each allocation is mapped once more, at an alias that
+//! belongs to the back end. Keeping that mapping makes reuse cost one fill instead of a map and an
+//! unmap.
 
 use std::any::Any;
 use std::os::fd::OwnedFd;
@@ -15,16 +16,15 @@ use causeway_memory::{Backing, DeviceMemory, PageSize};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 
-use crate::addresses::Placed;
-use crate::driver::{
-    CudaError, Event, HandleKind, OUT_OF_MEMORY, Physical, PhysicalOptions, Waited,
-};
-use crate::error::{failed, refused};
+use crate::addresses::Placement;
+use crate::driver::{CudaError, Event, HandleKind, Physical, PhysicalOptions, WaitOutcome, code};
+use crate::error::{failed, lacks, refused};
 use crate::gate::Gate;
 use crate::gpu::Gpu;
 use crate::support::Attribute;
 
-/// How long scrubbing may take before other work is held up for it, beside the time that it needs when it is alone.
+/// How long scrubbing may take before other work is held up for it, beside the time that it needs
+/// when it is alone.
 const SCRUB_PATIENCE: Duration = Duration::from_millis(2);
 /// What any GPU of today scrubs in a nanosecond.
 const SCRUB_BYTES_PER_NS: u64 = 200;
@@ -32,7 +32,7 @@ const SCRUB_BYTES_PER_NS: u64 = 200;
 /// Physical memory with what belongs to it.
 pub(crate) struct Chunk {
     /// The alias through which it is scrubbed. Unmapped before the memory is released.
-    alias: Placed,
+    alias: Placement,
     physical: Arc<Physical>,
     /// Happens when it has been scrubbed.
     scrubbed: Event,
@@ -42,17 +42,18 @@ pub(crate) struct Chunk {
     /// What CPUs see of it, if they do.
     visible: Option<Arc<dyn DeviceMemory>>,
     /// Dropped last: the memory is taken until then.
-    _taken: Taken,
+    _taken: MemoryAccount,
 }
 
 /// A part of the memory that is given out, until dropped.
-struct Taken {
+struct MemoryAccount {
     all: Arc<AtomicU64>,
     bytes: u64,
 }
 
-impl Taken {
-    /// Takes `bytes` bytes, and what is kept for reuse away if there would be more than is to be given out.
+impl MemoryAccount {
+    /// Takes `bytes` bytes, and what is kept for reuse away if there would be more than is to be
+    /// given out.
     fn new(gpu: &Gpu, bytes: u64) -> Self {
         let all = Arc::clone(&gpu.taken_bytes);
         let before = all.fetch_add(bytes, Ordering::SeqCst);
@@ -63,7 +64,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for MemoryAccount {
     fn drop(&mut self) {
         self.all.fetch_sub(self.bytes, Ordering::SeqCst);
     }
@@ -82,11 +83,13 @@ impl Chunk {
             handle: HandleKind::Descriptor,
             compressible,
         };
-        let taken = Taken::new(gpu, bytes);
+        let taken = MemoryAccount::new(gpu, bytes);
         let create = || Physical::create(&gpu.home, bytes, options);
         let physical = match create() {
             // What the pool keeps must not make a request fail that would fit.
-            Err(error) if error.code == OUT_OF_MEMORY && gpu.chunks.purge() => create(),
+            Err(error) if error.code == code::CUDA_ERROR_OUT_OF_MEMORY && gpu.chunks.purge() => {
+                create()
+            }
             outcome => outcome,
         };
         let physical = Arc::new(physical.map_err(|e| failed(what(), e))?);
@@ -121,19 +124,19 @@ impl Chunk {
     fn settle(&self) -> Result<bool, CudaError> {
         let scrubbing = Duration::from_nanos(self.physical.bytes() / SCRUB_BYTES_PER_NS);
         let waited = match self.scrubbed.wait(SCRUB_PATIENCE + scrubbing)? {
-            Waited::TimedOut => {
+            WaitOutcome::TimedOut => {
                 let _closed = self.gate.close();
                 self.scrubbed.wait(Duration::MAX)?
             }
             waited => waited,
         };
-        Ok(waited == Waited::Happened)
+        Ok(waited == WaitOutcome::Happened)
     }
 }
 
 impl Drop for Chunk {
-    /// Memory that is unmapped while it is scrubbed would be a fault, and one that spoils the process. If it never is
-    /// scrubbed, the context is lost, and what follows leaves all as it is.
+    /// Memory that is unmapped while it is scrubbed would be a fault, and one that poisons the
+    /// process. If it never is scrubbed, the context is lost, and what follows leaves all as it is.
     fn drop(&mut self) {
         if let Err(e) = self.settle() {
             log::debug!("GPU memory was released without having been scrubbed: {e}");
@@ -230,7 +233,7 @@ impl GpuMemory {
         })
     }
 
-    /// The memory without an address; none only while it is dropped.
+    /// Returns the memory without an address; none only while it is dropped.
     pub(crate) fn physical(&self) -> Option<&Arc<Physical>> {
         match self.body.as_ref()? {
             Body::Own(chunk) => Some(&chunk.physical),
@@ -246,13 +249,13 @@ impl GpuMemory {
         }
     }
 
-    /// Whether it belongs to this GPU.
+    /// Returns whether it belongs to this GPU.
     pub(crate) fn is_of(&self, gpu: &Arc<Gpu>) -> bool {
         std::ptr::eq(self.gpu.as_ptr(), Arc::as_ptr(gpu))
     }
 
-    /// Another descriptor of the memory. The driver exports only what it created, so what was imported is passed on by
-    /// the descriptor that it came by.
+    /// Returns another descriptor of the memory. The driver exports only what it created, so what
+    /// was imported is passed on by the descriptor that it came by.
     fn descriptor(&self) -> Result<OwnedFd, BackendError> {
         match &self.body {
             None => Err(refused(
@@ -274,14 +277,6 @@ fn duplicate(file: &OwnedFd) -> Result<OwnedFd, BackendError> {
         context: "duplicate the descriptor of imported memory".to_owned(),
         source: Some(Box::new(source)),
     })
-}
-
-/// A refusal because the GPU lacks something.
-pub(crate) fn lacks(attribute: Attribute) -> BackendError {
-    refused(
-        Status::Unsupported,
-        format!("the GPU lacks {}", attribute.name()),
-    )
 }
 
 impl Memory for GpuMemory {
@@ -317,10 +312,11 @@ impl Drop for GpuMemory {
             return;
         };
         let exported = self.exported.load(Ordering::SeqCst);
-        if exported || gpu.home.is_lost() || !gpu.chunks.has_room(self.bytes) {
+        if exported || gpu.home.is_poisoned() || !gpu.chunks.has_room(self.bytes) {
             return;
         }
-        // No work uses it any more: whoever used it held this. What is enqueued now is done before the next has it.
+        // No work uses it any more: whoever used it held this. What is enqueued now is done before
+        // the next has it.
         match chunk.scrub(&gpu) {
             Ok(()) => drop(gpu.chunks.put(self.bytes, chunk)),
             Err(e) => log::debug!("freed GPU memory is not kept: {e}"),

@@ -3,9 +3,10 @@
 use causeway_mediator::backend::{BackendError, Fault};
 use causeway_protocol::message::Status;
 
-use crate::driver::CudaError;
+use crate::driver::{CudaError, code};
+use crate::support::Attribute;
 
-/// A request that cannot be fulfilled, without the driver's having been asked.
+/// Returns the error for a request that is refused without a call of the driver.
 pub(crate) fn refused(status: Status, context: impl Into<String>) -> BackendError {
     BackendError {
         status,
@@ -14,7 +15,15 @@ pub(crate) fn refused(status: Status, context: impl Into<String>) -> BackendErro
     }
 }
 
-/// A request that failed in the driver.
+/// Returns the error for a request that needs an attribute that the GPU does not have.
+pub(crate) fn lacks(attribute: Attribute) -> BackendError {
+    refused(
+        Status::Unsupported,
+        format!("the GPU lacks {}", attribute.name()),
+    )
+}
+
+/// Returns a request that failed in the driver.
 pub(crate) fn failed(context: impl Into<String>, source: CudaError) -> BackendError {
     BackendError {
         status: request_status(&source),
@@ -23,19 +32,18 @@ pub(crate) fn failed(context: impl Into<String>, source: CudaError) -> BackendEr
     }
 }
 
-/// What the failure of a request means. (Codes are those of `CUresult` in cuda.h.)
+/// Returns the status for a guest whose request failed in the driver.
 fn request_status(error: &CudaError) -> Status {
     match error.code {
-        2 => Status::NoMemory,
-        // NOT_PERMITTED, NOT_SUPPORTED.
-        800 | 801 => Status::Unsupported,
+        code::CUDA_ERROR_OUT_OF_MEMORY => Status::NoMemory,
+        code::CUDA_ERROR_NOT_PERMITTED | code::CUDA_ERROR_NOT_SUPPORTED => Status::Unsupported,
         _ if error.is_sticky() => Status::DeviceLost,
         _ => Status::BackEnd,
     }
 }
 
-/// What an error of a queue means: it may be that of the call itself or, as the driver reports late, of earlier work.
-/// `kernel` is the last that was launched.
+/// What an error of a queue means: it may be that of the call itself or, as the driver reports
+/// late, of earlier work. `kernel` is the last that was launched.
 pub(crate) fn fault(error: &CudaError, kernel: Option<&str>) -> Fault {
     let text = match kernel {
         Some(kernel) => format!("{error}; the last kernel launched was `{kernel}`"),
@@ -47,15 +55,23 @@ pub(crate) fn fault(error: &CudaError, kernel: Option<&str>) -> Fault {
     }
 }
 
-fn work_status(code: u32) -> Status {
-    match code {
-        // ILLEGAL_ADDRESS, MISALIGNED_ADDRESS, INVALID_ADDRESS_SPACE, INVALID_PC.
-        700 | 716 | 717 | 718 => Status::MemoryFault,
-        // LAUNCH_TIMEOUT, ASSERT, HARDWARE_STACK_ERROR, ILLEGAL_INSTRUCTION, LAUNCH_FAILED, TENSOR_MEMORY_LEAK.
-        702 | 710 | 714 | 715 | 719 | 721 => Status::KernelFault,
-        // INVALID_VALUE, LAUNCH_OUT_OF_RESOURCES, COOPERATIVE_LAUNCH_TOO_LARGE, INVALID_CLUSTER_SIZE.
-        1 | 701 | 720 | 912 => Status::BadLaunch,
-        2 => Status::NoMemory,
+fn work_status(result: u32) -> Status {
+    match result {
+        code::CUDA_ERROR_ILLEGAL_ADDRESS
+        | code::CUDA_ERROR_MISALIGNED_ADDRESS
+        | code::CUDA_ERROR_INVALID_ADDRESS_SPACE
+        | code::CUDA_ERROR_INVALID_PC => Status::MemoryFault,
+        code::CUDA_ERROR_LAUNCH_TIMEOUT
+        | code::CUDA_ERROR_ASSERT
+        | code::CUDA_ERROR_HARDWARE_STACK_ERROR
+        | code::CUDA_ERROR_ILLEGAL_INSTRUCTION
+        | code::CUDA_ERROR_LAUNCH_FAILED
+        | code::CUDA_ERROR_TENSOR_MEMORY_LEAK => Status::KernelFault,
+        code::CUDA_ERROR_INVALID_VALUE
+        | code::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+        | code::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
+        | code::CUDA_ERROR_INVALID_CLUSTER_SIZE => Status::BadLaunch,
+        code::CUDA_ERROR_OUT_OF_MEMORY => Status::NoMemory,
         _ => Status::BackEnd,
     }
 }

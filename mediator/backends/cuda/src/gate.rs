@@ -1,14 +1,16 @@
 //! What queues pass before they give the driver work, so that the back end's own work has its turn.
 //!
-//! A GPU goes from one stream of a context to the next only when the first has run empty. On an H200, a stream that was
-//! kept supplied with small fills starved the scrubbing of fresh memory for as long as that went on, whatever the
-//! priorities of the two. So who has waited for too long closes the gate until it has had its turn.
+//! A GPU goes from one stream of a context to the next only when the first has run empty. On an
+//! H200, a stream that was kept supplied with small fills starved the scrubbing of fresh memory for
+//! as long as that went on, whatever the priorities of the two. So who has waited for too long
+//! closes the gate until it has had its turn.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longest that a submission is held up. The work waited for may itself wait for that submission, by way of a kernel
-/// that fills the GPU, and one submission in so long leaves the GPU empty in between.
+/// Longest that a submission is held up. The work waited for may itself wait for that submission,
+/// by way of a kernel that fills the GPU, and one submission in so long leaves the GPU empty in
+/// between.
 const HELD_MAX: Duration = Duration::from_millis(10);
 /// How long a submission sleeps between two looks.
 const SLEEP: Duration = Duration::from_micros(50);
@@ -20,7 +22,7 @@ pub(crate) struct Gate {
 }
 
 /// Keeps a gate closed until dropped.
-pub(crate) struct Closed<'a>(&'a Gate);
+pub(crate) struct ClosedGate<'a>(&'a Gate);
 
 impl Gate {
     /// Goes through, at once unless it is closed.
@@ -44,13 +46,13 @@ impl Gate {
     }
 
     /// Closes it.
-    pub(crate) fn close(&self) -> Closed<'_> {
+    pub(crate) fn close(&self) -> ClosedGate<'_> {
         self.closed.fetch_add(1, Ordering::Relaxed);
-        Closed(self)
+        ClosedGate(self)
     }
 }
 
-impl Drop for Closed<'_> {
+impl Drop for ClosedGate<'_> {
     fn drop(&mut self) {
         self.0.closed.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,13 +1,15 @@
-//! Launches gathered: where many wait, the driver gets them as one graph, which costs less than one call for each.
+//! Gathering of launches: where many wait, the driver gets them as one graph, which costs less than
+//! one call for each.
 //!
-//! A graph of so many kernels is made once for each queue. Before it is launched, the nodes whose kernel, shape or
-//! parameters differ from last time are changed. Gathering adds no delay: what waits in the ring is gathered while the
-//! GPU is busy with what came before, and given to the driver when the ring holds no more.
+//! A graph of so many kernels is made once for each queue. Before it is launched, the nodes whose
+//! kernel, shape or parameters differ from last time are changed. Gathering adds no delay: what
+//! waits in the ring is gathered while the GPU is busy with what came before, and given to the
+//! driver when the ring holds no more.
 
 use causeway_mediator::backend::LaunchShape;
 
-use crate::driver::{CudaError, FunctionHandle, Launch, LaunchChain, Stream};
-use crate::module::CudaFunction;
+use crate::driver::{CudaError, KernelHandle, Launch, LaunchChain, Stream};
+use crate::module::CudaKernel;
 
 /// Launches of a graph.
 pub(crate) const LAUNCHES: usize = 32;
@@ -16,14 +18,14 @@ pub(crate) const LAUNCHES: usize = 32;
 #[derive(Clone, Copy)]
 struct Waiting {
     /// The kernel, and its number, which is never used again, unlike the driver's handles.
-    kernel: (FunctionHandle, u64),
+    kernel: (KernelHandle, u64),
     shape: LaunchShape,
     parameters: (usize, usize),
 }
 
 /// Launches that wait, and the graph for them.
 #[derive(Default)]
-pub(crate) struct Gathered {
+pub(crate) struct Gatherer {
     waiting: Vec<Waiting>,
     parameters: Vec<u8>,
     chain: Option<Chain>,
@@ -37,8 +39,8 @@ struct Chain {
     nodes: Vec<(Waiting, Vec<u8>)>,
 }
 
-impl Gathered {
-    /// One that gathers, or not.
+impl Gatherer {
+    /// Returns a gatherer, which may be turned off from the start.
     pub(crate) fn new(on: bool) -> Self {
         Self {
             off: !on,
@@ -46,23 +48,23 @@ impl Gathered {
         }
     }
 
-    /// Whether launches may be gathered.
+    /// Returns whether launches may be gathered.
     pub(crate) fn is_on(&self) -> bool {
         !self.off
     }
 
-    /// Whether nothing waits.
+    /// Returns whether nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether as many wait as a graph has.
+    /// Returns whether as many wait as a graph has.
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.len() == LAUNCHES
     }
 
     /// Adds a launch that was checked. The caller holds the kernel until its work is done.
-    pub(crate) fn push(&mut self, function: &CudaFunction, shape: LaunchShape, parameters: &[u8]) {
+    pub(crate) fn push(&mut self, function: &CudaKernel, shape: LaunchShape, parameters: &[u8]) {
         let begin = self.parameters.len();
         self.parameters.extend_from_slice(parameters);
         self.waiting.push(Waiting {
@@ -72,7 +74,7 @@ impl Gathered {
         });
     }
 
-    /// Gives all of them to the driver, in order.
+    /// Hands all of them to the driver, in order.
     pub(crate) fn launch(&mut self, stream: &Stream) -> Result<(), CudaError> {
         let outcome = match self.launch_as_graph(stream) {
             Ok(true) => Ok(()),
@@ -130,8 +132,9 @@ impl Chain {
     fn set(&mut self, index: usize, waiting: &Waiting, parameters: &[u8]) -> Result<(), CudaError> {
         let launch = as_launch(waiting, parameters);
         let (node, bytes) = &mut self.nodes[index];
-        // Comparing nothing with nothing is dear: with AVX-512, `memcmp` loads under an empty mask from wherever the empty
-        // slices point, and a processor that finds no page there takes a hundred nanoseconds to suppress the fault.
+        // Comparing nothing with nothing is dear: with AVX-512, `memcmp` loads under an empty mask
+        // from wherever the empty slices point, and a processor that finds no page there takes a
+        // hundred nanoseconds to suppress the fault.
         let same_parameters = launch.parameters.is_empty() || bytes == launch.parameters;
         let same =
             node.kernel.1 == waiting.kernel.1 && node.shape == waiting.shape && same_parameters;

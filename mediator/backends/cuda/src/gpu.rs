@@ -35,8 +35,8 @@ pub(crate) struct Gpu {
     pub(crate) gate: Arc<Gate>,
     /// Where device memory is mapped for scrubbing.
     pub(crate) aliases: Arc<Addresses>,
-    /// Where device memory is mapped for guests. All address spaces share it, because all contexts of a process share
-    /// the addresses of a device.
+    /// Where device memory is mapped for guests. All address spaces share it, because all contexts
+    /// of a process share the addresses of a device.
     pub(crate) addresses: Arc<Addresses>,
     /// The multiprocessors that guests have, if not all.
     pub(crate) green: Option<Arc<GreenContext>>,
@@ -78,7 +78,7 @@ impl Gpu {
         bytes: u64,
     ) -> Result<Arc<dyn DeviceMemory>, BackendError> {
         let Some(visible) = &self.visible else {
-            let text = "device memory cannot be shown to CPUs: that takes the GPU's Vulkan driver";
+            let text = "device memory is not visible to CPUs: install the GPU's Vulkan driver";
             return Err(refused(Status::Unsupported, text));
         };
         let what = || format!("show {bytes} bytes of GPU memory to CPUs");

@@ -1,14 +1,15 @@
-//! Guest RAM for the GPU: registered as a whole at its first use, so that every later registration is bookkeeping.
+//! Guest RAM for the GPU: registered as a whole at its first use, so that every later registration
+//! is bookkeeping.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use causeway_mediator::backend::BackendError;
 use causeway_memory::SharedMemory;
 use causeway_protocol::Access;
+use parking_lot::Mutex;
 
-use crate::driver::Registration;
-use crate::gpu::Gpu;
-use crate::host_memory::{View, check_support, register};
+use crate::driver::{Context, Registration};
+use crate::host_registration::{HostView, register};
 
 /// The registrations of RAM.
 #[derive(Default)]
@@ -24,23 +25,22 @@ struct GuestRam {
 }
 
 impl GuestRams {
-    /// The registration of a range: part of that of the whole, or else one of its own.
+    /// Returns the registration of a range: part of that of the whole, or else one of its own.
     pub(crate) fn view(
         &self,
-        gpu: &Gpu,
+        context: &Arc<Context>,
         ram: &Arc<SharedMemory>,
         offset: u64,
         bytes: u64,
-    ) -> Result<View, BackendError> {
-        check_support(gpu)?;
-        if let Some(registration) = self.whole(gpu, ram) {
-            return Ok(View {
+    ) -> Result<HostView, BackendError> {
+        if let Some(registration) = self.whole(context, ram) {
+            return Ok(HostView {
                 registration,
                 offset,
             });
         }
-        let registration = register(&gpu.home, ram, (offset, bytes), Access::ReadWrite)?;
-        Ok(View {
+        let registration = register(context, ram, (offset, bytes), Access::ReadWrite)?;
+        Ok(HostView {
             registration: Arc::new(registration),
             offset: 0,
         })
@@ -48,7 +48,7 @@ impl GuestRams {
 
     /// Lets go of RAM that no longer exists.
     pub(crate) fn forget_ended(&self) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let ended: Vec<_> = known
             .extract_if(.., |ram| ram.object.strong_count() == 0)
             .collect();
@@ -57,17 +57,17 @@ impl GuestRams {
         drop(ended);
     }
 
-    /// Held over the registration: two guests' CPUs that come at once must not register twice.
-    fn whole(&self, gpu: &Gpu, ram: &Arc<SharedMemory>) -> Option<Arc<Registration>> {
+    /// The lock is kept during the registration: two virtual CPUs at once must not register twice.
+    fn whole(&self, context: &Arc<Context>, ram: &Arc<SharedMemory>) -> Option<Arc<Registration>> {
         self.forget_ended();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let found = known
             .iter()
             .find(|known| std::ptr::eq(known.object.as_ptr(), Arc::as_ptr(ram)));
         if let Some(found) = found {
             return found.whole.clone();
         }
-        let whole = register(&gpu.home, ram, (0, ram.bytes()), Access::ReadWrite)
+        let whole = register(context, ram, (0, ram.bytes()), Access::ReadWrite)
             .map(Arc::new)
             .inspect_err(|e| {
                 log::warn!("guest RAM is registered piece by piece, which is slower: {e}");

@@ -2,19 +2,20 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use causeway_mediator::backend::{BackendError, Exported, Memory};
 use causeway_memory::{Backing, MemoryError, PAGE_BYTES, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
+use parking_lot::Mutex;
 
-use crate::device_memory::lacks;
-use crate::driver::{Context, Registration, RegistrationError};
+use crate::driver::{Context, Registration};
 use crate::gpu::Gpu;
-use crate::support::Attribute;
+use crate::host_registration::{HostView, check_support, register, register_mapping};
 
-/// Largest allocation that is kept for reuse, in bytes: a larger one is scrubbed faster by the kernel's giving fresh pages.
+/// Largest allocation that is kept for reuse, in bytes: a larger one is scrubbed faster by the
+/// kernel's giving fresh pages.
 const KEPT_BYTES_MAX: u64 = 16 << 20;
 /// Zeros to scrub with.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -23,21 +24,6 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 pub(crate) struct HostChunk {
     shared: Arc<SharedMemory>,
     registration: Arc<Registration>,
-}
-
-/// A registration, and where in it some memory begins.
-#[derive(Clone)]
-pub(crate) struct View {
-    pub(crate) registration: Arc<Registration>,
-    /// Bytes from its beginning.
-    pub(crate) offset: u64,
-}
-
-impl View {
-    /// The GPU address at which the memory begins.
-    pub(crate) fn address(&self) -> u64 {
-        self.registration.address() + self.offset
-    }
 }
 
 /// Host memory.
@@ -49,68 +35,20 @@ pub(crate) struct HostMemory {
     /// Made by this back end, and so to be scrubbed and reused.
     own: bool,
     exported: AtomicBool,
-    /// The registration with all rights. For imports only made when somebody who may write asks for it.
-    main: Mutex<Option<View>>,
-}
-
-/// Maps a range of an object, and registers it.
-pub(crate) fn register(
-    context: &Arc<Context>,
-    shared: &SharedMemory,
-    range: (u64, u64),
-    access: Access,
-) -> Result<Registration, BackendError> {
-    let (offset, bytes) = range;
-    let what = || format!("register {bytes} bytes of host memory from {offset:#x}");
-    let mapping = shared
-        .map(offset, bytes, access)
-        .map_err(|e| BackendError {
-            status: Status::NoMemory,
-            context: what(),
-            source: Some(Box::new(e)),
-        })?;
-    let read_only = access != Access::ReadWrite;
-    Registration::new(context, mapping, read_only).map_err(|e| unregistered(what(), e))
-}
-
-/// A registration that failed, with what may be done about it.
-pub(crate) fn unregistered(context: String, source: RegistrationError) -> BackendError {
-    BackendError {
-        status: Status::NoMemory,
-        context: format!(
-            "{context}: the driver locks such memory, and {} may be locked (ulimit -l), or the host has too little left",
-            locked_limit()
-        ),
-        source: Some(Box::new(source)),
-    }
-}
-
-/// Refuses host memory where it cannot be registered.
-pub(crate) fn check_support(gpu: &Gpu) -> Result<(), BackendError> {
-    if gpu.support.has(Attribute::HostRegister) {
-        Ok(())
-    } else {
-        Err(lacks(Attribute::HostRegister))
-    }
-}
-
-/// `RLIMIT_MEMLOCK` in words.
-fn locked_limit() -> String {
-    match rustix::process::getrlimit(rustix::process::Resource::Memlock).current {
-        Some(bytes) => format!("{} KiB", bytes / 1024),
-        None => String::from("any number of bytes"),
-    }
+    /// The registration with all rights. For imports only made when somebody who may write asks for
+    /// it.
+    main: Mutex<Option<HostView>>,
 }
 
 impl HostMemory {
     /// `bytes` bytes of zeros, populated and registered.
     pub(crate) fn allocate(gpu: &Arc<Gpu>, bytes: u64) -> Result<Self, BackendError> {
-        check_support(gpu)?;
+        check_support(&gpu.support)?;
         let chunk = match gpu.host_chunks.take(bytes, |_| true) {
             Some(chunk) => chunk,
             None => HostChunk::create(gpu, bytes)?,
         };
-        let main = View {
+        let main = HostView {
             registration: chunk.registration,
             offset: 0,
         };
@@ -120,9 +58,9 @@ impl HostMemory {
         Ok(memory)
     }
 
-    /// An object of another process.
+    /// Returns an object of another process.
     pub(crate) fn import(gpu: &Arc<Gpu>, exported: Exported) -> Result<Self, BackendError> {
-        check_support(gpu)?;
+        check_support(&gpu.support)?;
         let Exported { bytes, offset, .. } = exported;
         let refused = |e| BackendError {
             status: Status::BadMemory,
@@ -144,12 +82,12 @@ impl HostMemory {
         Ok(Self::unregistered(gpu, Arc::new(shared), offset, bytes))
     }
 
-    /// A range of guest RAM, which is registered as `view`.
+    /// Returns a range of guest RAM, which is registered as `view`.
     pub(crate) fn guest_ram(
         gpu: &Arc<Gpu>,
         ram: Arc<SharedMemory>,
         (offset, bytes): (u64, u64),
-        view: View,
+        view: HostView,
     ) -> Self {
         let mut memory = Self::unregistered(gpu, ram, offset, bytes);
         memory.main = Mutex::new(Some(view));
@@ -168,21 +106,21 @@ impl HostMemory {
         }
     }
 
-    /// The registration with all rights.
-    pub(crate) fn main(&self, context: &Arc<Context>) -> Result<View, BackendError> {
-        let mut main = self.main.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Returns the registration with all rights.
+    pub(crate) fn main(&self, context: &Arc<Context>) -> Result<HostView, BackendError> {
+        let mut main = self.main.lock();
         if let Some(view) = &*main {
             return Ok(view.clone());
         }
         let registration = self.register(context, 0, self.bytes, Access::ReadWrite)?;
-        let view = View {
+        let view = HostView {
             registration: Arc::new(registration),
             offset: 0,
         };
         Ok(main.insert(view).clone())
     }
 
-    /// A registration of its own for a range.
+    /// Returns a registration of its own for a range.
     pub(crate) fn register(
         &self,
         context: &Arc<Context>,
@@ -193,18 +131,14 @@ impl HostMemory {
         register(context, &self.shared, (self.offset + offset, bytes), access)
     }
 
-    /// Whether it belongs to this GPU.
+    /// Returns whether it belongs to this GPU.
     pub(crate) fn is_of(&self, gpu: &Arc<Gpu>) -> bool {
         std::ptr::eq(self.gpu.as_ptr(), Arc::as_ptr(gpu))
     }
 
-    /// The object with its registration, if nobody else has either.
+    /// Returns the object with its registration, if neither is used elsewhere.
     fn reusable(&mut self) -> Option<HostChunk> {
-        let view = self
-            .main
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()?;
+        let view = self.main.get_mut().take()?;
         let exported = *self.exported.get_mut() || self.shared.is_handed_out();
         let alone =
             Arc::strong_count(&self.shared) == 1 && Arc::strong_count(&view.registration) == 1;
@@ -227,8 +161,7 @@ impl HostChunk {
         let mapping = shared.map(0, bytes, Access::ReadWrite).map_err(no_memory)?;
         mapping.populate().map_err(no_memory)?;
         let what = || format!("allocate {bytes} bytes of host memory");
-        let registration =
-            Registration::new(&gpu.home, mapping, false).map_err(|e| unregistered(what(), e))?;
+        let registration = register_mapping(&gpu.home, mapping, Access::ReadWrite, what)?;
         Ok(Self {
             shared,
             registration: Arc::new(registration),
@@ -285,7 +218,7 @@ impl Drop for HostMemory {
             return;
         };
         let bytes = self.bytes;
-        if gpu.home.is_lost() || bytes > KEPT_BYTES_MAX || !gpu.host_chunks.has_room(bytes) {
+        if gpu.home.is_poisoned() || bytes > KEPT_BYTES_MAX || !gpu.host_chunks.has_room(bytes) {
             return;
         }
         if let Some(chunk) = self.reusable()

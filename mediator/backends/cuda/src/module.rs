@@ -2,19 +2,20 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use causeway_mediator::backend::{Fault, Function, Module, ModuleError};
 use causeway_protocol::message::{Parameter, Status};
+use parking_lot::Mutex;
 
-use crate::driver::{CudaError, FunctionHandle, JitFailure, LoadedModule, link_ptx};
+use crate::driver::{CudaError, JitFailure, KernelHandle, LoadedModule, code, link_ptx};
 use crate::image::{Cubin, Image, classify, refused};
-use crate::space::SpaceState;
+use crate::space::state::SpaceState;
 use crate::support::{Attribute, Support};
 
-/// Most bytes of local memory that the threads of the GPU may have together: the driver takes it when a kernel is
-/// launched, and nobody's quota counts it.
+/// Most bytes of local memory that the threads of the GPU may have together: the driver takes it
+/// when a kernel is launched, and nobody's quota counts it.
 const LOCAL_BYTES_MAX: u64 = 1 << 30;
 /// Parameters of a kernel, at most; far beyond what fits a parameter block.
 const PARAMETERS_MAX: usize = 4096;
@@ -35,13 +36,13 @@ struct Body {
 
 /// A module.
 pub(crate) struct CudaModule {
-    functions: BTreeMap<String, Arc<CudaFunction>>,
+    functions: BTreeMap<String, Arc<CudaKernel>>,
     bytes: u64,
 }
 
 /// A kernel.
-pub(crate) struct CudaFunction {
-    pub(crate) handle: FunctionHandle,
+pub(crate) struct CudaKernel {
+    pub(crate) handle: KernelHandle,
     /// Its number in this process.
     pub(crate) number: u64,
     /// Its name.
@@ -58,7 +59,7 @@ pub(crate) struct CudaFunction {
 
 /// Loads an image.
 pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<CudaModule, ModuleError> {
-    let alive = state.check_alive();
+    let alive = state.check_poison();
     alive.map_err(|error| refused(error.to_string()))?;
     let (loaded, bytes) = load_image(state, classify(image, state.gpu.support.architecture())?)?;
     let body = Arc::new(Body {
@@ -69,7 +70,7 @@ pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<CudaModule, 
     Ok(CudaModule { functions, bytes })
 }
 
-/// Gives the module, and the memory that it takes.
+/// Returns the module, and the memory that it takes.
 fn load_image(state: &SpaceState, image: Image<'_>) -> Result<(LoadedModule, u64), ModuleError> {
     let context = &state.maker.context;
     match image {
@@ -99,12 +100,11 @@ fn load_cubin(state: &SpaceState, cubin: &Cubin<'_>) -> Result<(LoadedModule, u6
     Ok((loaded.map_err(|f| jit_error(&f, state))?, bytes))
 }
 
-/// Loads an image that does not say what it takes, and measures it. What other processes take meanwhile is measured, too.
+/// Loads an image that does not say what it takes, and measures it. What other processes take
+/// meanwhile is measured, too.
 fn load_measured(state: &SpaceState, image: &[u8]) -> Result<(LoadedModule, u64), ModuleError> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _one = ONE_AT_A_TIME
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = ONE_AT_A_TIME.lock();
     let context = &state.maker.context;
     let before = context.free_bytes().map_err(|e| driver_error(&e))?;
     let loaded = LoadedModule::load(context, image).map_err(|f| jit_error(&f, state))?;
@@ -121,12 +121,15 @@ fn driver_error(error: &CudaError) -> ModuleError {
 fn jit_error(failure: &JitFailure, state: &SpaceState) -> ModuleError {
     let architecture = state.gpu.support.architecture();
     let way_out = match failure.error.code {
-        // NO_BINARY_FOR_GPU.
-        209 => format!("; this GPU is sm_{architecture}: give PTX or a cubin for it"),
-        // UNSUPPORTED_PTX_VERSION.
-        222 => String::from("; compile for an older version of PTX, or install a newer driver"),
-        // JIT_COMPILER_NOT_FOUND.
-        221 => String::from("; install the driver's PTX compiler (libnvidia-ptxjitcompiler.so.1)"),
+        code::CUDA_ERROR_NO_BINARY_FOR_GPU => {
+            format!("; this GPU is sm_{architecture}: give PTX or a cubin for it")
+        }
+        code::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => {
+            String::from("; compile for an older version of PTX, or install a newer driver")
+        }
+        code::CUDA_ERROR_JIT_COMPILER_NOT_FOUND => {
+            String::from("; install the driver's PTX compiler (libnvidia-ptxjitcompiler.so.1)")
+        }
         _ => String::new(),
     };
     let log = match failure.log.as_str() {
@@ -139,7 +142,7 @@ fn jit_error(failure: &JitFailure, state: &SpaceState) -> ModuleError {
     }
 }
 
-/// The number behind the first "line" of the compiler's log; 0 if there is none.
+/// Returns the number behind the first "line" of the compiler's log; 0 if there is none.
 fn line(log: &str) -> u32 {
     let mut words = log.split(|c: char| !c.is_ascii_alphanumeric());
     words
@@ -148,7 +151,7 @@ fn line(log: &str) -> u32 {
         .unwrap_or(0)
 }
 
-fn functions(body: &Arc<Body>) -> Result<BTreeMap<String, Arc<CudaFunction>>, ModuleError> {
+fn functions(body: &Arc<Body>) -> Result<BTreeMap<String, Arc<CudaKernel>>, ModuleError> {
     let loaded = &body.loaded;
     let mut functions = BTreeMap::new();
     for handle in loaded.functions().map_err(|e| driver_error(&e))? {
@@ -157,14 +160,14 @@ fn functions(body: &Arc<Body>) -> Result<BTreeMap<String, Arc<CudaFunction>>, Mo
         let Ok(handle) = loaded.function(&name) else {
             continue;
         };
-        let function = CudaFunction::new(body, handle, &name)?;
+        let function = CudaKernel::new(body, handle, &name)?;
         functions.insert(name, Arc::new(function));
     }
     Ok(functions)
 }
 
-impl CudaFunction {
-    fn new(body: &Arc<Body>, handle: FunctionHandle, name: &str) -> Result<Self, ModuleError> {
+impl CudaKernel {
+    fn new(body: &Arc<Body>, handle: KernelHandle, name: &str) -> Result<Self, ModuleError> {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let loaded = &body.loaded;
         let ask = |number| {
@@ -237,10 +240,10 @@ fn resident_threads(support: &Support) -> u64 {
         * u64::from(support.count(Attribute::ThreadsPerMultiprocessor))
 }
 
-/// The layout of the parameter block, and its size.
+/// Returns the layout of the parameter block, and its size.
 fn parameters(
     loaded: &LoadedModule,
-    handle: FunctionHandle,
+    handle: KernelHandle,
     name: &str,
 ) -> Result<(Vec<Parameter>, u32), ModuleError> {
     let mut parameters = Vec::new();
@@ -276,7 +279,7 @@ impl Module for CudaModule {
     }
 }
 
-impl Function for CudaFunction {
+impl Function for CudaKernel {
     fn parameters(&self) -> &[Parameter] {
         &self.parameters
     }

@@ -18,7 +18,8 @@ use crate::support::{Attribute, Support};
 
 /// Addresses for mappings of guests, if there are as many.
 const ADDRESSES_BYTES: u64 = 512 << 30;
-/// Of the memory that is given out, the part that may be kept for reuse after it was freed; and at least so many bytes.
+/// Of the memory that is given out, the part that may be kept for reuse after it was freed; and at
+/// least so many bytes.
 const POOL_SHARE: u64 = 8;
 const POOL_BYTES_MIN: u64 = 256 << 20;
 /// Host memory that may be kept.
@@ -31,14 +32,14 @@ const OPTIONS: PhysicalOptions = PhysicalOptions {
     compressible: false,
 };
 
-/// A GPU that was found and looked at.
-struct Found {
+/// A GPU with its name and attributes, before it is configured.
+struct Candidate {
     device: Device,
     name: String,
     support: Support,
 }
 
-impl Found {
+impl Candidate {
     fn failed(&self, doing: &'static str) -> impl Fn(CudaError) -> OpenError + '_ {
         move |source| OpenError::Driver {
             gpu: self.name.clone(),
@@ -51,21 +52,22 @@ impl Found {
 /// Opens the device that `config` describes.
 pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError> {
     let driver = Driver::get()?;
-    let found = find(driver, config.device)?;
-    let memory_bytes = memory(&found, config.memory_bytes)?;
-    let home = Context::primary(found.device).map_err(found.failed("creating a context"))?;
+    let candidate = find(driver, config.device)?;
+    let memory_bytes = memory(&candidate, config.memory_bytes)?;
+    let home =
+        Context::primary(candidate.device).map_err(candidate.failed("creating a context"))?;
     let (green, multiprocessors) = match config.sms {
-        None => (None, found.support.count(Attribute::Multiprocessors)),
+        None => (None, candidate.support.count(Attribute::Multiprocessors)),
         Some(sms) => {
-            let (green, count) = limit(&found, &home, sms)?;
+            let (green, count) = limit(&candidate, &home, sms)?;
             (Some(Arc::new(green)), count)
         }
     };
     let granularity_bytes = Physical::granularity_bytes(&home, OPTIONS)
-        .map_err(found.failed("asking for the granularity of memory"))?;
+        .map_err(candidate.failed("asking for the granularity of memory"))?;
     let reserve = |bytes| {
         let reserved = Addresses::reserve(&home, bytes, granularity_bytes);
-        reserved.map_err(found.failed("reserving GPU addresses"))
+        reserved.map_err(candidate.failed("reserving GPU addresses"))
     };
     let maker = StreamMaker {
         context: Arc::clone(&home),
@@ -75,15 +77,18 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
         chunks: Pool::new((memory_bytes / POOL_SHARE).max(POOL_BYTES_MIN.min(memory_bytes))),
         host_chunks: Pool::new(HOST_POOL_BYTES),
         rams: GuestRams::default(),
-        scrubber: maker.stream().map_err(found.failed("creating a stream"))?,
+        scrubber: maker
+            .stream()
+            .map_err(candidate.failed("creating a stream"))?,
         gate: Arc::default(),
-        // Pieces of any size come and go there: twice as much as there is memory leaves room between them.
+        // Pieces of any size come and go there: twice as much as there is memory leaves room
+        // between them.
         aliases: reserve((memory_bytes * 2).next_power_of_two().max(8 << 30))?,
         addresses: reserve(ADDRESSES_BYTES)?,
         green,
         home,
-        device: found.device,
-        support: found.support.clone(),
+        device: candidate.device,
+        support: candidate.support.clone(),
         visible: config.visible.clone(),
         granularity_bytes,
         memory_bytes,
@@ -93,11 +98,11 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
         single_launches: config.single_launches,
         host_pages: config.host_pages,
     };
-    let attributes = attributes(&gpu, &found.name);
+    let attributes = attributes(&gpu, &candidate.name);
     Ok((Arc::new(gpu), attributes))
 }
 
-fn find(driver: &'static Driver, index: u32) -> Result<Found, OpenError> {
+fn find(driver: &'static Driver, index: u32) -> Result<Candidate, OpenError> {
     let unnamed = |doing| {
         move |source| OpenError::Driver {
             gpu: format!("GPU {index}"),
@@ -130,21 +135,21 @@ fn find(driver: &'static Driver, index: u32) -> Result<Found, OpenError> {
             Attribute::Pageable.name()
         );
     }
-    Ok(Found {
+    Ok(Candidate {
         device,
         name,
         support,
     })
 }
 
-/// The memory to give out, in bytes.
-fn memory(found: &Found, wanted: Option<u64>) -> Result<u64, OpenError> {
-    let has = found.device.memory_bytes();
-    let has = has.map_err(found.failed("asking for its memory"))?;
+/// Returns the memory to give out, in bytes.
+fn memory(candidate: &Candidate, wanted: Option<u64>) -> Result<u64, OpenError> {
+    let has = candidate.device.memory_bytes();
+    let has = has.map_err(candidate.failed("asking for its memory"))?;
     let wanted = wanted.unwrap_or(has);
     if wanted > has {
         return Err(OpenError::Memory {
-            gpu: found.name.clone(),
+            gpu: candidate.name.clone(),
             has_mib: has >> 20,
             wanted_mib: wanted >> 20,
         });
@@ -152,25 +157,29 @@ fn memory(found: &Found, wanted: Option<u64>) -> Result<u64, OpenError> {
     Ok(wanted)
 }
 
-/// A part of the multiprocessors, and how many those are.
-fn limit(found: &Found, home: &Arc<Context>, sms: Sms) -> Result<(GreenContext, u32), OpenError> {
-    let has = found.support.count(Attribute::Multiprocessors);
+/// Returns a part of the multiprocessors, and how many those are.
+fn limit(
+    candidate: &Candidate,
+    home: &Arc<Context>,
+    sms: Sms,
+) -> Result<(GreenContext, u32), OpenError> {
+    let has = candidate.support.count(Attribute::Multiprocessors);
     if sms.count == 0 || sms.count > has {
         return Err(OpenError::Multiprocessors {
-            gpu: found.name.clone(),
+            gpu: candidate.name.clone(),
             has,
             wanted: sms.count,
         });
     }
-    let split = Groups::split(found.device, sms.count);
-    let mut groups = split.map_err(found.failed("splitting its multiprocessors"))?;
+    let split = Groups::split(candidate.device, sms.count);
+    let mut groups = split.map_err(candidate.failed("splitting its multiprocessors"))?;
     match groups.create(home, sms.group) {
         Some(green) => {
-            let green = green.map_err(found.failed("creating a green context"))?;
+            let green = green.map_err(candidate.failed("creating a green context"))?;
             Ok((green, groups.each))
         }
         None => Err(OpenError::Group {
-            gpu: found.name.clone(),
+            gpu: candidate.name.clone(),
             total: groups.total,
             wanted: sms.count,
             each: groups.each,

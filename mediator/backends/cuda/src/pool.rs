@@ -1,6 +1,6 @@
 //! Memory that was freed, scrubbed, and kept for the next who wants as much.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 /// Pieces that are kept, at most: a look at them all must be cheap.
 const PIECES_MAX: usize = 64;
@@ -17,7 +17,7 @@ struct Piece<T> {
 }
 
 impl<T> Pool<T> {
-    /// A pool that keeps `limit_bytes` bytes at most.
+    /// Returns a pool that keeps `limit_bytes` bytes at most.
     pub(crate) fn new(limit_bytes: u64) -> Self {
         Self {
             limit_bytes,
@@ -25,16 +25,16 @@ impl<T> Pool<T> {
         }
     }
 
-    /// Whether so many bytes more would be kept.
+    /// Returns whether so many bytes more would be kept.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
-        let pieces = self.lock();
+        let pieces = self.pieces.lock();
         let kept: u64 = pieces.iter().map(|piece| piece.bytes).sum();
         pieces.len() < PIECES_MAX && kept + bytes <= self.limit_bytes
     }
 
     /// Keeps a piece; gives it back if there is no room.
     pub(crate) fn put(&self, bytes: u64, what: T) -> Option<T> {
-        let mut pieces = self.lock();
+        let mut pieces = self.pieces.lock();
         let kept: u64 = pieces.iter().map(|piece| piece.bytes).sum();
         if pieces.len() >= PIECES_MAX || kept + bytes > self.limit_bytes {
             return Some(what);
@@ -43,9 +43,9 @@ impl<T> Pool<T> {
         None
     }
 
-    /// The piece of exactly `bytes` bytes that was put last and that `suits`.
+    /// Returns the piece of exactly `bytes` bytes that was put last and that `suits`.
     pub(crate) fn take(&self, bytes: u64, suits: impl Fn(&T) -> bool) -> Option<T> {
-        let mut pieces = self.lock();
+        let mut pieces = self.pieces.lock();
         let found = pieces
             .iter()
             .rposition(|piece| piece.bytes == bytes && suits(&piece.what))?;
@@ -55,12 +55,8 @@ impl<T> Pool<T> {
     /// Lets go of everything. Gives whether there was anything.
     pub(crate) fn purge(&self) -> bool {
         // Dropped without the lock: that may take a while.
-        let pieces = std::mem::take(&mut *self.lock());
+        let pieces = std::mem::take(&mut *self.pieces.lock());
         !pieces.is_empty()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Piece<T>>> {
-        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

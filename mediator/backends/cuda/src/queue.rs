@@ -8,9 +8,10 @@ use causeway_mediator::backend::{BackendError, Fault, Launch, Progress as HowFar
 
 use crate::driver::{CudaError, Event};
 use crate::error::failed;
-use crate::gather::Gathered;
-use crate::held::Held;
-use crate::space::{Progress, SpaceState};
+use crate::gather::Gatherer;
+use crate::keep_alive::KeepAlive;
+use crate::space::deferred::Progress;
+use crate::space::state::SpaceState;
 use crate::work::{Enqueuer, prepared};
 
 /// How long a wait spins before it sleeps.
@@ -18,14 +19,15 @@ const SPIN: Duration = Duration::from_micros(100);
 /// Shortest and longest sleep of a wait.
 const SLEEP_MIN: Duration = Duration::from_micros(50);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
-/// How long work may go on after the session has ended, before it is taken for work that does not end.
+/// How long work may go on after the session has ended, before it is taken for work that does not
+/// end.
 const STOP_PATIENCE: Duration = Duration::from_millis(250);
 /// Submissions between two looks at the marker.
 const MARKER_PERIOD: u32 = 16;
 
-/// How a wait ended.
+/// The end of a wait for all work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waited {
+enum WaitOutcome {
     Done,
     Abandoned,
 }
@@ -34,14 +36,16 @@ enum Waited {
 pub(crate) struct CudaQueue {
     enqueuer: Enqueuer,
     progress: Arc<Progress>,
-    dead: Option<Fault>,
+    /// Why the queue refuses work, once a piece of work has failed.
+    fault: Option<Fault>,
     marker: Marker,
-    held: Held,
-    gathered: Gathered,
+    keep_alive: KeepAlive,
+    gatherer: Gatherer,
     abandoned: bool,
 }
 
-/// A place in the stream, set when something waits for work under way. A queue that is never idle tells by it how far it is.
+/// A place in the stream, set when something waits for work under way. A queue that is never idle
+/// tells by it how far it is.
 #[derive(Default)]
 struct Marker {
     event: Option<Event>,
@@ -52,17 +56,17 @@ struct Marker {
 }
 
 impl CudaQueue {
-    /// A queue of `state`.
+    /// Returns a queue of `state`.
     pub(crate) fn new(state: &Arc<SpaceState>) -> Result<Self, BackendError> {
         let enqueuer = Enqueuer::new(state).map_err(|e| failed("create a stream", e))?;
         Ok(Self {
             enqueuer,
-            progress: state.retired.register(),
-            dead: None,
+            progress: state.deferred.register(),
+            fault: None,
             marker: Marker::default(),
-            held: Held::default(),
+            keep_alive: KeepAlive::default(),
             // Nodes of a graph do not say which multiprocessors they have; streams of a part do.
-            gathered: Gathered::new(state.maker.green.is_none() && !state.gpu.single_launches),
+            gatherer: Gatherer::new(state.maker.green.is_none() && !state.gpu.single_launches),
             abandoned: false,
         })
     }
@@ -72,24 +76,24 @@ impl CudaQueue {
     }
 
     /// Ends the queue.
-    fn die(&mut self, fault: Fault) -> Fault {
-        self.dead = Some(fault.clone());
+    fn fail(&mut self, fault: Fault) -> Fault {
+        self.fault = Some(fault.clone());
         fault
     }
 
-    fn die_of(&mut self, error: &CudaError) -> Fault {
+    fn fail_of(&mut self, error: &CudaError) -> Fault {
         let fault = self.enqueuer.fault(error);
-        self.die(fault)
+        self.fail(fault)
     }
 
-    /// Refuses to go on after a fault, of this queue or of another that has spoiled the process.
+    /// Refuses to go on after a fault, of this queue or of another that has poisoned the process.
     fn check(&mut self) -> Result<(), Fault> {
-        if let Some(fault) = &self.dead {
+        if let Some(fault) = &self.fault {
             return Err(fault.clone());
         }
         match self.state().maker.context.driver().poison() {
             None => Ok(()),
-            Some(error) => Err(self.die_of(error)),
+            Some(error) => Err(self.fail_of(error)),
         }
     }
 
@@ -102,8 +106,8 @@ impl CudaQueue {
     /// Notes that everything up to a submission is done.
     fn complete(&mut self, number: u64) {
         self.progress.complete(number);
-        self.held.release(number);
-        self.state().retired.collect();
+        self.keep_alive.release(number);
+        self.state().deferred.collect();
     }
 
     /// Finds out how far the GPU is, if somebody waits for that.
@@ -134,8 +138,9 @@ impl CudaQueue {
         Ok(())
     }
 
-    /// Waits until all is done, or until it is clear after the end of the session that it never will be.
-    fn wait(&mut self) -> Result<Waited, CudaError> {
+    /// Waits until all is done, or until it is clear after the end of the session that it never
+    /// will be.
+    fn wait(&mut self) -> Result<WaitOutcome, CudaError> {
         let begun = Instant::now();
         let mut stopped: Option<Instant> = None;
         let mut sleep = SLEEP_MIN;
@@ -145,7 +150,7 @@ impl CudaQueue {
                 if stopped.elapsed() > STOP_PATIENCE {
                     self.abandoned = true;
                     self.state().abandon();
-                    return Ok(Waited::Abandoned);
+                    return Ok(WaitOutcome::Abandoned);
                 }
             }
             if begun.elapsed() < SPIN {
@@ -156,32 +161,32 @@ impl CudaQueue {
             }
         }
         self.idle();
-        Ok(Waited::Done)
+        Ok(WaitOutcome::Done)
     }
 }
 
 impl CudaQueue {
-    /// Whether a launch may wait for more: only while the GPU is busy, as far as is known.
+    /// Returns whether a launch may wait for more: only while the GPU is busy, as far as is known.
     fn may_gather(&self) -> bool {
-        self.gathered.is_on() && !(self.gathered.is_empty() && self.progress.is_done())
+        self.gatherer.is_on() && !(self.gatherer.is_empty() && self.progress.is_done())
     }
 
     /// Has a launch wait for more, or for [`Queue::flush`].
     fn gather(&mut self, launch: &Launch<'_>) -> Result<(), Fault> {
         match prepared(launch) {
             Ok(kernel) => self
-                .gathered
+                .gatherer
                 .push(kernel, launch.shape(), launch.parameters()),
             Err(fault) => {
                 // What came before is right, and is launched.
                 self.flush()?;
-                return Err(self.die(fault));
+                return Err(self.fail(fault));
             }
         }
         // All that wait become one submission, the next.
         let work = Work::Launch(*launch);
-        self.held.hold(&work, self.progress.submitted() + 1);
-        if self.gathered.is_full() {
+        self.keep_alive.hold(&work, self.progress.submitted() + 1);
+        if self.gatherer.is_full() {
             self.flush()?;
         }
         Ok(())
@@ -199,8 +204,8 @@ impl CudaQueue {
 
     /// Finds out how far the GPU is where that is worth it.
     fn look(&mut self) -> Result<(), Fault> {
-        if self.state().retired.count() != 0 || self.held.is_long() {
-            self.advance().map_err(|e| self.die_of(&e))?;
+        if self.state().deferred.count() != 0 || self.keep_alive.is_long() {
+            self.advance().map_err(|e| self.fail_of(&e))?;
         }
         Ok(())
     }
@@ -216,21 +221,21 @@ impl Queue for CudaQueue {
         }
         self.flush()?;
         let enqueued = self.submission(|queue| queue.enqueuer.enqueue(&work));
-        self.held.hold(&work, self.progress.submitted());
+        self.keep_alive.hold(&work, self.progress.submitted());
         if let Err(fault) = enqueued {
-            return Err(self.die(fault));
+            return Err(self.fail(fault));
         }
         self.look()
     }
 
     fn flush(&mut self) -> Result<(), Fault> {
-        if self.gathered.is_empty() {
+        if self.gatherer.is_empty() {
             return Ok(());
         }
         self.check()?;
-        let launched = self.submission(|queue| queue.gathered.launch(&queue.enqueuer.stream));
+        let launched = self.submission(|queue| queue.gatherer.launch(&queue.enqueuer.stream));
         if let Err(error) = launched {
-            return Err(self.die_of(&error));
+            return Err(self.fail_of(&error));
         }
         self.look()
     }
@@ -247,12 +252,13 @@ impl Queue for CudaQueue {
                 Ok(HowFar::Idle)
             }
             Ok(false) => Ok(HowFar::Busy),
-            Err(error) => Err(self.die_of(&error)),
+            Err(error) => Err(self.fail_of(&error)),
         }
     }
 
-    /// Work that goes on for a quarter of a second after the session's stop flag was set is abandoned: the process can
-    /// then no longer be used for another session, as [`crate::Cuda::spoiled`] tells.
+    /// Work that goes on for a quarter of a second after the session's stop flag was set is
+    /// abandoned: the process can then no longer be used for another session, as
+    /// [`crate::Cuda::poisoned`] tells.
     fn finish(&mut self) -> Result<(), Fault> {
         self.flush()?;
         self.check()?;
@@ -260,8 +266,8 @@ impl Queue for CudaQueue {
             return Ok(());
         }
         match self.wait() {
-            Ok(Waited::Done | Waited::Abandoned) => Ok(()),
-            Err(error) => Err(self.die_of(&error)),
+            Ok(WaitOutcome::Done | WaitOutcome::Abandoned) => Ok(()),
+            Err(error) => Err(self.fail_of(&error)),
         }
     }
 }
@@ -273,9 +279,9 @@ impl Drop for CudaQueue {
             let _ = self.wait();
         }
         if self.abandoned {
-            self.held.leak();
+            self.keep_alive.leak();
         } else {
-            self.state().retired.unregister(&self.progress);
+            self.state().deferred.unregister(&self.progress);
         }
     }
 }

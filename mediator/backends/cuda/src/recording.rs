@@ -1,18 +1,21 @@
 //! Recordings: graphs that were captured from a stream of their own.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use causeway_mediator::backend::{BackendError, Fault, Function, MemoryWork, Recorded, Recording};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
+use parking_lot::Mutex;
 
 use crate::driver::{CudaError, ExecutableGraph};
 use crate::error::{self, failed, refused};
-use crate::space::{SpaceState, Standing, Use};
+use crate::space::lookup::{Standing, Use};
+use crate::space::state::SpaceState;
 use crate::work::Enqueuer;
 
-/// What a graph and each of its nodes is taken to need of the GPU in bytes: what the driver needs it does not say.
+/// What a graph and each of its nodes is taken to need of the GPU in bytes: what the driver needs
+/// it does not say.
 const GRAPH_BYTES: u64 = 64 << 10;
 const NODE_BYTES: u64 = 2 << 10;
 
@@ -71,8 +74,8 @@ pub(crate) fn record(
     let generation = state.table.generation();
     enqueuer.refresh();
     let graph = match capture(&mut enqueuer, work) {
-        // Not every driver captures stores of a stream; a kernel does the same. What is at fault in the work itself is
-        // so again.
+        // Not every driver captures stores of a stream; a kernel does the same. What is at fault in
+        // the work itself is so again.
         Err(_) if releases && state.maker.context.driver().poison().is_none() => {
             enqueuer = Enqueuer::new(state).map_err(|e| failed("create a stream", e))?;
             enqueuer.refresh();
@@ -127,14 +130,14 @@ impl CudaRecording {
         }
         // A look at a number, unless somebody lost rights.
         enqueuer.check_again(&self.uses)?;
-        let graph = self.graph.lock().unwrap_or_else(PoisonError::into_inner);
+        let graph = self.graph.lock();
         let launched = enqueuer.stream.launch_graph(&graph);
         launched.map_err(|e| error::fault(&e, Some("those of a recording")))
     }
 }
 
 impl Recording for CudaRecording {
-    /// An estimate: 64 KiB, and 2 KiB for each piece of work.
+    /// Returns an estimate: 64 KiB, and 2 KiB for each piece of work.
     fn memory_bytes(&self) -> u64 {
         self.bytes
     }

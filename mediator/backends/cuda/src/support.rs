@@ -1,4 +1,4 @@
-//! What the driver says that the GPU can do. Asked once, before anything is relied on.
+//! The attributes of a GPU, which the driver is asked for once.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,8 @@ use crate::driver::{CudaError, Device};
 
 macro_rules! attributes {
     ($($(#[doc = $doc:literal])* $name:ident = $number:literal, $symbol:literal;)*) => {
-        /// A device attribute that matters here; its number is that of `CUdevice_attribute` in cuda.h.
+        /// A device attribute that matters here; its number is that of `CUdevice_attribute` in
+        /// cuda.h.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         #[repr(u32)]
         pub enum Attribute { $($(#[doc = $doc])* $name = $number,)* }
@@ -15,7 +16,7 @@ macro_rules! attributes {
             /// All of them, in the order of a report.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// As cuda.h calls it, without the prefix `CU_DEVICE_ATTRIBUTE_`.
+            /// Returns its name in cuda.h, without the prefix `CU_DEVICE_ATTRIBUTE_`.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $symbol,)* }
             }
@@ -24,7 +25,7 @@ macro_rules! attributes {
 }
 
 attributes! {
-    /// Memory behind handles, mapped where one likes.
+    /// Memory behind handles can be mapped at chosen addresses.
     VirtualMemory = 102, "VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED";
     /// Such memory can be exported as a file descriptor.
     PosixDescriptor = 103, "HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED";
@@ -34,13 +35,14 @@ attributes! {
     Rdma = 110, "GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED";
     /// Memory can be allocated compressible.
     Compression = 107, "GENERIC_COMPRESSION_SUPPORTED";
-    /// Objects that several GPUs reach at once.
+    /// The GPU supports multicast objects, which several GPUs reach at once.
     Multicast = 132, "MULTICAST_SUPPORTED";
     /// The host's NUMA node next to the GPU.
     HostNuma = 134, "HOST_NUMA_ID";
-    /// Host memory behind handles.
+    /// Host memory can be allocated behind handles.
     HostNumaVirtualMemory = 141, "HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED";
-    /// Streams can store 64-bit words (by the second version of these calls; 93 is that of the first).
+    /// Streams can store 64-bit words (by the second version of these calls; 93 is that of the
+    /// first).
     StreamStores64 = 122, "CAN_USE_64_BIT_STREAM_MEM_OPS";
     /// Host memory can be registered.
     HostRegister = 99, "HOST_REGISTER_SUPPORTED";
@@ -48,23 +50,23 @@ attributes! {
     HostRegisterReadOnly = 113, "READ_ONLY_HOST_REGISTER_SUPPORTED";
     /// Registered memory has the same address on both sides.
     SameAddresses = 91, "CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM";
-    /// One address space for host and GPU.
+    /// Host and GPU share one address space.
     UnifiedAddressing = 41, "UNIFIED_ADDRESSING";
-    /// Kernels reach all memory of the process.
+    /// Kernels can access all memory of the process.
     Pageable = 88, "PAGEABLE_MEMORY_ACCESS";
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     Multiprocessors = 16, "MULTIPROCESSOR_COUNT";
-    /// Threads that a multiprocessor holds at once.
+    /// Most threads that a multiprocessor holds at once.
     ThreadsPerMultiprocessor = 39, "MAX_THREADS_PER_MULTIPROCESSOR";
-    /// Threads of a block.
+    /// Most threads of a block.
     ThreadsPerBlock = 1, "MAX_THREADS_PER_BLOCK";
     /// Threads of a warp.
     Warp = 10, "WARP_SIZE";
-    /// Shared memory of a block in bytes, if the kernel asks for it.
+    /// Most shared memory of a block in bytes, if the kernel asks for it.
     SharedOptIn = 97, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN";
-    /// Shared memory of a block in bytes.
+    /// Most shared memory of a block in bytes, unless the kernel asks for more.
     Shared = 8, "MAX_SHARED_MEMORY_PER_BLOCK";
-    /// Copy engines.
+    /// Number of copy engines.
     CopyEngines = 40, "ASYNC_ENGINE_COUNT";
     /// Compute capability, major.
     CapabilityMajor = 75, "COMPUTE_CAPABILITY_MAJOR";
@@ -87,29 +89,32 @@ impl Support {
         }
     }
 
-    /// What the driver said; an error for attributes that it does not know.
+    /// Returns the value of an attribute.
+    ///
+    /// # Errors
+    /// The driver does not know the attribute.
     pub fn value(&self, attribute: Attribute) -> Result<i32, CudaError> {
         let value = self.values.get(&attribute).cloned();
         value.unwrap_or(Ok(0))
     }
 
-    /// The value as a count; 0 if the driver does not know it.
+    /// Returns the value as a count; 0 if the driver does not know it.
     pub fn count(&self, attribute: Attribute) -> u32 {
         let value = self.value(attribute).unwrap_or(0);
         u32::try_from(value).unwrap_or(0)
     }
 
-    /// Whether the value is not 0.
+    /// Returns whether the value is not 0.
     pub fn has(&self, attribute: Attribute) -> bool {
         self.count(attribute) != 0
     }
 
-    /// Ten times the major compute capability and the minor: 90 for sm_90.
+    /// Returns ten times the major compute capability plus the minor: 90 for sm_90.
     pub fn architecture(&self) -> u32 {
         self.count(Attribute::CapabilityMajor) * 10 + self.count(Attribute::CapabilityMinor)
     }
 
-    /// The first attribute without which the back end does not work, if one is missing.
+    /// Returns the first attribute without which the back end does not work, if one is missing.
     pub fn missing(&self) -> Option<Attribute> {
         [
             Attribute::VirtualMemory,

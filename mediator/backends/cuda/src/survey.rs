@@ -1,4 +1,4 @@
-//! What there is, found out by asking and by trying: for `causeway doctor`.
+//! The driver and its GPUs, with what they can do: for `causeway doctor`.
 
 use std::sync::Arc;
 
@@ -23,29 +23,29 @@ pub struct GpuSurvey {
     pub name: String,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// Memory that nobody uses, in bytes.
+    /// Free memory in bytes.
     pub free_bytes: u64,
-    /// What the driver says of it.
+    /// Its attributes.
     pub support: Support,
-    /// What was tried.
+    /// The results of trials.
     pub trials: Trials,
 }
 
-/// What came of trying to allocate the least possible amount of memory.
+/// The results of allocating the smallest possible amount of memory in several ways.
 #[derive(Debug)]
 pub struct Trials {
-    /// With a handle that reaches other machines.
+    /// With a fabric handle, which other machines can import.
     pub fabric: Result<(), CudaError>,
-    /// In compressible form.
+    /// As compressible memory.
     pub compressible: Result<(), CudaError>,
-    /// And to export it as a file descriptor.
+    /// And exporting it as a file descriptor.
     pub export: Result<(), CudaError>,
 }
 
-/// Asks the driver, and tries.
+/// Asks the driver for all GPUs and their attributes, and tries what attributes do not tell.
 ///
 /// # Errors
-/// There is no driver, or it does not work.
+/// `Load` if there is no usable driver, `Driver` if a call of it fails.
 pub fn survey() -> Result<Survey, SurveyError> {
     let driver = Driver::get()?;
     let count = Device::count(driver)?;
@@ -56,21 +56,21 @@ pub fn survey() -> Result<Survey, SurveyError> {
     })
 }
 
-/// A GPU, without having touched it.
+/// A GPU, as it is known without a context on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuIdentity {
     /// The product's name.
     pub name: String,
-    /// What identifies it to other interfaces, such as Vulkan.
+    /// Its UUID, by which other interfaces such as Vulkan know it, too.
     pub uuid: [u8; 16],
     /// Version of CUDA that the driver is for: 1000 times the major and 10 times the minor number.
     pub driver_version: i32,
 }
 
-/// The GPUs there are, in the driver's order. Makes no context, so that it costs no memory of theirs.
+/// Returns the GPUs in the driver's order. It makes no context, so it takes no GPU memory.
 ///
 /// # Errors
-/// There is no driver, or it does not work.
+/// `Load` if there is no usable driver, `Driver` if a call of it fails.
 pub fn identities() -> Result<Vec<GpuIdentity>, SurveyError> {
     let driver = Driver::get()?;
     let identity = |index| {
@@ -84,13 +84,13 @@ pub fn identities() -> Result<Vec<GpuIdentity>, SurveyError> {
     (0..Device::count(driver)?).map(identity).collect()
 }
 
-/// Why nothing was found out.
+/// Why the GPUs are not known.
 #[derive(Debug, thiserror::Error)]
 pub enum SurveyError {
-    /// There is no driver to ask.
+    /// There is no usable driver.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The driver does not answer.
+    /// A call of the driver failed.
     #[error(transparent)]
     Driver(#[from] CudaError),
 }

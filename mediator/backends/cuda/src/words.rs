@@ -5,7 +5,7 @@ use std::sync::Arc;
 use causeway_mediator::backend::{BackendError, ModuleError};
 use causeway_protocol::message::Status;
 
-use crate::driver::{Context, CudaError, FunctionHandle, JitFailure, Launch, LoadedModule, Stream};
+use crate::driver::{Context, CudaError, JitFailure, KernelHandle, Launch, LoadedModule, Stream};
 use crate::error::failed;
 
 /// Stores the time, and stores a value behind a fence for the whole system.
@@ -36,8 +36,8 @@ const PTX: &str = "\
 
 /// The kernels, in one context.
 pub(crate) struct Words {
-    timestamp: FunctionHandle,
-    release: FunctionHandle,
+    timestamp: KernelHandle,
+    release: KernelHandle,
     _module: LoadedModule,
 }
 
@@ -83,7 +83,7 @@ impl Words {
     }
 }
 
-fn launch(stream: &Stream, function: FunctionHandle, parameters: &[u8]) -> Result<(), CudaError> {
+fn launch(stream: &Stream, function: KernelHandle, parameters: &[u8]) -> Result<(), CudaError> {
     stream.launch(
         function,
         &Launch {

@@ -8,9 +8,10 @@ use causeway_protocol::message::Status;
 
 use crate::driver::{CudaError, Launch, Stream};
 use crate::error;
-use crate::module::CudaFunction;
+use crate::module::CudaKernel;
 use crate::recording::CudaRecording;
-use crate::space::{Lookup, SpaceState, Standing, Use};
+use crate::space::lookup::{Lookup, Standing, Use};
+use crate::space::state::SpaceState;
 use crate::support::Attribute;
 
 /// Puts work into a stream. Used by one thread at a time.
@@ -81,12 +82,13 @@ impl Enqueuer {
         error::fault(error, self.last.as_deref())
     }
 
-    /// Refuses addresses that are not mapped with the rights that work needs. Gives how much of it the first mapping has.
+    /// Refuses addresses that are not mapped with the rights that work needs. Gives how much of it
+    /// the first mapping has.
     fn check(&mut self, wanted: &Use) -> Result<u64, Fault> {
         self.lookup.check(&self.state.table, wanted)
     }
 
-    /// The same for work that was recorded.
+    /// Refuses recorded work whose addresses have lost rights since.
     pub(crate) fn check_again(&mut self, standing: &Standing) -> Result<(), Fault> {
         standing.check(&self.state.table, &mut self.lookup)
     }
@@ -107,7 +109,7 @@ impl Enqueuer {
     }
 
     /// Notes that a kernel is about to be launched.
-    pub(crate) fn note(&mut self, function: &CudaFunction) {
+    pub(crate) fn note(&mut self, function: &CudaKernel) {
         let known = self.last.as_ref();
         if !known.is_some_and(|last| Arc::ptr_eq(last, &function.name)) {
             self.last = Some(Arc::clone(&function.name));
@@ -175,14 +177,16 @@ impl Enqueuer {
         self.complete(done, bytes, what)
     }
 
-    /// A part that was mapped when it was checked may have been unmapped since.
+    /// Refuses work of which a part was unmapped after it was checked.
     fn complete(&self, done: u64, bytes: u64, what: &str) -> Result<(), Fault> {
         if done == bytes {
             return Ok(());
         }
         Err(Fault {
             status: Status::MemoryFault,
-            text: format!("{what} lost its memory after {done:#x} of {bytes:#x} bytes"),
+            text: format!(
+                "{what} was stopped after {done:#x} of {bytes:#x} bytes: its memory was unmapped meanwhile"
+            ),
         })
     }
 
@@ -214,7 +218,8 @@ impl Enqueuer {
         self.check(&wanted).map(drop)
     }
 
-    /// As [`Self::fault`], for calls with addresses: an invalid value is one that was unmapped meanwhile.
+    /// As [`Self::fault`], for calls with addresses: an invalid value is one that was unmapped
+    /// meanwhile.
     fn address_fault(&self, error: &CudaError) -> Fault {
         let fault = self.fault(error);
         let status = match fault.status {
@@ -226,8 +231,8 @@ impl Enqueuer {
 }
 
 /// Returns the kernel of a launch, which may use the shared memory that the launch asks for.
-pub(crate) fn prepared<'a>(launch: &backend::Launch<'a>) -> Result<&'a CudaFunction, Fault> {
-    let function = launch.kernel().as_any().downcast_ref::<CudaFunction>();
+pub(crate) fn prepared<'a>(launch: &backend::Launch<'a>) -> Result<&'a CudaKernel, Fault> {
+    let function = launch.kernel().as_any().downcast_ref::<CudaKernel>();
     let function = function.ok_or_else(foreign)?;
     function.allow_dynamic(launch.shape().shared_bytes)?;
     Ok(function)

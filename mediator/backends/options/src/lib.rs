@@ -1,8 +1,8 @@
 //! How a back end reads its part of `--gpu BACKEND[:DEVICE],KEY=VALUE,…`.
 //!
-//! Each back end has a type for its options that implements [`Options`]: a table of [`Key`]s, from which parsing,
-//! the command's help and the list in error messages are made. The command adds a table of the keys that all back ends
-//! have.
+//! Each back end has a type for its options that implements [`Options`]: a table of [`Key`]s, from
+//! which parsing, the command's help and the list in error messages are made. The command adds a
+//! table of the keys that all back ends have.
 
 use std::fmt::{self, Write as _};
 use std::ops::RangeInclusive;
@@ -44,8 +44,8 @@ pub trait Options: Sized + 'static {
     /// Returns the options for a device and pairs of key and value, as typed.
     ///
     /// # Errors
-    /// [`OptionError::Unknown`] for a key that is not in [`Self::KEYS`]; otherwise as [`Self::new`] and the keys
-    /// refuse a value.
+    /// [`OptionError::Unknown`] for a key that is not in [`Self::KEYS`]; otherwise as [`Self::new`]
+    /// and the keys refuse a value.
     fn parse(device: Option<&str>, pairs: &[(&str, &str)]) -> Result<Self, OptionError> {
         let mut options = Self::new(device)?;
         for (name, text) in pairs {
@@ -103,7 +103,8 @@ pub struct Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// Returns the text after the colon of `--gpu BACKEND:DEVICE` as the value of a key with the back end's name.
+    /// Returns the text after the colon of `--gpu BACKEND:DEVICE` as the value of a key with the
+    /// back end's name.
     pub fn device(back_end: &'static str, text: &'a str) -> Self {
         Self {
             key_name: back_end,
@@ -128,7 +129,8 @@ impl<'a> Value<'a> {
         number.ok_or_else(|| self.invalid(format!("{} to {}", range.start(), range.end())))
     }
 
-    /// Returns a size in bytes that is written `512`, `512MiB` or `4GiB`, where a plain number counts MiB.
+    /// Returns a size in bytes that is written `512`, `512MiB` or `4GiB`, where a plain number
+    /// counts MiB.
     ///
     /// # Errors
     /// [`OptionError::Value`]: it is no size, or out of `range_mib`, which counts MiB.

@@ -1,9 +1,9 @@
-//! The back end: one device, one BAR, and what is lent of it.
+//! The back end: one device, one BAR, and its partitions.
 
-use std::io;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::{fmt, io};
 
 use causeway_cpu_queue::HostHandle;
 use causeway_host_vfio::{
@@ -17,11 +17,12 @@ use causeway_mediator::backend::{
 use causeway_memory::{PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::message::{MemoryKind, Status};
 use causeway_protocol::registers::features;
+use parking_lot::Mutex;
 
 use crate::bar::{Bar, BarError};
 use crate::memory::BarHandle;
 use crate::options::Options;
-use crate::pool::{Pool, Refused};
+use crate::pool::{Pool, Refusal};
 use crate::scrubber;
 use crate::space::{ADDRESSES, VfioSpace};
 use crate::watcher::Watcher;
@@ -29,13 +30,13 @@ use crate::watcher::Watcher;
 /// Why the back end cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// VFIO is not to be had.
+    /// The host has no usable VFIO.
     #[error(transparent)]
     Container(#[from] ContainerError),
-    /// The device is not to be had.
+    /// The device cannot be opened.
     #[error(transparent)]
     Device(#[from] causeway_host_vfio::OpenError),
-    /// It has no memory that can be lent.
+    /// The device has no memory that can be partitioned.
     #[error(transparent)]
     Bar(#[from] BarError),
     /// Its BAR has less memory than a VM shall have.
@@ -53,7 +54,7 @@ pub enum OpenError {
         /// The memory of a VM, in bytes.
         wanted_bytes: u64,
     },
-    /// It cannot be kept from doing DMA, or does not answer.
+    /// The device does not answer, or its DMA cannot be turned off.
     #[error("device {address} cannot be set up")]
     Command {
         /// The device.
@@ -61,13 +62,13 @@ pub enum OpenError {
         /// Why.
         source: AccessError,
     },
-    /// It cannot be kept from interrupting.
+    /// The interrupts of the device cannot be turned off.
     #[error(transparent)]
     Interrupts(#[from] InterruptError),
-    /// Nobody would hear that the host wants it back.
+    /// The back end cannot be told when the host wants the device back.
     #[error(transparent)]
     Watch(#[from] WatchError),
-    /// No thread for it.
+    /// A thread of the back end cannot be started.
     #[error("cannot start a thread for device {address}")]
     Thread {
         /// The device.
@@ -81,20 +82,20 @@ pub enum OpenError {
 pub(crate) struct Shared {
     pub address: Address,
     pub pool: Arc<Pool>,
-    /// None once it is being given back.
+    /// `None` once the device is being given back.
     bar: Mutex<Option<Arc<Bar>>>,
     loss: OnceLock<LossObserver>,
 }
 
 impl Shared {
-    /// The BAR, unless it is being given back.
+    /// Returns the BAR, unless the device is being given back.
     pub fn bar(&self) -> Option<Arc<Bar>> {
-        self.lock().clone()
+        self.bar.lock().clone()
     }
 
-    /// The BAR, which nobody gets any more.
+    /// Takes the BAR, so that later calls of [`Self::bar`] return none.
     pub fn take_bar(&self) -> Option<Arc<Bar>> {
-        self.lock().take()
+        self.bar.lock().take()
     }
 
     /// Takes the device from all sessions.
@@ -103,13 +104,10 @@ impl Shared {
             lost(fault);
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Bar>>> {
-        self.bar.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// The VFIO back end. When it is dropped, what was lent is scrubbed, and the device reset and given back.
+/// The VFIO back end. When it is dropped, the memory that guests had is filled with zeros, and the
+/// device is reset and given back to the host.
 pub struct Vfio {
     attributes: Attributes,
     host_pages: PageSize,
@@ -117,6 +115,14 @@ pub struct Vfio {
     /// Ends before the device is given back: taken out only by `drop`.
     watcher: Option<Watcher>,
     scrubber: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Vfio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vfio")
+            .field("attributes", &self.attributes)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Vfio {
@@ -133,7 +139,8 @@ impl Vfio {
     ) -> Result<Arc<Self>, OpenError> {
         let Options { address, bar } = options;
         let host = Host::default();
-        // Asked first: without a device to be had, there may be no container either, and that says less.
+        // Checked first: without an available device the container may fail, too, with a message
+        // that helps less.
         host.preflight(address, 0)
             .map_err(causeway_host_vfio::OpenError::from)?;
         let container = Container::new(&host, Choice::default(), &[address], None)?;
@@ -149,10 +156,10 @@ impl Vfio {
         }
     }
 
-    /// The same with a device that is open. Nothing may be mapped for its DMA.
+    /// Returns a back end over a device that is open. Nothing may be mapped for its DMA.
     ///
     /// # Errors
-    /// [`OpenError`].
+    /// [`OpenError`], except `Container`, `Device` and `Memory`.
     pub fn over(device: Device, bar: Option<u8>) -> Result<Arc<Self>, OpenError> {
         Self::with_pages(device, bar, PageSize::default())
     }
@@ -254,9 +261,9 @@ impl Backend for Vfio {
             MemoryKind::DeviceVisible => true,
         };
         let pool = Arc::clone(&self.shared.pool);
-        let piece = pool.lend(bytes).map_err(|refused| match refused {
-            Refused::Ended => self.given_back(&what()),
-            Refused::Paused => BackendError {
+        let piece = pool.take(bytes).map_err(|refused| match refused {
+            Refusal::Ended => self.given_back(&what()),
+            Refusal::Paused => BackendError {
                 status: Status::Busy,
                 context: format!(
                     "{}: the device has been resetting or in error for seconds",
@@ -264,10 +271,10 @@ impl Backend for Vfio {
                 ),
                 source: None,
             },
-            Refused::Full { free } => BackendError {
+            Refusal::Full { free } => BackendError {
                 status: Status::NoMemory,
                 context: format!(
-                    "{}: nobody has {free} bytes of the device, in pieces",
+                    "{}: {free} bytes of the device are free, but not in one piece of this size",
                     what()
                 ),
                 source: None,

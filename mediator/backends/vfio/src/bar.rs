@@ -1,4 +1,4 @@
-//! Which BAR is lent, and which parts of it.
+//! The BAR whose memory is partitioned, and its usable parts.
 
 use std::ptr::NonNull;
 
@@ -16,42 +16,44 @@ const IO_PORTS: u32 = 1 << 0;
 /// Base address register: memory, of which reads have no side effects.
 const PREFETCHABLE: u32 = 1 << 3;
 
-/// Why no BAR of a device can be lent.
+/// Why the memory of a device's BARs cannot be partitioned.
 #[derive(Debug, thiserror::Error)]
 pub enum BarError {
-    /// The one that was asked for is not there.
+    /// The device does not have the chosen BAR.
     #[error("device {address} has no BAR {bar}: it has {}", list(there))]
     Absent {
         /// The device.
         address: Address,
-        /// What was asked for.
+        /// The chosen BAR.
         bar: u8,
-        /// Those that it has.
+        /// The BARs that it has.
         there: Vec<u8>,
     },
-    /// It is not memory.
-    #[error("BAR {bar} of device {address} is I/O ports, not memory, so nothing of it can be lent")]
+    /// The BAR has I/O ports.
+    #[error(
+        "BAR {bar} of device {address} has I/O ports, not memory: choose another BAR with bar=N"
+    )]
     NotMemory {
         /// The device.
         address: Address,
         /// The BAR.
         bar: u8,
     },
-    /// There is not one page of it.
+    /// The BAR is smaller than a page.
     #[error(
-        "BAR {bar} of device {address} has {bytes} bytes, and memory is lent in pages of {PAGE_BYTES}"
+        "BAR {bar} of device {address} has {bytes} bytes, less than a page of {PAGE_BYTES}: choose another BAR with bar=N"
     )]
     Small {
         /// The device.
         address: Address,
         /// The BAR.
         bar: u8,
-        /// What it has.
+        /// Its size in bytes.
         bytes: u64,
     },
-    /// The kernel keeps it to itself, or to one kind of access.
+    /// The kernel does not let whole pages of the BAR be mapped for reading and writing.
     #[error(
-        "the kernel lets no whole page of BAR {bar} of device {address} be mapped for reading and writing"
+        "BAR {bar} of device {address} has no whole page that the kernel maps for reading and writing: choose another BAR with bar=N"
     )]
     NotMappable {
         /// The device.
@@ -59,9 +61,9 @@ pub enum BarError {
         /// The BAR.
         bar: u8,
     },
-    /// None was asked for, and none is clearly memory.
+    /// No BAR was chosen, and none is prefetchable.
     #[error(
-        "device {address} has no BAR of prefetchable memory that can be mapped; if one of its BARs ({}) is memory nevertheless, not registers, say so with bar=N",
+        "device {address} has no BAR of prefetchable memory that can be mapped: if one of its BARs ({}) is memory, not registers, choose it with bar=N",
         list(there)
     )]
     NoMemory {
@@ -70,15 +72,15 @@ pub enum BarError {
         /// The BARs that it has.
         there: Vec<u8>,
     },
-    /// Configuration space cannot be read.
-    #[error("cannot find out what the BARs of device {address} are")]
+    /// The BARs cannot be read from configuration space.
+    #[error("cannot read the BARs of device {address}")]
     Unreadable {
         /// The device.
         address: Address,
         /// Why.
         source: AccessError,
     },
-    /// It was not mapped.
+    /// The kernel does not map the BAR.
     #[error("cannot map BAR {bar} of device {address}")]
     Map {
         /// The device.
@@ -98,7 +100,8 @@ fn list(bars: &[u8]) -> String {
     words.join(", ")
 }
 
-/// A BAR in this process, as far as it is lent. The device is given back when this is dropped, and everything lent of it.
+/// The usable parts of a BAR, mapped into this process. The device is given back when this and all
+/// partitions are dropped.
 #[derive(Debug)]
 pub(crate) struct Bar {
     number: u8,
@@ -129,27 +132,28 @@ impl Bar {
         })
     }
 
-    /// Its number.
+    /// Returns its number, 0 to 5.
     pub fn number(&self) -> u8 {
         self.number
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// What is lent of it, in order.
+    /// Returns its usable areas in order.
     pub fn areas(&self) -> impl Iterator<Item = Area> + '_ {
         self.areas.iter().map(|(area, _)| *area)
     }
 
-    /// Bytes that are lent, all together.
+    /// Returns the sum of its usable areas in bytes.
     pub fn bytes(&self) -> u64 {
         self.areas().map(|area| area.bytes).sum()
     }
 
-    /// Where this process has the byte at `offset`, if `[offset, offset + bytes)` is in one area.
+    /// Returns the address of `offset` in this process if `[offset, offset + bytes)` lies in one
+    /// area.
     pub fn at(&self, offset: u64, bytes: u64) -> Option<NonNull<u8>> {
         let mut areas = self.areas.iter();
         let (area, mapping) = areas.find(|(area, _)| area.contains(offset, bytes))?;
@@ -165,11 +169,13 @@ impl Drop for Bar {
     }
 }
 
-/// The BAR that was asked for, or the largest that is surely memory; and what of it can be lent: whole pages, without the MSI-X
-/// table.
+/// Returns the BAR `wanted`, or else the largest that is prefetchable memory, with its usable
+/// areas: whole pages without the MSI-X table.
 ///
 /// # Errors
-/// [`BarError`].
+/// * `NoMemory`: `wanted` is `None`, and no BAR is prefetchable.
+/// * `Absent`, `NotMemory`, `Small`, `NotMappable`: the BAR `wanted` does not suit.
+/// * `Unreadable`: the device does not answer.
 pub fn choose(device: &Device, wanted: Option<u8>) -> Result<(u8, Vec<Area>), BarError> {
     let address = device.address();
     let there = || (0..BARS).filter(|bar| device.region(RegionIndex::Bar(*bar)).is_some());
@@ -177,7 +183,10 @@ pub fn choose(device: &Device, wanted: Option<u8>) -> Result<(u8, Vec<Area>), Ba
         let mut best: Option<(u64, u8, Vec<Area>)> = None;
         for bar in there() {
             let prefetchable = register(device, bar)? & (IO_PORTS | PREFETCHABLE) == PREFETCHABLE;
-            let Some(areas) = prefetchable.then(|| lendable(device, bar).ok()).flatten() else {
+            let Some(areas) = prefetchable
+                .then(|| usable_areas(device, bar).ok())
+                .flatten()
+            else {
                 continue;
             };
             let bytes = areas.iter().map(|area| area.bytes).sum();
@@ -191,17 +200,17 @@ pub fn choose(device: &Device, wanted: Option<u8>) -> Result<(u8, Vec<Area>), Ba
             there: there().collect(),
         });
     };
-    let areas = lendable(device, bar)?;
+    let areas = usable_areas(device, bar)?;
     if register(device, bar)? & PREFETCHABLE == 0 {
         log::warn!(
-            "BAR {bar} of device {address} is not prefetchable: if it is registers, not memory, filling it with zeros and lending it makes the device do whatever they mean"
+            "BAR {bar} of device {address} is not prefetchable: if it has registers, not memory, guests and the filling with zeros write to these registers"
         );
     }
     Ok((bar, areas))
 }
 
-/// What of a BAR can be lent: whole pages that can be mapped, without the MSI-X table.
-fn lendable(device: &Device, bar: u8) -> Result<Vec<Area>, BarError> {
+/// Returns the usable areas of a BAR: whole pages that can be mapped, without the MSI-X table.
+fn usable_areas(device: &Device, bar: u8) -> Result<Vec<Area>, BarError> {
     let address = device.address();
     let Some(region) = device.region(RegionIndex::Bar(bar)) else {
         let there = (0..BARS).filter(|bar| device.region(RegionIndex::Bar(*bar)).is_some());
@@ -240,7 +249,7 @@ fn register(device: &Device, bar: u8) -> Result<u32, BarError> {
     })
 }
 
-/// Mappable areas, cut to whole pages, without pages that have something reserved in them.
+/// Returns the mappable areas, cut to whole pages, without pages that overlap `reserved`.
 fn whole_pages(region: &Region, reserved: &[Area]) -> Vec<Area> {
     let mut parts: Vec<(u64, u64)> = Vec::new();
     for area in &region.mappable {

@@ -1,4 +1,4 @@
-//! Where a function has its MSI-X table: those pages are not memory to lend.
+//! The MSI-X table of a PCI function: its pages are not memory for guests.
 
 use causeway_host_vfio::{AccessError, Area, Device, RegionIndex};
 
@@ -15,7 +15,7 @@ const ENTRY_BYTES: u64 = 16;
 /// Most capabilities that fit behind the header, 4 bytes each.
 const CAPABILITIES_MAX: usize = 48;
 
-/// The MSI-X table and its pending bits, as far as they are behind `bar`.
+/// Returns the MSI-X table and its pending bits, as far as they are behind `bar`.
 pub(crate) fn msix_areas(device: &Device, bar: u8) -> Result<Vec<Area>, AccessError> {
     let Some(at) = find(device, MSIX)? else {
         return Ok(Vec::new());

@@ -16,7 +16,8 @@ use crate::bar::Bar;
 use crate::pool::{Piece, Pool};
 use crate::scrubber;
 
-/// A part of the BAR that is lent, until dropped: it is then scrubbed before anyone else has it.
+/// A partition of the BAR. When it is dropped, it is filled with zeros before another guest gets
+/// it.
 pub(crate) struct BarMemory {
     /// Where this process has it; mapped as long as `bar` lives.
     base: NonZeroUsize,
@@ -26,7 +27,8 @@ pub(crate) struct BarMemory {
 }
 
 impl BarMemory {
-    /// A piece that was lent. None if it is not one of this BAR; it is then never lent again.
+    /// Returns the partition for a piece of the pool, or none if the piece is not within this BAR:
+    /// it is never used again.
     fn new(bar: Arc<Bar>, pool: Arc<Pool>, piece: Piece) -> Option<Self> {
         let base = bar.at(piece.offset, piece.bytes)?;
         Some(Self {
@@ -61,24 +63,24 @@ impl MappedMemory for BarMemory {
 impl Drop for BarMemory {
     fn drop(&mut self) {
         if !self.pool.take_back(self.piece) {
-            // The back end has gone before: nobody else does it.
+            // The back end was dropped before, and its thread with it.
             scrubber::scrub(&self.bar, self.piece);
         }
     }
 }
 
-/// What sessions hold: a share of the memory, which lives as long as anyone has one.
+/// An allocation: all sessions that import it share one partition.
 pub(crate) struct BarHandle {
     memory: Arc<BarMemory>,
-    /// What can be placed in apertures, if guests may see it by their own loads and stores.
+    /// The memory as apertures place it, if guests may access it by loads and stores.
     visible: Option<Arc<dyn DeviceMemory>>,
 }
 
 impl BarHandle {
-    /// A piece that was lent.
+    /// Returns an allocation of a piece of the pool; with `visible`, guests may map it.
     ///
     /// # Errors
-    /// `BackEnd`, if the kernel does not let it be mapped once more.
+    /// `BackEnd`: the piece is not within the BAR, or the kernel does not map it again.
     pub fn share(
         bar: Arc<Bar>,
         pool: Arc<Pool>,
@@ -88,7 +90,7 @@ impl BarHandle {
         let Piece { offset, bytes, .. } = piece;
         let failed = |source| BackendError {
             status: Status::BackEnd,
-            context: format!("lend {bytes} bytes at {offset:#x} of a BAR"),
+            context: format!("allocate {bytes} bytes at {offset:#x} of a BAR"),
             source,
         };
         let memory = BarMemory::new(bar, pool, piece).ok_or_else(|| failed(None))?;
@@ -113,7 +115,7 @@ impl Memory for BarHandle {
     }
 
     fn export(&self) -> Result<Exported, BackendError> {
-        let context = "hand a part of a VFIO device to another process: the descriptor would give all of the device";
+        let context = "share a partition with another process: the descriptor of a VFIO device gives access to all of its memory";
         Err(BackendError {
             status: Status::Unsupported,
             context: context.to_owned(),
@@ -126,7 +128,7 @@ impl Memory for BarHandle {
     }
 }
 
-/// The memory behind a handle of this back end.
+/// Returns the memory of an allocation of this back end.
 pub(crate) fn mapped_of(handle: &Arc<dyn Memory>) -> Option<Arc<dyn MappedMemory>> {
     if let Some(own) = handle.as_any().downcast_ref::<BarHandle>() {
         return Some(Arc::clone(&own.memory) as Arc<dyn MappedMemory>);

@@ -1,22 +1,26 @@
-//! The memory that is lent: who may have which part, and what has to be scrubbed first.
+//! The pool of memory that is partitioned: which parts are free, and which have to be filled with
+//! zeros first.
 //!
-//! A byte is *clean* (zero, and nobody's), *lent*, *dirty* (somebody had it), or *unknown* (what the device had in it
-//! before). Only clean memory is lent. Dirty and unknown memory becomes clean piece by piece, by [`crate::scrubber`].
+//! A byte is *clean* (zero and free), *taken* (in a partition), *dirty* (was in a partition), or
+//! *unknown* (from before the back end opened the device). Only clean memory is taken. Dirty and
+//! unknown memory becomes clean piece by piece, by [`crate::scrubber`].
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_memory::{RangeAllocator, page_alignment};
+use parking_lot::{Condvar, Mutex};
 
 use crate::bar::Bar;
 
 /// Bytes scrubbed at a time, at most.
 const PIECE_BYTES: u64 = 4 << 20;
-/// Longest time that whoever wants memory waits while nothing is lent.
+/// Longest time that an allocation waits while the pool is paused.
 const PAUSE_PATIENCE: Duration = Duration::from_secs(3);
-/// Distance of areas in the allocator's addresses: more than any BAR has, so that no two areas touch.
+/// Distance of areas in the allocator's addresses: more than any BAR has, so that no two areas
+/// touch.
 const AREA_SHIFT: u32 = 48;
 
 /// A range of the BAR, in an area.
@@ -30,7 +34,7 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// Its address for the allocator. Alignment is that of the offset.
+    /// Returns its address for the allocator. Alignment is that of the offset.
     fn address(self) -> u64 {
         ((self.area + 1) << AREA_SHIFT) + self.offset
     }
@@ -43,7 +47,7 @@ impl Piece {
         }
     }
 
-    /// The first part, and what remains of it.
+    /// Returns the first part, and what remains of it.
     fn split(self) -> (Self, Option<Self>) {
         let bytes = self.bytes.min(PIECE_BYTES);
         let rest = Self {
@@ -55,26 +59,26 @@ impl Piece {
     }
 }
 
-/// Why nothing was lent.
+/// Why the pool refuses memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// Nothing is lent for the time being, and that for long.
+pub(crate) enum Refusal {
+    /// The pool has been paused for long.
     Paused,
-    /// There is no range of that size.
+    /// No free range is large enough.
     Full {
-        /// Bytes that nobody has.
+        /// Free bytes.
         free: u64,
     },
     /// The device is being given back.
     Ended,
 }
 
-/// How lending ends.
+/// Whether the pool has ended, and when its scrubbing does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum End {
     #[default]
     NotYet,
-    /// When everything lent is back and scrubbed.
+    /// When all partitions are back and scrubbed.
     AllBack,
     /// When what is back is scrubbed.
     Now,
@@ -90,13 +94,13 @@ struct State {
     scrubbing_bytes: u64,
     /// Bytes scrubbed so far.
     scrubbed_bytes: u64,
-    lent_bytes: u64,
+    taken_bytes: u64,
     /// How often all that was clean became dirty.
     doubts: u64,
-    /// Whether nothing is lent for the time being.
+    /// Whether allocations have to wait.
     paused: bool,
     end: End,
-    /// Whether somebody scrubs.
+    /// Whether the scrubber runs.
     attended: bool,
 }
 
@@ -107,14 +111,14 @@ pub(crate) struct Task {
     doubts: u64,
 }
 
-/// The memory that is lent. A leaf lock.
+/// The pool. Its lock is a leaf: no other lock is taken under it.
 pub(crate) struct Pool {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Pool {
-    /// All of the BAR's areas, of which nobody knows what is in them.
+    /// Returns a pool of all areas of a BAR, with unknown contents.
     pub fn new(bar: &Bar) -> Arc<Self> {
         let areas = (0..).zip(bar.areas());
         let piece = |(area, range): (u64, causeway_host_vfio::Area)| Piece {
@@ -134,7 +138,7 @@ impl Pool {
                 clean_bytes: 0,
                 scrubbing_bytes: 0,
                 scrubbed_bytes: 0,
-                lent_bytes: 0,
+                taken_bytes: 0,
                 doubts: 0,
                 paused: false,
                 end: End::NotYet,
@@ -144,48 +148,51 @@ impl Pool {
         })
     }
 
-    /// Lends `bytes` bytes, a multiple of 4 KiB; waits for scrubbing if that may make room for them.
+    /// Takes `bytes` bytes, a multiple of 4 KiB; waits for scrubbing if that may make room for
+    /// them.
     ///
-    /// It waits for as much as is to be scrubbed now, and not for what comes back meanwhile: a guest that takes and gives
-    /// back all the time would keep another waiting for ever.
-    pub fn lend(&self, bytes: u64) -> Result<Piece, Refused> {
+    /// It waits for as much as is to be scrubbed now, and not for what comes back meanwhile: a
+    /// guest that allocates and frees all the time would keep another waiting for ever.
+    pub fn take(&self, bytes: u64) -> Result<Piece, Refusal> {
         let deadline = Instant::now() + PAUSE_PATIENCE;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mut patience = None;
         loop {
             if state.end != End::NotYet {
-                return Err(Refused::Ended);
+                return Err(Refusal::Ended);
             }
             if state.paused {
                 if Instant::now() >= deadline {
-                    return Err(Refused::Paused);
+                    return Err(Refusal::Paused);
                 }
-                state = self.wait_until(state, deadline);
+                self.changed.wait_until(&mut state, deadline);
                 continue;
             }
             if let Some(address) = state.clean.take_lowest(bytes, page_alignment(bytes)) {
                 state.clean_bytes -= bytes;
-                state.lent_bytes += bytes;
+                state.taken_bytes += bytes;
                 return Ok(Piece::at(address, bytes));
             }
             let free = state.free_bytes();
-            // How much will have been scrubbed by then. After a doubt, all of it is to be scrubbed again.
+            // How much will have been scrubbed by then. After a doubt, all of it is to be scrubbed
+            // again.
             let all = state.scrubbed_bytes + free - state.clean_bytes;
             let known = patience.filter(|(doubts, _)| *doubts == state.doubts);
             let last = known.map_or(all, |(_, last)| last);
             patience = Some((state.doubts, last));
             if free < bytes || free == state.clean_bytes || state.scrubbed_bytes >= last {
-                return Err(Refused::Full { free });
+                return Err(Refusal::Full { free });
             }
-            state = self.wait(state);
+            self.changed.wait(&mut state);
         }
     }
 
-    /// Takes back what was lent. False if the caller has to scrub it, because nobody else does any more.
+    /// Takes a piece back. Returns false if the caller has to scrub it, because the scrubber has
+    /// ended.
     #[must_use]
     pub fn take_back(&self, piece: Piece) -> bool {
-        let mut state = self.lock();
-        state.lent_bytes -= piece.bytes;
+        let mut state = self.state.lock();
+        state.taken_bytes -= piece.bytes;
         if state.attended {
             state.dirty.push_back(piece);
         }
@@ -193,29 +200,30 @@ impl Pool {
         state.attended
     }
 
-    /// What is to be scrubbed next; waits for it. None once there is nothing more to do for ever.
+    /// Waits for the next piece to scrub and returns it; `None` once there will be no more.
     pub fn next(&self) -> Option<Task> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if let Some(task) = state.take_task() {
                 return Some(task);
             }
             let over = match state.end {
                 End::NotYet => false,
-                End::AllBack => state.lent_bytes == 0,
+                End::AllBack => state.taken_bytes == 0,
                 End::Now => true,
             };
             if over {
                 state.attended = false;
                 return None;
             }
-            state = self.wait(state);
+            self.changed.wait(&mut state);
         }
     }
 
-    /// A piece is zero now. Doubted meanwhile, it counts as dirty still, since somebody may have had it.
+    /// Notes that a piece is zero now. After a doubt meanwhile it is still dirty, since a guest may
+    /// have had it.
     pub fn scrubbed(&self, task: &Task) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let piece = task.piece;
         state.scrubbing_bytes -= piece.bytes;
         state.scrubbed_bytes += piece.bytes;
@@ -228,14 +236,15 @@ impl Pool {
         self.changed.notify_all();
     }
 
-    /// Has whoever wants memory wait until [`Self::resume`], or the end.
+    /// Makes allocations wait until [`Self::resume`], or the end.
     pub fn pause(&self) {
-        self.lock().paused = true;
+        self.state.lock().paused = true;
     }
 
-    /// Lends again. What nobody has may have been changed meanwhile, or not have become zero: it is scrubbed again.
+    /// Ends a pause. Free memory may have changed meanwhile, or not have become zero: it is
+    /// scrubbed again.
     pub fn resume(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.paused = false;
         state.doubts += 1;
         state.clean_bytes = 0;
@@ -245,62 +254,43 @@ impl Pool {
         self.changed.notify_all();
     }
 
-    /// Lends nothing any more.
+    /// Refuses allocations from now on.
     pub fn end(&self) {
         self.end_when(End::AllBack);
     }
 
-    /// The same, and does not wait for what is lent.
+    /// Refuses allocations from now on; the scrubber does not wait for partitions.
     pub fn end_now(&self) {
         self.end_when(End::Now);
     }
 
-    /// Whether it lends nothing any more.
+    /// Returns whether allocations are refused for good.
     pub fn has_ended(&self) -> bool {
-        self.lock().end != End::NotYet
+        self.state.lock().end != End::NotYet
     }
 
-    /// Bytes that are lent.
-    pub fn lent_bytes(&self) -> u64 {
-        self.lock().lent_bytes
+    /// Returns the bytes in partitions.
+    pub fn taken_bytes(&self) -> u64 {
+        self.state.lock().taken_bytes
     }
 
     fn end_when(&self, end: End) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.end = end;
         self.changed.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait_until<'a>(
-        &self,
-        state: MutexGuard<'a, State>,
-        deadline: Instant,
-    ) -> MutexGuard<'a, State> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let waited = self.changed.wait_timeout(state, left);
-        waited.unwrap_or_else(PoisonError::into_inner).0
-    }
-
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let waited = self.changed.wait(state);
-        waited.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Bytes that nobody has.
+    /// Returns the free bytes.
     fn free_bytes(&self) -> u64 {
         let queued = self.dirty.iter().chain(&self.unknown);
         let queued: u64 = queued.map(|piece| piece.bytes).sum();
         self.clean_bytes + self.scrubbing_bytes + queued
     }
 
-    /// What somebody had comes first. What the device had in it before is nobody's secret here: once nothing is lent any
-    /// more, it stays.
+    /// Memory that guests had comes first. What the device had in it before is no guest's secret:
+    /// it stays once the pool has ended.
     fn take_task(&mut self) -> Option<Task> {
         let ended = self.end != End::NotYet;
         let (queue, dirty) = if self.dirty.is_empty() {

@@ -12,10 +12,10 @@ use causeway_protocol::message::Status;
 
 use crate::memory::mapped_of;
 
-/// Where mappings lie. Below it nothing is mapped, so that null pointers fault.
+/// GPU addresses of mappings. Lower addresses stay unmapped, so that null pointers fault.
 pub(crate) const ADDRESSES: std::ops::Range<u64> = 0x1000_0000..0x7000_0000_0000;
 
-/// What whoever wants a kernel is told.
+/// The refusal of modules and kernels.
 const NO_KERNELS: &str =
     "this device has no processor for kernels: copies and fills only; use --gpu software or cuda";
 
@@ -26,7 +26,7 @@ pub(crate) struct VfioSpace {
 }
 
 impl VfioSpace {
-    /// An empty one; its work returns soon when `stop` is set.
+    /// Returns an empty one; its work returns soon when `stop` is set.
     pub fn new(stop: Arc<AtomicBool>) -> Self {
         Self {
             mappings: Arc::new(Mappings::new(ADDRESSES)),

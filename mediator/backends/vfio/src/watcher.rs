@@ -12,8 +12,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::backend::Shared;
 
-/// How long there must be no further event until a reset is over: who opens sysfs' `reset` by a shell is heard before, and
-/// after.
+/// How long there must be no further event until a reset is over: who opens sysfs' `reset` by a
+/// shell is heard before, and after.
 const SETTLING: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
@@ -44,8 +44,8 @@ impl Drop for Watcher {
             log::error!("cannot stop the thread that watches a device: {e}");
             return;
         }
-        // Whoever is told of a loss may let go of the back end's last holder: then this is the thread itself, which ends
-        // next, and cannot wait for that.
+        // Whoever is told of a loss may let go of the back end's last holder: then this is the
+        // thread itself, which ends next, and cannot wait for that.
         let own = thread::current().id();
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != own
@@ -87,13 +87,14 @@ fn run(watch: Watch, stop: &OwnedFd, shared: &Shared) {
                 give_back(shared);
                 return;
             }
-            begin_anew(shared, event, settling);
+            restart(shared, event, settling);
             settling = true;
         }
     }
 }
 
-/// Takes the device from all sessions for good, and lets go of it once nothing of it is used and all was scrubbed.
+/// Takes the device from all sessions for good, and lets go of it once nothing of it is used and
+/// all was scrubbed.
 fn give_back(shared: &Shared) {
     let address = shared.address;
     log::warn!(
@@ -107,27 +108,29 @@ fn give_back(shared: &Shared) {
         "it does not come back",
     ));
     drop(shared.take_bar());
-    let lent_bytes = shared.pool.lent_bytes();
-    if lent_bytes != 0 {
-        log::info!("device {address}: work on {lent_bytes} bytes is under way still");
+    let taken_bytes = shared.pool.taken_bytes();
+    if taken_bytes != 0 {
+        log::info!("device {address}: work on {taken_bytes} bytes is under way still");
     }
 }
 
-/// Takes all memory from all sessions, which can begin anew with what is scrubbed again once nothing happens any more.
-fn begin_anew(shared: &Shared, event: DeviceEvent, again: bool) {
+/// Takes all memory from all sessions after a reset or an error. The sessions can be reset, and get
+/// memory again once it was scrubbed and no further event comes.
+fn restart(shared: &Shared, event: DeviceEvent, again: bool) {
     let level = match again {
         true => log::Level::Debug,
         false => log::Level::Warn,
     };
     log::log!(
         level,
-        "device {}: {event}: what was in its memory may be gone, so all guests lose it now, and can begin anew",
+        "device {}: {event}: its memory may have lost its contents, so all guests lose the device; a guest that resets its session can go on",
         shared.address
     );
     shared.pool.pause();
-    // Who has begun anew since the first event was lent nothing yet, and has nothing to lose by the second.
+    // A session that was reset since the first event has no partition yet, and loses nothing by the
+    // second.
     if !again {
-        shared.lose(&lost(shared, event, "reset the session to begin anew"));
+        shared.lose(&lost(shared, event, "reset the session to go on"));
     }
     let Some(bar) = shared.bar() else { return };
     let device = bar.device();
@@ -141,7 +144,7 @@ fn begin_anew(shared: &Shared, event: DeviceEvent, again: bool) {
     }
 }
 
-/// What guests are told.
+/// Returns the fault that guests are told of.
 fn lost(shared: &Shared, event: DeviceEvent, way_out: &str) -> Fault {
     Fault {
         status: Status::DeviceLost,

@@ -7,7 +7,8 @@ use rustix::fs::{FileType, SealFlags};
 
 use crate::ImportError;
 
-/// Refuses what cannot be `bytes` bytes of device memory, and sees that a memory file stays as long as it is.
+/// Refuses what cannot be `bytes` bytes of device memory, and sees that a memory file stays as long
+/// as it is.
 pub(crate) fn check(file: BorrowedFd<'_>, bytes: u64) -> Result<(), ImportError> {
     if bytes == 0 || !bytes.is_multiple_of(PAGE_BYTES) || i64::try_from(bytes).is_err() {
         return Err(ImportError::Bytes { bytes });
@@ -17,7 +18,8 @@ pub(crate) fn check(file: BorrowedFd<'_>, bytes: u64) -> Result<(), ImportError>
         FileType::RegularFile => {
             return check_file(file, u64::try_from(status.st_size).unwrap_or(0), bytes);
         }
-        // NVIDIA's descriptors are character devices, other drivers' have no type (dma-buf). The driver knows its own.
+        // NVIDIA's descriptors are character devices, other drivers' have no type (dma-buf). The
+        // driver knows its own.
         FileType::CharacterDevice | FileType::Unknown => return Ok(()),
         FileType::Directory => "directory",
         FileType::Symlink => "symbolic link",
@@ -28,8 +30,9 @@ pub(crate) fn check(file: BorrowedFd<'_>, bytes: u64) -> Result<(), ImportError>
     Err(ImportError::Kind { kind })
 }
 
-/// A touch beyond the end of a file is SIGBUS, so its end must not move towards us: sealed, nobody can move it. Only
-/// memory files can be sealed, which also keeps out files of slow or foreign file systems.
+/// A touch beyond the end of a file is SIGBUS, so its end must not move towards us: sealed, nobody
+/// can move it. Only memory files can be sealed, which also keeps out files of slow or foreign file
+/// systems.
 fn check_file(file: BorrowedFd<'_>, has: u64, wanted: u64) -> Result<(), ImportError> {
     let sealed = rustix::fs::fcntl_get_seals(file.as_fd());
     if !sealed.is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {

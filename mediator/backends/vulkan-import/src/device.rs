@@ -3,10 +3,11 @@
 use std::ffi::CStr;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ash::vk;
 use causeway_memory::DeviceMemory;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::instance::{Physical, Vulkan, failed};
 use crate::memory::ImportedMemory;
@@ -15,13 +16,14 @@ use crate::{ImportError, Uuid, VulkanError, descriptor};
 /// The kind of handle that CUDA's POSIX descriptors are to Vulkan.
 pub(crate) const HANDLE: vk::ExternalMemoryHandleTypeFlags =
     vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
-/// What the buffers are said to be for that stand for imported memory. It decides about memory types only.
+/// What the buffers are said to be for that stand for imported memory. It decides about memory
+/// types only.
 const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
     vk::BufferUsageFlags::TRANSFER_SRC.as_raw() | vk::BufferUsageFlags::TRANSFER_DST.as_raw(),
 );
 const EXTENSION: &CStr = ash::khr::external_memory_fd::NAME;
 
-/// A device whose memory CPUs can reach.
+/// A Vulkan device that imports memory and makes it visible to CPUs.
 pub struct VulkanDevice {
     pub(crate) device: ash::Device,
     pub(crate) name: String,
@@ -36,10 +38,12 @@ pub struct VulkanDevice {
 }
 
 impl VulkanDevice {
-    /// The device with that UUID. Loads `libvulkan.so.1` and makes a logical device; takes some 100 ms.
+    /// Opens the device with this UUID. Loads `libvulkan.so.1` and makes a logical device; takes
+    /// some 100 ms.
     ///
     /// # Errors
-    /// [`VulkanError`]: what is missing for its memory to be visible to CPUs.
+    /// [`VulkanError`] names what is missing: the loader, the device, an extension, or memory that
+    /// CPUs can map.
     pub fn open(uuid: Uuid) -> Result<Arc<Self>, VulkanError> {
         let vulkan = Arc::new(Vulkan::load()?);
         let devices = vulkan.devices()?;
@@ -79,8 +83,9 @@ impl VulkanDevice {
         };
         opened.memory_type = match choose_type(&memory, allowed) {
             Some(memory_type) => memory_type,
-            // What buffers of imported memory may be of is not all that memory may be imported as: NVIDIA's driver names no
-            // type that CPUs see for them, and imports as one all the same. No buffer is bound here in any case.
+            // What buffers of imported memory may be of is not all that memory may be imported as:
+            // NVIDIA's driver names no type that CPUs see for them, and imports as one all the
+            // same. No buffer is bound here in any case.
             None => {
                 opened.dedicated = false;
                 choose_type(&memory, u32::MAX).ok_or_else(no_type)?
@@ -91,18 +96,20 @@ impl VulkanDevice {
         Ok(opened)
     }
 
-    /// Name of the device, for people.
+    /// Returns the name of the device.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Bytes of the heap that CPUs can see; the BAR has as many, and all processes share them.
+    /// Returns bytes of the heap that CPUs can see; the BAR has as many, and all processes share
+    /// them.
     pub fn visible_bytes(&self) -> u64 {
         self.heap_bytes
     }
 
-    /// Memory of this device behind a descriptor of `bytes` bytes, such as CUDA exports. The descriptor may come from
-    /// anyone: see [the crate](crate) for what is checked. Nothing is mapped yet.
+    /// Returns the memory of this device behind a descriptor of `bytes` bytes, such as CUDA
+    /// exports. The descriptor may come from anyone: see [the crate](crate) for what is checked.
+    /// Nothing is mapped yet.
     ///
     /// # Errors
     /// [`ImportError`]. A descriptor that only the driver finds wrong is refused as it is mapped.
@@ -116,14 +123,13 @@ impl VulkanDevice {
         Ok(Arc::new(ImportedMemory::new(Arc::clone(self), file, bytes)))
     }
 
-    /// One import at a time: duplicates of one descriptor share its position, which lavapipe reads from.
+    /// One import at a time: duplicates of one descriptor share its position, which lavapipe reads
+    /// from.
     pub(crate) fn importing(&self) -> MutexGuard<'_, ()> {
-        self.importing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.importing.lock()
     }
 
-    /// A buffer that stands for `bytes` bytes of imported memory.
+    /// Returns a buffer that stands for `bytes` bytes of imported memory.
     pub(crate) fn create_buffer(&self, bytes: u64) -> Result<vk::Buffer, vk::Result> {
         let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(HANDLE);
         let create = vk::BufferCreateInfo::default()
@@ -131,11 +137,13 @@ impl VulkanDevice {
             .usage(USAGE)
             .sharing_mode(vk::SharingMode::EXCLUSIVE)
             .push_next(&mut external);
-        // SAFETY: the device is live, and so are the structures; the combination was asked for (`require_import`).
+        // SAFETY: the device is live, and so are the structures; the combination was asked for
+        // (`require_import`).
         unsafe { self.device.create_buffer(&create, None) }
     }
 
-    /// Memory types, as bits, that imported memory may be of. They are the same for all buffers of one make.
+    /// Memory types, as bits, that imported memory may be of. They are the same for all buffers of
+    /// one make.
     fn importable_types(&self) -> Result<u32, VulkanError> {
         let buffer = self.create_buffer(4096).map_err(failed("vkCreateBuffer"))?;
         // SAFETY: the buffer was just made, is not in use, and is not used afterwards.
@@ -182,7 +190,7 @@ fn require_extension(vulkan: &Vulkan, physical: &Physical) -> Result<(), VulkanE
     })
 }
 
-/// Whether what is imported must be dedicated to one buffer, if it can be imported at all.
+/// Returns whether what is imported must be dedicated to one buffer, if it can be imported at all.
 fn require_import(vulkan: &Vulkan, physical: &Physical) -> Result<bool, VulkanError> {
     let wanted = vk::PhysicalDeviceExternalBufferInfo::default()
         .usage(USAGE)
@@ -210,7 +218,7 @@ fn require_import(vulkan: &Vulkan, physical: &Physical) -> Result<bool, VulkanEr
     Ok(features.contains(vk::ExternalMemoryFeatureFlags::DEDICATED_ONLY))
 }
 
-/// A logical device with one queue, since it must have one.
+/// Returns a logical device with one queue, since it must have one.
 fn create(vulkan: &Vulkan, physical: &Physical) -> Result<ash::Device, VulkanError> {
     let queue = vk::DeviceQueueCreateInfo::default()
         .queue_family_index(0)
@@ -219,8 +227,9 @@ fn create(vulkan: &Vulkan, physical: &Physical) -> Result<ash::Device, VulkanErr
     let create = vk::DeviceCreateInfo::default()
         .queue_create_infos(&queues)
         .enabled_extension_names(&extensions);
-    // SAFETY: the structures are live; the extension is one that the device has (`require_extension`), and those
-    // that it depends on are part of Vulkan 1.1. Every device has a queue family 0.
+    // SAFETY: the structures are live; the extension is one that the device has
+    // (`require_extension`), and those that it depends on are part of Vulkan 1.1. Every device has
+    // a queue family 0.
     unsafe {
         vulkan
             .instance
@@ -229,7 +238,8 @@ fn create(vulkan: &Vulkan, physical: &Physical) -> Result<ash::Device, VulkanErr
     .map_err(failed("vkCreateDevice"))
 }
 
-/// The first of the allowed memory types that is the device's own and in the reach of CPUs without further calls.
+/// Returns the first of the allowed memory types that is the device's own and in the reach of CPUs
+/// without further calls.
 fn choose_type(memory: &vk::PhysicalDeviceMemoryProperties, allowed: u32) -> Option<u32> {
     let wanted = vk::MemoryPropertyFlags::DEVICE_LOCAL
         | vk::MemoryPropertyFlags::HOST_VISIBLE

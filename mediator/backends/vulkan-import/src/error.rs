@@ -6,32 +6,30 @@ use ash::vk;
 
 use crate::Uuid;
 
-/// Why a device's memory cannot be reached through Vulkan.
+/// Why Vulkan cannot make the memory of a device visible to CPUs.
 #[derive(Debug, thiserror::Error)]
 pub enum VulkanError {
-    /// No loader.
-    #[error("no Vulkan loader: install libvulkan1")]
+    /// The Vulkan loader is not installed.
+    #[error("the Vulkan loader (libvulkan.so.1) is not installed: install libvulkan1")]
     Loader(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The loader is too old for external memory.
-    #[error(
-        "the Vulkan loader is of version {major}.{minor}, and 1.1 is needed: update libvulkan1"
-    )]
+    #[error("the Vulkan loader has version {major}.{minor}, and 1.1 is needed: update libvulkan1")]
     Version {
         /// Major version.
         major: u32,
         /// Minor version.
         minor: u32,
     },
-    /// No physical device is the one asked for.
+    /// No physical device has the UUID.
     #[error(
         "no Vulkan device has UUID {}; found: {}: install the Vulkan driver of that GPU",
         hex(wanted),
         names(found)
     )]
     Device {
-        /// UUID of the device asked for.
+        /// The UUID.
         wanted: Uuid,
-        /// Names and UUIDs of those that there are.
+        /// Names and UUIDs of the devices that Vulkan has.
         found: Vec<(String, Uuid)>,
     },
     /// The device cannot import memory by file descriptor.
@@ -39,7 +37,7 @@ pub enum VulkanError {
     Extension {
         /// Name of the device.
         device: String,
-        /// Extension or feature.
+        /// The extension or feature that it lacks.
         missing: &'static str,
     },
     /// The device's memory is not visible to CPUs.
@@ -60,16 +58,16 @@ pub enum VulkanError {
     },
 }
 
-/// Why a descriptor cannot be memory of a device.
+/// Why a descriptor is refused as memory of a device.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// No file that memory could be behind.
+    /// The descriptor is of a kind that has no memory behind it.
     #[error("the descriptor is a {kind}, not memory of a device")]
     Kind {
-        /// What it is.
+        /// Its kind, such as "socket".
         kind: &'static str,
     },
-    /// There is less behind it than was said.
+    /// The descriptor has less memory than announced.
     #[error("the descriptor has {has} bytes, and {wanted} were announced")]
     Size {
         /// Bytes that it has.
@@ -77,21 +75,21 @@ pub enum ImportError {
         /// Bytes that it should have.
         wanted: u64,
     },
-    /// A file that its owner could cut short under a mapping.
-    #[error("the descriptor is a file whose size cannot be sealed")]
+    /// The descriptor is a file that its owner can shorten under a mapping.
+    #[error("the descriptor is a file whose owner can shorten it: its size must be sealed")]
     Seal(#[source] io::Error),
-    /// The descriptor cannot be looked at.
+    /// The kernel does not tell what the descriptor is.
     #[error("the descriptor cannot be examined")]
     Examine(#[source] io::Error),
-    /// Not a size of device memory.
-    #[error("{bytes} bytes cannot be memory of a device: a multiple of 4096, not zero, is")]
+    /// The size is no size of device memory.
+    #[error("invalid size {bytes} of device memory: a multiple of 4096, not 0")]
     Bytes {
         /// Bytes announced.
         bytes: u64,
     },
 }
 
-/// A UUID as NVIDIA's tools write it.
+/// Returns a UUID as NVIDIA's tools write it.
 pub(crate) fn hex(uuid: &Uuid) -> String {
     let group = |range: std::ops::Range<usize>| -> String {
         uuid[range]

@@ -11,7 +11,7 @@ pub(crate) struct Vulkan {
     _entry: Entry,
 }
 
-/// A physical device and what it is called.
+/// A physical device with its name and UUID.
 #[derive(Clone)]
 pub(crate) struct Physical {
     pub handle: vk::PhysicalDevice,
@@ -19,14 +19,15 @@ pub(crate) struct Physical {
     pub uuid: Uuid,
 }
 
-/// Gives a failed call its name.
+/// Returns a conversion of errors that adds the name of the call.
 pub(crate) fn failed(call: &'static str) -> impl Fn(vk::Result) -> VulkanError {
     move |source| VulkanError::Call { call, source }
 }
 
-/// Whether there is a Vulkan loader at all. Says nothing of devices.
+/// Returns whether a Vulkan loader is installed. There may still be no device.
 pub fn is_present() -> bool {
-    // SAFETY: loads the system's Vulkan loader, which whoever set the library path is trusted with, and calls nothing.
+    // SAFETY: loads the system's Vulkan loader, which whoever set the library path is trusted with,
+    // and calls nothing.
     unsafe { Entry::load() }.is_ok()
 }
 
@@ -34,10 +35,12 @@ impl Vulkan {
     /// Loads the library and makes an instance of Vulkan 1.1.
     ///
     /// # Errors
-    /// [`VulkanError::Loader`], [`VulkanError::Version`], [`VulkanError::Call`].
+    /// * `Loader`: the library is not installed.
+    /// * `Version`: it is older than Vulkan 1.1.
+    /// * `Call`: it makes no instance.
     pub fn load() -> Result<Self, VulkanError> {
-        // SAFETY: loads the system's Vulkan loader, which whoever set the library path is trusted with. The entry is
-        // kept as long as anything of it is used.
+        // SAFETY: loads the system's Vulkan loader, which whoever set the library path is trusted
+        // with. The entry is kept as long as anything of it is used.
         let entry = unsafe { Entry::load() }.map_err(|e| VulkanError::Loader(e.into()))?;
         // SAFETY: a query without preconditions.
         let version = unsafe { entry.try_enumerate_instance_version() }
@@ -62,7 +65,7 @@ impl Vulkan {
         })
     }
 
-    /// All physical devices of Vulkan 1.1.
+    /// Returns all physical devices of Vulkan 1.1.
     ///
     /// # Errors
     /// [`VulkanError::Call`].
@@ -76,7 +79,7 @@ impl Vulkan {
             .collect())
     }
 
-    /// What a device is called; nothing for one of Vulkan 1.0, which has no UUID.
+    /// Returns the name and UUID of a device, or none for Vulkan 1.0, which has no UUIDs.
     fn identify(&self, handle: vk::PhysicalDevice) -> Option<Physical> {
         // SAFETY: the handle is one of this instance.
         let version = unsafe { self.instance.get_physical_device_properties(handle) }.api_version;
@@ -85,7 +88,8 @@ impl Vulkan {
         }
         let mut identity = vk::PhysicalDeviceIDProperties::default();
         let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut identity);
-        // SAFETY: both structures are live, and chained as the call wants them; the device is of Vulkan 1.1.
+        // SAFETY: both structures are live, and chained as the call wants them; the device is of
+        // Vulkan 1.1.
         unsafe {
             self.instance
                 .get_physical_device_properties2(handle, &mut properties)

@@ -11,8 +11,8 @@ use causeway_memory::{DeviceMapping, DeviceMemory, MemoryError, PAGE_BYTES};
 use crate::VulkanDevice;
 use crate::device::HANDLE;
 
-/// Device memory behind a descriptor. Each mapping is an import of its own, so that any number of them may be, each
-/// with its own range: Vulkan lets one memory object be mapped once.
+/// Device memory behind a descriptor. Each mapping is an import of its own, so that any number of
+/// them may be, each with its own range: Vulkan lets one memory object be mapped once.
 #[derive(Debug)]
 pub(crate) struct ImportedMemory {
     device: Arc<VulkanDevice>,
@@ -30,7 +30,7 @@ impl ImportedMemory {
         }
     }
 
-    /// Gives the driver a duplicate of the descriptor: what it imports is its own.
+    /// Hands the driver a duplicate of the descriptor, which the driver closes after the import.
     fn import(&self) -> Result<Import, String> {
         let file = self
             .file
@@ -63,16 +63,17 @@ impl ImportedMemory {
         if self.device.dedicated {
             allocate = allocate.push_next(&mut dedicated);
         }
-        // SAFETY: the structures are live. That the descriptor is memory of this device, of this size, the driver
-        // has to find out: see the crate's documentation for what it is trusted with.
+        // SAFETY: the structures are live. That the descriptor is memory of this device, of this
+        // size, the driver has to find out: see the crate's documentation for what it is trusted
+        // with.
         unsafe { self.device.device.allocate_memory(&allocate, None) }.map_err(|e| {
             self.take_back(file);
             format!("'{}' refuses the import: {e}", self.device.name())
         })
     }
 
-    /// Closes a descriptor that was not imported. By the specification it is still ours then, but lavapipe has closed
-    /// it already; what has its number now may be another's.
+    /// Closes a descriptor that was not imported. By the specification it is still ours then, but
+    /// lavapipe has closed it already; what has its number now may be another's.
     fn take_back(&self, file: RawFd) {
         // SAFETY: only asked what it is; that it may not be open is an answer.
         let there = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(file) });
@@ -151,7 +152,8 @@ struct VulkanMapping {
     import: Import,
 }
 
-// SAFETY: an address range that is not dereferenced here, and handles that are used by one thread: the last owner.
+// SAFETY: an address range that is not dereferenced here, and handles that are used by one thread:
+// the last owner.
 unsafe impl Send for VulkanMapping {}
 // SAFETY: as above.
 unsafe impl Sync for VulkanMapping {}

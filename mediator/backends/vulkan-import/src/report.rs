@@ -1,11 +1,11 @@
-//! What there is, for whoever wants to know before guests do.
+//! The devices that Vulkan has, for `causeway doctor`.
 
 use std::sync::Arc;
 
 use crate::instance::Vulkan;
 use crate::{Uuid, VulkanDevice, VulkanError};
 
-/// The physical devices that Vulkan knows.
+/// The physical devices that Vulkan has, as `causeway doctor` reports them.
 #[derive(Debug)]
 pub struct VulkanReport {
     /// In the loader's order.
@@ -17,13 +17,13 @@ pub struct VulkanReport {
 pub struct DeviceReport {
     /// Its name, for people.
     pub name: String,
-    /// Its UUID, by which CUDA knows it, too.
+    /// Its UUID, which CUDA uses, too.
     pub uuid: Uuid,
-    /// Bytes of its memory that CPUs can see when they are imported, or why none.
+    /// Bytes of imported memory that CPUs can map at a time, or why CPUs can map none.
     pub visible_bytes: Result<u64, VulkanError>,
 }
 
-/// Finds out, by trying, which devices could show guests their memory. Takes some 100 ms.
+/// Tries on every device whether its memory can be made visible to CPUs. Takes some 100 ms.
 ///
 /// # Errors
 /// [`VulkanError`]: no loader, or one that is too old.

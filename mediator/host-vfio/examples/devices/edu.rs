@@ -29,7 +29,8 @@ const DMA_START: u32 = 1;
 const DMA_TO_MEMORY: u32 = 2;
 /// Where its own memory begins, for DMA.
 const OWN_MEMORY: u64 = 0x4_0000;
-/// Bytes of it that are used: QEMU (7.2) ends with an error when a transfer reaches the end of the 4 KiB.
+/// Bytes of it that are used: QEMU (7.2) ends with an error when a transfer reaches the end of the
+/// 4 KiB.
 pub const OWN_BYTES: u32 = 4088;
 
 pub type Outcome = Result<(), Box<dyn Error>>;

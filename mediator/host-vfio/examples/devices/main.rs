@@ -1,9 +1,11 @@
-//! Drives the devices that QEMU emulates for such purposes (`edu`, `ivshmem-plain`), held through VFIO, and says what it
-//! saw. To be run by hand, as root, in a machine with an IOMMU whose devices are bound to vfio-pci:
+//! Drives the devices that QEMU emulates for such purposes (`edu`, `ivshmem-plain`), held through
+//! VFIO, and says what it saw. To be run by hand, as root, in a machine with an IOMMU whose devices
+//! are bound to vfio-pci:
 //!
 //!     devices ADDRESS...
 //!
-//! Two functions of one group are opened together. The last one must be resettable by sysfs, and is unbound in the end.
+//! Two functions of one group are opened together. The last one must be resettable by sysfs, and is
+//! unbound in the end.
 
 use std::error::Error;
 use std::fs;
@@ -13,7 +15,7 @@ use std::sync::Arc;
 use std::thread;
 
 use causeway_host_vfio::{
-    Address, Choice, Container, Device, DeviceEvent, Function, Host, OpenError, RegionIndex,
+    Address, Choice, Container, Device, DeviceEvent, Host, OpenError, PciFunction, RegionIndex,
     VfioDeviceFd,
 };
 use causeway_memory::{PageSize, SharedMemory};
@@ -117,7 +119,7 @@ fn container(
     Ok((container, vm))
 }
 
-fn drive(host: &Host, function: &Function) -> Outcome {
+fn drive(host: &Host, function: &PciFunction) -> Outcome {
     let (container, _vm) = container(host, &[function.address])?;
     let device = Device::open(&container, function.address)?;
     for region in device.regions() {

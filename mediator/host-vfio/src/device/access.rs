@@ -17,7 +17,8 @@ const READ: &str = "read";
 const WRITTEN: &str = "written";
 
 impl Device {
-    /// Reads `into.len()` bytes at `offset` of a region. The kernel splits them into aligned accesses of 1, 2, 4 or 8 bytes.
+    /// Reads `into.len()` bytes at `offset` of a region. The kernel splits them into aligned
+    /// accesses of 1, 2, 4 or 8 bytes.
     ///
     /// # Errors
     /// [`AccessError`]; `into` then has no meaning.
@@ -94,8 +95,8 @@ impl Device {
         Ok(bytes)
     }
 
-    /// Lets the function do DMA and send message-signalled interrupts, or keeps it from both. It may not when it was
-    /// opened.
+    /// Lets the function do DMA and send message-signalled interrupts, or keeps it from both. It
+    /// may not when it was opened.
     ///
     /// # Errors
     /// [`AccessError`].
@@ -122,7 +123,7 @@ impl Device {
         self.write(RegionIndex::Config, COMMAND, &wanted.to_le_bytes())
     }
 
-    /// The region, if it can be read or written there.
+    /// Returns the region, if it can be read or written there.
     fn checked(
         &self,
         index: RegionIndex,

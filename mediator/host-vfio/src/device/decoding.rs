@@ -1,4 +1,5 @@
-//! Whether a function answers at its memory addresses, for those who share it with somebody who may change that.
+//! Whether a function answers at its memory addresses, for those who share it with somebody who may
+//! change that.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ pub struct Decoding {
 }
 
 impl Device {
-    /// What tells whether the function decodes its memory; none if its configuration space cannot be read.
+    /// What tells whether the function decodes its memory; none if its configuration space cannot
+    /// be read.
     pub fn decoding(&self) -> Option<Decoding> {
         let config = self.region(RegionIndex::Config);
         let config = config.filter(|region| region.readable)?;
@@ -28,8 +30,8 @@ impl Device {
 }
 
 impl Decoding {
-    /// Whether it does, as far as can be known: not if the kernel does not say. While it does not, a touch of a
-    /// [mapping](crate::Mapping) is SIGBUS.
+    /// Returns whether it does, as far as can be known: not if the kernel does not say. While it
+    /// does not, a touch of a [mapping](crate::Mapping) is SIGBUS.
     pub fn is_on(&self) -> bool {
         let mut command = [0; 2];
         let read = rustix::io::pread(self.hardware.file(), &mut command, self.file_offset);

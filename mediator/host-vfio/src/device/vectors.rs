@@ -1,7 +1,6 @@
 //! Interrupts of a device: one kind at a time.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::{MutexGuard, PoisonError};
 
 use vmm_sys_util::eventfd::EventFd;
 
@@ -24,9 +23,10 @@ impl Device {
         found.copied().unwrap_or(InterruptInfo::new(kind, 0, 0))
     }
 
-    /// Has the device's pin signal `trigger`. The kernel masks it each time (if it is [`InterruptInfo::automasked`], which
-    /// level-triggered pins are) until `unmask` is signalled, as KVM's irqfd does by its resampling event, or
-    /// [`Self::unmask_intx`] is called. Other interrupts are disabled.
+    /// Has the device's pin signal `trigger`. The kernel masks it each time (if it is
+    /// [`InterruptInfo::automasked`], which level-triggered pins are) until `unmask` is signalled,
+    /// as KVM's irqfd does by its resampling event, or [`Self::unmask_intx`] is called. Other
+    /// interrupts are disabled.
     ///
     /// # Errors
     /// [`InterruptError`]; the pin is then disabled.
@@ -37,7 +37,7 @@ impl Device {
     ) -> Result<(), InterruptError> {
         const KIND: InterruptKind = InterruptKind::Intx;
         self.check_vectors(KIND, 1)?;
-        let mut enabled = self.enabled();
+        let mut enabled = self.enabled.lock();
         self.disable(&mut enabled)?;
         let action = Action::Signal {
             start: 0,
@@ -75,8 +75,8 @@ impl Device {
         self.act(InterruptKind::Intx, Action::Unmask, "unmask")
     }
 
-    /// Has `events.len()` vectors of MSI or MSI-X signal these events, where there are any, in place of whatever was set up.
-    /// Messages that a vector without an event sends are lost.
+    /// Has `events.len()` vectors of MSI or MSI-X signal these events, where there are any, in
+    /// place of whatever was set up. Messages that a vector without an event sends are lost.
     ///
     /// # Errors
     /// [`InterruptError`]; all interrupts are then disabled.
@@ -87,7 +87,7 @@ impl Device {
     ) -> Result<(), InterruptError> {
         self.check_messages(kind)?;
         self.check_vectors(kind, events.len() as u64)?;
-        let mut enabled = self.enabled();
+        let mut enabled = self.enabled.lock();
         self.disable(&mut enabled)?;
         if events.is_empty() {
             return Ok(());
@@ -110,8 +110,8 @@ impl Device {
 
     /// Changes the event of one vector, or has it signal none. The others are not disturbed.
     ///
-    /// A vector beyond those that [`Self::set_vectors`] has set up is added, where the device's can be
-    /// (not [`InterruptInfo::fixed`]).
+    /// A vector beyond those that [`Self::set_vectors`] has set up is added, where the device's can
+    /// be (not [`InterruptInfo::fixed`]).
     ///
     /// # Errors
     /// [`InterruptError`]: [`InterruptError::NotEnabled`] for a vector that cannot be added.
@@ -123,7 +123,7 @@ impl Device {
     ) -> Result<(), InterruptError> {
         self.check_messages(kind)?;
         self.check_vectors(kind, u64::from(vector) + 1)?;
-        let mut enabled = self.enabled();
+        let mut enabled = self.enabled.lock();
         let vectors = enabled.filter(|e| e.kind == kind).map_or(0, |e| e.vectors);
         let can_add = vectors != 0 && !self.interrupts(kind).fixed;
         if vector >= vectors && !can_add {
@@ -147,17 +147,18 @@ impl Device {
         Ok(())
     }
 
-    /// Disables whatever [`Self::set_intx`] or [`Self::set_vectors`] has set up. Notifications ([`Self::watch`]) stay.
+    /// Disables whatever [`Self::set_intx`] or [`Self::set_vectors`] has set up. Notifications
+    /// ([`Self::watch`]) stay.
     ///
     /// # Errors
     /// [`InterruptError`].
     pub fn disable_interrupts(&self) -> Result<(), InterruptError> {
-        self.disable(&mut self.enabled())
+        self.disable(&mut self.enabled.lock())
     }
 
-    /// The kind of interrupts that is set up, and how many vectors.
+    /// Returns the kind of interrupts that is set up, and how many vectors.
     pub fn enabled_interrupts(&self) -> Option<(InterruptKind, u32)> {
-        let enabled = *self.enabled();
+        let enabled = *self.enabled.lock();
         enabled.map(|enabled| (enabled.kind, enabled.vectors))
     }
 
@@ -212,10 +213,6 @@ impl Device {
             });
         }
         Ok(())
-    }
-
-    fn enabled(&self) -> MutexGuard<'_, Option<Enabled>> {
-        self.enabled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) fn reset(
     Ok(ResetMethod::Bus)
 }
 
-/// The functions that a reset of the bus would hit.
+/// Returns the functions that a reset of the bus would hit.
 fn functions_hit(device: BorrowedFd<'_>) -> io::Result<Vec<Address>> {
     let mut words = [0; INFO_WORDS + 2 * FUNCTIONS_MAX];
     ioctl::hot_reset_info(device, &mut words)?;
@@ -57,18 +57,19 @@ fn functions_hit(device: BorrowedFd<'_>) -> io::Result<Vec<Address>> {
         .collect())
 }
 
-/// The second word of `vfio_pci_dependent_device`: segment (16 bits), bus, devfn (8 bits each).
+/// Returns the second word of `vfio_pci_dependent_device`: segment (16 bits), bus, devfn (8 bits
+/// each).
 fn function(place: u32) -> Address {
     let [segment_low, segment_high, bus, device_function] = place.to_ne_bytes();
     let segment = u16::from_ne_bytes([segment_low, segment_high]);
     Address::of(segment.into(), bus, device_function)
 }
 
-/// The files of all groups of the container, by which it proves that they are its own; none with iommufd, where the
-/// devices' own files do.
+/// Returns the files of all groups of the container, by which it proves that they are its own; none
+/// with iommufd, where the devices' own files do.
 ///
-/// vfio-ioctls keeps them to itself. They are this process's, so it finds them among its descriptors, and the lock on
-/// the list of open devices keeps them open.
+/// vfio-ioctls keeps them to itself. They are this process's, so it finds them among its
+/// descriptors, and the lock on the list of open devices keeps them open.
 fn group_files(container: &Container) -> io::Result<Vec<RawFd>> {
     if container.kind() == Kind::Iommufd {
         return Ok(Vec::new());

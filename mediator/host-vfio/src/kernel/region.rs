@@ -11,12 +11,13 @@ use vfio_bindings::bindings::vfio::{
 use crate::ioctl;
 use crate::region::{Area, Region, RegionIndex};
 
-/// Bytes of `vfio_region_info`: argsz, flags, index, cap_offset (32 bits each), size, offset (64 bits each).
+/// Bytes of `vfio_region_info`: argsz, flags, index, cap_offset (32 bits each), size, offset (64
+/// bits each).
 const INFO_BYTES: usize = 32;
 /// No device has capabilities that take more.
 const INFO_BYTES_MAX: usize = 64 << 10;
 
-/// The region, if the device has it.
+/// Returns the region, if the device has it.
 pub(super) fn query(device: BorrowedFd<'_>, index: RegionIndex) -> io::Result<Option<Region>> {
     let mut words = ask(device, index, INFO_BYTES)?;
     // The kernel says how much room it would have liked.

@@ -80,7 +80,7 @@ fn a_reset_of_a_device_under_its_guest_is_told() {
     ];
     let (command, job) = start(&machine, &words);
     machine.write(&EDU.file("reset"), 0o200, b"1");
-    machine.wait_for_text(&command, job, "somebody has reset it");
+    machine.wait_for_text(&command, job, "it was reset through sysfs");
     machine.signal(job, INTERRUPT, false);
     let outcome = machine.finish(&command, job);
     outcome.assert_code(INTERRUPTED);
@@ -92,9 +92,9 @@ fn a_reset_of_a_device_under_its_guest_is_told() {
 
 /// Starts a guest that uses memory of a device.
 #[track_caller]
-fn start_lent(machine: &Lease) -> (Command, Job) {
+fn start_partitions(machine: &Lease) -> (Command, Job) {
     let gpu = format!("vfio:{}", MEMORY.address);
-    let words = ["--guest", "lent", "--arguments", "hold", "--gpu", &gpu];
+    let words = ["--guest", "partition", "--arguments", "hold", "--gpu", &gpu];
     start(machine, &words)
 }
 
@@ -108,17 +108,17 @@ fn assert_told_of_loss(outcome: &Outcome) {
 }
 
 #[test]
-fn guests_lose_memory_that_is_lent_when_its_device_is_unbound_or_reset() {
+fn guests_lose_partitions_when_its_device_is_unbound_or_reset() {
     let Some(machine) =
-        machine_with_devices("unbinding and resetting a device whose memory is lent out")
+        machine_with_devices("unbinding and resetting a device whose memory is partitioned")
     else {
         return;
     };
     hand_out(&machine, &[MEMORY]);
-    let running = start_lent(&machine);
+    let running = start_partitions(&machine);
     assert_told_of_loss(&unbind_under(&machine, &MEMORY, running));
     hand_out(&machine, &[MEMORY]);
-    let (command, job) = start_lent(&machine);
+    let (command, job) = start_partitions(&machine);
     machine.write(&MEMORY.file("reset"), 0o200, b"1");
     assert_told_of_loss(&machine.finish(&command, job));
 }

@@ -1,10 +1,10 @@
-//! Devices of the host that guests have: passed through, and lent out in parts.
+//! Devices of the host that guests have: passed through, and partitioned.
 
 mod doorbell;
 mod edu;
 mod events;
-mod lent;
 mod mechanisms;
+mod partition;
 mod random;
 mod refusals;
 

@@ -104,8 +104,8 @@ fn a_device_that_is_given_twice_or_in_use_or_not_there_is_named() {
 }
 
 #[test]
-fn a_bar_that_cannot_be_lent_out_is_named() {
-    let Some(machine) = machine_with_devices("BARs that cannot be lent out") else {
+fn a_bar_that_cannot_be_partitioned_is_named() {
+    let Some(machine) = machine_with_devices("BARs that cannot be partitioned") else {
         return;
     };
     hand_out(&machine, &[MEMORY]);

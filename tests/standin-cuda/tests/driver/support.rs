@@ -13,7 +13,8 @@ pub const GRANULE: usize = 2 * MIB;
 /// Set in the child that is to run a test's body.
 const CHILD: &str = "STANDIN_TEST_CHILD";
 
-/// Whether this is the child. The parent runs the test of that name again, in a process with these settings.
+/// Whether this is the child. The parent runs the test of that name again, in a process with these
+/// settings.
 pub fn is_child(name: &str, settings: &[(&str, &str)]) -> bool {
     if std::env::var_os(CHILD).is_some() {
         return true;
@@ -178,7 +179,8 @@ pub fn launch(
     code as u32
 }
 
-/// A module of small kernels: `add` (words of a buffer become larger by 1), `ids` (`%smid` of each block), a counter.
+/// A module of small kernels: `add` (words of a buffer become larger by 1), `ids` (`%smid` of each
+/// block), a counter.
 pub const PTX: &str = "
 .version 8.0
 .target sm_90

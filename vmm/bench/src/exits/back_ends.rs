@@ -14,7 +14,7 @@ pub struct BackEnds {
 }
 
 impl BackEnds {
-    /// All that the machine has, unless one was asked for. One that lends memory of a device has no kernels, and is not among
+    /// All that the machine has, unless one was asked for. The VFIO back end runs no kernels, and is not among
     /// them.
     pub fn find(asked: Option<&str>) -> Result<Self, Failure> {
         let software = || String::from("software");

@@ -1,11 +1,12 @@
-//! Chains: graphs of kernels one behind the other, whose kernels and parameters can be exchanged before each launch.
+//! Chains: graphs of kernels one behind the other, whose kernels and parameters can be exchanged
+//! before each launch.
 
 use std::sync::Arc;
 
 use cudarc::driver::sys::{CUDA_KERNEL_NODE_PARAMS, CUgraph, CUgraphExec, CUgraphNode};
 
 use super::stream::{Launch, packed};
-use super::{Context, CudaError, FunctionHandle, Stream};
+use super::{Context, CudaError, Driver, KernelHandle, Stream};
 
 /// A chain of a fixed number of kernels, until dropped.
 pub(crate) struct LaunchChain {
@@ -24,7 +25,7 @@ impl LaunchChain {
     pub(crate) fn new(
         context: &Arc<Context>,
         length: usize,
-        function: FunctionHandle,
+        function: KernelHandle,
         launch: &Launch<'_>,
     ) -> Result<Self, CudaError> {
         context.enter()?;
@@ -44,7 +45,8 @@ impl LaunchChain {
             let dependencies = before.map_or(std::ptr::null(), std::ptr::from_ref);
             let count = usize::from(before.is_some());
             with_parameters(function, launch, |parameters| {
-                // SAFETY: the dependency is a node of this graph; parameters are copied by the call.
+                // SAFETY: the dependency is a node of this graph; parameters are copied by the
+                // call.
                 unsafe {
                     driver.graph_add_kernel_node(&mut node, graph, dependencies, count, parameters)
                 }
@@ -56,17 +58,19 @@ impl LaunchChain {
         Ok(chain)
     }
 
-    /// Makes launch number `index` another one. Launches of the chain that are under way stay as they are.
+    /// Makes launch number `index` another one. Launches of the chain that are under way stay as
+    /// they are.
     pub(crate) fn set(
         &mut self,
         index: usize,
-        function: FunctionHandle,
+        function: KernelHandle,
         launch: &Launch<'_>,
     ) -> Result<(), CudaError> {
         self.context.enter()?;
         let (driver, node) = (self.context.driver(), self.nodes[index]);
         with_parameters(function, launch, |parameters| {
-            // SAFETY: the node is of the graph that the executable one was made from; parameters are copied.
+            // SAFETY: the node is of the graph that the executable one was made from; parameters
+            // are copied.
             unsafe { driver.graph_exec_kernel_node_set_params(self.executable, node, parameters) }
         })
     }
@@ -85,7 +89,7 @@ impl LaunchChain {
 
 /// Has `call` see a launch as graphs want it.
 fn with_parameters(
-    function: FunctionHandle,
+    function: KernelHandle,
     launch: &Launch<'_>,
     call: impl FnOnce(*const CUDA_KERNEL_NODE_PARAMS) -> Result<(), CudaError>,
 ) -> Result<(), CudaError> {
@@ -110,19 +114,15 @@ fn with_parameters(
 
 impl Drop for LaunchChain {
     fn drop(&mut self) {
-        if self.context.is_lost() || self.context.enter().is_err() {
-            return;
-        }
-        let driver = self.context.driver();
         if !self.executable.is_null() {
-            // SAFETY: not used again; the driver keeps what launches under way need (cuGraphExecDestroy).
-            if let Err(e) = unsafe { driver.graph_exec_destroy(self.executable) } {
-                log::debug!("an executable graph was not destroyed: {e}");
-            }
+            let executable = self.executable;
+            // SAFETY: not used again; the driver keeps what launches under way need
+            // (cuGraphExecDestroy).
+            let destroy = |driver: &Driver| unsafe { driver.graph_exec_destroy(executable) };
+            self.context.release("an executable graph", destroy);
         }
         // SAFETY: not used again.
-        if let Err(e) = unsafe { driver.graph_destroy(self.graph) } {
-            log::debug!("a graph was not destroyed: {e}");
-        }
+        let destroy = |driver: &Driver| unsafe { driver.graph_destroy(self.graph) };
+        self.context.release("a graph", destroy);
     }
 }

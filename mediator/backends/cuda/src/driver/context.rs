@@ -10,11 +10,13 @@ use super::{CudaError, Device, Driver};
 
 /// `CU_CTX_SCHED_SPIN | CU_CTX_MAP_HOST`: waits inside the driver are rare and short here.
 const FLAGS: u32 = 1 | 8;
-/// `CU_LIMIT_PRINTF_FIFO_SIZE` and `CU_LIMIT_MALLOC_HEAP_SIZE`, which by default take 1 and 8 MiB of the GPU.
+/// `CU_LIMIT_PRINTF_FIFO_SIZE` and `CU_LIMIT_MALLOC_HEAP_SIZE`, which by default take 1 and 8 MiB
+/// of the GPU.
 const LIMITS: [(u32, usize); 2] = [(1, 64 << 10), (2, 64 << 10)];
 
 thread_local! {
-    /// Number of the context that this thread made current last. Only this module makes contexts current.
+    /// Number of the context that this thread made current last. Only this module makes contexts
+    /// current.
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -34,7 +36,7 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// The device's primary context.
+    /// Returns the device's primary context.
     pub(crate) fn primary(device: Device) -> Result<Arc<Self>, CudaError> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: stores a context, which `drop` releases.
@@ -42,10 +44,11 @@ impl Context {
         Ok(Self::adopt(device, raw, true))
     }
 
-    /// A context of its own.
+    /// Returns a context of its own.
     pub(crate) fn create(device: Device) -> Result<Arc<Self>, CudaError> {
         let mut raw = std::ptr::null_mut();
-        // The call makes the new context current for this thread: what was current before is no longer.
+        // The call makes the new context current for this thread: what was current before is no
+        // longer.
         CURRENT.set(0);
         // SAFETY: stores a context, which `drop` destroys.
         unsafe { device.driver.ctx_create(&mut raw, FLAGS, device.raw) }?;
@@ -65,7 +68,8 @@ impl Context {
         Arc::new(context)
     }
 
-    /// Has the context take little memory for `printf` and `malloc` of kernels: nobody's quota counts it.
+    /// Has the context take little memory for `printf` and `malloc` of kernels: nobody's quota
+    /// counts it.
     fn limit_memory(&self) {
         if self.enter().is_err() {
             return;
@@ -89,27 +93,44 @@ impl Context {
         Ok(())
     }
 
-    /// The driver.
+    /// Returns the driver.
     pub(crate) fn driver(&self) -> &'static Driver {
         self.device.driver
     }
 
-    /// Its GPU.
+    /// Returns its GPU.
     pub(crate) fn device(&self) -> Device {
         self.device
     }
 
-    /// Says that work is under way that does not end. What belongs to the context is then left to the end of the process.
+    /// Says that work is under way that does not end. What belongs to the context is then left to
+    /// the end of the process.
     pub(crate) fn abandon(&self) {
         self.abandoned.store(true, Ordering::SeqCst);
     }
 
-    /// Whether it was abandoned, or spoiled by an error.
-    pub(crate) fn is_lost(&self) -> bool {
+    /// Returns whether the context is of no more use: it was abandoned, or an error poisoned the
+    /// process.
+    pub(crate) fn is_poisoned(&self) -> bool {
         self.abandoned.load(Ordering::SeqCst) || self.driver().poison().is_some()
     }
 
-    /// Free memory of the GPU in bytes, over all processes.
+    /// Calls `release`, which destroys an object of the context; `what` names the object for the
+    /// log. In a poisoned context, objects are left to the end of the process.
+    pub(super) fn release(
+        &self,
+        what: &str,
+        release: impl FnOnce(&Driver) -> Result<(), CudaError>,
+    ) {
+        if self.is_poisoned() || self.enter().is_err() {
+            return;
+        }
+        if let Err(e) = release(self.driver()) {
+            log::debug!("{what} was not released: {e}");
+        }
+    }
+
+    /// Returns free memory of the GPU in bytes, over all processes.
     pub(crate) fn free_bytes(&self) -> Result<u64, CudaError> {
         self.enter()?;
         let (mut free, mut total) = (0, 0);
@@ -121,12 +142,13 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        if self.is_lost() {
+        if self.is_poisoned() {
             return;
         }
-        // The thread must not believe that it still works in what is gone.
+        // This thread has no current context afterwards.
         CURRENT.set(0);
-        // SAFETY: streams, events and modules hold the context, so none is left that could be used afterwards.
+        // SAFETY: streams, events and modules hold the context, so none is left that could be used
+        // afterwards.
         let ended = unsafe {
             if self.primary {
                 self.driver().primary_ctx_release(self.device.raw)

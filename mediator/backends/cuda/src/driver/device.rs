@@ -32,7 +32,7 @@ impl Device {
         Ok(Self { driver, raw })
     }
 
-    /// The product's name.
+    /// Returns the product's name.
     pub(crate) fn name(self) -> Result<String, CudaError> {
         const ROOM: c_int = 255;
         let mut name: [c_char; 256] = [0; 256];
@@ -62,7 +62,7 @@ impl Device {
         Ok(bytes as u64)
     }
 
-    /// An attribute by its number (`CUdevice_attribute`).
+    /// Returns an attribute by its number (`CUdevice_attribute`).
     pub(crate) fn attribute(self, number: u32) -> Result<i32, CudaError> {
         let mut value = 0;
         // SAFETY: stores an integer; a number that the driver does not know is an error.

@@ -1,28 +1,60 @@
-//! What the driver says when a call fails.
+//! Errors of the driver's calls.
 
 use std::fmt;
 
-/// `CUDA_ERROR_INVALID_VALUE`.
-pub(crate) const INVALID_VALUE: u32 = 1;
-/// `CUDA_ERROR_OUT_OF_MEMORY`.
-pub(crate) const OUT_OF_MEMORY: u32 = 2;
-/// `CUDA_ERROR_NO_DEVICE`.
-pub(crate) const NO_DEVICE: u32 = 100;
-/// `CUDA_ERROR_NOT_FOUND`.
-pub(crate) const NOT_FOUND: u32 = 500;
-/// `CUDA_ERROR_NOT_READY`: no error, but work under way.
-pub(crate) const NOT_READY: u32 = 600;
+macro_rules! codes {
+    (sticky: $($sticky:ident)*; others: $($other:ident)*) => {
+        /// The results that this crate tells apart. They are numbers: a newer driver may return one
+        /// that [`CUresult`] does not have, and such a value of the enumeration would be undefined
+        /// behaviour.
+        pub(crate) mod code {
+            use cudarc::driver::sys::CUresult;
 
-/// Codes after which, as their documentation in cuda.h says, the process must be ended: every later call gives the
-/// same error. (214 and 220 are uncorrectable errors of memory and NVLink.)
-const STICKY: [u32; 13] = [
-    214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721,
-];
+            $(pub(crate) const $sticky: u32 = CUresult::$sticky as u32;)*
+            $(pub(crate) const $other: u32 = CUresult::$other as u32;)*
+        }
 
-/// A call that failed.
+        /// Results after which, as their documentation in cuda.h says, the process must be ended:
+        /// every later call returns the same result.
+        const STICKY: &[u32] = &[$(code::$sticky),*];
+    };
+}
+
+codes! {
+    sticky:
+        CUDA_ERROR_ECC_UNCORRECTABLE
+        CUDA_ERROR_NVLINK_UNCORRECTABLE
+        CUDA_ERROR_CONTAINED
+        CUDA_ERROR_ILLEGAL_ADDRESS
+        CUDA_ERROR_LAUNCH_TIMEOUT
+        CUDA_ERROR_ASSERT
+        CUDA_ERROR_HARDWARE_STACK_ERROR
+        CUDA_ERROR_ILLEGAL_INSTRUCTION
+        CUDA_ERROR_MISALIGNED_ADDRESS
+        CUDA_ERROR_INVALID_ADDRESS_SPACE
+        CUDA_ERROR_INVALID_PC
+        CUDA_ERROR_LAUNCH_FAILED
+        CUDA_ERROR_TENSOR_MEMORY_LEAK;
+    others:
+        CUDA_ERROR_INVALID_VALUE
+        CUDA_ERROR_OUT_OF_MEMORY
+        CUDA_ERROR_NO_DEVICE
+        CUDA_ERROR_NO_BINARY_FOR_GPU
+        CUDA_ERROR_JIT_COMPILER_NOT_FOUND
+        CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+        CUDA_ERROR_NOT_FOUND
+        CUDA_ERROR_NOT_READY
+        CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+        CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
+        CUDA_ERROR_NOT_PERMITTED
+        CUDA_ERROR_NOT_SUPPORTED
+        CUDA_ERROR_INVALID_CLUSTER_SIZE
+}
+
+/// A call of the driver that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CudaError {
-    /// The entry point.
+    /// The entry point, such as `cuMemCreate`.
     pub call: &'static str,
     /// The result, a `CUresult` or a code that it does not have.
     pub code: u32,
@@ -31,7 +63,7 @@ pub struct CudaError {
 }
 
 impl CudaError {
-    /// Whether the process is of no more use to the GPU.
+    /// Returns whether the error poisons the process: the driver refuses every later call.
     pub fn is_sticky(&self) -> bool {
         STICKY.contains(&self.code)
     }

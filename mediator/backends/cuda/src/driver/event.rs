@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::CUevent;
 
-use super::error::NOT_READY;
-use super::{Context, CudaError};
+use super::{Context, CudaError, Driver, code};
 
 /// `CU_EVENT_DISABLE_TIMING`: such events cost least.
 const NO_TIMING: u32 = 2;
@@ -17,10 +16,10 @@ const SLEEP: Duration = Duration::from_micros(100);
 
 /// How a wait for an event ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waited {
+pub(crate) enum WaitOutcome {
     Happened,
-    /// The context was lost: it never will.
-    Lost,
+    /// The context is poisoned: the event never happens.
+    Poisoned,
     TimedOut,
 }
 
@@ -36,7 +35,7 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// An event that has happened.
+    /// Returns an event that has happened.
     pub(crate) fn new(context: &Arc<Context>) -> Result<Self, CudaError> {
         context.enter()?;
         let mut raw = std::ptr::null_mut();
@@ -48,44 +47,41 @@ impl Event {
         })
     }
 
-    /// Whether what it was recorded behind is done.
+    /// Returns whether what it was recorded behind is done.
     pub(crate) fn has_happened(&self) -> Result<bool, CudaError> {
         self.context.enter()?;
         let driver = self.context.driver();
         // SAFETY: the event is live.
-        let code = unsafe { (driver.table()?.event_query)(self.raw) };
-        match code {
+        let result = unsafe { (driver.table()?.event_query)(self.raw) };
+        match result {
             0 => Ok(true),
-            NOT_READY => Ok(false),
-            code => Err(driver.failed_work("cuEventQuery", code)),
+            code::CUDA_ERROR_NOT_READY => Ok(false),
+            result => Err(driver.failed_work("cuEventQuery", result)),
         }
     }
 
-    /// Waits for it, for `patience` at most. The driver's own wait would go on for ever behind a kernel that does not end.
-    pub(crate) fn wait(&self, patience: Duration) -> Result<Waited, CudaError> {
+    /// Waits for it, for `patience` at most. The driver's own wait would go on for ever behind a
+    /// kernel that does not end.
+    pub(crate) fn wait(&self, patience: Duration) -> Result<WaitOutcome, CudaError> {
         let begun = Instant::now();
         while !self.has_happened()? {
-            if self.context.is_lost() {
-                return Ok(Waited::Lost);
+            if self.context.is_poisoned() {
+                return Ok(WaitOutcome::Poisoned);
             }
             match begun.elapsed() {
-                elapsed if elapsed >= patience => return Ok(Waited::TimedOut),
+                elapsed if elapsed >= patience => return Ok(WaitOutcome::TimedOut),
                 elapsed if elapsed < SPIN => std::hint::spin_loop(),
                 _ => std::thread::sleep(SLEEP),
             }
         }
-        Ok(Waited::Happened)
+        Ok(WaitOutcome::Happened)
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
-        if self.context.is_lost() || self.context.enter().is_err() {
-            return;
-        }
         // SAFETY: an event that has not happened yet is destroyed when it has (cuEventDestroy).
-        if let Err(e) = unsafe { self.context.driver().event_destroy(self.raw) } {
-            log::debug!("an event was not destroyed: {e}");
-        }
+        let destroy = |driver: &Driver| unsafe { driver.event_destroy(self.raw) };
+        self.context.release("an event", destroy);
     }
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{CUgraph, CUgraphExec};
 
-use super::{Context, CudaError, Stream};
+use super::{Context, CudaError, Driver, Stream};
 
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`: other calls of this and other threads are none of the capture's business.
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: other calls of this and other threads are none of the
+/// capture's business.
 const RELAXED: u32 = 2;
 
 /// A graph that can be launched, until dropped.
@@ -26,13 +27,12 @@ struct Graph<'a> {
 
 impl Drop for Graph<'_> {
     fn drop(&mut self) {
-        if self.context.is_lost() || self.raw.is_null() {
+        if self.raw.is_null() {
             return;
         }
         // SAFETY: not used again.
-        if let Err(e) = unsafe { self.context.driver().graph_destroy(self.raw) } {
-            log::debug!("a graph was not destroyed: {e}");
-        }
+        let destroy = |driver: &Driver| unsafe { driver.graph_destroy(self.raw) };
+        self.context.release("a graph", destroy);
     }
 }
 
@@ -58,7 +58,8 @@ impl ExecutableGraph {
         enqueued?;
         ended?;
         let mut raw = std::ptr::null_mut();
-        // SAFETY: stores an executable graph, which `drop` destroys; it does not need the graph any more.
+        // SAFETY: stores an executable graph, which `drop` destroys; it does not need the graph any
+        // more.
         unsafe { driver.graph_instantiate(&mut raw, graph.raw, 0) }?;
         Ok(Self {
             context: Arc::clone(context),
@@ -69,12 +70,8 @@ impl ExecutableGraph {
 
 impl Drop for ExecutableGraph {
     fn drop(&mut self) {
-        if self.context.is_lost() || self.context.enter().is_err() {
-            return;
-        }
-        // SAFETY: whoever has a launch of it under way holds it.
-        if let Err(e) = unsafe { self.context.driver().graph_exec_destroy(self.raw) } {
-            log::debug!("an executable graph was not destroyed: {e}");
-        }
+        // SAFETY: work under way that launches it keeps it.
+        let destroy = |driver: &Driver| unsafe { driver.graph_exec_destroy(self.raw) };
+        self.context.release("an executable graph", destroy);
     }
 }

@@ -1,14 +1,15 @@
 //! Green contexts: a part of the GPU's multiprocessors.
 //!
-//! A green context can be current to one thread at a time (cuGreenCtxCreate), so none ever is: it only makes
-//! streams, which work in the primary context like any others.
+//! A green context can be current to one thread at a time (cuGreenCtxCreate), so none ever is: it
+//! only makes streams, which work in the primary context like any others.
 
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cudarc::driver::sys::{CUdevResource, CUgreenCtx};
+use parking_lot::Mutex;
 
-use super::{Context, CudaError, Device};
+use super::{Context, CudaError, Device, Driver};
 
 /// `CU_DEV_RESOURCE_TYPE_SM`.
 const MULTIPROCESSORS: u32 = 1;
@@ -77,7 +78,7 @@ impl Groups {
         u32::try_from(self.groups.len()).unwrap_or(u32::MAX)
     }
 
-    /// A green context of group `index`, if there is one.
+    /// Returns a green context of group `index`, if there is one.
     pub(crate) fn create(
         &mut self,
         primary: &Arc<Context>,
@@ -90,8 +91,8 @@ impl Groups {
 
 /// Multiprocessors of a resource.
 fn count(resource: &MaybeUninit<CUdevResource>) -> u32 {
-    // SAFETY: it began as zeros and the driver stored a resource of multiprocessors; only that number is read, not the
-    // type, which is an enumeration.
+    // SAFETY: it began as zeros and the driver stored a resource of multiprocessors; only that
+    // number is read, not the type, which is an enumeration.
     unsafe { (*resource.as_ptr()).__bindgen_anon_1.sm.smCount }
 }
 
@@ -99,7 +100,7 @@ fn count(resource: &MaybeUninit<CUdevResource>) -> u32 {
 pub(crate) struct GreenContext {
     primary: Arc<Context>,
     pub(super) raw: CUgreenCtx,
-    /// Held while a stream is made: the driver does not lock green contexts.
+    /// Locked while a stream is made: the driver does not lock green contexts.
     pub(super) making: Mutex<()>,
 }
 
@@ -132,12 +133,8 @@ impl GreenContext {
 
 impl Drop for GreenContext {
     fn drop(&mut self) {
-        if self.primary.is_lost() {
-            return;
-        }
         // SAFETY: streams hold the green context, so none is left.
-        if let Err(e) = unsafe { self.primary.driver().green_ctx_destroy(self.raw) } {
-            log::debug!("a green context was not destroyed: {e}");
-        }
+        let destroy = |driver: &Driver| unsafe { driver.green_ctx_destroy(self.raw) };
+        self.primary.release("a green context", destroy);
     }
 }

@@ -8,12 +8,13 @@ use causeway_memory::Mapping;
 
 use super::{Context, CudaError};
 
-/// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`: for all contexts, and at a GPU address.
+/// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`: for all contexts, and at a GPU
+/// address.
 const PORTABLE_AND_MAPPED: u32 = 1 | 2;
 /// `CU_MEMHOSTREGISTER_READ_ONLY`.
 const READ_ONLY: u32 = 8;
 
-/// Why host memory cannot be reached by the GPU.
+/// Why host memory cannot be registered with the GPU.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot register {bytes} bytes of host memory with the GPU")]
 pub(crate) struct RegistrationError {
@@ -30,7 +31,8 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Registers a mapping. `read_only` if the GPU shall not write it; the mapping may then be read-only, too.
+    /// Registers a mapping. `read_only` if the GPU shall not write it; the mapping may then be
+    /// read-only, too.
     pub(crate) fn new(
         context: &Arc<Context>,
         mapping: Mapping,
@@ -42,8 +44,8 @@ impl Registration {
         let driver = context.driver();
         let host: *mut c_void = mapping.as_ptr().as_ptr().cast();
         let flags = PORTABLE_AND_MAPPED | if read_only { READ_ONLY } else { 0 };
-        // SAFETY: the mapping is live until `drop` has unregistered it, and nothing in this process refers to it by
-        // Rust references, so the GPU may write it at any time.
+        // SAFETY: the mapping is live until `drop` has unregistered it, and nothing in this process
+        // refers to it by Rust references, so the GPU may write it at any time.
         unsafe { driver.mem_host_register(host, bytes as usize, flags) }.map_err(fail)?;
         let mut registration = Self {
             context: Arc::clone(context),
@@ -56,28 +58,30 @@ impl Registration {
         Ok(registration)
     }
 
-    /// Its first address for the GPU.
+    /// Returns its first address for the GPU.
     pub(crate) fn address(&self) -> u64 {
         self.address
     }
 
-    /// The same memory for this process.
+    /// Returns the same memory for this process.
     pub(crate) fn mapping(&self) -> &Mapping {
         &self.mapping
     }
 }
 
 impl Drop for Registration {
-    /// Memory that could not be unregistered stays mapped until the process ends: the GPU may still write it.
+    /// Memory that could not be unregistered stays mapped until the process ends: the GPU may still
+    /// write it.
     fn drop(&mut self) {
-        if self.context.is_lost() {
+        if self.context.is_poisoned() {
             return;
         }
         let host: *mut c_void = self.mapping.as_ptr().as_ptr().cast();
         let ended = self
             .context
             .enter()
-            // SAFETY: registered by `new` at this address; whoever holds work under way on it holds this, too.
+            // SAFETY: registered by `new` at this address; whoever holds work under way on it holds
+            // this, too.
             .and_then(|()| unsafe { self.context.driver().mem_host_unregister(host) });
         match ended {
             // SAFETY: not used again.

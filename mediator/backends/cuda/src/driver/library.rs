@@ -1,32 +1,32 @@
-//! The library itself: found, loaded and initialized once per process.
+//! The driver library, which is loaded and initialized once per process.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use cudarc::driver::sys;
+use parking_lot::Mutex;
 
-use super::CudaError;
-use super::error::NO_DEVICE;
 use super::table::{GreenTable, Table};
+use super::{CudaError, code};
 
 /// Oldest driver: CUDA 12.4, which brought `cuFuncGetParamInfo`.
 const VERSION_MIN: i32 = 12_040;
 
-/// Why there is no driver to work with.
+/// Why there is no usable CUDA driver.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// No library.
+    /// The library is not installed.
     #[error(
         "the CUDA driver library (libcuda.so.1) is not installed: install NVIDIA's driver, or use --gpu software"
     )]
     Missing,
-    /// An entry point is missing.
+    /// The library lacks an entry point.
     #[error("the CUDA driver is too old: it has no {symbol} (CUDA 12.4 or later is needed)")]
     Symbol {
         /// Its name.
         symbol: &'static str,
     },
-    /// The driver knows only older versions.
+    /// The driver is for an older version of CUDA.
     #[error("the CUDA driver is too old: it is for CUDA {}.{}, and 12.4 or later is needed", .version / 1000, .version % 1000 / 10)]
     Old {
         /// 1000 times the major, 10 times the minor version.
@@ -35,10 +35,10 @@ pub enum LoadError {
     /// The driver has no GPU.
     #[error("the CUDA driver finds no GPU: check that there is one with lspci -d 10de:")]
     NoGpu,
-    /// The driver does not start.
+    /// The driver cannot be initialized.
     #[error("the CUDA driver cannot be initialized: nvidia-smi may say more")]
     Init {
-        /// What it said.
+        /// Its error.
         source: CudaError,
     },
 }
@@ -52,11 +52,11 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// The driver of this process; loaded and initialized if nobody did so before.
+    /// Returns the driver of this process, which the first call loads and initializes.
     pub(crate) fn get() -> Result<&'static Self, LoadError> {
         static DRIVER: OnceLock<Driver> = OnceLock::new();
         static LOADING: Mutex<()> = Mutex::new(());
-        let _loading = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+        let _loading = LOADING.lock();
         if let Some(driver) = DRIVER.get() {
             return Ok(driver);
         }
@@ -65,7 +65,8 @@ impl Driver {
     }
 
     fn load() -> Result<Self, LoadError> {
-        // SAFETY: loads the library that the system's path names, which whoever set that path is trusted with.
+        // SAFETY: loads the library that the system's path names, which whoever set that path is
+        // trusted with.
         if !unsafe { sys::is_culib_present() } {
             return Err(LoadError::Missing);
         }
@@ -99,9 +100,9 @@ impl Driver {
         // SAFETY: the flags must be zero, and are.
         match unsafe { init(0) } {
             0 => Ok(driver),
-            NO_DEVICE => Err(LoadError::NoGpu),
-            code => Err(LoadError::Init {
-                source: driver.error("cuInit", code),
+            code::CUDA_ERROR_NO_DEVICE => Err(LoadError::NoGpu),
+            result => Err(LoadError::Init {
+                source: driver.error("cuInit", result),
             }),
         }
     }
@@ -111,12 +112,12 @@ impl Driver {
         self.version
     }
 
-    /// The error after which nothing works any more, if there was one.
+    /// Returns the error after which nothing works any more, if there was one.
     pub(crate) fn poison(&self) -> Option<&CudaError> {
         self.poison.get()
     }
 
-    /// The entry points.
+    /// Returns the entry points.
     #[allow(clippy::unnecessary_wraps)]
     pub(super) fn table(&self) -> Result<&Table, CudaError> {
         Ok(&self.table)
@@ -133,7 +134,7 @@ impl Driver {
         })
     }
 
-    /// What a result means; one that spoils the process is kept.
+    /// What a result means; one that poisons the process is kept.
     #[cold]
     pub(super) fn error(&self, call: &'static str, code: u32) -> CudaError {
         let text = match (
@@ -151,8 +152,9 @@ impl Driver {
         error
     }
 
-    /// What a call says that only asks how far work is: whatever it says but that, work has failed, and the documentation
-    /// of such errors is that the process must be ended. New drivers may have codes for it that are not known here.
+    /// What a call says that only asks how far work is: whatever it says but that, work has failed,
+    /// and the documentation of such errors is that the process must be ended. New drivers may have
+    /// codes for it that are not known here.
     #[cold]
     pub(super) fn failed_work(&self, call: &'static str, code: u32) -> CudaError {
         let error = self.error(call, code);

@@ -40,7 +40,8 @@ fn link(context: &Context, ptx: &[u8], log: &mut JitLog) -> Result<Vec<u8>, Cuda
     let driver = context.driver();
     let (mut keys, mut values) = log.options();
     let mut state = std::ptr::null_mut();
-    // SAFETY: the options live as long as the linker (it is dropped first), and so does the log that they name.
+    // SAFETY: the options live as long as the linker (it is dropped first), and so does the log
+    // that they name.
     unsafe { driver.link_create(2, keys.as_mut_ptr(), values.as_mut_ptr(), &mut state) }?;
     let linker = Linker { driver, state };
     // SAFETY: the text is only read, up to the zero at its end.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{CUfunction, CUmodule};
 
-use super::{Context, CudaError};
+use super::{Context, CudaError, Driver};
 
 /// Room for what the driver's compiler has to say, in bytes.
 const LOG_BYTES: usize = 8 << 10;
@@ -32,7 +32,8 @@ impl JitLog {
         }
     }
 
-    /// Options that have the driver write here. The log must live as long as the driver works with them.
+    /// Options that have the driver write here. The log must live as long as the driver works with
+    /// them.
     pub(super) fn options(&mut self) -> ([c_uint; 2], [*mut c_void; 2]) {
         // One byte stays zero, whatever the driver does at the end.
         let room = LOG_BYTES - 1;
@@ -65,27 +66,30 @@ unsafe impl Sync for LoadedModule {}
 
 /// A kernel. Usable as long as its module is loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FunctionHandle(pub(super) CUfunction);
+pub(crate) struct KernelHandle(pub(super) CUfunction);
 
 // SAFETY: kernels may be used from any thread.
-unsafe impl Send for FunctionHandle {}
+unsafe impl Send for KernelHandle {}
 // SAFETY: as above.
-unsafe impl Sync for FunctionHandle {}
+unsafe impl Sync for KernelHandle {}
 
 impl LoadedModule {
-    /// Loads an image whose headers were checked against its length: the driver does not ask how long it is.
+    /// Loads an image whose headers were checked against its length: the driver does not ask how
+    /// long it is.
     pub(crate) fn load(context: &Arc<Context>, image: &[u8]) -> Result<Self, JitFailure> {
         let mut log = JitLog::new();
         if let Err(error) = context.enter() {
             return Err(log.failure(error));
         }
-        // A copy that ends with zeros, for readers that look a little further, and for PTX without one.
+        // A copy that ends with zeros, for readers that look a little further, and for PTX without
+        // one.
         let mut padded = Vec::with_capacity(image.len() + 64);
         padded.extend_from_slice(image);
         padded.resize(image.len() + 64, 0);
         let (mut keys, mut values) = log.options();
         let mut raw = std::ptr::null_mut();
-        // SAFETY: the image lies in memory of our own as far as its headers say; stores a module, which `drop` unloads.
+        // SAFETY: the image lies in memory of our own as far as its headers say; stores a module,
+        // which `drop` unloads.
         let loaded = unsafe {
             context.driver().module_load_data_ex(
                 &mut raw,
@@ -104,8 +108,8 @@ impl LoadedModule {
         }
     }
 
-    /// All kernels.
-    pub(crate) fn functions(&self) -> Result<Vec<FunctionHandle>, CudaError> {
+    /// Returns all kernels.
+    pub(crate) fn functions(&self) -> Result<Vec<KernelHandle>, CudaError> {
         self.context.enter()?;
         let driver = self.context.driver();
         let mut count = 0;
@@ -115,15 +119,15 @@ impl LoadedModule {
         // SAFETY: there is room for as many as is said.
         unsafe { driver.module_enumerate_functions(raw.as_mut_ptr(), count, self.raw) }?;
         let functions = raw.into_iter().filter(|raw| !raw.is_null());
-        Ok(functions.map(FunctionHandle).collect())
+        Ok(functions.map(KernelHandle).collect())
     }
 
-    /// A kernel by its name, if there is one.
-    pub(crate) fn function(&self, name: &str) -> Result<FunctionHandle, CudaError> {
+    /// Returns a kernel by its name, if there is one.
+    pub(crate) fn function(&self, name: &str) -> Result<KernelHandle, CudaError> {
         self.context.enter()?;
         let name = CString::new(name).map_err(|_| CudaError {
             call: "cuModuleGetFunction",
-            code: super::NOT_FOUND,
+            code: super::code::CUDA_ERROR_NOT_FOUND,
             text: String::from("a name with a zero byte"),
         })?;
         let mut raw = std::ptr::null_mut();
@@ -133,11 +137,11 @@ impl LoadedModule {
                 .driver()
                 .module_get_function(&mut raw, self.raw, name.as_ptr())
         }?;
-        Ok(FunctionHandle(raw))
+        Ok(KernelHandle(raw))
     }
 
-    /// The name of a kernel of this module.
-    pub(crate) fn name(&self, function: FunctionHandle) -> Result<String, CudaError> {
+    /// Returns the name of a kernel of this module.
+    pub(crate) fn name(&self, function: KernelHandle) -> Result<String, CudaError> {
         self.context.enter()?;
         let mut name = std::ptr::null();
         // SAFETY: stores a string of the module's own.
@@ -151,10 +155,11 @@ impl LoadedModule {
             .into_owned())
     }
 
-    /// An attribute (`CUfunction_attribute`) of a kernel of this module; 0 where the driver says less.
+    /// Returns an attribute (`CUfunction_attribute`) of a kernel of this module; 0 where the driver
+    /// says less.
     pub(crate) fn attribute(
         &self,
-        function: FunctionHandle,
+        function: KernelHandle,
         attribute: u32,
     ) -> Result<u32, CudaError> {
         self.context.enter()?;
@@ -171,7 +176,7 @@ impl LoadedModule {
     /// Sets an attribute of a kernel of this module.
     pub(crate) fn set_attribute(
         &self,
-        function: FunctionHandle,
+        function: KernelHandle,
         attribute: u32,
         value: u32,
     ) -> Result<(), CudaError> {
@@ -188,7 +193,7 @@ impl LoadedModule {
     /// Offset and size in bytes of parameter `index` of a kernel of this module, if it has as many.
     pub(crate) fn parameter(
         &self,
-        function: FunctionHandle,
+        function: KernelHandle,
         index: usize,
     ) -> Result<Option<(usize, usize)>, CudaError> {
         self.context.enter()?;
@@ -202,7 +207,7 @@ impl LoadedModule {
         match found {
             Ok(()) => Ok(Some((offset, bytes))),
             // What is documented for an index beyond the last.
-            Err(error) if error.code == super::INVALID_VALUE => Ok(None),
+            Err(error) if error.code == super::code::CUDA_ERROR_INVALID_VALUE => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -210,12 +215,8 @@ impl LoadedModule {
 
 impl Drop for LoadedModule {
     fn drop(&mut self) {
-        if self.context.is_lost() || self.context.enter().is_err() {
-            return;
-        }
-        // SAFETY: whoever has work of it under way holds the module.
-        if let Err(e) = unsafe { self.context.driver().module_unload(self.raw) } {
-            log::debug!("a module was not unloaded: {e}");
-        }
+        // SAFETY: work under way that uses the module keeps it.
+        let unload = |driver: &Driver| unsafe { driver.module_unload(self.raw) };
+        self.context.release("a module", unload);
     }
 }

@@ -1,18 +1,22 @@
-//! What a guest does through the mediator, done by a plain CUDA program: the other side of `causeway bench gpu`.
+//! What a guest does through the mediator, done by a plain CUDA program: the other side of
+//! `causeway bench gpu`.
 //!
-//! It uses the driver as its documentation recommends, with pinned memory, a stream of its own and a context that spins
-//! while it waits, so that the comparison is with what can be had without a virtual machine.
+//! It uses the driver as its documentation recommends, with pinned memory, a stream of its own and
+//! a context that spins while it waits, so that the comparison is with what can be had without a
+//! virtual machine.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_kernels::line::Line;
 use causeway_kernels::{bench, loops};
+use parking_lot::Mutex;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::stream::Launch;
 use super::{
-    Context, CudaError, Device, Driver, DriverAccess, ExecutableGraph, FunctionHandle, HandleKind,
+    Context, CudaError, Device, Driver, DriverAccess, ExecutableGraph, HandleKind, KernelHandle,
     LoadError, LoadedModule, Physical, PhysicalOptions, Reservation, Stream, StreamMaker,
 };
 
@@ -33,21 +37,21 @@ const VMM: PhysicalOptions = PhysicalOptions {
 };
 const ALIGNMENT: u64 = 2 << 20;
 
-/// Why nothing can be measured natively.
+/// Why the plain program cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum NativeError {
-    /// No driver.
+    /// There is no usable driver.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// The driver refused something.
-    #[error("the driver refused what a plain program does")]
+    /// A call of the driver failed.
+    #[error("the CUDA driver refused a call of the plain program")]
     Driver(#[from] CudaError),
-    /// The kernels do not load.
+    /// The driver does not load the kernels.
     #[error("the kernels cannot be loaded: {log}")]
     Module {
-        /// What the compiler said.
+        /// The log of the driver's compiler.
         log: String,
-        /// What the driver said.
+        /// The driver's error.
         source: CudaError,
     },
 }
@@ -61,18 +65,26 @@ pub struct Native {
 struct Parts {
     copy: Option<(DeviceBuffer, PinnedBuffer)>,
     graph: ExecutableGraph,
-    nothing: FunctionHandle,
-    echo: FunctionHandle,
+    nothing: KernelHandle,
+    echo: KernelHandle,
     stream: Stream,
     _module: LoadedModule,
     context: Arc<Context>,
+}
+
+impl fmt::Debug for Native {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Native").finish_non_exhaustive()
+    }
 }
 
 impl Native {
     /// Opens GPU number `device` and loads the kernels.
     ///
     /// # Errors
-    /// [`NativeError`].
+    /// * `Load`: there is no usable driver.
+    /// * `Module`: it does not load the kernels.
+    /// * `Driver`: another call failed.
     pub fn open(device: u32) -> Result<Self, NativeError> {
         let device = Device::get(Driver::get()?, device)?;
         let context = Context::create(device)?;
@@ -106,27 +118,28 @@ impl Native {
         })
     }
 
-    /// Does `operations` operations of a line, of `bytes` bytes each, and gives the time they took. `None` for what has no
-    /// native counterpart, and if there is not enough memory for it.
+    /// Does `operations` operations of a benchmark line, of `bytes` bytes each, and returns the
+    /// time they took. Returns `None` for a line without a native counterpart, and if there is not
+    /// enough memory.
     ///
     /// # Errors
-    /// What the driver said.
+    /// The driver's error.
     pub fn measure(
         &self,
         line: Line,
         operations: u32,
         bytes: u64,
     ) -> Result<Option<Duration>, CudaError> {
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = self.parts.lock();
         parts.measure(line, operations, bytes)
     }
 
-    /// Free memory of the GPU in bytes, over all processes.
+    /// Returns free memory of the GPU in bytes, over all processes.
     ///
     /// # Errors
-    /// What the driver said.
+    /// The driver's error.
     pub fn free_bytes(&self) -> Result<u64, CudaError> {
-        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts = self.parts.lock();
         parts.context.free_bytes()
     }
 }
@@ -183,7 +196,8 @@ impl Parts {
         Ok(begun.elapsed())
     }
 
-    /// Whole graphs: as many kernels as asked for, rounded up. The time is that of as many as asked for.
+    /// Whole graphs: as many kernels as asked for, rounded up. The time is that of as many as asked
+    /// for.
     fn graph(&self, n: u32) -> Result<Duration, CudaError> {
         let graphs = n.div_ceil(GRAPH_KERNELS);
         let begun = Instant::now();
@@ -252,7 +266,8 @@ impl Parts {
         let host = memory.base.cast();
         let begun = Instant::now();
         for _ in 0..n {
-            // SAFETY: the memory is mapped, and stays so until it is unregistered. Flag 2: with a GPU address.
+            // SAFETY: the memory is mapped, and stays so until it is unregistered. Flag 2: with a
+            // GPU address.
             unsafe { driver.mem_host_register(host, memory.bytes, 2) }?;
             // SAFETY: registered above; no work uses it.
             unsafe { driver.mem_host_unregister(host) }?;
@@ -343,7 +358,8 @@ impl PinnedBuffer {
     fn new(context: &Arc<Context>, bytes: u64) -> Result<Self, CudaError> {
         context.enter()?;
         let mut base = std::ptr::null_mut();
-        // SAFETY: stores a pointer, which `drop` frees. Flags 1 and 2: for all contexts, and with a GPU address.
+        // SAFETY: stores a pointer, which `drop` frees. Flags 1 and 2: for all contexts, and with a
+        // GPU address.
         unsafe {
             context
                 .driver()
@@ -356,7 +372,8 @@ impl PinnedBuffer {
         })
     }
 
-    /// Its GPU address: with unified addressing, memory that the driver allocates has one address.
+    /// Returns its GPU address: with unified addressing, memory that the driver allocates has one
+    /// address.
     fn address(&self) -> u64 {
         self.base as u64
     }
@@ -366,7 +383,8 @@ impl PinnedBuffer {
     }
 
     fn store(&self, offset: u64, word: u64) {
-        // SAFETY: callers stay within the first page, which the smallest buffer has; aligned and volatile.
+        // SAFETY: callers stay within the first page, which the smallest buffer has; aligned and
+        // volatile.
         unsafe {
             self.base
                 .add(offset as usize)
@@ -436,6 +454,7 @@ fn first_writes(n: u32, bytes: u64) -> Option<Duration> {
 /// Stores to every word, by the machine code that guests use.
 fn write_words(base: *mut u8, bytes: usize) {
     let words = bytes / 8 / loops::WORDS_PER_TURN * loops::WORDS_PER_TURN;
-    // SAFETY: page-aligned memory of the caller's of at least as many words, to which nothing refers.
+    // SAFETY: page-aligned memory of the caller's of at least as many words, to which nothing
+    // refers.
     unsafe { loops::store(base.cast(), words, 1) };
 }

@@ -116,7 +116,8 @@ impl Physical {
     ) -> Result<Self, CudaError> {
         context.enter()?;
         let mut raw = 0;
-        // For this kind of handle, the descriptor itself is what the pointer is (cuMemImportFromShareableHandle).
+        // For this kind of handle, the descriptor itself is what the pointer is
+        // (cuMemImportFromShareableHandle).
         let shareable = std::ptr::without_provenance_mut(file.as_raw_fd() as usize);
         // SAFETY: the driver looks at a descriptor, which stays ours; stores a handle.
         unsafe {
@@ -131,7 +132,7 @@ impl Physical {
         })
     }
 
-    /// A descriptor by which another process can import it.
+    /// Returns a descriptor by which another process can import it.
     pub(crate) fn export(&self) -> Result<OwnedFd, CudaError> {
         self.context.enter()?;
         let mut file: c_int = -1;
@@ -154,12 +155,12 @@ impl Physical {
         self.bytes
     }
 
-    /// The driver's handle.
+    /// Returns the driver's handle.
     pub(super) fn raw(&self) -> CUmemGenericAllocationHandle {
         self.raw
     }
 
-    /// The context in which it is mapped and unmapped.
+    /// Returns the context in which it is mapped and unmapped.
     pub(super) fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -167,7 +168,7 @@ impl Physical {
 
 impl Drop for Physical {
     fn drop(&mut self) {
-        if self.context.is_lost() || self.context.enter().is_err() {
+        if self.context.is_poisoned() || self.context.enter().is_err() {
             return;
         }
         // SAFETY: mappings keep the memory itself; the handle is not used again.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{CUmemAccess_flags, CUmemAccessDesc, CUmemLocation, CUmemLocationType};
 
-use super::{Context, CudaError, Physical};
+use super::{Context, CudaError, Driver, Physical};
 
 /// Rights of the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,8 @@ impl Reservation {
         })
     }
 
-    /// As many addresses as can be had: `most` bytes, or half as many, and so on down to `least`.
+    /// Reserves as many addresses as the driver has: `most` bytes, or half as many, down to
+    /// `least`.
     pub(crate) fn largest(
         context: &Arc<Context>,
         most: u64,
@@ -64,13 +65,13 @@ impl Reservation {
         }
     }
 
-    /// The addresses.
+    /// Returns the addresses.
     pub(crate) fn range(&self) -> Range<u64> {
         self.base..self.base + self.bytes
     }
 
-    /// Maps all of `physical` at `address`, without rights: nobody can reach it before [`MappedRange::set_access`].
-    /// `None` if it would not lie within the reservation.
+    /// Maps all of `physical` at `address`, without rights: nobody can reach it before
+    /// [`MappedRange::set_access`]. `None` if it would not lie within the reservation.
     pub(crate) fn map(
         self: &Arc<Self>,
         address: u64,
@@ -86,18 +87,10 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        if self.context.is_lost() || self.context.enter().is_err() {
-            return;
-        }
+        let (base, bytes) = (self.base, self.bytes as usize);
         // SAFETY: mapped ranges hold the reservation, so it is empty.
-        let freed = unsafe {
-            self.context
-                .driver()
-                .mem_address_free(self.base, self.bytes as usize)
-        };
-        if let Err(e) = freed {
-            log::debug!("GPU addresses were not freed: {e}");
-        }
+        let free = |driver: &Driver| unsafe { driver.mem_address_free(base, bytes) };
+        self.context.release("a range of GPU addresses", free);
     }
 }
 
@@ -115,8 +108,8 @@ impl MappedRange {
         physical: &Arc<Physical>,
     ) -> Result<Self, CudaError> {
         physical.context().enter()?;
-        // SAFETY: the range lies within the reservation. That nothing is mapped there the driver checks. The offset
-        // must be zero (cuMemMap), so the memory is mapped as a whole.
+        // SAFETY: the range lies within the reservation. That nothing is mapped there the driver
+        // checks. The offset must be zero (cuMemMap), so the memory is mapped as a whole.
         unsafe {
             physical.context().driver().mem_map(
                 address,
@@ -138,7 +131,7 @@ impl MappedRange {
         self.address
     }
 
-    /// Gives the GPU rights, or takes them.
+    /// Changes the rights of the GPU.
     pub(crate) fn set_access(&self, access: DriverAccess) -> Result<(), CudaError> {
         let context = self.physical.context();
         context.enter()?;
@@ -154,7 +147,8 @@ impl MappedRange {
             },
         };
         let bytes = self.physical.bytes() as usize;
-        // SAFETY: a mapping as a whole; work under way that loses its rights faults, and nothing else.
+        // SAFETY: a mapping as a whole; work under way that loses its rights faults, and nothing
+        // else.
         unsafe {
             context
                 .driver()
@@ -166,7 +160,7 @@ impl MappedRange {
 impl Drop for MappedRange {
     fn drop(&mut self) {
         let context = self.physical.context();
-        if context.is_lost() || context.enter().is_err() {
+        if context.is_poisoned() || context.enter().is_err() {
             return;
         }
         // SAFETY: exactly what was mapped. Work under way that still uses it faults.

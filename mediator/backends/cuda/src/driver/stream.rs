@@ -1,15 +1,15 @@
 //! Streams, and the work that is put into them.
 //!
-//! Addresses are given as numbers: that they may be used is for the caller to know. The driver takes an address that
-//! it does not know for memory of this process, so [`crate::space`] lets none through that is not mapped.
+//! Addresses are given as numbers: that they may be used is for the caller to know. The driver
+//! takes an address that it does not know for memory of this process, so [`crate::space`] lets none
+//! through that is not mapped.
 
 use std::ffi::c_void;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use cudarc::driver::sys::CUstream;
 
-use super::error::NOT_READY;
-use super::{Context, CudaError, Event, ExecutableGraph, FunctionHandle, GreenContext};
+use super::{Context, CudaError, Driver, Event, ExecutableGraph, GreenContext, KernelHandle, code};
 
 /// `CU_STREAM_NON_BLOCKING`: no order with the default stream.
 const NON_BLOCKING: u32 = 1;
@@ -59,14 +59,14 @@ pub(super) fn packed<R>(parameters: &[u8], call: impl FnOnce(*mut *mut c_void) -
 }
 
 impl StreamMaker {
-    /// A stream without order to any other.
+    /// Returns a stream without order to any other.
     pub(crate) fn stream(&self) -> Result<Stream, CudaError> {
         self.context.enter()?;
         let driver = self.context.driver();
         let mut raw = std::ptr::null_mut();
         match &self.green {
             Some(green) => {
-                let _making = green.making.lock().unwrap_or_else(PoisonError::into_inner);
+                let _making = green.making.lock();
                 // SAFETY: stores a stream, which `drop` destroys; the green context is live.
                 unsafe { driver.green_ctx_stream_create(&mut raw, green.raw, NON_BLOCKING, 0) }
             }
@@ -81,12 +81,12 @@ impl StreamMaker {
 }
 
 impl Stream {
-    /// The context.
+    /// Returns the context.
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.maker.context
     }
 
-    fn driver(&self) -> Result<&'static super::Driver, CudaError> {
+    fn driver(&self) -> Result<&'static Driver, CudaError> {
         self.context().enter()?;
         Ok(self.context().driver())
     }
@@ -94,14 +94,14 @@ impl Stream {
     /// Runs a kernel. The parameters are copied before this returns.
     pub(crate) fn launch(
         &self,
-        function: FunctionHandle,
+        function: KernelHandle,
         launch: &Launch<'_>,
     ) -> Result<(), CudaError> {
         let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
         let driver = self.driver()?;
         packed(launch.parameters, |extra| {
-            // SAFETY: the function is of a module that the caller keeps loaded; the driver only reads the parameters,
-            // as many bytes as is said.
+            // SAFETY: the function is of a module that the caller keeps loaded; the driver only
+            // reads the parameters, as many bytes as is said.
             unsafe {
                 driver.launch_kernel(
                     function.0,
@@ -122,14 +122,16 @@ impl Stream {
 
     /// Copies between addresses that the caller knows to be mapped.
     pub(crate) fn copy(&self, destination: u64, source: u64, bytes: u64) -> Result<(), CudaError> {
-        // SAFETY: the caller has looked the addresses up; the driver returns before the copy is done.
+        // SAFETY: the caller has looked the addresses up; the driver returns before the copy is
+        // done.
         unsafe {
             self.driver()?
                 .memcpy_async(destination, source, bytes as usize, self.raw)
         }
     }
 
-    /// Fills `bytes` bytes with the low `width` bytes (1, 2 or 4) of `pattern`, at an address that the caller knows to be mapped.
+    /// Fills `bytes` bytes with the low `width` bytes (1, 2 or 4) of `pattern`, at an address that
+    /// the caller knows to be mapped.
     pub(crate) fn fill(
         &self,
         destination: u64,
@@ -149,7 +151,8 @@ impl Stream {
         }
     }
 
-    /// Has the GPU store `value` at an address that the caller knows to be mapped, after a fence over all work before it.
+    /// Has the GPU store `value` at an address that the caller knows to be mapped, after a fence
+    /// over all work before it.
     pub(crate) fn write_value(&self, address: u64, value: u64) -> Result<(), CudaError> {
         // SAFETY: as for `copy`. Flags 0: with a memory barrier.
         unsafe {
@@ -164,15 +167,15 @@ impl Stream {
         unsafe { self.driver()?.graph_launch(graph.raw, self.raw) }
     }
 
-    /// Whether all work is done.
+    /// Returns whether all work is done.
     pub(crate) fn is_idle(&self) -> Result<bool, CudaError> {
         let driver = self.driver()?;
         // SAFETY: the stream is live.
-        let code = unsafe { (driver.table()?.stream_query)(self.raw) };
-        match code {
+        let result = unsafe { (driver.table()?.stream_query)(self.raw) };
+        match result {
             0 => Ok(true),
-            NOT_READY => Ok(false),
-            code => Err(driver.failed_work("cuStreamQuery", code)),
+            code::CUDA_ERROR_NOT_READY => Ok(false),
+            result => Err(driver.failed_work("cuStreamQuery", result)),
         }
     }
 
@@ -191,15 +194,8 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.context().is_lost() {
-            return;
-        }
         // SAFETY: the driver keeps what work under way needs.
-        let ended = self
-            .driver()
-            .and_then(|driver| unsafe { driver.stream_destroy(self.raw) });
-        if let Err(e) = ended {
-            log::debug!("a stream was not destroyed: {e}");
-        }
+        let destroy = |driver: &Driver| unsafe { driver.stream_destroy(self.raw) };
+        self.context().release("a stream", destroy);
     }
 }

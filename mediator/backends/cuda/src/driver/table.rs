@@ -1,8 +1,8 @@
 //! The driver's entry points, by the names that `cuda.h` of CUDA 13.0 gives them.
 //!
-//! Every result is a plain `u32`: a newer driver may answer with a code that the enumeration of the header does not
-//! have, and such a value of a Rust enumeration would be undefined behaviour. Enumerations among the arguments are
-//! plain integers for the same reason.
+//! Every result is a plain `u32`: a newer driver may answer with a code that the enumeration of the
+//! header does not have, and such a value of a Rust enumeration would be undefined behaviour.
+//! Enumerations among the arguments are plain integers for the same reason.
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
@@ -35,7 +35,8 @@ macro_rules! calls {
             ) -> Result<Self, &'static str> {
                 $(
                     let address = find($symbol).ok_or($symbol)?;
-                    // SAFETY: by this function's contract it is that function, whose type is the one in cuda.h.
+                    // SAFETY: by this function's contract it is that function, whose type is the
+                    // one in cuda.h.
                     let $method = unsafe {
                         std::mem::transmute::<
                             *const c_void,
@@ -52,8 +53,9 @@ macro_rules! calls {
                 /// The call of this name, checked.
                 ///
                 /// # Safety
-                /// As the driver's documentation asks: handles are live, pointers are valid for what the call reads
-                /// or writes there, and what work under way still uses is not destroyed.
+                /// As the driver's documentation asks: handles are live, pointers are valid for
+                /// what the call reads or writes there, and what work under way still uses is not
+                /// destroyed.
                 #[allow(clippy::too_many_arguments)]
                 #[allow(dead_code, reason = "some are called through the table, where a result is no error")]
                 pub(super) unsafe fn $method(&self, $($argument: $type),*) -> Result<(), CudaError> {
@@ -137,7 +139,8 @@ calls! { Table, table:
     graph_exec_destroy = "cuGraphExecDestroy" (executable: CUgraphExec);
 }
 
-// Green contexts came with CUDA 12.4, their streams with 12.5: asked for only when multiprocessors are limited.
+// Green contexts came with CUDA 12.4, their streams with 12.5: asked for only when multiprocessors
+// are limited.
 calls! { GreenTable, green_table:
     device_get_dev_resource = "cuDeviceGetDevResource" (device: CUdevice, resource: *mut CUdevResource, kind: c_uint);
     sm_resource_split = "cuDevSmResourceSplitByCount" (groups: *mut CUdevResource, count: *mut c_uint, input: *const CUdevResource, remaining: *mut CUdevResource, flags: c_uint, least: c_uint);

@@ -27,7 +27,8 @@ impl DeviceView {
         if !inside {
             return None;
         }
-        // SAFETY: in the range that was mapped, whose first byte is page-aligned; others may write an atomic.
+        // SAFETY: in the range that was mapped, whose first byte is page-aligned; others may write
+        // an atomic.
         let word = unsafe {
             &*self
                 .mapping

@@ -1,52 +1,44 @@
 //! Cubins: ELF files with code for one architecture.
 //!
-//! Layout: System V ABI, "ELF-64 Object File Format". What CUDA puts into it: LLVM's `BinaryFormat/ELF.h` (machine,
-//! flags) and the names of sections as `cuobjdump` shows them.
+//! Layout: System V ABI, "ELF-64 Object File Format". What CUDA puts into it: LLVM's
+//! `BinaryFormat/ELF.h` (machine, flags) and the names of sections as `cuobjdump` shows them.
 
 use causeway_mediator::backend::ModuleError;
+use object::elf::{
+    ELFCLASS64, ELFDATA2LSB, ELFMAG, EM_CUDA, FileHeader64, PN_XNUM, ProgramHeader64, SHF_ALLOC,
+    SHT_NOBITS, SectionHeader64,
+};
+use object::{LittleEndian as LE, ReadRef as _};
 
-use super::{part, refused, u16_at, u32_at, u64_at};
+use super::{part, refused};
 
-/// How an ELF file begins.
-pub(super) const MAGIC: &[u8] = b"\x7fELF";
-/// `EM_CUDA`.
-const MACHINE: u16 = 190;
-/// Sizes of headers of 64-bit files.
-const HEADER_BYTES: usize = 64;
-const SECTION_BYTES: u16 = 64;
-const PROGRAM_BYTES: u16 = 56;
-/// Sections without bytes in the file: `SHT_NOBITS`, and what NVIDIA's linker calls its kinds of it (uninitialized
-/// variables, local memory, shared memory, reserved shared memory).
-const NOBITS: [u32; 5] = [8, 0x7000_0007, 0x7000_0009, 0x7000_000a, 0x7000_0015];
-/// `SHF_ALLOC`: a section that takes memory when the image is loaded.
-const ALLOC: u64 = 2;
-/// Beginnings of names of sections that only say how much each launch needs.
+/// The first bytes of an ELF file.
+pub(super) const MAGIC: &[u8] = &ELFMAG;
+/// Types of sections without bytes in the file: `SHT_NOBITS`, and those of NVIDIA's linker
+/// (uninitialized variables, local memory, shared memory, reserved shared memory).
+const NOBITS: [u32; 5] = [
+    SHT_NOBITS.0,
+    0x7000_0007,
+    0x7000_0009,
+    0x7000_000a,
+    0x7000_0015,
+];
+/// Beginnings of names of sections that only say how much memory each launch needs.
 const PER_LAUNCH: [&[u8]; 3] = [b".nv.shared.", b".nv.local.", b".nv.reservedSmem"];
-/// `PN_XNUM`: the number of program headers is elsewhere.
-const PROGRAMS_ELSEWHERE: u16 = 0xffff;
+
+type Header = FileHeader64<LE>;
+type Program = ProgramHeader64<LE>;
+type Section = SectionHeader64<LE>;
 
 /// A cubin whose headers point nowhere outside.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cubin<'a> {
-    /// All of it.
+    /// The whole file.
     pub(crate) bytes: &'a [u8],
-    /// Architecture it is for (80 for sm_80); 0 if it does not say.
+    /// The architecture of its code (80 for sm_80), or 0 if the file has none.
     architecture: u32,
     /// Memory that it takes when it is loaded, in bytes.
     loaded_bytes: u64,
-}
-
-struct Section<'a> {
-    name: &'a [u8],
-    kind: u32,
-    flags: u64,
-    bytes: u64,
-}
-
-impl Section<'_> {
-    fn has_no_bits(&self) -> bool {
-        NOBITS.contains(&self.kind)
-    }
 }
 
 fn malformed(what: &str) -> ModuleError {
@@ -54,20 +46,25 @@ fn malformed(what: &str) -> ModuleError {
 }
 
 impl<'a> Cubin<'a> {
-    /// Checks every header against the length of the image.
+    /// Returns the cubin in `bytes`, after every header was checked against the length of the
+    /// image.
+    ///
+    /// # Errors
+    /// [`ModuleError`]: the file is no cubin, or a header of it points outside.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, ModuleError> {
-        let header = bytes
-            .get(..HEADER_BYTES)
-            .ok_or_else(|| malformed("it is shorter than its header"))?;
-        if !header.starts_with(MAGIC) || header[4] != 2 || header[5] != 1 {
+        let header: &Header = bytes
+            .read_at(0)
+            .map_err(|()| malformed("it is shorter than its header"))?;
+        let ident = &header.e_ident;
+        if ident.magic != ELFMAG || ident.class != ELFCLASS64 || ident.data != ELFDATA2LSB {
             return Err(malformed("it is not a 64-bit little-endian ELF file"));
         }
-        if u16_at(header, 18) != Some(MACHINE) {
+        if header.e_machine.get(LE) != EM_CUDA {
             return Err(refused("the ELF file is not for NVIDIA GPUs (machine 190)"));
         }
-        check_programs(bytes).ok_or_else(|| malformed("a segment lies outside"))?;
-        let loaded_bytes =
-            loaded_bytes(bytes).ok_or_else(|| malformed("a section, or its name, lies outside"))?;
+        check_programs(bytes, header).ok_or_else(|| malformed("a segment lies outside"))?;
+        let loaded_bytes = loaded_bytes(bytes, header)
+            .ok_or_else(|| malformed("a section, or its name, lies outside"))?;
         Ok(Self {
             bytes,
             architecture: architecture(header),
@@ -75,17 +72,21 @@ impl<'a> Cubin<'a> {
         })
     }
 
-    /// Memory that it takes when it is loaded, in bytes: its code and its variables.
+    /// Returns the memory that its code and variables take when it is loaded, in bytes.
     pub(crate) fn loaded_bytes(&self) -> u64 {
         self.loaded_bytes
     }
 
-    /// Whether its code runs on a GPU of this architecture: the same major number, and no greater minor.
+    /// Returns whether its code runs on a GPU of this architecture: the same major number, and no
+    /// greater minor.
     pub(super) fn runs_on(&self, architecture: u32) -> bool {
         runs_on(self.architecture, architecture)
     }
 
     /// Refuses code for another architecture.
+    ///
+    /// # Errors
+    /// [`ModuleError`], which names both architectures.
     pub(super) fn check_architecture(&self, architecture: u32) -> Result<(), ModuleError> {
         if self.architecture == 0 || self.runs_on(architecture) {
             return Ok(());
@@ -102,75 +103,77 @@ pub(super) fn runs_on(code: u32, gpu: u32) -> bool {
     code / 10 == gpu / 10 && code % 10 <= gpu % 10
 }
 
-/// The architecture from the flags: in bits 15:8 since version 8 of the ABI, before in bits 7:0.
-fn architecture(header: &[u8]) -> u32 {
-    let flags = u32_at(header, 48).unwrap_or(0);
-    if header[8] >= 8 {
+/// Returns the architecture from the flags: bits 15:8 since version 8 of the ABI, before that bits
+/// 7:0.
+fn architecture(header: &Header) -> u32 {
+    let flags = header.e_flags.get(LE).0;
+    if header.e_ident.abi_version >= 8 {
         flags >> 8 & 0xff
     } else {
         flags & 0xff
     }
 }
 
-/// None if a program header or what it points to lies outside.
-fn check_programs(bytes: &[u8]) -> Option<()> {
-    let (at, entry, count) = (u64_at(bytes, 32)?, u16_at(bytes, 54)?, u16_at(bytes, 56)?);
+/// Returns none if a program header, or the segment that it describes, lies outside.
+fn check_programs(bytes: &[u8], header: &Header) -> Option<()> {
+    let count = header.e_phnum.get(LE);
     if count == 0 {
         return Some(());
     }
-    if entry != PROGRAM_BYTES || count == PROGRAMS_ELSEWHERE {
+    // `PN_XNUM`: the number of program headers is elsewhere.
+    if usize::from(header.e_phentsize.get(LE)) != size_of::<Program>() || count == PN_XNUM {
         return None;
     }
-    let table = part(bytes, at, u64::from(entry) * u64::from(count))?;
-    for program in table.chunks_exact(usize::from(PROGRAM_BYTES)) {
-        part(bytes, u64_at(program, 8)?, u64_at(program, 32)?)?;
+    let at = header.e_phoff.get(LE);
+    let programs: &[Program] = bytes.read_slice_at(at, count.into()).ok()?;
+    for program in programs {
+        part(bytes, program.p_offset.get(LE), program.p_filesz.get(LE))?;
     }
     Some(())
 }
 
-/// The sum of what is loaded; none if a section or its name lies outside.
-fn loaded_bytes(bytes: &[u8]) -> Option<u64> {
-    let (at, entry, count) = (u64_at(bytes, 40)?, u16_at(bytes, 58)?, u16_at(bytes, 60)?);
-    // None at all means that their number is elsewhere (extended numbering): nobody needs as many, and the driver might
-    // count other sections than were looked at here.
-    if entry != SECTION_BYTES || count == 0 {
+/// Returns the bytes of all sections that are loaded, or none if a section or its name lies
+/// outside.
+fn loaded_bytes(bytes: &[u8], header: &Header) -> Option<u64> {
+    let count = header.e_shnum.get(LE);
+    // A count of 0 means that the number is elsewhere (extended numbering): no cubin has as many
+    // sections, and the driver might count other sections than were checked here.
+    if usize::from(header.e_shentsize.get(LE)) != size_of::<Section>() || count == 0 {
         return None;
     }
-    let table = part(bytes, at, u64::from(entry) * u64::from(count))?;
-    let headers = || table.chunks_exact(usize::from(SECTION_BYTES));
-    let names = headers().nth(usize::from(u16_at(bytes, 62)?))?;
-    let names = part(bytes, u64_at(names, 24)?, u64_at(names, 32)?)?;
+    let at = header.e_shoff.get(LE);
+    let sections: &[Section] = bytes.read_slice_at(at, count.into()).ok()?;
+    let names = sections.get(usize::from(header.e_shstrndx.get(LE).0))?;
+    let names = part(bytes, names.sh_offset.get(LE), names.sh_size.get(LE))?;
     let mut sum: u64 = 0;
-    for header in headers() {
-        let section = section(bytes, names, header)?;
-        let per_launch = PER_LAUNCH.iter().any(|name| section.name.starts_with(name));
-        // What the driver makes of uninitialized variables without the flag is not known.
-        let takes_memory = section.flags & ALLOC != 0 || section.has_no_bits();
+    for section in sections {
+        let name = names.get(section.sh_name.get(LE) as usize..)?;
+        let size = section.sh_size.get(LE);
+        let has_no_bits = NOBITS.contains(&section.sh_type.get(LE).0);
+        if !has_no_bits {
+            part(bytes, section.sh_offset.get(LE), size)?;
+        }
+        let per_launch = PER_LAUNCH.iter().any(|prefix| name.starts_with(prefix));
+        // The driver may load uninitialized variables even without the flag.
+        let takes_memory = section.sh_flags.get(LE).0 & SHF_ALLOC.0 != 0 || has_no_bits;
         if takes_memory && !per_launch {
-            sum = sum.checked_add(section.bytes)?;
+            sum = sum.checked_add(size)?;
         }
     }
     Some(sum)
 }
 
-fn section<'a>(bytes: &[u8], names: &'a [u8], header: &[u8]) -> Option<Section<'a>> {
-    let section = Section {
-        name: names.get(usize::try_from(u32_at(header, 0)?).ok()?..)?,
-        kind: u32_at(header, 4)?,
-        flags: u64_at(header, 8)?,
-        bytes: u64_at(header, 32)?,
-    };
-    if !section.has_no_bits() {
-        part(bytes, u64_at(header, 24)?, section.bytes)?;
-    }
-    Some(section)
-}
-
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::u64_at;
     use super::*;
 
-    /// A cubin with the sections given: name, kind, flags, size.
+    const MACHINE: u16 = EM_CUDA.0;
+    const ALLOC: u64 = SHF_ALLOC.0;
+    const HEADER_BYTES: usize = size_of::<Header>();
+    const SECTION_BYTES: u16 = size_of::<Section>() as u16;
+
+    /// Returns a cubin with the sections given: name, kind, flags, size.
     pub(in crate::image) fn cubin(
         flags: u32,
         abi: u8,

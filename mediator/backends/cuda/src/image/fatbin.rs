@@ -1,8 +1,9 @@
 //! Fat binaries: a container with code for several architectures.
 //!
-//! The layout is not documented by NVIDIA; this is what `fatbinary` of CUDA 11 to 13 writes and `cuobjdump` reads:
-//! a header of 16 bytes (magic, version 1, size of the header, size of all entries), then entries, each with a header of
-//! its own (kind, size of the header, size of what follows, size if compressed, architecture) and its content.
+//! The layout is not documented by NVIDIA; this is what `fatbinary` of CUDA 11 to 13 writes and
+//! `cuobjdump` reads: a header of 16 bytes (magic, version 1, size of the header, size of all
+//! entries), then entries, each with a header of its own (kind, size of the header, size of what
+//! follows, size if compressed, architecture) and its content.
 
 use causeway_mediator::backend::ModuleError;
 
@@ -38,7 +39,8 @@ struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// A fat binary with this entry only: of several, the driver might take one that was not looked at.
+    /// Returns a fat binary with this entry only: of several, the driver might take one that was
+    /// not looked at.
     fn alone(&self) -> Vec<u8> {
         let mut image = MAGIC.to_vec();
         image.extend_from_slice(&1_u16.to_le_bytes());
@@ -68,7 +70,8 @@ impl<'a> Fatbin<'a> {
         Ok(Self { entries })
     }
 
-    /// What suits a GPU: a cubin for it, else PTX. What is not compressed is taken out, so that its size is known.
+    /// What suits a GPU: a cubin for it, else PTX. What is not compressed is taken out, so that its
+    /// size is known.
     pub(super) fn choose(&self, architecture: u32) -> Result<Image<'a>, ModuleError> {
         let suits = |entry: &&Entry<'_>| match entry.kind {
             KIND_ELF => elf::runs_on(entry.architecture, architecture),
@@ -106,7 +109,7 @@ impl<'a> Fatbin<'a> {
     }
 }
 
-/// The entry at the beginning of `bytes`, and what comes behind it.
+/// Returns the entry at the beginning of `bytes`, and what comes behind it.
 fn entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
     let kind = u16_at(bytes, 0)?;
     let header = usize::try_from(u32_at(bytes, 4)?).ok()?;

@@ -1,8 +1,8 @@
 //! Looking addresses of work up, mostly without a lock.
 //!
-//! The driver takes an address that it does not know for memory of this process, and would copy that. So everything
-//! that a guest gives as an address is looked up here first, but what kernels make of their parameters: those the
-//! GPU's own page tables confine.
+//! The driver takes an address that it does not know for memory of this process, and would copy
+//! that. So everything that a guest gives as an address is looked up here first, but what kernels
+//! make of their parameters: those the GPU's own page tables confine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,7 +25,8 @@ pub(crate) struct Use {
     pub(crate) what: &'static str,
 }
 
-/// What one queue has looked up. Mappings that are added do not spoil it; it is forgotten when somebody lost rights.
+/// What one queue has looked up. It stays right when mappings are added, and is forgotten when
+/// rights are lost.
 #[derive(Default)]
 pub(crate) struct Lookup {
     generation: u64,
@@ -43,7 +44,7 @@ impl Lookup {
         }
     }
 
-    /// The addresses around `address`, if it is mapped.
+    /// Returns the addresses around `address`, if it is mapped.
     fn span(&mut self, table: &Table, address: u64) -> Option<Span> {
         let known = self.spans.iter().flatten();
         if let Some(span) = known.copied().find(|span| span.contains(address)) {
@@ -55,7 +56,8 @@ impl Lookup {
         Some(span)
     }
 
-    /// Refuses what is not mapped, or not with these rights. Gives how many bytes lie in the first mapping.
+    /// Refuses what is not mapped, or not with these rights. Gives how many bytes lie in the first
+    /// mapping.
     pub(crate) fn check(&mut self, table: &Table, wanted: &Use) -> Result<u64, Fault> {
         let end = wanted.address.checked_add(wanted.bytes);
         let end = end.ok_or_else(|| unmapped(wanted, wanted.address))?;
@@ -78,7 +80,8 @@ impl Lookup {
     }
 }
 
-/// What work that is submitted again and again uses: looked up again only when somebody has lost rights since.
+/// What work that is submitted again and again uses: looked up again only when somebody has lost
+/// rights since.
 pub(crate) struct Standing {
     uses: Vec<Use>,
     /// Generation of the table at which all of it was found.
@@ -136,7 +139,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::space::mapping::Mapped;
+    use crate::space::mapping::Mapping;
 
     fn wanted(address: u64, bytes: u64, access: Access) -> Use {
         Use {
@@ -154,7 +157,7 @@ mod tests {
             (0x2000, Access::Read),
             (0x4000, Access::ReadWrite),
         ] {
-            let nothing = Arc::new(Mapped::nothing());
+            let nothing = Arc::new(Mapping::nothing());
             table.insert(start, 0x1000, access, nothing).unwrap();
         }
         table

@@ -1,21 +1,23 @@
 //! One mapping: memory at an address of an address space.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use causeway_mediator::backend::{BackendError, Memory};
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
+use parking_lot::Mutex;
 
-use super::SpaceState;
-use crate::addresses::Placed;
-use crate::device_memory::{GpuMemory, lacks};
+use crate::addresses::Placement;
+use crate::device_memory::GpuMemory;
 use crate::driver::DeviceView;
-use crate::error::{failed, refused};
-use crate::host_memory::{HostMemory, View};
+use crate::error::{failed, lacks, refused};
+use crate::gpu::Gpu;
+use crate::host_memory::HostMemory;
+use crate::host_registration::HostView;
 use crate::support::Attribute;
 
 /// What is mapped, and how.
-pub(crate) struct Mapped {
+pub(crate) struct Mapping {
     // Dropped before the memory, and so before the memory can be reused.
     kind: Kind,
     /// The memory as the mediator gave it: its account goes with it.
@@ -23,10 +25,10 @@ pub(crate) struct Mapped {
 }
 
 enum Kind {
-    /// The whole of an allocation. A mapping of a part is one of the whole: what a guest sees beyond the part is the
-    /// same allocation, with the same rights.
+    /// The whole of an allocation. A mapping of a part is one of the whole: what a guest sees
+    /// beyond the part is the same allocation, with the same rights.
     Device {
-        placed: Mutex<Option<Placed>>,
+        placed: Mutex<Option<Placement>>,
         /// Where in the allocation the guest's mapping begins.
         offset: u64,
         bytes: u64,
@@ -34,7 +36,7 @@ enum Kind {
         view: OnceLock<Option<DeviceView>>,
     },
     Host {
-        view: View,
+        view: HostView,
         /// The rights that kernels have.
         granted: Access,
     },
@@ -42,10 +44,12 @@ enum Kind {
     Nothing,
 }
 
-impl Mapped {
-    /// Maps a range (offset and bytes) of `memory`. Gives the address.
+impl Mapping {
+    /// Maps a range (offset and bytes) of `memory`, and returns its address with the mapping.
+    /// `is_free` tells whether the address space has nothing at an address that the driver chose.
     pub(super) fn new(
-        state: &SpaceState,
+        gpu: &Arc<Gpu>,
+        is_free: impl Fn(u64) -> bool,
         wanted: Option<u64>,
         memory: &Arc<dyn Memory>,
         range: (u64, u64),
@@ -53,28 +57,29 @@ impl Mapped {
     ) -> Result<(u64, Arc<Self>), BackendError> {
         let any = memory.as_any();
         let (va, kind) = if let Some(device) = any.downcast_ref::<GpuMemory>() {
-            device_kind(state, wanted, device, range, access)?
+            device_kind(gpu, wanted, device, range, access)?
         } else if let Some(host) = any.downcast_ref::<HostMemory>() {
-            host_kind(state, wanted, host, range, access)?
+            host_kind(gpu, is_free, wanted, host, range, access)?
         } else {
             return Err(foreign());
         };
-        let mapped = Self {
+        let mapping = Self {
             kind,
             memory: Some(Arc::clone(memory)),
         };
-        Ok((va, Arc::new(mapped)))
+        Ok((va, Arc::new(mapping)))
     }
 
-    /// Whether it can end under work.
+    /// Returns whether it can end under work.
     pub(super) fn is_device(&self) -> bool {
         matches!(self.kind, Kind::Device { .. })
     }
 
-    /// Takes device memory from the GPU's page tables now. Other memory stays until this is dropped.
+    /// Takes device memory from the GPU's page tables now. Other memory stays until this is
+    /// dropped.
     pub(super) fn unmap_device(&self) {
         if let Kind::Device { placed, .. } = &self.kind {
-            let placed = placed.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let placed = placed.lock().take();
             drop(placed);
         }
     }
@@ -86,19 +91,20 @@ impl Mapped {
     pub(super) fn set_access(&self, access: Access) -> Result<(), BackendError> {
         match &self.kind {
             Kind::Device { placed, .. } => {
-                let placed = placed.lock().unwrap_or_else(PoisonError::into_inner);
+                let placed = placed.lock();
                 let what = || format!("give the GPU the right {access:?}");
                 match &*placed {
                     Some(placed) => placed.set_access(access).map_err(|e| failed(what(), e)),
                     None => Err(refused(Status::BackEnd, what())),
                 }
             }
-            // Registered memory has the rights that it was registered with. Fewer are enforced for all but kernels,
-            // which can do nothing that the session may not: it could map the memory again.
+            // Registered memory has the rights that it was registered with. Fewer are enforced for
+            // all but kernels, which can do nothing that the session may not: it could map the
+            // memory again.
             Kind::Host { granted, .. } if granted.allows(access) => Ok(()),
             Kind::Host { .. } => Err(refused(
                 Status::Unsupported,
-                "host memory that was mapped read-only stays so: map it again",
+                "host memory that is mapped read-only stays read-only: map it again",
             )),
             #[cfg(test)]
             Kind::Nothing => Ok(()),
@@ -137,7 +143,7 @@ impl Mapped {
             .ok()
     }
 
-    /// A mapping for tests of the table.
+    /// Returns a mapping for tests of the table.
     #[cfg(test)]
     pub(super) fn nothing() -> Self {
         Self {
@@ -152,13 +158,12 @@ fn foreign() -> BackendError {
 }
 
 fn device_kind(
-    state: &SpaceState,
+    gpu: &Arc<Gpu>,
     wanted: Option<u64>,
     memory: &GpuMemory,
     (offset, bytes): (u64, u64),
     access: Access,
 ) -> Result<(u64, Kind), BackendError> {
-    let gpu = &state.gpu;
     let physical = memory.physical().filter(|_| memory.is_of(gpu));
     let physical = physical.ok_or_else(foreign)?;
     let base = match wanted {
@@ -179,33 +184,35 @@ fn device_kind(
     Ok((va, kind))
 }
 
-/// Host memory is where the driver puts it, and each registration has its rights. So a mapping with all rights is a part
-/// of the registration that the memory has anyway; any other, and a second of the same part, has one of its own.
+/// Host memory is where the driver puts it, and each registration has its rights. So a mapping with
+/// all rights is a part of the registration that the memory has anyway; any other, and a second of
+/// the same part, has one of its own.
 fn host_kind(
-    state: &SpaceState,
+    gpu: &Arc<Gpu>,
+    is_free: impl Fn(u64) -> bool,
     wanted: Option<u64>,
     memory: &HostMemory,
     (offset, bytes): (u64, u64),
     access: Access,
 ) -> Result<(u64, Kind), BackendError> {
-    let gpu = &state.gpu;
     if !memory.is_of(gpu) {
         return Err(foreign());
     }
     if access == Access::ReadWrite {
         let main = memory.main(&gpu.home)?;
-        let view = View {
+        let view = HostView {
             offset: main.offset + offset,
             ..main
         };
         let va = view.address();
-        if state.table.is_free(va, bytes) && wanted.is_none_or(|wanted| wanted == va) {
+        if is_free(va) && wanted.is_none_or(|wanted| wanted == va) {
             let granted = Access::ReadWrite;
             return Ok((va, Kind::Host { view, granted }));
         }
     }
     if let Some(wanted) = wanted {
-        let text = format!("host memory cannot be mapped at {wanted:#x}: its driver chooses");
+        let text =
+            format!("host memory cannot be mapped at {wanted:#x}: the driver chooses its address");
         return Err(refused(Status::AddressInUse, text));
     }
     let granted = match access {
@@ -216,7 +223,7 @@ fn host_kind(
         return Err(lacks(Attribute::HostRegisterReadOnly));
     }
     let registration = memory.register(&gpu.home, offset, bytes, granted)?;
-    let view = View {
+    let view = HostView {
         registration: Arc::new(registration),
         offset: 0,
     };

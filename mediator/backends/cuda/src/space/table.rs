@@ -1,14 +1,15 @@
 //! The mappings of an address space, by address.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causeway_mediator::backend::BackendError;
 use causeway_protocol::Access;
 use causeway_protocol::message::Status;
+use parking_lot::Mutex;
 
-use super::mapping::Mapped;
+use super::mapping::Mapping;
 use crate::error::refused;
 
 /// Addresses that have the same rights.
@@ -27,13 +28,14 @@ impl Span {
 
 struct Entry {
     span: Span,
-    mapped: Arc<Mapped>,
+    mapping: Arc<Mapping>,
 }
 
 /// The mappings. No two overlap.
 ///
-/// `generation` changes whenever somebody loses rights, after the table has changed. Whoever looks at it after saying
-/// that a submission has begun, and finds it as it was, may use what was looked up before (see [`super::retire`]).
+/// `generation` changes whenever rights are lost, after the table has changed. A queue that looks
+/// at it after saying that a submission has begun, and finds it as it was, may use what was looked
+/// up before (see [`super::deferred`]).
 #[derive(Default)]
 pub(crate) struct Table {
     entries: Mutex<BTreeMap<u64, Entry>>,
@@ -41,11 +43,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How often somebody lost rights.
+    /// Returns how often rights were lost.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::SeqCst)
     }
@@ -56,70 +54,71 @@ impl Table {
         start: u64,
         bytes: u64,
         access: Access,
-        mapped: Arc<Mapped>,
+        mapping: Arc<Mapping>,
     ) -> Result<(), BackendError> {
         let taken = || {
             let text = format!("addresses {start:#x}+{bytes:#x} are taken or outside");
             refused(Status::AddressInUse, text)
         };
         let end = start.checked_add(bytes).ok_or_else(taken)?;
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         if overlaps(&entries, start, end) {
             return Err(taken());
         }
         let span = Span { start, end, access };
-        entries.insert(start, Entry { span, mapped });
+        entries.insert(start, Entry { span, mapping });
         Ok(())
     }
 
-    /// Whether nothing is mapped in a range.
+    /// Returns whether nothing is mapped in a range.
     pub(crate) fn is_free(&self, start: u64, bytes: u64) -> bool {
         match start.checked_add(bytes) {
-            Some(end) => !overlaps(&self.lock(), start, end),
+            Some(end) => !overlaps(&self.entries.lock(), start, end),
             None => false,
         }
     }
 
     /// Removes the mapping that begins at `va`.
-    pub(crate) fn remove(&self, va: u64) -> Option<Arc<Mapped>> {
-        let removed = self.lock().remove(&va)?;
+    pub(crate) fn remove(&self, va: u64) -> Option<Arc<Mapping>> {
+        let removed = self.entries.lock().remove(&va)?;
         self.generation.fetch_add(1, Ordering::SeqCst);
-        Some(removed.mapped)
+        Some(removed.mapping)
     }
 
     /// Changes the rights of the mapping that begins at `va`.
     pub(crate) fn set_access(&self, va: u64, access: Access) {
-        if let Some(entry) = self.lock().get_mut(&va) {
+        if let Some(entry) = self.entries.lock().get_mut(&va) {
             entry.span.access = access;
         }
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The mapping that begins at `va`.
-    pub(crate) fn mapped(&self, va: u64) -> Option<Arc<Mapped>> {
-        Some(Arc::clone(&self.lock().get(&va)?.mapped))
+    /// Returns the mapping that begins at `va`.
+    pub(crate) fn mapping(&self, va: u64) -> Option<Arc<Mapping>> {
+        Some(Arc::clone(&self.entries.lock().get(&va)?.mapping))
     }
 
-    /// The addresses around `address` with its rights, if it is mapped.
+    /// Returns the addresses around `address` with its rights, if it is mapped.
     pub(crate) fn span(&self, address: u64) -> Option<Span> {
-        let entries = self.lock();
+        let entries = self.entries.lock();
         let (_, entry) = entries.range(..=address).next_back()?;
         entry.span.contains(address).then_some(entry.span)
     }
 
-    /// The mapping in which `bytes` bytes from `address` lie and can be read, and the offset there.
-    pub(crate) fn find_readable(&self, address: u64, bytes: u64) -> Option<(Arc<Mapped>, u64)> {
+    /// Returns the mapping in which `bytes` bytes from `address` lie and can be read, and the
+    /// offset there.
+    pub(crate) fn find_readable(&self, address: u64, bytes: u64) -> Option<(Arc<Mapping>, u64)> {
         let end = address.checked_add(bytes)?;
-        let entries = self.lock();
+        let entries = self.entries.lock();
         let (start, entry) = entries.range(..=address).next_back()?;
         let readable = end <= entry.span.end && entry.span.access.allows(Access::Read);
-        readable.then(|| (Arc::clone(&entry.mapped), address - start))
+        readable.then(|| (Arc::clone(&entry.mapping), address - start))
     }
 
     /// Leaves everything mapped until the process ends.
     pub(crate) fn leak(&self) {
-        for (_, entry) in std::mem::take(&mut *self.lock()) {
-            std::mem::forget(entry.mapped);
+        for (_, entry) in std::mem::take(&mut *self.entries.lock()) {
+            std::mem::forget(entry.mapping);
         }
     }
 }
@@ -136,8 +135,8 @@ mod tests {
     fn table(spans: &[(u64, u64, Access)]) -> Table {
         let table = Table::default();
         for (start, bytes, access) in spans.iter().copied() {
-            let mapped = Arc::new(Mapped::nothing());
-            table.insert(start, bytes, access, mapped).unwrap();
+            let mapping = Arc::new(Mapping::nothing());
+            table.insert(start, bytes, access, mapping).unwrap();
         }
         table
     }
@@ -167,7 +166,7 @@ mod tests {
             (u64::MAX, 2),
         ] {
             assert!(!table.is_free(start, bytes), "{start:#x}");
-            let nothing = Arc::new(Mapped::nothing());
+            let nothing = Arc::new(Mapping::nothing());
             let refused = table.insert(start, bytes, Access::Read, nothing);
             assert_eq!(refused.unwrap_err().status, Status::AddressInUse);
         }

@@ -83,7 +83,8 @@ impl Device {
         }
     }
 
-    /// What the buffers hold after the launch. They are in device memory for even seeds, and in host memory for odd ones.
+    /// What the buffers hold after the launch. They are in device memory for even seeds, and in
+    /// host memory for odd ones.
     pub fn run(&mut self, subject: &Subject, seed: u64) -> Result<Vec<Vec<u8>>, Failure> {
         let kind = match seed % 2 {
             0 => MemoryKind::Device,

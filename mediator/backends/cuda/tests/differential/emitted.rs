@@ -58,7 +58,8 @@ fn kernel(name: String, ptx: &'static str, make: Maker) -> Kernel {
     }
 }
 
-/// A launch whose parameters are the addresses of its buffers, and perhaps a number. Everything is exact.
+/// A launch whose parameters are the addresses of its buffers, and perhaps a number. Everything is
+/// exact.
 fn launch(
     (ptx, kernel): (&'static str, &str),
     shape: ([u32; 3], [u32; 3]),
@@ -242,8 +243,9 @@ fn product_sum(ptx: &'static str, random: &mut Generator) -> Subject {
     launch((ptx, "r_16_64_4_64"), row(1, 16), before, None, after)
 }
 
-/// Whole numbers whose products are exact in half, and their sum in single precision. Both factors come from one
-/// buffer of 128 rows: each row is multiplied by each, so that the sums of columns are squared.
+/// Whole numbers whose products are exact in half, and their sum in single precision. Both factors
+/// come from one buffer of 128 rows: each row is multiplied by each, so that the sums of columns
+/// are squared.
 fn local_sum(ptx: &'static str, random: &mut Generator) -> Subject {
     let rows = some(16 * 4096, || whole(random, 3, 1.0));
     let column = |k: usize| rows.iter().skip(k).step_by(512).sum::<f32>();

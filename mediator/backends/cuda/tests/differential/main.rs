@@ -1,9 +1,10 @@
-//! Every PTX kernel of the project on random inputs, on the CUDA back end and on the software back end: equal in every
-//! bit where PTX is exact, within PTX's bounds elsewhere. Each is compared with a reference, too, where there is one.
+//! Every PTX kernel of the project on random inputs, on the CUDA back end and on the software back
+//! end: equal in every bit where PTX is exact, within PTX's bounds elsewhere. Each is compared with
+//! a reference, too, where there is one.
 //!
-//! The program needs no Rust: `cargo test -p causeway-cuda --test differential --no-run` builds it. It prints a line for
-//! each kernel. `CAUSEWAY_SEEDS` is the number of fillings (usually 3), from seed 0; `CAUSEWAY_REQUIRE_GPU=1` makes it
-//! fail where there is no GPU.
+//! The program needs no Rust: `cargo test -p causeway-cuda --test differential --no-run` builds it.
+//! It prints a line for each kernel. `CAUSEWAY_SEEDS` is the number of fillings (usually 3), from
+//! seed 0; `CAUSEWAY_REQUIRE_GPU=1` makes it fail where there is no GPU.
 
 mod device;
 mod emitted;

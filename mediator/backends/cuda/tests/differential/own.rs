@@ -1,4 +1,5 @@
-//! The project's own kernels: those of the cases, and those for measuring and for misbehaving, kept from misbehaving.
+//! The project's own kernels: those of the cases, and those for measuring and for misbehaving, kept
+//! from misbehaving.
 
 use causeway_kernels::{CASES, Case, Generator, PARAMETER_BYTES_MAX, Rule, Seed, bench, special};
 

@@ -1,4 +1,5 @@
-//! Which driver tests use: the stand-in that cargo has built beside them, or the system's, on a machine with a GPU.
+//! Which driver tests use: the stand-in that cargo has built beside them, or the system's, on a
+//! machine with a GPU.
 //!
 //! | variable | meaning |
 //! |---|---|

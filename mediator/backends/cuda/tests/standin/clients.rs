@@ -1,4 +1,5 @@
-//! Clients that are reset while kernels of theirs are under way: what becomes of the others. In this process, and in workers.
+//! Clients that are reset while kernels of theirs are under way: what becomes of the others. In
+//! this process, and in workers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -129,15 +130,16 @@ fn spinning(function: u32, states: u64) -> Vec<u8> {
     launch(function, &parameters)
 }
 
-/// A kernel goes on for longer than a queue waits at the end of a session, and another that uses memory of the device
-/// comes after it.
+/// A kernel goes on for longer than a queue waits at the end of a session, and another that uses
+/// memory of the device comes after it.
 fn a_long_kernel_may_end<S: GuestSession>(first: &Guest<S>) {
     let (long, other) = (first.beside(1), first.beside(2));
     works(&other);
     let space = long.space();
     let memory = long.memory(MemoryKind::Device, BYTES);
     let states = long.map_gpu(space, memory, BYTES, READ_WRITE).unwrap();
-    // Before the long kernel begins: a driver may load modules only when kernels under way are done.
+    // Before the long kernel begins: a driver may load modules only when kernels under way are
+    // done.
     let spin = function(&long, space, special::SPIN);
     let (mut queue, view) = begin_endless(&long, space);
     queue.submit(&[&spinning(spin, states)]);
@@ -199,7 +201,7 @@ fn a_long_kernel_of_a_client_may_end() {
     }
     let (cuda, guest) = inside();
     a_long_kernel_may_end(&guest);
-    assert_eq!(cuda.spoiled(), None);
+    assert_eq!(cuda.poisoned(), None);
     assert_eq!(guest.session.report().statistics.memory_used_bytes, 0);
 }
 
@@ -234,7 +236,7 @@ fn an_endless_kernel_of_a_client_costs_all_the_device() {
     }
     let (cuda, guest) = inside();
     let view = an_endless_kernel_costs_the_device(&guest);
-    assert!(cuda.spoiled().is_some());
+    assert!(cuda.poisoned().is_some());
     // What was lost once is not lost again with the next client.
     let (one, other) = (guest.beside(1), guest.beside(2));
     one.space();

@@ -10,9 +10,9 @@ use crate::support::{Buffer, GRANULE, Rig, host, is_child};
 const SHAPE: ([u32; 3], [u32; 3]) = ([2, 1, 1], [64, 1, 1]);
 
 #[test]
-fn a_wild_pointer_spoils_the_process_and_everything_says_so() {
+fn a_wild_pointer_poisons_the_process_and_everything_says_so() {
     if !is_child(
-        "faults::a_wild_pointer_spoils_the_process_and_everything_says_so",
+        "faults::a_wild_pointer_poisons_the_process_and_everything_says_so",
         &[],
     ) {
         return;
@@ -29,7 +29,7 @@ fn a_wild_pointer_spoils_the_process_and_everything_says_so() {
         assert!(fault.text.contains(part), "{part}: {fault}");
     }
     assert_eq!(rig.queue.finish().unwrap_err(), fault);
-    assert!(rig.cuda.spoiled().unwrap().contains("ILLEGAL_ADDRESS"));
+    assert!(rig.cuda.poisoned().unwrap().contains("ILLEGAL_ADDRESS"));
     let lost = |error: causeway_mediator::backend::BackendError| error.status;
     let space = rig.cuda.create_space(std::sync::Arc::default());
     assert_eq!(space.err().map(lost), Some(Status::DeviceLost));
@@ -94,7 +94,7 @@ fn memory_that_is_unmapped_under_work_waits_for_it() {
         assert!(begun.elapsed() < Duration::from_secs(60), "never let go");
     }
     rig.wait().unwrap();
-    assert_eq!(rig.cuda.spoiled(), None);
+    assert_eq!(rig.cuda.poisoned(), None);
 }
 
 #[test]
@@ -109,8 +109,8 @@ fn the_end_of_a_session_does_not_wait_for_an_endless_kernel() {
     let flag = endless(&mut rig);
     rig.stop.store(true, Ordering::SeqCst);
     rig.queue.finish().unwrap();
-    let spoiled = rig.cuda.spoiled().expect("work is left behind");
-    assert!(spoiled.contains("did not end"), "{spoiled}");
+    let poisoned = rig.cuda.poisoned().expect("work is left behind");
+    assert!(poisoned.contains("did not end"), "{poisoned}");
     let view = host(&flag.memory);
     // All of this returns although the kernel goes on, and leaves it what it uses.
     drop(flag);

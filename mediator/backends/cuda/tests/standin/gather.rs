@@ -1,4 +1,5 @@
-//! Launches that wait for each other go to the driver together: order, parameters and faults must be as if they did not.
+//! Launches that wait for each other go to the driver together: order, parameters and faults must
+//! be as if they did not.
 
 use std::sync::Arc;
 
@@ -7,7 +8,8 @@ use causeway_protocol::message::{MemoryKind, Status};
 
 use crate::support::{Buffer, GRANULE, Rig, host, is_child};
 
-/// Kernels whose order shows: one word becomes `word * 6364136223846793005 + value`, or is turned left by `value` bits.
+/// Kernels whose order shows: one word becomes `word * 6364136223846793005 + value`, or is turned
+/// left by `value` bits.
 const STEPS: &str = "\
 .version 7.0
 .target sm_70

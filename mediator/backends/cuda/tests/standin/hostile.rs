@@ -1,4 +1,5 @@
-//! Addresses that are not the guest's. The stand-in ends the process when it is given one that it does not know.
+//! Addresses that are not the guest's. The stand-in ends the process when it is given one that it
+//! does not know.
 
 use causeway_mediator::backend::{Fault, MemoryWork, Work};
 use causeway_protocol::Access;
@@ -6,11 +7,11 @@ use causeway_protocol::message::{MemoryKind, Status};
 
 use crate::support::{GRANULE, Rig, host, is_child};
 
-/// The submission must be a memory fault that names the address; the queue is dead afterwards.
+/// The submission must be a memory fault that names the address; the queue refuses work afterwards.
 fn refused(rig: &mut Rig, what: &str, submitted: Result<(), Fault>) {
     let fault = submitted.expect_err(what);
     assert_eq!(fault.status, Status::MemoryFault, "{what}: {fault}");
-    let again = rig.fill(0x1000, 4, 0).expect_err("the queue is dead");
+    let again = rig.fill(0x1000, 4, 0).expect_err("the queue refuses work");
     assert_eq!(again, fault);
     rig.renew_queue();
 }
@@ -57,7 +58,7 @@ fn no_address_but_a_mapped_one_reaches_the_driver() {
         refused(&mut rig, "a timestamp", stamp);
     }
     assert!(local.iter().all(|byte| *byte == 7));
-    assert_eq!(rig.cuda.spoiled(), None, "the driver knows nothing of it");
+    assert_eq!(rig.cuda.poisoned(), None, "the driver knows nothing of it");
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! The back end on the stand-in driver: each test in a process of its own, because a fault spoils a process, and because
-//! the stand-in is told by the environment what it shall be.
+//! The back end on the stand-in driver: each test in a process of its own, because a fault poisons
+//! a process, and because the stand-in is told by the environment what it shall be.
 //!
-//! With `CAUSEWAY_GPU_TESTS=1`, the same program tests the back end on the system's driver, one test after the other, and
-//! says of what needs the stand-in that it is skipped.
+//! With `CAUSEWAY_GPU_TESTS=1`, the same program tests the back end on the system's driver, one
+//! test after the other, and says of what needs the stand-in that it is skipped.
 
 mod clients;
 mod faults;

@@ -48,7 +48,8 @@ fn parts_and_several_mappings_show_the_same_memory() {
             Status::MemoryFault
         );
         rig.renew_queue();
-        // A part of a registration that was made read-only cannot be raised; memory of the device can.
+        // A part of a registration that was made read-only cannot be raised; memory of the device
+        // can.
         let raised = rig.space.set_access(readable, Access::ReadWrite);
         match kind {
             MemoryKind::Host => assert_eq!(raised.unwrap_err().status, Status::Unsupported),

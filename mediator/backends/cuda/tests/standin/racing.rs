@@ -1,5 +1,5 @@
-//! Memory that goes while a queue is using it. The stand-in ends the process when it is given an address that is not
-//! registered any more.
+//! Memory that goes while a queue is using it. The stand-in ends the process when it is given an
+//! address that is not registered any more.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,7 +10,8 @@ use causeway_protocol::message::{MemoryKind, Status};
 
 use crate::support::{GRANULE, Rig, is_child};
 
-/// Uses whatever `address` holds until told to end. Gives how often it was mapped, and how often not.
+/// Uses whatever `address` holds until told to end. Gives how often it was mapped, and how often
+/// not.
 fn hammer(space: &dyn Space, address: &AtomicU64, end: &AtomicBool) -> (u64, u64) {
     let (mut mapped, mut gone) = (0, 0);
     let mut queue = space.create_queue().unwrap();
@@ -71,7 +72,7 @@ fn host_memory_that_goes_under_a_queue_is_never_seen_by_the_driver() {
     });
     eprintln!("{mapped} fills, {gone} refused");
     assert!(mapped > 0 && gone > 0, "{mapped} fills, {gone} refused");
-    assert_eq!(rig.cuda.spoiled(), None);
+    assert_eq!(rig.cuda.poisoned(), None);
 }
 
 #[test]
@@ -108,5 +109,5 @@ fn device_memory_is_gone_when_it_is_unmapped_whatever_queues_do() {
     });
     // Who feeds a queue may be kept from a busy processor for longer than is waited.
     assert!(held_up < 10, "{held_up} of 200 were held up");
-    assert_eq!(rig.cuda.spoiled(), None);
+    assert_eq!(rig.cuda.poisoned(), None);
 }

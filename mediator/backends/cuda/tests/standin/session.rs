@@ -1,4 +1,5 @@
-//! Sessions of a mediator on the back end: command buffers with consumer threads, as guests have them.
+//! Sessions of a mediator on the back end: command buffers with consumer threads, as guests have
+//! them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -61,7 +62,7 @@ fn packets_run_on_the_gpu_and_memory_comes_back() {
         assert_eq!(state(), special::spun(0, 15));
         guest.session.close();
     }
-    assert_eq!(cuda.spoiled(), None);
+    assert_eq!(cuda.poisoned(), None);
 }
 
 #[test]
@@ -90,7 +91,7 @@ fn a_fault_of_the_gpu_loses_the_session_with_the_drivers_error() {
     assert!(text.contains("wild_store"), "{text}");
     let lost = guest.allocate(MemoryKind::Host, BYTES).unwrap_err();
     assert_eq!(lost.0, Status::DeviceLost);
-    assert!(cuda.spoiled().is_some());
+    assert!(cuda.poisoned().is_some());
 }
 
 #[test]
@@ -117,7 +118,7 @@ fn a_copy_from_nowhere_loses_the_session_and_not_the_gpu() {
     queue.submit(&[copy.as_bytes()]);
     assert_eq!(queue.wait_for_fault(), Some(Status::MemoryFault));
     eventually("the end of the session", || guest.fault().0.is_some());
-    assert_eq!(cuda.spoiled(), None);
+    assert_eq!(cuda.poisoned(), None);
     let space = others.space();
     let memory = others.memory(MemoryKind::Device, BYTES);
     let va = others.map_gpu(space, memory, BYTES, READ_WRITE).unwrap();

@@ -28,8 +28,8 @@ pub const GRANULE: u64 = 2 << 20;
 const CHILD: &str = "CAUSEWAY_CUDA_TEST_CHILD";
 const ON_STANDIN: &str = "stand-in";
 
-/// Whether this is the child. The parent runs the test of that name in a process with these settings, which are the
-/// stand-in's: a GPU cannot be told what it shall be.
+/// Whether this is the child. The parent runs the test of that name in a process with these
+/// settings, which are the stand-in's: a GPU cannot be told what it shall be.
 pub fn is_child(name: &str, settings: &[(&str, &str)]) -> bool {
     if std::env::var_os(CHILD).is_some() {
         return true;
@@ -218,7 +218,7 @@ impl Rig {
         self.free(staging);
     }
 
-    /// A queue in place of one that is dead.
+    /// A queue in place of one that refuses work.
     pub fn renew_queue(&mut self) {
         self.queue = self.space.create_queue().unwrap();
     }
@@ -257,7 +257,8 @@ impl Host {
     }
 }
 
-/// Makes device memory visible. The stand-in's exported descriptors are memory objects; a GPU's go through Vulkan.
+/// Makes device memory visible. The stand-in's exported descriptors are memory objects; a GPU's go
+/// through Vulkan.
 pub fn visible() -> Visible {
     if !is_on_standin() {
         return visible_through_vulkan();

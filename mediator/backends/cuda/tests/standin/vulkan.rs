@@ -1,4 +1,5 @@
-//! Device memory in the reach of CPUs through a Vulkan driver: the GPU's, or lavapipe for the stand-in.
+//! Device memory in the reach of CPUs through a Vulkan driver: the GPU's, or lavapipe for the
+//! stand-in.
 
 use causeway_cuda::Config;
 use causeway_mediator::backend::Backend;

@@ -1,4 +1,4 @@
-//! Which BAR is lent, and what is said when none can be.
+//! Which BAR is chosen, and the message when none suits.
 
 use std::sync::Arc;
 
@@ -16,27 +16,27 @@ const PORTS: u32 = 1;
 
 fn refusal(hardware: &Arc<FakeHardware>, bar: Option<u8>) -> String {
     let refused = Vfio::over(device(hardware), bar).err();
-    let refused = refused.expect("it cannot be lent");
+    let refused = refused.expect("it does not suit");
     assert!(matches!(refused, OpenError::Bar(_)), "{refused:?}");
     refused.to_string()
 }
 
 #[test]
-fn the_largest_prefetchable_memory_is_lent_unless_another_is_named() {
+fn the_largest_prefetchable_memory_is_chosen_unless_another_is_named() {
     let hardware = hardware(&[
         (0, REGISTERS, 64 * PAGE),
         (1, MEMORY_64, 2 * PAGE),
         (3, MEMORY_64, 8 * PAGE),
     ]);
-    let lent = |bar| {
+    let chosen = |bar| {
         let backend = Vfio::over(device(&hardware), bar).unwrap();
         let attributes = backend.attributes();
         (attributes.name.clone(), attributes.memory_bytes)
     };
     let name = |bar| format!("vfio 0000:00:03.0 BAR {bar}");
-    assert_eq!(lent(None), (name(3), 8 * PAGE));
-    assert_eq!(lent(Some(1)), (name(1), 2 * PAGE));
-    assert_eq!(lent(Some(0)), (name(0), 64 * PAGE));
+    assert_eq!(chosen(None), (name(3), 8 * PAGE));
+    assert_eq!(chosen(Some(1)), (name(1), 2 * PAGE));
+    assert_eq!(chosen(Some(0)), (name(0), 64 * PAGE));
 }
 
 #[test]
@@ -50,12 +50,9 @@ fn every_mistake_is_named() {
         (Some(5), "has no BAR 5: it has BAR 0, BAR 2, BAR 4"),
         (
             Some(2),
-            "BAR 2 of device 0000:00:03.0 is I/O ports, not memory",
+            "BAR 2 of device 0000:00:03.0 has I/O ports, not memory",
         ),
-        (
-            Some(4),
-            "has 256 bytes, and memory is lent in pages of 4096",
-        ),
+        (Some(4), "has 256 bytes, less than a page of 4096"),
         (None, "no BAR of prefetchable memory"),
     ] {
         let message = refusal(&hardware, bar);
@@ -65,7 +62,7 @@ fn every_mistake_is_named() {
 }
 
 #[test]
-fn what_the_kernel_keeps_to_itself_cannot_be_lent() {
+fn what_the_kernel_keeps_to_itself_cannot_be_chosen() {
     let bars = [(2, MEMORY_64, 4 * PAGE)];
     let fake = FakeHardware::new().unwrap();
     let fake = fake.with_region(RegionIndex::Bar(2), 4 * PAGE).unwrap();
@@ -73,13 +70,16 @@ fn what_the_kernel_keeps_to_itself_cannot_be_lent() {
     set_registers(&fake, &bars);
     let fake = Arc::new(fake);
     let message = refusal(&fake, Some(2));
-    assert!(message.contains("no whole page of BAR 2"), "{message}");
+    assert!(
+        message.contains("BAR 2 of device 0000:00:03.0 has no whole page"),
+        "{message}"
+    );
     let message = refusal(&fake, None);
     assert!(message.contains("can be mapped"), "{message}");
 }
 
 #[test]
-fn parts_that_can_be_mapped_are_lent_by_whole_pages_and_without_the_msix_table() {
+fn parts_that_can_be_mapped_are_used_by_whole_pages_and_without_the_msix_table() {
     let fake = FakeHardware::new().unwrap();
     let fake = fake.with_region(RegionIndex::Bar(2), 16 * PAGE).unwrap();
     let fake = fake.with_change(RegionIndex::Bar(2), |region| {
@@ -95,7 +95,8 @@ fn parts_that_can_be_mapped_are_lent_by_whole_pages_and_without_the_msix_table()
         ];
     });
     set_registers(&fake, &[(2, MEMORY_64, 0)]);
-    // A list of one capability: MSI-X, 2 vectors, its table on page 3 of BAR 2 and its pending bits on page 5.
+    // A list of one capability: MSI-X, 2 vectors, its table on page 3 of BAR 2 and its pending bits
+    // on page 5.
     let poke = |at, bytes: &[u8]| fake.poke(RegionIndex::Config, at, bytes).unwrap();
     poke(0x06, &[1 << 4, 0]);
     poke(0x34, &[0x40]);

@@ -136,7 +136,7 @@ fn after_somebody_has_reset_the_device_guests_begin_anew_with_scrubbed_memory() 
     eventually("the loss", || guest.session.status_bits() == status::LOST);
     eventually("the mapping to go", || guest.host.placements().is_empty());
     let text = fault(&guest);
-    assert!(text.contains("somebody has reset it"), "{text}");
+    assert!(text.contains("it was reset through sysfs"), "{text}");
     guest.session.reset();
     guest.hello();
     let memory = guest.allocate(VISIBLE, 16 * PAGE).unwrap();

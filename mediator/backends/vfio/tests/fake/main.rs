@@ -5,7 +5,7 @@
 )]
 
 mod choosing;
-mod lending;
 mod losing;
+mod partitions;
 mod rig;
 mod work;

@@ -1,4 +1,5 @@
-//! Someone else who has memory of the device: an allocation made by Vulkan itself, exported and mapped.
+//! Someone else who has memory of the device: an allocation made by Vulkan itself, exported and
+//! mapped.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,8 +21,8 @@ pub struct Exporter {
 impl Exporter {
     /// On the device with that UUID, which can do it.
     pub fn new(uuid: [u8; 16]) -> Self {
-        // SAFETY: loads the system's Vulkan loader; every structure is live when it is used, and handles are those of
-        // their parents.
+        // SAFETY: loads the system's Vulkan loader; every structure is live when it is used, and
+        // handles are those of their parents.
         unsafe {
             let entry = ash::Entry::load().unwrap();
             let application = vk::ApplicationInfo::default().api_version(vk::API_VERSION_1_1);

@@ -1,4 +1,6 @@
-//! Import and mapping on a real Vulkan driver: Mesa's lavapipe, which needs no GPU, or what else can do it.
+//! Import and mapping on a real Vulkan driver: Mesa's lavapipe, which needs no GPU, or what else
+//! can do it.
+#![allow(unsafe_code)] // Calls Vulkan.
 
 mod exporter;
 
@@ -13,8 +15,8 @@ use exporter::{BYTES, Exporter};
 
 const PAGE: u64 = 4096;
 
-/// The first device whose memory can be visible; none, with the reason. Where `CAUSEWAY_REQUIRE_VULKAN` is set, that
-/// is a failure.
+/// The first device whose memory can be visible; none, with the reason. Where
+/// `CAUSEWAY_REQUIRE_VULKAN` is set, that is a failure.
 fn device() -> Option<Uuid> {
     let reason = match causeway_vulkan_import::report() {
         Ok(report) => {

@@ -33,7 +33,7 @@ pub fn refuse_kernels(machine: &Machine, space: &AddressSpace<'_>) {
         Err(error) => {
             let log = core::str::from_utf8(&log[..(error.log_bytes as usize).min(LOG_BYTES)]);
             let log = log.required("a log in UTF-8");
-            println!("lent: {log}");
+            println!("partition: {log}");
             assert!(log.contains("--gpu"), "the log says no way out: {log}");
             refused::<()>("a module", Err(error), Status::Unsupported);
         }

@@ -1,4 +1,4 @@
-//! Uses memory of a device that is lent out in parts: what one guest stores, it finds again, and
+//! Uses memory of a device that is partitioned: what one guest stores, it finds again, and
 //! nobody else does; what it gives back is empty for the next; copies and fills arrive, and kernels
 //! are refused.
 //!
@@ -45,7 +45,7 @@ fn run(machine: &Machine) {
         alone(device, machine.vm(), turn);
         turns.end();
     }
-    println!("lent: memory of the device is each guest's own, and empty for the next");
+    println!("partition: memory of the device is each guest's own, and empty for the next");
 }
 
 /// Memory of the device, empty.
@@ -142,13 +142,13 @@ fn hold<'d>(machine: &Machine, device: &'d Device<'d>, space: &AddressSpace<'d>)
     let memory = memory(device, space, BYTES);
     let window = memory.cpu.window();
     store(window, 0, 0);
-    println!("lent: in use");
+    println!("partition: in use");
     loop {
         for at in (0..window.bytes()).step_by(8 * STRIDE) {
             let (got, want) = (window.load_u64(at).required("a word"), word(0, 0, at));
             if got != want {
                 await_loss(machine, device);
-                println!("lent: the device is lost");
+                println!("partition: the device is lost");
                 causeway_bare::exit(0);
             }
         }

@@ -1,8 +1,8 @@
 //! Module images, looked at before the driver does: it is not told how long they are.
 //!
-//! The driver is trusted to survive code that it does not like. It is not trusted to stay within an image whose
-//! headers point outside, and it must never be given the wrapper that compilers put around a fat binary, which holds
-//! pointers.
+//! The driver is trusted to survive code that it does not like. It is not trusted to stay within an
+//! image whose headers point outside, and it must never be given the wrapper that compilers put
+//! around a fat binary, which holds pointers.
 
 mod elf;
 mod fatbin;
@@ -43,7 +43,7 @@ pub(crate) fn classify(image: &[u8], architecture: u32) -> Result<Image<'_>, Mod
     }
 }
 
-/// A copy of a text that ends with a zero.
+/// Returns a copy of a text that ends with a zero.
 fn ptx(image: &[u8]) -> Result<Vec<u8>, ModuleError> {
     let end = image.iter().position(|byte| *byte == 0);
     let text = &image[..end.unwrap_or(image.len())];
@@ -75,7 +75,7 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(field.try_into().ok()?))
 }
 
-/// The part of `bytes` from `at`, if it lies inside.
+/// Returns the part of `bytes` from `at`, if it lies inside.
 pub(crate) fn part(bytes: &[u8], at: u64, length: u64) -> Option<&[u8]> {
     let end = usize::try_from(at.checked_add(length)?).ok()?;
     bytes.get(usize::try_from(at).ok()?..end)

@@ -68,7 +68,7 @@ fn quotas_hold_beside_the_size_of_the_device() {
 }
 
 #[test]
-fn what_was_lent_is_zero_when_the_device_is_given_back() {
+fn what_guests_had_is_zero_when_the_device_is_given_back() {
     let rig = Rig::new(64 * PAGE);
     let guest = rig.guest();
     for _ in 0..4 {

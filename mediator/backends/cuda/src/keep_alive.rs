@@ -1,4 +1,5 @@
-//! What the work of a queue was given, held until that work is done: the mediator's accounts travel with it.
+//! Kernels and recordings that the work of a queue uses, kept until that work is done: the
+//! mediator's accounts end with them.
 
 use std::sync::Arc;
 
@@ -6,11 +7,11 @@ use causeway_mediator::backend::{Function, Recording, Work};
 
 /// Kernels and recordings with the last submission that used each.
 #[derive(Default)]
-pub(crate) struct Held {
+pub(crate) struct KeepAlive {
     items: Vec<(Item, u64)>,
 }
 
-/// Held, not looked at.
+/// A kernel or recording that is kept, but never read.
 enum Item {
     Function(Arc<dyn Function>),
     Recording(Arc<dyn Recording>),
@@ -37,7 +38,7 @@ impl Item {
 /// More than this many, and it is worth finding out which are done.
 const MANY: usize = 64;
 
-impl Held {
+impl KeepAlive {
     /// Holds what submission `number` needs. Costs little if one of the last few needed the same.
     pub(crate) fn hold(&mut self, work: &Work<'_>, number: u64) {
         // Most queues launch few kernels, and those again and again.
@@ -51,7 +52,7 @@ impl Held {
         self.items.extend(Item::of(work).map(|item| (item, number)));
     }
 
-    /// Whether there are many.
+    /// Returns whether there are many.
     pub(crate) fn is_long(&self) -> bool {
         self.items.len() > MANY
     }

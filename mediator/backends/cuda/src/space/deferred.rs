@@ -2,17 +2,20 @@
 //!
 //! A queue that is fed by one thread and memory that is unmapped by another agree without a lock:
 //!
-//! * (Q1) the queue announces a submission, (Q2) looks at the generation of the table, (Q3) looks addresses up, and
-//!   calls the driver;
-//! * (U1) who unmaps takes the mapping out of the table, (U2) changes the generation, (U3) looks which submissions
-//!   are announced, and keeps the memory until those are done.
+//! * (Q1) the queue announces a submission, (Q2) looks at the generation of the table, (Q3) looks
+//!   addresses up, and calls the driver;
+//! * (U1) who unmaps takes the mapping out of the table, (U2) changes the generation, (U3) looks
+//!   which submissions are announced, and keeps the memory until those are done.
 //!
-//! All of these are sequentially consistent. If U3 misses Q1, then Q2 sees U2, and the queue finds nothing at Q3.
+//! All of these are sequentially consistent. If U3 misses Q1, then Q2 sees U2, and the queue finds
+//! nothing at Q3.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// How long a wait spins before it sleeps, and how long it sleeps at a time.
 const SPIN: Duration = Duration::from_micros(50);
@@ -48,7 +51,7 @@ impl Progress {
         self.done.store(number, Ordering::SeqCst);
     }
 
-    /// Whether the GPU has done all.
+    /// Returns whether the GPU has done all.
     pub(crate) fn is_done(&self) -> bool {
         self.done.load(Ordering::Relaxed) >= self.begun.load(Ordering::Relaxed)
     }
@@ -57,13 +60,13 @@ impl Progress {
         self.done.load(Ordering::SeqCst) >= number
     }
 
-    /// The last submission that was announced, if it may be under way (U3).
+    /// Returns the last submission that was announced, if it may be under way (U3).
     fn under_way(&self) -> Option<u64> {
         let begun = self.begun.load(Ordering::SeqCst);
         (!self.has_done(begun)).then_some(begun)
     }
 
-    /// The submission that the driver is being given, if there is one.
+    /// Returns the submission that the driver is being given, if there is one.
     fn submitting(&self) -> Option<u64> {
         let begun = self.begun.load(Ordering::SeqCst);
         (!self.has_ended(begun)).then_some(begun)
@@ -82,31 +85,35 @@ struct Item {
 
 /// The queues of an address space, and what waits for them.
 #[derive(Default)]
-pub(crate) struct Retired {
+pub(crate) struct DeferredDrops {
     queues: Mutex<Vec<Arc<Progress>>>,
     items: Mutex<Vec<Item>>,
     count: AtomicUsize,
 }
 
-impl Retired {
-    /// A new queue.
+impl DeferredDrops {
+    /// Returns a new queue.
     pub(crate) fn register(&self) -> Arc<Progress> {
         let progress = Arc::<Progress>::default();
-        lock(&self.queues).push(Arc::clone(&progress));
+        self.queues.lock().push(Arc::clone(&progress));
         progress
     }
 
     /// A queue ends, and all of its work is done.
     pub(crate) fn unregister(&self, progress: &Arc<Progress>) {
         progress.complete(u64::MAX);
-        lock(&self.queues).retain(|queue| !Arc::ptr_eq(queue, progress));
+        self.queues
+            .lock()
+            .retain(|queue| !Arc::ptr_eq(queue, progress));
         self.collect();
     }
 
-    /// Waits until the driver has every submission that was announced before, but no longer than `patience`. True if it
-    /// has: what was looked up before U2 is used by nobody any more.
+    /// Waits until the driver has every submission that was announced before, but no longer than
+    /// `patience`. True if it has: what was looked up before U2 is used by nobody any more.
     pub(crate) fn await_submissions(&self, patience: Duration) -> bool {
-        let announced: Vec<_> = lock(&self.queues)
+        let announced: Vec<_> = self
+            .queues
+            .lock()
             .iter()
             .filter_map(|queue| Some((Arc::clone(queue), queue.submitting()?)))
             .collect();
@@ -124,15 +131,17 @@ impl Retired {
     }
 
     /// Drops `what` when all work that was announced before is done: at once, if it is.
-    pub(crate) fn retire(&self, what: Box<dyn Any + Send + Sync>) {
-        let waits: Vec<_> = lock(&self.queues)
+    pub(crate) fn defer(&self, what: Box<dyn Any + Send + Sync>) {
+        let waits: Vec<_> = self
+            .queues
+            .lock()
             .iter()
             .filter_map(|queue| Some((Arc::clone(queue), queue.under_way()?)))
             .collect();
         if waits.is_empty() {
             return;
         }
-        lock(&self.items).push(Item { what, waits });
+        self.items.lock().push(Item { what, waits });
         self.count.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -146,7 +155,7 @@ impl Retired {
         if self.count() == 0 {
             return;
         }
-        let mut items = lock(&self.items);
+        let mut items = self.items.lock();
         let ended: Vec<Item> = items
             .extract_if(.., |item| {
                 item.waits
@@ -162,14 +171,10 @@ impl Retired {
 
     /// Keeps everything until the process ends.
     pub(crate) fn leak(&self) {
-        for item in std::mem::take(&mut *lock(&self.items)) {
+        for item in std::mem::take(&mut *self.items.lock()) {
             std::mem::forget(item.what);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -178,12 +183,12 @@ mod tests {
 
     #[test]
     fn what_is_retired_outlives_the_work_announced_before_and_no_other() {
-        let retired = Retired::default();
+        let retired = DeferredDrops::default();
         let (a, b) = (retired.register(), retired.register());
         let what = Arc::new(());
         a.begin();
         assert!(!retired.await_submissions(Duration::from_millis(1)));
-        retired.retire(Box::new(Arc::clone(&what)));
+        retired.defer(Box::new(Arc::clone(&what)));
         a.end();
         assert!(retired.await_submissions(Duration::ZERO));
         // Later work is of no concern.
@@ -203,14 +208,14 @@ mod tests {
 
     #[test]
     fn idle_queues_hold_nothing_up_and_ended_ones_neither() {
-        let retired = Retired::default();
+        let retired = DeferredDrops::default();
         let what = Arc::new(());
         let queue = retired.register();
-        retired.retire(Box::new(Arc::clone(&what)));
+        retired.defer(Box::new(Arc::clone(&what)));
         assert_eq!(Arc::strong_count(&what), 1);
         queue.begin();
         queue.end();
-        retired.retire(Box::new(Arc::clone(&what)));
+        retired.defer(Box::new(Arc::clone(&what)));
         assert_eq!(Arc::strong_count(&what), 2);
         retired.unregister(&queue);
         assert_eq!(Arc::strong_count(&what), 1);

@@ -1,7 +1,10 @@
-//! The CUDA driver library, in three levels: [`table`] has the entry points as they are, [`Driver`] checks what they
-//! return, and the other modules own what they create and wrap each call so that no argument can be wrong in a way
-//! that matters for memory safety.
-#![allow(unsafe_code)]
+//! The CUDA driver library, in three levels: [`table`] has the entry points as they are, [`Driver`]
+//! checks what they return, and the other modules own what they create and wrap each call so that
+//! no argument can be wrong in a way that matters for memory safety.
+#![allow(
+    unsafe_code,
+    reason = "calls a C library; the rest of the crate uses only these wrappers"
+)]
 
 mod chain;
 mod context;
@@ -25,15 +28,15 @@ pub(crate) use chain::LaunchChain;
 pub(crate) use context::Context;
 pub(crate) use device::Device;
 pub use error::CudaError;
-pub(crate) use error::{INVALID_VALUE, NOT_FOUND, OUT_OF_MEMORY};
-pub(crate) use event::{Event, Waited};
+pub(crate) use error::code;
+pub(crate) use event::{Event, WaitOutcome};
 pub(crate) use graph::ExecutableGraph;
 pub(crate) use green::{GreenContext, Groups};
-pub(crate) use host::{Registration, RegistrationError};
+pub(crate) use host::Registration;
 pub(crate) use library::Driver;
 pub use library::LoadError;
 pub(crate) use link::link_ptx;
-pub(crate) use module::{FunctionHandle, JitFailure, LoadedModule};
+pub(crate) use module::{JitFailure, KernelHandle, LoadedModule};
 pub use native::{Native, NativeError};
 pub(crate) use physical::{HandleKind, Physical, PhysicalOptions};
 pub(crate) use range::{DriverAccess, MappedRange, Reservation};

@@ -1,4 +1,4 @@
-//! The memory of one device, lent out in parts to several guests.
+//! The memory of one device, partitioned among several guests.
 
 use causeway_nested::devices::MEMORY;
 
@@ -7,12 +7,15 @@ use crate::laboratory::{machine_with_devices, run};
 
 #[test]
 fn guests_have_parts_of_one_devices_memory_and_see_nothing_of_each_other() {
-    let Some(machine) = machine_with_devices("memory lent out") else {
+    let Some(machine) = machine_with_devices("partitions of memory") else {
         return;
     };
     hand_out(&machine, &[MEMORY]);
     let gpu = format!("vfio:{},memory=40", MEMORY.address);
-    let (outcome, report) = run(&machine, &["--guest", "lent", "--vms", "2", "--gpu", &gpu]);
+    let (outcome, report) = run(
+        &machine,
+        &["--guest", "partition", "--vms", "2", "--gpu", &gpu],
+    );
     outcome.assert_code(0);
     report.assert_exit_free();
     for accesses in ["stores to", "loads from"] {

@@ -1,0 +1,129 @@
+//! Address spaces: what is mapped where for a guest's kernels and queues.
+
+pub(crate) mod deferred;
+pub(crate) mod lookup;
+mod mapping;
+pub(crate) mod state;
+mod table;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use causeway_mediator::backend::{
+    BackendError, Memory, Module, ModuleError, Queue, Recorded, Recording, Space,
+};
+use causeway_protocol::Access;
+use causeway_protocol::message::Status;
+
+use crate::error::refused;
+use crate::gpu::Gpu;
+use crate::module;
+use crate::queue::CudaQueue;
+use crate::recording;
+use mapping::Mapping;
+use state::SpaceState;
+
+/// How long a submission may take the driver before whoever unmaps device memory goes on without
+/// it.
+const SUBMISSION_PATIENCE: Duration = Duration::from_millis(100);
+
+/// An address space of a session.
+pub(crate) struct CudaSpace {
+    state: Arc<SpaceState>,
+}
+
+impl CudaSpace {
+    /// Returns an empty address space.
+    pub(crate) fn new(gpu: &Arc<Gpu>, stop: Arc<AtomicBool>) -> Result<Self, BackendError> {
+        let state = SpaceState::new(gpu, stop)?;
+        state.check_poison()?;
+        Ok(Self {
+            state: Arc::new(state),
+        })
+    }
+}
+
+fn no_mapping(va: u64) -> BackendError {
+    refused(Status::BackEnd, format!("no mapping begins at {va:#x}"))
+}
+
+impl Space for CudaSpace {
+    fn map(
+        &self,
+        wanted: Option<u64>,
+        memory: &Arc<dyn Memory>,
+        offset: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<u64, BackendError> {
+        self.state.check_poison()?;
+        let SpaceState { gpu, table, .. } = &*self.state;
+        let is_free = |va| table.is_free(va, bytes);
+        let range = (offset, bytes);
+        let (va, mapping) = Mapping::new(gpu, is_free, wanted, memory, range, access)?;
+        table.insert(va, bytes, access, mapping)?;
+        Ok(va)
+    }
+
+    /// Memory of the device is unmapped at once, so that work under way which still uses it faults,
+    /// and is anybody's then. Only if a queue is in the middle of a submission, which may rely on
+    /// what it looked up, and stays there (a driver whose queue is full waits for the GPU), the
+    /// memory waits for that work. Host memory always does: it stays where it is for as long as
+    /// work under way might use it.
+    fn unmap(&self, va: u64) -> Result<(), BackendError> {
+        let state = &self.state;
+        let mapping = state.table.remove(va).ok_or_else(|| no_mapping(va))?;
+        // Nobody is waited for at the end of a session: what it had goes when its work has ended.
+        let patience = match state.stop.load(Ordering::SeqCst) {
+            true => Duration::ZERO,
+            false => SUBMISSION_PATIENCE,
+        };
+        let unmapped = mapping.is_device() && state.deferred.await_submissions(patience);
+        if unmapped {
+            mapping.unmap_device();
+        } else {
+            state.deferred.defer(Box::new(mapping));
+        }
+        Ok(())
+    }
+
+    fn set_access(&self, va: u64, access: Access) -> Result<(), BackendError> {
+        self.state.check_poison()?;
+        let table = &self.state.table;
+        let mapping = table.mapping(va).ok_or_else(|| no_mapping(va))?;
+        let before = table.span(va).map_or(Access::None, |span| span.access);
+        // While rights are lost, copies are refused before the GPU would fault; so the table goes
+        // first then.
+        let loses = !access.allows(before);
+        if loses {
+            table.set_access(va, access);
+        }
+        let changed = mapping.set_access(access);
+        let now = if changed.is_ok() { access } else { before };
+        table.set_access(va, now);
+        changed
+    }
+
+    fn load_module(&self, image: &[u8]) -> Result<Arc<dyn Module>, ModuleError> {
+        Ok(Arc::new(module::load(&self.state, image)?))
+    }
+
+    fn create_queue(&self) -> Result<Box<dyn Queue>, BackendError> {
+        self.state.check_poison()?;
+        if self.state.stop.load(Ordering::SeqCst) {
+            return Err(refused(Status::DeviceLost, "the session has ended"));
+        }
+        Ok(Box::new(CudaQueue::new(&self.state)?))
+    }
+
+    fn record(&self, work: &[Recorded]) -> Result<Arc<dyn Recording>, BackendError> {
+        self.state.check_poison()?;
+        Ok(Arc::new(recording::record(&self.state, work)?))
+    }
+
+    fn load_u64(&self, va: u64) -> Option<u64> {
+        let (mapping, offset) = self.state.table.find_readable(va, 8)?;
+        mapping.load_u64(offset)
+    }
+}
