@@ -53,7 +53,7 @@ fn an_initramfs_that_cannot_be_read_is_refused_by_name() {
         (".", "regular file"),
         ("/dev/zero", "regular file"),
         ("pipe", "regular file"),
-        ("empty", "it is empty"),
+        ("empty", "is empty"),
     ] {
         let outcome = run(&scratch, &["--initramfs", path]);
         let named = format!("the initramfs {path}");

@@ -102,7 +102,7 @@ fn a_second_server_at_the_same_path_is_refused_and_the_first_goes_on() {
     let second = Scratch::new();
     let path = socket.to_str().unwrap();
     let outcome = second.run(&["serve", "--socket", path]);
-    outcome.assert_refused(USAGE, &[path, "another process listens there"]);
+    outcome.assert_refused(USAGE, &[path, "another process listens at this path"]);
     assert!(socket.exists());
     let scratch = Scratch::new();
     let outcome = server.client(&scratch, "causeway-info", &[]).finish();

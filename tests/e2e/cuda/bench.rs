@@ -145,5 +145,5 @@ fn lives_leave_nothing_although_some_are_cut_short() {
 fn more_kills_than_lives_are_refused() {
     let words = ["bench", "lives", "--count", "3", "--kill", "4"];
     let outcome = Machine::new().run(&words);
-    outcome.assert_refused(2, &["--kill 4", "--count"]);
+    outcome.assert_refused(2, &["invalid value 4 for --kill", "--count"]);
 }

@@ -211,7 +211,7 @@ fn what_cannot_be_watched_is_named_with_the_way_out() {
     refused(&["5000000"], &["needs a terminal", "--json"]);
     refused(
         &[&own, "--json", "--interval-ms", "1"],
-        &["--interval-ms 1", "20"],
+        &["invalid value 1 for --interval-ms", "20"],
     );
     refused(&["0", "--json"], &["0"]);
     refused(&[], &["PID"]);
