@@ -187,7 +187,11 @@ fn who_is_turned_away_again_and_again_does_not_flood_the_log() {
     for _ in 0..50 {
         assert!(Client::connect(&server.socket).is_none());
     }
-    let told = server.running.stderr().matches("a process was refused").count();
+    let told = server
+        .running
+        .stderr()
+        .matches("a process was refused")
+        .count();
     assert!((1..=8).contains(&told), "told {told} times");
     drop(client);
     server.end();
