@@ -301,6 +301,17 @@ mod tests {
     }
 
     #[test]
+    fn a_report_has_every_counter_and_peak_of_a_session() {
+        let counts = SessionCounts::from(&SessionReport::of(1, "vm0"));
+        let counts = serde_json::to_value(counts).unwrap();
+        for statistic in &causeway_mediator::statistics::STATISTICS {
+            let is_total = matches!(statistic.kind, Kind::Counter | Kind::Peak);
+            assert_eq!(!counts[statistic.name].is_null(), is_total, "{statistic:?}");
+        }
+        assert!(counts["packets"].is_object(), "by operation");
+    }
+
+    #[test]
     fn counters_that_differ_are_found_on_either_kind_of_kvm() {
         assert!(phase([2, 3, 0], [2, 3]).agrees(true, 1));
         assert!(!phase([2, 3, 0], [2, 2]).agrees(true, 1));

@@ -134,6 +134,24 @@ mod tests {
     }
 
     #[test]
+    fn a_record_has_every_statistic_and_every_rate_of_a_counter() {
+        let process = fixture::snapshot();
+        let later = fixture::later();
+        let rates = Rates::between(Some(&process.guests[0]), &later);
+        let record = serde_json::to_value(Record::new(&process, &later, &rates)).unwrap();
+        for statistic in &causeway_mediator::statistics::STATISTICS {
+            let session = &record["session"];
+            assert!(session[statistic.name].is_u64(), "{statistic:?}");
+            let is_counter = statistic.kind == Kind::Counter;
+            assert_eq!(
+                session["per_s"][statistic.name].is_f64(),
+                is_counter,
+                "{statistic:?}"
+            );
+        }
+    }
+
+    #[test]
     fn a_session_that_does_not_answer_is_null() {
         let process = fixture::snapshot();
         let silent = &process.guests[1];
