@@ -127,7 +127,8 @@ impl Account {
     }
 }
 
-/// Returns the refusal of a request beyond `limit`. Its detail is the free memory in MiB, or the limit.
+/// Returns the refusal of a request beyond `limit`. Its detail is the free memory in MiB, or the
+/// limit.
 fn refusal(resource: Resource, limit: u64, used: u64) -> Refusal {
     let status = resource.status();
     let detail = match status {

@@ -74,8 +74,8 @@ impl SessionReport {
 }
 
 impl SessionInner {
-    /// Returns what the session is doing. Takes no lock that the session's work takes, other than the
-    /// one on the list of its rings.
+    /// Returns what the session is doing. Takes no lock that the session's work takes, other than
+    /// the one on the list of its rings.
     pub fn activity(&self) -> Activity {
         Activity {
             statistics: self.statistics(),

@@ -1,8 +1,10 @@
-//! Memory that a worker cuts short under the VMM, or under another worker that it exported the memory to.
+//! Memory that a worker cuts short under the VMM, or under another worker that it exported the
+//! memory to.
 //!
-//! Objects of 2 MiB pages lie on a tmpfs, where sizes cannot be sealed, and a worker that shares one can make it
-//! shorter. A touch beyond the end is SIGBUS, which would end the VMM with all its guests, or the other's worker. The handler here puts
-//! zeroed memory in the place of what is gone: the guest whose memory it was has spoilt it for itself.
+//! Objects of 2 MiB pages lie on a tmpfs, where sizes cannot be sealed, and a worker that shares
+//! one can make it shorter. A touch beyond the end is SIGBUS, which would end the VMM with all its
+//! guests, or the other's worker. The handler here puts zeroed memory in the place of what is gone:
+//! the guest whose memory it was has spoilt it for itself.
 #![allow(unsafe_code)] // A signal handler, and memory that it maps.
 
 use std::io;
@@ -13,7 +15,8 @@ use vmm_sys_util::signal::register_signal_handler;
 
 const PAGE_BYTES: usize = 4096;
 
-/// Survives such touches from now on. Other causes of SIGBUS (memory that the hardware has given up) stay deadly.
+/// Survives such touches from now on. Other causes of SIGBUS (memory that the hardware has given
+/// up) stay deadly.
 ///
 /// # Errors
 /// What the kernel said.
@@ -32,14 +35,16 @@ extern "C" fn handle(_: c_int, info: *mut siginfo_t, _: *mut c_void) {
     if code == libc::BUS_ADRERR && replace(address as usize & !(PAGE_BYTES - 1)) {
         return;
     }
-    // SAFETY: restoring the default is always possible; the fault comes again and then ends the process.
+    // SAFETY: restoring the default is always possible; the fault comes again and then ends the
+    // process.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
 }
 
 /// Puts a zeroed page where one of a file is missing.
 fn replace(page: usize) -> bool {
-    // SAFETY: BUS_ADRERR says that this address is mapped to a part of a file that is not there. Nothing but volatile
-    // accesses ever goes to memory of files here, and none of them relies on what it finds.
+    // SAFETY: BUS_ADRERR says that this address is mapped to a part of a file that is not there.
+    // Nothing but volatile accesses ever goes to memory of files here, and none of them relies on
+    // what it finds.
     let mapped = unsafe {
         libc::mmap(
             page as *mut c_void,

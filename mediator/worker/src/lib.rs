@@ -1,19 +1,19 @@
 //! Sessions in worker processes, one process for each VM.
 //!
-//! A worker holds what a mediator needs for one guest: the back end (for example a CUDA context), the session and
-//! its consumers. It maps the guest's RAM and shares allocations with the VMM by descriptors. Guest and GPU share
-//! memory, so the data path does not depend on processes. A guest that poisons or controls its worker harms no
-//! other guest.
+//! A worker holds what a mediator needs for one guest: the back end (for example a CUDA context),
+//! the session and its consumers. It maps the guest's RAM and shares allocations with the VMM by
+//! descriptors. Guest and GPU share memory, so the data path does not depend on processes. A guest
+//! that poisons or controls its worker harms no other guest.
 //!
 //! * [`Workers`] starts workers for a VMM, which sees a [`causeway_mediator::SessionSource`].
 //! * [`serve`] is what a worker process runs.
 //!
 //! # Sockets
 //!
-//! One pair is for control. A *call channel* is a pair for one caller at a time. The caller (a virtual CPU's
-//! thread) sends a request and, until the reply arrives, does for the worker what only the VMM can do: place
-//! memory in the aperture, bind doorbells, pass exports on. Other threads of the worker ask for that over a
-//! spare channel.
+//! One pair is for control. A *call channel* is a pair for one caller at a time. The caller (a
+//! virtual CPU's thread) sends a request and, until the reply arrives, does for the worker what
+//! only the VMM can do: place memory in the aperture, bind doorbells, pass exports on. Other
+//! threads of the worker ask for that over a spare channel.
 
 mod bus_error;
 mod event;

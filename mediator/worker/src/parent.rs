@@ -1,7 +1,7 @@
 //! The VMM's side: worker processes, and sessions that live in them.
 //!
-//! A guest may control its worker. The VMM checks what a worker sends like what a guest sends. A worker that
-//! breaks the protocol is killed, and its session is lost.
+//! A guest may control its worker. The VMM checks what a worker sends like what a guest sends. A
+//! worker that breaks the protocol is killed, and its session is lost.
 
 mod broker;
 mod calls;

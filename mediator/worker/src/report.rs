@@ -20,8 +20,8 @@ pub(crate) fn to_wire(report: &SessionReport, fault: Option<&Fault>) -> (Reporte
     (wire, text)
 }
 
-/// Returns the report of the session `name`, its fault, and what the binary added. None if the message
-/// is malformed.
+/// Returns the report of the session `name`, its fault, and what the binary added. None if the
+/// message is malformed.
 pub(crate) fn from_wire(
     wire: &Reported,
     rest: &[u8],

@@ -22,8 +22,9 @@ use process::{die_with, end_now, restrict, take_input};
 pub use session::Equipment;
 use session::Served;
 
-/// Serves one VM over the socket that is this process's standard input, until the VM closes the session
-/// or the VMM ends. `parent` is the process number of the VMM, and `equip` makes the back end.
+/// Serves one VM over the socket that is this process's standard input, until the VM closes the
+/// session or the VMM ends. `parent` is the process number of the VMM, and `equip` makes the back
+/// end.
 ///
 /// Ends the process, unless the session cannot be opened.
 ///

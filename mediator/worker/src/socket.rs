@@ -144,8 +144,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Receives a datagram into `buffer`. A datagram that is too long, of another version or of an unknown
-    /// kind is malformed; its descriptors are closed.
+    /// Receives a datagram into `buffer`. A datagram that is too long, of another version or of an
+    /// unknown kind is malformed; its descriptors are closed.
     pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Datagram<'a>, SocketError> {
         self.receive_with(buffer, RecvFlags::empty())
     }

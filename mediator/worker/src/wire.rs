@@ -1,7 +1,7 @@
 //! The datagrams between a VMM and a worker.
 //!
-//! A datagram is a [`Head`], a body of the size of its kind, and for some kinds more bytes; it may carry
-//! descriptors. Both ends are the same program; the version shows when they are not.
+//! A datagram is a [`Head`], a body of the size of its kind, and for some kinds more bytes; it may
+//! carry descriptors. Both ends are the same program; the version shows when they are not.
 
 use causeway_mediator::statistics::STATISTICS_COUNT;
 use causeway_mediator::{Client, Quota};
@@ -19,8 +19,8 @@ pub(crate) const VERSION: u16 = 4;
 pub(crate) const TEXT_BYTES_MAX: usize = 4096;
 /// Largest datagram in bytes: a control batch with what goes before it, or a report.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = CONTROL_BYTES_MAX as usize + 1024;
-/// Offsets in the status page, which the VMM reads without a message: the content of register `Status`, and
-/// which clients own something (64 bits each).
+/// Offsets in the status page, which the VMM reads without a message: the content of register
+/// `Status`, and which clients own something (64 bits each).
 pub(crate) const STATUS_WORD: u64 = 0;
 pub(crate) const OWNERS_WORD: u64 = 8;
 /// Most descriptors beside a datagram: regions of RAM, the status page, a socket.

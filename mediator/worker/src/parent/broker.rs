@@ -1,7 +1,7 @@
 //! Exports of all workers, and who imports them.
 //!
-//! Lock order: the table's lock is a leaf. A revocation removes the export, releases the lock, and then
-//! asks one worker after the other.
+//! Lock order: the table's lock is a leaf. A revocation removes the export, releases the lock, and
+//! then asks one worker after the other.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -61,8 +61,8 @@ impl Broker {
         self.workers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Publishes memory of worker `owner`, which may have `most` exports: each takes a descriptor of this
-    /// process, and without descriptors all workers fail.
+    /// Publishes memory of worker `owner`, which may have `most` exports: each takes a descriptor
+    /// of this process, and without descriptors all workers fail.
     pub fn publish(
         &self,
         owner: u64,
@@ -122,8 +122,8 @@ impl Broker {
         }
     }
 
-    /// Withdraws an export of worker `owner`, and revokes all its imports. The caller holds no lock. False
-    /// if that worker has no such export.
+    /// Withdraws an export of worker `owner`, and revokes all its imports. The caller holds no
+    /// lock. False if that worker has no such export.
     pub fn withdraw(&self, token: &TokenBytes, owner: u64) -> bool {
         let mut exports = self.exports.lock();
         let own = |export: &Export| export.owner == owner;

@@ -92,7 +92,8 @@ impl Worker {
             }
             Kind::Withdraw => {
                 let request: Withdraw = call.body()?;
-                // It calls into other workers. The spare channel must stay free for what they wait for.
+                // It calls into other workers. The spare channel must stay free for what they wait
+                // for.
                 answer_if(
                     caller == Caller::Waiting && self.broker.withdraw(&request.token, self.number),
                 )

@@ -45,8 +45,8 @@ impl MonitorChannel {
         }
     }
 
-    /// Asks, and waits for the answer for [`LOOK_PERIOD`]. While an answer is owed, it does not wait: a
-    /// worker that does not answer costs that time once.
+    /// Asks, and waits for the answer for [`LOOK_PERIOD`]. While an answer is owed, it does not
+    /// wait: a worker that does not answer costs that time once.
     pub fn sample(&mut self) -> Result<Activity, SocketError> {
         let Channel { socket, room } = &mut self.channel;
         if self.is_owed {

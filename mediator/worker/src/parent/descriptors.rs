@@ -3,9 +3,9 @@
 
 use std::io;
 
-/// Marks all open descriptors, apart from standard input, output and error, so that no program that is
-/// started later inherits them. This program opens its own descriptors that way. Graphics drivers may not,
-/// and through theirs a worker could reach the memory of other guests.
+/// Marks all open descriptors, apart from standard input, output and error, so that no program that
+/// is started later inherits them. This program opens its own descriptors that way. Graphics
+/// drivers may not, and through theirs a worker could reach the memory of other guests.
 ///
 /// # Errors
 /// What the kernel returned; `close_range` exists since Linux 5.11.

@@ -1,4 +1,5 @@
-//! The guest of a worker: checks and does what the worker asks for it, and removes all of it when the worker ends.
+//! The guest of a worker: checks and does what the worker asks for it, and removes all of it when
+//! the worker ends.
 //!
 //! Lock order: the resources of the guest are locked before what a [`Host`] locks inside.
 
@@ -41,7 +42,8 @@ struct Resources {
     ended: bool,
     placed: BTreeSet<u64>,
     bound: HashMap<u32, Doorbell>,
-    /// Memory objects in use, by device and inode: each takes one descriptor, however often it is placed.
+    /// Memory objects in use, by device and inode: each takes one descriptor, however often it is
+    /// placed.
     objects: HashMap<(u64, u64), Weak<SharedMemory>>,
 }
 
@@ -53,7 +55,8 @@ struct Doorbell {
 }
 
 impl Guest {
-    /// The guest of `host`. Memory of a device is imported as the one that the worker named before its guest ran.
+    /// The guest of `host`. Memory of a device is imported as the one that the worker named before
+    /// its guest ran.
     pub fn new(
         host: Arc<dyn Host>,
         import_device: Option<(Arc<ImportDevice>, DeviceUuid)>,
@@ -162,8 +165,8 @@ impl Guest {
         }
     }
 
-    /// Writes the fault status into every command buffer, as a consumer does at its end. A guest that spins on
-    /// a fence reads it.
+    /// Writes the fault status into every command buffer, as a consumer does at its end. A guest
+    /// that spins on a fence reads it.
     pub fn mark_lost(&self) {
         let lost = u64::from(Status::DeviceLost as u32).to_ne_bytes();
         for bound in self.resources.lock().bound.values() {

@@ -70,7 +70,8 @@ impl Program {
 
 type Request = (Command, Sender<io::Result<Child>>);
 
-/// The thread that starts all workers. The kernel kills them when it ends, so it lives as long as they do.
+/// The thread that starts all workers. The kernel kills them when it ends, so it lives as long as
+/// they do.
 #[derive(Debug)]
 pub(super) struct Spawner {
     requests: Mutex<Sender<Request>>,

@@ -23,8 +23,8 @@ const SUPPLEMENTS_MAX: usize = 64;
 
 /// The session of one guest, in a worker process of its own.
 ///
-/// When the worker ends, the session is lost. The guest can read what is placed in the aperture until it resets;
-/// then a new worker takes over.
+/// When the worker ends, the session is lost. The guest can read what is placed in the aperture
+/// until it resets; then a new worker takes over.
 pub struct WorkerSession {
     shared: Arc<Shared>,
     order: Order,
@@ -117,7 +117,8 @@ impl WorkerSession {
         )
     }
 
-    /// Adds the reports of a worker and of its stand-in to the earlier ones. Returns the fault in the worker's report.
+    /// Adds the reports of a worker and of its stand-in to the earlier ones. Returns the fault in
+    /// the worker's report.
     fn settle(&self, worker: Option<&Worker>) -> Option<Fault> {
         let last = worker.and_then(|worker| worker.report(self.order.session).ok());
         let rss_bytes = worker.and_then(|worker| worker.rss_bytes());
@@ -153,8 +154,8 @@ impl WorkerSession {
         left == 0
     }
 
-    /// Ends a poisoned worker while other clients still own something in it: for them the session is lost. Endless
-    /// work stops only with its process.
+    /// Ends a poisoned worker while other clients still own something in it: for them the session
+    /// is lost. Endless work stops only with its process.
     fn end_poisoned(&self, worker: &Worker) {
         if worker.fault().is_none() {
             let fault = self.settle(Some(worker));
@@ -374,8 +375,8 @@ impl GuestSession for WorkerSession {
     }
 }
 
-/// What monitors were last of the workers of one session: counts do not go back when one worker takes
-/// over from another.
+/// What monitors were last of the workers of one session: counts do not go back when one worker
+/// takes over from another.
 #[derive(Debug, Default)]
 struct Monitored {
     /// Of earlier workers, as of their last samples.

@@ -11,7 +11,8 @@ use causeway_mediator::{Mediator, Quota, Session};
 use causeway_memory::SharedMemory;
 use causeway_protocol::message::{MemoryKind, Status};
 
-/// Returns a session that is lost because of `fault`: it answers `hello` and `query_fault`, and refuses everything else.
+/// Returns a session that is lost because of `fault`: it answers `hello` and `query_fault`, and
+/// refuses everything else.
 pub(super) fn session(
     id: u64,
     attributes: Attributes,

@@ -98,7 +98,8 @@ fn attributes(reply: &Datagram<'_>) -> Result<(Attributes, Option<DeviceUuid>), 
     Ok((attributes, device))
 }
 
-/// Returns the error of [`causeway_mediator::SessionSource::open`] for a worker that has not started.
+/// Returns the error of [`causeway_mediator::SessionSource::open`] for a worker that has not
+/// started.
 pub(super) fn not_started(error: StartError, process: &Process, name: &str) -> OpenError {
     let error = match error {
         StartError::Refused(reason) => return OpenError::Unavailable { reason },

@@ -46,7 +46,8 @@ pub(super) struct Worker {
     control: Socket,
     /// Call channels that no caller uses at the moment.
     channels: Mutex<Vec<Channel>>,
-    /// The channel of monitors, apart from the others so that no call of the guest waits behind a sample.
+    /// The channel of monitors, apart from the others so that no call of the guest waits behind a
+    /// sample.
     monitor: Mutex<Option<MonitorChannel>>,
     pub(super) guest: Guest,
     pub(super) broker: Arc<Broker>,
@@ -165,8 +166,8 @@ impl Worker {
         })
     }
 
-    /// See `GuestSession::reset_client`. False if the back end is poisoned, so that the other clients must
-    /// reset, too.
+    /// See `GuestSession::reset_client`. False if the back end is poisoned, so that the other
+    /// clients must reset, too.
     pub fn reset_client(&self, client: Client) -> Result<bool, Lost> {
         let request = ForClient::new(client);
         let parts = [request.as_bytes()];
@@ -201,7 +202,8 @@ impl Worker {
             None => MonitorChannel::new(self.new_channel().ok()?),
         };
         let sample = channel.sample();
-        // After any other error the channel is dropped. The guest finds out by itself if the worker is lost.
+        // After any other error the channel is dropped. The guest finds out by itself if the worker
+        // is lost.
         if matches!(sample, Ok(_) | Err(SocketError::Timeout)) {
             *monitor = Some(channel);
         }
@@ -229,8 +231,8 @@ impl Worker {
         self.notify(Kind::Halt);
     }
 
-    /// Revokes an import. When this returns, the guest cannot reach the memory: a worker that does not do it
-    /// in time is killed.
+    /// Revokes an import. When this returns, the guest cannot reach the memory: a worker that does
+    /// not do it in time is killed.
     pub fn revoke(&self, handle: u32, import: u64) {
         let request = RevokeImport {
             handle,
@@ -269,8 +271,8 @@ impl Worker {
         self.guest.end();
     }
 
-    /// Sends a request over a channel, serves the calls that this leads to, and takes the reply. A worker that breaks
-    /// the protocol or takes longer than `limit` is killed.
+    /// Sends a request over a channel, serves the calls that this leads to, and takes the reply. A
+    /// worker that breaks the protocol or takes longer than `limit` is killed.
     fn ask<R>(
         &self,
         request: Kind,

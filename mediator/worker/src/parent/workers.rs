@@ -26,8 +26,8 @@ impl fmt::Debug for Workers {
 }
 
 impl Workers {
-    /// Starts `program` for each session. Without `import_device`, guests cannot map device memory for
-    /// their CPUs.
+    /// Starts `program` for each session. Without `import_device`, guests cannot map device memory
+    /// for their CPUs.
     ///
     /// # Errors
     /// What the kernel returned, if it cannot start a thread or install a signal handler.

@@ -1,8 +1,8 @@
 //! Calls from the worker back to its VMM.
 //!
-//! A thread that serves a channel calls over that channel: at its other end, the virtual CPU's thread waits
-//! for a reply and serves calls meanwhile. Every other thread calls over the spare channel, which a thread of
-//! the VMM serves.
+//! A thread that serves a channel calls over that channel: at its other end, the virtual CPU's
+//! thread waits for a reply and serves calls meanwhile. Every other thread calls over the spare
+//! channel, which a thread of the VMM serves.
 
 use std::cell::RefCell;
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -1,4 +1,5 @@
-//! Call channels, from the worker's side: each has a thread, which serves one caller of the VMM at a time.
+//! Call channels, from the worker's side: each has a thread, which serves one caller of the VMM at
+//! a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +72,8 @@ fn answer(
         }
         Kind::ResetClient => {
             let client = client(request.body()?)?;
-            // Whatever the back end is: other clients live on here, until they know that it is lost.
+            // Whatever the back end is: other clients live on here, until they know that it is
+            // lost.
             served.session.reset_client(client);
             socket.send(Kind::ClientReset, &[reset_done(served).as_bytes()], &[])
         }
@@ -96,8 +98,8 @@ fn answer(
             let request: RevokeImport = request.body()?;
             let session = &served.session;
             if !session.revoke_import(request.handle, request.import, REVOCATION_PATIENCE) {
-                // Its owner may give the memory away once this is answered, and is not charged for it any more. Only
-                // the end of this process takes it from work that does not end.
+                // Its owner may give the memory away once this is answered, and is not charged for
+                // it any more. Only the end of this process takes it from work that does not end.
                 log::warn!("work still uses memory that was revoked: the worker ends");
                 end_now();
             }

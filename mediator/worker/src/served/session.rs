@@ -26,7 +26,8 @@ const SUPPLEMENT_BYTES_MAX: usize = 56 << 10;
 pub struct Equipment {
     /// Executes the guest's work.
     pub backend: Arc<dyn Backend>,
-    /// UUID of the device whose memory guests may map for their CPUs; the VMM looks for the same device.
+    /// UUID of the device whose memory guests may map for their CPUs; the VMM looks for the same
+    /// device.
     pub device: Option<DeviceUuid>,
     /// Returns what is added to each report of the session, at most 56 KiB.
     pub supplement: Box<dyn Fn() -> Vec<u8> + Send + Sync>,

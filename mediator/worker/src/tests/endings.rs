@@ -172,7 +172,8 @@ fn many_sessions_one_after_the_other_leave_nothing() {
     for pid in pids {
         assert!(test_kill_process(pid).is_err(), "{pid:?} is left");
     }
-    // Other tests of this process open and close descriptors, too; twenty workers would have left a hundred.
+    // Other tests of this process open and close descriptors, too; twenty workers would have left a
+    // hundred.
     assert!(
         used() < before + 60,
         "{} descriptors, {before} before",

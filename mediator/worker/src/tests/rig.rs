@@ -30,7 +30,8 @@ pub use queue::{eventually, release};
 /// A guest whose session is in a worker process.
 pub type Guest = guest::Guest<WorkerSession>;
 
-/// This test binary, as a program that runs `test` only. `word` is for that test to find among its arguments.
+/// This test binary, as a program that runs `test` only. `word` is for that test to find among its
+/// arguments.
 pub fn program(test: &str, word: &str) -> Program {
     let test = format!("tests::{test}");
     let arguments = [test.as_str(), "--exact", "--nocapture", "--quiet", word];
