@@ -100,7 +100,10 @@ fn one_line_can_be_had_alone_and_on_the_hosts_cores_too() {
 fn a_line_that_is_none_is_refused_with_those_that_are() {
     let outcome = Machine::new().run(&["bench", "gpu", "--only", "nothing"]);
     let names = LINES.iter().map(|line| line.name());
-    let parts: Vec<&str> = ["invalid value nothing for --only"].into_iter().chain(names).collect();
+    let parts: Vec<&str> = ["invalid value nothing for --only"]
+        .into_iter()
+        .chain(names)
+        .collect();
     outcome.assert_refused(2, &parts);
 }
 
