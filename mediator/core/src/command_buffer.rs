@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::doorbells::COUNT;
 
-use crate::backend::{Backend, Memory};
+use crate::backend::Memory;
 use crate::bell::Bell;
 use crate::fence::FenceSignal;
 use crate::generation::Generation;
@@ -38,7 +38,6 @@ pub(crate) struct CommandBuffers {
     pub id: u64,
     /// Name of the session, for logs and threads.
     pub name: String,
-    pub backend: Arc<dyn Backend>,
     pub counters: Arc<Counters>,
     pub signal: Arc<FenceSignal>,
     pub doorbells: Arc<Doorbells>,

@@ -80,7 +80,6 @@ impl SessionInner {
             command_buffers: CommandBuffers {
                 id,
                 name: name.to_owned(),
-                backend: Arc::clone(&backend),
                 counters: Arc::clone(&counters),
                 signal: Arc::clone(&signal),
                 doorbells: Doorbells::new(Arc::clone(&host)),

@@ -71,6 +71,12 @@ pub struct Machine {
     pub boot_time: Duration,
 }
 
+impl std::fmt::Debug for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Machine").finish_non_exhaustive()
+    }
+}
+
 impl Machine {
     /// Boots a machine.
     ///

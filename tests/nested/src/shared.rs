@@ -21,6 +21,12 @@ pub struct Lease {
     processor_time: Duration,
 }
 
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lease").finish_non_exhaustive()
+    }
+}
+
 /// Lends the shared machine, which is booted if there is none, or none of this shape, or if it has ended.
 /// `contents` says what is in it; it must be the same for all tests of a process.
 ///

@@ -51,6 +51,10 @@
     reason = "a C library: calls take pointers, which callers answer for"
 )]
 #![allow(
+    clippy::cast_possible_wrap,
+    reason = "the driver API's integers are signed, and all values here are small"
+)]
+#![allow(
     non_snake_case,
     clippy::too_many_arguments,
     reason = "names and arguments are those of cuda.h"

@@ -27,6 +27,8 @@ pub struct VmObserver {
     pub(crate) counters: Vec<Arc<ExitCounters>>,
 }
 
+debug_by_name!(VmObserver);
+
 /// Statistics of a VM at one moment. Counts begin with the VM.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VmObservation {

@@ -27,6 +27,12 @@ pub struct RawTerminal {
     _keeper: Option<Keeper>,
 }
 
+impl std::fmt::Debug for RawTerminal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RawTerminal").finish_non_exhaustive()
+    }
+}
+
 impl RawTerminal {
     /// Has standard input hand over what is typed as it is. Output is left as it was: lines of ours still begin at the left.
     ///

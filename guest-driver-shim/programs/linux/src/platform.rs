@@ -26,6 +26,12 @@ use crate::Required;
 #[derive(Clone, Copy)]
 pub struct DeviceTransport(&'static LinuxTransport);
 
+impl std::fmt::Debug for DeviceTransport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeviceTransport").finish_non_exhaustive()
+    }
+}
+
 static TRANSPORT: OnceLock<LinuxTransport> = OnceLock::new();
 static OPENED: OnceLock<DeviceTransport> = OnceLock::new();
 static DEVICE: OnceLock<Device<'static>> = OnceLock::new();

@@ -84,9 +84,9 @@ impl BarSlots {
                 bytes: area.bytes,
                 read_only: !region.writable,
             };
+            #[allow(unsafe_code)] // Gives the guest memory of a device.
             // SAFETY: the mapping keeps its addresses until it is dropped. By its contract nobody
             // holds references to its content.
-            #[allow(unsafe_code)] // Gives the guest memory of a device.
             let slot = unsafe { OwnedSlot::new(slots, slot, mapping) };
             parts.push(Part { area: *area, slot });
         }

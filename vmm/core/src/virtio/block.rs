@@ -72,6 +72,8 @@ pub struct Block {
     reported: bool,
 }
 
+debug_by_name!(Block);
+
 impl Block {
     /// A disk on `image`.
     pub fn new(image: Arc<DiskImage>) -> Self {

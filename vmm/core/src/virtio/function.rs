@@ -89,6 +89,12 @@ pub struct Surroundings<'a> {
     pub events: &'a Arc<dyn IoEvents>,
 }
 
+impl std::fmt::Debug for Surroundings<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Surroundings").finish_non_exhaustive()
+    }
+}
+
 struct State {
     space: ConfigSpace,
     decoders: Decoders,
@@ -104,6 +110,8 @@ pub struct VirtioFunction {
     window: usize,
     state: Mutex<State>,
 }
+
+debug_by_name!(VirtioFunction);
 
 impl VirtioFunction {
     /// Puts `device` at device number `number` of bus 0, decoded, as firmware leaves it. Its thread
