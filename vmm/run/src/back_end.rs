@@ -87,6 +87,12 @@ pub enum BackEnd {
     Processes(Workers),
 }
 
+impl std::fmt::Debug for BackEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BackEnd").finish_non_exhaustive()
+    }
+}
+
 /// A back end in this process.
 pub struct Local {
     backend: Arc<dyn Backend>,
@@ -94,6 +100,12 @@ pub struct Local {
     software: Option<Arc<Software>>,
     /// What identifies the device whose memory CPUs can see, if it is one.
     device: Option<DeviceUuid>,
+}
+
+impl std::fmt::Debug for Local {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Local").finish_non_exhaustive()
+    }
 }
 
 impl BackEnd {

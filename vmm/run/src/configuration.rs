@@ -219,7 +219,7 @@ mod tests {
             (["--timeout", "0"], "0 for --timeout"),
             (["--guest", "nobody"], "nobody for --guest"),
         ] {
-            let message = check(&words).err().expect(value).to_string();
+            let message = check(&words).expect_err(value).to_string();
             assert!(message.contains(value), "{message}");
         }
     }

@@ -28,6 +28,7 @@ pub fn process_start(main: Instant) -> Instant {
 }
 
 /// Shows a line on a terminal once something takes longer than a second, and samples the process's own memory.
+#[derive(Debug)]
 pub struct Watch {
     stop: Arc<AtomicBool>,
     own_bytes_max: Arc<AtomicU64>,

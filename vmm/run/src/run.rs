@@ -38,6 +38,7 @@ use causeway_terminal::{Code, Failure};
 const APERTURE_BYTES: u64 = 64 << 30;
 
 /// A run that was carried through: what is known of it.
+#[derive(Debug)]
 pub struct RunOutcome {
     /// How the VMs ended, in their order.
     pub outcomes: Vec<VmOutcome>,
@@ -92,6 +93,12 @@ pub struct Extras {
     pub devices: Option<Arc<dyn DeviceSource>>,
     /// What is shown meanwhile, if it is not the guest's name.
     pub caption: Option<Caption>,
+}
+
+impl std::fmt::Debug for Extras {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Extras").finish_non_exhaustive()
+    }
 }
 
 /// Runs the guests to their end.

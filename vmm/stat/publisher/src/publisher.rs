@@ -49,6 +49,7 @@ pub enum PublishError {
 type Look = Box<dyn Fn() -> Snapshot + Send>;
 
 /// The thread. Dropping it ends it, and removes its sockets.
+#[derive(Debug)]
 pub struct Publisher {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,

@@ -97,10 +97,7 @@ fn state_folder(name: &str) -> PathBuf {
 
 /// What opening says.
 pub fn refusal(config: &Config) -> String {
-    Cuda::open(config)
-        .err()
-        .expect("must be refused")
-        .to_string()
+    Cuda::open(config).expect_err("must be refused").to_string()
 }
 
 /// One address space with one queue.

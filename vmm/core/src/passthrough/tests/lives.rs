@@ -128,6 +128,6 @@ fn refused(source: &Source) -> String {
     };
     let none = || Err(std::io::ErrorKind::Unsupported.into());
     let made = PassthroughDevices::new(source, &mut Devices::default(), &none, surroundings);
-    let error = made.err().expect("refused");
+    let error = made.expect_err("refused");
     crate::error_chain::chain(&error)
 }
