@@ -17,26 +17,58 @@ pub struct Package {
     pub needs: Vec<String>,
 }
 
+/// Names of all crates that `package` is built of, directly or by way of others.
+///
+/// # Panics
+/// If cargo does not know the package.
+#[must_use]
+pub fn tree(repository: &Path, package: &str) -> Vec<String> {
+    let options = [
+        "--prefix",
+        "none",
+        "--edges",
+        "normal,build",
+        "--format",
+        "{p}",
+    ];
+    let text = cargo(
+        repository,
+        &[&["tree", "--locked", "-p", package], &options[..]].concat(),
+    );
+    let lines = text.lines().filter_map(|line| line.split(' ').next());
+    lines.map(str::to_owned).collect()
+}
+
 /// The crates of the workspace whose manifest is `folder/Cargo.toml`.
 ///
 /// # Panics
 /// If cargo cannot read the workspace, or describes it in an unknown way.
 #[must_use]
 pub fn packages(repository: &Path, folder: &str) -> Vec<Package> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["metadata", "--locked", "--no-deps", "--format-version", "1"])
-        .current_dir(repository.join(folder))
-        .output()
-        .expect("cannot run cargo metadata");
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "cargo metadata failed: {words}");
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints no JSON");
+    let arguments = ["metadata", "--locked", "--no-deps", "--format-version", "1"];
+    let text = cargo(&repository.join(folder), &arguments);
+    let metadata: Value = serde_json::from_str(&text).expect("cargo prints no JSON");
     let packages = metadata["packages"].as_array().expect("no packages");
     packages
         .iter()
         .map(|package| read_package(repository, package))
         .collect()
+}
+
+/// What cargo prints when it is run in `folder`.
+fn cargo(folder: &Path, arguments: &[&str]) -> String {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .expect("cannot run cargo");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "cargo {arguments:?} failed: {words}"
+    );
+    String::from_utf8(output.stdout).expect("cargo prints no UTF-8")
 }
 
 fn read_package(repository: &Path, package: &Value) -> Package {
