@@ -1,31 +1,31 @@
-//! A property of the host that was tried.
+//! A finding about a property of the host.
 
 use serde::Serialize;
 
-/// How a thing stands.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// There, and it works.
+    /// Available.
     Yes,
-    /// There, with a drawback.
+    /// Available, with a drawback.
     Partly,
-    /// Not there.
+    /// Not available.
     No,
 }
 
 /// One finding.
 #[derive(Debug, Serialize)]
 pub struct Check {
-    /// What was tried.
+    /// Property that was checked.
     pub name: &'static str,
-    /// How it stands.
+    /// Result.
     pub state: State,
-    /// What was seen, with figures.
+    /// Observation, with figures.
     pub found: String,
-    /// What it means for Causeway.
+    /// Consequence for Causeway.
     pub means: String,
-    /// How to get it or to improve it, if something can be done.
+    /// Way to enable or improve the property, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub how: Option<String>,
 }

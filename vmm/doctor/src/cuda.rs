@@ -1,4 +1,5 @@
-//! CUDA: the driver, its GPUs, and what each attribute of theirs means for Causeway.
+//! Findings about CUDA: the driver, its GPUs, and the consequence of each GPU attribute for
+//! Causeway.
 
 use causeway_cuda::{
     Attribute, CudaError, GpuSurvey, LoadError, Survey, SurveyError, Trials, survey,
@@ -9,7 +10,7 @@ use crate::check::Check;
 const NAME: &str = "CUDA";
 const MEANS_NO: &str = "--gpu cuda is not available; --gpu software is";
 
-/// What matters about one attribute: what it means where the GPU has it, and where not, with the way out.
+/// Consequences of one attribute: with it, without it, and the way to get it.
 struct Row {
     name: &'static str,
     attribute: Attribute,
@@ -18,7 +19,7 @@ struct Row {
     how: &'static str,
 }
 
-const NEWER_GPU: &str = "a GPU of the Volta generation or later, and a current driver, have it";
+const NEWER_GPU: &str = "use a GPU of the Volta generation or later with a current driver";
 
 const ROWS: &[Row] = &[
     Row {
@@ -93,7 +94,8 @@ const ROWS: &[Row] = &[
     },
 ];
 
-/// The driver, the GPUs, their attributes, and what was tried.
+/// Returns the findings about the driver, the GPUs and their attributes, and about trial
+/// allocations.
 pub fn findings() -> Vec<Check> {
     let survey = match survey() {
         Ok(survey) => survey,
@@ -111,7 +113,7 @@ fn absent(error: &SurveyError) -> Check {
         SurveyError::Load(LoadError::Missing) => {
             "install the NVIDIA driver with its CUDA library (libcuda.so.1)"
         }
-        SurveyError::Load(LoadError::NoGpu) => "check that the GPU is there: lspci -d 10de:",
+        SurveyError::Load(LoadError::NoGpu) => "check that `lspci -d 10de:` lists the GPU",
         SurveyError::Load(LoadError::Symbol { .. } | LoadError::Old { .. }) => {
             "install a driver for CUDA 12.4 or later"
         }
@@ -146,17 +148,17 @@ fn present(survey: &Survey) -> Check {
     )
 }
 
-/// Something of each GPU, in order.
+/// Returns the result of `of` for each GPU, in order.
 fn each(survey: &Survey, of: impl Fn(&GpuSurvey) -> String) -> String {
     let all: Vec<String> = survey.gpus.iter().map(of).collect();
     all.join(", ")
 }
 
-/// An attribute with its value for each GPU.
+/// Returns an attribute with its value for each GPU.
 fn value(survey: &Survey, attribute: Attribute) -> String {
     let values = each(survey, |gpu| match gpu.support.value(attribute) {
         Ok(value) => value.to_string(),
-        Err(error) => format!("unknown to the driver ({})", error.code),
+        Err(error) => format!("the driver does not know this attribute ({})", error.code),
     });
     format!("{} is {values}", attribute.name())
 }
@@ -171,7 +173,7 @@ fn attribute(survey: &Survey, row: &Row) -> Check {
     }
 }
 
-/// A number that any value is right for.
+/// Returns the finding about the NUMA node. Every value is good.
 fn node(survey: &Survey) -> Check {
     let found = value(survey, Attribute::HostNuma);
     Check::yes(
@@ -181,7 +183,8 @@ fn node(survey: &Survey) -> Check {
     )
 }
 
-/// The one attribute that is bad to have.
+/// Returns the finding about pageable memory access, the one attribute whose presence is a
+/// drawback.
 fn pageable(survey: &Survey) -> Check {
     let name = "CUDA pageable memory";
     let found = value(survey, Attribute::Pageable);
@@ -198,12 +201,12 @@ fn pageable(survey: &Survey) -> Check {
     Check::yes(
         name,
         found,
-        "kernels reach nothing but what is mapped for the GPU",
+        "kernels can access only memory that is mapped for the GPU",
     )
 }
 
-/// What the driver says, if there is an attribute for it, and what came of trying. Both have to be right: the driver may
-/// grant what it does not have, and refuse what it has.
+/// Returns the finding about a trial allocation. Both the attribute, if there is one, and the trial
+/// must succeed: the driver may grant a property that it lacks, and refuse one that it has.
 fn trial(
     survey: &Survey,
     (name, attribute): (&'static str, Option<Attribute>),
@@ -250,7 +253,7 @@ fn compressible(survey: &Survey) -> Check {
         "guests may ask for compressible memory",
         (
             "compressible memory is refused; other memory is not",
-            "data-centre GPUs of the Ampere generation and later have it",
+            "use a data-centre GPU of the Ampere generation or later",
         ),
     )
 }

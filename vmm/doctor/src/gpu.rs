@@ -1,11 +1,12 @@
-//! CUDA and Vulkan: asked by loading them. Neither is needed by the software back end.
+//! Findings about CUDA and Vulkan, whose libraries are loaded for them. The software back end needs
+//! neither.
 
 use causeway_vulkan_import::DeviceReport;
 
 use crate::check::Check;
 use crate::cuda;
 
-/// Everything about GPUs.
+/// Returns all findings about GPUs.
 pub fn findings() -> Vec<Check> {
     let mut findings = cuda::findings();
     findings.extend(vulkan());
@@ -18,21 +19,22 @@ fn software() -> Check {
     Check::yes(
         "software back end",
         format!("{cores} cores"),
-        "kernels run on the CPU: the same protocol, the same modules",
+        "--gpu software runs kernels on the CPU, with the same protocol and modules",
     )
 }
 
-/// Each device that Vulkan knows, tried: a loader alone says nothing about what its drivers can do.
+/// Returns a finding for each Vulkan device. Each device is opened, because the loader alone does
+/// not tell what a driver supports.
 fn vulkan() -> Vec<Check> {
     const NAME: &str = "Vulkan";
-    const MEANS: &str = "needed only for guests to map memory of a discrete GPU";
+    const MEANS: &str = "guests need it only to map memory of a discrete GPU";
     const HOW: &str = "install libvulkan1 and the GPU's Vulkan driver";
     let report = match causeway_vulkan_import::report() {
         Ok(report) => report,
         Err(error) => return vec![Check::no(NAME, error.to_string(), MEANS, HOW)],
     };
     if report.devices.is_empty() {
-        let found = "a loader without a driver for any GPU";
+        let found = "the Vulkan loader has no driver for any GPU";
         return vec![Check::no(NAME, found, MEANS, HOW)];
     }
     let of_one = |device: DeviceReport| match device.visible_bytes {

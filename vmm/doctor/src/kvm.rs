@@ -1,4 +1,4 @@
-//! KVM, tried with guests of a dozen bytes.
+//! Findings about KVM, from guests of a dozen bytes.
 
 use causeway_vmm::host::{Host, KvmKind};
 use causeway_vmm::kvm::{self, KvmError};
@@ -8,14 +8,14 @@ use kvm_ioctls::Kvm;
 
 use crate::check::Check;
 
-/// Name of the finding without which no guest runs.
+/// Name of the finding that says whether guests can run.
 pub const NAME: &str = "KVM";
 
 const NO_TRIAL: &str = "guests may not run on this host";
 const REPORT_IT: &str =
-    "read the kernel's log (dmesg); another program that uses KVM may be the cause";
+    "read the kernel log (dmesg): another program that uses KVM may be the cause";
 
-/// Everything about KVM.
+/// Returns all findings about KVM.
 pub fn findings() -> Vec<Check> {
     match kvm::open() {
         Ok(kvm) => vec![
@@ -31,8 +31,7 @@ pub fn findings() -> Vec<Check> {
 }
 
 fn missing(error: &KvmError) -> Check {
-    let how =
-        "follow the message; without KVM, `cargo test --workspace` tests everything but the guests";
+    let how = "fix what the message names; without KVM, `cargo test --workspace` tests everything but the guests";
     Check::no(NAME, error.to_string(), "no guest can run", how)
 }
 
@@ -44,7 +43,7 @@ fn kind() -> Check {
         KvmKind::Software => {
             "bare guests run at full speed; exits cost more than with hardware virtualization"
         }
-        KvmKind::Unknown => "guests may run; the trials below show",
+        KvmKind::Unknown => "guests may run: see the trials below",
         KvmKind::Absent => "no guest can run",
     };
     Check::yes(NAME, kind.text(), means)
@@ -74,11 +73,12 @@ fn privilege(kvm: &Kvm) -> Check {
         NAME,
         found,
         "bare guests run at CPL 3 at full speed; code at CPL 0 is interpreted, so Linux guests are very slow",
-        "a host with VMX or SVM, or nested virtualization enabled for this VM",
+        "use a host with VMX or SVM, or enable nested virtualization for this VM",
     )
 }
 
-/// A short trial tells interpreted code; what runs at speed gets a trial long enough to say how fast.
+/// Measures a loop iteration. A short trial detects interpreted code; a longer one then measures
+/// fast code.
 fn loop_ns(kvm: &Kvm, privilege: Privilege) -> Result<f64, ProbeError> {
     let roughly = probe::loop_ns(kvm, privilege, 2_000)?;
     if roughly > 500.0 {
@@ -135,14 +135,14 @@ fn statistics(kvm: &Kvm) -> Check {
         return Check::yes(
             NAME,
             "KVM_GET_STATS_FD",
-            "KVM's own counters stand beside the VMM's in every report",
+            "every report shows KVM's counters beside those of the VMM",
         );
     }
     Check::no(
         NAME,
         "no KVM_GET_STATS_FD",
-        "reports show the VMM's own count only",
-        "Linux 5.14 or later",
+        "reports show only the VMM's counters",
+        "use Linux 5.14 or later",
     )
 }
 

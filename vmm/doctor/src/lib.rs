@@ -1,4 +1,4 @@
-//! `causeway doctor`: tries what this host can do, says what it means, and how to get the rest.
+//! `causeway doctor`: checks which features this host supports, and says how to enable the others.
 
 mod check;
 mod cuda;
@@ -34,7 +34,7 @@ struct Diagnosis {
     findings: Vec<Check>,
 }
 
-/// Tries everything and prints the findings.
+/// Runs all checks and prints their findings.
 pub fn run(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
     let mut findings = kvm::findings();
     findings.extend(memory::findings());

@@ -1,4 +1,4 @@
-//! Large pages, and how much memory may be locked.
+//! Findings about large pages, locked memory and file descriptors.
 
 use std::fs;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use rustix::process::Resource;
 
 use crate::check::Check;
 
-/// Everything about memory.
+/// Returns all findings about memory.
 pub fn findings() -> Vec<Check> {
     vec![large_pages(), locked_memory(), descriptors()]
 }
@@ -26,8 +26,8 @@ fn large_pages() -> Check {
     let shmem = setting("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
     let settings = format!("transparent_hugepage {thp}, shmem {shmem}");
     if !causeway_memory::huge_pages_available() {
-        let how = "run as root, or with CAP_SYS_ADMIN in a user namespace of its own, so that a private tmpfs with huge=always \
-                   can be made; or enable shmem pages: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled";
+        let how = "run as root, or with CAP_SYS_ADMIN in a user namespace of its own, so that Causeway \
+                   can mount a private tmpfs with huge=always; or enable shmem pages: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled";
         return Check::no(NAME, settings, WITHOUT, how);
     }
     match (populate_ms(PageSize::Large), populate_ms(PageSize::Small)) {
@@ -36,7 +36,7 @@ fn large_pages() -> Check {
             format!(
                 "private tmpfs, {settings}; populating 64 MiB takes {large:.1} ms, in 4 KiB pages {small:.1} ms"
             ),
-            "guest RAM and allocations of 2 MiB and more use them, and KVM maps them as such",
+            "guest RAM and allocations of 2 MiB and more use 2 MiB pages, and KVM maps them as such",
         ),
         (Ok(_), _) => Check::no(
             NAME,
@@ -69,7 +69,7 @@ fn locked_memory() -> Check {
         Some(bytes) => Check::partly(
             NAME,
             format!("{} KiB", bytes / 1024),
-            "the software back end pins nothing; a VFIO device or a CUDA back end would have to pin guest RAM",
+            "--gpu software pins no memory; a VFIO device or --gpu cuda must pin guest RAM",
             "ulimit -l unlimited, or LimitMEMLOCK=infinity in a service",
         ),
     }
@@ -91,9 +91,9 @@ fn descriptors() -> Check {
         return Check::yes(
             NAME,
             found,
-            "one per allocation, a few per virtual CPU and command buffer",
+            "each allocation takes one, each virtual CPU and command buffer a few",
         );
     }
-    let means = "each allocation is a memory object of its own and takes one; many allocations would be refused";
+    let means = "each allocation takes one: Causeway refuses allocations beyond this number";
     Check::partly(NAME, found, means, format!("ulimit -Hn {WANTED}"))
 }

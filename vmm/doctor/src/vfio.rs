@@ -1,4 +1,4 @@
-//! IOMMU and VFIO, for passing real devices through.
+//! Findings about IOMMU and VFIO, which pass real devices through to guests.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ const RESOURCE_PREFETCHABLE: u64 = 0x2000;
 /// Least size of a BAR that can be mapped.
 const PAGE_BYTES: u64 = 4096;
 
-/// Everything about VFIO.
+/// Returns all findings about VFIO.
 pub fn findings() -> Vec<Check> {
     of(&Host::default())
 }
@@ -69,7 +69,7 @@ fn driver(host: &Host) -> Check {
     )
 }
 
-/// A device that is bound, and whether it can be had.
+/// Returns whether a device that is bound to vfio-pci can be passed through.
 fn device(host: &Host, function: &PciFunction) -> Check {
     const NAME: &str = "PCI device";
     let address = function.address;
@@ -91,7 +91,8 @@ fn device(host: &Host, function: &PciFunction) -> Check {
     }
 }
 
-/// Returns the memory of a device that can be partitioned among several guests, as text for the report.
+/// Returns the memory of a device that can be partitioned among several guests, as text for the
+/// report.
 fn partitionable(host: &Host, address: Address) -> String {
     let resources = fs::read_to_string(host.folder(address).join("resource"));
     let bars = memory_bars(&resources.unwrap_or_default());
@@ -107,7 +108,8 @@ fn partitionable(host: &Host, address: Address) -> String {
     })
 }
 
-/// Numbers and sizes of the BARs in a `resource` attribute that are prefetchable memory of a page or more.
+/// Numbers and sizes of the BARs in a `resource` attribute that are prefetchable memory of a page
+/// or more.
 fn memory_bars(resources: &str) -> Vec<(usize, u64)> {
     let lines = resources.lines().take(BARS.into());
     let bars = lines.enumerate().filter_map(|(bar, line)| {
