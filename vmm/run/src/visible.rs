@@ -1,22 +1,24 @@
-//! CPU-visible memory of a GPU: which Vulkan device maps what CUDA exports.
+//! CPU-visible memory of GPUs: Vulkan devices map memory that CUDA exports.
 
 use std::error::Error;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use causeway_memory::{DeviceMemory, MemoryError};
 use causeway_vulkan_import::{Uuid, VulkanDevice};
+use parking_lot::Mutex;
 
 type Cause = Box<dyn Error + Send + Sync>;
 
-/// Vulkan devices that are the same GPUs as CUDA's. They are opened when they are first needed, because few guests do.
+/// The Vulkan devices of CUDA's GPUs. Each is opened when a guest first needs it, because few
+/// guests do.
 #[derive(Default)]
 pub struct VisibleMemory {
     opened: Mutex<Vec<(Uuid, Arc<VulkanDevice>)>>,
 }
 
 impl VisibleMemory {
-    /// Makes an allocation of `bytes` bytes that was exported from GPU `device` something that CPUs can map.
+    /// Imports an allocation of `bytes` bytes that GPU `device` exported, so that CPUs can map it.
     pub fn import(
         &self,
         device: Uuid,
@@ -27,7 +29,7 @@ impl VisibleMemory {
         Ok(memory)
     }
 
-    /// The same, for a VMM.
+    /// Imports an exported allocation for the VMM of a worker process.
     pub fn import_for_vmm(
         &self,
         device: Uuid,
@@ -42,7 +44,7 @@ impl VisibleMemory {
     }
 
     fn vulkan(&self, device: Uuid) -> Result<Arc<VulkanDevice>, Cause> {
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = self.opened.lock();
         let known = opened.iter().find(|(uuid, _)| *uuid == device);
         if let Some((_, vulkan)) = known {
             return Ok(Arc::clone(vulkan));

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use causeway_mediator::Client;
 use causeway_mediator::host::{Host, PlaceError, RamError, RamRegion, RingPlace};
@@ -18,6 +18,7 @@ use causeway_protocol::Access;
 use causeway_protocol::registers::doorbells;
 use causeway_protocol::socket::{Event, EventKind};
 use causeway_vmm::aperture::{ApertureUse, PLACEMENTS_MAX, Usage};
+use parking_lot::{Mutex, MutexGuard};
 use vmm_sys_util::eventfd::EventFd;
 
 /// An event, and the descriptor that goes with it.
@@ -76,7 +77,7 @@ impl ClientHost {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

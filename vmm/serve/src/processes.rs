@@ -1,9 +1,10 @@
 //! The processes that are served, for those who watch.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use causeway_mediator::GuestSession;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::host::ClientHost;
 use causeway_publisher::{Guest, Snapshot};
@@ -52,6 +53,6 @@ impl ProcessList {
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<ServedProcess>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

@@ -2,10 +2,10 @@
 //! because nobody reads it.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use indicatif::ProgressBar;
 use log::Level;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::failure::{Code, Failure};
 
@@ -16,7 +16,7 @@ pub const WIDTH_ELSEWHERE: usize = 110;
 static PROGRESS: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 fn progress() -> MutexGuard<'static, Option<ProgressBar>> {
-    PROGRESS.lock().unwrap_or_else(PoisonError::into_inner)
+    PROGRESS.lock()
 }
 
 /// Says which progress line other output has to go around from now on.

@@ -2,8 +2,8 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 
 use causeway_bench_workloads::wire::{PORT_FORWARD, PORT_SAMPLE, trap};
 use causeway_bench_workloads::{plan::Effort, plan::Plan, workloads};
@@ -13,12 +13,13 @@ use causeway_protocol::Access;
 use causeway_vmm::bus::{GuestAddress, Port};
 use causeway_vmm::memory::GuestRam;
 use causeway_vmm::vm::{Attach, AttachError, Bay};
+use parking_lot::Mutex;
 
 use crate::card::{BYTES_MAX, Card, CardError};
 use crate::forward::Forward;
 use crate::native::Native;
 use crate::passthrough::PassthroughDevice;
-use crate::samples::{Measurement, Samples, lock};
+use crate::samples::{Measurement, Samples};
 use crate::trap::{Trap, TrapMemory, TrapRegisters};
 
 /// Cards: two of devices, and the host's.
@@ -76,12 +77,12 @@ impl Mechanisms {
 
     /// Returns the samples that were taken, in order.
     pub fn taken(&self) -> Vec<Measurement> {
-        lock(&self.taken).clone()
+        self.taken.lock().clone()
     }
 
     /// Returns how many samples were taken, and the last.
     pub fn progress(&self) -> (usize, Option<Measurement>) {
-        let taken = lock(&self.taken);
+        let taken = self.taken.lock();
         (taken.len(), taken.last().copied())
     }
 

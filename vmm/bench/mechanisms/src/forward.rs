@@ -1,12 +1,13 @@
 //! The device that calls are forwarded to, as `wire::forward` describes it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use causeway_bench_workloads::wire::forward as wire;
 use causeway_bench_workloads::{Kernel, Shape};
 use causeway_memory::Mapping;
 use causeway_vmm::bus::{BusDevice, Refusal, Response};
+use parking_lot::Mutex;
 
 use crate::card::{Card, CardError};
 use crate::copy::{self, Part};
@@ -90,7 +91,7 @@ impl Forward {
 
     /// Executes the batch in the area at `address`. Nothing, if that is not RAM.
     fn execute(&self, address: u64) -> Option<()> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let used = self.ram.load_u64(address, Ordering::Acquire).ok()?;
         let at = |word: usize| address + 8 * word as u64;
         let status = match usize::try_from(used) {

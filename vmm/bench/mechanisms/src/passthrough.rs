@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "hand-written loops over memory of a device")]
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use causeway_bench_workloads::plan::Effort;
 use causeway_bench_workloads::{Cell, DeviceMemory, Kernel, Mechanism, Shape, measure, workloads};
@@ -14,9 +14,9 @@ use causeway_host_vfio::{
 use causeway_kernels::loops;
 use causeway_vfio_backend::{BarError, choose_bar};
 use causeway_vmm::passthrough::{DeviceSource, HostDevices, PassThroughError};
+use parking_lot::Mutex;
 
 use crate::native::{NativeTime, Watch};
-use crate::samples::lock;
 
 /// Returns the most memory of a device that is used, in bytes: the size of the largest copy.
 fn bytes_max() -> u64 {
@@ -106,7 +106,7 @@ impl PassthroughDevice {
 
     /// Lets go of the memory, without which the device is not given back.
     pub fn let_go(&self) {
-        lock(&self.mapped).take();
+        self.mapped.lock().take();
     }
 
     /// Takes a sample of the host's own, with as much memory of the program's own as it needs; none
@@ -114,7 +114,7 @@ impl PassthroughDevice {
     /// would be fatal then. Called on the thread of the guest's only virtual CPU, so that the guest
     /// cannot turn it off meanwhile.
     pub(crate) fn measure(&self, cell: &Cell, host: &mut [u8]) -> Option<NativeTime> {
-        let mapped = lock(&self.mapped);
+        let mapped = self.mapped.lock();
         let mapped = mapped.as_ref().filter(|mapped| mapped.decoding.is_on())?;
         let mut watch = Watch::default();
         let mut bar = NativeBar {
@@ -130,7 +130,7 @@ impl PassthroughDevice {
         } = self.memory;
         let mapping = device.map(RegionIndex::Bar(bar), offset, bytes)?;
         // A device without configuration space would not have been opened.
-        *lock(&self.mapped) = device
+        *self.mapped.lock() = device
             .decoding()
             .map(|decoding| Mapped { mapping, decoding });
         Ok(())

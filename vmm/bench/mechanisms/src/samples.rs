@@ -1,12 +1,13 @@
 //! The port by which samples are handed over, and asked for.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use causeway_bench_workloads::MechanismKind;
 use causeway_bench_workloads::plan::Plan;
 use causeway_bench_workloads::wire::sample::{self, Sample};
 use causeway_vmm::bus::{BusDevice, Refusal, Response};
 use causeway_vmm::memory::GuestRam;
+use parking_lot::Mutex;
 
 use crate::native::Native;
 use crate::passthrough::PassthroughDevice;
@@ -64,19 +65,19 @@ impl Samples {
         }
         let sample = Sample::from_words(words)?;
         // Nothing that is not in the table is ever run by the host, or kept.
-        if !self.plan.has(&sample.cell) || lock(&self.taken).len() >= SAMPLES_MAX {
+        if !self.plan.has(&sample.cell) || self.taken.lock().len() >= SAMPLES_MAX {
             return None;
         }
         let taken = self.complete(sample)?;
         if sample.repetition != sample::WARM_UP {
-            lock(&self.taken).push(taken);
+            self.taken.lock().push(taken);
         }
         Some(())
     }
 
     /// Returns the sample as it is, or as the host has taken it, if it could.
     fn complete(&self, sample: Sample) -> Option<Measurement> {
-        let mut native = lock(&self.native);
+        let mut native = self.native.lock();
         let cell = &sample.cell;
         let time = match cell.mechanism {
             MechanismKind::Native => native.measure(cell)?,
@@ -96,9 +97,4 @@ impl Samples {
 
 fn nanoseconds(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Locks, whatever became of who held the lock before.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,12 +1,13 @@
 //! The device that traps, as `wire::trap` describes it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use causeway_bench_workloads::wire::{forward, trap as wire};
 use causeway_bench_workloads::{Kernel, Shape};
 use causeway_mediator::va::VaAllocator;
 use causeway_vmm::bus::{BusDevice, Refusal, Response};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::card::{Card, CardError};
 
@@ -56,7 +57,7 @@ impl Trap {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
