@@ -1,4 +1,5 @@
-//! What was typed after `run`. [`crate::configuration`] makes checked values of it.
+//! Arguments of `run` as the user typed them. [`crate::configuration`] turns them into checked
+//! values.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,8 +19,8 @@ pub struct RunArguments {
         conflicts_with = "kernel"
     )]
     pub guest: String,
-    /// Your own guest: a Linux kernel (bzImage, or ELF with a PVH note; docs/guests.md), or a bare guest, which is a
-    /// static 64-bit ELF image (docs/architecture.md, "Bare guests").
+    /// Your own guest: a Linux kernel (bzImage, or ELF with a PVH note; docs/guests.md), or a bare
+    /// guest, which is a static 64-bit ELF image (docs/architecture.md, "Bare guests").
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
     /// How to boot the kernel. The default depends on the file.
@@ -28,8 +29,8 @@ pub struct RunArguments {
     /// Initramfs for a Linux kernel.
     #[arg(long, value_name = "FILE", requires = "kernel")]
     pub initramfs: Option<PathBuf>,
-    /// Program to run on a Linux kernel, in place of an initramfs: a static executable for x86-64. This command
-    /// ends with its exit status (docs/guests.md).
+    /// Program to run on a Linux kernel, in place of an initramfs: a static executable for x86-64.
+    /// This command ends with its exit status (docs/guests.md).
     #[arg(
         long,
         value_name = "FILE",
@@ -48,11 +49,12 @@ pub struct RunArguments {
         allow_hyphen_values = true
     )]
     pub append: Option<String>,
-    /// Disk of a Linux guest: a raw image, read-only with ,ro after its name. Can be given several times.
+    /// Disk of a Linux guest: a raw image, read-only with ,ro after its name. Can be given several
+    /// times.
     #[arg(long, value_name = "FILE[,ro]")]
     pub disk: Vec<OsString>,
-    /// PCI device of the host to pass through, as `lspci -D` names it. Can be given several times; with several VMs,
-    /// give one for each, in order (docs/vfio.md).
+    /// PCI device of the host to pass through, as `lspci -D` names it. Can be given several times;
+    /// with several VMs, give one for each, in order (docs/vfio.md).
     #[arg(long, value_name = "BDF")]
     pub vfio: Vec<String>,
     /// Virtual CPUs of each VM.
@@ -61,7 +63,8 @@ pub struct RunArguments {
     /// RAM of each VM in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     pub memory: u64,
-    /// Back end, and limits of each VM on it: software, cuda, cuda:N, vfio:BDF or auto, then keys; see --help.
+    /// Back end, and limits of each VM on it: software, cuda, cuda:N, vfio:BDF or auto, then keys;
+    /// see --help.
     #[arg(long, value_name = "GPU", default_value = "software", long_help = crate::gpu::help())]
     pub gpu: String,
     /// Number of VMs; they share one mediator.
@@ -73,7 +76,8 @@ pub struct RunArguments {
     /// Write the report as JSON to this file; - writes it to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Serve metrics on a Unix socket at this path: GET /metrics over HTTP, in OpenMetrics format (docs/observing.md).
+    /// Serve metrics on a Unix socket at this path: GET /metrics over HTTP, in OpenMetrics format
+    /// (docs/observing.md).
     #[arg(long, value_name = "PATH")]
     pub metrics_socket: Option<PathBuf>,
     /// Arguments of a bare guest, as one text.

@@ -21,29 +21,31 @@ use crate::report::{KernelCount, KernelReport};
 use crate::visible::VisibleMemory;
 use causeway_terminal::{Code, Failure};
 
-/// Most kernels of which a worker tells its counts.
+/// Most kernels whose counts a worker process sends to its VMM.
 const KERNELS_TOLD_MAX: usize = 256;
-/// Longest name of a kernel that it tells, in bytes.
+/// Longest kernel name that a worker process sends, in bytes.
 const NAME_BYTES_MAX: usize = 128;
 
-/// Who has sessions.
+/// The users of a back end. Each of them has one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Users {
-    /// So many VMs of this process.
+    /// This number of VMs in this process.
     Vms(u32),
-    /// Up to so many processes, which are given descriptors of the memory that their sessions use.
+    /// At most this number of client processes. Each receives descriptors of the memory of its
+    /// session.
     Processes(u32),
 }
 
 impl Users {
-    /// How many sessions there may be at a time.
+    /// Returns the largest number of sessions at a time.
     const fn count(self) -> u32 {
         match self {
             Self::Vms(count) | Self::Processes(count) => count,
         }
     }
 
-    /// Page size of the memory of sessions. Processes get descriptors of it, so it must be sealed.
+    /// Returns the page size of the sessions' memory. Processes receive descriptors of it, so it
+    /// must be sealed.
     const fn host_pages(self) -> PageSize {
         match self {
             Self::Vms(_) => PageSize::Large,
@@ -51,7 +53,7 @@ impl Users {
         }
     }
 
-    /// Refuses more than one in one process on a GPU.
+    /// Refuses several users of a GPU that share one process.
     fn check(self, gpu: &Gpu) -> Result<(), Failure> {
         let count = self.count();
         if gpu.isolation != Isolation::None || !matches!(gpu.kind, Kind::Cuda(_)) || count <= 1 {
@@ -79,11 +81,11 @@ pub enum OpenError {
     Vfio(#[from] causeway_vfio_backend::OpenError),
 }
 
-/// Where the VMs of a run get their sessions from.
+/// The source of the sessions of a run's VMs.
 pub enum BackEnd {
     /// One back end for all VMs, in this process.
     Inside(Local, Arc<Mediator>),
-    /// One for each VM, in a process of its own.
+    /// One back end for each VM, in a worker process.
     Processes(Workers),
 }
 
@@ -96,9 +98,9 @@ impl std::fmt::Debug for BackEnd {
 /// A back end in this process.
 pub struct Local {
     backend: Arc<dyn Backend>,
-    /// The same, if it is the one that counts what kernels do.
+    /// The software back end, which counts what kernels do; `None` on other back ends.
     software: Option<Arc<Software>>,
-    /// What identifies the device whose memory CPUs can see, if it is one.
+    /// UUID of the GPU whose memory CPUs can map, if there is one.
     device: Option<DeviceUuid>,
 }
 
@@ -109,12 +111,14 @@ impl std::fmt::Debug for Local {
 }
 
 impl BackEnd {
-    /// What the arguments ask for. Workers start with their sessions.
+    /// Opens the back end of `run` in this process, or prepares worker processes. A worker process
+    /// starts when its session is opened.
     pub fn new(run: &Run) -> Result<Self, Failure> {
         Self::open(&run.gpu, &run.gpu_text, Users::Vms(run.vms))
     }
 
-    /// The same for others. `gpu_text` is what `gpu` was typed as.
+    /// Opens the back end `gpu` for `users`. `gpu_text` is the text of `--gpu`, for worker
+    /// processes.
     pub fn open(gpu: &Gpu, gpu_text: &str, users: Users) -> Result<Self, Failure> {
         users.check(gpu)?;
         match gpu.isolation {
@@ -140,7 +144,7 @@ impl BackEnd {
         }
     }
 
-    /// Opens sessions.
+    /// Returns the object that opens sessions.
     pub fn sessions(&self) -> &dyn SessionSource {
         match self {
             Self::Inside(_, mediator) => &**mediator,
@@ -148,7 +152,7 @@ impl BackEnd {
         }
     }
 
-    /// What kernels did, for all VMs.
+    /// Returns the counts of each kernel, summed over all VMs.
     pub fn kernels(&self, outcomes: &[VmOutcome]) -> Vec<KernelReport> {
         match self {
             Self::Inside(local, _) => {
@@ -209,10 +213,10 @@ impl Local {
     }
 }
 
-/// What the worker process of session number `session`, from 1, works with.
+/// Opens the back end of the worker process that holds session number `session`, counted from 1.
 ///
 /// # Errors
-/// The GPU is not to be had.
+/// [`OpenError`] if the GPU is not available.
 pub fn equipment(gpu: &Gpu, users: Users, session: u32) -> Result<Equipment, OpenError> {
     let local = Local::open(gpu, users, session)?;
     Ok(Equipment {
@@ -222,7 +226,7 @@ pub fn equipment(gpu: &Gpu, users: Users, session: u32) -> Result<Equipment, Ope
     })
 }
 
-/// How device memory gets visible to CPUs, where there is a Vulkan at all.
+/// Returns the functions that make memory of GPU `device` visible to CPUs, if Vulkan is installed.
 fn visible(device: u32) -> Option<Visible> {
     let memory = VisibleMemory::default();
     let import = move |file, bytes| {
@@ -234,14 +238,15 @@ fn visible(device: u32) -> Option<Visible> {
     causeway_vulkan_import::is_present().then(|| Arc::new(import) as Visible)
 }
 
-/// The same for the VMM of a worker, which says what device it has.
+/// Returns the function by which the VMM of a worker process makes GPU memory visible to CPUs. The
+/// worker process names the GPU.
 fn import_device(kind: Kind) -> Option<Arc<ImportDevice>> {
     let memory = VisibleMemory::default();
     let import = move |device, file, bytes| memory.import_for_vmm(device, file, bytes);
     matches!(kind, Kind::Cuda(_)).then(|| Arc::new(import) as Arc<ImportDevice>)
 }
 
-/// What a back end wants in the environment of its process.
+/// Returns the environment variables that a back end needs in its process.
 fn environment(kind: Kind) -> Vec<(OsString, OsString)> {
     match kind {
         Kind::Software(_) | Kind::Vfio(_) => Vec::new(),
@@ -254,11 +259,12 @@ fn environment(kind: Kind) -> Vec<(OsString, OsString)> {
     }
 }
 
-/// Sees to it that a back end can be opened in this process: with what it wants in its environment, which a driver reads
-/// when it is loaded. Where that is missing, the program starts once more with it.
+/// Ensures that this process has the environment variables that the back end's driver reads when it
+/// is loaded. If one is missing, this function replaces the process by a new run of the program
+/// that has it.
 ///
 /// # Errors
-/// It cannot start once more.
+/// The error of execve(2) if the program cannot be started again.
 pub fn settle_environment(gpu: &Gpu) -> std::io::Result<()> {
     let wanted = environment(gpu.kind);
     if wanted
@@ -276,7 +282,7 @@ pub fn settle_environment(gpu: &Gpu) -> std::io::Result<()> {
         .exec())
 }
 
-/// The kernels that took longest, for the VMM's report.
+/// Encodes the counts of the kernels that took longest, for the VMM's report.
 fn supplement(mut counts: Vec<LaunchCount>) -> Vec<u8> {
     counts.sort_by_key(|count| std::cmp::Reverse(count.busy_ns));
     counts.retain(|count| count.kernel.len() <= NAME_BYTES_MAX);
@@ -285,7 +291,8 @@ fn supplement(mut counts: Vec<LaunchCount>) -> Vec<u8> {
     serde_json::to_vec(&counts).unwrap_or_default()
 }
 
-/// What the workers of all VMs have told, summed up by kernel. They are not trusted: what makes no sense is left out.
+/// Sums up by kernel what the worker processes of all VMs have sent. Workers are not trusted:
+/// counts that cannot be decoded are left out.
 fn told(outcomes: &[VmOutcome]) -> Vec<KernelReport> {
     let workers = outcomes.iter().filter_map(|o| o.session.worker.as_ref());
     let mut sums: BTreeMap<String, KernelCount> = BTreeMap::new();

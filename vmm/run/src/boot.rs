@@ -1,4 +1,5 @@
-//! What a VM is to boot: a built-in guest, a bare guest, or a Linux kernel with what belongs to it.
+//! Chooses what a VM boots: an embedded guest, a bare guest, or a Linux kernel with its initramfs
+//! and command line.
 
 use std::io::{Error, Read};
 use std::path::Path;
@@ -17,10 +18,10 @@ const IMAGE_BYTES_MAX: u64 = 1 << 30;
 /// Largest initramfs in bytes: it lies below 3 GiB, with the kernel.
 const INITRAMFS_BYTES_MAX: u64 = 3 << 30;
 
-/// What `--initramfs` names, in messages.
+/// Name of the file of `--initramfs` in messages.
 const INITRAMFS: &str = "initramfs";
 
-/// Name of the guest, for the report, and what it boots.
+/// Returns the name of the guest for the report, and what it boots.
 pub fn choose(arguments: &RunArguments) -> Result<(String, Boot), Failure> {
     let Some(path) = &arguments.kernel else {
         let boot = embedded(&arguments.guest, &arguments.arguments, arguments.cpl)?;
@@ -88,7 +89,7 @@ fn linux(
 fn command_line(arguments: &RunArguments) -> String {
     let mut command_line = COMMAND_LINE.to_owned();
     if arguments.program.is_some() {
-        // The console is the program's.
+        // The console shows the program's output only.
         command_line.push_str(" quiet");
     }
     if let Some(text) = &arguments.append {
@@ -98,7 +99,7 @@ fn command_line(arguments: &RunArguments) -> String {
     command_line
 }
 
-/// What only a Linux kernel understands must not be lost on a bare guest.
+/// Refuses options for Linux kernels if the guest is a bare guest.
 fn refuse_linux_arguments(path: &Path, arguments: &RunArguments) -> Result<(), Failure> {
     let given = [
         ("--initramfs", arguments.initramfs.is_some()),
@@ -108,7 +109,7 @@ fn refuse_linux_arguments(path: &Path, arguments: &RunArguments) -> Result<(), F
     match given.iter().find(|(_, given)| *given) {
         None => refuse_disks(&path.display().to_string(), arguments),
         Some((name, _)) => Err(Failure::usage(format!(
-            "{name} is for Linux kernels, and {} is a bare guest: if it is a 64-bit Linux kernel without PVH's note, add --boot linux64",
+            "{name} is for Linux kernels, and {} is a bare guest: if it is a 64-bit Linux kernel without a PVH note, add --boot linux64",
             path.display()
         ))),
     }
@@ -146,12 +147,12 @@ pub fn embedded(name: &str, arguments: &str, level: PrivilegeLevel) -> Result<Bo
     Ok(bare(Arc::from(image), arguments, level))
 }
 
-/// Reads a kernel or a bare image; whoever boots it checks what it is.
+/// Reads a Linux kernel or a bare image. The loader checks its format.
 pub fn read_image(path: &Path) -> Result<Arc<[u8]>, Failure> {
     read("guest image", path, IMAGE_BYTES_MAX)
 }
 
-/// Reads an initramfs, of which this much is known: that there is something in it.
+/// Reads an initramfs, and refuses an empty file.
 fn read_initramfs(path: &Path) -> Result<Arc<[u8]>, Failure> {
     let bytes = read(INITRAMFS, path, INITRAMFS_BYTES_MAX)?;
     match bytes.is_empty() {
@@ -164,10 +165,10 @@ fn read_initramfs(path: &Path) -> Result<Arc<[u8]>, Failure> {
     }
 }
 
-/// Reads a file of which the guest gets something; whoever boots it checks what it is.
+/// Reads a file for the guest. The loader checks its format.
 fn read(what: &str, path: &Path, bytes_max: u64) -> Result<Arc<[u8]>, Failure> {
     let fail = |e| Failure::file(what, path, e);
-    // Asked before it is opened: opening a pipe would wait for somebody to write to it.
+    // Checked before the file is opened, because opening a pipe waits for a writer.
     if !std::fs::metadata(path).map_err(fail)?.is_file() {
         return Err(fail(Error::other("not a regular file")));
     }
@@ -177,7 +178,7 @@ fn read(what: &str, path: &Path, bytes_max: u64) -> Result<Arc<[u8]>, Failure> {
         let why = format!("not a regular file of at most {bytes_max} bytes");
         return Err(fail(Error::other(why)));
     }
-    // Read to where it stays: such files are large.
+    // Read into its final place, because such files are large.
     let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, metadata.len() as usize).collect();
     if let Some(bytes) = Arc::get_mut(&mut bytes) {
         file.read_exact(bytes).map_err(fail)?;

@@ -1,4 +1,4 @@
-//! Checked values, made of what was typed.
+//! The checked configuration of a run, made from its arguments.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,19 +14,21 @@ use crate::passthrough;
 use causeway_terminal as terminal;
 use causeway_terminal::{Code, Failure, check_range};
 
-/// Least RAM of a VM in MiB: below it the built-in guests have no room for their images and buffers.
+/// Least RAM of a VM in MiB. With less, the embedded guests have no room for their images and
+/// buffers.
 const MEMORY_MIN_MIB: u64 = 32;
-/// Most RAM of a VM in MiB: RAM and aperture must fit below 512 GiB, which bare guests map one to one.
+/// Most RAM of a VM in MiB: RAM and aperture must fit below 512 GiB, which bare guests map one to
+/// one.
 const MEMORY_MAX_MIB: u64 = 128 << 10;
 
-/// A checked run: everything that [`crate::execute`] needs.
+/// The checked configuration of a run, as [`crate::execute`] takes it.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// Name of the guest, for the report.
     pub guest: String,
     /// What each VM boots.
     pub boot: Boot,
-    /// What the value means that the guest ends with.
+    /// Meaning of the value that the guest stores to the exit port.
     pub promise: Promise,
     /// Virtual CPUs of each VM.
     pub vcpus: u32,
@@ -40,7 +42,7 @@ pub struct Run {
     pub timeout: Duration,
     /// Back end and limits.
     pub gpu: Gpu,
-    /// The same as text, for worker processes, with a back end in place of `auto`.
+    /// The text of `--gpu` for worker processes, with the chosen back end in place of `auto`.
     pub gpu_text: String,
     /// PCI devices of each VM that are passed through to it; empty if none are.
     pub devices: Vec<Vec<Address>>,
@@ -76,7 +78,8 @@ pub struct RunBuilder {
 }
 
 impl RunBuilder {
-    /// One VM with one virtual CPU that boots `boot`, with the defaults of `causeway run`.
+    /// Returns a run of one VM that boots `boot` on one virtual CPU, with the defaults of `causeway
+    /// run`.
     pub fn new(guest: &str, boot: Boot) -> Self {
         Self {
             guest: guest.to_owned(),
@@ -96,7 +99,8 @@ impl RunBuilder {
     /// Checks every value, and chooses the back end.
     ///
     /// # Errors
-    /// A usage failure that names the option, if a value is out of range or if values contradict each other.
+    /// A usage failure that names the option, if a value is out of range or if values contradict
+    /// each other.
     pub fn build(self) -> Result<Run, Failure> {
         check_range("--vcpus", self.vcpus.into(), 1..=VCPUS_MAX.into())?;
         check_range("--vms", self.vms.into(), 1..=VMS_MAX.into())?;
@@ -123,7 +127,7 @@ impl RunBuilder {
 }
 
 impl Run {
-    /// The failure of a run whose back end is not available.
+    /// Returns the failure of a run whose back end is not available.
     pub fn unavailable(&self, error: impl std::error::Error + Send + Sync + 'static) -> Failure {
         unavailable(&self.gpu_text, error)
     }
@@ -131,7 +135,8 @@ impl Run {
     /// Checks what was typed after `run`, and reads the files that the guest boots.
     ///
     /// # Errors
-    /// A usage failure if a value is invalid; an image failure if a file cannot be read or cannot boot.
+    /// A usage failure if a value is invalid; an image failure if a file cannot be read or cannot
+    /// boot.
     pub fn check(arguments: &RunArguments) -> Result<Self, Failure> {
         let (guest, boot) = boot::choose(arguments)?;
         let builder = RunBuilder {
@@ -150,7 +155,7 @@ impl Run {
     }
 }
 
-/// The GPU that `--gpu` asked for is not to be had.
+/// Returns the failure of a command whose `--gpu` is not available on this host.
 pub fn unavailable(
     gpu_text: &str,
     error: impl std::error::Error + Send + Sync + 'static,
@@ -159,7 +164,7 @@ pub fn unavailable(
     Failure::new(Code::Gpu, asked, error)
 }
 
-/// What `--gpu` says, with a back end in place of `auto`; the person is told which.
+/// Parses `--gpu`. If it is `auto`, this function chooses a back end and prints its name.
 pub fn choose_gpu(text: &str) -> Result<(Gpu, String), Failure> {
     let mut found = None;
     let chosen = Gpu::choose(text, || {
@@ -182,7 +187,7 @@ pub fn choose_gpu(text: &str) -> Result<(Gpu, String), Failure> {
     Ok((gpu, chosen))
 }
 
-/// Each VM fits into the host; all of them together must, too.
+/// Refuses VMs that together have more RAM than the host.
 fn all_fit(vms: u32, memory_mib: u64, host_mib: u64) -> Result<(), Failure> {
     let all_mib = memory_mib.saturating_mul(vms.into());
     if all_mib <= host_mib {
@@ -194,7 +199,7 @@ fn all_fit(vms: u32, memory_mib: u64, host_mib: u64) -> Result<(), Failure> {
     )))
 }
 
-/// RAM of the host in MiB, or no limit where the kernel does not say.
+/// Returns the RAM of the host in MiB, or `u64::MAX` if the kernel does not report it.
 fn host_memory_mib() -> u64 {
     let info = rustix::system::sysinfo();
     (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)) >> 20

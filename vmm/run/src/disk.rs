@@ -11,10 +11,10 @@ use causeway_terminal::Failure;
 
 /// Most disks of a VM: each has a thread.
 const DISKS_MAX: usize = 16;
-/// What stands behind the name of an image that is only read.
+/// Suffix of the name of a read-only image.
 const READ_ONLY: &[u8] = b",ro";
 
-/// Opens and locks the images, for `vms` VMs that all get them.
+/// Opens and locks the disk images. Each of `vms` VMs gets all of them.
 pub fn open_all(given: &[OsString], vms: u32) -> Result<Vec<Arc<DiskImage>>, Failure> {
     if given.len() > DISKS_MAX {
         return Err(Failure::usage(format!(

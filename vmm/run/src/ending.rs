@@ -1,4 +1,4 @@
-//! What the ends of VMs mean for the command: its exit code, and what there is to say.
+//! How the results of VMs become the exit code and the messages of the command.
 
 use std::process::ExitCode;
 
@@ -15,16 +15,17 @@ use causeway_terminal::Code;
 pub enum Promise {
     /// A bare guest: zero is pass, anything else is fail.
     Verdict,
-    /// A Linux guest: the exit status of its program, if it stores anything.
+    /// A Linux guest: the exit status of its program. The guest may end without storing one.
     Status,
-    /// A Linux guest of `--program`: it does store the exit status.
+    /// A Linux guest of `--program`: the exit status of its program. A guest that stores none has
+    /// failed.
     Program,
 }
 
 /// The exit code of the command, other than zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunCode {
-    /// One of its own.
+    /// An exit code of the command itself.
     Own(Code),
     /// The exit status of a guest's program.
     Program(u8),
@@ -40,7 +41,7 @@ impl From<RunCode> for ExitCode {
 }
 
 impl Promise {
-    /// Of what is booted.
+    /// Returns the meaning of the value for a guest that boots `boot`.
     pub fn of(boot: &Boot, has_program: bool) -> Self {
         match boot {
             Boot::Bare { .. } => Self::Verdict,
@@ -49,7 +50,7 @@ impl Promise {
         }
     }
 
-    /// Exit status of the guest's program, if it has one that ended.
+    /// Returns the exit status of the guest's program, if the program ended.
     pub fn program_status(self, result: &VmResult) -> Option<u8> {
         match (self, result) {
             (Self::Verdict, _) => None,
@@ -59,7 +60,7 @@ impl Promise {
         }
     }
 
-    /// What the end of a VM means for the command; nothing if all is well.
+    /// Returns the exit code that the result of a VM gives the command, or `None` for success.
     pub fn code(self, result: &VmResult) -> Option<RunCode> {
         if let Some(status) = self.program_status(result) {
             return (status != 0).then_some(RunCode::Program(status));
@@ -89,7 +90,7 @@ impl Promise {
         Some(RunCode::Own(own))
     }
 
-    /// How a VM ended, in words that follow its name.
+    /// Returns how a VM ended, as text that follows the name of the VM.
     pub fn describe(self, result: &VmResult) -> String {
         match (self, self.program_status(result), result) {
             // Its own words say more.
@@ -119,7 +120,8 @@ impl Promise {
     }
 }
 
-/// The worst that happened, or nothing. Of exit statuses of programs it is the first.
+/// Returns the exit code of the worst result, or `None` if all VMs passed. Of several exit statuses
+/// of programs, it returns the first.
 pub fn exit_code(
     promise: Promise,
     outcomes: &[VmOutcome],
@@ -144,12 +146,12 @@ pub fn exit_code(
     worst.or(counters_disagree.then_some(RunCode::Own(Code::GuestFailed)))
 }
 
-/// One line on standard error for each VM that did not pass, and what its console said last.
+/// Prints why each VM failed to standard error, with the last lines of its console.
 pub fn explain(run: &Run, outcomes: &[VmOutcome]) {
     for outcome in outcomes {
         match run.promise.code(&outcome.result) {
             None => {}
-            // The program is the guest's own: it has said what there is to say.
+            // The program has printed its own messages.
             Some(RunCode::Program(_)) => say_how(run, outcome),
             Some(RunCode::Own(_)) => explain_one(run, outcome),
         }
@@ -174,7 +176,7 @@ fn explain_one(run: &Run, outcome: &VmOutcome) {
     } else {
         say_how(run, outcome);
     }
-    // A guest that fails because it was refused something most often wanted more than it may have.
+    // A guest whose requests were refused most often exceeded its limits.
     if matches!(outcome.result, VmResult::Fail { .. })
         && outcome.session.statistics.failed_messages != 0
     {
@@ -185,7 +187,7 @@ fn explain_one(run: &Run, outcome: &VmOutcome) {
     }
 }
 
-/// What a guest may have of the GPU, what it had, and how it gets more.
+/// Returns a line with the limits of a guest, its use of the GPU, and the way to raise the limits.
 fn limits(run: &Run, outcome: &VmOutcome) -> String {
     let quota = run.gpu.quota(run.vms);
     format!(

@@ -52,7 +52,7 @@ const COMMON_KEYS: &[Key<Limits>] = &[
     },
 ];
 
-/// What the common keys say.
+/// Values of the keys that every back end has.
 #[derive(Debug, Default)]
 struct Limits {
     memory_bytes: Option<u64>,
@@ -62,7 +62,7 @@ struct Limits {
     quota: Quota,
 }
 
-/// What `--gpu` says.
+/// The parsed `--gpu` argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
     /// The back end and its options.
@@ -105,8 +105,9 @@ impl Kind {
         kind.map_err(|error| error.with_known(COMMON_KEYS).into())
     }
 
-    /// Returns the default memory of a VM in bytes and where its session runs by default. A VM on a GPU has a process
-    /// of its own, because a fault of a kernel poisons the process that holds the context.
+    /// Returns the default memory of a VM in bytes and where its session runs by default. A VM on a
+    /// GPU has a process of its own, because a fault of a kernel poisons the process that holds the
+    /// context.
     const fn defaults(self) -> (u64, Isolation) {
         match self {
             Self::Software(_) | Self::Vfio(_) => (1 << 30, Isolation::None),
@@ -125,7 +126,7 @@ pub enum Isolation {
 }
 
 impl Isolation {
-    /// Returns the word for it in `--gpu` and in reports.
+    /// Returns the value of `isolation=` that stands for this variant, in `--gpu` and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -144,14 +145,16 @@ impl Gpu {
         }
     }
 
-    /// Returns the allocations of each of `vms` VMs. By default, VMs share the mappings that one process can have:
-    /// each allocation takes two of its 65,530 mappings (`vm.max_map_count`), and splits others.
+    /// Returns the allocations of each of `vms` VMs. By default, VMs share the mappings that one
+    /// process can have: each allocation takes two of its 65,530 mappings (`vm.max_map_count`), and
+    /// splits others.
     fn allocations(&self, vms: u32) -> u32 {
         self.allocations
             .unwrap_or_else(|| (ALLOCATIONS_IN_ALL / vms.max(1)).min(ALLOCATIONS_PER_VM))
     }
 
-    /// Replaces the back end `auto` in `text`: by `cuda` if `has_cuda` returns true, else by `software`.
+    /// Replaces the back end `auto` in `text`: by `cuda` if `has_cuda` returns true, else by
+    /// `software`.
     pub fn choose(text: &str, has_cuda: impl FnOnce() -> bool) -> String {
         let (back_end, rest) = text.split_at(text.find(',').unwrap_or(text.len()));
         if back_end != "auto" {

@@ -18,7 +18,7 @@ pub struct InitramfsArguments {
     /// Program to run: a static executable for x86-64. Its exit status becomes that of the VM.
     #[arg(long, value_name = "FILE")]
     pub program: PathBuf,
-    /// What it needs.
+    /// Files, modules and arguments of the program.
     #[command(flatten)]
     pub more: ProgramArguments,
     /// Kernel whose modules the initramfs contains.

@@ -1,6 +1,7 @@
-//! A person at the console of a Linux guest: the terminal is the guest's until the run ends.
+//! Connects the terminal to the console of a Linux guest until the run ends.
 //!
-//! Ctrl-A x ends the run, as Ctrl-C does otherwise, which goes to the guest here; Ctrl-A twice is one Ctrl-A for the guest.
+//! Ctrl-A x ends the run. Ctrl-C goes to the guest. Ctrl-A typed twice sends one Ctrl-A to the
+//! guest.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::OwnedFd;
@@ -20,36 +21,38 @@ mod escape;
 
 use escape::{Escape, Key};
 
-/// How long a guest may leave its input unread before what is typed is lost.
+/// Longest time that a guest may leave its input unread. Later input is dropped.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Whether the terminal is to be the guest's: there is one guest that can be typed to, and somebody who can.
+/// Returns whether to connect the terminal to the guest: the run has a single Linux guest, and
+/// standard input and standard error are terminals.
 pub fn is_wanted(run: &Run) -> bool {
     let guest = matches!(run.boot, Boot::Linux(_)) && run.vms == 1;
     guest && io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// Where the guest's output goes meanwhile.
+/// Returns the destination of the guest's output in interactive mode.
 pub fn output() -> ByteSink {
     Arc::new(|byte| {
-        // A standard error that cannot be written to is nobody's to be told about.
+        // Errors of standard error are ignored: no other stream is left to report them.
         let _ = io::stderr().lock().write_all(&[byte]);
     })
 }
 
-/// The terminal in the guest's hands. Dropping it takes the terminal back.
+/// A terminal that is connected to the guest's console. Dropping this value disconnects and
+/// restores the terminal.
 pub struct Interactive {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
-    // Last: nothing is read from the terminal any more when it becomes what it was.
+    // The last field: the terminal is restored after the thread has stopped reading it.
     _raw: RawTerminal,
 }
 
 impl Interactive {
-    /// Gives the terminal on standard input to the guest with this console.
+    /// Connects the terminal on standard input to `console`.
     ///
     /// # Errors
-    /// What the kernel said; the terminal is then as it was.
+    /// The error of the system call that failed. The terminal is then unchanged.
     pub fn start(console: Arc<Console>) -> io::Result<Self> {
         terminal::say("causeway: the terminal belongs to the guest; Ctrl-A x ends the run");
         let raw = RawTerminal::enter()?;
@@ -83,7 +86,7 @@ impl Drop for Interactive {
     }
 }
 
-/// Carries what is typed to the guest, until `stop` is signalled or the terminal is gone.
+/// Copies typed bytes to the guest until `stop` is signalled or the terminal is closed.
 fn pump(console: &Console, stop: &OwnedFd) -> io::Result<()> {
     let input = io::stdin();
     let mut escape = Escape::default();
@@ -97,7 +100,7 @@ fn pump(console: &Console, stop: &OwnedFd) -> io::Result<()> {
             return Ok(());
         }
         let mut typed = [0; 64];
-        // Past the buffer of standard input, which would hide from `poll` what it holds.
+        // Read without the buffer of standard input: `poll` does not see bytes in that buffer.
         let bytes = rustix::io::read(&input, &mut typed)?;
         if bytes == 0 {
             return Ok(());
@@ -113,7 +116,7 @@ fn pump(console: &Console, stop: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// What the guest does not read in time is lost: whoever types must be able to end it all the same.
+/// Drops input that the guest does not read in time, so that the user can always end the run.
 fn hand_over(console: &Console, mut keys: &[u8]) {
     while !keys.is_empty() {
         match console.input(keys, PATIENCE) {

@@ -1,9 +1,10 @@
 //! `causeway run`: VMs over one mediator, from the arguments to the report.
 //!
-//! Arguments ([`arguments`]) become a checked [`configuration::Run`]; [`execute`] makes its VMs over a back end
-//! ([`back_end`]) and runs them to their end ([`ending`]); [`report`] and [`table`] say what they did. Benchmarks
-//! build a `Run` of their own and execute it in the same way. `causeway worker` ([`worker`]) and
-//! `causeway initramfs` ([`initramfs`]) are here, too, because `run` needs what they do.
+//! Arguments ([`arguments`]) become a checked [`configuration::Run`]; [`execute`] makes its VMs
+//! over a back end ([`back_end`]) and runs them to their end ([`ending`]); [`report`] and [`table`]
+//! say what they did. Benchmarks build a `Run` of their own and execute it in the same way.
+//! `causeway worker` ([`worker`]) and `causeway initramfs` ([`initramfs`]) are here, too, because
+//! `run` needs what they do.
 
 pub mod arguments;
 pub mod back_end;

@@ -1,4 +1,4 @@
-//! `--vfio`: devices of the host's for the VMs.
+//! `--vfio`: PCI devices of the host that are passed through to VMs.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -11,10 +11,10 @@ use crate::configuration::Run;
 use crate::gpu::{Gpu, Kind};
 use causeway_terminal::{Code, Failure};
 
-/// The PCI addresses that were typed after `--vfio`.
+/// Parses the PCI addresses of `--vfio`.
 ///
 /// # Errors
-/// A usage failure that names the text which is not an address.
+/// A usage failure that names the text that is not a PCI address.
 pub fn parse(texts: &[String]) -> Result<Vec<Address>, Failure> {
     let parse = |text: &String| {
         let address = text.parse::<Address>();
@@ -23,7 +23,7 @@ pub fn parse(texts: &[String]) -> Result<Vec<Address>, Failure> {
     texts.iter().map(parse).collect()
 }
 
-/// Gives each of `vms` VMs its devices. The result is empty if there are no devices.
+/// Distributes devices among `vms` VMs. The result is empty if `addresses` is empty.
 ///
 /// # Errors
 /// A usage failure if a device is named twice, or if several VMs cannot have one device each.
@@ -43,7 +43,7 @@ pub fn assign(addresses: Vec<Address>, vms: u32, gpu: &Gpu) -> Result<Vec<Vec<Ad
     }
 }
 
-/// The device that `--gpu` mediates, if it is one of those that could be passed through.
+/// Returns the PCI address of the device that `--gpu vfio` mediates, or `None` on other back ends.
 fn mediated(kind: Kind) -> Option<Address> {
     match kind {
         Kind::Vfio(options) => Some(options.address),
@@ -66,10 +66,11 @@ fn refuse_twice(addresses: &[Address], mediated: Option<Address>) -> Result<(), 
     }
 }
 
-/// Finds out whether each device can be had, before anything is opened: all guest memory is to be locked meanwhile.
+/// Checks that each device is available and that guest memory can be locked, before any device is
+/// opened.
 pub fn check(run: &Run) -> Result<(), Failure> {
     let host = Host::default();
-    // Each VM has a translation of its own, in which its memory is locked.
+    // Each VM has IOMMU tables of its own, and its memory is locked for them.
     let with_devices = run.devices.iter().filter(|devices| !devices.is_empty());
     let dma_bytes = run.memory_bytes.saturating_mul(with_devices.count() as u64);
     let mut owners = Vec::new();
@@ -86,16 +87,17 @@ pub fn check(run: &Run) -> Result<(), Failure> {
     one_owner_for_each_group(&owners)
 }
 
-/// Who is to have a device.
+/// The owner of a device in this run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     /// The VM with this index.
     Vm(usize),
-    /// All VMs, in parts.
+    /// The mediator, which partitions the device among all VMs.
     Mediator,
 }
 
-/// Devices of one IOMMU group are not isolated from each other, and are handed out together.
+/// Refuses different owners for devices of one IOMMU group: such devices are not isolated from each
+/// other.
 fn one_owner_for_each_group(owners: &[(Option<u32>, Owner, Address)]) -> Result<(), Failure> {
     for (index, (group, owner, address)) in owners.iter().enumerate() {
         let Some(number) = group else { continue };
@@ -109,7 +111,7 @@ fn one_owner_for_each_group(owners: &[(Option<u32>, Owner, Address)]) -> Result<
     Ok(())
 }
 
-/// Where VM `index` gets its devices from, if it has any.
+/// Returns the source of the devices of VM `index`, or `None` if the VM has no devices.
 pub fn source(run: &Run, index: u32) -> Option<Arc<dyn DeviceSource>> {
     let addresses = run.devices.get(index as usize)?.clone();
     Some(Arc::new(HostDevices {
@@ -119,7 +121,7 @@ pub fn source(run: &Run, index: u32) -> Option<Arc<dyn DeviceSource>> {
     }))
 }
 
-/// A VM that could not have its devices.
+/// Returns the failure of a VM whose device cannot be passed through.
 pub fn refused(error: PassThroughError) -> Failure {
     unavailable(error)
 }

@@ -1,4 +1,4 @@
-//! Programs as workloads of Linux guests: an initramfs is made around them.
+//! Builds the initramfs of a Linux guest around a program.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,13 @@ use causeway_terminal::{Code, Failure};
 /// What a program needs in its guest.
 #[derive(Debug, Default, Args)]
 pub struct ProgramArguments {
-    /// File that the program needs: copied from HOST to the absolute path GUEST, or to the guest's root, where the
-    /// program starts. Can be given several times.
+    /// File that the program needs: copied from HOST to the absolute path GUEST, or to the guest's
+    /// root, where the program starts. Can be given several times.
     #[arg(long = "file", value_name = "HOST[:GUEST]", requires = "program")]
     pub files: Vec<OsString>,
-    /// Kernel module to load before the program starts, after those that are found for the kernel automatically
-    /// (uio_pci_generic, virtio_pci, virtio_blk, virtio_rng and their dependencies). Can be given several times.
+    /// Kernel module to load before the program starts, after those that are found for the kernel
+    /// automatically (uio_pci_generic, virtio_pci, virtio_blk, virtio_rng and their dependencies).
+    /// Can be given several times.
     #[arg(long = "module", value_name = "FILE.ko", requires = "program")]
     pub modules: Vec<PathBuf>,
     /// Arguments of the program.
@@ -26,16 +27,17 @@ pub struct ProgramArguments {
     pub program_arguments: Vec<OsString>,
 }
 
-/// The kernel that the program is to run on.
+/// The Linux kernel on which the program runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel<'a> {
-    /// File of the host; modules are looked for near it.
+    /// Path of the kernel on the host. Its modules are searched for near this path.
     pub path: &'a Path,
-    /// Its content.
+    /// Content of the file.
     pub image: &'a [u8],
 }
 
-/// The initramfs of a guest that runs `program`. Without a kernel, there are only the modules that were given.
+/// Builds the initramfs of a guest that runs `program`. Without a kernel, it contains only the
+/// modules of `--module`.
 pub fn initramfs(
     program: &Path,
     arguments: &ProgramArguments,
@@ -60,7 +62,7 @@ pub fn initramfs(
     workload.initramfs().map_err(refused)
 }
 
-/// Modules for a kernel, where they are found. Guests can do without.
+/// Finds the modules of a kernel. Guests also run without modules.
 fn modules_of(kernel: Kernel) -> Vec<KernelModule> {
     let Some(release) = release_of(kernel.image) else {
         return Vec::new();
@@ -79,7 +81,8 @@ fn modules_of(kernel: Kernel) -> Vec<KernelModule> {
     })
 }
 
-/// A program that no guest can run is no image; everything else was said wrongly.
+/// Returns an image failure for a program that no guest can run, and a usage failure for other
+/// errors.
 fn refused(error: WorkloadError) -> Failure {
     let message = error.to_string();
     match error {

@@ -1,4 +1,4 @@
-//! What a person sees while waiting, and what the process costs meanwhile.
+//! The progress line of a command, and the memory use of the process.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -8,16 +8,17 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// What is shown of what goes on, asked again and again.
+/// Returns the current text of the progress line. The progress thread calls it repeatedly.
 pub type Caption = Arc<dyn Fn() -> String + Send + Sync>;
 
 const PERIOD: Duration = Duration::from_millis(20);
 const SHOW_AFTER: Duration = Duration::from_secs(1);
 
-/// When the process began, given the time at which `main` was entered.
+/// Returns the start time of the process, given the time at which `main` was entered.
 ///
-/// The kernel's own start time has the resolution of its tick (10 ms). Instead, the processor time that the
-/// process had used up at `main` is taken for the time since then: loading is bound by the processor.
+/// The kernel's own start time has the resolution of its tick (10 ms). Instead, the processor time
+/// that the process had used up at `main` is taken for the time since then: loading is bound by the
+/// processor.
 pub fn process_start(main: Instant) -> Instant {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let used = Duration::new(
@@ -27,7 +28,8 @@ pub fn process_start(main: Instant) -> Instant {
     main.checked_sub(used).unwrap_or(main)
 }
 
-/// Shows a line on a terminal once something takes longer than a second, and samples the process's own memory.
+/// Shows a progress line on the terminal after one second, and samples the memory use of the
+/// process.
 #[derive(Debug)]
 pub struct Watch {
     stop: Arc<AtomicBool>,
@@ -36,7 +38,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts watching. Nothing is shown of what has no name.
+    /// Starts the progress thread. Without `what`, it shows no line.
     pub fn start(what: Option<Caption>) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let own_bytes_max = Arc::new(AtomicU64::new(0));
@@ -51,7 +53,8 @@ impl Watch {
         })
     }
 
-    /// Ends watching. Gives the most memory seen in bytes, beyond shared memory (guest RAM and allocations).
+    /// Ends the thread. Returns the peak memory use of the process in bytes, without shared memory
+    /// (guest RAM and allocations).
     pub fn finish(mut self) -> u64 {
         self.end();
         self.own_bytes_max.load(Ordering::Relaxed)
@@ -76,7 +79,7 @@ fn watch(what: Option<&Caption>, stop: &AtomicBool, own_bytes_max: &AtomicU64) {
     let started = Instant::now();
     let mut bar = None;
     loop {
-        // Once at least, however short the run and however late this thread.
+        // Sampled at least once, even in a short run.
         if let Some(bytes) = causeway_vmm::host::own_memory_bytes() {
             own_bytes_max.fetch_max(bytes, Ordering::Relaxed);
         }

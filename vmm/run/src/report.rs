@@ -11,7 +11,8 @@ use causeway_vmm::host::Host;
 use causeway_vmm::passthrough::DeviceReport;
 use serde::{Deserialize, Serialize};
 
-/// Name and version of the report's schema. Fields may be added; a changed meaning changes the number.
+/// Name and version of the report's schema. Fields may be added; a changed meaning changes the
+/// number.
 pub const SCHEMA: &str = "causeway.report/1";
 
 /// A whole run.
@@ -21,9 +22,9 @@ pub struct Report {
     pub schema: &'static str,
     /// Version of this program.
     pub causeway: &'static str,
-    /// The machine.
+    /// The host.
     pub host: Host,
-    /// What computed.
+    /// The back end.
     pub backend: BackendReport,
     /// Guest that ran in every VM.
     pub guest: String,
@@ -33,11 +34,11 @@ pub struct Report {
     pub boot_us: Option<u64>,
     /// Most memory the process had beyond guest RAM and GPU memory, in bytes, over all VMs.
     pub vmm_rss_bytes: u64,
-    /// The same divided by the number of VMs.
+    /// `vmm_rss_bytes` divided by the number of VMs.
     pub vmm_rss_bytes_per_vm: u64,
     /// The VMs.
     pub vms: Vec<VmReport>,
-    /// What the guests marked, in order, VM by VM.
+    /// Phases that the guests marked, in order, VM by VM.
     pub phases: Vec<PhaseReport>,
     /// Figures that the guests reported.
     pub ratios: Vec<RatioReport>,
@@ -60,7 +61,7 @@ pub struct KernelReport {
     pub per_core_per_s: f64,
 }
 
-/// The same as it is counted, and told by workers.
+/// Counts of one kernel, as the back end keeps them and as worker processes send them.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct KernelCount {
     /// Name.
@@ -110,18 +111,18 @@ pub struct BackendReport {
 /// One VM.
 #[derive(Debug, Serialize)]
 pub struct VmReport {
-    /// Its index in the run.
+    /// Index of the VM in the run, from 0.
     pub vm: u32,
     /// Virtual CPUs.
     pub vcpus: u32,
     /// RAM in bytes.
     pub memory_bytes: u64,
-    /// How it ended, in words.
+    /// How the VM ended, as text.
     pub result: String,
-    /// Whether it passed.
+    /// Whether the VM passed.
     pub passed: bool,
-    /// Exit status of the program that the guest ran, or 128 and the number of the signal that killed it; absent where
-    /// none ended.
+    /// Exit status of the program that the guest ran, or 128 plus the number of the signal that
+    /// killed it; absent if no program ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program_status: Option<u8>,
     /// Accesses that hit nothing, or were refused, by kind.
@@ -130,23 +131,25 @@ pub struct VmReport {
     pub kvm_exits: BTreeMap<String, u64>,
     /// The VMM's own count over the VM's life, by reason and register.
     pub vmm_exits: BTreeMap<String, u64>,
-    /// What the session counted.
+    /// Statistics of the session.
     pub session: SessionCounts,
-    /// Where the session ran: in the process of the VM (`none`) or in a worker process of its own (`process`).
+    /// Where the session ran: in the process of the VM (`none`) or in a worker process of its own
+    /// (`process`).
     pub isolation: &'static str,
-    /// Memory that the worker process had beyond guest RAM and GPU memory when the session was closed, in bytes;
-    /// absent without one.
+    /// Memory that the worker process had beyond guest RAM and GPU memory when the session was
+    /// closed, in bytes; absent without a worker process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_rss_bytes: Option<u64>,
-    /// Times that the guest lost its worker process and went on with another; absent without one.
+    /// Number of times that the guest lost its worker process and continued with another; absent
+    /// without a worker process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_restarts: Option<u64>,
-    /// Devices of the host's that were passed through to it; absent without any.
+    /// PCI devices of the host that were passed through to the VM; absent if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceReport>,
 }
 
-/// What a session counted.
+/// Statistics of a session.
 #[derive(Debug, Serialize)]
 pub struct SessionCounts {
     /// Counters and peaks by name.
@@ -156,7 +159,7 @@ pub struct SessionCounts {
     pub messages: BTreeMap<&'static str, u64>,
     /// Packets by operation; none is an exit.
     pub packets: BTreeMap<&'static str, u64>,
-    /// Why the session is lost, if it is.
+    /// The fault that lost the session; absent if the session is not lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
 }
@@ -181,7 +184,7 @@ impl From<&SessionReport> for SessionCounts {
 pub struct PhaseReport {
     /// Index of the VM.
     pub vm: u32,
-    /// What was counted.
+    /// Counters and duration of the phase.
     #[serde(flatten)]
     pub phase: Phase,
 }
@@ -196,7 +199,7 @@ pub struct RatioReport {
     pub figure: Figure,
 }
 
-/// Exits to user space for emulated accesses, by whoever counted them.
+/// Number of exits to user space for emulated accesses, from KVM or from the VMM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EmulatedExits {
     /// Loads and stores.
@@ -206,12 +209,12 @@ pub struct EmulatedExits {
 }
 
 impl PhaseReport {
-    /// KVM's count of one statistic.
+    /// Returns KVM's value of one statistic.
     pub fn kvm(&self, name: &str) -> u64 {
         self.phase.kvm_exits.get(name).copied().unwrap_or(0)
     }
 
-    /// KVM's count of returns to user space for emulated accesses.
+    /// Returns KVM's count of exits to user space for emulated accesses.
     pub fn by_kvm(&self) -> EmulatedExits {
         EmulatedExits {
             mmio: self.kvm("mmio_exits"),
@@ -219,7 +222,7 @@ impl PhaseReport {
         }
     }
 
-    /// The VMM's own count of the same.
+    /// Returns the VMM's count of exits to user space for emulated accesses.
     pub fn by_vmm(&self) -> EmulatedExits {
         let sum = |reason: &str| {
             let exits = self.phase.vmm_exits.iter();
@@ -234,8 +237,9 @@ impl PhaseReport {
         }
     }
 
-    /// Whether the two counters agree (docs/decisions/0005). Each virtual CPU but the one that marks may be in the
-    /// middle of an exit then, which KVM has counted and the VMM has not.
+    /// Returns whether the counts of KVM and the VMM agree (docs/decisions/0005). When a virtual
+    /// CPU marks a phase, each other virtual CPU may be in an exit that KVM has counted and the VMM
+    /// has not.
     fn agrees(&self, kvm_counts_ports: bool, vcpus: u32) -> bool {
         let (kvm, vmm) = (self.by_kvm(), self.by_vmm());
         let in_flight_max = u64::from(vcpus.saturating_sub(1));
@@ -252,14 +256,15 @@ impl PhaseReport {
 }
 
 impl Report {
-    /// Whether KVM counts port accesses as such on this host. Every bare guest makes some.
+    /// Returns whether KVM counts port accesses as `io_exits` on this host. Every bare guest makes
+    /// port accesses.
     pub fn kvm_counts_ports(&self) -> bool {
         self.vms
             .iter()
             .any(|vm| vm.kvm_exits.get("io_exits").is_some_and(|n| *n != 0))
     }
 
-    /// Phases in which KVM's count and the VMM's own differ.
+    /// Returns the phases in which the counts of KVM and the VMM differ.
     pub fn disagreements(&self) -> impl Iterator<Item = &PhaseReport> {
         let ports = self.kvm_counts_ports();
         let vcpus = |index| {

@@ -37,18 +37,18 @@ use causeway_terminal::{Code, Failure};
 /// Aperture of each VM in bytes.
 const APERTURE_BYTES: u64 = 64 << 30;
 
-/// A run that was carried through: what is known of it.
+/// Results of a run that ended.
 #[derive(Debug)]
 pub struct RunOutcome {
-    /// How the VMs ended, in their order.
+    /// Results of the VMs, in their order.
     pub outcomes: Vec<VmOutcome>,
-    /// What their guests reported to the test device, in the same order.
+    /// Reports of the guests to the test device, in the order of the VMs.
     pub guest_reports: Vec<testdev::Report>,
-    /// The report, but for the verdict.
+    /// The report. Its `outcome` is "fail" until the caller sets it.
     pub report: Report,
 }
 
-/// Runs the guests, prints the report, and gives the exit code.
+/// Runs the guests, prints the report, and returns the exit code.
 pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failure> {
     let run = Run::check(arguments)?;
     let mut signals = block_signals()?;
@@ -71,27 +71,28 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
         printed = terminal::print_results(&table::render(&report, terminal::output_width()));
     }
     explain(&run, &outcomes);
-    // Written even where the table could not be.
+    // Written even if the table could not be printed.
     report_file.write(&report)?;
     printed?;
     Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))
 }
 
-/// Before any thread is started: threads inherit the mask, and a signal must not end the process under its feet.
+/// Blocks the signals that end a run. Call this before any thread starts, because threads inherit
+/// the mask.
 pub fn block_signals() -> Result<Signals, Failure> {
     Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot watch for signals", e))
 }
 
-/// What benchmarks give VMs beyond what can be typed for `run`.
+/// Settings of benchmarks that have no option of `run`.
 #[derive(Default)]
 pub struct Extras {
-    /// What is compared with what guests time.
+    /// Host side of the measurements that the guests make.
     pub counterpart: Option<Arc<dyn Counterpart>>,
-    /// Devices of the benchmark's own.
+    /// Devices that the benchmark adds to the VMs.
     pub attached: Option<Arc<dyn Attach>>,
-    /// What opens the devices that are passed through, if the benchmark does.
+    /// Opens the devices that are passed through, if the benchmark replaces the usual source.
     pub devices: Option<Arc<dyn DeviceSource>>,
-    /// What is shown meanwhile, if it is not the guest's name.
+    /// Text of the progress line; the default is the name of the guest.
     pub caption: Option<Caption>,
 }
 
@@ -101,7 +102,7 @@ impl std::fmt::Debug for Extras {
     }
 }
 
-/// Runs the guests to their end.
+/// Runs the guests until they end.
 pub fn execute(
     run: &Run,
     started: Instant,
@@ -114,7 +115,7 @@ pub fn execute(
     let back_end = BackEnd::new(run)?;
     let (vms, test_devices) = create(run, &kvm, back_end.sessions(), extras)?;
     let attributes = vms.first().map(Vm::gpu);
-    // Those who watch are told nothing any more once this ends.
+    // Monitors get no answers after this value is dropped.
     let _publisher = publish(run, &vms)?;
     let interactive = interactive(run, &vms)?;
     let shown = format!(
@@ -168,8 +169,9 @@ pub fn execute(
     })
 }
 
-/// Each allocation is a memory object with a descriptor of its own. VMs share the process's descriptors: with the usual
-/// soft limit of 1024, one guest within its quota could leave none to the others.
+/// Each allocation is a memory object with a descriptor of its own. VMs share the process's
+/// descriptors: with the usual soft limit of 1024, one guest within its quota could leave none to
+/// the others.
 pub fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -223,7 +225,7 @@ fn create(
     (0..run.vms).map(create).collect()
 }
 
-/// An image that cannot boot is the user's affair; everything else is the host's.
+/// Returns the failure of a VM that cannot be created, with its exit code.
 fn refused(run: &Run, error: VmError) -> Failure {
     match error {
         VmError::Image(error) => not_an_image(run, error),
@@ -239,7 +241,8 @@ fn not_an_image(run: &Run, error: impl Error + Send + Sync + 'static) -> Failure
     Failure::new(Code::Image, format!("cannot boot {}", run.guest), error)
 }
 
-/// Guests print to standard error, line by line unless the terminal is theirs; results alone go to standard output.
+/// Guests print to standard error, line by line unless the terminal is theirs; results alone go to
+/// standard output.
 fn console(run: &Run, name: &str) -> ConsoleOutput {
     if interactive::is_wanted(run) {
         return ConsoleOutput::Raw(interactive::output());
@@ -250,7 +253,7 @@ fn console(run: &Run, name: &str) -> ConsoleOutput {
     }))
 }
 
-/// Has others see what the VMs do.
+/// Publishes the statistics of the VMs to monitors.
 fn publish(run: &Run, vms: &[Vm]) -> Result<Publisher, Failure> {
     let observers: Vec<_> = vms.iter().map(Vm::observer).collect();
     let gpu = run.gpu_text.clone();
@@ -261,7 +264,7 @@ fn publish(run: &Run, vms: &[Vm]) -> Result<Publisher, Failure> {
     Publisher::start(Box::new(look), run.metrics_socket.as_deref()).map_err(unpublished)
 }
 
-/// The failure of a command whose statistics cannot be published.
+/// Returns the failure of a command whose statistics cannot be published.
 pub fn unpublished(error: PublishError) -> Failure {
     match error {
         PublishError::Metrics { path, source } => {
@@ -271,14 +274,14 @@ pub fn unpublished(error: PublishError) -> Failure {
     }
 }
 
-/// Gives the terminal to the guest, if it is to have it.
+/// Connects the terminal to the guest if the run is interactive.
 fn interactive(run: &Run, vms: &[Vm]) -> Result<Option<Interactive>, Failure> {
     let Some(vm) = vms.first().filter(|_| interactive::is_wanted(run)) else {
         return Ok(None);
     };
     Interactive::start(Arc::clone(vm.console()))
         .map(Some)
-        .map_err(|e| Failure::new(Code::Crashed, "cannot give the terminal to the guest", e))
+        .map_err(|e| Failure::new(Code::Crashed, "cannot connect the terminal to the guest", e))
 }
 
 fn boot_us(outcomes: &[VmOutcome], started: Instant) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! The report as a table for people.
+//! The report as text for people.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use crate::report::{PhaseReport, Report};
 
-/// The whole report as text, for lines of at most `width` characters if that is given.
+/// Returns the whole report as text, in lines of at most `width` characters.
 pub fn render(report: &Report, width: Option<usize>) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -59,7 +59,7 @@ fn backend(report: &Report) -> String {
     )
 }
 
-/// A device that a VM had, in one line.
+/// Returns a line about a device that was passed through.
 pub fn passed_through(device: &DeviceReport) -> String {
     let bars = device.bars.iter().map(|bar| {
         let trapped = match bar.trapped_bytes {
@@ -98,7 +98,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// The number this project lives by.
+/// Returns the line that says how many exits the data path had.
 fn verdict(report: &Report) -> String {
     let data: Vec<&PhaseReport> = report
         .phases
@@ -130,7 +130,8 @@ fn verdict(report: &Report) -> String {
     out
 }
 
-/// Columns of the phases. Where a terminal is too narrow for all, the first of [`SPARED`] goes first.
+/// Columns of the phases. A terminal that is too narrow omits the columns in [`SPARED`], the first
+/// one first.
 const COLUMNS: [&str; 12] = [
     "phase",
     "path",
@@ -146,7 +147,7 @@ const COLUMNS: [&str; 12] = [
     "faults",
 ];
 
-/// What a narrow table can do without.
+/// Columns that a narrow table omits.
 const SPARED: [&str; 6] = [
     "time",
     "all exits",
@@ -232,7 +233,7 @@ fn ratios(report: &Report) -> Table {
     table
 }
 
-/// What kernels did, and how fast: the software back end states it for each.
+/// Returns the table of kernels with their launches and speed. The software back end counts them.
 fn kernels(report: &Report) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);

@@ -1,4 +1,4 @@
-//! `causeway worker`: what this program starts itself as, one process for each VM.
+//! `causeway worker`: the worker process of one VM. The program starts itself with this command.
 
 use std::process::ExitCode;
 
@@ -12,10 +12,10 @@ use causeway_terminal::{Code, Failure};
 /// Arguments of `worker`.
 #[derive(Debug, Args)]
 pub struct WorkerArguments {
-    /// As given to `run` or `serve`.
+    /// The text of `--gpu`, as given to `run` or `serve`.
     #[arg(long)]
     pub gpu: String,
-    /// Use memory of 4 KiB pages, which is sealed: processes get descriptors of it.
+    /// Use sealed memory of 4 KiB pages, because processes receive descriptors of it.
     #[arg(long)]
     pub seal: bool,
     /// Number of the process that started this one.
@@ -26,7 +26,7 @@ pub struct WorkerArguments {
 
 /// Serves the VM of the process that started this one.
 pub fn run(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
-    // A terminal sends them to the whole group; the VMM ends its workers itself.
+    // A terminal sends signals to the whole process group; the VMM ends its workers itself.
     let _signals =
         Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot block signals", e))?;
     let gpu: Gpu = arguments

@@ -1,25 +1,25 @@
-//! What is typed, with the keys that are for this program taken out.
+//! Filters typed bytes: separates keys for this program from input for the guest.
 
-/// Ctrl-A: what follows may be for us.
+/// Ctrl-A: the next byte may be a command to this program.
 const PREFIX: u8 = 0x01;
 
-/// What a typed byte comes to.
+/// Meaning of a typed byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     /// Up to two bytes for the guest.
     Typed([Option<u8>; 2]),
-    /// The run is to end.
+    /// The user ends the run.
     End,
 }
 
-/// Whether the last byte was the prefix.
+/// State of the filter: whether the last byte was the prefix.
 #[derive(Debug, Default)]
 pub struct Escape {
     open: bool,
 }
 
 impl Escape {
-    /// Takes the next byte.
+    /// Processes the next byte and returns its meaning.
     pub fn feed(&mut self, byte: u8) -> Key {
         let was_open = std::mem::take(&mut self.open);
         match (was_open, byte) {
