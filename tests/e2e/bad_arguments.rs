@@ -1,4 +1,4 @@
-//! Arguments that cannot be: each is refused at once, with its value and the way out. None of these needs KVM.
+//! Bad arguments: each is refused at once, with its value and the way out. None of these needs KVM.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Linux kernels, and what belongs to them: what cannot be is refused at once, with what is wrong and the way out.
+//! Linux kernels, and what belongs to them: what cannot be is refused at once, with what is wrong
+//! and the way out.
 
 use std::fs::File;
 

@@ -45,8 +45,8 @@ pub fn elf(code: &[u8]) -> Vec<u8> {
     image
 }
 
-/// A kernel by PVH's note that does nothing, for ever: an ELF file whose one segment is a jump to itself. It wants this much
-/// memory from 16 MiB on.
+/// A kernel by PVH's note that does nothing, for ever: an ELF file whose one segment is a jump to
+/// itself. It wants this much memory from 16 MiB on.
 pub fn kernel(memory_bytes: u64) -> Vec<u8> {
     const KERNEL_ENTRY: u64 = 0x100_0000;
     let mut image = vec![0; 0x102];

@@ -129,7 +129,8 @@ impl Scratch {
         }
     }
 
-    /// Outputs go to files beside the directory: a pipe that nobody reads could hold the command up.
+    /// Outputs go to files beside the directory: a pipe that nobody reads could hold the command
+    /// up.
     fn output(&self, name: &str) -> fs::File {
         fs::File::create(self.directory.with_extension(name)).unwrap()
     }
@@ -251,7 +252,8 @@ fn shared_objects() -> BTreeSet<String> {
 }
 
 impl Outcome {
-    /// Asserts a refusal: this exit code, nothing on standard output, and one message that names what is wrong.
+    /// Asserts a refusal: this exit code, nothing on standard output, and one message that names
+    /// what is wrong.
     #[track_caller]
     pub fn assert_refused(&self, code: i32, parts: &[&str]) {
         assert_eq!(self.code, code, "{self:?}");

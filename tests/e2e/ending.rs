@@ -1,4 +1,5 @@
-//! The ways in which a run ends other than by passing: each with its own exit code, and nothing left behind.
+//! The ways in which a run ends other than by passing: each with its own exit code, and nothing
+//! left behind.
 
 use std::time::{Duration, Instant};
 

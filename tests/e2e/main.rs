@@ -1,7 +1,7 @@
 //! The `causeway` command, run for real: every guest, every wrong argument, every way to end.
 //!
-//! Each test starts the command in an empty directory of its own and a process group of its own, and looks
-//! afterwards at what it said, how it ended, and what it left behind ([`command`]).
+//! Each test starts the command in an empty directory of its own and a process group of its own,
+//! and looks afterwards at what it said, how it ended, and what it left behind ([`command`]).
 
 mod bad_arguments;
 mod bad_images;

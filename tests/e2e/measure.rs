@@ -1,4 +1,5 @@
-//! The script that takes everything on a machine with a GPU runs through: here on the stand-in, with small numbers.
+//! The script that takes everything on a machine with a GPU runs through: here on the stand-in,
+//! with small numbers.
 
 use std::path::Path;
 use std::process::Command;

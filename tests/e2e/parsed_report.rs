@@ -41,8 +41,9 @@ impl<'a> Phase<'a> {
             .sum()
     }
 
-    /// KVM's count of port accesses. Where KVM emulates them like any other instruction (PVM does), it counts
-    /// them with the accesses to memory that it emulated, and none as `io_exits`. Elsewhere what it emulates need be no access.
+    /// KVM's count of port accesses. Where KVM emulates them like any other instruction (PVM does),
+    /// it counts them with the accesses to memory that it emulated, and none as `io_exits`.
+    /// Elsewhere what it emulates need be no access.
     fn kvm_ports(self) -> u64 {
         match self.1 {
             true => self.kvm("io_exits"),

@@ -1,4 +1,5 @@
-//! `causeway initramfs` and `causeway run --program`: programs that can be a guest's workload, and files that cannot.
+//! `causeway initramfs` and `causeway run --program`: programs that can be a guest's workload, and
+//! files that cannot.
 
 use std::process::{Command, Stdio};
 
@@ -12,8 +13,8 @@ const REPORT: i32 = 7;
 /// A program that is linked statically.
 const PROGRAM: &[u8] = causeway_initramfs::INIT;
 
-/// Runs `initramfs --program app --output guest.json` and what else is given. A scratch directory may be left with reports only,
-/// which is what the name is for.
+/// Runs `initramfs --program app --output guest.json` and what else is given. A scratch directory
+/// may be left with reports only, which is what the name is for.
 fn make(scratch: &Scratch, words: &[&str]) -> Outcome {
     let words = [
         &["initramfs", "--program", "app", "--output", "guest.json"],

@@ -1,4 +1,5 @@
-//! `causeway serve` with programs that are written for Linux guests, run as ordinary processes of this host.
+//! `causeway serve` with programs that are written for Linux guests, run as ordinary processes of
+//! this host.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -64,7 +65,8 @@ pub fn program(scratch: &Scratch, name: &str, arguments: &[&str], socket: &Path)
     let content = image(name).unwrap_or_else(|| panic!("there is no program {name}"));
     let path = scratch.path(name);
     let copy = scratch.file("program", content);
-    // Another test's child may have a file that is written here open for a moment, and then it cannot be executed (ETXTBSY).
+    // Another test's child may have a file that is written here open for a moment, and then it
+    // cannot be executed (ETXTBSY).
     let install = Command::new("install")
         .args(["-m", "755", &copy])
         .arg(&path)

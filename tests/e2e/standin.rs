@@ -17,7 +17,8 @@ pub const NAME: &str = "Causeway stand-in (no GPU)";
 pub struct Machine {
     scratch: Scratch,
     environment: Vec<(String, OsString)>,
-    /// Where the driver accounts for memory. Beside the scratch directory, because the accounts stay.
+    /// Where the driver accounts for memory. Beside the scratch directory, because the accounts
+    /// stay.
     state: PathBuf,
 }
 
@@ -39,7 +40,8 @@ impl Machine {
             .variable("CAUSEWAY_STANDIN_STATE", state)
     }
 
-    /// A driver that has a property that others do not: the settings of the stand-in, without their prefix.
+    /// A driver that has a property that others do not: the settings of the stand-in, without their
+    /// prefix.
     pub fn with(self, setting: &str, value: impl ToString) -> Self {
         let name = format!("CAUSEWAY_STANDIN_{setting}");
         self.variable(&name, value.to_string())

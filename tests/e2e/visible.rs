@@ -1,5 +1,5 @@
-//! Memory of the device that guests see: on the software back end, and on the stand-in driver by way of lavapipe, which
-//! is how memory of a GPU gets there.
+//! Memory of the device that guests see: on the software back end, and on the stand-in driver by
+//! way of lavapipe, which is how memory of a GPU gets there.
 
 use std::process::Command;
 

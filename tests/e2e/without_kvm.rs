@@ -1,4 +1,5 @@
-//! Machines without KVM, or without the permission to use it, made in a mount namespace of the test's own.
+//! Machines without KVM, or without the permission to use it, made in a mount namespace of the
+//! test's own.
 
 use std::process::Command;
 
@@ -6,7 +7,8 @@ use crate::command::{Outcome, Scratch};
 
 const KVM: i32 = 3;
 
-/// Runs the command where `/dev` has been changed by a line of shell; `None` if namespaces are forbidden here.
+/// Runs the command where `/dev` has been changed by a line of shell; `None` if namespaces are
+/// forbidden here.
 fn run_where(change: &str, words: &[&str]) -> Option<Outcome> {
     let script = format!("{change} && exec \"$0\" \"$@\"");
     let namespace = ["--mount", "--map-root-user"];

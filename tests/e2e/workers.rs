@@ -119,7 +119,8 @@ fn losers(scratch: &Scratch, vms: usize) -> Running {
     running
 }
 
-/// Kills the workers of two guests that compute: each says what it has lost, and goes on; the other notices nothing.
+/// Kills the workers of two guests that compute: each says what it has lost, and goes on; the other
+/// notices nothing.
 pub fn kill_one_after_the_other(running: Running) {
     let [first, second] = workers(&running)[..] else {
         panic!("two workers")

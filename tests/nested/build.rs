@@ -1,4 +1,5 @@
-//! Builds the agent, and the first program of guests, as static programs, and names them for the harness.
+//! Builds the agent, and the first program of guests, as static programs, and names them for the
+//! harness.
 
 use std::path::PathBuf;
 

@@ -156,8 +156,8 @@ impl<'d> CommandBuffer<'d> {
         self.push(packets::replay(recording.handle()))
     }
 
-    /// Writes one unit as it is: for packets that this type has no method for. Waits while the ring is
-    /// full.
+    /// Writes one unit as it is: for packets that this type has no method for. Waits while the ring
+    /// is full.
     ///
     /// # Errors
     /// [`SubmitError::Stopped`] if the ring is full and the device has stopped.

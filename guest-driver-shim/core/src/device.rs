@@ -37,8 +37,8 @@ impl<'t> Device<'t> {
     /// Opens the device behind `transport`. Its session must be fresh: see [`Self::reset`].
     ///
     /// # Errors
-    /// [`OpenError`]: the function is no Causeway device, speaks another major version, the transport
-    /// gives it an unusable control area or aperture, or the device refuses `hello`.
+    /// [`OpenError`]: the function is no Causeway device, speaks another major version, the
+    /// transport gives it an unusable control area or aperture, or the device refuses `hello`.
     pub fn open(transport: &'t dyn Transport) -> Result<Self, OpenError> {
         let aperture = identify(transport)?;
         let control = Control::new(transport);
@@ -67,8 +67,8 @@ impl<'t> Device<'t> {
         })
     }
 
-    /// Resets the device behind `transport`: ends its session with all that the session owns. If the
-    /// transport is one client among several, frees what that client owns. One exit.
+    /// Resets the device behind `transport`: ends its session with all that the session owns. If
+    /// the transport is one client among several, frees what that client owns. One exit.
     pub fn reset(transport: &dyn Transport) {
         transport.write_register(Register::Reset, registers::RESET_KEY);
     }

@@ -109,8 +109,8 @@ impl<'d> Fence<'d> {
     /// Waits until the fence has reached `value`.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] if the patience ends first; [`WaitError::Refused`] if the device refuses to
-    /// wait, for example because the session is lost.
+    /// [`WaitError::TimedOut`] if the patience ends first; [`WaitError::Refused`] if the device
+    /// refuses to wait, for example because the session is lost.
     pub fn wait(&self, value: u64, patience: Patience) -> Result<(), WaitError> {
         self.wait_watching(value, patience, || None)
     }

@@ -15,11 +15,12 @@ use crate::window::Window;
 pub const PAGE_BYTES: u64 = 4096;
 
 impl Device<'_> {
-    /// Allocates `bytes` bytes, rounded up to the device's granularity. The memory is zero. One exit.
+    /// Allocates `bytes` bytes, rounded up to the device's granularity. The memory is zero. One
+    /// exit.
     ///
     /// # Errors
-    /// [`AllocateError`] if a limit of the session is reached, the device has no memory left, or it has
-    /// no memory of this kind.
+    /// [`AllocateError`] if a limit of the session is reached, the device has no memory left, or it
+    /// has no memory of this kind.
     pub fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<Allocation<'_>, AllocateError> {
         let request = message::Allocate {
             size: bytes,
@@ -36,11 +37,12 @@ impl Device<'_> {
         Ok(Allocation::from_reply(self, &reply))
     }
 
-    /// Makes guest RAM usable like an allocation of host kind. `address` (guest-physical) and `bytes`
-    /// are multiples of the page size. One exit.
+    /// Makes guest RAM usable like an allocation of host kind. `address` (guest-physical) and
+    /// `bytes` are multiples of the page size. One exit.
     ///
     /// # Errors
-    /// [`RegisterError`] if the range is not RAM or not aligned, or a limit of the session is reached.
+    /// [`RegisterError`] if the range is not RAM or not aligned, or a limit of the session is
+    /// reached.
     pub fn register_ram(&self, address: u64, bytes: u64) -> Result<Allocation<'_>, RegisterError> {
         let reply = self
             .call::<operation::RegisterRam>(&message::RegisterRam {
@@ -129,8 +131,8 @@ impl<'d> Allocation<'d> {
     /// Maps a page-aligned range into the aperture. One exit.
     ///
     /// # Errors
-    /// [`MapError`] if the range or the rights exceed the allocation's, the CPU cannot see memory of this
-    /// kind, or the aperture has no room.
+    /// [`MapError`] if the range or the rights exceed the allocation's, the CPU cannot see memory
+    /// of this kind, or the aperture has no room.
     pub fn map_cpu(
         &self,
         offset: u64,
@@ -242,8 +244,8 @@ impl<'d> GpuMapping<'d> {
     /// Changes the access rights. One exit.
     ///
     /// # Errors
-    /// [`RemapError`] if the mapping has ended, or the allocation or the device does not allow these
-    /// rights.
+    /// [`RemapError`] if the mapping has ended, or the allocation or the device does not allow
+    /// these rights.
     pub fn set_access(&self, access: Access) -> Result<(), RemapError> {
         set_access(self.device, self.space, self.address, access)
     }
@@ -313,8 +315,8 @@ impl<'d> CpuMapping<'d> {
     /// Changes the access rights. One exit.
     ///
     /// # Errors
-    /// [`RemapError`] if the mapping has ended, or the allocation or the device does not allow these
-    /// rights.
+    /// [`RemapError`] if the mapping has ended, or the allocation or the device does not allow
+    /// these rights.
     pub fn set_access(&self, access: Access) -> Result<(), RemapError> {
         set_access(self.device, 0, self.offset, access)
     }

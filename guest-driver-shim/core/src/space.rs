@@ -61,12 +61,12 @@ impl<'d> AddressSpace<'d> {
         self.device
     }
 
-    /// Maps a page-aligned range of an allocation at `address`, or anywhere if `address` is zero. One
-    /// exit.
+    /// Maps a page-aligned range of an allocation at `address`, or anywhere if `address` is zero.
+    /// One exit.
     ///
     /// # Errors
-    /// [`MapError`] if the range or the rights exceed the allocation's, the address is taken, or a limit
-    /// of the session is reached.
+    /// [`MapError`] if the range or the rights exceed the allocation's, the address is taken, or a
+    /// limit of the session is reached.
     pub fn map_at(
         &self,
         allocation: &Allocation<'d>,

@@ -26,7 +26,7 @@ use console::say;
 
 /// Runs the guest: mounts, modules, program. Does not return: it ends the VM.
 pub fn run() -> ! {
-    // A panic would end the process, and with it the kernel, without a word to whoever waits for
+    // A panic would end the process, and with it the kernel, without a word to those who wait for
     // the status.
     std::panic::set_hook(Box::new(|panic| {
         say(&format!("internal error: {panic}"));

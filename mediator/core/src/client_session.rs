@@ -29,7 +29,8 @@ pub(crate) struct Epoch {
     number: u64,
 }
 
-/// An address space that an operation uses without the lock, and the epoch in which it looked it up.
+/// An address space that an operation uses without the lock, and the epoch in which it looked it
+/// up.
 pub(crate) struct OpenSpace {
     pub epoch: Epoch,
     pub handle: u32,
@@ -81,8 +82,8 @@ impl ClientSession<'_> {
         })
     }
 
-    /// Locks the state, unless the epoch or the space has ended since [`Self::open_space`]. The handle may
-    /// then stand for another space.
+    /// Locks the state, unless the epoch or the space has ended since [`Self::open_space`]. The
+    /// handle may then stand for another space.
     ///
     /// # Errors
     /// As [`Self::lock_within`] and [`Self::open_space`].

@@ -1,7 +1,9 @@
-//! The statistics of a session: one table, from which counters, reports, `causeway stat` and metrics come.
+//! The statistics of a session: one table, from which counters, reports, `causeway stat` and
+//! metrics come.
 //!
-//! To add a counter, add a line to the table below, count where it happens with [`Counters::add`], and
-//! write `docs/observing.md` again (`CAUSEWAY_BLESS=1 cargo test -p causeway-mediator --test document`).
+//! To add a counter, add a line to the table below, count where it happens with [`Counters::add`],
+//! and write `docs/observing.md` again
+//! (`CAUSEWAY_BLESS=1 cargo test -p causeway-mediator --test document`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,7 +37,8 @@ pub struct Statistic {
 
 macro_rules! statistics {
     ($(#[doc = $help:literal] $name:ident: $kind:ident as $metric:literal,)*) => {
-        /// A value for each statistic of a session: of type `u64` what was counted, of type `f64` rates.
+        /// A value for each statistic of a session: of type `u64` what was counted, of type `f64`
+        /// rates.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Statistics<T = u64> {
             $(#[doc = $help] pub $name: T,)*
@@ -116,7 +119,8 @@ impl<T: Copy> Statistics<T> {
 }
 
 impl Statistics {
-    /// Adds what `earlier` sessions of the same guest have counted. Gauges and limits stay as they are.
+    /// Adds what `earlier` sessions of the same guest have counted. Gauges and limits stay as they
+    /// are.
     #[must_use]
     pub fn after(&self, earlier: &Self) -> Self {
         let (now, before) = (self.values(), earlier.values());

@@ -29,8 +29,8 @@ use session::Served;
 /// Ends the process, unless the session cannot be opened.
 ///
 /// # Errors
-/// `NotStarted` if standard input is no socket or the kernel refuses a setting, `Orphan` if the VMM has
-/// ended, `Begin` if the VMM's first message is malformed or its memory cannot be mapped.
+/// `NotStarted` if standard input is no socket or the kernel refuses a setting, `Orphan` if the VMM
+/// has ended, `Begin` if the VMM's first message is malformed or its memory cannot be mapped.
 pub fn serve<E: Error>(
     parent: u32,
     equip: impl FnOnce() -> Result<Equipment, E>,

@@ -1,4 +1,5 @@
-//! `--gpu cuda` on the stand-in driver: the same guests, the limits, what cannot be, and what is left behind.
+//! `--gpu cuda` on the stand-in driver: the same guests, the limits, what cannot be, and what is
+//! left behind.
 //!
 //! The stand-in computes on the host's cores. Nothing here says how fast anything is.
 

@@ -1,4 +1,5 @@
-//! What cannot be: one line that names it and the way out, the right exit code, and nothing left behind.
+//! Impossible requests: one line that names the value and the way out, the right exit code, and
+//! nothing left behind.
 
 use crate::command::{Scratch, kvm};
 use crate::standin::{Machine, NAME};

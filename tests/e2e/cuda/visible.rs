@@ -1,4 +1,5 @@
-//! Device memory that guests see by their own loads and stores: with Vulkan, without it, and with another device's.
+//! Device memory that guests see by their own loads and stores: with Vulkan, without it, and with
+//! another device's.
 
 use crate::command::{Outcome, alone, kvm};
 use crate::report::Report;

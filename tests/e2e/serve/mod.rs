@@ -199,7 +199,8 @@ fn who_is_turned_away_again_and_again_does_not_flood_the_log() {
 
 #[test]
 fn a_server_without_descriptors_waits_for_some() {
-    // As few as that leave room for none, and are enough for a look at signals, ends and the socket.
+    // As few as that leave room for none, and are enough for a look at signals, ends and the
+    // socket.
     const STANDARD_FILES: u64 = 3;
     let server = Server::start_with_log("software,isolation=none", "debug");
     let pid = Pid::from_raw(server.running.id());

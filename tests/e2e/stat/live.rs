@@ -19,7 +19,8 @@ use super::{PATIENCE, TERMINATED, end, start_exiting};
 
 /// Leaves the screen that a full-screen program draws on (xterm's control sequences, DECRST 1049).
 const SCREEN_LEFT: &str = "\x1b[?1049l";
-/// Goes to where the number of the guest is that is shown in detail, below a table of two. Only what changes is written.
+/// Goes to where the number of the guest is that is shown in detail, below a table of two. Only
+/// what changes is written.
 const OTHER_NAME: &str = "\x1b[5;4H";
 /// So much of what was shown last is told of a failure.
 const SHOWN_BYTES: usize = 600;

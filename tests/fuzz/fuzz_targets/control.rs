@@ -1,5 +1,5 @@
-//! Batches of several clients in one session, in turn: as they are, or with right heads if the first byte is odd. Then the
-//! clients are reset, one after the other.
+//! Batches of several clients in one session, in turn: as they are, or with right heads if the
+//! first byte is odd. Then the clients are reset, one after the other.
 #![no_main]
 
 use causeway_fuzz::control::{Control, frame};

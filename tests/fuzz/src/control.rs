@@ -1,4 +1,5 @@
-//! Control batches: whatever a guest writes, the session answers, stays within its quota, and leaves nothing.
+//! Control batches: whatever a guest writes, the session answers, stays within its quota, and
+//! leaves nothing.
 
 use std::sync::Arc;
 
@@ -124,8 +125,8 @@ fn write_head(bytes: &mut [u8], opcode: Opcode) {
     bytes[4..8].copy_from_slice(&(message_bytes(opcode) as u32).to_le_bytes());
 }
 
-/// Gives every message in `bytes` a right head, as its first byte chooses, and cuts off what is left: a fuzzer
-/// then spends its time behind the framing.
+/// Gives every message in `bytes` a right head, as its first byte chooses, and cuts off what is
+/// left: a fuzzer then spends its time behind the framing.
 pub fn frame(bytes: &mut Vec<u8>) {
     let mut at = 0;
     while let Some(first) = bytes.get(at) {

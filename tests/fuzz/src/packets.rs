@@ -1,4 +1,5 @@
-//! Units of a ring: whatever a guest writes there, the consumer answers with a fault word or goes on.
+//! Units of a ring: whatever a guest writes there, the consumer answers with a fault word or goes
+//! on.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -92,7 +93,8 @@ impl Packets {
         }
     }
 
-    /// Publishes whole units of any bytes, waits for the consumer, and puts a new one in place of one that stopped.
+    /// Publishes whole units of any bytes, waits for the consumer, and puts a new one in place of
+    /// one that stopped.
     pub fn submit(&mut self, units: &[u8]) {
         let queue = &mut self.queue;
         let count = (units.len() / UNIT_BYTES).min(UNITS_MIN as usize) as u64;
@@ -227,8 +229,8 @@ fn allocate(session: &Arc<Session>, size: u64) -> u32 {
     reply.handle
 }
 
-/// Maps a ring into the aperture, and looks at it from there. The mapping is given up again at once: what the
-/// host maps of the object stays.
+/// Maps a ring into the aperture, and looks at it from there. The mapping is given up again at
+/// once: what the host maps of the object stays.
 fn view(session: &Arc<Session>, host: &FakeHost, ring: u32) -> Mapping {
     let request = MapCpu {
         allocation: ring,

@@ -1,4 +1,5 @@
-//! Records that a bare guest hands to its test device, and images that a person hands to the loader.
+//! Records that a bare guest hands to its test device, and images that a person hands to the
+//! loader.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -49,7 +49,8 @@ impl Random {
         &items[self.below(items.len())]
     }
 
-    /// A number of the kind that decoders trip over: small, near a power of two, near the end, or any.
+    /// A number of the kind that decoders trip over: small, near a power of two, near the end, or
+    /// any.
     pub fn tricky(&mut self) -> u64 {
         let near = (self.word() % 5).wrapping_sub(2);
         match self.word() % 5 {

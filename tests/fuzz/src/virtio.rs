@@ -1,5 +1,5 @@
-//! Queues of a disk: whatever a guest writes there, the device answers or wants a reset, writes nothing where it was
-//! not allowed to, and serves the next driver.
+//! Queues of a disk: whatever a guest writes there, the device answers or wants a reset, writes
+//! nothing where it was not allowed to, and serves the next driver.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -109,8 +109,9 @@ impl Disk {
         }
     }
 
-    /// Starts a driver, has it make requests of these bytes, and waits until they are answered or the device wants a
-    /// reset. The first are descriptors, and what follows is data. True if all were answered.
+    /// Starts a driver, has it make requests of these bytes, and waits until they are answered or
+    /// the device wants a reset. The first are descriptors, and what follows is data. True if all
+    /// were answered.
     pub fn feed(&self, bytes: &[u8]) -> bool {
         self.start();
         let table = bytes.chunks_exact(DESCRIPTOR_BYTES).take(QUEUE_SIZE.into());
@@ -179,7 +180,8 @@ impl Disk {
         self.store(0x14, &[0xf]);
     }
 
-    /// Waits until `requests` requests are answered, or the device wants a reset. True for the former.
+    /// Waits until `requests` requests are answered, or the device wants a reset. True for the
+    /// former.
     fn wait(&self, requests: u16) -> bool {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -232,7 +234,8 @@ fn descriptor(compact: &[u8]) -> [u8; 16] {
         _ => near,
     };
     let length = match odd {
-        // The table can be overwritten, but not the driver's index: who would know how many answers to wait for?
+        // The table can be overwritten, but not the driver's index: who would know how many answers
+        // to wait for?
         0xfd => u32::from(*low % 64),
         _ if odd % 16 == 15 => u32::MAX - u32::from(*low),
         _ => u32::from_le_bytes([*low, *high & 0x0f, 0, 0]),

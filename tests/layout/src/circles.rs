@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::imports::imports;
 use crate::modules;
 
-/// The circles of the crate whose root file is `root`, the largest first, each as sorted module names.
-/// The root itself is named `crate`.
+/// The circles of the crate whose root file is `root`, the largest first, each as sorted module
+/// names. The root itself is named `crate`.
 ///
 /// # Panics
 /// If a file of the crate cannot be read.

@@ -12,8 +12,8 @@ pub struct Package {
     pub name: String,
     /// Its folder, relative to the repository, with `/` between names.
     pub folder: String,
-    /// Folders of the repository's crates that it needs to be built or run; those that only its tests
-    /// need are not among them.
+    /// Folders of the repository's crates that it needs to be built or run; those that only its
+    /// tests need are not among them.
     pub needs: Vec<String>,
 }
 
@@ -102,8 +102,8 @@ pub struct Rule {
     pub may_need: &'static [&'static str],
 }
 
-/// Dependencies that `rules` do not allow, as lines of text. The first rule whose folder holds a crate
-/// counts for it. A crate that no rule names may need nothing of the repository.
+/// Dependencies that `rules` do not allow, as lines of text. The first rule whose folder holds a
+/// crate counts for it. A crate that no rule names may need nothing of the repository.
 #[must_use]
 pub fn forbidden(packages: &[Package], rules: &[Rule]) -> Vec<String> {
     let mut lines = Vec::new();

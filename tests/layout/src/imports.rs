@@ -23,8 +23,8 @@ struct Mentions {
     paths: Vec<Written>,
 }
 
-/// For each module, the modules that it takes something from. What a module merely hands on is not its
-/// own import: whoever uses the name depends on where it is defined.
+/// For each module, the modules that it takes something from. What a module merely hands on is not
+/// its own import: a user of the name depends on where it is defined.
 pub fn imports(
     modules: &BTreeMap<ModulePath, Vec<Item>>,
 ) -> BTreeMap<ModulePath, BTreeSet<ModulePath>> {

@@ -39,7 +39,8 @@ const RULES: &[Rule] = &[
         folder: "mediator",
         may_need: &["protocol"],
     },
-    // Bare guests speak with devices that only the VMM has: the test device, and those of benchmarks.
+    // Bare guests speak with devices that only the VMM has: the test device, and those of
+    // benchmarks.
     Rule {
         folder: "guest-driver-shim/programs/bare",
         may_need: &[

@@ -2,9 +2,11 @@
 //!
 //!     cargo run -p causeway-nested --example run -- [OPTION]… PROGRAM [ARGUMENT]…
 //!
-//! * `--file HOST:PLACE` puts a file that it reads into the machine, `--fetch PLACE:HOST` brings one back that it has written.
+//! * `--file HOST:PLACE` puts a file that it reads into the machine, `--fetch PLACE:HOST` brings
+//!   one back that it has written.
 //! * `--memory MIB` and `--cpus N` say how large the machine is.
-//! * `--hand-out ADDRESS` gives it an IOMMU and devices, and binds this one to vfio-pci (`causeway_nested::devices` has them all).
+//! * `--hand-out ADDRESS` gives it an IOMMU and devices, and binds this one to vfio-pci
+//!   (`causeway_nested::devices` has them all).
 //! * `--limit S` says how long the program may take: ten minutes, if left out.
 //!
 //! The program has its libraries with it.

@@ -1,4 +1,5 @@
-//! Bare guests, with exact numbers of exits, at the privilege level of programs and at that of kernels.
+//! Bare guests, with exact numbers of exits, at the privilege level of programs and at that of
+//! kernels.
 
 use causeway_nested::Lease;
 

@@ -1,4 +1,5 @@
-//! How long a Linux guest takes to its first program, beside QEMU's machine for small guests, on the same KVM.
+//! How long a Linux guest takes to its first program, beside QEMU's machine for small guests, on
+//! the same KVM.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

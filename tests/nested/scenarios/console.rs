@@ -1,4 +1,5 @@
-//! A person at the console of a Linux guest: what is typed, what is shown, and the terminal afterwards.
+//! A person at the console of a Linux guest: what is typed, what is shown, and the terminal
+//! afterwards.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

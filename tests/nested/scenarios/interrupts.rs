@@ -1,4 +1,5 @@
-//! Interrupts: raised by the mediator, delivered through KVM's chips, counted by the guest's kernel, and slept for by a program.
+//! Interrupts: raised by the mediator, delivered through KVM's chips, counted by the guest's
+//! kernel, and slept for by a program.
 
 use crate::laboratory::{KERNEL, install, machine, run};
 use crate::report::Report;
@@ -15,10 +16,11 @@ fn figure(report: &Report, name: &str) -> u64 {
     found["value"].as_f64().unwrap() as u64
 }
 
-/// Each wait begins to be watched once, is asleep when its fence is released, and so is ended by an interrupt that was raised
-/// for it: as many are raised as there are waits. None is raised before the one before it was taken, since the program is
-/// asleep only when the line is free again: so the kernel counts each of them, and no other. The shim looks for each that the
-/// kernel counted, but for the last wait's if its time slice ended in the moment in which its fence was released.
+/// Each wait begins to be watched once, is asleep when its fence is released, and so is ended by an
+/// interrupt that was raised for it: as many are raised as there are waits. None is raised before
+/// the one before it was taken, since the program is asleep only when the line is free again: so
+/// the kernel counts each of them, and no other. The shim looks for each that the kernel counted,
+/// but for the last wait's if its time slice ended in the moment in which its fence was released.
 #[test]
 fn interrupts_that_are_raised_are_delivered_and_counted_and_wake_who_sleeps() {
     let Some(machine) = machine("interrupts") else {
@@ -56,7 +58,8 @@ fn interrupts_that_are_raised_are_delivered_and_counted_and_wake_who_sleeps() {
         .map(|phase| phase.kvm("irq_injections"))
         .sum();
     assert!(injected >= waits, "{injected}: {text}");
-    // Of configuration space, two ports each: the handler's look and its mask, and the shim's unmask.
+    // Of configuration space, two ports each: the handler's look and its mask, and the shim's
+    // unmask.
     let ports: u64 = report.phases().map(|phase| phase.vmm("io:pci:")).sum();
     assert_eq!(ports, 6 * waits, "{text}");
     let data = report.phase("packets, and a wait that spins");
@@ -65,7 +68,8 @@ fn interrupts_that_are_raised_are_delivered_and_counted_and_wake_who_sleeps() {
     assert_eq!((kvm, own, data.doorbells()), ((0, 0), (0, 0), 0), "{text}");
 }
 
-/// Without `uio_pci_generic`, which is where the modules of a kernel are not found, sleeping waits look now and then.
+/// Without `uio_pci_generic`, which is where the modules of a kernel are not found, sleeping waits
+/// look now and then.
 #[test]
 fn without_a_driver_for_the_function_programs_work_and_nothing_interrupts() {
     let Some(machine) = machine("no driver for the function") else {

@@ -1,4 +1,5 @@
-//! The emulated machine with the `causeway` command of this build in it, and kernels for its guests.
+//! The emulated machine with the `causeway` command of this build in it, and kernels for its
+//! guests.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,13 +32,13 @@ pub fn machine(test: &str) -> Option<Lease> {
     shared(test, &shape(), contents)
 }
 
-/// Another one, with an IOMMU and devices to hand out. The scenarios of either are next to each other in the order of their names,
-/// since there is one machine at a time.
+/// Another one, with an IOMMU and devices to hand out. The scenarios of either are next to each
+/// other in the order of their names, since there is one machine at a time.
 #[track_caller]
 pub fn machine_with_devices(test: &str) -> Option<Lease> {
     let shape = Shape {
-        // With two, a machine that has an IOMMU stops for good now and then, on a host that does nothing else
-        // (docs/nested.md, "What was seen, and how far it is explained").
+        // With two, a machine that has an IOMMU stops for good now and then, on a host that does
+        // nothing else (docs/nested.md, "What was seen, and how far it is explained").
         cpus: 1,
         has_iommu: true,
         ..Shape::default()
@@ -93,7 +94,8 @@ pub fn install(machine: &Lease, name: &str) -> String {
     place
 }
 
-/// `causeway run` with a report. Its time is for a host that has much else to do: only what hangs takes it all.
+/// `causeway run` with a report. Its time is for a host that has much else to do: only what hangs
+/// takes it all.
 pub fn run_command(words: &[&str]) -> Command {
     let mut all = vec!["run", "--json", REPORT, "--timeout", "480"];
     all.extend(words);
@@ -118,8 +120,8 @@ pub fn refused(machine: &Machine, words: &[&str], code: i32, parts: &[&str]) -> 
     outcome
 }
 
-/// Asserts that no access of a data phase left the guest to user space, by either counter. (KVM itself emulates instructions
-/// for interrupt controllers and timers.)
+/// Asserts that no access of a data phase left the guest to user space, by either counter. (KVM
+/// itself emulates instructions for interrupt controllers and timers.)
 #[track_caller]
 pub fn assert_data_stays_inside(report: &Report) {
     let mut operations = 0;

@@ -9,14 +9,16 @@ use crate::laboratory::{CAUSEWAY, machine};
 
 /// SIGKILL.
 pub const KILL: i32 = 9;
-/// How long the machine may take to come to what is waited for, such as the end of what a killed process leaves. The host may
-/// have much else to do.
+/// How long the machine may take to come to what is waited for, such as the end of what a killed
+/// process leaves. The host may have much else to do.
 pub const PATIENCE: Duration = Duration::from_secs(90);
-/// What the kernel may keep for itself between two surveys, in KiB: slabs, lists of free pages, lazily freed mappings. It is
-/// much less than what guests have, whose memory is counted apart and exactly, and it does not grow with their number.
+/// What the kernel may keep for itself between two surveys, in KiB: slabs, lists of free pages,
+/// lazily freed mappings. It is much less than what guests have, whose memory is counted apart and
+/// exactly, and it does not grow with their number.
 const KERNEL_KIB: u64 = 96 << 10;
 
-/// Waits until the machine is as it was, and says what is different if it never is. What there is then is given back.
+/// Waits until the machine is as it was, and says what is different if it never is. What there is
+/// then is given back.
 #[track_caller]
 pub fn assert_nothing_left(machine: &Lease, before: &Survey) -> Survey {
     // What is left of a killed run's socket is removed by whoever looks.
@@ -41,7 +43,8 @@ pub fn assert_nothing_left(machine: &Lease, before: &Survey) -> Survey {
     }
 }
 
-/// What there is when a first run has come and gone, which leaves what the kernel keeps from then on, and nothing else.
+/// What there is when a first run has come and gone, which leaves what the kernel keeps from then
+/// on, and nothing else.
 #[track_caller]
 pub fn after_a_first(machine: &Lease, run: impl FnOnce()) -> Survey {
     let before = machine.survey();
@@ -53,8 +56,8 @@ pub fn after_a_first(machine: &Lease, run: impl FnOnce()) -> Survey {
     assert_nothing_left(machine, &but_for_memory)
 }
 
-/// Starts a run, lets it work for a while, and kills its first process alone. What others had of it may be there for some time
-/// yet.
+/// Starts a run, lets it work for a while, and kills its first process alone. What others had of it
+/// may be there for some time yet.
 #[track_caller]
 pub fn kill_after(machine: &Lease, words: &[&str], milliseconds: u64) {
     let words: Vec<&str> = ["run"].iter().chain(words).copied().collect();

@@ -48,8 +48,8 @@ fn the_generic_kernel_boots_on_one_and_on_four_processors() {
     boot(&machine, GENERIC_KERNEL, "4", "256");
 }
 
-/// The ELF file in a bzImage that is compressed with LZ4 (Linux, Documentation/x86/boot.rst; lz4_Frame_format.md, "Legacy
-/// frame").
+/// The ELF file in a bzImage that is compressed with LZ4 (Linux, Documentation/x86/boot.rst;
+/// lz4_Frame_format.md, "Legacy frame").
 fn kernel_within(image: &[u8]) -> Option<Vec<u8>> {
     let word =
         |at: usize| Some(u32::from_le_bytes(image.get(at..at + 4)?.try_into().ok()?) as usize);

@@ -7,7 +7,8 @@ use causeway_nested::{Command, FIRST_WORD};
 use crate::laboratory::{CAUSEWAY, FIRST_WORD_INITRAMFS, KERNEL, machine};
 use crate::leftovers::{after_a_first, assert_nothing_left, kill_after};
 
-/// How many in a row, unless `CAUSEWAY_NESTED_LIVES` says otherwise: few, because each takes some ten seconds.
+/// How many in a row, unless `CAUSEWAY_NESTED_LIVES` says otherwise: few, because each takes some
+/// ten seconds.
 const LIVES: u32 = 4;
 /// About the time that a boot takes in the emulated machine, in milliseconds.
 const BOOT_MS: u64 = 4000;

@@ -1,6 +1,7 @@
 //! Causeway on a KVM of the hardware kind: SVM with nested paging, in an emulated machine.
 //!
-//! The tests share one machine, one at a time; those of real devices share another. `docs/nested.md` says how they work and how to add one.
+//! The tests share one machine, one at a time; those of real devices share another.
+//! `docs/nested.md` says how they work and how to add one.
 
 mod bare;
 mod boot_time;

@@ -37,7 +37,8 @@ impl Measured {
         named.collect()
     }
 
-    /// Asserts how many exits to the VMM one operation takes in a cell, by either count, and that they are all of one kind.
+    /// Asserts how many exits to the VMM one operation takes in a cell, by either count, and that
+    /// they are all of one kind.
     #[track_caller]
     pub fn assert_exits(&self, mechanism: &str, name: &str, count: f64, kind: &str) {
         let cells = self.cells(mechanism);
@@ -58,7 +59,8 @@ impl Measured {
     }
 }
 
-/// Measures these workloads at a privilege level: none of what is mediated exits, and each forwarded operation of them does once.
+/// Measures these workloads at a privilege level: none of what is mediated exits, and each
+/// forwarded operation of them does once.
 #[track_caller]
 fn measure_at(machine: &Lease, level: &str, workloads: &str) -> Measured {
     let (_, report) = measure(machine, &["--only", workloads, "--cpl", level]);
@@ -75,7 +77,8 @@ fn measure_at(machine: &Lease, level: &str, workloads: &str) -> Measured {
             report.assert_exits(mechanism, &name, count, kind);
         }
     }
-    // Three words, a kick, and a look at what is done, which it is: the thread that is kicked does it.
+    // Three words, a kick, and a look at what is done, which it is: the thread that is kicked does
+    // it.
     report.assert_exits("trap", "launch-and-wait 1", 5.0, "mmio_exits");
     report.assert_exits("trap", "load 65536", 1.0, "mmio_exits");
     report

@@ -1,4 +1,5 @@
-//! The machine's kernel leaves its own code alone while guests come and go (`docs/nested.md`, "What was seen, and how far it is explained").
+//! The machine's kernel leaves its own code alone while guests come and go (`docs/nested.md`, "What
+//! was seen, and how far it is explained").
 
 use causeway_nested::Lease;
 
@@ -15,7 +16,8 @@ fn tell(machine: &Lease, file: &str, word: &str) -> bool {
     machine.run(&shell(&script)).code == 0
 }
 
-/// How often the kernel has changed its code since it is counted (Linux, Documentation/trace/kprobetrace.rst).
+/// How often the kernel has changed its code since it is counted (Linux,
+/// Documentation/trace/kprobetrace.rst).
 #[track_caller]
 fn patches(machine: &Lease) -> u64 {
     let text = machine.read(&format!("{TRACING}/kprobe_profile")).unwrap();

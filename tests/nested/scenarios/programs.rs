@@ -34,9 +34,11 @@ fn exit(status: u8) -> Vec<u8> {
     vec![0xb8, EXIT_GROUP, 0, 0, 0, 0xbf, status, 0, 0, 0, 0x0f, 0x05]
 }
 
-/// Machine code that ends the process with 0 if there is a file of this name, else with the number of the error.
+/// Machine code that ends the process with 0 if there is a file of this name, else with the number
+/// of the error.
 fn look_for(path: &str) -> Vec<u8> {
-    // mov eax, ACCESS; lea rdi, [rip + 15]; xor esi, esi; syscall; mov edi, eax; neg edi; mov eax, EXIT_GROUP; syscall
+    // mov eax, ACCESS; lea rdi, [rip + 15]; xor esi, esi; syscall; mov edi, eax; neg edi; mov eax,
+    // EXIT_GROUP; syscall
     let mut code = vec![0xb8, ACCESS, 0, 0, 0, 0x48, 0x8d, 0x3d, 15, 0, 0, 0];
     code.extend([0x31, 0xf6, 0x0f, 0x05, 0x89, 0xc7, 0xf7, 0xdf]);
     code.extend([0xb8, EXIT_GROUP, 0, 0, 0, 0x0f, 0x05]);

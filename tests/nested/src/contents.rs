@@ -91,7 +91,8 @@ impl Contents {
         self
     }
 
-    /// Adds a kernel for guests as `boot/vmlinuz` of a folder, and the modules that guests want where they are found.
+    /// Adds a kernel for guests as `boot/vmlinuz` of a folder, and the modules that guests want
+    /// where they are found.
     ///
     /// # Errors
     /// [`ContentsError`].
@@ -147,7 +148,8 @@ impl Contents {
     }
 }
 
-/// An initramfs whose first program says [`causeway_nested_agent::FIRST_WORD`] and ends the machine.
+/// An initramfs whose first program says [`causeway_nested_agent::FIRST_WORD`] and ends the
+/// machine.
 ///
 /// # Errors
 /// [`ContentsError`].
@@ -168,7 +170,8 @@ fn read(path: &Path) -> Result<Vec<u8>, ContentsError> {
     })
 }
 
-/// The libraries and the loader of a program, as the host's loader finds them; none if it is static.
+/// The libraries and the loader of a program, as the host's loader finds them; none if it is
+/// static.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>, ContentsError> {
     let failed = |message: String| ContentsError::Libraries {
         program: program.to_owned(),

@@ -1,7 +1,8 @@
 //! Devices of a machine with an IOMMU, which are there to be handed out, and where they are.
 //!
-//! Each is alone behind a root port, so that it is alone in its IOMMU group and can be reset through its slot; but
-//! [`SHARED`] and [`NEIGHBOUR`], which are functions of one device on the root bus, in one group and without a reset.
+//! Each is alone behind a root port, so that it is alone in its IOMMU group and can be reset
+//! through its slot; but [`SHARED`] and [`NEIGHBOUR`], which are functions of one device on the
+//! root bus, in one group and without a reset.
 
 use std::os::fd::RawFd;
 
@@ -68,7 +69,8 @@ pub const NEIGHBOUR: HostDevice = HostDevice {
     ..RANDOM
 };
 
-/// Doorbells: [`DOORBELL_VECTORS`] MSI-X vectors, each raised by a store to a register of the device's own.
+/// Doorbells: [`DOORBELL_VECTORS`] MSI-X vectors, each raised by a store to a register of the
+/// device's own.
 pub const DOORBELL: HostDevice = HostDevice {
     address: "0000:05:00.0",
     ids: MEMORY_IDS,
@@ -84,11 +86,13 @@ pub const MEMORY_BYTES: u64 = 64 << 20;
 const BEHIND_PORTS: [HostDevice; 5] = [EDU, OTHER_EDU, MEMORY, RANDOM, DOORBELL];
 const ON_THE_ROOT_BUS: [HostDevice; 2] = [SHARED, NEIGHBOUR];
 
-/// What the kernel is told beside what it is told without an IOMMU. It tries whether the timer interrupts, for some ticks, and
-/// panics where interrupts are remapped and it does not: as when the host is too busy to emulate so many ticks in time.
+/// What the kernel is told beside what it is told without an IOMMU. It tries whether the timer
+/// interrupts, for some ticks, and panics where interrupts are remapped and it does not: as when
+/// the host is too busy to emulate so many ticks in time.
 pub(crate) const KERNEL_WORDS: &str = " intel_iommu=on no_timer_check";
 
-/// Arguments of the emulator, with their values; `doorbell` is [`DOORBELL`]'s connection. Firmware numbers the buses behind ports in the order of the ports.
+/// Arguments of the emulator, with their values; `doorbell` is [`DOORBELL`]'s connection. Firmware
+/// numbers the buses behind ports in the order of the ports.
 pub(crate) fn arguments(doorbell: RawFd) -> Vec<(&'static str, String)> {
     let memory = format!("memory-backend-memfd,id=memory,size={MEMORY_BYTES},share=on");
     let mut words = vec![

@@ -1,5 +1,6 @@
-//! What the server of an `ivshmem-doorbell` device says to the only peer that there is ("Inter-VM Shared Memory device", QEMU's
-//! documentation, specs/ivshmem-spec, client-server protocol). It is all said before the emulator starts.
+//! What the server of an `ivshmem-doorbell` device says to the only peer that there is ("Inter-VM
+//! Shared Memory device", QEMU's documentation, specs/ivshmem-spec, client-server protocol). It is
+//! all said before the emulator starts.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;

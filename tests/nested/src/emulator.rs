@@ -27,7 +27,8 @@ use crate::requirements::Requirements;
 pub struct Emulator {
     process: OwnedFd,
     number: Pid,
-    /// Waits for the process. The kernel kills the emulator when the thread that started it ends, so this thread lives as long.
+    /// Waits for the process. The kernel kills the emulator when the thread that started it ends,
+    /// so this thread lives as long.
     keeper: Option<JoinHandle<()>>,
     /// The other end of a device that is connected to its peers, of which there are none.
     _doorbell: Option<UnixStream>,
@@ -86,7 +87,8 @@ impl Emulator {
     /// Processor time that it has used so far, if the kernel says.
     pub fn processor_time(&self) -> Option<Duration> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.number)).ok()?;
-        // proc_pid_stat(5): behind the name, which is in parentheses, utime and stime are the 12th and the 13th.
+        // proc_pid_stat(5): behind the name, which is in parentheses, utime and stime are the 12th
+        // and the 13th.
         let (_, fields) = stat.rsplit_once(')')?;
         let ticks = fields.split_whitespace().skip(11).take(2);
         let ticks: u64 = ticks.filter_map(|field| field.parse::<u64>().ok()).sum();
@@ -165,7 +167,8 @@ fn hand_over(command: &mut Command, files: &Files) {
         }
         Ok(())
     };
-    // SAFETY: the closure makes system calls and nothing else: it neither allocates nor takes locks.
+    // SAFETY: the closure makes system calls and nothing else: it neither allocates nor takes
+    // locks.
     unsafe { command.pre_exec(prepare) };
 }
 

@@ -1,9 +1,10 @@
-//! A machine with KVM that is emulated by QEMU, for tests of what runs on a KVM of the hardware kind.
+//! A machine with KVM that is emulated by QEMU, for tests of what runs on a KVM of the hardware
+//! kind.
 //!
-//! [`Machine`] boots a kernel with an initramfs that is made in memory, and runs programs in it for the test that
-//! asked. Most tests share one machine, because booting takes seconds: [`shared`]. Nothing of a machine outlives the
-//! process that started it, and it has no file: kernel log and requests go over sockets without names, the
-//! initramfs is a memory object.
+//! [`Machine`] boots a kernel with an initramfs that is made in memory, and runs programs in it for
+//! the test that asked. Most tests share one machine, because booting takes seconds: [`shared`].
+//! Nothing of a machine outlives the process that started it, and it has no file: kernel log and
+//! requests go over sockets without names, the initramfs is a memory object.
 //!
 //! See `docs/nested.md`.
 

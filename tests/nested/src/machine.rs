@@ -177,8 +177,8 @@ impl Machine {
         }
     }
 
-    /// Sends a signal to a program, and if `group` says so to what it has started in its process group. A program that
-    /// has ended gets none.
+    /// Sends a signal to a program, and if `group` says so to what it has started in its process
+    /// group. A program that has ended gets none.
     ///
     /// # Panics
     /// If the machine fails.
@@ -197,7 +197,8 @@ impl Machine {
         self.done(&Request::Type { job: job.0 }, keys);
     }
 
-    /// How the terminal of a program is set. The program may have ended, but not be [finished](Self::finish).
+    /// How the terminal of a program is set. The program may have ended, but not be
+    /// [finished](Self::finish).
     ///
     /// # Panics
     /// Like [`type_keys`](Self::type_keys).

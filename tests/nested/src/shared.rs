@@ -27,13 +27,15 @@ impl std::fmt::Debug for Lease {
     }
 }
 
-/// Lends the shared machine, which is booted if there is none, or none of this shape, or if it has ended.
-/// `contents` says what is in it; it must be the same for all tests of a process.
+/// Lends the shared machine, which is booted if there is none, or none of this shape, or if it has
+/// ended. `contents` says what is in it; it must be the same for all tests of a process.
 ///
-/// Nothing is lent, and the reason is printed with the name of the test, where the host lacks what a machine needs.
+/// Nothing is lent, and the reason is printed with the name of the test, where the host lacks what
+/// a machine needs.
 ///
 /// # Panics
-/// If the machine does not boot, or if the host lacks something and `CAUSEWAY_REQUIRE_NESTED` is set.
+/// If the machine does not boot, or if the host lacks something and `CAUSEWAY_REQUIRE_NESTED` is
+/// set.
 #[track_caller]
 pub fn shared(
     test: &str,

@@ -1,4 +1,5 @@
-//! The harness itself: what it tells of programs that end well, badly, and not at all, and of a machine that dies.
+//! The harness itself: what it tells of programs that end well, badly, and not at all, and of a
+//! machine that dies.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -1,8 +1,9 @@
 //! The end of a VM: one verdict, and who learns of it.
 //!
 //! The first verdict stands. It is reached by a virtual CPU (exit port, crash), by the last one
-//! that parks, or from outside (signal, timeout). Whoever reaches it signals [`Lifecycle::ended`];
-//! the event loop then sets [`Lifecycle::stop`], which every virtual CPU looks at before it runs.
+//! that parks, or from outside (signal, timeout). The thread that reaches it signals
+//! [`Lifecycle::ended`]; the event loop then sets [`Lifecycle::stop`], which every virtual CPU
+//! looks at before it runs.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -263,7 +263,7 @@ fn vms_that_cannot_be_are_refused() {
     let refused = |spoil: fn(&mut causeway_vmm::vm::VmConfig)| {
         let mut config = good.clone();
         spoil(&mut config);
-        vm(&kvm, &config).expect_err("cannot be")
+        vm(&kvm, &config).expect_err("invalid configuration")
     };
     assert!(matches!(
         refused(|c| c.vcpus = 0),

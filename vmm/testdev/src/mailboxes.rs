@@ -43,8 +43,8 @@ impl Mailboxes {
     /// fails ([`Self::sender_failed`]), or until `stop` is set and [`Self::wake`] is called.
     ///
     /// # Errors
-    /// [`NoMail::SenderFailed`] if the mailbox is empty and a VM has failed; [`NoMail::NotYet`] if it
-    /// stayed empty for another reason, or does not exist.
+    /// [`NoMail::SenderFailed`] if the mailbox is empty and a VM has failed; [`NoMail::NotYet`] if
+    /// it stayed empty for another reason, or does not exist.
     pub fn fetch(
         &self,
         mailbox: u32,

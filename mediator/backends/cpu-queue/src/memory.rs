@@ -33,12 +33,12 @@ impl fmt::Debug for Owner {
 }
 
 impl HostMemory {
-    /// Allocates `bytes` bytes of zeroed memory with pages of size `pages`. Large pages are populated at
-    /// once; small pages appear when they are touched.
+    /// Allocates `bytes` bytes of zeroed memory with pages of size `pages`. Large pages are
+    /// populated at once; small pages appear when they are touched.
     ///
     /// # Errors
-    /// [`MemoryError::Create`], [`MemoryError::Map`] or [`MemoryError::Populate`], if the kernel has no
-    /// descriptor, no address range or no memory for it.
+    /// [`MemoryError::Create`], [`MemoryError::Map`] or [`MemoryError::Populate`], if the kernel
+    /// has no descriptor, no address range or no memory for it.
     pub fn allocate(bytes: u64, pages: PageSize) -> Result<Self, MemoryError> {
         let shared = Arc::new(SharedMemory::new("causeway-allocation", bytes, pages)?);
         let mapping = shared.map(0, bytes, Access::ReadWrite)?;

@@ -193,7 +193,7 @@ unsafe fn store_wide(from: *const u8, to: *mut u8, count: u64) {
     }
 }
 
-/// Has non-temporal stores, which are not ordered with others, done before whatever follows, such
+/// Completes non-temporal stores, which are not ordered with others, before what follows, such
 /// as a fence release.
 fn drain_stores() {
     // SAFETY: touches no memory.

@@ -315,7 +315,7 @@ impl Drop for GpuMemory {
         if exported || gpu.home.is_poisoned() || !gpu.chunks.has_room(self.bytes) {
             return;
         }
-        // No work uses it any more: whoever used it held this. What is enqueued now is done before
+        // No work uses it any more: all users held this. What is enqueued now is done before
         // the next has it.
         match chunk.scrub(&gpu) {
             Ok(()) => drop(gpu.chunks.put(self.bytes, chunk)),

@@ -171,7 +171,7 @@ impl CudaQueue {
         self.gatherer.is_on() && !(self.gatherer.is_empty() && self.progress.is_done())
     }
 
-    /// Has a launch wait for more, or for [`Queue::flush`].
+    /// Keeps a launch until more follow, or until [`Queue::flush`].
     fn gather(&mut self, launch: &Launch<'_>) -> Result<(), Fault> {
         match prepared(launch) {
             Ok(kernel) => self
@@ -192,7 +192,7 @@ impl CudaQueue {
         Ok(())
     }
 
-    /// Has the driver do `enqueue`, as one submission.
+    /// Runs `enqueue` as one submission to the driver.
     fn submission<E>(&mut self, enqueue: impl FnOnce(&mut Self) -> Result<(), E>) -> Result<(), E> {
         self.state().gpu.gate.pass();
         self.progress.begin();

@@ -24,8 +24,8 @@ use crate::recording;
 use mapping::Mapping;
 use state::SpaceState;
 
-/// How long a submission may take the driver before whoever unmaps device memory goes on without
-/// it.
+/// How long a submission may take the driver before a thread that unmaps device memory goes on
+/// without it.
 const SUBMISSION_PATIENCE: Duration = Duration::from_millis(100);
 
 /// An address space of a session.

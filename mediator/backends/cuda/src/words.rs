@@ -64,12 +64,12 @@ impl Words {
         })
     }
 
-    /// Has the GPU store its time, in nanoseconds, at an address that is mapped.
+    /// Makes the GPU store its time, in nanoseconds, at an address that is mapped.
     pub(crate) fn timestamp(&self, stream: &Stream, address: u64) -> Result<(), CudaError> {
         launch(stream, self.timestamp, &address.to_ne_bytes())
     }
 
-    /// Has the GPU store `value` at an address that is mapped, after all that earlier work stored.
+    /// Makes the GPU store `value` at a mapped address, after everything that earlier work stored.
     pub(crate) fn release(
         &self,
         stream: &Stream,

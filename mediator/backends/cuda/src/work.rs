@@ -37,7 +37,7 @@ impl Enqueuer {
         })
     }
 
-    /// Has fences stored by a kernel from now on.
+    /// Makes a kernel store fences from now on.
     pub(crate) fn store_by_kernels(&mut self) {
         self.stream_stores = false;
     }

@@ -126,9 +126,9 @@ impl fmt::Debug for Vfio {
 }
 
 impl Vfio {
-    /// Takes the device, resets it, and begins to fill its memory with zeros. With `vm_bytes`, the BAR must have as
-    /// much memory for one VM. `host_pages` is the page size of host memory; small where descriptors of it go to
-    /// strangers.
+    /// Takes the device, resets it, and begins to fill its memory with zeros. With `vm_bytes`, the
+    /// BAR must have as much memory for one VM. `host_pages` is the page size of host memory; small
+    /// where descriptors of it go to strangers.
     ///
     /// # Errors
     /// [`OpenError`] has a variant for each step that fails.

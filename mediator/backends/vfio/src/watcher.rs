@@ -44,8 +44,8 @@ impl Drop for Watcher {
             log::error!("cannot stop the thread that watches a device: {e}");
             return;
         }
-        // Whoever is told of a loss may let go of the back end's last holder: then this is the
-        // thread itself, which ends next, and cannot wait for that.
+        // A session that is told of a loss may drop the last owner of the back end: then this is
+        // the thread itself, which ends next, and cannot wait for that.
         let own = thread::current().id();
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != own

@@ -26,8 +26,8 @@ pub(crate) fn failed(call: &'static str) -> impl Fn(vk::Result) -> VulkanError {
 
 /// Returns whether a Vulkan loader is installed. There may still be no device.
 pub fn is_present() -> bool {
-    // SAFETY: loads the system's Vulkan loader, which whoever set the library path is trusted with,
-    // and calls nothing.
+    // SAFETY: loads the system's Vulkan loader, which the user who set the library path is trusted
+    // with, and calls nothing.
     unsafe { Entry::load() }.is_ok()
 }
 
@@ -39,8 +39,8 @@ impl Vulkan {
     /// * `Version`: it is older than Vulkan 1.1.
     /// * `Call`: it makes no instance.
     pub fn load() -> Result<Self, VulkanError> {
-        // SAFETY: loads the system's Vulkan loader, which whoever set the library path is trusted
-        // with. The entry is kept as long as anything of it is used.
+        // SAFETY: loads the system's Vulkan loader, which the user who set the library path is
+        // trusted with. The entry is kept as long as anything of it is used.
         let entry = unsafe { Entry::load() }.map_err(|e| VulkanError::Loader(e.into()))?;
         // SAFETY: a query without preconditions.
         let version = unsafe { entry.try_enumerate_instance_version() }

@@ -104,7 +104,7 @@ impl Device {
         self.set_command(COMMAND_BUS_MASTER, on)
     }
 
-    /// Has the function answer at its memory addresses, or not. It does when it was opened.
+    /// Makes the function answer at its memory addresses, or not. It answers after it was opened.
     ///
     /// While it does not, a touch of a mapping is SIGBUS.
     ///

@@ -23,7 +23,7 @@ impl Device {
         found.copied().unwrap_or(InterruptInfo::new(kind, 0, 0))
     }
 
-    /// Has the device's pin signal `trigger`. The kernel masks it each time (if it is
+    /// Makes the device's pin signal `trigger`. The kernel masks it each time (if it is
     /// [`InterruptInfo::automasked`], which level-triggered pins are) until `unmask` is signalled,
     /// as KVM's irqfd does by its resampling event, or [`Self::unmask_intx`] is called. Other
     /// interrupts are disabled.

@@ -47,8 +47,8 @@ impl Workers {
     /// Opens a session as [`SessionSource::open`] does, and returns its own type.
     ///
     /// # Errors
-    /// `Unavailable` if the back end refuses, `Start` if no process starts, `Ended` if it ends before the
-    /// session is open.
+    /// `Unavailable` if the back end refuses, `Start` if no process starts, `Ended` if it ends
+    /// before the session is open.
     pub fn open_worker(
         &self,
         host: Arc<dyn Host>,

@@ -30,7 +30,8 @@ pub fn run() -> ! {
     if let Err(error) = set_up().and_then(|parked| serve(&parked)) {
         eprintln!("nested-agent: {error}");
     }
-    // Without it the machine would go on with nobody to serve it; the kernel panics if process 1 ends.
+    // Without it the machine would go on with nobody to serve it; the kernel panics if process 1
+    // ends.
     let refused = reboot(RebootCommand::PowerOff);
     panic!("the machine cannot be switched off: {refused:?}")
 }

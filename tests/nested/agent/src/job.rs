@@ -16,7 +16,8 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use crate::serve::Outgoing;
 use crate::terminal::{LetGo, Terminal};
 
-/// How long outputs may stay open after their program has ended, before somebody else is said to hold them.
+/// How long outputs may stay open after their program has ended, before somebody else is said to
+/// hold them.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Process groups of the jobs that run.

@@ -44,7 +44,8 @@ fn next(records: &mut File, record: &mut [u8]) -> io::Result<Option<usize>> {
     }
 }
 
-/// The text of a record: behind numbers and a semicolon, before lines of properties (Documentation/ABI/testing/dev-kmsg).
+/// The text of a record: behind numbers and a semicolon, before lines of properties
+/// (Documentation/ABI/testing/dev-kmsg).
 fn message(record: &[u8]) -> &[u8] {
     let begin = record
         .iter()

@@ -1,7 +1,7 @@
 //! What host and agent of an emulated machine say to each other: messages in checksummed frames.
 //!
-//! The program of this crate is the machine's first process. It loads modules, then answers requests of the test that
-//! booted the machine, over a virtio port that carries nothing else.
+//! The program of this crate is the machine's first process. It loads modules, then answers
+//! requests of the test that booted the machine, over a virtio port that carries nothing else.
 
 pub mod frame;
 pub mod message;

@@ -1,7 +1,8 @@
 //! The first process of an emulated machine, and the agent that serves the test which booted it.
 //!
-//! As process 1 the program mounts what programs expect, loads the modules, parks VMs, starts itself once more as the agent, and
-//! then only collects processes that have lost their parents. When the agent ends, the machine is switched off.
+//! As process 1 the program mounts what programs expect, loads the modules, parks VMs, starts
+//! itself once more as the agent, and then only collects processes that have lost their parents.
+//! When the agent ends, the machine is switched off.
 
 mod init;
 mod job;

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 /// What the host asks for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// Start a program in a process group of its own; answered by [`Answer::Done`] as soon as it runs.
+    /// Start a program in a process group of its own; answered by [`Answer::Done`] as soon as it
+    /// runs.
     Start {
         /// Number by which the host calls it from then on.
         job: u32,
@@ -17,8 +18,8 @@ pub enum Request {
         environment: Vec<(String, String)>,
         /// Where it starts; made if it is not there.
         directory: String,
-        /// Whether it has a terminal of its own, in place of no input and two outputs. What it shows there is its
-        /// [`Stream::Output`].
+        /// Whether it has a terminal of its own, in place of no input and two outputs. What it
+        /// shows there is its [`Stream::Output`].
         on_terminal: bool,
     },
     /// Type the frame's body on a job's terminal.
@@ -31,7 +32,8 @@ pub enum Request {
         /// The job.
         job: u32,
     },
-    /// Let go of a job's terminal: nobody will ask for it any more. The end of the job is not told before that.
+    /// Let go of a job's terminal: nobody will ask for it any more. The end of the job is not told
+    /// before that.
     LetGo {
         /// The job.
         job: u32,

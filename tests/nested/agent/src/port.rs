@@ -44,7 +44,8 @@ fn find() -> Option<PathBuf> {
 pub struct Incoming(File);
 
 impl Read for Incoming {
-    /// Nothing to read means that the host has not connected yet: if it ever goes, the machine goes with it.
+    /// Nothing to read means that the host has not connected yet: if it ever goes, the machine goes
+    /// with it.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.0.read(buffer) {

@@ -14,11 +14,12 @@ const FILES_MAX: usize = 1000;
 
 /// Looks around.
 pub fn take() -> io::Result<Survey> {
-    // Caches of the kernel's are nobody's leftovers. (Documentation/admin-guide/sysctl/vm.rst: 3 is pages, entries
-    // and inodes.)
+    // Caches of the kernel's are nobody's leftovers. (Documentation/admin-guide/sysctl/vm.rst: 3 is
+    // pages, entries and inodes.)
     fs::write("/proc/sys/vm/drop_caches", "3")?;
-    // Processors count on their own for up to a second, and what they have not handed in is missing in the sums. (The same
-    // document: "stat_refresh". It says EINVAL after the work, if a sum is odd.)
+    // Processors count on their own for up to a second, and what they have not handed in is missing
+    // in the sums. (The same document: "stat_refresh". It says EINVAL after the work, if a sum is
+    // odd.)
     if let Err(error) = fs::write("/proc/sys/vm/stat_refresh", "1")
         && error.raw_os_error() != Some(Errno::INVAL.raw_os_error())
     {
@@ -48,8 +49,9 @@ fn kib(memory: &str, name: &str) -> io::Result<u64> {
     number.ok_or_else(|| io::Error::other(format!("/proc/meminfo does not say {name}")))
 }
 
-/// The kernel's own threads have no command line; processes that have ended but are not collected have none either,
-/// and are named by their state. Those that process 1 will collect, which is the agent's own, are nobody's leftovers.
+/// The kernel's own threads have no command line; processes that have ended but are not collected
+/// have none either, and are named by their state. Those that process 1 will collect, which is the
+/// agent's own, are nobody's leftovers.
 fn processes() -> io::Result<Vec<Process>> {
     let mut processes = Vec::new();
     for entry in fs::read_dir("/proc")?.flatten() {
@@ -80,7 +82,8 @@ fn command(process: &Path) -> Option<String> {
     forgotten(&status)
 }
 
-/// Name of a process that has ended and that its parent has not collected, by its `status` (proc_pid_status(5)).
+/// Name of a process that has ended and that its parent has not collected, by its `status`
+/// (proc_pid_status(5)).
 fn forgotten(status: &str) -> Option<String> {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
     let has_ended = field("State:\t")?.starts_with('Z');

@@ -1,4 +1,5 @@
-//! QEMU's educational device, passed through: registers, DMA, interrupts, and DMA to where there is nothing.
+//! QEMU's educational device, passed through: registers, DMA, interrupts, and DMA to where there is
+//! nothing.
 
 use causeway_nested::devices::{EDU, OTHER_EDU};
 use serde_json::Value;

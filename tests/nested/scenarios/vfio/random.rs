@@ -1,4 +1,5 @@
-//! Random numbers of a virtio device, passed through to a Linux guest and used by the drivers of its kernel.
+//! Random numbers of a virtio device, passed through to a Linux guest and used by the drivers of
+//! its kernel.
 
 use causeway_nested::devices::RANDOM;
 

@@ -118,9 +118,9 @@ impl VirtioFunction {
     /// is called `thread`.
     ///
     /// # Errors
-    /// [`VirtioError::Room`] if the BAR has no place, [`VirtioError::Host`] if the host lacks a thread,
-    /// descriptor or interrupt, [`VirtioError::Memory`] and [`VirtioError::Decode`] if guest memory or
-    /// the bus refuse.
+    /// [`VirtioError::Room`] if the BAR has no place, [`VirtioError::Host`] if the host lacks a
+    /// thread, descriptor or interrupt, [`VirtioError::Memory`] and [`VirtioError::Decode`] if
+    /// guest memory or the bus refuse.
     ///
     /// # Panics
     /// If the device has no queue, or more than [`QUEUES_MAX`].

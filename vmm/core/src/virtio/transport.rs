@@ -1,5 +1,5 @@
-//! The registers of a virtio function, and the life of a driver on them (Virtual I/O Device Version 1.2, 2.1 and
-//! 4.1.4).
+//! The registers of a virtio function, and the life of a driver on them (Virtual I/O Device Version
+//! 1.2, 2.1 and 4.1.4).
 
 use std::io;
 use std::sync::Arc;

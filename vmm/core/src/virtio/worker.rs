@@ -187,7 +187,7 @@ impl Job {
                 }
                 Ok(Command::End(done)) => {
                     self.rings.clear();
-                    // Whoever waited may have given up waiting.
+                    // The waiting thread may have given up.
                     let _ = done.send(());
                 }
                 // A notification may have come before the ring was here, or a pass over it ended
@@ -316,7 +316,7 @@ impl Service<'_> {
                 if self.ring.wants_interrupt(memory)? {
                     self.shared.interrupts.raise_queue(self.queue);
                 }
-                // Whoever waits for the device to end waits for one request at most.
+                // A thread that waits for the device to end waits for one request at most.
                 if self.wake.waiting.load(Ordering::Acquire) {
                     return Ok(());
                 }

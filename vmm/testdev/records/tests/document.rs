@@ -1,5 +1,6 @@
-//! `docs/testdev.md` says what the code says: it is generated from the tables of this crate, and this
-//! test compares. To update it: `CAUSEWAY_BLESS=1 cargo test -p causeway-testdev-records --test document`.
+//! `docs/testdev.md` says what the code says: it is generated from the tables of this crate, and
+//! this test compares. To update it: `CAUSEWAY_BLESS=1 cargo test -p causeway-testdev-records
+//! --test document`.
 
 use causeway_testdev_records as records;
 

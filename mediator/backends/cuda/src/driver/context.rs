@@ -68,7 +68,7 @@ impl Context {
         Arc::new(context)
     }
 
-    /// Has the context take little memory for `printf` and `malloc` of kernels: nobody's quota
+    /// Limits the context's memory for `printf` and `malloc` of kernels: nobody's quota
     /// counts it.
     fn limit_memory(&self) {
         if self.enter().is_err() {

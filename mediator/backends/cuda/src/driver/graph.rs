@@ -16,7 +16,7 @@ pub(crate) struct ExecutableGraph {
     pub(super) raw: CUgraphExec,
 }
 
-// SAFETY: the driver does not lock graphs; whoever launches one from several threads does.
+// SAFETY: the driver does not lock graphs; a caller that launches one from several threads does.
 unsafe impl Send for ExecutableGraph {}
 
 /// A graph as it was captured.

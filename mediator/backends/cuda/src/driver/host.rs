@@ -80,7 +80,7 @@ impl Drop for Registration {
         let ended = self
             .context
             .enter()
-            // SAFETY: registered by `new` at this address; whoever holds work under way on it holds
+            // SAFETY: registered by `new` at this address; running work that uses it holds
             // this, too.
             .and_then(|()| unsafe { self.context.driver().mem_host_unregister(host) });
         match ended {

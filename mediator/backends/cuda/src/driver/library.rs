@@ -65,8 +65,8 @@ impl Driver {
     }
 
     fn load() -> Result<Self, LoadError> {
-        // SAFETY: loads the library that the system's path names, which whoever set that path is
-        // trusted with.
+        // SAFETY: loads the library that the system's path names, which the user who set that path
+        // is trusted with.
         if !unsafe { sys::is_culib_present() } {
             return Err(LoadError::Missing);
         }

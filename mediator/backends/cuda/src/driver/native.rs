@@ -2,7 +2,7 @@
 //! `causeway bench gpu`.
 //!
 //! It uses the driver as its documentation recommends, with pinned memory, a stream of its own and
-//! a context that spins while it waits, so that the comparison is with what can be had without a
+//! a context that spins while it waits, so that the comparison is with what is possible without a
 //! virtual machine.
 
 use std::fmt;

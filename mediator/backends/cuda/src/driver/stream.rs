@@ -151,7 +151,7 @@ impl Stream {
         }
     }
 
-    /// Has the GPU store `value` at an address that the caller knows to be mapped, after a fence
+    /// Makes the GPU store `value` at an address that the caller knows to be mapped, after a fence
     /// over all work before it.
     pub(crate) fn write_value(&self, address: u64, value: u64) -> Result<(), CudaError> {
         // SAFETY: as for `copy`. Flags 0: with a memory barrier.

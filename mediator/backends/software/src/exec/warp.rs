@@ -45,7 +45,7 @@ pub(super) struct Warp {
 enum Turn {
     /// Goes on at its position.
     On,
-    /// Has been put among the groups, or has ended.
+    /// Is among the groups, or has ended.
     Over,
 }
 

@@ -87,7 +87,7 @@ impl Lowering<'_, '_> {
     /// Adds an operation.
     pub(super) fn push(&mut self, mut op: Op) -> Result {
         op.leader = self.leader;
-        // Whoever does not follow a jump, a call, a barrier goes on behind it, and may meet others
+        // Lanes that do not follow a jump, a call or a barrier go on behind it, and may meet others
         // there.
         self.leader = !matches!(op.action, Action::Lanes(_));
         self.program.push(op)

@@ -5,7 +5,8 @@ use rustix::system::{RebootCommand, reboot};
 
 fn main() {
     println!("{FIRST_WORD}");
-    // A machine that cannot be switched off may still be reset; the kernel panics if neither can be done.
+    // A machine that cannot be switched off may still be reset; the kernel panics if neither can be
+    // done.
     let refused = [RebootCommand::PowerOff, RebootCommand::Restart].map(reboot);
     panic!("the machine does not end: {refused:?}");
 }

@@ -64,7 +64,7 @@ impl Holder {
         if pid == std::process::id() {
             return Self::Myself;
         }
-        // Whoever can lock the file chooses this name.
+        // The process that locks the file chooses this name.
         let name = fs::read(process.join("comm")).unwrap_or_default();
         Self::Process {
             pid,

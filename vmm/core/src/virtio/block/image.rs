@@ -184,7 +184,7 @@ impl DiskImage {
         })
     }
 
-    /// Has what was written reach the disk, with as much of the file's attributes as reading it
+    /// Flushes what was written to the disk, with as much of the file's attributes as reading it
     /// back takes.
     ///
     /// # Errors
@@ -201,7 +201,7 @@ impl DiskImage {
         self.allocate(libc::FALLOC_FL_PUNCH_HOLE, offset, bytes)
     }
 
-    /// Has a range read as zero. `unmap`: its space may be given back.
+    /// Makes a range read as zero. With `unmap`, its space may be given back.
     ///
     /// # Errors
     /// What the kernel said.

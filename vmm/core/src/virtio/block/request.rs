@@ -93,7 +93,8 @@ impl Request {
     /// Decodes a chain into a request, or its refusal, and the byte that its status goes to.
     ///
     /// # Errors
-    /// [`ServeError::Malformed`] for a chain without header or status: there is no way to refuse it.
+    /// [`ServeError::Malformed`] for a chain without header or status: there is no way to refuse
+    /// it.
     pub fn of(
         chain: &Chain,
         memory: &GuestMemoryMmap,

@@ -6,8 +6,9 @@ use super::*;
 use crate::virtio::block::tests::Scratch;
 use parking_lot::{Mutex, MutexGuard};
 
-/// A process that is being started has copies of all descriptors, and with them of locks, until it executes its program.
-/// So those tests that start one, and those that let go of a lock, run one at a time.
+/// A process that is being started has copies of all descriptors, and with them of locks, until it
+/// executes its program. So those tests that start one, and those that let go of a lock, run one at
+/// a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock()
