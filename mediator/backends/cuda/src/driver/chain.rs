@@ -28,8 +28,7 @@ impl LaunchChain {
         function: KernelHandle,
         launch: &Launch<'_>,
     ) -> Result<Self, CudaError> {
-        context.enter()?;
-        let driver = context.driver();
+        let driver = context.enter()?;
         let mut graph = std::ptr::null_mut();
         // SAFETY: stores a graph, which `drop` destroys. The flags must be zero, and are.
         unsafe { driver.graph_create(&mut graph, 0) }?;
@@ -66,8 +65,7 @@ impl LaunchChain {
         function: KernelHandle,
         launch: &Launch<'_>,
     ) -> Result<(), CudaError> {
-        self.context.enter()?;
-        let (driver, node) = (self.context.driver(), self.nodes[index]);
+        let (driver, node) = (self.context.enter()?, self.nodes[index]);
         with_parameters(function, launch, |parameters| {
             // SAFETY: the node is of the graph that the executable one was made from; parameters
             // are copied.
@@ -77,13 +75,9 @@ impl LaunchChain {
 
     /// Launches all of it. The caller keeps the kernels loaded until that is done.
     pub(crate) fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
-        self.context.enter()?;
+        let driver = self.context.enter()?;
         // SAFETY: both are live, and of one context.
-        unsafe {
-            self.context
-                .driver()
-                .graph_launch(self.executable, stream.raw)
-        }
+        unsafe { driver.graph_launch(self.executable, stream.raw) }
     }
 }
 

@@ -82,15 +82,17 @@ impl Context {
         }
     }
 
-    /// Makes it current for this thread. Every wrapper that needs a context does so.
-    pub(crate) fn enter(&self) -> Result<(), CudaError> {
+    /// Makes it current for this thread and returns the driver. Every wrapper that needs a context
+    /// does so.
+    pub(crate) fn enter(&self) -> Result<&'static Driver, CudaError> {
+        let driver = self.driver();
         if CURRENT.get() == self.number {
-            return Ok(());
+            return Ok(driver);
         }
         // SAFETY: the context is live: `self` owns it.
-        unsafe { self.driver().ctx_set_current(self.raw) }?;
+        unsafe { driver.ctx_set_current(self.raw) }?;
         CURRENT.set(self.number);
-        Ok(())
+        Ok(driver)
     }
 
     /// Returns the driver.

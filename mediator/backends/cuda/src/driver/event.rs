@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::sys::CUevent;
 
-use super::{Context, CudaError, Driver, code};
+use super::{Context, CudaError, Driver};
 
 /// `CU_EVENT_DISABLE_TIMING`: such events cost least.
 const NO_TIMING: u32 = 2;
@@ -37,10 +37,10 @@ unsafe impl Sync for Event {}
 impl Event {
     /// Returns an event that has happened.
     pub(crate) fn new(context: &Arc<Context>) -> Result<Self, CudaError> {
-        context.enter()?;
+        let driver = context.enter()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: stores an event, which `drop` destroys.
-        unsafe { context.driver().event_create(&mut raw, NO_TIMING) }?;
+        unsafe { driver.event_create(&mut raw, NO_TIMING) }?;
         Ok(Self {
             context: Arc::clone(context),
             raw,
@@ -49,15 +49,10 @@ impl Event {
 
     /// Returns whether what it was recorded behind is done.
     pub(crate) fn has_happened(&self) -> Result<bool, CudaError> {
-        self.context.enter()?;
-        let driver = self.context.driver();
+        let driver = self.context.enter()?;
         // SAFETY: the event is live.
         let result = unsafe { (driver.table()?.event_query)(self.raw) };
-        match result {
-            0 => Ok(true),
-            code::CUDA_ERROR_NOT_READY => Ok(false),
-            result => Err(driver.failed_work("cuEventQuery", result)),
-        }
+        driver.is_done("cuEventQuery", result)
     }
 
     /// Waits for it, for `patience` at most. The driver's own wait would go on for ever behind a

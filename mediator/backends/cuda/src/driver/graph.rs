@@ -46,8 +46,7 @@ impl ExecutableGraph {
         enqueue: impl FnOnce() -> Result<(), E>,
     ) -> Result<Self, E> {
         let context = stream.context();
-        context.enter()?;
-        let driver = context.driver();
+        let driver = context.enter()?;
         // SAFETY: the stream is live.
         unsafe { driver.stream_begin_capture(stream.raw, RELAXED) }?;
         let enqueued = enqueue();

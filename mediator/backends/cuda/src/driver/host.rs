@@ -40,8 +40,7 @@ impl Registration {
     ) -> Result<Self, RegistrationError> {
         let bytes = mapping.bytes();
         let fail = |source| RegistrationError { bytes, source };
-        context.enter().map_err(fail)?;
-        let driver = context.driver();
+        let driver = context.enter().map_err(fail)?;
         let host: *mut c_void = mapping.as_ptr().as_ptr().cast();
         let flags = PORTABLE_AND_MAPPED | if read_only { READ_ONLY } else { 0 };
         // SAFETY: the mapping is live until `drop` has unregistered it, and nothing in this process
@@ -82,7 +81,7 @@ impl Drop for Registration {
             .enter()
             // SAFETY: registered by `new` at this address; running work that uses it holds
             // this, too.
-            .and_then(|()| unsafe { self.context.driver().mem_host_unregister(host) });
+            .and_then(|driver| unsafe { driver.mem_host_unregister(host) });
         match ended {
             // SAFETY: not used again.
             Ok(()) => unsafe { ManuallyDrop::drop(&mut self.mapping) },

@@ -152,14 +152,19 @@ impl Driver {
         error
     }
 
-    /// What a call says that only asks how far work is: whatever it says but that, work has failed,
-    /// and the documentation of such errors is that the process must be ended. New drivers may have
-    /// codes for it that are not known here.
-    #[cold]
-    pub(super) fn failed_work(&self, call: &'static str, code: u32) -> CudaError {
-        let error = self.error(call, code);
-        let _ = self.poison.set(error.clone());
-        error
+    /// Returns whether work is done, by the result `code` of `call`, which only asks how far it is.
+    /// Any other result means that work has failed, and the documentation of such errors is that the
+    /// process must be ended. New drivers may have codes for it that are not known here.
+    pub(super) fn is_done(&self, call: &'static str, code: u32) -> Result<bool, CudaError> {
+        match code {
+            0 => Ok(true),
+            code::CUDA_ERROR_NOT_READY => Ok(false),
+            failed => {
+                let error = self.error(call, failed);
+                let _ = self.poison.set(error.clone());
+                Err(error)
+            }
+        }
     }
 
     fn ask(

@@ -36,8 +36,7 @@ pub(crate) fn link_ptx(context: &Arc<Context>, ptx: &[u8]) -> Result<Vec<u8>, Ji
 }
 
 fn link(context: &Context, ptx: &[u8], log: &mut JitLog) -> Result<Vec<u8>, CudaError> {
-    context.enter()?;
-    let driver = context.driver();
+    let driver = context.enter()?;
     let (mut keys, mut values) = log.options();
     let mut state = std::ptr::null_mut();
     // SAFETY: the options live as long as the linker (it is dropped first), and so does the log

@@ -110,8 +110,7 @@ impl LoadedModule {
 
     /// Returns all kernels.
     pub(crate) fn functions(&self) -> Result<Vec<KernelHandle>, CudaError> {
-        self.context.enter()?;
-        let driver = self.context.driver();
+        let driver = self.context.enter()?;
         let mut count = 0;
         // SAFETY: stores a count.
         unsafe { driver.module_get_function_count(&mut count, self.raw) }?;
@@ -124,7 +123,7 @@ impl LoadedModule {
 
     /// Returns a kernel by its name, if there is one.
     pub(crate) fn function(&self, name: &str) -> Result<KernelHandle, CudaError> {
-        self.context.enter()?;
+        let driver = self.context.enter()?;
         let name = CString::new(name).map_err(|_| CudaError {
             call: "cuModuleGetFunction",
             code: super::code::CUDA_ERROR_NOT_FOUND,
@@ -132,20 +131,16 @@ impl LoadedModule {
         })?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: stores a kernel.
-        unsafe {
-            self.context
-                .driver()
-                .module_get_function(&mut raw, self.raw, name.as_ptr())
-        }?;
+        unsafe { driver.module_get_function(&mut raw, self.raw, name.as_ptr()) }?;
         Ok(KernelHandle(raw))
     }
 
     /// Returns the name of a kernel of this module.
     pub(crate) fn name(&self, function: KernelHandle) -> Result<String, CudaError> {
-        self.context.enter()?;
+        let driver = self.context.enter()?;
         let mut name = std::ptr::null();
         // SAFETY: stores a string of the module's own.
-        unsafe { self.context.driver().func_get_name(&mut name, function.0) }?;
+        unsafe { driver.func_get_name(&mut name, function.0) }?;
         if name.is_null() {
             return Ok(String::new());
         }
@@ -162,14 +157,10 @@ impl LoadedModule {
         function: KernelHandle,
         attribute: u32,
     ) -> Result<u32, CudaError> {
-        self.context.enter()?;
+        let driver = self.context.enter()?;
         let mut value: c_int = 0;
         // SAFETY: stores an integer.
-        unsafe {
-            self.context
-                .driver()
-                .func_get_attribute(&mut value, attribute, function.0)
-        }?;
+        unsafe { driver.func_get_attribute(&mut value, attribute, function.0) }?;
         Ok(u32::try_from(value).unwrap_or(0))
     }
 
@@ -180,14 +171,10 @@ impl LoadedModule {
         attribute: u32,
         value: u32,
     ) -> Result<(), CudaError> {
-        self.context.enter()?;
+        let driver = self.context.enter()?;
         let value = c_int::try_from(value).unwrap_or(c_int::MAX);
         // SAFETY: an integer.
-        unsafe {
-            self.context
-                .driver()
-                .func_set_attribute(function.0, attribute, value)
-        }
+        unsafe { driver.func_set_attribute(function.0, attribute, value) }
     }
 
     /// Offset and size in bytes of parameter `index` of a kernel of this module, if it has as many.
@@ -196,14 +183,11 @@ impl LoadedModule {
         function: KernelHandle,
         index: usize,
     ) -> Result<Option<(usize, usize)>, CudaError> {
-        self.context.enter()?;
+        let driver = self.context.enter()?;
         let (mut offset, mut bytes) = (0, 0);
         // SAFETY: stores two sizes.
-        let found = unsafe {
-            self.context
-                .driver()
-                .func_get_param_info(function.0, index, &mut offset, &mut bytes)
-        };
+        let found =
+            unsafe { driver.func_get_param_info(function.0, index, &mut offset, &mut bytes) };
         match found {
             Ok(()) => Ok(Some((offset, bytes))),
             // What is documented for an index beyond the last.

@@ -261,8 +261,7 @@ impl Parts {
             return Ok(None);
         };
         memory.write();
-        self.context.enter()?;
-        let driver = self.context.driver();
+        let driver = self.context.enter()?;
         let host = memory.base.cast();
         let begun = Instant::now();
         for _ in 0..n {
@@ -323,10 +322,10 @@ struct DeviceBuffer {
 
 impl DeviceBuffer {
     fn new(context: &Arc<Context>, bytes: u64) -> Result<Self, CudaError> {
-        context.enter()?;
+        let driver = context.enter()?;
         let mut address = 0;
         // SAFETY: stores an address, which `drop` frees.
-        unsafe { context.driver().mem_alloc(&mut address, bytes as usize) }?;
+        unsafe { driver.mem_alloc(&mut address, bytes as usize) }?;
         Ok(Self {
             context: Arc::clone(context),
             address,
@@ -356,15 +355,11 @@ unsafe impl Send for PinnedBuffer {}
 
 impl PinnedBuffer {
     fn new(context: &Arc<Context>, bytes: u64) -> Result<Self, CudaError> {
-        context.enter()?;
+        let driver = context.enter()?;
         let mut base = std::ptr::null_mut();
         // SAFETY: stores a pointer, which `drop` frees. Flags 1 and 2: for all contexts, and with a
         // GPU address.
-        unsafe {
-            context
-                .driver()
-                .mem_host_alloc(&mut base, bytes as usize, 1 | 2)
-        }?;
+        unsafe { driver.mem_host_alloc(&mut base, bytes as usize, 1 | 2) }?;
         Ok(Self {
             context: Arc::clone(context),
             base: base.cast(),

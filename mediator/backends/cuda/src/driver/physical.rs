@@ -74,15 +74,11 @@ impl Physical {
         context: &Context,
         options: PhysicalOptions,
     ) -> Result<u64, CudaError> {
-        context.enter()?;
+        let driver = context.enter()?;
         let properties = properties(context, options);
         let mut bytes = 0;
         // SAFETY: reads the properties, stores a size.
-        unsafe {
-            context
-                .driver()
-                .mem_get_granularity(&mut bytes, &properties, GRANULARITY_MINIMUM)
-        }?;
+        unsafe { driver.mem_get_granularity(&mut bytes, &properties, GRANULARITY_MINIMUM) }?;
         Ok(bytes as u64)
     }
 
@@ -92,15 +88,11 @@ impl Physical {
         bytes: u64,
         options: PhysicalOptions,
     ) -> Result<Self, CudaError> {
-        context.enter()?;
+        let driver = context.enter()?;
         let properties = properties(context, options);
         let mut raw = 0;
         // SAFETY: reads the properties, stores a handle, which `drop` releases.
-        unsafe {
-            context
-                .driver()
-                .mem_create(&mut raw, bytes as usize, &properties, 0)
-        }?;
+        unsafe { driver.mem_create(&mut raw, bytes as usize, &properties, 0) }?;
         Ok(Self {
             context: Arc::clone(context),
             raw,
@@ -114,17 +106,13 @@ impl Physical {
         file: &OwnedFd,
         bytes: u64,
     ) -> Result<Self, CudaError> {
-        context.enter()?;
+        let driver = context.enter()?;
         let mut raw = 0;
         // For this kind of handle, the descriptor itself is what the pointer is
         // (cuMemImportFromShareableHandle).
         let shareable = std::ptr::without_provenance_mut(file.as_raw_fd() as usize);
         // SAFETY: the driver looks at a descriptor, which stays ours; stores a handle.
-        unsafe {
-            context
-                .driver()
-                .mem_import(&mut raw, shareable, POSIX_DESCRIPTOR)
-        }?;
+        unsafe { driver.mem_import(&mut raw, shareable, POSIX_DESCRIPTOR) }?;
         Ok(Self {
             context: Arc::clone(context),
             raw,
@@ -134,14 +122,10 @@ impl Physical {
 
     /// Returns a descriptor by which another process can import it.
     pub(crate) fn export(&self) -> Result<OwnedFd, CudaError> {
-        self.context.enter()?;
+        let driver = self.context.enter()?;
         let mut file: c_int = -1;
         // SAFETY: for this kind of handle, an `int` is stored.
-        unsafe {
-            self.context
-                .driver()
-                .mem_export((&raw mut file).cast(), self.raw, POSIX_DESCRIPTOR, 0)
-        }?;
+        unsafe { driver.mem_export((&raw mut file).cast(), self.raw, POSIX_DESCRIPTOR, 0) }?;
         // SAFETY: a new descriptor, which nobody else knows.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
         if let Err(e) = rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::CLOEXEC) {

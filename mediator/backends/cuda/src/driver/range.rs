@@ -29,18 +29,10 @@ impl Reservation {
         bytes: u64,
         alignment: u64,
     ) -> Result<Self, CudaError> {
-        context.enter()?;
+        let driver = context.enter()?;
         let mut base = 0;
         // SAFETY: stores an address; a reservation touches nothing that exists.
-        unsafe {
-            context.driver().mem_address_reserve(
-                &mut base,
-                bytes as usize,
-                alignment as usize,
-                0,
-                0,
-            )
-        }?;
+        unsafe { driver.mem_address_reserve(&mut base, bytes as usize, alignment as usize, 0, 0) }?;
         Ok(Self {
             context: Arc::clone(context),
             base,
@@ -107,18 +99,10 @@ impl MappedRange {
         address: u64,
         physical: &Arc<Physical>,
     ) -> Result<Self, CudaError> {
-        physical.context().enter()?;
+        let driver = physical.context().enter()?;
         // SAFETY: the range lies within the reservation. That nothing is mapped there the driver
         // checks. The offset must be zero (cuMemMap), so the memory is mapped as a whole.
-        unsafe {
-            physical.context().driver().mem_map(
-                address,
-                physical.bytes() as usize,
-                0,
-                physical.raw(),
-                0,
-            )
-        }?;
+        unsafe { driver.mem_map(address, physical.bytes() as usize, 0, physical.raw(), 0) }?;
         Ok(Self {
             physical: Arc::clone(physical),
             _reservation: Arc::clone(reservation),
@@ -134,7 +118,7 @@ impl MappedRange {
     /// Changes the rights of the GPU.
     pub(crate) fn set_access(&self, access: DriverAccess) -> Result<(), CudaError> {
         let context = self.physical.context();
-        context.enter()?;
+        let driver = context.enter()?;
         let access = CUmemAccessDesc {
             location: CUmemLocation {
                 type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
@@ -149,11 +133,7 @@ impl MappedRange {
         let bytes = self.physical.bytes() as usize;
         // SAFETY: a mapping as a whole; work under way that loses its rights faults, and nothing
         // else.
-        unsafe {
-            context
-                .driver()
-                .mem_set_access(self.address, bytes, &access, 1)
-        }
+        unsafe { driver.mem_set_access(self.address, bytes, &access, 1) }
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::CUstream;
 
-use super::{Context, CudaError, Driver, Event, ExecutableGraph, GreenContext, KernelHandle, code};
+use super::{Context, CudaError, Driver, Event, ExecutableGraph, GreenContext, KernelHandle};
 
 /// `CU_STREAM_NON_BLOCKING`: no order with the default stream.
 const NON_BLOCKING: u32 = 1;
@@ -61,8 +61,7 @@ pub(super) fn packed<R>(parameters: &[u8], call: impl FnOnce(*mut *mut c_void) -
 impl StreamMaker {
     /// Returns a stream without order to any other.
     pub(crate) fn stream(&self) -> Result<Stream, CudaError> {
-        self.context.enter()?;
-        let driver = self.context.driver();
+        let driver = self.context.enter()?;
         let mut raw = std::ptr::null_mut();
         match &self.green {
             Some(green) => {
@@ -86,11 +85,6 @@ impl Stream {
         &self.maker.context
     }
 
-    fn driver(&self) -> Result<&'static Driver, CudaError> {
-        self.context().enter()?;
-        Ok(self.context().driver())
-    }
-
     /// Runs a kernel. The parameters are copied before this returns.
     pub(crate) fn launch(
         &self,
@@ -98,7 +92,7 @@ impl Stream {
         launch: &Launch<'_>,
     ) -> Result<(), CudaError> {
         let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
-        let driver = self.driver()?;
+        let driver = self.context().enter()?;
         packed(launch.parameters, |extra| {
             // SAFETY: the function is of a module that the caller keeps loaded; the driver only
             // reads the parameters, as many bytes as is said.
@@ -125,7 +119,8 @@ impl Stream {
         // SAFETY: the caller has looked the addresses up; the driver returns before the copy is
         // done.
         unsafe {
-            self.driver()?
+            self.context()
+                .enter()?
                 .memcpy_async(destination, source, bytes as usize, self.raw)
         }
     }
@@ -139,7 +134,7 @@ impl Stream {
         pattern: u32,
         width: u32,
     ) -> Result<(), CudaError> {
-        let driver = self.driver()?;
+        let driver = self.context().enter()?;
         let count = (bytes / u64::from(width)) as usize;
         // SAFETY: as for `copy`.
         unsafe {
@@ -156,7 +151,8 @@ impl Stream {
     pub(crate) fn write_value(&self, address: u64, value: u64) -> Result<(), CudaError> {
         // SAFETY: as for `copy`. Flags 0: with a memory barrier.
         unsafe {
-            self.driver()?
+            self.context()
+                .enter()?
                 .stream_write_value64(self.raw, address, value, 0)
         }
     }
@@ -164,31 +160,27 @@ impl Stream {
     /// Launches a graph.
     pub(crate) fn launch_graph(&self, graph: &ExecutableGraph) -> Result<(), CudaError> {
         // SAFETY: the graph is live, and the caller keeps it until the work is done.
-        unsafe { self.driver()?.graph_launch(graph.raw, self.raw) }
+        unsafe { self.context().enter()?.graph_launch(graph.raw, self.raw) }
     }
 
     /// Returns whether all work is done.
     pub(crate) fn is_idle(&self) -> Result<bool, CudaError> {
-        let driver = self.driver()?;
+        let driver = self.context().enter()?;
         // SAFETY: the stream is live.
         let result = unsafe { (driver.table()?.stream_query)(self.raw) };
-        match result {
-            0 => Ok(true),
-            code::CUDA_ERROR_NOT_READY => Ok(false),
-            result => Err(driver.failed_work("cuStreamQuery", result)),
-        }
+        driver.is_done("cuStreamQuery", result)
     }
 
     /// Waits until all work is done.
     pub(crate) fn synchronize(&self) -> Result<(), CudaError> {
         // SAFETY: the stream is live.
-        unsafe { self.driver()?.stream_synchronize(self.raw) }
+        unsafe { self.context().enter()?.stream_synchronize(self.raw) }
     }
 
     /// Has `event` happen once all work so far is done.
     pub(crate) fn record(&self, event: &Event) -> Result<(), CudaError> {
         // SAFETY: both are live, and of one context.
-        unsafe { self.driver()?.event_record(event.raw, self.raw) }
+        unsafe { self.context().enter()?.event_record(event.raw, self.raw) }
     }
 }
 
