@@ -55,6 +55,24 @@ pub struct BackendError {
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
+impl BackendError {
+    /// Returns the failure of the operation that `context` names, without a cause.
+    pub fn new(status: Status, context: impl Into<String>) -> Self {
+        Self {
+            status,
+            context: context.into(),
+            source: None,
+        }
+    }
+
+    /// Returns the same failure with `source` as its cause.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+}
+
 /// Why a back end refused a module.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{reason}", place(*.line))]
@@ -63,6 +81,14 @@ pub struct ModuleError {
     pub line: u32,
     /// The mistake and, where one is known, the way out.
     pub reason: String,
+}
+
+impl ModuleError {
+    /// Returns the refusal of an image for `reason` in line `line`; 0 means no line.
+    pub fn new(line: u32, reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        Self { line, reason }
+    }
 }
 
 fn place(line: u32) -> String {

@@ -185,10 +185,7 @@ mod tests {
     use super::*;
 
     fn fault(text: &str) -> Fault {
-        Fault {
-            status: Status::MemoryFault,
-            text: text.into(),
-        }
+        Fault::new(Status::MemoryFault, text)
     }
 
     #[test]

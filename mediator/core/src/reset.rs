@@ -147,10 +147,9 @@ impl SessionInner {
 }
 
 fn poisoned() -> Fault {
-    Fault {
-        status: Status::DeviceLost,
-        text: "work of a client that was reset did not end, or its end poisoned the device: \
-               all clients must reset"
-            .to_owned(),
-    }
+    Fault::new(
+        Status::DeviceLost,
+        "work of a client that was reset did not end, or its end poisoned the device: \
+               all clients must reset",
+    )
 }

@@ -233,8 +233,5 @@ impl State {
 fn keep_unreleased(generation: &Generation, memory: Option<Arc<dyn Memory>>, text: String) {
     log::error!("{text}; its memory is not freed until this process ends");
     std::mem::forget(memory);
-    generation.lose(Fault {
-        status: Status::BackEnd,
-        text,
-    });
+    generation.lose(Fault::new(Status::BackEnd, text));
 }

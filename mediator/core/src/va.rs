@@ -35,20 +35,15 @@ impl VaAllocator {
     /// # Errors
     /// `AddressInUse` if `wanted` is not free, `NoMemory` if no free range has room.
     pub fn place(&mut self, wanted: Option<u64>, bytes: u64) -> Result<u64, BackendError> {
-        let refused = |status, context| BackendError {
-            status,
-            context,
-            source: None,
-        };
         match wanted {
             None => self.take(bytes).ok_or_else(|| {
                 let context = format!("no {bytes:#x} bytes of GPU addresses are free");
-                refused(Status::NoMemory, context)
+                BackendError::new(Status::NoMemory, context)
             }),
             Some(address) if self.free.take_at(address, bytes) => Ok(address),
             Some(address) => {
                 let context = format!("GPU addresses {address:#x}+{bytes:#x} are taken or outside");
-                Err(refused(Status::AddressInUse, context))
+                Err(BackendError::new(Status::AddressInUse, context))
             }
         }
     }

@@ -35,9 +35,5 @@ impl Failures {
 
 /// An error of a back end without a source.
 pub(crate) fn error(status: Status, context: &str) -> BackendError {
-    BackendError {
-        status,
-        context: context.to_owned(),
-        source: None,
-    }
+    BackendError::new(status, context)
 }

@@ -78,10 +78,7 @@ impl Space for FakeSpace {
         let mut kernels = HashMap::new();
         let mut memory_bytes = 0;
         for (index, line) in text.trim_end_matches('\0').lines().enumerate() {
-            let refuse = |reason: &str| ModuleError {
-                line: index as u32 + 1,
-                reason: reason.to_owned(),
-            };
+            let refuse = |reason: &str| ModuleError::new(index as u32 + 1, reason);
             if let Some(bytes) = line.strip_prefix("variables ") {
                 memory_bytes = bytes.parse().map_err(|_| refuse("not a number"))?;
                 continue;

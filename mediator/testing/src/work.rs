@@ -150,8 +150,5 @@ fn recorded_in(recording: &Arc<dyn Recording>) -> Result<&[Recorded], Fault> {
 }
 
 fn foreign(what: &str) -> Fault {
-    Fault {
-        status: Status::BackEnd,
-        text: format!("a {what} of another back end"),
-    }
+    Fault::new(Status::BackEnd, format!("a {what} of another back end"))
 }

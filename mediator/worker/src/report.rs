@@ -34,10 +34,7 @@ pub(crate) fn from_wire(
     }
     let fault = match wire.fault_status {
         0 => None,
-        status => Some(Fault {
-            status: Status::from_wire(status)?,
-            text: printable(text),
-        }),
+        status => Some(Fault::new(Status::from_wire(status)?, printable(text))),
     };
     let report = SessionReport {
         session,

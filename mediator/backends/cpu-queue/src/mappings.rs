@@ -175,11 +175,7 @@ impl Mappings {
 }
 
 fn failed(context: String) -> BackendError {
-    BackendError {
-        status: Status::BackEnd,
-        context,
-        source: None,
-    }
+    BackendError::new(Status::BackEnd, context)
 }
 
 #[cfg(test)]

@@ -167,11 +167,7 @@ impl HostHandle {
 }
 
 fn refused(status: Status, context: String, source: MemoryError) -> BackendError {
-    BackendError {
-        status,
-        context,
-        source: Some(Box::new(source)),
-    }
+    BackendError::new(status, context).because(source)
 }
 
 impl Memory for HostHandle {
@@ -188,13 +184,8 @@ impl Memory for HostHandle {
     }
 
     fn export(&self) -> Result<Exported, BackendError> {
-        let failed = |status, context: &str| BackendError {
-            status,
-            context: context.to_owned(),
-            source: None,
-        };
         let (shared, offset) = self.0.shared.as_ref().ok_or_else(|| {
-            failed(
+            BackendError::new(
                 Status::Unsupported,
                 "export memory that another part of the process has mapped",
             )
@@ -203,12 +194,9 @@ impl Memory for HostHandle {
         Ok(Exported {
             kind: MemoryKind::Host,
             bytes: self.bytes(),
-            file: file.map_err(|e| BackendError {
-                source: Some(Box::new(e)),
-                ..failed(
-                    Status::NoMemory,
-                    "duplicate the descriptor of an allocation",
-                )
+            file: file.map_err(|e| {
+                let what = "duplicate the descriptor of an allocation";
+                BackendError::new(Status::NoMemory, what).because(e)
             })?,
             offset: *offset,
             pages: shared.pages(),

@@ -106,10 +106,10 @@ impl<K: Kernels> WorkQueue<K> {
 
     fn replay(&self, recording: &Arc<dyn Recording>) -> Result<(), Fault> {
         let Some(recording) = recording.as_any().downcast_ref::<WorkRecording>() else {
-            return Err(Fault {
-                status: Status::BadHandle,
-                text: String::from("the recording belongs to another back end"),
-            });
+            return Err(Fault::new(
+                Status::BadHandle,
+                "the recording belongs to another back end",
+            ));
         };
         let mut pieces = recording.work.iter();
         pieces.try_for_each(|piece| self.execute(&piece.as_work()))

@@ -146,12 +146,10 @@ fn outside(what: &'static str, wanted: Access, address: u64, bytes: u64) -> Faul
     } else {
         "store"
     };
-    Fault {
-        status: Status::MemoryFault,
-        text: format!(
-            "{what}: {kind} of {bytes} bytes at {address:#x}: not mapped with that right"
-        ),
-    }
+    Fault::new(
+        Status::MemoryFault,
+        format!("{what}: {kind} of {bytes} bytes at {address:#x}: not mapped with that right"),
+    )
 }
 
 /// # Safety

@@ -202,11 +202,8 @@ impl GpuMemory {
         if exported.offset != 0 || !whole {
             return Err(refused(Status::BadMemory, what()));
         }
-        let not_memory = |source: CudaError| BackendError {
-            status: Status::BadMemory,
-            context: what(),
-            source: Some(Box::new(source)),
-        };
+        let not_memory =
+            |source: CudaError| BackendError::new(Status::BadMemory, what()).because(source);
         let physical = Physical::import(&gpu.home, &exported.file, bytes).map_err(not_memory)?;
         let physical = Arc::new(physical);
         // Whether it is as large as it is said to be shows only when it is mapped.
@@ -272,10 +269,12 @@ impl GpuMemory {
 }
 
 fn duplicate(file: &OwnedFd) -> Result<OwnedFd, BackendError> {
-    file.try_clone().map_err(|source| BackendError {
-        status: Status::NoMemory,
-        context: "duplicate the descriptor of imported memory".to_owned(),
-        source: Some(Box::new(source)),
+    file.try_clone().map_err(|source| {
+        BackendError::new(
+            Status::NoMemory,
+            "duplicate the descriptor of imported memory",
+        )
+        .because(source)
     })
 }
 

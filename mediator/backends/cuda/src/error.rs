@@ -8,11 +8,7 @@ use crate::support::Attribute;
 
 /// Returns the error for a request that is refused without a call of the driver.
 pub(crate) fn refused(status: Status, context: impl Into<String>) -> BackendError {
-    BackendError {
-        status,
-        context: context.into(),
-        source: None,
-    }
+    BackendError::new(status, context)
 }
 
 /// Returns the error for a request that needs an attribute that the GPU does not have.
@@ -25,11 +21,7 @@ pub(crate) fn lacks(attribute: Attribute) -> BackendError {
 
 /// Returns a request that failed in the driver.
 pub(crate) fn failed(context: impl Into<String>, source: CudaError) -> BackendError {
-    BackendError {
-        status: request_status(&source),
-        context: context.into(),
-        source: Some(Box::new(source)),
-    }
+    BackendError::new(request_status(&source), context).because(source)
 }
 
 /// Returns the status for a guest whose request failed in the driver.
@@ -49,10 +41,7 @@ pub(crate) fn fault(error: &CudaError, kernel: Option<&str>) -> Fault {
         Some(kernel) => format!("{error}; the last kernel launched was `{kernel}`"),
         None => error.to_string(),
     };
-    Fault {
-        status: work_status(error.code),
-        text,
-    }
+    Fault::new(work_status(error.code), text)
 }
 
 fn work_status(result: u32) -> Status {

@@ -82,10 +82,7 @@ impl Gpu {
             return Err(refused(Status::Unsupported, text));
         };
         let what = || format!("show {bytes} bytes of GPU memory to CPUs");
-        visible(file, bytes).map_err(|source| BackendError {
-            status: Status::Unsupported,
-            context: what(),
-            source: Some(source),
-        })
+        visible(file, bytes)
+            .map_err(|source| BackendError::new(Status::Unsupported, what()).because(source))
     }
 }

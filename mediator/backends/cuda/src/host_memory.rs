@@ -62,11 +62,8 @@ impl HostMemory {
     pub(crate) fn import(gpu: &Arc<Gpu>, exported: Exported) -> Result<Self, BackendError> {
         check_support(&gpu.support)?;
         let Exported { bytes, offset, .. } = exported;
-        let refused = |e| BackendError {
-            status: Status::BadMemory,
-            context: format!("import {bytes} bytes of host memory from {offset:#x}"),
-            source: Some(Box::new(e) as Box<_>),
-        };
+        let what = || format!("import {bytes} bytes of host memory from {offset:#x}");
+        let refused = |e: MemoryError| BackendError::new(Status::BadMemory, what()).because(e);
         let shared = SharedMemory::adopt(exported.file, exported.pages).map_err(refused)?;
         let size = shared.bytes();
         match offset.checked_add(bytes) {
@@ -151,16 +148,12 @@ impl HostMemory {
 
 impl HostChunk {
     fn create(gpu: &Gpu, bytes: u64) -> Result<Self, BackendError> {
-        let no_memory = |e: MemoryError| BackendError {
-            status: Status::NoMemory,
-            context: format!("allocate {bytes} bytes of host memory"),
-            source: Some(Box::new(e)),
-        };
+        let what = || format!("allocate {bytes} bytes of host memory");
+        let no_memory = |e: MemoryError| BackendError::new(Status::NoMemory, what()).because(e);
         let shared = SharedMemory::new("causeway-host", bytes, gpu.host_pages);
         let shared = Arc::new(shared.map_err(no_memory)?);
         let mapping = shared.map(0, bytes, Access::ReadWrite).map_err(no_memory)?;
         mapping.populate().map_err(no_memory)?;
-        let what = || format!("allocate {bytes} bytes of host memory");
         let registration = register_mapping(&gpu.home, mapping, Access::ReadWrite, what)?;
         Ok(Self {
             shared,
@@ -192,10 +185,9 @@ impl Memory for HostMemory {
 
     fn export(&self) -> Result<Exported, BackendError> {
         let file = self.shared.file().try_clone_to_owned();
-        let file = file.map_err(|e| BackendError {
-            status: Status::NoMemory,
-            context: String::from("duplicate the descriptor of host memory"),
-            source: Some(Box::new(e)),
+        let file = file.map_err(|e| {
+            BackendError::new(Status::NoMemory, "duplicate the descriptor of host memory")
+                .because(e)
         })?;
         self.exported.store(true, Ordering::SeqCst);
         Ok(Exported {

@@ -40,11 +40,7 @@ pub(crate) fn register(
     let what = || format!("register {bytes} bytes of host memory from {offset:#x}");
     let mapping = shared
         .map(offset, bytes, access)
-        .map_err(|e| BackendError {
-            status: Status::NoMemory,
-            context: what(),
-            source: Some(Box::new(e)),
-        })?;
+        .map_err(|e| BackendError::new(Status::NoMemory, what()).because(e))?;
     register_mapping(context, mapping, access, what)
 }
 
@@ -59,15 +55,14 @@ pub(crate) fn register_mapping(
     what: impl Fn() -> String,
 ) -> Result<Registration, BackendError> {
     let read_only = access != Access::ReadWrite;
-    Registration::new(context, mapping, read_only).map_err(|source| BackendError {
-        status: Status::NoMemory,
-        context: format!(
+    Registration::new(context, mapping, read_only).map_err(|source| {
+        let what = format!(
             "{}: the driver locks such memory; raise the limit of locked memory, which is {} (ulimit -l), or free \
              memory of the host",
             what(),
             locked_limit()
-        ),
-        source: Some(Box::new(source)),
+        );
+        BackendError::new(Status::NoMemory, what).because(source)
     })
 }
 

@@ -24,10 +24,7 @@ pub(crate) enum Image<'a> {
 }
 
 pub(crate) fn refused(reason: impl Into<String>) -> ModuleError {
-    ModuleError {
-        line: 0,
-        reason: reason.into(),
-    }
+    ModuleError::new(0, reason)
 }
 
 /// Finds out what an image is, and what of it suits a GPU of `architecture` (90 for sm_90).

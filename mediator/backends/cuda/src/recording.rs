@@ -123,10 +123,10 @@ impl CudaRecording {
     /// Launches it, after all that was enqueued before.
     pub(crate) fn replay(&self, enqueuer: &mut Enqueuer) -> Result<(), Fault> {
         if !Arc::ptr_eq(&self.state, &enqueuer.state) {
-            return Err(Fault {
-                status: Status::BadHandle,
-                text: String::from("the recording belongs to another address space"),
-            });
+            return Err(Fault::new(
+                Status::BadHandle,
+                "the recording belongs to another address space",
+            ));
         }
         // A look at a number, unless somebody lost rights.
         enqueuer.check_again(&self.uses)?;

@@ -47,14 +47,8 @@ impl Words {
         let what = "load the back end's own kernels";
         let module = LoadedModule::load(context, PTX.as_bytes()).map_err(|failure| {
             let JitFailure { error, log } = failure;
-            BackendError {
-                status: Status::BackEnd,
-                context: String::from(what),
-                source: Some(Box::new(ModuleError {
-                    line: 0,
-                    reason: format!("{error} {log}"),
-                })),
-            }
+            BackendError::new(Status::BackEnd, what)
+                .because(ModuleError::new(0, format!("{error} {log}")))
         })?;
         let function = |name| module.function(name).map_err(|e| failed(what, e));
         Ok(Self {

@@ -182,12 +182,12 @@ impl Enqueuer {
         if done == bytes {
             return Ok(());
         }
-        Err(Fault {
-            status: Status::MemoryFault,
-            text: format!(
+        Err(Fault::new(
+            Status::MemoryFault,
+            format!(
                 "{what} was stopped after {done:#x} of {bytes:#x} bytes: its memory was unmapped meanwhile"
             ),
-        })
+        ))
     }
 
     fn release(&mut self, address: u64, value: u64) -> Result<(), Fault> {
@@ -239,10 +239,10 @@ pub(crate) fn prepared<'a>(launch: &backend::Launch<'a>) -> Result<&'a CudaKerne
 }
 
 fn foreign() -> Fault {
-    Fault {
-        status: Status::BadHandle,
-        text: String::from("the kernel or recording belongs to another back end"),
-    }
+    Fault::new(
+        Status::BadHandle,
+        "the kernel or recording belongs to another back end",
+    )
 }
 
 fn back_end(error: BackendError) -> Fault {
@@ -250,8 +250,5 @@ fn back_end(error: BackendError) -> Fault {
     if let Some(source) = error.source {
         text = format!("{text}: {source}");
     }
-    Fault {
-        status: error.status,
-        text,
-    }
+    Fault::new(error.status, text)
 }

@@ -121,15 +121,14 @@ impl Backend for Software {
         _options: AllocateOptions,
     ) -> Result<Arc<dyn Memory>, BackendError> {
         let free = self.device.pool.free();
-        let charge = self.device.pool.charge(bytes).ok_or_else(|| BackendError {
-            status: Status::NoMemory,
-            context: format!("allocate {bytes} bytes: the device has {free} bytes left"),
-            source: None,
+        let charge = self.device.pool.charge(bytes).ok_or_else(|| {
+            BackendError::new(
+                Status::NoMemory,
+                format!("allocate {bytes} bytes: the device has {free} bytes left"),
+            )
         })?;
-        let memory = HostMemory::allocate(bytes, self.host_pages).map_err(|e| BackendError {
-            status: Status::NoMemory,
-            context: format!("allocate {bytes} bytes"),
-            source: Some(Box::new(e)),
+        let memory = HostMemory::allocate(bytes, self.host_pages).map_err(|e| {
+            BackendError::new(Status::NoMemory, format!("allocate {bytes} bytes")).because(e)
         })?;
         Ok(HostHandle::share(memory.charged(charge)))
     }

@@ -83,10 +83,7 @@ pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModu
     let end = image.iter().position(|b| *b == 0).unwrap_or(image.len());
     let text = std::str::from_utf8(&image[..end])
         .map_err(|_| failed("the image is not PTX text: compile to PTX (nvcc -ptx)"))?;
-    let tree = ptx::parse(text).map_err(|e| ModuleError {
-        line: e.line,
-        reason: e.reason.clone(),
-    })?;
+    let tree = ptx::parse(text).map_err(|e| ModuleError::new(e.line, e.reason.clone()))?;
     let range = state
         .reserve_variables()
         .ok_or_else(|| failed("the address space has no room for more modules"))?;
@@ -116,17 +113,11 @@ pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModu
 
 /// An error of the module as a whole, which has no line.
 fn failed(reason: impl Into<String>) -> ModuleError {
-    ModuleError {
-        line: 0,
-        reason: reason.into(),
-    }
+    ModuleError::new(0, reason)
 }
 
 fn refused(refusal: Refusal) -> ModuleError {
-    ModuleError {
-        line: refusal.line,
-        reason: refusal.reason,
-    }
+    ModuleError::new(refusal.line, refusal.reason)
 }
 
 fn map_variables(

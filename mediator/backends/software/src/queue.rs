@@ -48,9 +48,9 @@ impl Kernels for SoftwareKernels {
 fn program_of(function: &Arc<dyn Function>) -> Result<&Arc<Program>, Fault> {
     match function.as_any().downcast_ref::<SoftwareFunction>() {
         Some(function) => Ok(function.program()),
-        None => Err(Fault {
-            status: Status::BadLaunch,
-            text: String::from("the kernel belongs to another back end"),
-        }),
+        None => Err(Fault::new(
+            Status::BadLaunch,
+            "the kernel belongs to another back end",
+        )),
     }
 }

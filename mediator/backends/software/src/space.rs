@@ -76,11 +76,8 @@ fn part(
     bytes: u64,
     access: Access,
 ) -> Result<Part<'_>, BackendError> {
-    let memory = HostHandle::memory_of(account).ok_or_else(|| BackendError {
-        status: Status::BackEnd,
-        context: String::from("map memory of another back end"),
-        source: None,
-    })?;
+    let memory = HostHandle::memory_of(account)
+        .ok_or_else(|| BackendError::new(Status::BackEnd, "map memory of another back end"))?;
     Ok(Part {
         account,
         memory,

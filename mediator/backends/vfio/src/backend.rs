@@ -206,11 +206,10 @@ impl Vfio {
 
     fn given_back(&self, what: &str) -> BackendError {
         let address = self.shared.address;
-        BackendError {
-            status: Status::DeviceLost,
-            context: format!("{what}: device {address} was given back to the host"),
-            source: None,
-        }
+        BackendError::new(
+            Status::DeviceLost,
+            format!("{what}: device {address} was given back to the host"),
+        )
     }
 }
 
@@ -263,22 +262,20 @@ impl Backend for Vfio {
         let pool = Arc::clone(&self.shared.pool);
         let piece = pool.take(bytes).map_err(|refused| match refused {
             Refusal::Ended => self.given_back(&what()),
-            Refusal::Paused => BackendError {
-                status: Status::Busy,
-                context: format!(
+            Refusal::Paused => BackendError::new(
+                Status::Busy,
+                format!(
                     "{}: the device has been resetting or in error for seconds",
                     what()
                 ),
-                source: None,
-            },
-            Refusal::Full { free } => BackendError {
-                status: Status::NoMemory,
-                context: format!(
+            ),
+            Refusal::Full { free } => BackendError::new(
+                Status::NoMemory,
+                format!(
                     "{}: {free} bytes of the device are free, but not in one piece of this size",
                     what()
                 ),
-                source: None,
-            },
+            ),
         })?;
         BarHandle::share(bar, pool, piece, visible)
     }
@@ -286,11 +283,10 @@ impl Backend for Vfio {
     fn import(&self, exported: Exported) -> Result<Arc<dyn Memory>, BackendError> {
         self.check("import memory")?;
         if exported.kind != MemoryKind::Host {
-            return Err(BackendError {
-                status: Status::Unsupported,
-                context: "import memory of a device from another process".to_owned(),
-                source: None,
-            });
+            return Err(BackendError::new(
+                Status::Unsupported,
+                "import memory of a device from another process",
+            ));
         }
         HostHandle::import(exported)
     }

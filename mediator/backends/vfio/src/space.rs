@@ -44,11 +44,8 @@ impl Space for VfioSpace {
         bytes: u64,
         access: Access,
     ) -> Result<u64, BackendError> {
-        let mapped = mapped_of(memory).ok_or_else(|| BackendError {
-            status: Status::BackEnd,
-            context: "map memory of another back end".to_owned(),
-            source: None,
-        })?;
+        let mapped = mapped_of(memory)
+            .ok_or_else(|| BackendError::new(Status::BackEnd, "map memory of another back end"))?;
         let part = Part {
             account: memory,
             memory: mapped,
@@ -68,10 +65,7 @@ impl Space for VfioSpace {
     }
 
     fn load_module(&self, _: &[u8]) -> Result<Arc<dyn Module>, ModuleError> {
-        Err(ModuleError {
-            line: 0,
-            reason: NO_KERNELS.to_owned(),
-        })
+        Err(ModuleError::new(0, NO_KERNELS))
     }
 
     fn create_queue(&self) -> Result<Box<dyn Queue>, BackendError> {
@@ -93,9 +87,6 @@ struct NoKernels;
 
 impl Kernels for NoKernels {
     fn launch(&self, _: &Launch<'_>) -> Result<(), Fault> {
-        Err(Fault {
-            status: Status::BadLaunch,
-            text: NO_KERNELS.to_owned(),
-        })
+        Err(Fault::new(Status::BadLaunch, NO_KERNELS))
     }
 }

@@ -146,8 +146,8 @@ fn restart(shared: &Shared, event: DeviceEvent, again: bool) {
 
 /// Returns the fault that guests are told of.
 fn lost(shared: &Shared, event: DeviceEvent, way_out: &str) -> Fault {
-    Fault {
-        status: Status::DeviceLost,
-        text: format!("device {}: {event}; {way_out}", shared.address),
-    }
+    Fault::new(
+        Status::DeviceLost,
+        format!("device {}: {event}; {way_out}", shared.address),
+    )
 }

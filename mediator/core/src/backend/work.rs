@@ -271,6 +271,14 @@ pub struct Fault {
     pub text: String,
 }
 
+impl Fault {
+    /// Returns the fault that `text` describes.
+    pub fn new(status: Status, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { status, text }
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.status.text(), self.text)

@@ -99,10 +99,8 @@ impl WorkerSession {
     fn stand_in(&self) -> Arc<Session> {
         let mut present = self.present();
         let fault = present.worker.as_ref().and_then(|worker| worker.fault());
-        let fault = fault.unwrap_or_else(|| Fault {
-            status: Status::DeviceLost,
-            text: "the session has no worker process".to_owned(),
-        });
+        let fault = fault
+            .unwrap_or_else(|| Fault::new(Status::DeviceLost, "the session has no worker process"));
         Arc::clone(present.stand_in.get_or_insert_with(|| self.lost(fault)))
     }
 
@@ -182,10 +180,7 @@ impl WorkerSession {
             }
             Err(error) => {
                 log::error!("{}: {error}", self.order.name);
-                let fault = Fault {
-                    status: Status::DeviceLost,
-                    text: error.to_string(),
-                };
+                let fault = Fault::new(Status::DeviceLost, error.to_string());
                 present.worker = None;
                 present.stand_in = Some(self.lost(fault));
             }
@@ -299,10 +294,7 @@ impl GuestSession for WorkerSession {
             self.settle(None);
         }
         let mut present = self.present();
-        let fault = Fault {
-            status: Status::DeviceLost,
-            text: "the session is closed".to_owned(),
-        };
+        let fault = Fault::new(Status::DeviceLost, "the session is closed");
         present.stand_in = Some(self.lost(fault));
     }
 

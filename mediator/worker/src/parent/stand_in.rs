@@ -31,11 +31,10 @@ pub(super) fn session(
 struct Absent(Attributes);
 
 fn lost<T>() -> Result<T, BackendError> {
-    Err(BackendError {
-        status: Status::DeviceLost,
-        context: "the worker process has ended".to_owned(),
-        source: None,
-    })
+    Err(BackendError::new(
+        Status::DeviceLost,
+        "the worker process has ended",
+    ))
 }
 
 impl Backend for Absent {

@@ -387,10 +387,10 @@ impl Worker {
 
     /// Returns the fault of this worker that `how` describes, for example "was killed by signal 9".
     pub fn fault_that(&self, how: &str) -> Fault {
-        Fault {
-            status: Status::DeviceLost,
-            text: format!("the worker process of {} {how}", self.name),
-        }
+        Fault::new(
+            Status::DeviceLost,
+            format!("the worker process of {} {how}", self.name),
+        )
     }
 
     fn notify(&self, kind: Kind) {

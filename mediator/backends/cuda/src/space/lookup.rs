@@ -125,13 +125,13 @@ fn memory_fault(wanted: &Use, at: u64, why: &str) -> Fault {
         Access::ReadWrite => "writes",
         Access::Read | Access::None => "reads",
     };
-    Fault {
-        status: Status::MemoryFault,
-        text: format!(
+    Fault::new(
+        Status::MemoryFault,
+        format!(
             "{} {does} {:#x}+{:#x}, and {at:#x} {why}",
             wanted.what, wanted.address, wanted.bytes
         ),
-    }
+    )
 }
 
 #[cfg(test)]

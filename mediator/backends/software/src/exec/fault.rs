@@ -88,9 +88,6 @@ impl BlockFault {
             ),
             Trouble::Deadlock(text) => (Status::KernelFault, text.clone()),
         };
-        Fault {
-            status,
-            text: format!("{place}, line {line}: {what}"),
-        }
+        Fault::new(status, format!("{place}, line {line}: {what}"))
     }
 }

@@ -165,9 +165,11 @@ impl Drop for Shift<'_> {
         let mut progress = self.launch.progress.lock();
         if std::thread::panicking() {
             self.launch.failed.store(true, Ordering::Relaxed);
-            progress.fault.get_or_insert_with(|| Fault {
-                status: Status::BackEnd,
-                text: format!("kernel `{}`: the back end failed", self.launch.program.name),
+            progress.fault.get_or_insert_with(|| {
+                Fault::new(
+                    Status::BackEnd,
+                    format!("kernel `{}`: the back end failed", self.launch.program.name),
+                )
             });
         }
         progress.helpers -= 1;
