@@ -134,16 +134,6 @@ impl Mapping {
         self.base
     }
 
-    /// Loads an aligned 32-bit word.
-    ///
-    /// # Errors
-    /// [`TouchError`].
-    pub fn load_u32(&self, offset: u64) -> Result<u32, TouchError> {
-        let word = self.at(offset, 4, 4)?.cast::<u32>();
-        // SAFETY: in range and aligned.
-        Ok(unsafe { word.read_volatile() })
-    }
-
     /// Loads an aligned 64-bit word, by one access.
     ///
     /// # Errors
@@ -152,17 +142,6 @@ impl Mapping {
         let word = self.at(offset, 8, 8)?.cast::<u64>();
         // SAFETY: in range and aligned.
         Ok(unsafe { word.read_volatile() })
-    }
-
-    /// Stores an aligned 32-bit word.
-    ///
-    /// # Errors
-    /// [`TouchError`].
-    pub fn store_u32(&self, offset: u64, value: u32) -> Result<(), TouchError> {
-        let word = self.writable_at(offset, 4, 4)?.cast::<u32>();
-        // SAFETY: in range, aligned and writable.
-        unsafe { word.write_volatile(value) };
-        Ok(())
     }
 
     /// Stores an aligned 64-bit word, by one access.
@@ -176,83 +155,12 @@ impl Mapping {
         Ok(())
     }
 
-    /// Copies `into.len()` bytes out, starting at `offset`, by accesses of 8 bytes where they are
-    /// aligned, else of one.
+    /// Returns `bytes` bytes at `offset`, for accesses aligned to `align`. Callers stay within them,
+    /// as for [`Self::as_ptr`], and only read if the mapping is not writable.
     ///
     /// # Errors
-    /// [`TouchError`], and then nothing was copied.
-    pub fn copy_out(&self, offset: u64, into: &mut [u8]) -> Result<(), TouchError> {
-        let from = self.at(offset, into.len() as u64, 1)?;
-        let (head, words) = split(from, into.len());
-        let (first, rest) = into.split_at_mut(head);
-        let (middle, last) = rest.split_at_mut(words * 8);
-        let tail = head + words * 8;
-        // SAFETY: all offsets are below the length that `at` checked; `split` made the words
-        // aligned.
-        unsafe {
-            for (i, byte) in first.iter_mut().enumerate() {
-                *byte = from.add(i).read_volatile();
-            }
-            for (i, word) in middle.chunks_exact_mut(8).enumerate() {
-                let value = from.add(head).cast::<u64>().add(i).read_volatile();
-                word.copy_from_slice(&value.to_ne_bytes());
-            }
-            for (i, byte) in last.iter_mut().enumerate() {
-                *byte = from.add(tail + i).read_volatile();
-            }
-        }
-        Ok(())
-    }
-
-    /// Copies `from` in, starting at `offset`, by accesses as in [`Self::copy_out`].
-    ///
-    /// # Errors
-    /// [`TouchError`], and then nothing was copied.
-    pub fn copy_in(&self, offset: u64, from: &[u8]) -> Result<(), TouchError> {
-        let into = self.writable_at(offset, from.len() as u64, 1)?;
-        let (head, words) = split(into, from.len());
-        let (first, rest) = from.split_at(head);
-        let (middle, last) = rest.split_at(words * 8);
-        let tail = head + words * 8;
-        // SAFETY: as in `copy_out`; the mapping is writable.
-        unsafe {
-            for (i, byte) in first.iter().enumerate() {
-                into.add(i).write_volatile(*byte);
-            }
-            for (i, word) in middle.as_chunks::<8>().0.iter().enumerate() {
-                let to = into.add(head).cast::<u64>().add(i);
-                to.write_volatile(u64::from_ne_bytes(*word));
-            }
-            for (i, byte) in last.iter().enumerate() {
-                into.add(tail + i).write_volatile(*byte);
-            }
-        }
-        Ok(())
-    }
-
-    /// Stores `value` in every byte of `[offset, offset + bytes)`.
-    ///
-    /// # Errors
-    /// [`TouchError`], and then nothing was stored.
-    pub fn fill(&self, offset: u64, bytes: u64, value: u8) -> Result<(), TouchError> {
-        let into = self.writable_at(offset, bytes, 1)?;
-        let length = bytes as usize;
-        let (head, words) = split(into, length);
-        let tail = head + words * 8;
-        let word = u64::from_ne_bytes([value; 8]);
-        // SAFETY: as in `copy_in`.
-        unsafe {
-            for i in (0..head).chain(tail..length) {
-                into.add(i).write_volatile(value);
-            }
-            for i in 0..words {
-                into.add(head).cast::<u64>().add(i).write_volatile(word);
-            }
-        }
-        Ok(())
-    }
-
-    fn at(&self, offset: u64, bytes: u64, align: u64) -> Result<*mut u8, TouchError> {
+    /// [`TouchError`].
+    pub fn at(&self, offset: u64, bytes: u64, align: u64) -> Result<*mut u8, TouchError> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.bytes as u64 && offset.is_multiple_of(align) => {
                 // SAFETY: the offset is within the mapping or one past its end.
@@ -262,7 +170,11 @@ impl Mapping {
         }
     }
 
-    fn writable_at(&self, offset: u64, bytes: u64, align: u64) -> Result<*mut u8, TouchError> {
+    /// Returns `bytes` bytes at `offset`, as [`Self::at`] does, for stores.
+    ///
+    /// # Errors
+    /// [`TouchError`], also if the mapping is not writable.
+    pub fn writable_at(&self, offset: u64, bytes: u64, align: u64) -> Result<*mut u8, TouchError> {
         if !self.writable {
             return Err(self.refused(offset, bytes));
         }
@@ -315,10 +227,4 @@ fn map(
         )
     }?;
     NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)
-}
-
-/// How many of `bytes` bytes come before the first aligned word, and how many whole words follow.
-fn split(pointer: *const u8, bytes: usize) -> (usize, usize) {
-    let head = pointer.align_offset(8).min(bytes);
-    (head, (bytes - head) / 8)
 }

@@ -10,7 +10,11 @@ use causeway_host_vfio::{
 };
 use causeway_memory::PAGE_BYTES;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use touch::Touch;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+#[path = "../examples/devices/touch.rs"]
+mod touch;
 
 const BAR: RegionIndex = RegionIndex::Bar(2);
 

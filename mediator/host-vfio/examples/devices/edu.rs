@@ -8,6 +8,8 @@ use causeway_host_vfio::{Device, InterruptKind, Mapping, RegionIndex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vmm_sys_util::eventfd::EventFd;
 
+use crate::touch::Touch;
+
 /// Its registers.
 pub const BAR: RegionIndex = RegionIndex::Bar(0);
 /// Bytes of [`BAR`].

@@ -24,8 +24,10 @@ use kvm_bindings::{kvm_create_device, kvm_device_type_KVM_DEV_TYPE_VFIO as VFIO}
 use kvm_ioctls::{Kvm, VmFd};
 
 mod edu;
+mod touch;
 
 use edu::{Edu, Outcome};
+use touch::Touch;
 
 const EDU: (u16, u16) = (0x1234, 0x11e8);
 const IVSHMEM: (u16, u16) = (0x1af4, 0x1110);
