@@ -32,70 +32,56 @@ pub enum StateSpace {
     Param,
 }
 
-/// Fundamental types.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // The names are the documentation: PTX ISA, "Fundamental Types".
-pub enum ScalarType {
-    S8,
-    S16,
-    S32,
-    S64,
-    U8,
-    U16,
-    U32,
-    U64,
-    B8,
-    B16,
-    B32,
-    B64,
-    B128,
-    F16,
-    F16x2,
-    BF16,
-    BF16x2,
-    F32,
-    F64,
-    Pred,
+macro_rules! scalar_types {
+    ($($name:ident = $text:literal, $bytes:literal;)*) => {
+        /// Fundamental types.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(missing_docs)] // The names are the documentation: PTX ISA, "Fundamental Types".
+        pub enum ScalarType {
+            $($name,)*
+        }
+
+        impl ScalarType {
+            /// Returns the type that `.name` means; `name` is without the dot.
+            pub fn from_name(name: &str) -> Option<Self> {
+                match name {
+                    $($text => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// Returns the bytes of a value in memory; 1 for predicates, which memory cannot hold.
+            pub fn bytes(self) -> u32 {
+                match self {
+                    $(Self::$name => $bytes,)*
+                }
+            }
+        }
+    };
 }
 
-impl ScalarType {
-    /// Returns the type that `.name` means; `name` is without the dot.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "s8" => Self::S8,
-            "s16" => Self::S16,
-            "s32" => Self::S32,
-            "s64" => Self::S64,
-            "u8" => Self::U8,
-            "u16" => Self::U16,
-            "u32" => Self::U32,
-            "u64" => Self::U64,
-            "b8" => Self::B8,
-            "b16" => Self::B16,
-            "b32" => Self::B32,
-            "b64" => Self::B64,
-            "b128" => Self::B128,
-            "f16" => Self::F16,
-            "f16x2" => Self::F16x2,
-            "bf16" => Self::BF16,
-            "bf16x2" => Self::BF16x2,
-            "f32" => Self::F32,
-            "f64" => Self::F64,
-            "pred" => Self::Pred,
-            _ => return None,
-        })
-    }
-
-    /// Returns the bytes of a value in memory; 1 for predicates, which memory cannot hold.
-    pub fn bytes(self) -> u32 {
-        match self {
-            Self::S8 | Self::U8 | Self::B8 | Self::Pred => 1,
-            Self::S16 | Self::U16 | Self::B16 | Self::F16 | Self::BF16 => 2,
-            Self::S32 | Self::U32 | Self::B32 | Self::F32 | Self::F16x2 | Self::BF16x2 => 4,
-            Self::S64 | Self::U64 | Self::B64 | Self::F64 => 8,
-            Self::B128 => 16,
-        }
-    }
+// The type, its name in PTX, and the bytes of a value.
+scalar_types! {
+    S8 = "s8", 1;
+    S16 = "s16", 2;
+    S32 = "s32", 4;
+    S64 = "s64", 8;
+    U8 = "u8", 1;
+    U16 = "u16", 2;
+    U32 = "u32", 4;
+    U64 = "u64", 8;
+    B8 = "b8", 1;
+    B16 = "b16", 2;
+    B32 = "b32", 4;
+    B64 = "b64", 8;
+    B128 = "b128", 16;
+    F16 = "f16", 2;
+    F16x2 = "f16x2", 4;
+    BF16 = "bf16", 2;
+    BF16x2 = "bf16x2", 4;
+    F32 = "f32", 4;
+    F64 = "f64", 8;
+    Pred = "pred", 1;
 }
 
 /// A variable in a state space, or a kernel or function parameter (`StateSpace::Param`).
