@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use causeway_memory::{PAGE_BYTES, SharedMemory};
+use causeway_memory::{Mapping, PAGE_BYTES, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::message::{APERTURE_ADDRESS, Status};
 
@@ -20,12 +20,7 @@ impl ClientSession<'_> {
         if address & APERTURE_ADDRESS == 0 {
             return Ok(self.host.read_ram(address, into)?);
         }
-        let bytes = into.len() as u64;
-        let (memory, from) = self.mapped_object(address, bytes, Access::Read)?;
-        let (start, within) = (from - from % PAGE_BYTES, from % PAGE_BYTES);
-        let mapping = memory
-            .map(start, within + bytes, Access::Read)
-            .map_err(|e| no_memory(&e))?;
+        let (mapping, within) = self.map_object(address, into.len() as u64, Access::Read)?;
         let copied = mapping.read(within, into);
         copied.map_err(|_| Refusal::new(Status::BadRange))
     }
@@ -35,14 +30,22 @@ impl ClientSession<'_> {
         if address & APERTURE_ADDRESS == 0 {
             return Ok(self.host.write_ram(address, from)?);
         }
-        let bytes = from.len() as u64;
-        let (memory, to) = self.mapped_object(address, bytes, Access::ReadWrite)?;
-        let (start, within) = (to - to % PAGE_BYTES, to % PAGE_BYTES);
-        let mapping = memory
-            .map(start, within + bytes, Access::ReadWrite)
-            .map_err(|e| no_memory(&e))?;
+        let (mapping, within) = self.map_object(address, from.len() as u64, Access::ReadWrite)?;
         let copied = mapping.write(within, from);
         copied.map_err(|_| Refusal::new(Status::BadRange))
+    }
+
+    /// Maps the pages behind a range of the aperture, and returns where the range begins in them.
+    fn map_object(
+        &self,
+        address: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<(Mapping, u64), Refusal> {
+        let (memory, offset) = self.mapped_object(address, bytes, access)?;
+        let within = offset % PAGE_BYTES;
+        let mapping = memory.map(offset - within, within + bytes, access);
+        Ok((mapping.map_err(|e| no_memory(&e))?, within))
     }
 
     /// Returns the object behind a range of the aperture that is within one mapping, and the offset
