@@ -8,13 +8,14 @@ mod recording;
 mod ring;
 mod rings;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use causeway_protocol::message::Status;
 use causeway_protocol::registers::doorbells::COUNT;
+use parking_lot::Mutex;
 
 use crate::backend::Memory;
 use crate::bell::Bell;
@@ -137,10 +138,7 @@ impl CommandBuffer {
     /// Stops the consumer and waits for its thread, however long the work under way takes.
     pub fn join(&self) {
         self.stop();
-        let thread = {
-            let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-            thread.take()
-        };
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread
             && thread.join().is_err()
         {
@@ -149,7 +147,7 @@ impl CommandBuffer {
     }
 
     fn finished(&self) -> bool {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let thread = self.thread.lock();
         thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 }
@@ -184,7 +182,7 @@ impl Doorbells {
     /// Binds a free doorbell of the command buffer at `ring` to `bell`, until dropped.
     fn bind(self: &Arc<Self>, bell: &Arc<Bell>, ring: &RingPlace) -> Result<Doorbell, Refusal> {
         let index = {
-            let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut taken = self.taken.lock();
             let free = taken.iter().position(|taken| !taken);
             let index = free.ok_or(Refusal::with(Status::QuotaCommandBuffers, COUNT))?;
             taken[index] = true;
@@ -202,8 +200,7 @@ impl Doorbells {
     }
 
     fn release(&self, index: u32) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken[index as usize] = false;
+        self.taken.lock()[index as usize] = false;
     }
 }
 
