@@ -15,9 +15,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::descriptors;
+use crate::socket::SocketError;
 
 /// Longest wait for a process that has closed its sockets, to learn how it ended.
-pub(super) const END_PATIENCE: Duration = Duration::from_secs(1);
+const END_PATIENCE: Duration = Duration::from_secs(1);
 /// Longest wait for a killed process: the kernel may have to end a GPU context first.
 const KILL_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -188,6 +189,20 @@ impl Process {
                 &mut [PollFd::new(&self.descriptor, PollFlags::IN)],
                 Some(&left),
             );
+        }
+    }
+
+    /// Says how a process failed whose socket failed with `error`, after a moment for it to end.
+    pub fn failure(&self, error: &SocketError) -> String {
+        match error {
+            SocketError::Closed => {
+                self.wait(END_PATIENCE);
+                let how = self.ending();
+                how.unwrap_or_else(|| "closed its sockets".to_owned())
+            }
+            SocketError::Timeout => "did not answer in time".to_owned(),
+            SocketError::Malformed(what) => format!("broke the protocol: {what}"),
+            SocketError::Failed(error) => format!("cannot be reached: {error}"),
         }
     }
 

@@ -95,6 +95,12 @@ impl WorkerSession {
         self.present().worker.clone()
     }
 
+    /// Returns the worker, if there is one; `None` if the session is closed.
+    fn worker_unless_closed(&self) -> Option<Option<Arc<Worker>>> {
+        let present = self.present();
+        (!present.closed).then(|| present.worker.clone())
+    }
+
     /// Returns the session that answers while no worker does.
     fn stand_in(&self) -> Arc<Session> {
         let mut present = self.present();
@@ -210,12 +216,8 @@ impl GuestSession for WorkerSession {
 
     fn reset(&self) {
         let _turn = self.turn.lock();
-        let worker = {
-            let present = self.present();
-            if present.closed {
-                return;
-            }
-            present.worker.clone()
+        let Some(worker) = self.worker_unless_closed() else {
+            return;
         };
         let fresh = worker.as_ref().is_some_and(|w| w.reset().unwrap_or(false));
         if !fresh {
@@ -225,16 +227,11 @@ impl GuestSession for WorkerSession {
 
     fn reset_client(&self, client: Client) {
         let _turn = self.turn.lock();
-        let worker = {
-            let present = self.present();
-            if present.closed {
-                return;
-            }
-            present.worker.clone()
+        let Some(worker) = self.worker_unless_closed() else {
+            return;
         };
-        let done = worker
-            .as_ref()
-            .is_some_and(|w| w.reset_client(client).unwrap_or(false));
+        let reset = |worker: &Arc<Worker>| worker.reset_client(client).unwrap_or(false);
+        let done = worker.as_ref().is_some_and(reset);
         if done {
             return;
         }
@@ -287,11 +284,9 @@ impl GuestSession for WorkerSession {
             }
             present.worker.take()
         };
+        self.settle(worker.as_deref());
         if let Some(worker) = &worker {
-            self.settle(Some(worker));
             worker.close();
-        } else {
-            self.settle(None);
         }
         let mut present = self.present();
         let fault = Fault::new(Status::DeviceLost, "the session is closed");

@@ -7,7 +7,7 @@ use causeway_mediator::OpenError;
 use causeway_mediator::backend::Attributes;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::process::{END_PATIENCE, Process};
+use super::process::Process;
 use super::shared::Order;
 use crate::DeviceUuid;
 use crate::report;
@@ -106,19 +106,13 @@ pub(super) fn not_started(error: StartError, process: &Process, name: &str) -> O
         StartError::Socket(error) => error,
     };
     let how = match error {
-        SocketError::Closed => {
-            process.wait(END_PATIENCE);
-            let how = process.ending();
-            how.unwrap_or_else(|| "closed its sockets".to_owned())
-        }
         SocketError::Timeout => {
             format!(
                 "did not open its session within {} s",
                 START_PATIENCE.as_secs()
             )
         }
-        SocketError::Malformed(what) => format!("broke the protocol: {what}"),
-        SocketError::Failed(error) => format!("cannot be reached: {error}"),
+        error => process.failure(&error),
     };
     OpenError::Ended {
         name: name.to_owned(),

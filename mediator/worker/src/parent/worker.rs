@@ -19,7 +19,7 @@ use super::broker::{Broker, Importer};
 use super::calls::{Caller, is_call, send_answer, serve_spare};
 use super::channel::{Channel, LOOK_PERIOD, MonitorChannel, expect};
 use super::guest::Guest;
-use super::process::{END_PATIENCE, Process};
+use super::process::Process;
 use super::shared::{Order, Shared};
 use super::start::{StartError, await_start, not_started, send_start};
 use crate::report;
@@ -355,17 +355,7 @@ impl Worker {
 
     /// Marks the worker as lost because of a socket error, and kills it.
     pub(super) fn give_up(&self, error: &SocketError) -> Lost {
-        let how = match error {
-            SocketError::Closed => {
-                self.process.wait(END_PATIENCE);
-                let how = self.process.ending();
-                how.unwrap_or_else(|| "closed its sockets".to_owned())
-            }
-            SocketError::Timeout => "did not answer in time".to_owned(),
-            SocketError::Malformed(what) => format!("broke the protocol: {what}"),
-            SocketError::Failed(error) => format!("cannot be reached: {error}"),
-        };
-        self.lose(self.fault_that(&how));
+        self.lose(self.fault_that(&self.process.failure(error)));
         Lost
     }
 
