@@ -355,12 +355,5 @@ pub(super) fn test_property(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Re
     let [d, a] = form.operands()?;
     let a = cx.source(a, scalar)?;
     let truths = [cx.destination(d, T::Pred)?, cx.scratch(Class::Predicate)?];
-    let op = Op {
-        dst: truths[0],
-        dst2: truths[1],
-        a,
-        b: a,
-        ..cx.op(Action::Lanes(execute))
-    };
-    cx.push(op)
+    cx.compare(execute, truths, [a, a])
 }

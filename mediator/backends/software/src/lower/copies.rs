@@ -8,7 +8,6 @@ use super::lowering::Lowering;
 use super::refusal::Result;
 use crate::exec::access::space;
 use crate::exec::{compare, predicate, select};
-use crate::program::{Action, Op};
 use crate::ptx::ast::{Immediate, Operand, ScalarType};
 use crate::registers::{Guard, Slot};
 use ScalarType as T;
@@ -64,16 +63,8 @@ fn padded(
     let zero = cx.constant(0, Class::Word)?;
     for at in 0..bytes {
         let index = cx.constant(u64::from(at), Class::Word)?;
-        let within = Op {
-            dst: holds,
-            dst2: unused,
-            a: index,
-            b: given,
-            ..cx.op(Action::Lanes(compare(isa, |at: u32, given: u32| {
-                at < given
-            })))
-        };
-        cx.push(within)?;
+        let within = compare(isa, |at: u32, given: u32| at < given);
+        cx.compare(within, [holds, unused], [index, given])?;
         cx.guarded_load(holds, from.further(at), value)?;
         cx.compute(select::<u32>(isa), value, &[value, zero, holds])?;
         let align = if at == 0 { bytes } else { 1 };

@@ -12,7 +12,6 @@ use crate::exec::{
 use crate::isa::Isa;
 use crate::program::Exec;
 use crate::ptx::ast::ScalarType;
-use crate::registers::Slot;
 use ScalarType as T;
 
 /// A lane function of which only the low bits matter: the same for signed and unsigned types, and
@@ -56,7 +55,6 @@ pub(super) fn add_or_sub(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resul
         (false, true) if scalar == T::S32 => Some(binary(isa, i32::saturating_sub)),
         _ => None,
     };
-    let execute = execute.ok_or_else(|| form.unsupported())?;
     cx.simple(&form, [scalar; 3], execute, 0)
 }
 
@@ -73,16 +71,6 @@ fn carry_operation(cx: &mut Lowering<'_, '_>, form: &mut Form<'_>, flags: u64) -
     let [d, a, b] = form.operands()?;
     let (a, b) = (cx.source(a, scalar)?, cx.source(b, scalar)?);
     let dst = cx.destination(d, scalar)?;
-    carry_op(cx, execute, dst, [a, b], flags)
-}
-
-fn carry_op(
-    cx: &mut Lowering<'_, '_>,
-    execute: Exec,
-    dst: Slot,
-    [a, b]: [Slot; 2],
-    flags: u64,
-) -> Result {
     let carry = cx.carry()?;
     cx.compute_with(execute, dst, &[a, b, carry], flags)
 }
@@ -164,12 +152,7 @@ pub(super) fn multiply_add(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Res
     if sat {
         let wanted = scalar == T::S32 && part == Part::High;
         let execute = wanted.then(|| ternary(isa, arith::mad_hi_sat_s32));
-        return cx.simple(
-            &form,
-            [scalar; 4],
-            execute.ok_or_else(|| form.unsupported())?,
-            0,
-        );
+        return cx.simple(&form, [scalar; 4], execute, 0);
     }
     let fused = match (part, scalar) {
         (Part::Low, _) => {
@@ -214,7 +197,8 @@ fn multiply_add_carrying(
     let middle = cx.scratch(Class::of(scalar))?;
     cx.compute(multiply, middle, &[a, b])?;
     let dst = cx.destination(d, scalar)?;
-    carry_op(cx, add, dst, [middle, c], flags)
+    let carry = cx.carry()?;
+    cx.compute_with(add, dst, &[middle, c, carry], flags)
 }
 
 /// `mul24`, `mad24`
@@ -253,7 +237,6 @@ pub(super) fn divide(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     } else {
         integers!(isa, scalar, binary, |a, b| a.remainder(b))
     };
-    let execute = execute.ok_or_else(|| form.unsupported())?;
     cx.simple(&form, [scalar; 3], execute, 0)
 }
 
@@ -282,7 +265,6 @@ pub(super) fn extreme(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
         ("max", true) if scalar == T::S32 => Some(binary(isa, |a: i32, b: i32| a.max(b).max(0))),
         _ => None,
     };
-    let execute = execute.ok_or_else(|| form.unsupported())?;
     cx.simple(&form, [scalar; 3], execute, 0)
 }
 
@@ -290,7 +272,6 @@ pub(super) fn extreme(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
 pub(super) fn sum_of_differences(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Result {
     let (isa, scalar) = (Isa::Baseline, form.scalar()?);
     let execute = integers!(isa, scalar, ternary, |a, b, c| a.add_difference(b, c));
-    let execute = execute.ok_or_else(|| form.unsupported())?;
     cx.simple(&form, [scalar; 4], execute, 0)
 }
 

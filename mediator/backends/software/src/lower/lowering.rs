@@ -123,6 +123,24 @@ impl Lowering<'_, '_> {
         self.push(op)
     }
 
+    /// Adds a comparison of two sources that gives `truths`: the outcome, and the opposite.
+    pub(super) fn compare(
+        &mut self,
+        execute: Exec,
+        truths: [Slot; 2],
+        [a, b]: [Slot; 2],
+    ) -> Result {
+        let [dst, dst2] = truths;
+        let op = self.op(Action::Lanes(execute));
+        self.push(Op {
+            dst,
+            dst2,
+            a,
+            b,
+            ..op
+        })
+    }
+
     /// Adds a branch to a label.
     pub(super) fn branch(&mut self, label: &str) -> Result {
         let label = self.scopes.label(label).ok_or_else(|| {

@@ -225,14 +225,7 @@ pub(super) fn is_in_space(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Resu
     let unused = cx.scratch(Class::Predicate)?;
     for (truth, bound, execute) in [(from, range.start, execute), (to, range.end, below)] {
         let b = cx.constant(bound, Class::Double)?;
-        let op = Op {
-            dst: truth,
-            dst2: unused,
-            a,
-            b,
-            ..cx.op(Action::Lanes(execute))
-        };
-        cx.push(op)?;
+        cx.compare(execute, [truth, unused], [a, b])?;
     }
     cx.compute(predicate::and, dst, &[from, to])?;
     if global {

@@ -206,14 +206,15 @@ impl Lowering<'_, '_> {
     }
 
     /// An instruction with a destination and `N - 1` sources, all of the types given, as one
-    /// operation.
+    /// operation. Refuses the instruction if no lane function does it.
     pub(super) fn simple<const N: usize>(
         &mut self,
         form: &Form<'_>,
         types: [ScalarType; N],
-        execute: Exec,
+        execute: impl Into<Option<Exec>>,
         imm: u64,
     ) -> Result {
+        let execute = execute.into().ok_or_else(|| form.unsupported())?;
         let operands = form.operands::<N>()?;
         let mut sources = [Default::default(); 3];
         for index in 1..N {
