@@ -9,7 +9,7 @@ use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use parking_lot::Mutex;
 
-use crate::driver::{Context, CudaError, DriverAccess, MappedRange, Physical, Reservation};
+use crate::driver::{Context, CudaError, MappedRange, Physical, Reservation};
 use crate::error::{failed, refused};
 
 /// Least that is worth to begin with, in bytes.
@@ -19,15 +19,6 @@ const LEAST_BYTES: u64 = 1 << 30;
 pub(crate) struct Addresses {
     reservation: Arc<Reservation>,
     free: Mutex<VaAllocator>,
-}
-
-/// Returns the driver's word for rights.
-pub(crate) fn driver_access(access: Access) -> DriverAccess {
-    match access {
-        Access::None => DriverAccess::None,
-        Access::Read => DriverAccess::Read,
-        Access::ReadWrite => DriverAccess::ReadWrite,
-    }
 }
 
 impl Addresses {
@@ -67,9 +58,7 @@ impl Addresses {
         let mapped = self.reservation.map(address, physical);
         let mapped = mapped.ok_or_else(|| refused(Status::AddressInUse, what()))?;
         let mapped = mapped.map_err(|e| failed(what(), e))?;
-        mapped
-            .set_access(driver_access(access))
-            .map_err(|e| failed(what(), e))?;
+        mapped.set_access(access).map_err(|e| failed(what(), e))?;
         Ok(Placement {
             mapped,
             _place: place,
@@ -105,6 +94,6 @@ impl Placement {
 
     /// Changes the GPU's rights.
     pub(crate) fn set_access(&self, access: Access) -> Result<(), CudaError> {
-        self.mapped.set_access(driver_access(access))
+        self.mapped.set_access(access)
     }
 }

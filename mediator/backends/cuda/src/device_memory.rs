@@ -17,7 +17,7 @@ use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 
 use crate::addresses::Placement;
-use crate::driver::{CudaError, Event, HandleKind, Physical, PhysicalOptions, WaitOutcome, code};
+use crate::driver::{CudaError, Event, Physical, PhysicalOptions, WaitOutcome, code};
 use crate::error::{failed, lacks, refused};
 use crate::gate::Gate;
 use crate::gpu::Gpu;
@@ -80,8 +80,8 @@ impl Chunk {
     ) -> Result<Self, BackendError> {
         let what = || format!("allocate {bytes} bytes on the GPU");
         let options = PhysicalOptions {
-            handle: HandleKind::Descriptor,
             compressible,
+            ..PhysicalOptions::EXPORTABLE
         };
         let taken = MemoryAccount::new(gpu, bytes);
         let create = || Physical::create(&gpu.home, bytes, options);

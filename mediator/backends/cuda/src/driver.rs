@@ -39,6 +39,6 @@ pub(crate) use link::link_ptx;
 pub(crate) use module::{JitFailure, KernelHandle, LoadedModule};
 pub use native::{Native, NativeError};
 pub(crate) use physical::{HandleKind, Physical, PhysicalOptions};
-pub(crate) use range::{DriverAccess, MappedRange, Reservation};
+pub(crate) use range::{MappedRange, Reservation};
 pub(crate) use stream::{Launch, Stream, StreamMaker};
 pub(crate) use view::DeviceView;

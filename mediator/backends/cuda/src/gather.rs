@@ -152,9 +152,7 @@ impl Chain {
 fn as_launch<'a>(waiting: &Waiting, parameters: &'a [u8]) -> Launch<'a> {
     let (begin, end) = waiting.parameters;
     Launch {
-        grid: waiting.shape.grid,
-        block: waiting.shape.block,
-        shared_bytes: waiting.shape.shared_bytes,
+        shape: waiting.shape,
         parameters: &parameters[begin..end],
     }
 }

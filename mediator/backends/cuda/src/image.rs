@@ -58,18 +58,15 @@ fn ptx(image: &[u8]) -> Result<Vec<u8>, ModuleError> {
 
 /// Little-endian integers at an offset.
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    let field = bytes.get(at..at.checked_add(2)?)?;
-    Some(u16::from_le_bytes(field.try_into().ok()?))
+    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    let field = bytes.get(at..at.checked_add(4)?)?;
-    Some(u32::from_le_bytes(field.try_into().ok()?))
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    let field = bytes.get(at..at.checked_add(8)?)?;
-    Some(u64::from_le_bytes(field.try_into().ok()?))
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 /// Returns the part of `bytes` from `at`, if it lies inside.

@@ -8,8 +8,8 @@ use causeway_protocol::registers::features;
 use crate::addresses::Addresses;
 use crate::config::{Config, OpenError, Sms};
 use crate::driver::{
-    Context, CudaError, Device, Driver, GreenContext, Groups, HandleKind, Physical,
-    PhysicalOptions, StreamMaker,
+    Context, CudaError, Device, Driver, GreenContext, Groups, Physical, PhysicalOptions,
+    StreamMaker,
 };
 use crate::gpu::Gpu;
 use crate::guest_ram::GuestRams;
@@ -26,11 +26,6 @@ const POOL_BYTES_MIN: u64 = 256 << 20;
 const HOST_POOL_BYTES: u64 = 64 << 20;
 /// A name is at most as long.
 const NAME_BYTES_MAX: usize = 64;
-
-const OPTIONS: PhysicalOptions = PhysicalOptions {
-    handle: HandleKind::Descriptor,
-    compressible: false,
-};
 
 /// A GPU with its name and attributes, before it is configured.
 struct Candidate {
@@ -63,7 +58,7 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
             (Some(Arc::new(green)), count)
         }
     };
-    let granularity_bytes = Physical::granularity_bytes(&home, OPTIONS)
+    let granularity_bytes = Physical::granularity_bytes(&home, PhysicalOptions::EXPORTABLE)
         .map_err(candidate.failed("asking for the granularity of memory"))?;
     let reserve = |bytes| {
         let reserved = Addresses::reserve(&home, bytes, granularity_bytes);

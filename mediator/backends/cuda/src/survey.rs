@@ -98,10 +98,7 @@ pub enum SurveyError {
 fn gpu(driver: &'static Driver, index: u32) -> Result<GpuSurvey, CudaError> {
     let device = Device::get(driver, index)?;
     let context = Context::primary(device)?;
-    let descriptor = PhysicalOptions {
-        handle: HandleKind::Descriptor,
-        compressible: false,
-    };
+    let descriptor = PhysicalOptions::EXPORTABLE;
     let fabric = PhysicalOptions {
         handle: HandleKind::Fabric,
         ..descriptor

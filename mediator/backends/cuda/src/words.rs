@@ -78,13 +78,5 @@ impl Words {
 }
 
 fn launch(stream: &Stream, function: KernelHandle, parameters: &[u8]) -> Result<(), CudaError> {
-    stream.launch(
-        function,
-        &Launch {
-            grid: [1; 3],
-            block: [1; 3],
-            shared_bytes: 0,
-            parameters,
-        },
-    )
+    stream.launch(function, &Launch::one_thread(parameters))
 }

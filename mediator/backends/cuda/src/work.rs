@@ -96,11 +96,8 @@ impl Enqueuer {
     fn launch(&mut self, launch: &backend::Launch<'_>) -> Result<(), Fault> {
         let function = prepared(launch)?;
         self.note(function);
-        let shape = launch.shape();
         let launch = Launch {
-            grid: shape.grid,
-            block: shape.block,
-            shared_bytes: shape.shared_bytes,
+            shape: launch.shape(),
             parameters: launch.parameters(),
         };
         self.stream

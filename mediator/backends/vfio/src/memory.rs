@@ -116,11 +116,7 @@ impl Memory for BarHandle {
 
     fn export(&self) -> Result<Exported, BackendError> {
         let context = "share a partition with another process: the descriptor of a VFIO device gives access to all of its memory";
-        Err(BackendError {
-            status: Status::Unsupported,
-            context: context.to_owned(),
-            source: None,
-        })
+        Err(BackendError::new(Status::Unsupported, context))
     }
 
     fn as_any(&self) -> &dyn Any {

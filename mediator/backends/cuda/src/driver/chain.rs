@@ -88,7 +88,7 @@ fn with_parameters(
     call: impl FnOnce(*const CUDA_KERNEL_NODE_PARAMS) -> Result<(), CudaError>,
 ) -> Result<(), CudaError> {
     packed(launch.parameters, |extra| {
-        let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
+        let ([gx, gy, gz], [bx, by, bz]) = (launch.shape.grid, launch.shape.block);
         call(&CUDA_KERNEL_NODE_PARAMS {
             func: function.0,
             gridDimX: gx,
@@ -97,7 +97,7 @@ fn with_parameters(
             blockDimX: bx,
             blockDimY: by,
             blockDimZ: bz,
-            sharedMemBytes: launch.shared_bytes,
+            sharedMemBytes: launch.shape.shared_bytes,
             kernelParams: std::ptr::null_mut(),
             extra,
             kern: std::ptr::null_mut(),

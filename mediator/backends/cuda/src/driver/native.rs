@@ -11,30 +11,21 @@ use std::time::{Duration, Instant};
 
 use causeway_kernels::line::Line;
 use causeway_kernels::{bench, loops};
+use causeway_protocol::Access;
 use parking_lot::Mutex;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::stream::Launch;
 use super::{
-    Context, CudaError, Device, Driver, DriverAccess, ExecutableGraph, HandleKind, KernelHandle,
-    LoadError, LoadedModule, Physical, PhysicalOptions, Reservation, Stream, StreamMaker,
+    Context, CudaError, Device, Driver, ExecutableGraph, KernelHandle, LoadError, LoadedModule,
+    Physical, PhysicalOptions, Reservation, Stream, StreamMaker,
 };
 
 /// Kernels of the graph, as in the recordings of guests.
 const GRAPH_KERNELS: u32 = 100;
 /// Offset of the answer in the memory of the echo, as in guests.
 const ANSWER: u64 = 2048;
-const ONE_THREAD: [u32; 3] = [1, 1, 1];
-const NO_PARAMETERS: Launch<'static> = Launch {
-    grid: ONE_THREAD,
-    block: ONE_THREAD,
-    shared_bytes: 0,
-    parameters: &[],
-};
-const VMM: PhysicalOptions = PhysicalOptions {
-    handle: HandleKind::Descriptor,
-    compressible: false,
-};
+const NO_PARAMETERS: Launch<'static> = Launch::one_thread(&[]);
 const ALIGNMENT: u64 = 2 << 20;
 
 /// Why the plain program cannot run.
@@ -242,14 +233,21 @@ impl Parts {
     }
 
     fn vmm_allocations(&self, n: u32, bytes: u64) -> Result<Duration, CudaError> {
-        let bytes = bytes.next_multiple_of(Physical::granularity_bytes(&self.context, VMM)?);
+        let bytes = bytes.next_multiple_of(Physical::granularity_bytes(
+            &self.context,
+            PhysicalOptions::EXPORTABLE,
+        )?);
         let begun = Instant::now();
         for _ in 0..n {
-            let physical = Arc::new(Physical::create(&self.context, bytes, VMM)?);
+            let physical = Arc::new(Physical::create(
+                &self.context,
+                bytes,
+                PhysicalOptions::EXPORTABLE,
+            )?);
             let reservation = Arc::new(Reservation::new(&self.context, bytes, ALIGNMENT)?);
             let mapped = reservation.map(reservation.range().start, &physical);
             if let Some(mapped) = mapped {
-                mapped?.set_access(DriverAccess::ReadWrite)?;
+                mapped?.set_access(Access::ReadWrite)?;
             }
         }
         Ok(begun.elapsed())
@@ -290,12 +288,7 @@ impl Parts {
         parameters[8..].copy_from_slice(&(memory.address() + ANSWER).to_le_bytes());
         memory.store(0, 0);
         memory.store(ANSWER, 0);
-        let launch = Launch {
-            grid: ONE_THREAD,
-            block: ONE_THREAD,
-            shared_bytes: 0,
-            parameters: &parameters,
-        };
+        let launch = Launch::one_thread(&parameters);
         self.stream.launch(self.echo, &launch)?;
         let say = |word| {
             memory.store(0, word);

@@ -34,6 +34,14 @@ pub(crate) struct PhysicalOptions {
     pub(crate) compressible: bool,
 }
 
+impl PhysicalOptions {
+    /// Memory that other processes reach through a descriptor, and not compressible.
+    pub(crate) const EXPORTABLE: Self = Self {
+        handle: HandleKind::Descriptor,
+        compressible: false,
+    };
+}
+
 /// Memory of the GPU, until dropped and no longer mapped.
 pub(crate) struct Physical {
     context: Arc<Context>,

@@ -3,17 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use causeway_protocol::Access;
 use cudarc::driver::sys::{CUmemAccess_flags, CUmemAccessDesc, CUmemLocation, CUmemLocationType};
 
 use super::{Context, CudaError, Driver, Physical};
-
-/// Rights of the GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DriverAccess {
-    None,
-    Read,
-    ReadWrite,
-}
 
 /// A range of addresses at which nothing but what is mapped through it can be.
 pub(crate) struct Reservation {
@@ -116,7 +109,7 @@ impl MappedRange {
     }
 
     /// Changes the rights of the GPU.
-    pub(crate) fn set_access(&self, access: DriverAccess) -> Result<(), CudaError> {
+    pub(crate) fn set_access(&self, access: Access) -> Result<(), CudaError> {
         let context = self.physical.context();
         let driver = context.enter()?;
         let access = CUmemAccessDesc {
@@ -125,9 +118,9 @@ impl MappedRange {
                 id: context.device().raw,
             },
             flags: match access {
-                DriverAccess::None => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
-                DriverAccess::Read => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ,
-                DriverAccess::ReadWrite => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+                Access::None => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
+                Access::Read => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ,
+                Access::ReadWrite => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
             },
         };
         let bytes = self.physical.bytes() as usize;

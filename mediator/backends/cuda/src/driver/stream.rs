@@ -7,6 +7,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
+use causeway_mediator::backend::LaunchShape;
 use cudarc::driver::sys::CUstream;
 
 use super::{Context, CudaError, Driver, Event, ExecutableGraph, GreenContext, KernelHandle};
@@ -35,10 +36,20 @@ unsafe impl Sync for Stream {}
 
 /// How a kernel is to be launched.
 pub(crate) struct Launch<'a> {
-    pub(crate) grid: [u32; 3],
-    pub(crate) block: [u32; 3],
-    pub(crate) shared_bytes: u32,
+    pub(crate) shape: LaunchShape,
     pub(crate) parameters: &'a [u8],
+}
+
+impl<'a> Launch<'a> {
+    /// A launch of one thread.
+    pub(crate) const fn one_thread(parameters: &'a [u8]) -> Self {
+        let shape = LaunchShape {
+            shared_bytes: 0,
+            grid: [1; 3],
+            block: [1; 3],
+        };
+        Self { shape, parameters }
+    }
 }
 
 /// Has `call` see a packed parameter block as the driver wants it; null for none.
@@ -91,7 +102,7 @@ impl Stream {
         function: KernelHandle,
         launch: &Launch<'_>,
     ) -> Result<(), CudaError> {
-        let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
+        let ([gx, gy, gz], [bx, by, bz]) = (launch.shape.grid, launch.shape.block);
         let driver = self.context().enter()?;
         packed(launch.parameters, |extra| {
             // SAFETY: the function is of a module that the caller keeps loaded; the driver only
@@ -105,7 +116,7 @@ impl Stream {
                     bx,
                     by,
                     bz,
-                    launch.shared_bytes,
+                    launch.shape.shared_bytes,
                     self.raw,
                     std::ptr::null_mut(),
                     extra,

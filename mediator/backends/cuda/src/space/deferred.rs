@@ -111,12 +111,7 @@ impl DeferredDrops {
     /// Waits until the driver has every submission that was announced before, but no longer than
     /// `patience`. True if it has: what was looked up before U2 is used by nobody any more.
     pub(crate) fn await_submissions(&self, patience: Duration) -> bool {
-        let announced: Vec<_> = self
-            .queues
-            .lock()
-            .iter()
-            .filter_map(|queue| Some((Arc::clone(queue), queue.submitting()?)))
-            .collect();
+        let announced = self.queues_with(Progress::submitting);
         let begun = Instant::now();
         announced.iter().all(|(queue, number)| {
             while !queue.has_ended(*number) {
@@ -132,17 +127,21 @@ impl DeferredDrops {
 
     /// Drops `what` when all work that was announced before is done: at once, if it is.
     pub(crate) fn defer(&self, what: Box<dyn Any + Send + Sync>) {
-        let waits: Vec<_> = self
-            .queues
-            .lock()
-            .iter()
-            .filter_map(|queue| Some((Arc::clone(queue), queue.under_way()?)))
-            .collect();
+        let waits = self.queues_with(Progress::under_way);
         if waits.is_empty() {
             return;
         }
         self.items.lock().push(Item { what, waits });
         self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Returns the queues for which `number` has one, with that number.
+    fn queues_with(&self, number: impl Fn(&Progress) -> Option<u64>) -> Vec<(Arc<Progress>, u64)> {
+        let queues = self.queues.lock();
+        let known = queues.iter();
+        known
+            .filter_map(|queue| Some((Arc::clone(queue), number(queue)?)))
+            .collect()
     }
 
     /// How many things wait.
