@@ -5,7 +5,6 @@
 //! descriptors.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -31,15 +30,11 @@ pub struct Offer {
     pub access: Access,
 }
 
-impl fmt::Debug for Offer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Offer")
-            .field("kind", &self.kind)
-            .field("bytes", &self.bytes)
-            .field("access", &self.access)
-            .finish_non_exhaustive()
-    }
-}
+causeway_memory::debug_fields!(Offer {
+    kind,
+    bytes,
+    access
+});
 
 /// A session that holds an import, as revocation sees it.
 pub trait Importing: Send + Sync {
@@ -60,14 +55,7 @@ pub struct Importer {
     pub import: u64,
 }
 
-impl fmt::Debug for Importer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Importer")
-            .field("handle", &self.handle)
-            .field("import", &self.import)
-            .finish_non_exhaustive()
-    }
-}
+causeway_memory::debug_fields!(Importer { handle, import });
 
 /// The place where sessions publish exports and find those of others.
 ///

@@ -149,11 +149,4 @@ impl KernelDevice {
     }
 }
 
-impl std::fmt::Debug for KernelDevice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KernelDevice")
-            .field("address", &self.address)
-            .field("group", &self.group)
-            .finish_non_exhaustive()
-    }
-}
+causeway_memory::debug_fields!(KernelDevice { address, group });

@@ -11,6 +11,7 @@
 #![allow(unsafe_code)] // This crate maps memory and reaches it through raw pointers.
 
 mod backing;
+mod debug;
 mod mapping;
 mod object;
 mod ranges;

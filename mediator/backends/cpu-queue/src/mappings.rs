@@ -1,7 +1,6 @@
 //! Address spaces: mappings that change while work runs.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -41,15 +40,7 @@ pub struct Part<'a> {
     pub access: Access,
 }
 
-impl fmt::Debug for Part<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Part")
-            .field("offset", &self.offset)
-            .field("bytes", &self.bytes)
-            .field("access", &self.access)
-            .finish_non_exhaustive()
-    }
-}
+causeway_memory::debug_fields!(Part<'_> { offset, bytes, access });
 
 impl Mappings {
     /// Creates an address space without mappings. [`Self::map`] places mappings in `addresses`.

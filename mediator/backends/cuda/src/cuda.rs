@@ -1,6 +1,5 @@
 //! The back end: a GPU as the mediator drives it.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -30,13 +29,7 @@ pub struct Cuda {
     gpu: Arc<Gpu>,
 }
 
-impl fmt::Debug for Cuda {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cuda")
-            .field("attributes", &self.attributes)
-            .finish_non_exhaustive()
-    }
-}
+causeway_memory::debug_fields!(Cuda { attributes });
 
 impl Cuda {
     /// Opens the GPU that `config` describes.

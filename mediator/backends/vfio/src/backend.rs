@@ -1,9 +1,9 @@
 //! The back end: one device, one BAR, and its partitions.
 
+use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::{fmt, io};
 
 use causeway_cpu_queue::HostHandle;
 use causeway_host_vfio::{
@@ -117,13 +117,7 @@ pub struct Vfio {
     scrubber: Option<JoinHandle<()>>,
 }
 
-impl fmt::Debug for Vfio {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Vfio")
-            .field("attributes", &self.attributes)
-            .finish_non_exhaustive()
-    }
-}
+causeway_memory::debug_fields!(Vfio { attributes });
 
 impl Vfio {
     /// Takes the device, resets it, and begins to fill its memory with zeros. With `vm_bytes`, the

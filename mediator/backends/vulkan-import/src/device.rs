@@ -1,7 +1,6 @@
 //! A device that memory is imported into.
 
 use std::ffi::CStr;
-use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -155,13 +154,7 @@ impl VulkanDevice {
     }
 }
 
-impl fmt::Debug for VulkanDevice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VulkanDevice")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
+causeway_memory::debug_fields!(VulkanDevice { name });
 
 impl Drop for VulkanDevice {
     fn drop(&mut self) {

@@ -1,6 +1,5 @@
 //! Sessions in worker processes, one process each.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,11 +18,7 @@ pub struct Workers {
     sessions: AtomicU64,
 }
 
-impl fmt::Debug for Workers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Workers").finish_non_exhaustive()
-    }
-}
+causeway_memory::debug_fields!(Workers {});
 
 impl Workers {
     /// Starts `program` for each session. Without `import_device`, guests cannot map device memory

@@ -1,6 +1,5 @@
 //! The worker's one session.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -33,11 +32,7 @@ pub struct Equipment {
     pub supplement: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
 }
 
-impl fmt::Debug for Equipment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Equipment").finish_non_exhaustive()
-    }
-}
+causeway_memory::debug_fields!(Equipment {});
 
 /// The session that channels serve.
 pub(super) struct Served {

@@ -5,7 +5,6 @@
 //! a context that spins while it waits, so that the comparison is with what is possible without a
 //! virtual machine.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -63,11 +62,7 @@ struct Parts {
     context: Arc<Context>,
 }
 
-impl fmt::Debug for Native {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Native").finish_non_exhaustive()
-    }
-}
+causeway_memory::debug_fields!(Native {});
 
 impl Native {
     /// Opens GPU number `device` and loads the kernels.
