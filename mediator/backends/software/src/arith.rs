@@ -26,32 +26,17 @@ pub mod float64;
 pub mod format;
 pub mod integer;
 
-/// How an inexact result is rounded (PTX ISA, "Rounding Modifiers").
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Rounding {
-    /// `.rn`, `.rni`: to the nearest, ties to even.
-    Nearest,
-    /// `.rz`, `.rzi`: towards zero.
-    Zero,
-    /// `.rm`, `.rmi`: towards negative infinity.
-    Down,
-    /// `.rp`, `.rpi`: towards positive infinity.
-    Up,
-}
-
-impl Rounding {
-    /// All modes.
-    pub const ALL: [Self; 4] = [Self::Nearest, Self::Zero, Self::Down, Self::Up];
-
-    /// Returns the mode that a modifier such as `rn` or `rzi` names.
-    pub fn from_modifier(name: &str) -> Option<Self> {
-        Some(match name {
-            "rn" | "rni" => Self::Nearest,
-            "rz" | "rzi" => Self::Zero,
-            "rm" | "rmi" => Self::Down,
-            "rp" | "rpi" => Self::Up,
-            _ => return None,
-        })
+crate::modifiers::modifiers! {
+    /// How an inexact result is rounded (PTX ISA, "Rounding Modifiers").
+    Rounding {
+        /// `.rn`, `.rni`: to the nearest, ties to even.
+        Nearest = "rn" | "rni",
+        /// `.rz`, `.rzi`: towards zero.
+        Zero = "rz" | "rzi",
+        /// `.rm`, `.rmi`: towards negative infinity.
+        Down = "rm" | "rmi",
+        /// `.rp`, `.rpi`: towards positive infinity.
+        Up = "rp" | "rpi",
     }
 }
 

@@ -27,6 +27,7 @@ mod exec;
 mod isa;
 mod limits;
 mod lower;
+mod modifiers;
 mod module;
 mod options;
 mod pool;

@@ -143,50 +143,28 @@ pub fn shf_r(low: u32, high: u32, distance: u32, excess: Excess) -> u32 {
     (both >> excess.limit(distance)) as u32
 }
 
-/// How `prmt` picks bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Permutation {
-    /// No modifier: a selector of four bits for each byte, whose top bit spreads the byte's sign.
-    Selectors,
-    /// `.f4e`: four bytes forwards from one of the low four.
-    Forward4,
-    /// `.b4e`: four bytes backwards.
-    Backward4,
-    /// `.rc8`: one byte everywhere.
-    Replicate8,
-    /// `.ecl`: edge clamp left.
-    EdgeLeft,
-    /// `.ecr`: edge clamp right.
-    EdgeRight,
-    /// `.rc16`: one half twice.
-    Replicate16,
+crate::modifiers::modifiers! {
+    /// How `prmt` picks bytes.
+    Permutation {
+        /// No modifier: a selector of four bits for each byte, whose top bit spreads the byte's
+        /// sign.
+        Selectors,
+        /// `.f4e`: four bytes forwards from one of the low four.
+        Forward4 = "f4e",
+        /// `.b4e`: four bytes backwards.
+        Backward4 = "b4e",
+        /// `.rc8`: one byte everywhere.
+        Replicate8 = "rc8",
+        /// `.ecl`: edge clamp left.
+        EdgeLeft = "ecl",
+        /// `.ecr`: edge clamp right.
+        EdgeRight = "ecr",
+        /// `.rc16`: one half twice.
+        Replicate16 = "rc16",
+    }
 }
 
 impl Permutation {
-    /// All modes, each at its number.
-    pub const ALL: [Self; 7] = [
-        Self::Selectors,
-        Self::Forward4,
-        Self::Backward4,
-        Self::Replicate8,
-        Self::EdgeLeft,
-        Self::EdgeRight,
-        Self::Replicate16,
-    ];
-
-    /// Returns the mode that a modifier of `prmt` names.
-    pub fn from_modifier(name: &str) -> Option<Self> {
-        Some(match name {
-            "f4e" => Self::Forward4,
-            "b4e" => Self::Backward4,
-            "rc8" => Self::Replicate8,
-            "ecl" => Self::EdgeLeft,
-            "ecr" => Self::EdgeRight,
-            "rc16" => Self::Replicate16,
-            _ => return None,
-        })
-    }
-
     /// The selectors that a mode stands for, lowest byte in the lowest four bits.
     fn selectors(self, control: u32) -> u32 {
         let index = control & 3;

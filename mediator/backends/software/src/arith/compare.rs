@@ -5,35 +5,21 @@ pub const NAN_F32: f32 = f32::from_bits(0x7fff_ffff);
 /// The canonical NaN of `.f64`.
 pub const NAN_F64: f64 = f64::from_bits(0x7fff_ffff_ffff_ffff);
 
-/// Property of a float that `testp` tests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Property {
-    /// Neither infinite nor NaN.
-    Finite,
-    /// Positive or negative infinity.
-    Infinite,
-    /// Not NaN.
-    Number,
-    /// NaN.
-    NotANumber,
-    /// Zero, or a number of full precision.
-    Normal,
-    /// A number of less than full precision.
-    Subnormal,
-}
-
-impl Property {
-    /// Returns the property that a modifier of `testp` names.
-    pub fn from_modifier(name: &str) -> Option<Self> {
-        Some(match name {
-            "finite" => Self::Finite,
-            "infinite" => Self::Infinite,
-            "number" => Self::Number,
-            "notanumber" => Self::NotANumber,
-            "normal" => Self::Normal,
-            "subnormal" => Self::Subnormal,
-            _ => return None,
-        })
+crate::modifiers::modifiers! {
+    /// Property of a float that `testp` tests.
+    Property {
+        /// Neither infinite nor NaN.
+        Finite = "finite",
+        /// Positive or negative infinity.
+        Infinite = "infinite",
+        /// Not NaN.
+        Number = "number",
+        /// NaN.
+        NotANumber = "notanumber",
+        /// Zero, or a number of full precision.
+        Normal = "normal",
+        /// A number of less than full precision.
+        Subnormal = "subnormal",
     }
 }
 

@@ -17,19 +17,20 @@ pub struct Module {
     pub functions: Vec<Function>,
 }
 
-/// State spaces of variables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StateSpace {
-    /// `.global`
-    Global,
-    /// `.shared`
-    Shared,
-    /// `.local`
-    Local,
-    /// `.const`
-    Const,
-    /// `.param`
-    Param,
+crate::modifiers::modifiers! {
+    /// State spaces of variables.
+    StateSpace {
+        /// `.global`
+        Global = "global",
+        /// `.shared`
+        Shared = "shared",
+        /// `.local`
+        Local = "local",
+        /// `.const`
+        Const = "const",
+        /// `.param`
+        Param = "param",
+    }
 }
 
 macro_rules! scalar_types {

@@ -1,6 +1,6 @@
 //! Directives at module scope (PTX ISA, "Directives").
 
-use super::ast::{Function, Module, Parameter};
+use super::ast::{Function, Module, Parameter, StateSpace};
 use super::cursor::Cursor;
 use super::error::{ParseError, Result, shorten};
 use super::lexer::TokenKind;
@@ -125,7 +125,7 @@ fn declaration(cursor: &mut Cursor<'_>, module: &mut Module) -> Result {
                 return Ok(());
             }
             name => {
-                let Some(space) = variables::state_space(name) else {
+                let Some(space) = StateSpace::from_modifier(name) else {
                     return Err(ParseError::at(&token, unknown_directive(name)));
                 };
                 cursor.take()?;

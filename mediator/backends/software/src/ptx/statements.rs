@@ -1,6 +1,6 @@
 //! Bodies of functions: declarations, labels and instructions.
 
-use super::ast::{Guard, Instruction, Statement};
+use super::ast::{Guard, Instruction, StateSpace, Statement};
 use super::cursor::Cursor;
 use super::error::{ParseError, Result, shorten};
 use super::lexer::{Token, TokenKind};
@@ -71,7 +71,7 @@ fn directive(cursor: &mut Cursor<'_>, body: &mut Vec<Statement>) -> Result {
             // Dynamic shared memory may be declared where it is used.
             let external = cursor.eat_dotted("extern")?;
             let name = cursor.peek().text;
-            let Some(space) = variables::state_space(name) else {
+            let Some(space) = StateSpace::from_modifier(name) else {
                 let shown = shorten(name);
                 return Err(cursor.error(format!(
                     "the directive `.{shown}` is not known in a function"

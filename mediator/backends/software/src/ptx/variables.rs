@@ -24,18 +24,6 @@ impl Shape {
     }
 }
 
-/// The state space that a directive names.
-pub(super) fn state_space(name: &str) -> Option<StateSpace> {
-    Some(match name {
-        "global" => StateSpace::Global,
-        "shared" => StateSpace::Shared,
-        "local" => StateSpace::Local,
-        "const" => StateSpace::Const,
-        "param" => StateSpace::Param,
-        _ => return None,
-    })
-}
-
 /// Everything from after the state space to the `;`, which is taken.
 pub(super) fn variables(
     cursor: &mut Cursor<'_>,
@@ -58,7 +46,9 @@ pub(super) fn parameter(cursor: &mut Cursor<'_>) -> Result<Variable> {
     let mut shape = shape(cursor)?;
     // `.ptr .global .align 8` describes what the parameter points to, not the parameter.
     if cursor.eat_dotted("ptr")? {
-        while state_space(cursor.peek().text).is_some() && cursor.peek().kind == TokenKind::Dotted {
+        while StateSpace::from_modifier(cursor.peek().text).is_some()
+            && cursor.peek().kind == TokenKind::Dotted
+        {
             cursor.take()?;
         }
         if cursor.eat_dotted("align")? {

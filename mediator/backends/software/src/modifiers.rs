@@ -1,0 +1,30 @@
+//! Enums whose variants are words of PTX.
+
+/// Defines an enum with the words that mean its variants, without the dot. A variant without a word
+/// is what the absence of a modifier means.
+macro_rules! modifiers {
+    (
+        $(#[$attribute:meta])*
+        $name:ident { $($(#[$doc:meta])* $variant:ident $(= $($word:literal)|+)?,)* }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl $name {
+            /// All of them, each at its number.
+            pub const ALL: [Self; [$(stringify!($variant)),*].len()] = [$(Self::$variant),*];
+
+            /// Returns what `word` means; none if it is no such modifier.
+            pub fn from_modifier(word: &str) -> Option<Self> {
+                match word {
+                    $($($($word)|+ => Some(Self::$variant),)?)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+pub(crate) use modifiers;
