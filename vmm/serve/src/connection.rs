@@ -1,4 +1,4 @@
-//! A process that is connected: its requests, and the registers before its session.
+//! The connection of a client process: its requests, and the registers of its session.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -21,13 +21,13 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::host::ClientHost;
 
-/// Largest request with its batch, and one byte by which a longer one shows.
+/// Bytes of the largest request with its batch, and one more to detect a longer one.
 const REQUEST_BYTES_MAX: usize = size_of::<Request>() + CONTROL_BYTES_MAX as usize + 1;
 
-/// Why a connection ended, if not by the process.
+/// Reason why the server ended a connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
-    /// What came is not of this protocol.
+    /// The datagram does not follow the protocol.
     #[error("the process sent {0}")]
     Malformed(&'static str),
     /// The socket failed.
@@ -44,7 +44,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A process at the other end of `socket`, with a session of its own.
+    /// Returns a connection over `socket` that uses `session`.
     pub fn new(
         socket: Arc<OwnedFd>,
         host: Arc<ClientHost>,
@@ -58,7 +58,7 @@ impl Connection {
         }
     }
 
-    /// Answers requests until the process is gone.
+    /// Answers requests until the process closes the connection.
     ///
     /// # Errors
     /// [`ConnectionError`].
@@ -82,7 +82,7 @@ impl Connection {
         }
     }
 
-    /// Does what a datagram asks for, and replies.
+    /// Executes the request in a datagram and replies.
     fn answer(&mut self, datagram: &mut [u8]) -> Result<(), ConnectionError> {
         let (head, batch) = datagram
             .split_at_mut_checked(size_of::<Request>())
@@ -101,7 +101,7 @@ impl Connection {
         }
         let register = Register::at(request.register.into());
         let argument = match kind {
-            // As a function answers what it has not got.
+            // Like a PCI function, which answers reads of absent registers.
             RequestKind::Load => register.map_or(u32::MAX, |register| self.load(register)),
             RequestKind::Store => {
                 self.store(register, request.value);
@@ -128,7 +128,7 @@ impl Connection {
             Register::ApertureLow => aperture as u32,
             Register::ApertureHigh => (aperture >> 32) as u32,
             Register::DoorbellCount => doorbells::COUNT,
-            // Nothing that a process of the host touches is seen here; what else there is concerns VMs.
+            // The server sees no memory accesses of a process; the other kinds concern VMs only.
             _ => 0,
         }
     }
@@ -146,7 +146,7 @@ impl Connection {
         self.session.execute(Client::FIRST, batch)
     }
 
-    /// Tells what has happened since the last reply, then replies.
+    /// Sends the events since the last reply, then the reply.
     fn reply(&self, argument: u32, batch: &[u8]) -> Result<(), ConnectionError> {
         for (event, descriptor) in self.host.take_events() {
             self.send(event.as_bytes(), &[], descriptor.as_ref())?;
@@ -169,7 +169,7 @@ impl Connection {
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let descriptors = descriptor.map(|descriptor| [descriptor.as_fd()]);
         if let Some(descriptors) = &descriptors {
-            // There is room for one.
+            // The buffer has room for one descriptor.
             ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
         }
         let slices = [IoSlice::new(head), IoSlice::new(rest)];
@@ -181,7 +181,8 @@ impl Connection {
         }
     }
 
-    /// Receives a datagram: its length, zero once the process is gone. Descriptors that it comes with are closed.
+    /// Receives a datagram and returns its length, or zero after the process has closed the
+    /// connection. Descriptors in the datagram are closed.
     fn receive(&self, buffer: &mut [u8]) -> Result<usize, ConnectionError> {
         let mut none = RecvAncillaryBuffer::default();
         let mut slices = [IoSliceMut::new(buffer)];

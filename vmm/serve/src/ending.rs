@@ -1,4 +1,5 @@
-//! How threads say that they are about to end, so that they are joined soon.
+//! Signals by which threads announce that they are about to end, so that the server joins them
+//! soon.
 
 use std::io;
 use std::sync::Arc;
@@ -9,26 +10,26 @@ use vmm_sys_util::eventfd::EventFd;
 /// `EFD_NONBLOCK`, which is `O_NONBLOCK` (eventfd(2)).
 const NONBLOCKING: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 
-/// Where the ends of all threads are noticed.
+/// The event that all threads signal before they end.
 pub struct Ends(Arc<EventFd>);
 
-/// The end of one thread.
+/// Tells whether one thread is about to end.
 #[derive(Clone)]
 pub struct Ending {
     begun: Arc<AtomicBool>,
     event: Arc<EventFd>,
 }
 
-/// Has an end begin when it is dropped.
+/// Announces the end of a thread when it is dropped.
 pub struct OnDrop(Ending);
 
 impl Ends {
-    /// No thread ends yet.
+    /// Returns an event that is not signalled.
     pub fn new() -> io::Result<Self> {
         Ok(Self(Arc::new(EventFd::new(NONBLOCKING)?)))
     }
 
-    /// The end of one more thread.
+    /// Returns the end signal of another thread.
     pub fn another(&self) -> Ending {
         Ending {
             begun: Arc::default(),
@@ -36,24 +37,26 @@ impl Ends {
         }
     }
 
-    /// Readable when an end has begun since the last [`Self::take`].
+    /// Returns the event. It is readable if a thread has announced its end since the last
+    /// [`Self::take`].
     pub fn event(&self) -> &EventFd {
         &self.0
     }
 
-    /// Notices all ends so far. Each had begun before it was signalled: whoever looks afterwards misses none.
+    /// Resets the event. [`Ending::has_begun`] is set before the event is signalled, so a check
+    /// after this call misses no end.
     pub fn take(&self) {
         let _ = self.0.read();
     }
 }
 
 impl Ending {
-    /// Whether the thread is about to end, or has ended.
+    /// Returns whether the thread is about to end or has ended.
     pub fn has_begun(&self) -> bool {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// For the thread to hold until it ends.
+    /// Returns a guard that the thread holds until it ends.
     pub const fn on_drop(self) -> OnDrop {
         OnDrop(self)
     }

@@ -1,10 +1,12 @@
-//! A client process, as its session sees it: an aperture that the process maps for itself, by descriptors sent to it.
+//! A client process, as its session sees it: the process maps its aperture itself, from descriptors
+//! that the server sends.
 //!
-//! What happens to aperture and doorbells is kept as events, which go to the process with the reply to its next request. So a
-//! revocation by another session takes effect there with that request; and as with any descriptor, a process that does not
-//! want to let go of memory keeps it. The descriptor of memory that may only be read is open for reading only; but a process of
-//! the same user, and there are no others, can open it anew. So access rights bind those who keep to them. This is for
-//! development, by one person's own processes.
+//! Changes of the aperture and of doorbells become events. The process receives them with the reply
+//! to its next request, so a revocation by another session takes effect with that request. A
+//! hostile process can keep a descriptor, and with it the memory. The descriptor of read-only
+//! memory is open for reading only, but all processes belong to one user and can reopen it for
+//! writing. So access rights do not stop a hostile process. The server is for development, with one
+//! user's own processes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,7 +26,7 @@ use vmm_sys_util::eventfd::EventFd;
 /// An event, and the descriptor that goes with it.
 pub type Told = (Event, Option<OwnedFd>);
 
-/// Something in the aperture.
+/// A mapping in the aperture.
 struct Placement {
     memory: Arc<SharedMemory>,
     from: u64,
@@ -47,7 +49,7 @@ pub struct ClientHost {
 }
 
 impl ClientHost {
-    /// A process that has mapped nothing, with room for `aperture_bytes` bytes.
+    /// Returns a process with an empty aperture of `aperture_bytes` bytes.
     pub fn new(aperture_bytes: u64) -> Arc<Self> {
         Arc::new(Self {
             aperture_bytes,
@@ -61,17 +63,17 @@ impl ClientHost {
         })
     }
 
-    /// Size of the aperture in bytes.
+    /// Returns the size of the aperture in bytes.
     pub const fn aperture_bytes(&self) -> u64 {
         self.aperture_bytes
     }
 
-    /// How much of the aperture is used. Takes no lock.
+    /// Returns how much of the aperture is used. This function takes no lock.
     pub fn usage(&self) -> ApertureUse {
         self.usage.of(self.aperture_bytes)
     }
 
-    /// What has happened since the last call.
+    /// Returns the events since the last call, and removes them.
     pub fn take_events(&self) -> Vec<Told> {
         std::mem::take(&mut self.state().events)
     }
@@ -93,7 +95,7 @@ impl State {
         self.events.push((event, None));
     }
 
-    /// Tells of what is at `offset`.
+    /// Adds the event for the mapping at `offset`.
     fn tell_placement(&mut self, offset: u64) -> Result<(), PlaceError> {
         let absent = PlaceError::Absent { offset };
         let placement = self.placements.get(&offset).ok_or(absent)?;
@@ -133,7 +135,9 @@ impl Host for ClientHost {
             bytes,
             source: MemoryError::Device {
                 bytes,
-                reason: String::from("a process cannot map this memory: run a VM instead"),
+                reason: String::from(
+                    "a process cannot map this memory: use it in a VM (`causeway run`)",
+                ),
             },
         })?;
         let mut state = self.state();
@@ -216,11 +220,12 @@ impl Host for ClientHost {
         }
     }
 
-    /// A process is told of events with the reply to a request only: one that waits looks by itself.
+    /// A process receives events only with the reply to a request. A process that waits polls
+    /// memory itself.
     fn raise(&self, _: Client) {}
 }
 
-/// The descriptor of an event.
+/// Returns the descriptor of an event.
 #[allow(unsafe_code)] // The type gives only the number.
 fn descriptor(event: &EventFd) -> BorrowedFd<'_> {
     // SAFETY: the event keeps its descriptor open for as long as it is borrowed.

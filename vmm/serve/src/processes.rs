@@ -1,4 +1,4 @@
-//! The processes that are served, for those who watch.
+//! The list of client processes, for monitors.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::host::ClientHost;
 use causeway_publisher::{Guest, Snapshot};
 
-/// A process that is served, as long as it is.
+/// A client process. Its weak references are empty after it has disconnected.
 struct ServedProcess {
     name: String,
     session: Weak<dyn GuestSession>,
@@ -17,12 +17,13 @@ struct ServedProcess {
     since: Instant,
 }
 
-/// All of them. Shared with the thread that answers watchers; a leaf lock, held for the list only.
+/// The client processes of the server. The thread that answers monitors shares the list. The lock
+/// is a leaf lock, held only while the list is read or changed.
 #[derive(Clone, Default)]
 pub struct ProcessList(Arc<Mutex<Vec<ServedProcess>>>);
 
 impl ProcessList {
-    /// Adds a process, and forgets those that are gone.
+    /// Adds a process, and removes those that have disconnected.
     pub fn add(&self, name: &str, session: &Arc<dyn GuestSession>, host: &Arc<ClientHost>) {
         let mut list = self.list();
         list.retain(|watched| watched.session.strong_count() != 0);
@@ -34,10 +35,10 @@ impl ProcessList {
         });
     }
 
-    /// What they do at this moment.
+    /// Returns the current statistics of all client processes.
     pub fn look(&self, gpu: &str) -> Snapshot {
         type Present = (String, Instant, Arc<dyn GuestSession>, Arc<ClientHost>);
-        // Asked without the lock: a worker process may take its time.
+        // Queried without the lock, because a worker process may answer slowly.
         let present: Vec<Present> = {
             let list = self.list();
             let present = |w: &ServedProcess| {

@@ -1,6 +1,7 @@
 //! `causeway serve`: the GPU for ordinary processes of this host, over a socket.
 //!
-//! A connection is a session, which ends with it. The way there is [`causeway_protocol::socket`].
+//! Each connection has a session, which ends with the connection. [`causeway_protocol::socket`]
+//! describes the messages.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -30,11 +31,12 @@ use causeway_terminal::{Code, Failure, check_range};
 
 /// Aperture of each process in bytes: addresses that it reserves.
 const APERTURE_BYTES: u64 = 64 << 30;
-/// How soon to look again for a thread that has said that it ends.
+/// Time until the server checks again for a thread that has announced its end.
 const ENDING: Duration = Duration::from_millis(2);
-/// How long nobody is taken after nobody could be: whoever waits stays there, and what lacked may be back.
+/// Pause after a connection could not be accepted. The client stays in the queue, and the missing
+/// resource may become free.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How often something that processes can bring about at will is a warning.
+/// Number of warnings about an event that processes can cause at will; later ones have level debug.
 const WARNINGS: u32 = 8;
 /// Most processes at a time.
 const PROCESSES_MAX: u32 = 64;
@@ -56,7 +58,7 @@ pub struct ServeArguments {
     pub processes: u32,
 }
 
-/// A process that is connected, from the server's side.
+/// A connected client process.
 struct Client {
     name: String,
     socket: Arc<OwnedFd>,
@@ -64,7 +66,7 @@ struct Client {
     thread: JoinHandle<()>,
     /// Whether the thread is about to end.
     ending: Ending,
-    /// Whether the process is gone.
+    /// Whether the process has disconnected.
     leaving: bool,
 }
 
@@ -76,18 +78,18 @@ struct Server {
     /// Connections so far, for names.
     count: u64,
     served: Vec<Client>,
-    /// The same for those who watch.
+    /// The client processes, for monitors.
     process_list: ProcessList,
-    /// Signalled by threads that are about to end.
+    /// The event that threads signal when they are about to end.
     ends: Ends,
-    /// When to look at the listener again, if not now.
+    /// Time at which the server accepts connections again, during a pause.
     paused_until: Option<Instant>,
-    /// Processes that were turned away, and those that could not be taken.
+    /// Number of processes that were refused.
     turned_away: u32,
     not_taken: u32,
 }
 
-/// Serves until a signal comes.
+/// Serves client processes until a signal arrives.
 pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     let most = u64::from(PROCESSES_MAX);
     check_range("--processes", arguments.processes.into(), 1..=most)?;
@@ -117,7 +119,7 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
         path.display()
     ));
     let outcome = server.serve(&listener, &mut signals);
-    // Nobody can connect any more; then those who are connected go.
+    // First no process can connect any more, then the connected ones are disconnected.
     drop(listener);
     server.end();
     outcome.map_err(|e| failed(e.into()))?;
@@ -125,14 +127,14 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
 }
 
 impl Server {
-    /// Has others see what the processes do.
+    /// Publishes the statistics of the processes to monitors.
     fn publish(&self, gpu: &str, metrics: Option<&Path>) -> Result<Publisher, Failure> {
         let (process_list, gpu) = (self.process_list.clone(), gpu.to_owned());
         let look = move || process_list.look(&gpu);
         Publisher::start(Box::new(look), metrics).map_err(run::unpublished)
     }
 
-    /// Takes connections, and notices their ends, until a signal comes.
+    /// Accepts connections and removes ended ones until a signal arrives.
     fn serve(&mut self, listener: &Listener, signals: &mut Signals) -> Result<(), Errno> {
         loop {
             let (connecting, gone) = self.wait(listener, signals)?;
@@ -150,7 +152,8 @@ impl Server {
         }
     }
 
-    /// Sleeps until something happens: whether somebody connects, and which connections have ended at the other side.
+    /// Waits for an event. Returns whether a process connects, and which processes have
+    /// disconnected.
     fn wait(
         &mut self,
         listener: &Listener,
@@ -187,18 +190,19 @@ impl Server {
         Ok((connecting, gone))
     }
 
-    /// When to look without anything having happened. Ends a pause that is over.
+    /// Returns the longest time to wait, and ends a pause that is over.
     fn timeout(&mut self) -> Option<Timespec> {
         let now = Instant::now();
         self.paused_until = self.paused_until.filter(|until| *until > now);
         let pause = self.paused_until.map(|until| until - now);
         let ending = self.served.iter().any(|served| served.ending.has_begun());
         let soonest = ending.then_some(ENDING).into_iter().chain(pause).min();
-        // As short as they are, they fit.
+        // These durations are short, so the conversion cannot fail.
         soonest.and_then(|wait| Timespec::try_from(wait).ok())
     }
 
-    /// Takes a connection, if there is one and room for it. Why it has no session, its process sees from the end of it.
+    /// Accepts a connection, if one waits and `--processes` allows it. A refused process sees that
+    /// its connection is closed.
     fn admit(&mut self, listener: &Listener) {
         let socket = match listener.accept() {
             Ok(socket) => Arc::new(socket),
@@ -250,11 +254,11 @@ impl Server {
         ended.into_iter().for_each(Client::join);
     }
 
-    /// Ends all connections.
+    /// Closes all connections and joins their threads.
     fn end(&mut self) {
         for served in &mut self.served {
             served.leave();
-            // Wakes its thread, whether it waits for a request or for room to reply.
+            // Wakes the thread, which may wait for a request or for room to reply.
             let _ = rustix::net::shutdown(&*served.socket, rustix::net::Shutdown::Both);
         }
         self.served.drain(..).for_each(Client::join);
@@ -262,7 +266,7 @@ impl Server {
 }
 
 impl Client {
-    /// The process will not read replies any more: nothing is worth waiting for.
+    /// Stops the session's work, because the process reads no more replies.
     fn leave(&mut self) {
         self.leaving = true;
         self.session.halt();
@@ -286,7 +290,7 @@ fn start(
     std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(move || {
-            // Also if it panics.
+            // Dropped also if the thread panics.
             let _begins = ending.on_drop();
             if let Err(e) = connection.serve() {
                 log::warn!("closed the connection: {e}");
@@ -296,7 +300,8 @@ fn start(
         })
 }
 
-/// The level at which to log what has happened `times` times before. Counts up.
+/// Returns the log level of an event that has happened `times` times before, and increments
+/// `times`.
 fn level(times: &mut u32) -> log::Level {
     *times = times.saturating_add(1);
     match *times {
@@ -305,7 +310,7 @@ fn level(times: &mut u32) -> log::Level {
     }
 }
 
-/// The descriptor of something that only tells its number.
+/// Borrows the descriptor of `file`, for types that offer only its number.
 #[allow(unsafe_code)] // The types of vmm-sys-util have no `AsFd`.
 fn borrow(file: &impl AsRawFd) -> BorrowedFd<'_> {
     // SAFETY: whatever is borrowed keeps its descriptor open meanwhile.
