@@ -1,4 +1,4 @@
-//! What was typed: the commands, each with the arguments that its crate defines.
+//! Command line of `causeway`: its commands, each with the arguments that its crate defines.
 
 use causeway_bench::BenchCommand;
 use causeway_doctor::DoctorArguments;
@@ -9,11 +9,12 @@ use causeway_serve::ServeArguments;
 use causeway_stat::StatArguments;
 use clap::{Parser, Subcommand};
 
-/// Mediated pass-through GPU virtualization: guests on KVM compute on a shared GPU, and their data path never exits.
+/// Mediated pass-through GPU virtualization: guests on KVM compute on a shared GPU, and their data
+/// path never exits.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 110, after_help = EXIT_CODES)]
 pub struct Arguments {
-    /// What to do.
+    /// The chosen command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -25,7 +26,7 @@ pub enum Command {
     Run(Box<RunArguments>),
     /// Write the initramfs that `run --program` makes to a file.
     Initramfs(InitramfsArguments),
-    /// Try out what this host can do, and say how to get what is missing.
+    /// Check which features this host supports, and say how to enable the others.
     Doctor(DoctorArguments),
     /// Show statistics of running guests: exits, launches, queues, GPU memory.
     Stat(StatArguments),
@@ -34,10 +35,11 @@ pub enum Command {
     /// Run benchmarks.
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// Hold the session of one VM. `run` and `serve` start this; it has no use by hand.
+    /// Hold the session of one VM. `run` and `serve` start this command; do not start it by hand.
     #[command(hide = true)]
     Worker(WorkerArguments),
-    /// Restore the terminal when the process that started this one has ended. It has no use by hand.
+    /// Restore the terminal after the process that started this one has ended. Do not start it by
+    /// hand.
     #[command(hide = true)]
     TerminalKeeper,
 }

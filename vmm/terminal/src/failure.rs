@@ -1,4 +1,4 @@
-//! What ends the command before it has a result: one message, one exit code.
+//! Failures of the command: each has a message and an exit code.
 
 use std::error::Error;
 use std::ops::RangeInclusive;
@@ -10,21 +10,21 @@ use std::process::ExitCode;
 pub enum Code {
     /// A guest reported a failure.
     GuestFailed = 1,
-    /// Bad argument.
+    /// An argument is invalid.
     Usage = 2,
     /// KVM is missing or forbidden.
     Kvm = 3,
-    /// Not an image that can boot.
+    /// The image cannot boot.
     Image = 4,
-    /// A guest crashed, or its VM could not go on.
+    /// A guest crashed, or its VM could not continue.
     Crashed = 5,
-    /// Out of time.
+    /// The timeout passed.
     Timeout = 6,
     /// The report cannot be written.
     Report = 7,
-    /// The GPU that was asked for is not available.
+    /// The GPU of `--gpu` is not available.
     Gpu = 8,
-    /// A device to be passed through is not available, or the host wants it back.
+    /// A device of `--vfio` is not available, or the host takes it back.
     Device = 9,
     /// SIGINT.
     Interrupted = 130,
@@ -38,7 +38,7 @@ impl From<Code> for ExitCode {
     }
 }
 
-/// Why there is no result.
+/// A failure of the command: message, cause and exit code.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
@@ -48,7 +48,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure with a cause.
+    /// Returns a failure with a cause.
     pub fn new(
         code: Code,
         message: impl Into<String>,
@@ -61,7 +61,7 @@ impl Failure {
         }
     }
 
-    /// An invalid argument.
+    /// Returns a usage failure.
     pub fn usage(message: impl Into<String>) -> Self {
         Self {
             code: Code::Usage,
@@ -70,7 +70,7 @@ impl Failure {
         }
     }
 
-    /// An invalid value of an argument, with the reason as its cause.
+    /// Returns a usage failure for an invalid value, with the reason as its cause.
     pub fn usage_from(
         argument: &str,
         value: &str,
@@ -83,7 +83,7 @@ impl Failure {
         )
     }
 
-    /// A GPU that is not available.
+    /// Returns the failure for a GPU that is not available.
     pub fn gpu(message: impl Into<String>) -> Self {
         Self {
             code: Code::Gpu,
@@ -92,13 +92,14 @@ impl Failure {
         }
     }
 
-    /// A file for the guest that cannot be read. `what` names its role, such as "initramfs".
+    /// Returns the failure for a file that cannot be read. `what` names the role of the file, such
+    /// as "initramfs".
     pub fn file(what: &str, path: &Path, source: std::io::Error) -> Self {
         let message = format!("cannot read the {what} {}", path.display());
         Self::new(Code::Image, message, source)
     }
 
-    /// The message and its causes, in one line.
+    /// Returns the message and its causes in one line.
     pub fn text(&self) -> String {
         let mut line = self.message.clone();
         let mut cause = self.source();
@@ -110,12 +111,12 @@ impl Failure {
         line
     }
 
-    /// Prints the message and its causes, once.
+    /// Prints the message and its causes to standard error.
     pub fn print(&self) {
         crate::output::say(&format!("causeway: {}", self.text()));
     }
 
-    /// The exit code.
+    /// Returns the exit code.
     pub fn exit_code(&self) -> ExitCode {
         self.code.into()
     }

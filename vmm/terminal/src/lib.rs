@@ -1,5 +1,5 @@
-//! What all commands share on their way out: exit codes and messages ([`Failure`]), lines on the terminal
-//! ([`say`], [`print_results`]), files ([`OutputFile`], [`ReportFile`]), and raw mode ([`RawTerminal`]).
+//! Output of all commands: exit codes and messages ([`Failure`]), lines on the terminal ([`say`],
+//! [`print_results`]), files ([`OutputFile`], [`ReportFile`]) and raw mode ([`RawTerminal`]).
 
 mod failure;
 mod output;

@@ -1,5 +1,5 @@
-//! Standard output and standard error: whole lines, none of which is cut by the progress line or ends the process
-//! because nobody reads it.
+//! Standard output and standard error. The progress line cuts no other line, and a closed pipe does
+//! not end the process.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::failure::{Code, Failure};
 
-/// Width in characters of what goes somewhere else than to a terminal of known width, where it matters.
+/// Width in characters of text that does not go to a terminal of known width.
 pub const WIDTH_ELSEWHERE: usize = 110;
 
 /// The progress line, while one is shown.
@@ -19,12 +19,13 @@ fn progress() -> MutexGuard<'static, Option<ProgressBar>> {
     PROGRESS.lock()
 }
 
-/// Says which progress line other output has to go around from now on.
+/// Sets the progress line, which is hidden while other output is printed.
 pub fn set_progress(bar: Option<ProgressBar>) {
     *progress() = bar;
 }
 
-/// Prints a line to standard error. A standard error that cannot be written to is nobody's to be told about.
+/// Prints a line to standard error. Errors are ignored, because no other stream is left to report
+/// them.
 pub fn say(line: &str) {
     let mut bytes = Vec::with_capacity(line.len() + 1);
     bytes.extend_from_slice(line.as_bytes());
@@ -42,19 +43,20 @@ fn write_error(bytes: &[u8]) {
     }
 }
 
-/// Prints results to standard output. A reader that has read enough (`| head -1`) is no failure.
+/// Prints results to standard output. A reader that closes the pipe (`| head -1`) is no failure.
 pub fn print_results(text: &str) -> Result<(), Failure> {
     print_bytes(text.as_bytes())
 }
 
-/// The same of results that go on. False if nobody reads them any more.
+/// Prints a part of continuous results to standard output. Returns false if the reader has closed
+/// the pipe.
 pub fn print_while_read(text: &str) -> Result<bool, Failure> {
     let written = write_output(text.as_bytes());
     let read = !matches!(&written, Err(e) if e.kind() == ErrorKind::BrokenPipe);
     finish_output(written).map(|()| read)
 }
 
-/// The same of results that are no text.
+/// Prints binary results to standard output.
 pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     finish_output(write_output(bytes))
 }
@@ -76,7 +78,7 @@ fn finish_output(written: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// Width of standard output in characters, if it is a terminal that says.
+/// Returns the width of standard output in characters, if it is a terminal that reports its width.
 pub fn output_width() -> Option<usize> {
     let out = io::stdout();
     if !out.is_terminal() {
@@ -86,15 +88,16 @@ pub fn output_width() -> Option<usize> {
     (size.ws_col != 0).then_some(size.ws_col.into())
 }
 
-/// Sends logs to standard error, one line each, in the form of all other messages.
+/// Sends log records to standard error, one line each, in the form of other messages.
 pub fn start_logging() {
-    // What vfio-ioctls logs as a warning is what a device does not have, or what is an error of ours.
+    // vfio-ioctls warns about features that a device lacks, and about errors that Causeway reports
+    // itself.
     let filter = env_logger::Env::default().default_filter_or("warn,vfio_ioctls=off");
     env_logger::Builder::from_env(filter)
         .format(|out, record| {
             let level = level(record.level());
             match std::thread::current().name() {
-                // Threads are named after their VM: the name says whom it is about.
+                // A thread has the name of its VM, so the name tells which VM the record is about.
                 Some(thread) if thread != "main" => {
                     writeln!(out, "causeway: {level}: {thread}: {}", record.args())
                 }
@@ -115,7 +118,7 @@ const fn level(level: Level) -> &'static str {
     }
 }
 
-/// Where log records go; each comes in one piece.
+/// Writes log records to standard error. The logger writes each record at once.
 struct LogLines;
 
 impl Write for LogLines {

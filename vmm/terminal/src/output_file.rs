@@ -1,4 +1,5 @@
-//! Files that the command writes: found unwritable before the work, replaced only by what is complete.
+//! Files that the command writes. Each is checked before the work starts, and replaced only by
+//! complete content.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -7,17 +8,17 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// Where something is written to.
+/// A destination of output.
 #[derive(Debug)]
 pub enum OutputFile {
-    /// A file, through a temporary one beside it.
+    /// A regular file. Its content is written to a temporary file first.
     File {
-        /// Itself, where the name is a link to it.
+        /// Path of the file, with links resolved.
         target: PathBuf,
         /// Name of the temporary file, which exists only while it is being written.
         partial: PathBuf,
     },
-    /// Something that is no regular file, such as a pipe or a device: written to as it is, never replaced.
+    /// A pipe, device or other special file. It is written to, never replaced.
     Special {
         /// Open for writing.
         file: File,
@@ -25,10 +26,10 @@ pub enum OutputFile {
 }
 
 impl OutputFile {
-    /// Prepares the place, and finds out whether it can be written to. Leaves nothing there.
+    /// Checks whether `path` can be written to. Leaves no file there.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The error of the system call that failed.
     pub fn prepare(path: &Path) -> io::Result<Self> {
         let target = match std::fs::metadata(path) {
             Ok(found) if found.is_dir() => return Err(ErrorKind::IsADirectory.into()),
@@ -46,10 +47,11 @@ impl OutputFile {
         Ok(Self::File { target, partial })
     }
 
-    /// Writes what `content` writes.
+    /// Writes the output of `content` to the destination.
     ///
     /// # Errors
-    /// Those of `content` and of the file. There is no part of it left then.
+    /// Errors of `content` and of the file. The destination is then unchanged, unless it is a
+    /// special file.
     pub fn write(self, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         match self {
             Self::Special { file } => write_all(file, content),
@@ -57,7 +59,7 @@ impl OutputFile {
                 .and_then(|file| write_all(file, content))
                 .and_then(|()| std::fs::rename(&partial, target))
                 .inspect_err(|_| {
-                    // It could not be written; what there is of it is of no use.
+                    // Removed, because the incomplete file is of no use.
                     let _ = std::fs::remove_file(&partial);
                 }),
         }
@@ -70,7 +72,7 @@ fn write_all(file: File, content: impl FnOnce(&mut dyn Write) -> io::Result<()>)
     out.flush()
 }
 
-/// Opens what is no regular file, without waiting for a reader: nobody may ever come.
+/// Opens a special file without waiting for a reader, which may never come.
 fn special(path: &Path) -> io::Result<OutputFile> {
     let nonblock = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new()

@@ -1,9 +1,11 @@
-//! Raw mode of the terminal on standard input, and the way back from it whatever happens.
+//! Raw mode of the terminal on standard input, which is restored at every end of the process.
 //!
-//! Leaving the scope takes the terminal back, in a panic, too. For ends that run no code of ours (SIGKILL above all) there is a
-//! keeper: this program once more, which remembers how the terminal was, waits for our end of a socket to be closed, and then
-//! restores it. It has a session of its own, so that a signal to our process group does not reach it; and not being of the
-//! terminal's session, it may set the terminal without being in the foreground.
+//! Dropping [`RawTerminal`] restores the terminal, also in a panic. A second process, the keeper,
+//! restores the terminal after a kill (SIGKILL), when this process runs no code. The keeper is
+//! another run of this program: it saves the terminal's settings, waits until this process's end of
+//! a socket is closed, and then restores the settings. The keeper has a session of its own, so that
+//! signals to this process group do not reach it. As it is outside the terminal's session, it may
+//! set the terminal without being in the foreground.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -17,13 +19,13 @@ use rustix::termios::{
 
 use crate::failure::{Code, Failure};
 
-/// Name of the hidden command that is the keeper.
+/// Name of the hidden command that runs the keeper.
 pub const KEEPER: &str = "terminal-keeper";
 
 /// A terminal in raw mode.
 pub struct RawTerminal {
     saved: Termios,
-    // Dropped last, when the terminal is as it was.
+    // Dropped last, after the terminal is restored.
     _keeper: Option<Keeper>,
 }
 
@@ -34,10 +36,11 @@ impl std::fmt::Debug for RawTerminal {
 }
 
 impl RawTerminal {
-    /// Has standard input hand over what is typed as it is. Output is left as it was: lines of ours still begin at the left.
+    /// Sets the terminal to pass on input unprocessed. Output processing is unchanged, so lines
+    /// still begin at the left.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the system call that failed.
     pub fn enter() -> io::Result<Self> {
         let terminal = io::stdin();
         let saved = tcgetattr(&terminal)?;
@@ -81,14 +84,14 @@ fn raw(mut modes: Termios) -> Termios {
     modes
 }
 
-/// The process that restores the terminal if we cannot.
+/// The process that restores the terminal if this process cannot.
 struct Keeper {
     process: Child,
     link: UnixStream,
 }
 
 impl Keeper {
-    /// Starts it. When this returns, it has seen how the terminal is.
+    /// Starts the keeper. When this function returns, the keeper has saved the terminal's settings.
     fn start() -> io::Result<Self> {
         let (mut link, other) = UnixStream::pair()?;
         let process = Command::new(std::env::current_exe()?)
@@ -103,19 +106,19 @@ impl Keeper {
 }
 
 impl Drop for Keeper {
-    /// Dismisses it: a word, in place of the end of the socket, says that all is well.
+    /// Ends the keeper by a message, so that it does not restore the terminal.
     fn drop(&mut self) {
         if let Err(e) = self
             .link
             .write_all(&[0])
             .and_then(|()| self.process.wait().map(drop))
         {
-            log::debug!("cannot end the keeper of the terminal: {e}");
+            log::debug!("cannot end the process that restores the terminal: {e}");
         }
     }
 }
 
-/// The keeper's whole life: the body of the hidden command.
+/// Runs the keeper. This is the body of the hidden command.
 pub fn keep() -> Result<ExitCode, Failure> {
     let failed = |e: Errno| Failure::new(Code::Crashed, "cannot watch the terminal", e);
     let terminal = io::stdin();

@@ -1,4 +1,4 @@
-//! Where a JSON report goes.
+//! Destination of a JSON report.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,24 +9,24 @@ use crate::failure::{Code, Failure};
 use crate::output;
 use crate::output_file::OutputFile;
 
-/// Where a JSON report goes.
+/// Destination of a JSON report.
 #[derive(Debug)]
 pub enum ReportFile {
-    /// Nowhere: the table is all there is.
+    /// No report; the command prints only its table.
     None,
     /// Standard output, in place of the table.
     Output,
     /// A file.
     File {
-        /// As it was named.
+        /// Path as the user gave it.
         path: PathBuf,
-        /// Where it is written to.
+        /// Destination of the output.
         file: OutputFile,
     },
 }
 
 impl ReportFile {
-    /// Prepares the place, and finds out whether it can be written to. Leaves nothing there.
+    /// Checks whether `path` can be written to. Leaves no file there.
     pub fn prepare(path: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = path else {
             return Ok(Self::None);
@@ -45,7 +45,7 @@ impl ReportFile {
         Ok(Self::File { path, file })
     }
 
-    /// Whether the report takes the place of the table.
+    /// Returns whether the report goes to standard output in place of the table.
     pub fn is_output(&self) -> bool {
         matches!(self, Self::Output)
     }
