@@ -10,27 +10,27 @@ use causeway_terminal::Failure;
 /// Longest name of a process that is shown. Linux keeps 15 bytes.
 const NAME_CHARS_MAX: usize = 64;
 
-/// The failure for a process that answered before and does not any more.
+/// Returns the failure for a process that answered before and does not answer now.
 pub fn gone(pid: u32) -> Failure {
     Failure::usage(format!("process {pid} has ended, or its guests have"))
 }
 
-/// The failure for a process without a socket.
+/// Returns the failure for a process without a socket.
 pub fn explain(pid: u32) -> Failure {
     let uid = geteuid().as_raw();
     let Ok(process) = fs::metadata(format!("/proc/{pid}")) else {
         return Failure::usage(format!(
-            "process {pid} does not exist: `causeway stat --all` shows all that run"
+            "process {pid} does not exist: `causeway stat --all` shows all processes with guests"
         ));
     };
     let owner = process.uid();
     if uid != 0 && owner != uid {
         return Failure::usage(format!(
-            "process {pid} belongs to user {owner}: run this as that user or as root (`causeway stat --all` shows your own)"
+            "process {pid} belongs to user {owner}: run this command as that user or as root (`causeway stat --all` shows your processes)"
         ));
     }
     Failure::usage(format!(
-        "process {pid} ({}) has no guests of Causeway: `causeway stat --all` shows all that have",
+        "process {pid} ({}) has no guests of Causeway: `causeway stat --all` shows all processes with guests",
         name(pid)
     ))
 }

@@ -1,4 +1,4 @@
-//! Asking a process for its snapshot.
+//! Requests the snapshot of a process from its socket.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,9 +13,9 @@ use causeway_publisher::http;
 use causeway_publisher::runtime::Entry;
 use causeway_publisher::snapshot::{SCHEMA, Snapshot};
 
-/// Longest that an answer may take.
+/// Longest time to wait for an answer.
 pub const PATIENCE: Duration = Duration::from_secs(1);
-/// Longest answer in bytes. A guest takes some 4 KiB, and a process has 64 at most.
+/// Longest answer in bytes. A guest takes about 4 KiB, and a process has at most 64 guests.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 const PIECE_BYTES: usize = 16 << 10;
 const REQUEST: &[u8] = b"GET /snapshot HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -23,7 +23,7 @@ const REQUEST: &[u8] = b"GET /snapshot HTTP/1.1\r\nHost: localhost\r\nConnection
 /// Why a process sent no snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The process does not listen any more.
+    /// The process no longer listens.
     #[error("process {pid} has ended")]
     Gone {
         /// Number of the process.
@@ -57,22 +57,23 @@ pub enum FetchError {
     Failed {
         /// Number of the process.
         pid: u32,
-        /// What the kernel said.
+        /// Error of the system call.
         source: io::Error,
     },
 }
 
-/// The snapshot of a process, if it comes within `patience`.
+/// Returns the snapshot of a process, if it arrives within `patience`.
 ///
 /// # Errors
-/// [`FetchError`].
+/// [`FetchError::Gone`] if the process does not listen, `Silent` if it does not answer in time, and
+/// the other variants if its answer is incomplete, is no snapshot, or the connection fails.
 pub fn fetch(entry: &Entry, patience: Duration) -> Result<Snapshot, FetchError> {
     let pid = entry.pid;
     let socket = connect(entry)?;
     let answer = ask(&socket, Instant::now() + patience).map_err(|e| match e {
         Errno::CONNRESET | Errno::PIPE => FetchError::Unfinished { pid },
         Errno::TIMEDOUT => FetchError::Silent { pid },
-        // Too long.
+        // The answer is too long.
         Errno::MSGSIZE => FetchError::Strange { pid, source: None },
         e => failed(pid, e),
     })?;
@@ -87,7 +88,8 @@ fn failed(pid: u32, error: Errno) -> FetchError {
     FetchError::Failed { pid, source }
 }
 
-/// A connection to that process. If it is another's, the process is gone: whoever put the socket there had no right to its name.
+/// Connects to the process. If another process answers, the error is `Gone`, because the socket has
+/// the name of a process that has ended.
 fn connect(entry: &Entry) -> Result<OwnedFd, FetchError> {
     let pid = entry.pid;
     let connected = || -> Result<(OwnedFd, bool), Errno> {
@@ -101,7 +103,7 @@ fn connect(entry: &Entry) -> Result<OwnedFd, FetchError> {
     match connected() {
         Ok((socket, true)) => Ok(socket),
         Ok((_, false)) | Err(Errno::NOENT | Errno::CONNREFUSED) => Err(FetchError::Gone { pid }),
-        // So many wait already that it must have stopped taking them.
+        // The queue is full, so the process has stopped accepting connections.
         Err(Errno::AGAIN) => Err(FetchError::Silent { pid }),
         Err(e) => Err(failed(pid, e)),
     }
@@ -117,9 +119,9 @@ fn understand(pid: u32, answer: &[u8]) -> Result<Snapshot, FetchError> {
     Ok(snapshot.printable())
 }
 
-/// Everything that is answered until the connection ends.
+/// Sends the request and returns all bytes until the connection ends.
 fn ask(socket: &OwnedFd, deadline: Instant) -> Result<Vec<u8>, Errno> {
-    // The request fits a fresh socket's buffer.
+    // The request fits into the buffer of a new socket.
     rustix::net::send(socket, REQUEST, SendFlags::NOSIGNAL)?;
     let mut answer = Vec::new();
     let mut piece = vec![0; PIECE_BYTES];
@@ -140,7 +142,7 @@ fn ask(socket: &OwnedFd, deadline: Instant) -> Result<Vec<u8>, Errno> {
     }
 }
 
-/// Whether it is that process at the other end, and one of the user in whose folder it was found.
+/// Returns whether the peer is the process of `entry`, and belongs to the owner of the folder.
 fn is_of(socket: &OwnedFd, entry: &Entry) -> Result<bool, Errno> {
     let peer = socket_peercred(socket)?;
     let pid = u32::try_from(peer.pid.as_raw_nonzero().get());

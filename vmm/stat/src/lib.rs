@@ -1,7 +1,7 @@
-//! `causeway stat`: what the guests of running processes do, seen from outside.
+//! `causeway stat`: shows statistics of guests in running processes.
 //!
-//! Every process with guests answers on a socket of its own ([`causeway_publisher`]), at which it is found by its number.
-//! It tells counts; rates are made of them here ([`rates`]).
+//! Each process with guests answers on a socket of its own ([`causeway_publisher`]), whose name
+//! contains its process ID. A process sends counts; [`rates`] computes rates from them.
 
 mod absent;
 mod arguments;
@@ -22,7 +22,7 @@ use causeway_terminal::{Code, Failure};
 use record::Record;
 use sampler::{Observation, Sampler};
 
-/// Watches until it is told to end, or there is nothing to watch any more.
+/// Prints or shows statistics until the command is stopped or the last process ends.
 pub fn run(arguments: &StatArguments) -> Result<ExitCode, Failure> {
     arguments.check()?;
     let interval = Duration::from_millis(arguments.interval_ms);
@@ -38,7 +38,7 @@ pub fn run(arguments: &StatArguments) -> Result<ExitCode, Failure> {
                 "no process answered: the messages above say why",
             ));
         }
-        say("nothing to show: no `causeway run` or `causeway serve` of this user runs");
+        say("nothing to show: this user has no running `causeway run` or `causeway serve`");
         return Ok(ExitCode::SUCCESS);
     }
     if !arguments.json {
@@ -52,7 +52,7 @@ pub fn run(arguments: &StatArguments) -> Result<ExitCode, Failure> {
     follow(&mut sampler, interval, arguments.count)
 }
 
-/// Prints what each interval brings.
+/// Prints the statistics of each interval.
 fn follow(
     sampler: &mut Sampler,
     interval: Duration,
@@ -64,12 +64,12 @@ fn follow(
         if count == Some(index) {
             break;
         }
-        // What was missed, by a look that took long, is not made up for.
+        // An interval that was missed because a query took long is skipped.
         next = (next + interval).max(Instant::now());
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         match sampler.look() {
             Ok(seen) => {
-                // Once, as long as it is the same.
+                // Printed once, as long as the message stays the same.
                 if seen.troubles != troubles {
                     complain(&seen.troubles);
                 }
@@ -78,7 +78,7 @@ fn follow(
                     break;
                 }
             }
-            // It has been watched to its end.
+            // The process was monitored until its end, which is success.
             Err(ended) if index > 0 => {
                 say(&ended.to_string());
                 break;
@@ -89,7 +89,7 @@ fn follow(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the records of all guests. False if nobody reads them any more.
+/// Prints the records of all guests. Returns false if the reader has closed the pipe.
 fn print(seen: &Observation) -> Result<bool, Failure> {
     let mut text = String::new();
     for (process, guest, rates) in seen.guests() {
@@ -109,7 +109,8 @@ fn say(line: &str) {
     terminal::say(&format!("causeway: {line}"));
 }
 
-/// The live view takes a terminal at both ends. What is piped is for programs, and those want to say in which form.
+/// Refuses the live view unless standard input and output are terminals. Programs choose a format
+/// by an option.
 fn check_terminal() -> Result<(), Failure> {
     if std::io::stdin().is_terminal() && std::io::stdout().is_terminal() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What happened between two looks at a guest, in a second.
+//! Rates per second between two snapshots of a guest.
 
 use std::collections::BTreeMap;
 
@@ -12,30 +12,32 @@ const NS_PER_S: f64 = 1e9;
 /// Rates of one guest over one interval.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// Length of the interval in nanoseconds. It begins with the guest if nobody looked before.
+    /// Length of the interval in nanoseconds. The first interval begins with the guest.
     pub interval_ns: u64,
-    /// What only VMs have.
+    /// Rates that only VMs have.
     pub vm: Option<VmRates>,
-    /// What the session did; absent if it did not answer at either end.
+    /// Rates of the session; absent if the session did not answer at the beginning or end of the
+    /// interval.
     pub session: Option<SessionRates>,
 }
 
 /// Rates that only VMs have; all per second.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VmRates {
-    /// KVM's counters by their names; absent on a KVM that keeps none.
+    /// Rates of KVM's counters by name; absent if KVM keeps no statistics.
     pub kvm: Option<BTreeMap<String, f64>>,
     /// Exits that reached the VMM, by reason, device and register.
     pub vmm_exits: BTreeMap<String, f64>,
 }
 
-/// What a session did per second: the rates of its counters. Other statistics are 0.
+/// Rates of a session's counters per second. Statistics that are no counters are 0.
 pub type SessionRates = Statistics<f64>;
 
 impl Rates {
-    /// Rates from `earlier` to `later`, or over the guest's life so far if there is no earlier look that goes with it.
+    /// Returns the rates from `earlier` to `later`, or since the guest began if `earlier` is absent
+    /// or another guest.
     pub fn between(earlier: Option<&Guest>, later: &Guest) -> Self {
-        // Another guest may have the name by now: its clock began anew.
+        // A new guest may have the same name; its clock started at 0.
         let earlier = earlier
             .filter(|earlier| earlier.taken_ns < later.taken_ns && earlier.ran_ns <= later.ran_ns);
         let interval_ns = earlier.map_or(later.ran_ns, |e| later.taken_ns - e.taken_ns);
@@ -63,14 +65,15 @@ impl VmRates {
         }
     }
 
-    /// All exits that KVM counted.
+    /// Returns the rate of all exits that KVM counted.
     pub fn exits(&self) -> Option<f64> {
         self.kvm.as_ref()?.get("exits").copied()
     }
 
-    /// Exits by reason as KVM counts them, and the others, the most frequent first; those that did not happen are left out.
-    /// Not all of KVM's counts are reasons of the hardware: a port access or an access to a device that is completed in the
-    /// kernel counts as an exit, and as nothing else. Those are the others, with page faults above all.
+    /// Returns exits by KVM's reason and all other exits together, the most frequent first, without
+    /// those that did not happen. KVM does not count every exit by a reason: page faults, and
+    /// accesses to devices and ports that the kernel completes, count as exits only. These are the
+    /// others.
     pub fn by_reason(&self) -> Vec<(&str, f64)> {
         let Some(kvm) = &self.kvm else {
             return Vec::new();
@@ -85,7 +88,8 @@ impl VmRates {
         most_first(reasons)
     }
 
-    /// Exits that reached the VMM, the most frequent first; those that did not happen are left out.
+    /// Returns exits that reached the VMM, the most frequent first, without those that did not
+    /// happen.
     pub fn by_cause(&self) -> Vec<(&str, f64)> {
         let causes = self.vmm_exits.iter();
         most_first(causes.map(|(name, rate)| (name.as_str(), *rate)).collect())
@@ -98,14 +102,14 @@ fn most_first(mut rates: Vec<(&str, f64)>) -> Vec<(&str, f64)> {
     rates
 }
 
-/// From counts to rates.
+/// Converts counts to rates.
 #[derive(Clone, Copy)]
 struct Rate {
     interval_ns: u64,
 }
 
 impl Rate {
-    /// A count that went back has begun anew; nothing happens in no time.
+    /// Returns 0 if the count decreased, because it was restarted, or if the interval is empty.
     fn of(self, earlier: u64, later: u64) -> f64 {
         if self.interval_ns == 0 {
             return 0.0;

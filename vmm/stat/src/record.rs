@@ -1,4 +1,4 @@
-//! What `causeway stat --json` prints: one object in a line for each guest and interval.
+//! The output of `causeway stat --json`: one JSON object in a line for each guest and interval.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,7 +9,8 @@ use serde::Serialize;
 use super::rates::{Rates, SessionRates, VmRates};
 use causeway_publisher::snapshot::{Aperture, Guest, Session, Snapshot, Vm};
 
-/// Name and version of the schema (docs/observing.md). Fields may be added; a changed meaning changes the number.
+/// Name and version of the schema (docs/observing.md). Fields may be added; a changed meaning
+/// changes the number.
 pub const SCHEMA: &str = "causeway.stat/1";
 
 /// A guest over one interval.
@@ -43,7 +44,7 @@ struct VmRecord<'a> {
     vmm_exits_per_s: BTreeMap<&'a str, f64>,
     /// All of KVM's counters, per second.
     kvm_per_s: &'a Option<BTreeMap<String, f64>>,
-    /// The same since the guest began.
+    /// All of KVM's counters since the guest began.
     kvm: &'a Option<BTreeMap<String, u64>>,
     vmm_exits: &'a BTreeMap<String, u64>,
 }
@@ -57,7 +58,7 @@ struct SessionRecord {
 }
 
 impl<'a> Record<'a> {
-    /// A guest of a process, with its rates over the interval that has ended just now.
+    /// Returns the record of a guest for the interval that has just ended.
     pub fn new(process: &'a Snapshot, guest: &'a Guest, rates: &'a Rates) -> Self {
         let vm = guest.vm.as_ref().zip(rates.vm.as_ref());
         Self {

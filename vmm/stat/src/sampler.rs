@@ -1,4 +1,4 @@
-//! Looks at processes, one time after the other.
+//! Queries processes for their statistics, once per interval.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -10,20 +10,20 @@ use causeway_publisher::runtime::{self, Entry};
 use causeway_publisher::snapshot::{Guest, Snapshot};
 use causeway_terminal::{Code, Failure};
 
-/// Longest that a look may take: processes that do not answer can be many.
+/// Longest time for querying all processes, because many of them may not answer.
 const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a look has found.
+/// Result of one query of all processes.
 #[derive(Debug, Default)]
 pub struct Observation {
-    /// Processes that answered, with the rates of their guests since the look before.
+    /// Processes that answered, with the rates of their guests since the previous query.
     pub processes: Vec<(Snapshot, Vec<Rates>)>,
-    /// Why others did not, in a sentence each.
+    /// A message for each process that did not answer.
     pub troubles: Vec<String>,
 }
 
 impl Observation {
-    /// All guests, with their processes and rates.
+    /// Returns all guests, with their processes and rates.
     pub fn guests(&self) -> impl Iterator<Item = (&Snapshot, &Guest, &Rates)> {
         self.processes.iter().flat_map(|(process, rates)| {
             let guests = process.guests.iter().zip(rates);
@@ -32,31 +32,32 @@ impl Observation {
     }
 }
 
-/// Looks at one process, or at all.
+/// Queries one process, or all processes.
 pub struct Sampler {
-    /// The only one that is wanted.
+    /// The only process to query; `None` for all.
     pid: Option<u32>,
-    /// Guests as they were seen last, by process and name.
+    /// The previous state of each guest, by process and name.
     earlier: HashMap<(u32, String), Guest>,
-    /// Whether there was anything to see before.
+    /// Whether a process has answered before.
     has_seen: bool,
-    /// Processes that said nothing when they were asked last, with the users in whose folders they were found: what one user
-    /// puts there must not have another's process asked last.
+    /// Processes that did not answer the previous query, with the owners of their folders. The
+    /// owner is part of the key, so that a socket of one user does not delay queries of another
+    /// user's process.
     silent: HashSet<(u32, u32)>,
 }
 
-/// What processes said when they were asked.
+/// Answers of processes to one query.
 #[derive(Default)]
 struct Answers {
     snapshots: Vec<Snapshot>,
-    /// Those that did not say what they do, and why.
+    /// Processes that sent no snapshot, with the reason.
     troubles: Vec<(u32, FetchError)>,
-    /// How many were not asked at all.
+    /// Number of processes that were not queried.
     unasked: usize,
 }
 
 impl Sampler {
-    /// Who will look at process `pid`, or at all.
+    /// Returns a sampler of process `pid`, or of all processes.
     pub fn new(pid: Option<u32>) -> Self {
         Self {
             pid,
@@ -66,16 +67,16 @@ impl Sampler {
         }
     }
 
-    /// Looks.
+    /// Queries the processes.
     ///
     /// # Errors
-    /// If there is only one process to look at, and it is no more, or has not answered yet.
+    /// A usage failure if `pid` was given and the process has ended, or has never answered.
     pub fn look(&mut self) -> Result<Observation, Failure> {
         let answers = self.ask(runtime::entries());
         self.conclude(answers)
     }
 
-    /// Asks all that are wanted, those that were silent before after the others.
+    /// Queries the processes, those that did not answer before last.
     fn ask(&mut self, mut entries: Vec<Entry>) -> Answers {
         entries.retain(|entry| self.pid.is_none_or(|pid| pid == entry.pid));
         entries.sort_by_key(|entry| self.silent.contains(&(entry.owner, entry.pid)));
@@ -84,7 +85,7 @@ impl Sampler {
         let mut answered = HashSet::new();
         let deadline = Instant::now() + LOOK_PATIENCE;
         for (asked, entry) in entries.iter().enumerate() {
-            // Another may have put something under its name elsewhere.
+            // Another user may have put a socket with this name in another folder.
             if answered.contains(&entry.pid) {
                 continue;
             }
@@ -111,7 +112,8 @@ impl Sampler {
         answers
     }
 
-    /// What was seen. One that was seen before and is in trouble now may answer the next time.
+    /// Turns answers into an observation. A process that answered before may answer again, so its
+    /// failure does not end the command.
     fn conclude(&mut self, answers: Answers) -> Result<Observation, Failure> {
         let Answers {
             snapshots,
@@ -144,7 +146,8 @@ impl Sampler {
         })
     }
 
-    /// Adds rates, and remembers the guests for the next look; those of `troubled` processes as they were.
+    /// Computes rates, and keeps the guests' state for the next query. Guests of `troubled`
+    /// processes keep their previous state.
     fn rate(
         &mut self,
         snapshots: Vec<Snapshot>,

@@ -1,4 +1,4 @@
-//! The live view: a thread looks at processes, the main thread draws and listens to keys.
+//! The live view: a thread queries processes, and the main thread draws and reads keys.
 
 mod draw;
 mod screen;
@@ -18,18 +18,18 @@ use causeway_vmm::signals::Signals;
 use screen::Screen;
 use state::State;
 
-/// How soon a signal or a new look is noticed.
+/// Time between two checks for signals and new statistics.
 const TICK: Duration = Duration::from_millis(50);
 /// SIGTERM, which ends the view with its exit code.
 const TERMINATE: i32 = 15;
 
-/// What a key asks for.
+/// Action that a key requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
     Quit,
     Down,
     Up,
-    /// To see everything again, in another size.
+    /// Draw everything again, after a change of size.
     Redraw,
 }
 
@@ -37,13 +37,14 @@ enum Wish {
 enum End {
     Quit,
     Signal(i32),
-    /// There is nothing to watch any more.
+    /// The monitored process has ended.
     Gone(Failure),
 }
 
-/// Shows what `sampler` sees until it is told to end, or the only process to be watched does.
+/// Shows the statistics of `sampler` until the user or a signal ends the view, or its only process
+/// ends.
 pub fn show(sampler: Sampler, first: Observation, interval: Duration) -> Result<ExitCode, Failure> {
-    // Before the screen, whose state must outlast them.
+    // Blocked before the screen is opened, because the screen must be restored first.
     let mut signals =
         Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot watch for signals", e))?;
     let failed = |e: io::Error| Failure::new(Code::Crashed, "cannot use the terminal", e);
@@ -78,7 +79,7 @@ pub fn show(sampler: Sampler, first: Observation, interval: Duration) -> Result<
         }
         changed |= wish.is_some();
     };
-    // What is said from here on is to stay on the terminal.
+    // Messages from here on must stay on the terminal.
     drop(screen);
     match end {
         End::Quit => Ok(ExitCode::SUCCESS),
@@ -96,7 +97,7 @@ fn nobody_looks() -> Failure {
     Failure::new(Code::Crashed, "no new statistics", panicked)
 }
 
-/// Starts the thread that looks. It ends with the first look that nobody takes.
+/// Starts the thread that queries processes. The thread ends when the receiver is dropped.
 fn start(
     sampler: Sampler,
     interval: Duration,
@@ -119,7 +120,7 @@ fn look(mut sampler: Sampler, interval: Duration, sender: &Sender<Result<Observa
     }
 }
 
-/// What is typed, if something is within `patience`.
+/// Returns the action of the next key, if one is pressed within `patience`.
 fn wish(patience: Duration) -> io::Result<Option<Wish>> {
     if !event::poll(patience)? {
         return Ok(None);

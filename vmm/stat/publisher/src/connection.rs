@@ -1,4 +1,4 @@
-//! One who asks: a connection that must not hold anything up.
+//! A connection of a monitor. It never blocks the publisher.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,22 +10,22 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::http::{self, REQUEST_BYTES_MAX, Request, Resource};
 
-/// Longest that a connection may last, answer included.
+/// Longest duration of a connection, answer included.
 pub const PATIENCE: Duration = Duration::from_secs(2);
-/// Bytes that are taken at a time.
+/// Bytes that are received at a time.
 const PIECE_BYTES: usize = 2 << 10;
 
-/// Where it stands.
+/// Phase of a connection.
 enum Phase {
-    /// What has come of the request.
+    /// The received part of the request.
     Asking(Vec<u8>),
-    /// The answer, and how much of it has gone.
+    /// The answer, and the number of bytes that were sent.
     Answering(Vec<u8>, usize),
 }
 
-/// A connection.
+/// A connection of a monitor.
 pub struct Connection {
-    /// Which listener it came to.
+    /// Index of the listener that accepted it.
     pub listener: usize,
     socket: OwnedFd,
     deadline: Instant,
@@ -33,7 +33,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Takes a socket that does not block. `begun` is now.
+    /// Returns a connection over a nonblocking socket. `begun` is the current time.
     pub fn new(listener: usize, socket: OwnedFd, begun: Instant) -> Self {
         Self {
             listener,
@@ -43,12 +43,12 @@ impl Connection {
         }
     }
 
-    /// When it is over, whatever comes.
+    /// Returns the time at which the connection is closed.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// What to wait for.
+    /// Returns the poll events that the connection waits for.
     pub fn awaited(&self) -> PollFlags {
         match self.phase {
             Phase::Asking(_) => PollFlags::IN,
@@ -56,7 +56,7 @@ impl Connection {
         }
     }
 
-    /// Goes on as far as it goes without waiting. True if the connection is of no use any more.
+    /// Receives and sends without waiting. Returns true if the connection is finished.
     pub fn advance(&mut self, content: impl FnOnce(Resource) -> String) -> bool {
         if let Phase::Asking(received) = &mut self.phase {
             let answer = match receive(&self.socket, received) {
@@ -85,14 +85,14 @@ impl AsFd for Connection {
     }
 }
 
-/// Takes what has come, up to the longest request. False if nothing has.
+/// Receives available bytes, up to the longest request. Returns false if there are none.
 fn receive(socket: &OwnedFd, received: &mut Vec<u8>) -> io::Result<bool> {
     let mut piece = [0; PIECE_BYTES];
     let mut any = false;
     while received.len() < REQUEST_BYTES_MAX {
         let room = PIECE_BYTES.min(REQUEST_BYTES_MAX - received.len());
         match rustix::net::recv(socket, &mut piece[..room], RecvFlags::DONTWAIT) {
-            // Nobody will say more; what there is may be enough all the same.
+            // The peer sends no more; the received bytes may still be a whole request.
             Ok((0, _)) if any => break,
             Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok((bytes, _)) => {
@@ -107,7 +107,7 @@ fn receive(socket: &OwnedFd, received: &mut Vec<u8>) -> io::Result<bool> {
     Ok(any)
 }
 
-/// Sends what there is room for. True if that was the rest.
+/// Sends as many bytes as fit. Returns true after the last byte.
 fn send(socket: &OwnedFd, answer: &[u8], sent: &mut usize) -> io::Result<bool> {
     while *sent < answer.len() {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;

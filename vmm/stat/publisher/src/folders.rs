@@ -11,28 +11,28 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::geteuid;
 
-/// Names the folder in which the only one is that counts.
+/// Environment variable that names the parent of the only folder to use.
 const VARIABLE: &str = "CAUSEWAY_RUNTIME_DIR";
-/// What the folder is called in the folder of a user.
+/// Name of the folder in a user's folder.
 pub const NAME: &str = "causeway";
 
-/// A folder to look in, and the user whose it must be to count.
+/// A folder to search, and its required owner.
 pub struct Place {
-    /// Where.
+    /// Path of the folder.
     pub path: PathBuf,
-    /// Number of the user.
+    /// User ID of the owner.
     pub owner: u32,
 }
 
 impl Place {
-    /// One of this user.
+    /// Returns a folder that this user must own.
     pub fn own(path: PathBuf) -> Self {
         let owner = own_uid();
         Self { path, owner }
     }
 }
 
-/// Where this process may put its socket, the best first.
+/// Returns the folders in which this process may create its socket, the best first.
 pub fn own_folders() -> Vec<PathBuf> {
     if let Some(only) = chosen() {
         return vec![only];
@@ -45,7 +45,7 @@ pub fn own_folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Where to look for the sockets of others.
+/// Returns the folders in which sockets of other processes may be.
 pub fn all_places() -> Vec<Place> {
     let mut places: Vec<Place> = own_folders().into_iter().map(Place::own).collect();
     if chosen().is_some() {
@@ -53,7 +53,7 @@ pub fn all_places() -> Vec<Place> {
     }
     let session = |uid: u32| Path::new("/run/user").join(uid.to_string()).join(NAME);
     places.push(Place::own(session(own_uid())));
-    // What other users say is for root to look at, who asked for it.
+    // Only root searches the folders of other users.
     if own_uid() == 0 {
         let prefix = format!("{NAME}-");
         let shared = |uid| Path::new("/tmp").join(shared_name(uid));
@@ -68,7 +68,7 @@ pub fn all_places() -> Vec<Place> {
     places
 }
 
-/// Users whose numbers are in the names of files, after `prefix`.
+/// Returns the user IDs that follow `prefix` in the names of files in `folder`.
 fn users_in(folder: &str, prefix: &str) -> impl Iterator<Item = u32> {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     files.filter_map(move |file| {
@@ -77,36 +77,38 @@ fn users_in(folder: &str, prefix: &str) -> impl Iterator<Item = u32> {
     })
 }
 
-/// What a user's folder is called where those of all users are.
+/// Returns the name of a user's folder in a folder that all users share.
 fn shared_name(uid: u32) -> String {
     format!("{NAME}-{uid}")
 }
 
-/// The user on whose behalf this process acts.
+/// Returns the effective user ID of this process.
 pub fn own_uid() -> u32 {
     geteuid().as_raw()
 }
 
-/// The folder in the one that was chosen, which may hold other things, or be everybody's.
+/// Returns the folder inside the one that the environment variable names, which may be shared with
+/// other programs or users.
 fn chosen() -> Option<PathBuf> {
     std::env::var_os(VARIABLE)
         .filter(|value| !value.is_empty())
         .map(|parent| PathBuf::from(parent).join(NAME))
 }
 
-/// The folder of the user's login session (XDG Base Directory Specification), which must be absolute and the user's own: a command
-/// that is run as another user may have inherited the variable.
+/// Returns the folder of the user's login session (XDG Base Directory Specification). Its path must
+/// be absolute, and the user must own it, because a command that is run as another user may inherit
+/// the variable.
 fn session_folder() -> Option<PathBuf> {
     let folder = PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?);
     let is_own = fs::metadata(&folder).is_ok_and(|status| status.uid() == own_uid());
     (folder.is_absolute() && is_own).then(|| folder.join(NAME))
 }
 
-/// Makes a folder that only its owner can enter, or finds it. One that another user made, or that others can enter, is refused: they
-/// could put there what they like.
+/// Creates a folder that only its owner can enter, or checks an existing one. A folder that another
+/// user owns or can enter is refused, because that user could replace its content.
 ///
 /// # Errors
-/// What is wrong with it, and the way out.
+/// An error that says what is wrong with the folder, and the way out.
 pub fn make(path: &Path) -> io::Result<()> {
     let is_new = match rustix::fs::mkdir(path, Mode::RWXU) {
         Ok(()) => true,
@@ -118,17 +120,17 @@ pub fn make(path: &Path) -> io::Result<()> {
     let refused = |why| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     if status.st_uid != own_uid() {
         return refused(format!(
-            "the folder belongs to user {}: remove it, or name another with {VARIABLE}",
+            "the folder belongs to user {}: remove it, or name another folder with {VARIABLE}",
             status.st_uid
         ));
     }
     if is_new {
-        // Whatever the umask has left of it.
+        // The mode that is left after the umask.
         return Ok(rustix::fs::fchmod(&folder, Mode::RWXU)?);
     }
     if status.st_mode & 0o077 != 0 {
         return refused(format!(
-            "other users can enter the folder (mode {:o}): `chmod 700 {}`, or name another with {VARIABLE}",
+            "other users can enter the folder (mode {:o}): `chmod 700 {}`, or name another folder with {VARIABLE}",
             status.st_mode & 0o7777,
             path.display()
         ));
@@ -136,16 +138,16 @@ pub fn make(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a folder, and no link to one.
+/// Opens a folder. Symbolic links are refused.
 ///
 /// # Errors
-/// What the kernel said.
+/// The error of the system call that failed.
 pub fn open(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// Removes a folder of ours, unless somebody is in it.
+/// Removes a folder of this user if it is empty.
 pub fn remove_empty(folder: &Path) {
     let own = shared_name(own_uid());
     if [NAME, &own]
@@ -157,7 +159,7 @@ pub fn remove_empty(folder: &Path) {
     }
 }
 
-/// A number as it is written here: without zeros or a sign before it.
+/// Parses a number without leading zeros or sign.
 pub fn number(text: &str) -> Option<u32> {
     let number: u32 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)

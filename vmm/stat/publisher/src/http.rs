@@ -1,4 +1,5 @@
-//! As much of HTTP/1.1 (RFC 9112) as it takes to be scraped: one request without a body, one answer, end.
+//! The part of HTTP/1.1 (RFC 9112) that scrapers need: one request without a body and one answer
+//! per connection.
 
 use httparse::Status;
 
@@ -7,45 +8,45 @@ pub const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// Most header fields of a request or an answer.
 const HEADERS_MAX: usize = 64;
 
-/// What is asked for.
+/// A resource of the publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
-    /// Figures for those who scrape.
+    /// OpenMetrics text for scrapers.
     Metrics,
-    /// Everything, for `causeway stat`.
+    /// The JSON snapshot for `causeway stat`.
     Snapshot,
 }
 
-/// A request, or why it is none that can be answered.
+/// A parsed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// It has not ended yet.
+    /// The head is incomplete.
     Unfinished,
-    /// To be answered; without the body if only the head is wanted.
+    /// A valid request: GET, or HEAD, whose answer has no body.
     Get {
-        /// What.
+        /// The requested resource.
         resource: Resource,
-        /// Whether the body is wanted, too.
+        /// Whether the answer has a body.
         body: bool,
     },
-    /// To be refused.
+    /// A request that is refused.
     Refused(Refusal),
 }
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is no HTTP.
+    /// The bytes are not HTTP.
     Malformed,
-    /// There is no such resource.
+    /// The resource does not exist.
     NotFound,
-    /// Something else than to get it.
+    /// The method is neither GET nor HEAD.
     Method,
-    /// A head beyond [`REQUEST_BYTES_MAX`].
+    /// The head is longer than [`REQUEST_BYTES_MAX`].
     TooLong,
 }
 
-/// Understands what has come so far.
+/// Parses the bytes that were received so far.
 pub fn parse(received: &[u8]) -> Request {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
@@ -86,14 +87,14 @@ impl Resource {
     }
 }
 
-/// An answer that has what was asked for, or only its head.
+/// Returns a successful answer, without the body if `body` is false.
 pub fn answer(resource: Resource, content: &str, body: bool) -> Vec<u8> {
     let body = if body { content } else { "" };
     let content_type = resource.content_type();
     response("200 OK", content_type, "", content.len(), body)
 }
 
-/// An answer that has not.
+/// Returns the answer to a refused request.
 pub fn refuse(refusal: Refusal) -> Vec<u8> {
     let (status, more, text) = match refusal {
         Refusal::Malformed => ("400 Bad Request", "", "not an HTTP request\n"),
@@ -126,7 +127,7 @@ fn response(status: &str, content_type: &str, more: &str, length: usize, body: &
     response
 }
 
-/// The body of a complete answer, if it is a success. `None` if it is no answer, or a refusal.
+/// Returns the body of a complete, successful answer, else `None`.
 pub fn body_of(answer: &[u8]) -> Option<&[u8]> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);

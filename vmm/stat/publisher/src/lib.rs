@@ -1,7 +1,8 @@
 //! Statistics of running guests, published on a Unix socket.
 //!
-//! Every process with guests answers on a socket of its own ([`Publisher`]). The socket is found by the number of
-//! the process ([`runtime`]). `causeway stat` asks for a [`Snapshot`] as JSON, and metrics scrapers for OpenMetrics.
+//! Each process with guests answers on a socket of its own ([`Publisher`]), whose name contains the
+//! process ID ([`runtime`]). `causeway stat` asks for a [`Snapshot`] as JSON, and metrics scrapers
+//! for OpenMetrics.
 
 mod connection;
 #[cfg(any(test, feature = "fixture"))]

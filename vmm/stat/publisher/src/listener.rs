@@ -9,26 +9,27 @@ use rustix::fs::{FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Connections that wait to be taken.
+/// Most connections that wait to be accepted.
 const BACKLOG: i32 = 16;
-/// How often a lock that somebody has is tried before a server starts: who removes leftovers has it for a moment.
+/// Number of attempts to take the start lock. A process that removes stale sockets holds the lock
+/// for a moment.
 const LOCK_TRIES: u32 = 20;
-/// Between two tries.
+/// Pause between two attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// Why nobody can connect.
+/// Reason why a listener cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// The path cannot be one of a socket.
+    /// The path is not valid for a socket.
     #[error("not a path for a socket")]
     Path(#[source] io::Error),
-    /// Somebody listens there.
+    /// Another process listens at the path.
     #[error("another process listens at this path: stop it, or choose another path")]
     InUse,
-    /// What is there must not be removed.
+    /// The path names a file that is not a socket, and is not removed.
     #[error("the file at this path is not a socket: remove it, or choose another path")]
     NotASocket,
-    /// The kernel refused.
+    /// A system call failed.
     #[error("cannot create the socket")]
     Failed(#[source] io::Error),
 }
@@ -38,23 +39,27 @@ pub enum ListenError {
 pub struct Listener {
     socket: OwnedFd,
     path: PathBuf,
-    /// What is at the path: another server may have put something else there since.
+    /// Device and inode of the socket. Another server may have replaced it since.
     identity: (u64, u64),
 }
 
 impl Listener {
-    /// Listens at `path` for connections that keep messages apart. A socket that a dead server has left there is replaced.
+    /// Listens at `path` for connections that preserve message boundaries (SOCK_SEQPACKET). A stale
+    /// socket of a killed server is replaced.
     ///
     /// # Errors
-    /// [`ListenError`].
+    /// [`ListenError::Path`] for an invalid path, `InUse` if another process listens there,
+    /// `NotASocket` if another file is there, `Failed` if a system call fails.
     pub fn bind(path: &Path) -> Result<Self, ListenError> {
         Self::bind_as(path, SocketType::SEQPACKET)
     }
 
-    /// The same for connections that are streams.
+    /// Listens at `path` for stream connections (SOCK_STREAM). A stale socket of a killed server is
+    /// replaced.
     ///
     /// # Errors
-    /// [`ListenError`].
+    /// [`ListenError::Path`] for an invalid path, `InUse` if another process listens there,
+    /// `NotASocket` if another file is there, `Failed` if a system call fails.
     pub fn bind_stream(path: &Path) -> Result<Self, ListenError> {
         Self::bind_as(path, SocketType::STREAM)
     }
@@ -62,10 +67,11 @@ impl Listener {
     fn bind_as(path: &Path, kind: SocketType) -> Result<Self, ListenError> {
         let failed = |e: Errno| ListenError::Failed(e.into());
         let address = SocketAddrUnix::new(path).map_err(|e| ListenError::Path(e.into()))?;
-        // Until there is a listener, another server would take the socket for one that is left behind.
+        // Held until the socket listens, because another server would take it for a stale socket.
         let _starting = StartLock::begin(path, LOCK_TRIES)?;
         let socket = socket(kind).map_err(failed)?;
-        // The file gets the mode that the socket has before it is bound (unix_bind in net/unix/af_unix.c).
+        // The file gets the mode that the socket has before it is bound (unix_bind in
+        // net/unix/af_unix.c).
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed)?;
         match rustix::net::bind(&socket, &address) {
             Err(Errno::ADDRINUSE) => {
@@ -87,10 +93,10 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Takes a connection, which blocks if there is none.
+    /// Accepts a connection, and blocks if none waits.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of accept4(2).
     pub fn accept(&self) -> Result<OwnedFd, Errno> {
         rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC)
     }
@@ -111,14 +117,14 @@ impl Drop for Listener {
     }
 }
 
-/// The right to start a server at a path: a lock on a file beside it, which goes with the lock.
+/// The start lock of a path: a lock on a file beside it. Dropping the lock removes the file.
 struct StartLock {
     file: OwnedFd,
     path: PathBuf,
 }
 
 impl StartLock {
-    /// Takes the lock, if it is to be had in so many tries.
+    /// Takes the lock, in at most `tries` attempts.
     fn begin(socket: &Path, mut tries: u32) -> Result<Self, ListenError> {
         let mut path = socket.as_os_str().to_owned();
         path.push(".lock");
@@ -138,7 +144,7 @@ impl StartLock {
                 locked => locked.map_err(failed)?,
             }
             let ours = rustix::fs::fstat(&file).map_err(failed)?;
-            // Whoever had the lock may have removed the file meanwhile: then the lock is worth nothing.
+            // The previous holder may have removed the file meanwhile, which makes this lock void.
             let there = rustix::fs::lstat(&path);
             if there.is_ok_and(|there| identity(&there) == identity(&ours)) {
                 return Ok(Self { file, path });
@@ -149,7 +155,7 @@ impl StartLock {
 
 impl Drop for StartLock {
     fn drop(&mut self) {
-        // While the lock is held, the file is ours.
+        // The holder of the lock owns the file.
         if let Err(e) = std::fs::remove_file(&self.path) {
             log::warn!("cannot remove {}: {e}", self.path.display());
         }
@@ -165,11 +171,12 @@ fn socket(kind: SocketType) -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
 }
 
-/// Removes what a process that was killed has left at `path`: its socket, and the lock under which it started. What somebody
-/// uses stays.
+/// Removes the socket and the start lock that a killed process has left at `path`. Files in use
+/// stay.
 ///
 /// # Errors
-/// [`ListenError`].
+/// [`ListenError::Path`] for an invalid path, `InUse` if another process listens there,
+/// `NotASocket` if another file is there, `Failed` if a system call fails.
 pub fn remove_leftovers(path: &Path) -> Result<(), ListenError> {
     let address = SocketAddrUnix::new(path).map_err(|e| ListenError::Path(e.into()))?;
     let _starting = StartLock::begin(path, 1)?;
@@ -179,7 +186,7 @@ pub fn remove_leftovers(path: &Path) -> Result<(), ListenError> {
     }
 }
 
-/// Removes a socket on which nobody listens.
+/// Removes a socket on which no process listens.
 fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), ListenError> {
     let failed = |e: Errno| ListenError::Failed(e.into());
     let status = rustix::fs::lstat(path).map_err(failed)?;
@@ -187,10 +194,10 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), ListenError
         return Err(ListenError::NotASocket);
     }
     let probe = socket(SocketType::SEQPACKET).map_err(failed)?;
-    // A listener that takes nobody must not hold this up.
+    // Nonblocking, because the listener may accept no connections.
     rustix::io::ioctl_fionbio(&probe, true).map_err(failed)?;
     match rustix::net::connect(probe, address) {
-        // A listener of another type is alive, too.
+        // A listener of another socket type is also in use.
         Ok(()) | Err(Errno::PROTOTYPE | Errno::AGAIN) => Err(ListenError::InUse),
         Err(Errno::CONNREFUSED) => std::fs::remove_file(path).map_err(ListenError::Failed),
         Err(e) => Err(failed(e)),

@@ -15,7 +15,7 @@ use MetricType::{Counter, Gauge, Info};
 /// Content type of the text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The snapshot as OpenMetrics text, with its end mark.
+/// Returns the snapshot as OpenMetrics text, with its end mark.
 pub fn render(snapshot: &Snapshot) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(SnapshotCollector(snapshot.clone())));
@@ -25,7 +25,7 @@ pub fn render(snapshot: &Snapshot) -> String {
     out
 }
 
-/// A family of metrics: its name, which ends with its unit if that is bytes, its kind, and its help text.
+/// A family of metrics: name (with suffix `_bytes` if that is its unit), kind and help text.
 struct Family<'a>(&'a str, MetricType, &'static str);
 
 const PROCESS: Family = Family("causeway_process", Info, "The process that has the guests.");
@@ -47,10 +47,10 @@ const VMM: Family = Family(
     "Exits that reached the VMM, by reason, device and register.",
 );
 
-/// A family, and its value for one guest.
+/// A family, and the function that returns its value for one guest.
 type Figure<T> = (Family<'static>, fn(&T) -> u64);
 
-/// What is known of every guest.
+/// Families with a value for every guest.
 const GUESTS: [Figure<Guest>; 4] = [
     (
         Family(

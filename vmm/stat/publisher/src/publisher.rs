@@ -1,8 +1,9 @@
 //! The thread that publishes statistics of this process's guests.
 //!
-//! It shares nothing with guests' threads but what it reads ([`causeway_vmm::observer`]), and sleeps unless somebody asks.
-//! Whoever asks is a process of the same user or of root, and not trusted for that: connections are few, short, and never
-//! waited for.
+//! The thread shares only the counters that it reads with the guests' threads
+//! ([`causeway_vmm::observer`]), and sleeps until a monitor connects. Only processes of the same
+//! user or of root can connect. They are not trusted: the number and duration of connections are
+//! limited, and the thread never waits for one.
 
 use std::cell::OnceCell;
 use std::error::Error;
@@ -24,15 +25,15 @@ use super::runtime::{ProcessSocket, SocketError};
 use super::snapshot::Snapshot;
 use crate::listener::{ListenError, Listener};
 
-/// Connections at a time to each listener; one more ends the oldest of them.
+/// Most connections of each listener at a time. Another connection ends the oldest one.
 const CONNECTIONS_MAX: usize = 16;
-/// How long nobody is taken after nobody could be: a guest may use up descriptors, and give them back.
+/// Pause after a connection could not be accepted. A guest may use up descriptors and return them.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Why statistics cannot be published.
+/// Reason why statistics cannot be published.
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
-    /// The path for scrapers cannot be a socket.
+    /// The socket of `--metrics-socket` cannot be created.
     #[error("invalid value {} for --metrics-socket", path.display())]
     Metrics {
         /// The path.
@@ -40,15 +41,15 @@ pub enum PublishError {
         /// Why.
         source: ListenError,
     },
-    /// There is no thread or event for it.
+    /// The thread or its event cannot be created.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
 }
 
-/// Looks at the guests.
+/// Returns a snapshot of the guests.
 type Look = Box<dyn Fn() -> Snapshot + Send>;
 
-/// The thread. Dropping it ends it, and removes its sockets.
+/// The publisher thread. Dropping this value ends the thread and removes its sockets.
 #[derive(Debug)]
 pub struct Publisher {
     stop: Arc<OwnedFd>,
@@ -56,11 +57,13 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Begins to answer: those who look for this process, and at `metrics`, if there is one. That this process cannot be found is
-    /// no reason not to go on.
+    /// Starts the publisher thread. It answers `causeway stat` on the socket of this process, and
+    /// scrapers on a socket at path `metrics`, if given. If the first socket cannot be created,
+    /// this function logs a warning and continues.
     ///
     /// # Errors
-    /// [`PublishError::Metrics`] if `metrics` cannot be a socket; [`PublishError::Thread`] if no thread can be started.
+    /// [`PublishError::Metrics`] if the socket at `metrics` cannot be created;
+    /// [`PublishError::Thread`] if no thread can be started.
     pub fn start(look: Look, metrics: Option<&Path>) -> Result<Self, PublishError> {
         let metrics = metrics.map(bind).transpose()?;
         let published = ProcessSocket::new().inspect_err(unpublished).ok();
@@ -121,7 +124,7 @@ struct Server {
     published: Option<ProcessSocket>,
     metrics: Option<Listener>,
     connections: Vec<Connection>,
-    /// When to look at the listeners again, if not now.
+    /// Time at which connections are accepted again, during a pause.
     paused_until: Option<Instant>,
 }
 
@@ -136,13 +139,14 @@ impl Server {
         }
     }
 
-    /// Waits until something happens, and sees to it. False if this is the end.
+    /// Waits for events and handles them. Returns false if the publisher is to end.
     fn turn(&mut self) -> Result<bool, Errno> {
         let (ready, stopping) = self.wait()?;
         if stopping {
             return Ok(false);
         }
-        // Whoever asks at the same time is told the same: a look may have to wait for workers.
+        // Monitors that ask at the same time get the same snapshot, because a snapshot may wait for
+        // workers.
         let seen = OnceCell::new();
         let look = || seen.get_or_init(&self.look);
         let content = |resource| match resource {
@@ -163,7 +167,8 @@ impl Server {
         Ok(true)
     }
 
-    /// Sleeps until something happens: which connections can go on, and whether this is the end.
+    /// Waits for an event. Returns which connections can continue, and whether the publisher is to
+    /// end.
     fn wait(&self) -> Result<(Vec<bool>, bool), Errno> {
         let mut polled = vec![PollFd::new(&*self.stop, PollFlags::IN)];
         let connections = self.connections.iter();
@@ -193,12 +198,12 @@ impl Server {
         published.into_iter().chain(&self.metrics)
     }
 
-    /// Takes those who connect.
+    /// Accepts waiting connections.
     fn admit(&mut self, now: Instant) {
         let mut taken = Vec::new();
         let mut refused = false;
         for (number, listener) in self.listeners().enumerate() {
-            // Others have their turn first.
+            // Other connections are served first.
             for _ in 0..CONNECTIONS_MAX {
                 match listener.accept() {
                     Ok(socket) => taken.push((number, socket)),
@@ -220,14 +225,14 @@ impl Server {
         }
     }
 
-    /// Adds a connection, in place of the oldest if there are too many.
+    /// Adds a connection. If the listener has too many, the oldest one is closed.
     fn take(&mut self, connection: Connection) {
         let connections = self.connections.iter();
         let mut same = connections
             .enumerate()
             .filter(|(_, c)| c.listener == connection.listener);
         let oldest = same.next().map(|(index, _)| index);
-        // One is the oldest, and has been counted off.
+        // At least one connection exists, so there is an oldest one.
         if let Some(oldest) = oldest
             && same.count() + 1 >= CONNECTIONS_MAX
         {
@@ -237,7 +242,8 @@ impl Server {
     }
 }
 
-/// Whether the other side is a process of this user, or of root. The mode of the socket says the same, unless it was changed.
+/// Returns whether the peer is a process of this user or of root. The mode of the socket ensures
+/// the same, unless it was changed.
 fn is_trusted(socket: &OwnedFd) -> bool {
     let uid = socket_peercred(socket).map(|peer| peer.uid);
     let trusted = uid.is_ok_and(|uid| uid.is_root() || uid == rustix::process::geteuid());

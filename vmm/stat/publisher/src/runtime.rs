@@ -1,4 +1,5 @@
-//! The folders in which processes with guests can be found: a socket for each, named after the process.
+//! The folders in which processes with guests can be found: a socket for each, named after the
+//! process.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,21 +9,21 @@ use rustix::fs::Dir;
 use super::folders::{Place, all_places, make, number, open, own_folders, own_uid, remove_empty};
 use crate::listener::{self, ListenError, Listener};
 
-/// Most entries that are looked at, of all folders together.
+/// Most entries that are read, in all folders together.
 const ENTRIES_MAX: usize = 4096;
 
-/// Why a process cannot be found by others.
+/// Reason why monitors cannot find this process.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// No folder.
+    /// The folder cannot be used.
     #[error("cannot use folder {} for the socket", path.display())]
     Folder {
-        /// The last that was tried.
+        /// The last folder that was tried.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// No socket.
+    /// The socket cannot be created.
     #[error("cannot create the socket {}", path.display())]
     Socket {
         /// Where.
@@ -35,11 +36,12 @@ pub enum SocketError {
 /// A process that may have guests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The user whose folder it was found in, who may put there what they like: the process must be theirs.
+    /// User ID of the folder's owner, who controls its content. The process must belong to this
+    /// user.
     pub owner: u32,
-    /// Number of the process.
+    /// Process ID.
     pub pid: u32,
-    /// Its socket.
+    /// Path of the socket.
     pub socket: PathBuf,
 }
 
@@ -49,19 +51,21 @@ impl Entry {
     }
 }
 
-/// The socket of this process, in its folder. Both are removed on drop; the folder if nobody else uses it.
+/// The socket of this process, in its folder. Dropping this value removes the socket, and the
+/// folder if it is empty.
 #[derive(Debug)]
 pub struct ProcessSocket {
-    // Dropped by hand, before the folder is removed.
+    // Dropped explicitly, before the folder is removed.
     listener: Option<Listener>,
     folder: PathBuf,
 }
 
 impl ProcessSocket {
-    /// Has this process be found.
+    /// Creates the socket by which monitors find this process.
     ///
     /// # Errors
-    /// [`SocketError`].
+    /// [`SocketError::Folder`] if no folder can be used, [`SocketError::Socket`] if the socket
+    /// cannot be created.
     pub fn new() -> Result<Self, SocketError> {
         let published = Self::within(&own_folders())?;
         forget_the_dead(&published.folder);
@@ -88,7 +92,7 @@ impl ProcessSocket {
     fn at(folder: &Path) -> Result<Self, SocketError> {
         let path = folder.join(std::process::id().to_string());
         let listener = match Listener::bind_stream(&path) {
-            // Who ended just now may have removed the folder meanwhile.
+            // A process that has just ended may have removed the folder.
             Err(ListenError::Failed(e)) if e.kind() == io::ErrorKind::NotFound => {
                 make(folder).map_err(|source| SocketError::Folder {
                     path: folder.to_owned(),
@@ -110,7 +114,7 @@ impl ProcessSocket {
         }
     }
 
-    /// What others connect to.
+    /// Returns the listener that monitors connect to.
     pub fn listener(&self) -> Option<&Listener> {
         self.listener.as_ref()
     }
@@ -123,14 +127,15 @@ impl Drop for ProcessSocket {
     }
 }
 
-/// Processes that may have guests: those of this user, and, if this is root, after them those of all users. A process may be there
-/// more than once.
+/// Returns processes that may have guests: those of this user first, then, for root, those of all
+/// users. A process may occur more than once.
 pub fn entries() -> Vec<Entry> {
     let folders: Vec<Vec<Entry>> = all_places().iter().map(entries_of).collect();
     merge(folders)
 }
 
-/// The first of each folder, then the second of each, and so on, so that nobody's many hide another's few.
+/// Returns the first entry of each folder, then the second, and so on, so that many entries of one
+/// user do not hide those of another.
 fn merge(folders: Vec<Vec<Entry>>) -> Vec<Entry> {
     let ranked = folders
         .into_iter()
@@ -143,7 +148,7 @@ fn merge(folders: Vec<Vec<Entry>>) -> Vec<Entry> {
     entries
 }
 
-/// Removes what a process that is no more has left, if that is ours to remove.
+/// Removes the files of a process that has ended, if this user may.
 pub fn forget(entry: &Entry) {
     let Some(folder) = entry.socket.parent().filter(|_| !entry.is_foreign()) else {
         return;
@@ -160,7 +165,7 @@ pub fn forget(entry: &Entry) {
     }
 }
 
-/// Removes what processes that were killed have left in a folder of our own.
+/// Removes the files of killed processes in a folder of this user.
 fn forget_the_dead(folder: &Path) {
     let is_dead = |entry: &Entry| !Path::new(&format!("/proc/{}", entry.pid)).exists();
     let entries = entries_of(&Place::own(folder.to_owned())).into_iter();
@@ -168,7 +173,7 @@ fn forget_the_dead(folder: &Path) {
 }
 
 fn entries_of(place: &Place) -> Vec<Entry> {
-    // What is listed is what was checked, whatever is at the path by then.
+    // Read through the checked descriptor, because the path may name another folder by now.
     let checked = || {
         let folder = open(&place.path).ok()?;
         let status = rustix::fs::fstat(&folder).ok()?;
@@ -190,7 +195,7 @@ fn entries_of(place: &Place) -> Vec<Entry> {
     pids.into_iter().map(entry).collect()
 }
 
-/// The process that a file is named after: its socket, or the lock under which it starts.
+/// Returns the process ID in the name of a socket or start lock.
 fn pid_of(name: &str) -> Option<u32> {
     number(name.strip_suffix(".lock").unwrap_or(name)).filter(|pid| *pid != 0)
 }

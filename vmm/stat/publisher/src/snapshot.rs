@@ -1,4 +1,4 @@
-//! What a process says of its guests when it is asked: the body of `GET /snapshot`.
+//! A snapshot of a process and its guests: the body of `GET /snapshot`.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -12,52 +12,52 @@ use serde::{Deserialize, Serialize};
 /// Name and version of the schema. Fields may be added; a changed meaning changes the number.
 pub const SCHEMA: &str = "causeway.snapshot/1";
 
-/// A process with guests, at one moment.
+/// State of a process with guests at one moment.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Snapshot {
     /// [`SCHEMA`].
     pub schema: String,
     /// Version of the program.
     pub causeway: String,
-    /// Number of the process.
+    /// Process ID.
     pub pid: u32,
-    /// Which command it is: `run` or `serve`.
+    /// Command of the process: `run` or `serve`.
     pub command: String,
-    /// What `--gpu` chose.
+    /// Back end of `--gpu`.
     pub gpu: String,
-    /// Memory of its own in bytes: neither guest nor GPU memory.
+    /// Memory of the process in bytes, without guest and GPU memory.
     pub own_bytes: u64,
     /// Its guests.
     pub guests: Vec<Guest>,
 }
 
-/// A guest: a VM, or a process that `serve` serves. Counts are from its beginning.
+/// A guest: a VM, or a client process of `serve`. Its counts begin with the guest.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Guest {
-    /// Its name, the only one of its kind in the process.
+    /// Name, unique in the process.
     pub name: String,
-    /// When it was looked at, on the monotonic clock of the host, in nanoseconds.
+    /// Time of the snapshot on the host's monotonic clock, in nanoseconds.
     pub taken_ns: u64,
-    /// Time since it began to run, or from there to its end, in nanoseconds.
+    /// Time that the guest has run, in nanoseconds.
     pub ran_ns: u64,
-    /// Whether it has ended.
+    /// Whether the guest has ended.
     pub ended: bool,
-    /// What only VMs have.
+    /// Statistics that only VMs have.
     pub vm: Option<Vm>,
-    /// How much of its aperture is used.
+    /// Use of the guest's aperture.
     pub aperture: Aperture,
-    /// Its session; absent if that does not answer right now.
+    /// Statistics of the session; absent if the session does not answer.
     pub session: Option<Session>,
 }
 
-/// What only VMs have.
+/// Statistics that only VMs have.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Vm {
     /// Virtual CPUs.
     pub vcpus: u32,
     /// Guest RAM in bytes.
     pub memory_bytes: u64,
-    /// KVM's counters by name, summed over virtual CPUs; absent on a KVM that keeps none.
+    /// KVM's counters by name, summed over virtual CPUs; absent if KVM keeps no statistics.
     pub kvm: Option<BTreeMap<String, u64>>,
     /// The VMM's own count of exits, by reason, device and register.
     pub vmm_exits: BTreeMap<String, u64>,
@@ -68,16 +68,16 @@ pub struct Vm {
 pub struct Aperture {
     /// Size in bytes.
     pub bytes: u64,
-    /// Bytes in which something is placed.
+    /// Bytes that mappings use.
     pub used_bytes: u64,
-    /// Placements.
+    /// Number of mappings.
     pub placements: u64,
 }
 
-/// A session, as the mediator's `Activity` has it.
+/// Statistics of a session, from the mediator's `Activity`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Session {
-    /// What it has counted and has.
+    /// Counters and current values.
     #[serde(flatten, with = "statistics")]
     pub statistics: Statistics,
     /// Whether the guest has lost the device, and has not reset it since.
@@ -124,7 +124,7 @@ mod statistics {
 }
 
 impl Snapshot {
-    /// This process, with these guests.
+    /// Returns the snapshot of this process with `guests`.
     pub fn of(command: &str, gpu: &str, guests: Vec<Guest>) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
@@ -139,7 +139,7 @@ impl Snapshot {
 }
 
 impl Guest {
-    /// A VM, looked at just now.
+    /// Returns the state of a VM from an observation.
     pub fn vm(seen: VmObservation) -> Self {
         let ran_ns = seen.ran_for.map_or(0, |ran| ran.as_nanos());
         Self {
@@ -158,7 +158,7 @@ impl Guest {
         }
     }
 
-    /// A process that is served since `since`, looked at just now.
+    /// Returns the current state of a client process that connected at `since`.
     pub fn process(
         name: String,
         since: Instant,
@@ -187,7 +187,7 @@ impl From<ApertureUse> for Aperture {
     }
 }
 
-/// The host's monotonic clock, in nanoseconds.
+/// Returns the time of the host's monotonic clock in nanoseconds.
 fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let (s, ns) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
@@ -197,7 +197,8 @@ fn monotonic_ns() -> u64 {
 }
 
 impl Snapshot {
-    /// The same with no character in a text that would do something to a terminal: processes of other users are not trusted.
+    /// Returns the snapshot with control characters replaced in all texts, because snapshots of
+    /// other users' processes are not trusted.
     #[must_use]
     pub fn printable(mut self) -> Self {
         for text in [&mut self.causeway, &mut self.command, &mut self.gpu] {
@@ -228,7 +229,8 @@ fn is_printable(text: &str) -> bool {
     text.chars().all(is_shown)
 }
 
-/// Beyond ASCII there are characters that change the direction of text, or have no width.
+/// Returns whether a character is shown as it is. Non-ASCII characters may change the direction of
+/// text, or have no width.
 fn is_shown(c: char) -> bool {
     c.is_ascii_graphic() || c == ' '
 }

@@ -1,4 +1,5 @@
-//! The live view on a screen: guests above, the chosen one below. Made for 80 columns, and content with more or less.
+//! Draws the live view: the table of guests, and the chosen guest below. The layout is made for 80
+//! columns, but also fits other widths.
 
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -10,7 +11,7 @@ use super::state::{Row, State};
 use super::text::{bytes, duration, figure, fit, part};
 use causeway_publisher::snapshot::Session;
 
-/// Columns of the table: title, width, and whether it is of figures.
+/// Columns of the table: title, width, and whether the column contains figures.
 const COLUMNS: [(&str, u16, bool); 8] = [
     ("PID", 8, true),
     ("GUEST", 10, false),
@@ -21,14 +22,14 @@ const COLUMNS: [(&str, u16, bool); 8] = [
     ("GPU MEMORY", 18, true),
     ("APERTURE", 9, true),
 ];
-/// Most lines that the table has while there is a guest to be shown below.
+/// Most lines of the table while a guest is shown below it.
 const TABLE_LINES_MAX: u16 = 12;
-/// Width of a bar in the detail.
+/// Width of a bar in the lower part.
 const BAR_WIDTH: usize = 10;
 const TITLE: Style = Style::new().add_modifier(Modifier::BOLD);
 const QUIET: Style = Style::new().add_modifier(Modifier::DIM);
 
-/// Draws everything.
+/// Draws one frame.
 pub fn draw(frame: &mut Frame<'_>, state: &State) {
     let rows = state.rows();
     let lines = u16::try_from(rows.len()).unwrap_or(u16::MAX);
@@ -45,7 +46,7 @@ pub fn draw(frame: &mut Frame<'_>, state: &State) {
     match rows.get(state.chosen()) {
         Some(row) => draw_detail(frame, detail, row),
         None => frame.render_widget(
-            Paragraph::new("Nothing runs any more.").alignment(Alignment::Center),
+            Paragraph::new("No guests are running.").alignment(Alignment::Center),
             detail,
         ),
     }
@@ -88,7 +89,7 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, rows: &[Row<'_>], chosen: usize
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-/// A guest in the table.
+/// Returns the texts of a guest's row.
 fn texts(row: &Row<'_>) -> [String; COLUMNS.len()] {
     let absent = || "-".to_owned();
     let guest = row.guest;
@@ -139,11 +140,11 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>) {
     frame.render_widget(Paragraph::new(session(row)), right);
 }
 
-/// Exits by reason, and what reached the VMM.
+/// Returns the lines about exits: by reason, and those that reached the VMM.
 fn exits(row: &Row<'_>, width: usize) -> Vec<Line<'static>> {
     let (Some(vm), Some(rates)) = (&row.guest.vm, &row.rates.vm) else {
         return vec![Line::styled(
-            "A process, not a VM: it does not exit.",
+            "A process, not a VM: it has no exits.",
             QUIET,
         )];
     };
@@ -175,11 +176,11 @@ fn exits(row: &Row<'_>, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// What the session does and has.
+/// Returns the lines about the session.
 fn session(row: &Row<'_>) -> Vec<Line<'static>> {
     let Some(session) = &row.guest.session else {
         return vec![Line::styled(
-            "Its worker process does not answer.",
+            "The worker process does not answer.",
             Style::new().fg(Color::Yellow),
         )];
     };
@@ -235,7 +236,7 @@ fn session(row: &Row<'_>) -> Vec<Line<'static>> {
     lines
 }
 
-/// A name, a rate, and its part of the whole.
+/// Returns a line with a name, a rate, and a bar for its share of the total.
 fn bar(name: &str, rate: f64, total: f64, width: usize) -> Line<'static> {
     let filled = (rate / total * BAR_WIDTH as f64).round();
     let filled = (filled as usize).min(BAR_WIDTH);
@@ -248,19 +249,19 @@ fn bar(name: &str, rate: f64, total: f64, width: usize) -> Line<'static> {
     line
 }
 
-/// A name at the left, a figure at the right of `width`.
+/// Returns a line of `width` characters with a name at the left and a figure at the right.
 fn pair(name: &str, figure: &str, width: usize) -> Line<'static> {
     let room = width.saturating_sub(figure.chars().count() + 1);
     let name = fit(name, room);
     Line::from(format!("{name:<room$} {figure}"))
 }
 
-/// A name, and a figure beside it.
+/// Returns a line with a name and a figure beside it.
 fn value(name: &str, figure: &str) -> Line<'static> {
     Line::from(format!("{name:<16} {figure}"))
 }
 
-/// A name, and how full something is.
+/// Returns a line with a name, and a bar that shows which share of `all` is used.
 fn gauge(name: &str, used: u64, all: u64) -> Line<'static> {
     let part = if all == 0 {
         0.0
@@ -351,7 +352,7 @@ mod tests {
             &screen,
             &[
                 " vm1 of process 4711",
-                "Its worker process does not answer.",
+                "The worker process does not answer.",
             ],
         );
     }
@@ -369,7 +370,7 @@ mod tests {
         let screen = screen(&state, 80, 24);
         assert_shows(
             &screen,
-            &["Nothing runs any more.", "does not answer", "0 guests"],
+            &["No guests are running.", "does not answer", "0 guests"],
         );
     }
 

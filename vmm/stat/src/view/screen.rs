@@ -1,4 +1,4 @@
-//! The terminal as a screen, and the way back from it whatever happens.
+//! The terminal as a screen, which is restored at every end of the process.
 
 use std::io::{self, Stdout, stdout};
 
@@ -10,8 +10,9 @@ use ratatui::{Frame, Terminal};
 
 use causeway_terminal::RawTerminal;
 
-/// A screen of its own, with nothing that is typed shown. Dropping it shows the terminal as it was, in a panic, too; and if this
-/// process is killed, somebody else sees to it that typing works ([`RawTerminal`]).
+/// The alternate screen of the terminal, in raw mode. Dropping this value restores the terminal,
+/// also in a panic. If this process is killed, another process restores the terminal's input
+/// ([`RawTerminal`]).
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
     // Dropped last.
@@ -19,10 +20,10 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal.
+    /// Opens the alternate screen and sets raw mode.
     ///
     /// # Errors
-    /// What the kernel said; the terminal is then as it was.
+    /// The error of the system call that failed. The terminal is then restored.
     pub fn enter() -> io::Result<Self> {
         let raw = RawTerminal::enter()?;
         say_panics_where_they_stay();
@@ -35,10 +36,10 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Draws a frame; what has not changed is not written again.
+    /// Draws a frame. Only changed cells are written.
     ///
     /// # Errors
-    /// What the terminal said.
+    /// The error of writing to the terminal.
     pub fn draw(&mut self, render: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         self.terminal.draw(render).map(drop)
     }
@@ -52,11 +53,12 @@ impl Drop for Screen {
 
 fn leave() {
     if let Err(e) = execute!(stdout(), LeaveAlternateScreen, Show) {
-        log::debug!("the terminal keeps its screen: {e}");
+        log::debug!("cannot leave the alternate screen: {e}");
     }
 }
 
-/// Has a panic leave the screen before it is told: what is written there goes with it.
+/// Installs a panic hook that leaves the alternate screen first, because text on it would
+/// disappear.
 fn say_panics_where_they_stay() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,4 @@
-//! What the live view shows, and which guest is chosen.
+//! State of the live view: the statistics, and the chosen guest.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use crate::rates::Rates;
 use crate::sampler::Observation;
 use causeway_publisher::snapshot::{Guest, Snapshot};
 
-/// A guest as it is told from all others: number of its process, and its name.
+/// Identity of a guest: its process ID and name.
 type Key = (u32, String);
 
-/// What is shown.
+/// State of the live view.
 pub struct State {
     seen: Observation,
     chosen: Option<Key>,
-    /// Row of the chosen guest, for when it is gone.
+    /// Returns the row of the chosen guest. It is used after the guest has ended.
     row: usize,
-    /// How often there is something new.
+    /// Time between two updates.
     pub interval: Duration,
 }
 
@@ -26,12 +26,12 @@ pub struct Row<'a> {
     pub process: &'a Snapshot,
     /// The guest.
     pub guest: &'a Guest,
-    /// What it did in the last interval.
+    /// Rates of the guest in the last interval.
     pub rates: &'a Rates,
 }
 
 impl State {
-    /// Shows what was seen.
+    /// Returns the state for the first observation.
     pub fn new(seen: Observation, interval: Duration) -> Self {
         let mut state = Self {
             seen: Observation::default(),
@@ -43,7 +43,8 @@ impl State {
         state
     }
 
-    /// Shows what was seen since. The guest that was chosen stays so wherever it is now; if it is gone, the next one is.
+    /// Replaces the statistics. The chosen guest stays chosen in its new row; if it has ended, the
+    /// guest in its row becomes the chosen one.
     pub fn update(&mut self, seen: Observation) {
         self.seen = seen;
         let rows = self.rows();
@@ -54,7 +55,7 @@ impl State {
         self.choose(row);
     }
 
-    /// Chooses the guest below the chosen one, or above it.
+    /// Chooses the next guest if `down` is true, else the previous one.
     pub fn step(&mut self, down: bool) {
         let last = self.rows().len().saturating_sub(1);
         let row = match down {
@@ -69,7 +70,7 @@ impl State {
         self.chosen = self.rows().get(row).map(Row::key);
     }
 
-    /// All guests.
+    /// Returns all guests.
     pub fn rows(&self) -> Vec<Row<'_>> {
         let guests = self.seen.guests();
         let row = |(process, guest, rates)| Row {
@@ -80,12 +81,12 @@ impl State {
         guests.map(row).collect()
     }
 
-    /// Row of the chosen guest.
+    /// Returns the row of the chosen guest.
     pub fn chosen(&self) -> usize {
         self.row
     }
 
-    /// What there is to complain about, if there is something.
+    /// Returns the message about a process that did not answer, if there is one.
     pub fn trouble(&self) -> Option<&str> {
         self.seen.troubles.first().map(String::as_str)
     }

@@ -1,6 +1,6 @@
-//! Figures as the live view shows them: short, and of the same width from one interval to the next.
+//! Figures of the live view: short, and of stable width.
 
-/// A rate, or any other figure that changes: four digits at most.
+/// Returns a rate or another changing figure as text of at most four digits.
 pub fn figure(value: f64) -> String {
     match value {
         v if v <= 0.0 => "0".to_owned(),
@@ -14,7 +14,7 @@ pub fn figure(value: f64) -> String {
     }
 }
 
-/// A number of bytes.
+/// Returns a number of bytes with its unit.
 pub fn bytes(value: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = value.max(0.0);
@@ -31,12 +31,12 @@ pub fn bytes(value: f64) -> String {
     String::new()
 }
 
-/// A part of a whole, both in bytes.
+/// Returns a part and its whole, both in bytes.
 pub fn part(used: u64, all: u64) -> String {
     format!("{} / {}", bytes(used as f64), bytes(all as f64))
 }
 
-/// A time in nanoseconds.
+/// Returns a duration in nanoseconds as text for people.
 pub fn duration(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     match seconds {
@@ -47,7 +47,7 @@ pub fn duration(ns: u64) -> String {
     }
 }
 
-/// A text cut to a width, with a mark where it was cut.
+/// Returns a text cut to `width`, with a mark where it was cut.
 pub fn fit(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
