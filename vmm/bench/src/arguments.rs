@@ -1,4 +1,4 @@
-//! What was typed after `bench`.
+//! Arguments of `bench` and its benchmarks.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,8 @@ use causeway_run::arguments::PrivilegeLevel;
 pub enum BenchCommand {
     /// Time GPU operations in a guest and natively on the host, in turn.
     Gpu(GpuArguments),
-    /// Run the same workloads by each mechanism to virtualize a GPU, and compare their exits and times.
+    /// Run the same workloads by each mechanism to virtualize a GPU, and compare their exits and
+    /// times.
     Exits(ExitsArguments),
     /// Start and end VMs one after the other, kill some, and check that nothing is left.
     Lives(LivesArguments),
@@ -43,8 +44,8 @@ pub struct GpuArguments {
 /// Arguments of `bench exits`.
 #[derive(Debug, Args)]
 pub struct ExitsArguments {
-    /// Back end and limits, as for `run`. The default is all back ends of this machine, one after the other; output
-    /// files of the second have its name before the extension.
+    /// Back end and limits, as for `run`. The default is all back ends of this machine, one after
+    /// the other; output files of the second have its name before the extension.
     #[arg(long, value_name = "GPU")]
     pub gpu: Option<String>,
     /// Measure fewer sizes and samples: 90 seconds on two cores.
@@ -59,7 +60,8 @@ pub struct ExitsArguments {
     /// Only these mechanisms, separated by commas.
     #[arg(long, value_name = "MECHANISM,…", value_delimiter = ',')]
     pub mechanism: Vec<String>,
-    /// Pass this PCI device of the host through, and measure its memory too. The content of its memory is lost.
+    /// Pass this PCI device of the host through, and measure its memory too. The content of its
+    /// memory is lost.
     #[arg(long, value_name = "ADDRESS")]
     pub vfio: Option<String>,
     /// Privilege level of the guest, as for `run`.

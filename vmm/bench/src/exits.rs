@@ -1,4 +1,4 @@
-//! `causeway bench exits`: one VM whose guest runs the same workloads by each way to virtualize a GPU, in turn.
+//! `causeway bench exits`: one VM whose guest runs the same workloads by each mechanism, in turn.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -49,8 +49,8 @@ const ANY_DEVICE: DeviceMemory = DeviceMemory {
     bytes: u64::MAX,
 };
 
-/// Runs it on each back end, prints the tables, and gives the exit code: that of the first which does not succeed, and the
-/// last that is measured.
+/// Runs the benchmark on each back end and prints the tables. The first back end that does not
+/// succeed is the last one, and determines the exit code.
 pub fn run(arguments: &ExitsArguments, command: &[String]) -> Result<ExitCode, Failure> {
     if let [before, after] = &arguments.compare[..] {
         terminal::print_results(&compare::run(before, after)?)?;
@@ -87,7 +87,7 @@ struct One<'a> {
     arguments: &'a ExitsArguments,
     command: &'a [String],
     gpu: &'a str,
-    /// A back end that is not there, to be said in this report.
+    /// A back end that this host lacks, for the report.
     absent: Option<Omission>,
 }
 
@@ -119,14 +119,14 @@ impl One<'_> {
             ..Extras::default()
         };
         let finished = execute(&run, Instant::now(), signals, &extras);
-        // It is given back when nobody has its memory any more.
+        // The device is released when its memory is no longer used.
         device.iter().for_each(|device| device.let_go());
         let report = report.without_device(refused.as_deref());
         conclude(&run, finished, report, &mechanisms.taken(), outputs)
     }
 }
 
-/// Delivers what was measured, however the run ended, and gives the exit code.
+/// Writes the reports for any end of the run, and returns the exit code.
 fn conclude(
     run: &Run,
     finished: Result<RunOutcome, Failure>,
@@ -139,7 +139,8 @@ fn conclude(
         Err(failure) if taken.is_empty() => return Err(failure),
         Err(failure) => {
             let delivered = outputs.deliver(&report.broken_off(&failure, taken));
-            // What ended the run is what counts; what else failed is said beside it.
+            // The failure of the run determines the exit code; the failure of an output is only
+            // printed.
             if let Err(other) = delivered {
                 other.print();
             }
@@ -155,15 +156,15 @@ fn conclude(
     Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))
 }
 
-/// What is compared, if the back end has what it takes.
+/// Returns the devices of all mechanisms, if the back end supports them.
 fn mechanisms(run: &Run, plan: Plan) -> Result<Mechanisms, Failure> {
     let equipment = back_end::equipment(&run.gpu, Users::Vms(1), 1)
         .map_err(|e| unavailable(&run.gpu_text, e))?;
     Mechanisms::new(equipment.backend, plan.effort)
-        .map_err(|e| Failure::new(Code::Gpu, "the back end cannot run the mechanisms", e))
+        .map_err(|e| Failure::new(Code::Gpu, "the back end does not support the mechanisms", e))
 }
 
-/// How far it is.
+/// Returns the text of the progress line.
 fn caption(plan: Plan, mechanisms: &Arc<Mechanisms>) -> Caption {
     let all = plan.cells().count() * plan.repetitions as usize;
     let mechanisms = Arc::clone(mechanisms);
@@ -177,7 +178,7 @@ fn caption(plan: Plan, mechanisms: &Arc<Mechanisms>) -> Caption {
     })
 }
 
-/// What is to be measured.
+/// Returns the plan: the cells to measure.
 fn plan(arguments: &ExitsArguments) -> Result<Plan, Failure> {
     let (effort, usual) = match arguments.quick {
         true => (Effort::Quick, 12),
@@ -198,7 +199,7 @@ fn plan(arguments: &ExitsArguments) -> Result<Plan, Failure> {
     let device = arguments.vfio.as_ref().map(|_| ANY_DEVICE);
     let guest_cells = plan.with_device(device).cells();
     let guest_cells = guest_cells.filter(|cell| !cell.mechanism.is_native());
-    // And one that is not counted.
+    // One more for the warm-up, which is not counted.
     let cells = guest_cells.count();
     let most = PHASES_MAX / cells.max(1) - 1;
     if repetitions as usize > most {
@@ -209,7 +210,7 @@ fn plan(arguments: &ExitsArguments) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-/// The things that were named; the known ones are listed where one is not among them.
+/// Parses the names of an option. The failure for an unknown name lists the known ones.
 fn chosen<T>(
     option: &str,
     names: &[String],
@@ -227,7 +228,7 @@ fn chosen<T>(
     names.iter().map(find).collect()
 }
 
-/// A run of the embedded guest that measures what `plan` says.
+/// Returns a run of the embedded guest that measures the cells of `plan`.
 fn checked_run(arguments: &ExitsArguments, gpu: &str, plan: Plan) -> Result<Run, Failure> {
     let boot = boot::embedded(GUEST, &plan.to_string(), arguments.cpl)?;
     let device = plan.device.and(device::address(arguments)?);

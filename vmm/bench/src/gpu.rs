@@ -1,4 +1,5 @@
-//! `causeway bench gpu`: one VM whose guest times its use of the GPU, each sample beside the same done natively.
+//! `causeway bench gpu`: one VM whose guest times GPU operations. After each sample, the host times
+//! the same operation natively.
 
 pub mod native;
 mod report;
@@ -24,7 +25,7 @@ use causeway_terminal::ReportFile;
 use native::NativeGpu;
 use report::{BenchReport, DeviceReport, LineReport, SCHEMA};
 
-/// Runs it, prints the table, and gives the exit code.
+/// Runs the benchmark, prints the table, and returns the exit code.
 pub fn run(arguments: &GpuArguments, command: Vec<String>) -> Result<ExitCode, Failure> {
     let run = checked_run(arguments)?;
     let mut signals = block_signals()?;
@@ -59,7 +60,7 @@ pub fn run(arguments: &GpuArguments, command: Vec<String>) -> Result<ExitCode, F
     Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))
 }
 
-/// A run of the embedded guest `bench`.
+/// Returns a run of the embedded guest `bench`.
 fn checked_run(arguments: &GpuArguments) -> Result<Run, Failure> {
     let mut guest = format!("repetitions={}", arguments.repetitions);
     if let Some(line) = &arguments.only {

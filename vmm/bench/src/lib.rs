@@ -1,4 +1,4 @@
-//! `causeway bench`: measurements that say what they are compared with.
+//! `causeway bench`: benchmarks that compare guests with the host.
 
 mod arguments;
 mod exits;

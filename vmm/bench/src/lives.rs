@@ -1,4 +1,5 @@
-//! `causeway bench lives`: VMs made and ended one after the other, some of them killed, and what is left of them.
+//! `causeway bench lives`: starts and ends VMs one after the other, kills some, and checks that
+//! nothing is left of them.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -19,36 +20,37 @@ use causeway_terminal::{Code, Failure};
 
 /// Name and version of the schema.
 const SCHEMA: &str = "causeway.bench-lives/1";
-/// How long processes and GPU memory may take to go.
+/// Longest time until processes end and GPU memory is freed.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// What came of it.
+/// The report.
 #[derive(Debug, Serialize)]
 struct LivesReport {
     schema: &'static str,
     causeway: &'static str,
     command: Vec<String>,
     host: Host,
-    /// VMs made.
+    /// Number of VMs.
     lives: u32,
-    /// Those that were killed (SIGKILL to the VMM) at some moment of their lives.
+    /// VMs that were killed (SIGKILL to the VMM) at a random time.
     killed: u32,
-    /// Those that were to be killed but had ended before.
+    /// VMs that ended before they could be killed.
     ended_before_the_kill: u32,
-    /// Those that were left alone and did not pass.
+    /// VMs that were not killed and did not pass.
     failed: u32,
-    /// Lives of those that were left alone, from start to end of the process.
+    /// Durations of VMs that were not killed, from start to end of the process.
     life: Option<Distribution>,
-    /// Free memory of the GPU before the first and after the last, in bytes, where there is a GPU.
+    /// Free memory of the GPU before the first VM and after the last one, in bytes; absent without
+    /// a GPU.
     free_gpu_bytes: Option<(u64, u64)>,
-    /// Processes that VMs have left, and that do not end.
+    /// Processes that VMs have left and that do not end.
     processes_left: usize,
-    /// Files in /dev/shm that were there at the end and not at the beginning.
+    /// Number of files in /dev/shm at the end beyond those at the beginning.
     shared_files_left: usize,
     passed: bool,
 }
 
-/// What can be left behind.
+/// State of the host that VMs can change.
 struct Traces {
     free_gpu_bytes: Option<u64>,
     processes: Vec<u32>,
@@ -66,15 +68,10 @@ pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Fai
     let report_file = ReportFile::prepare(arguments.json.as_deref())?;
     let memory = crate::gpu::native::GpuMemory::of(&arguments.gpu)?;
     let free = || memory.as_ref().and_then(|memory| memory.free_bytes());
-    // Or whatever a VM leaves would become the child of a process that says nothing of it.
-    set_child_subreaper(Some(getpid())).map_err(|e| {
-        Failure::new(
-            Code::Crashed,
-            "cannot watch for processes that VMs leave",
-            e,
-        )
-    })?;
-    // The first life may leave what all share, such as the driver's own state.
+    // Otherwise the processes that a VM leaves would become children of another process.
+    set_child_subreaper(Some(getpid()))
+        .map_err(|e| Failure::new(Code::Crashed, "cannot detect processes that VMs leave", e))?;
+    // The first VM may leave state that all VMs share, such as that of the driver.
     outcome(spawn(arguments), None)?;
     let before = Traces::now(free());
     let mut report = LivesReport::new(arguments, command);
@@ -117,33 +114,34 @@ fn spawn(arguments: &LivesArguments) -> io::Result<Child> {
         .spawn()
 }
 
-/// Waits for a life to end; ends it after `kill`, if that is given.
+/// Waits until a VM ends, or kills it after `kill`, if given.
 fn outcome(child: io::Result<Child>, kill: Option<Duration>) -> Result<ExitStatus, Failure> {
     let fail = |e| Failure::new(Code::Crashed, "cannot run a VM in a process of its own", e);
     let mut child = child.map_err(fail)?;
     if let Some(delay) = kill {
         std::thread::sleep(delay);
-        // One that has ended meanwhile is waited for all the same.
+        // Waited for also if the process has ended meanwhile.
         let _ = child.kill();
     }
     child.wait().map_err(fail)
 }
 
-/// Whether this life is to be killed, after so many others were: kills are spread evenly, and one that came too late is
-/// made up for by the next life.
+/// Returns whether to kill VM number `life` after `killed` kills. Kills are spread evenly; if one
+/// came too late, the next VM is killed instead.
 fn is_due(life: u32, killed: u32, arguments: &LivesArguments) -> bool {
     let due = u64::from(life + 1) * u64::from(arguments.kill) / u64::from(arguments.count);
     due > u64::from(killed)
 }
 
-/// Some time below the limit, from the clock's low digits: it only has to differ from life to life.
+/// Returns a time below the limit from the low digits of the clock. It only has to differ between
+/// VMs.
 fn random_delay(limit_ms: u32) -> Duration {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let nanoseconds = now.map_or(0, |time| time.subsec_nanos());
     Duration::from_micros(u64::from(nanoseconds / 7) % (u64::from(limit_ms.max(1)) * 1000))
 }
 
-/// Looks until nothing is left, or for [`SETTLE`].
+/// Waits until nothing is left, for at most [`SETTLE`].
 fn settle(before: &Traces, free: impl Fn() -> Option<u64>) -> Traces {
     let deadline = Instant::now() + SETTLE;
     loop {
@@ -175,7 +173,8 @@ impl Traces {
     }
 }
 
-/// What VMs leave behind become children of this process. Those that have ended are gone afterwards.
+/// Returns the processes that VMs have left, which become children of this process. Ended ones are
+/// reaped.
 fn children() -> Vec<u32> {
     while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
     let own = std::process::id().to_string();
@@ -183,7 +182,7 @@ fn children() -> Vec<u32> {
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let is_child = |pid: &u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // Behind the name in parentheses: state, parent.
+        // State and parent follow the name in parentheses.
         let behind = stat.rsplit(')').next().unwrap_or_default();
         behind.split_whitespace().nth(1) == Some(&own)
     };

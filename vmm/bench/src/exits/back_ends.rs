@@ -1,21 +1,21 @@
-//! The back ends that are measured.
+//! Chooses the back ends to measure.
 
 use super::omission::Omission;
 use causeway_run::back_end;
 use causeway_run::configuration::choose_gpu;
 use causeway_terminal::{Code, Failure};
 
-/// What is measured, as `--gpu` has it, one after the other.
+/// The back ends to measure, one after the other.
 pub struct BackEnds {
-    /// Those that there are, or the one that was asked for.
+    /// Values of `--gpu`: all available back ends, or the one that the user chose.
     pub chosen: Vec<String>,
-    /// The one that there is not, and why, if nothing was asked for.
+    /// The unavailable back end and the reason, unless the user chose one.
     pub absent: Option<Omission>,
 }
 
 impl BackEnds {
-    /// All that the machine has, unless one was asked for. The VFIO back end runs no kernels, and is not among
-    /// them.
+    /// Returns all back ends of this host, or the one that the user chose. The VFIO back end is not
+    /// among all of them, because it runs no kernels.
     pub fn find(asked: Option<&str>) -> Result<Self, Failure> {
         let software = || String::from("software");
         let (chosen, why) = match asked {
@@ -33,7 +33,7 @@ impl BackEnds {
     }
 }
 
-/// Starts again where a GPU's driver wants another environment.
+/// Starts the program again if a GPU's driver needs other environment variables.
 pub fn settle_environment(chosen: &[String]) -> Result<(), Failure> {
     for gpu in chosen {
         let (gpu, _) = choose_gpu(gpu)?;

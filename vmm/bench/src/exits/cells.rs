@@ -1,4 +1,4 @@
-//! What was measured of each cell, put together from samples and phases.
+//! Results of each cell, from samples and phases.
 
 use causeway_bench_mechanisms::Measurement;
 use causeway_bench_workloads::Cell;
@@ -8,7 +8,7 @@ use super::counts::{ExitReport, KvmCounts, disagreement};
 use causeway_bench_statistics::{Distribution, Ratio, median_of};
 use causeway_run::report::PhaseReport;
 
-/// An interval whose ends are further apart than this, one over the other, says too little about what lies in it.
+/// Largest ratio of the ends of a steady interval.
 const STEADY: f64 = 2.0;
 
 /// A cell of the table.
@@ -16,7 +16,7 @@ const STEADY: f64 = 2.0;
 pub struct CellReport {
     /// Workload.
     pub workload: &'static str,
-    /// What one operation of it is.
+    /// Description of one operation.
     pub what: &'static str,
     /// Size, in the unit.
     pub size: u64,
@@ -26,22 +26,24 @@ pub struct CellReport {
     pub mechanism: &'static str,
     /// Operations of each sample; times and exits are of one operation.
     pub operations: u64,
-    /// Samples that were taken.
+    /// Number of samples that were taken.
     pub samples: usize,
     /// Times.
     pub time: Distribution,
     /// Whether the interval of the median spans more than a factor of two.
     pub unsteady: bool,
-    /// Time over that of the host in the same repetition, on memory of the same kind.
+    /// Ratio of this time to that of the host in the same repetition, on memory of the same kind.
     pub over_native: Option<Ratio>,
-    /// Processor time of the process for one operation, in nanoseconds: the median over the samples.
+    /// Processor time of the process for one operation, in nanoseconds: the median over the
+    /// samples.
     pub cpu_ns: Option<f64>,
-    /// Exits; none of the host's own, and none that were not counted for each sample.
+    /// Exits; absent for cells of the host, and if a sample has no counts.
     pub exits: Option<ExitReport>,
 }
 
 impl CellReport {
-    /// The cell, if anything of it was measured. `counted` are its phases but the first, which is not counted.
+    /// Returns the report of a cell, or `None` without samples. `counted` are the phases of the
+    /// cell without the warm-up.
     pub fn of(
         cell: &Cell,
         taken: &[Measurement],
@@ -72,17 +74,19 @@ impl CellReport {
     }
 }
 
-/// The phases of so many samples, if each has one. There may be one more: that of a sample that was not handed over any more.
+/// Returns the phases of `samples` samples, if each has one. There may be one more phase, of a
+/// sample that the guest did not hand over.
 fn paired<'p, 's>(counted: &'p [&'s PhaseReport], samples: usize) -> Option<&'p [&'s PhaseReport]> {
     counted.get(..samples)
 }
 
-/// Whether so little is known of a median that it cannot be relied on.
+/// Returns whether the interval of a median spans more than a factor of two.
 pub fn is_unsteady(interval: Option<(f64, f64)>) -> bool {
     interval.is_some_and(|(low, high)| high > STEADY * low)
 }
 
-/// Processor time of an operation: that of the host's samples is theirs, that of a guest's lies in their phases.
+/// Returns the processor time of an operation: from the samples for the host, from the phases for a
+/// guest.
 fn cpu_ns(mine: &[&Measurement], phases: &[&PhaseReport]) -> Option<f64> {
     let natively = mine.iter().filter_map(|taken| {
         let operations = taken.sample.cell.operations.max(1);
@@ -95,7 +99,7 @@ fn cpu_ns(mine: &[&Measurement], phases: &[&PhaseReport]) -> Option<f64> {
     median_of(&natively.chain(in_guest).collect::<Vec<_>>())
 }
 
-/// What is wrong with what was counted of a cell, with the name of its phases.
+/// Returns the errors in the counts of a cell, with the name of its phases.
 pub fn faults_of_counting(
     cell: &Cell,
     samples: usize,
@@ -123,7 +127,8 @@ fn per_operation(taken: &Measurement) -> f64 {
     taken.sample.ns as f64 / taken.sample.cell.operations.max(1) as f64
 }
 
-/// Each sample over the host's of the same repetition, on memory of the same kind.
+/// Returns the ratio of each sample to that of the host in the same repetition, on memory of the
+/// same kind.
 fn over_native(cell: &Cell, mine: &[&Measurement], taken: &[Measurement]) -> Option<Ratio> {
     let native = |repetition: u64| {
         taken.iter().find(|other| {

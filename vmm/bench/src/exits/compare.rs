@@ -1,4 +1,4 @@
-//! `--compare`: what differs between two reports by more than noise.
+//! `--compare`: finds differences beyond noise between two reports.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,24 +14,24 @@ use causeway_bench_statistics::{INTERVAL_SAMPLES_MIN, interval_among, interval_o
 use causeway_terminal::Failure;
 use reports::{Cell, Report, printable, read};
 
-/// Medians that are closer than this, relative to the smaller, are never told apart: two runs of one program differ by as
-/// much, for where its code and memory happen to lie.
+/// Medians that are closer than this, relative to the smaller one, count as equal: two runs of one
+/// program differ by as much, depending on the addresses of its code and memory.
 const CLOSE: f64 = 0.1;
 
-/// Reads both and says what differs.
+/// Reads both reports and returns the differences as text.
 pub fn run(before: &Path, after: &Path) -> Result<String, Failure> {
     let (before, after) = (read(before)?, read(after)?);
     Ok(compare(&before, &after))
 }
 
-/// What is found out of the cells.
+/// Differences of the cells.
 #[derive(Default)]
 struct Findings {
-    /// Lines of what has changed.
+    /// Lines about changes.
     changes: Vec<String>,
-    /// Lines of what cannot be said.
+    /// Lines about cells that cannot be compared.
     open: Vec<String>,
-    /// Cells of both reports.
+    /// Number of cells that are in both reports.
     both: usize,
 }
 
@@ -67,7 +67,7 @@ fn compare(before: &Report, after: &Report) -> String {
     out
 }
 
-/// What was not the same of the two runs, beside what they measured.
+/// Returns the differences between the hosts and settings of the two runs.
 fn settings(before: &Report, after: &Report) -> Vec<String> {
     let effort = |report: &Report| String::from(if report.quick { "quick" } else { "full" });
     let more = |report: &Report| {
@@ -120,15 +120,15 @@ fn cells(before: &Report, after: &Report) -> Findings {
     findings
 }
 
-/// What two times of a cell are to each other.
+/// Result of comparing two times of a cell.
 enum Times {
     Same,
     Changed(String),
     Unknown(String),
 }
 
-/// Times differ if the intervals that their medians lie in are apart, by more than what two runs always differ by. Of the
-/// times of many cells, none may differ by chance.
+/// Compares two times. They differ if the intervals of their medians are further apart than
+/// [`CLOSE`]. The intervals are wide enough that none of `cells` cells differs by chance.
 fn time(before: &Cell, after: &Cell, cells: usize) -> Times {
     let intervals = [before, after].map(|cell| interval_of(&cell.time.samples_ns));
     let [Some((low, high)), Some((other_low, other_high))] = intervals else {
@@ -162,13 +162,13 @@ fn time(before: &Cell, after: &Cell, cells: usize) -> Times {
     Times::Changed(words)
 }
 
-/// How far two intervals are apart; negative if they overlap.
+/// Returns the distance of two intervals; negative if they overlap.
 fn apart((low, high): (f64, f64), (other_low, other_high): (f64, f64)) -> f64 {
     (other_low - high).max(low - other_high)
 }
 
-/// Whether the host, which took its sample beside each, has changed by as much: then it is the machine that has, whose clock
-/// follows its temperature and what else it does.
+/// Returns whether the host's own time has changed by as much. Then the speed of the machine has
+/// changed, for example its clock frequency.
 fn host_did_too(before: &Cell, after: &Cell) -> bool {
     let interval = |cell: &Cell| {
         let ratio = cell.over_native.as_ref()?;
@@ -180,7 +180,8 @@ fn host_did_too(before: &Cell, after: &Cell) -> bool {
     })
 }
 
-/// Exits are counted, not measured. Only how often a guest asks whether launches are done, where asking exits, is up to time.
+/// Compares exits, which are exact counts. Only the number of polls for the end of launches depends
+/// on time.
 fn exits(before: &Cell, after: &Cell) -> Option<String> {
     let count = |cell: &Cell| Some(cell.exits.as_ref()?.user_space_per_operation);
     let (first, second) = (count(before)?, count(after)?);
@@ -192,7 +193,7 @@ fn exits(before: &Cell, after: &Cell) -> Option<String> {
     differs.then(|| format!("exits {first} → {second} for each operation"))
 }
 
-/// Whether the guest asks a register whether it is done.
+/// Returns whether the guest polls a register for the end of work.
 fn polls(cell: &Cell) -> bool {
     let launches = |workload: WorkloadKind| workload.description().launches;
     cell.mechanism == MechanismKind::Trap.name()
@@ -290,7 +291,8 @@ mod tests {
 
     #[test]
     fn of_many_cells_none_differs_by_chance() {
-        // Apart by their intervals of 95 %, of which two of twelve samples may be beyond either end.
+        // Apart by their intervals of 95 %, of which two of twelve samples may be beyond either
+        // end.
         let mut slow = [150.0; 12];
         slow[..2].fill(100.0);
         let report = |samples: &[f64], cells: u64| {

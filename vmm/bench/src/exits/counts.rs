@@ -1,4 +1,4 @@
-//! What both counters counted in the phases of a cell.
+//! Counts of KVM and the VMM in the phases of a cell.
 
 use std::collections::BTreeMap;
 
@@ -6,45 +6,47 @@ use serde::Serialize;
 
 use causeway_run::report::{EmulatedExits, PhaseReport};
 
-/// How a KVM counts accesses that the VMM carries out.
+/// The way in which this host's KVM counts accesses that the VMM handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvmCounts {
-    /// Not at all: it has no statistics.
+    /// KVM has no statistics.
     Nothing,
-    /// Accesses to memory and to ports, each as such.
+    /// KVM counts accesses to memory and accesses to ports separately.
     Ports,
-    /// Accesses to memory as such, all of them and doorbells as emulated instructions, as a KVM by software does.
+    /// KVM counts accesses to memory, and all accesses and doorbells as emulated instructions, as a
+    /// software KVM does.
     Emulations,
 }
 
 /// Exits of all samples of a cell.
 #[derive(Debug, Default, Serialize)]
 pub struct ExitReport {
-    /// Operations in which they were counted.
+    /// Number of operations in which exits were counted.
     pub operations: u64,
-    /// KVM's count by kind, summed; kinds that did not count are left out.
+    /// KVM's counts by kind, summed up. Kinds with count 0 are left out.
     pub kvm: BTreeMap<String, u64>,
     /// The VMM's own count, by reason, device and register.
     pub vmm: BTreeMap<String, u64>,
-    /// Returns to user space for each operation, by the VMM's own count.
+    /// Exits to user space for each operation, as the VMM counts them.
     pub user_space_per_operation: f64,
-    /// Those of them for accesses to memory.
+    /// Exits to user space for accesses to memory, for each operation.
     pub mmio_per_operation: f64,
-    /// Those of them for accesses to ports.
+    /// Exits to user space for accesses to ports, for each operation.
     pub io_per_operation: f64,
-    /// All of them by KVM's count, without doorbells, which its own side takes; none where KVM has no statistics. The two
-    /// are equal in every phase, or the run fails.
+    /// Exits to user space for each operation, as KVM counts them, without doorbells; absent
+    /// without statistics of KVM. The run fails if the counts of KVM and the VMM differ in a phase.
     pub user_space_per_operation_by_kvm: Option<f64>,
     /// Doorbells for each operation: exits that the host's kernel takes.
     pub doorbells_per_operation: f64,
     /// Interrupts of the host for each operation.
     pub interrupts_per_operation: Option<f64>,
-    /// Faults on memory of the guest that were not accesses to devices, for each operation: first touches.
+    /// Faults on memory of the guest that were not accesses to devices, for each operation: first
+    /// touches.
     pub faults_per_operation: Option<f64>,
 }
 
 impl ExitReport {
-    /// Of at least one phase with operations.
+    /// Returns the exits of `phases`, or `None` if they have no operations.
     pub fn of(phases: &[&PhaseReport], counts: KvmCounts) -> Option<Self> {
         let mut exits = Self::default();
         let (mut mmio, mut io, mut doorbells, mut by_kvm) = (0, 0, 0, 0);
@@ -62,7 +64,7 @@ impl ExitReport {
         let each = |count: u64| count as f64 / operations;
         let counted = |count: u64| (counts != KvmCounts::Nothing).then(|| each(count));
         let kvm = |name: &str| exits.kvm.get(name).copied().unwrap_or(0);
-        // Each trapped access to a device's memory is a fault first.
+        // Each trapped access to a device's memory also counts as a fault.
         let first_touches = kvm("pf_taken").saturating_sub(kvm("pf_emulate"));
         Some(Self {
             user_space_per_operation: each(mmio + io),
@@ -77,7 +79,7 @@ impl ExitReport {
     }
 }
 
-/// Returns to user space in a phase, by KVM's count.
+/// Returns the number of exits to user space in a phase, as KVM counts them.
 fn user_space(phase: &PhaseReport, counts: KvmCounts) -> u64 {
     let EmulatedExits { mmio, io } = phase.by_kvm();
     match counts {
@@ -87,13 +89,13 @@ fn user_space(phase: &PhaseReport, counts: KvmCounts) -> u64 {
     }
 }
 
-/// Instructions that a KVM by software emulated for the VMM.
+/// Returns the number of instructions that a software KVM emulated for the VMM.
 fn emulated(phase: &PhaseReport) -> u64 {
     let all = phase.kvm("insn_emulation");
     all.saturating_sub(phase.phase.doorbells)
 }
 
-/// What the two counters say of a phase, if they differ.
+/// Returns a message with both counts of a phase, if they differ.
 pub fn disagreement(phase: &PhaseReport, counts: KvmCounts) -> Option<String> {
     let (kvm, vmm) = (phase.by_kvm(), phase.by_vmm());
     let by_vmm = format!("the VMM {} to memory and {} to ports", vmm.mmio, vmm.io);
@@ -128,7 +130,8 @@ pub mod tests {
     use super::*;
     use causeway_testdev::Phase;
 
-    /// A phase of so many operations with accesses to memory and ports, by the VMM and by KVM, which also emulated.
+    /// A phase of so many operations with accesses to memory and ports, by the VMM and by KVM,
+    /// which also emulated.
     pub fn phase(name: &str, operations: u64, vmm: [u64; 2], kvm: [u64; 3]) -> PhaseReport {
         let counts = |names: &[&str], counts: &[u64]| {
             let named = names.iter().zip(counts);

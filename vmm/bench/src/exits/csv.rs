@@ -38,7 +38,7 @@ const COLUMNS: [&str; 27] = [
     "missing",
 ];
 
-/// Writes the cells of a report, and what is missing of them.
+/// Writes the cells of a report, and those that were not measured.
 pub fn write(out: &mut dyn Write, report: &ExitsReport) -> io::Result<()> {
     writeln!(out, "{}", COLUMNS.join(","))?;
     for cell in &report.cells {
@@ -55,7 +55,7 @@ fn line(out: &mut dyn Write, fields: &[String; COLUMNS.len()]) -> io::Result<()>
     writeln!(out, "{}", fields.join(","))
 }
 
-/// A field as RFC 4180 has it: in quotes where it must be.
+/// Returns a field in the format of RFC 4180, quoted if necessary.
 fn quoted(field: &str) -> String {
     match field.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", field.replace('"', "\"\"")),
@@ -113,7 +113,7 @@ fn number(value: Option<f64>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
-/// Counts by name: `mmio_exits=5;irq_exits=1`.
+/// Returns counts by name as text: `mmio_exits=5;irq_exits=1`.
 fn reasons(counts: &BTreeMap<String, u64>) -> String {
     let counts = counts.iter().map(|(name, n)| format!("{name}={n}"));
     counts.collect::<Vec<_>>().join(";")

@@ -1,4 +1,4 @@
-//! `--vfio`: a device that is passed through to the guest, to be measured, too.
+//! `--vfio`: the device that the benchmark passes through to the guest and measures.
 
 use std::sync::Arc;
 
@@ -9,22 +9,23 @@ use causeway_run::passthrough;
 use crate::arguments::ExitsArguments;
 use causeway_terminal::{Code, Failure};
 
-/// The device, or why there is none.
+/// The device of `--vfio`, or the reason why it is not measured.
 #[derive(Default)]
 pub struct DeviceChoice {
     /// The device.
     pub device: Option<Arc<PassthroughDevice>>,
-    /// Why the one that was asked for is not measured.
+    /// Reason why the device of `--vfio` is not measured.
     pub refused: Option<String>,
 }
 
-/// The address that was typed.
+/// Returns the PCI address of `--vfio`.
 pub fn address(arguments: &ExitsArguments) -> Result<Option<Address>, Failure> {
     let texts = arguments.vfio.as_slice();
     Ok(passthrough::parse(texts)?.pop())
 }
 
-/// Looks for the device. One that cannot be had is no error: the others are measured without it.
+/// Opens the device. If the device is not available, the benchmark measures the other mechanisms
+/// without it.
 pub fn find(address: Option<Address>, ram_bytes: u64) -> DeviceChoice {
     let Some(address) = address else {
         return DeviceChoice::default();

@@ -25,7 +25,7 @@ const KEY: [(&str, &str); 6] = [
     ),
     ("trap", "every access is emulated"),
     ("forward", "calls are sent with their data"),
-    ("passthrough", "a device is the guest's, by VFIO"),
+    ("passthrough", "the guest owns a device, by VFIO"),
     ("native-bar", "no VM, memory of that device"),
     ("native", "no VM"),
 ];
@@ -55,10 +55,10 @@ fn page(report: &ExitsReport) -> Result<String, PlotError> {
     Ok(out)
 }
 
-/// What ran where.
+/// Writes the settings of the run.
 fn head(out: &mut String, report: &ExitsReport) {
     out.push_str("<h1>VM exits, and what they cost</h1>\n");
-    out.push_str("<p class=\"quiet\">The same workloads in the same guest by each way to virtualize a GPU, taken in turn.</p>\n");
+    out.push_str("<p class=\"quiet\">The same guest runs the same workloads by each mechanism, in turn.</p>\n");
     let host = &report.host;
     let devices = report.devices.iter().map(|device| {
         let value = format!("{} ({}), passed through", device.address, device.id);
@@ -97,13 +97,13 @@ fn head(out: &mut String, report: &ExitsReport) {
     key(out, report);
 }
 
-/// How the run ended, in words.
+/// Returns the result of the run as text.
 fn verdict(report: &ExitsReport) -> String {
     let problems = report.problems.len();
     match (report.passed, problems) {
         (true, _) if report.cells.is_empty() => String::from("nothing was measured"),
         (true, _) => {
-            String::from("passed: what has a result was verified, and both exit counters agree")
+            String::from("passed: all results were verified, and both exit counters agree")
         }
         (false, 0) => format!("not passed: {}", report.result),
         (false, _) => format!(
@@ -113,7 +113,7 @@ fn verdict(report: &ExitsReport) -> String {
     }
 }
 
-/// What the colours are.
+/// Writes the key of the colours.
 fn key(out: &mut String, report: &ExitsReport) {
     out.push_str("<p class=\"key\">");
     let measured = |name| report.cells.iter().any(|cell| cell.mechanism == name);
@@ -131,7 +131,7 @@ fn figure(out: &mut String, svg: &str, caption: &str) {
     );
 }
 
-/// The cells of each workload at its smallest size, which every mechanism has.
+/// Returns the cells of each workload at its smallest size, which every mechanism supports.
 fn smallest(report: &ExitsReport) -> Vec<(String, Vec<&CellReport>)> {
     let mut groups: Vec<(String, Vec<&CellReport>)> = Vec::new();
     for cell in &report.cells {
@@ -193,7 +193,7 @@ fn sizes(out: &mut String, report: &ExitsReport) -> Result<(), PlotError> {
                 .map(|cell| (cell.size as f64, cell.time.median_ns))
                 .collect(),
         };
-        // Native first: what is mediated runs on it.
+        // The native line is drawn first, because the mediated one covers it.
         let lines: Vec<Line> = KEY.into_iter().rev().map(line).collect();
         if lines.iter().all(|line| line.points.is_empty()) {
             continue;
@@ -210,7 +210,7 @@ fn sizes(out: &mut String, report: &ExitsReport) -> Result<(), PlotError> {
     Ok(())
 }
 
-/// A power of ten nanoseconds, for an axis.
+/// Returns a power of ten nanoseconds as text for an axis.
 fn round(ns: f64) -> String {
     match ns {
         n if n < 1e3 => format!("{n} ns"),
@@ -220,7 +220,7 @@ fn round(ns: f64) -> String {
     }
 }
 
-/// Text as it may stand in a page.
+/// Returns text with HTML's special characters escaped.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

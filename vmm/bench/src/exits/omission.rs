@@ -1,4 +1,4 @@
-//! What was not measured, and why.
+//! Cells that were not measured, and the reasons.
 
 use causeway_bench_workloads::plan::Plan;
 use causeway_bench_workloads::{Cell, Exclusion, MechanismKind, WorkloadKind};
@@ -7,16 +7,16 @@ use serde::Serialize;
 /// All workloads of a mechanism that is not measured.
 pub const EVERYTHING: &str = "everything";
 
-/// What was not measured.
+/// A cell or a group of cells that was not measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Omission {
     /// Mechanism.
     pub mechanism: &'static str,
-    /// Workload and size, or everything.
+    /// Workload and size, or "everything".
     pub what: String,
-    /// Workload; none stands for all.
+    /// Workload; `None` for all.
     pub workload: Option<&'static str>,
-    /// Size, in the unit; none stands for all.
+    /// Size in the unit; `None` for all.
     pub size: Option<u64>,
     /// Unit of the size.
     pub unit: &'static str,
@@ -25,7 +25,7 @@ pub struct Omission {
 }
 
 impl Omission {
-    /// Nothing by this mechanism is measured.
+    /// Returns the omission of all cells of a mechanism.
     pub fn everything(mechanism: MechanismKind, reason: &str) -> Self {
         Self {
             mechanism: mechanism.name(),
@@ -37,7 +37,7 @@ impl Omission {
         }
     }
 
-    /// Nothing on this back end is measured.
+    /// Returns the omission of all cells on a back end.
     pub fn back_end(name: &str, reason: &str) -> Self {
         Self {
             mechanism: "all",
@@ -67,7 +67,7 @@ impl Omission {
     }
 }
 
-/// What the plan leaves out.
+/// Returns the cells that the plan excludes.
 pub fn left_out(plan: Plan) -> Vec<Omission> {
     let mut missing = Vec::new();
     let mut of_device = plan.asked_mechanisms().filter(|m| m.is_of_device());
@@ -75,7 +75,7 @@ pub fn left_out(plan: Plan) -> Vec<Omission> {
         let reason = Exclusion::NoDevice.to_string();
         missing.push(Omission::everything(mechanism, &reason));
     }
-    // What the host does beside the guest lacks what the guest lacks.
+    // Cells of the host beside a guest's excluded cells are also excluded.
     let compared = |m: &MechanismKind| *m != MechanismKind::NativeBar;
     for workload in plan.workloads() {
         for mechanism in plan.mechanisms().filter(compared) {
@@ -85,7 +85,7 @@ pub fn left_out(plan: Plan) -> Vec<Omission> {
     missing
 }
 
-/// What it leaves out of one workload: all sizes together, where they have the same reason.
+/// Returns the excluded cells of one workload. Sizes with the same reason become one omission.
 fn left_out_of(
     plan: Plan,
     workload: WorkloadKind,
@@ -105,7 +105,7 @@ fn left_out_of(
     }
 }
 
-/// Planned cells of which there is no sample; all of a mechanism together, if it has none at all.
+/// Returns planned cells without a sample. A mechanism without any sample becomes one omission.
 pub fn not_reached(plan: Plan, is_measured: impl Fn(&Cell) -> bool, reason: &str) -> Vec<Omission> {
     let mut missing = Vec::new();
     for mechanism in plan.mechanisms() {

@@ -1,4 +1,4 @@
-//! Where reports go.
+//! Destinations of the reports.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use causeway_terminal as terminal;
 use causeway_terminal::Failure;
 use causeway_terminal::ReportFile;
 
-/// Where the report goes.
+/// Destinations of one report.
 pub struct Outputs {
     json: ReportFile,
     csv: TextFile,
@@ -18,7 +18,8 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Finds out whether all of them can be written to. The files of a back end that is not the first have its name in theirs.
+    /// Checks whether all destinations can be written to. The files of each back end after the
+    /// first contain its name.
     pub fn prepare(arguments: &ExitsArguments, also: Option<&str>) -> Result<Self, Failure> {
         let place = |path: &Option<PathBuf>| {
             let path = path.as_deref()?;
@@ -31,8 +32,8 @@ impl Outputs {
         })
     }
 
-    /// Prints the report, and writes it wherever it was asked for, even where one of them cannot be written: the first
-    /// failure is what comes of it.
+    /// Prints the report and writes all its files. A failed file does not keep others from being
+    /// written; the first failure is returned.
     pub fn deliver(self, report: &ExitsReport) -> Result<(), Failure> {
         let printed = match self.json.is_output() {
             true => Ok(()),
@@ -52,7 +53,7 @@ impl Outputs {
     }
 }
 
-/// `a.cuda.json` for `a.json`; standard output stays what it is.
+/// Returns `a.cuda.json` for `a.json` and back end `cuda`; `-` stays `-`.
 fn named_after(path: &Path, back_end: &str) -> PathBuf {
     if path == Path::new("-") {
         return path.to_owned();

@@ -21,9 +21,9 @@ use causeway_terminal::Failure;
 /// Name and version of the schema. Fields may be added; a changed meaning changes the number.
 pub const SCHEMA: &str = "causeway.bench-exits/1";
 
-/// Why there is nothing of a cell that was planned.
+/// Reasons why a planned cell has no samples.
 const ENDED_BEFORE: &str = "the run ended before it was measured";
-const NO_SAMPLE: &str = "no sample of it could be taken";
+const NO_SAMPLE: &str = "no sample of this cell could be taken";
 
 /// A whole benchmark.
 #[derive(Debug, Serialize)]
@@ -32,15 +32,15 @@ pub struct ExitsReport {
     pub schema: &'static str,
     /// Version of this program.
     pub causeway: &'static str,
-    /// What was typed.
+    /// Command line of the benchmark.
     pub command: Vec<String>,
-    /// The machine.
+    /// The host.
     pub host: Host,
     /// Back end and device.
     pub backend: String,
-    /// What `--gpu` came to.
+    /// Value of `--gpu` with the chosen back end.
     pub gpu: String,
-    /// Whether it was a quick one.
+    /// Whether `--quick` was given.
     pub quick: bool,
     /// Samples of each cell, if the run reaches its end.
     pub repetitions: u32,
@@ -48,38 +48,38 @@ pub struct ExitsReport {
     pub passed: bool,
     /// How the guest ended.
     pub result: String,
-    /// What makes a run fail whose guest passed.
+    /// Errors that make the benchmark fail even if the guest passed.
     pub problems: Vec<Problem>,
     /// Devices that were passed through to the guest.
     pub devices: Vec<DeviceReport>,
-    /// What was measured.
+    /// The measured cells.
     pub cells: Vec<CellReport>,
-    /// What was not, and why.
+    /// Cells that were not measured, with reasons.
     pub missing: Vec<Omission>,
     #[serde(skip)]
     plan: Plan,
 }
 
-/// Something wrong with what was counted or taken.
+/// An error in counts or samples.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Problem {
-    /// Name of the phase, which is that of its cell for samples.
+    /// Name of the phase. For samples, it is the name of the cell.
     pub phase: String,
-    /// What is wrong, in words that follow the name.
+    /// The error, as text that follows the name.
     pub what: String,
 }
 
-/// What there is of a run.
+/// Results of a run, complete or not.
 struct RunData<'m> {
     taken: &'m [Measurement],
     phases: &'m [PhaseReport],
     counts: KvmCounts,
-    /// Whether the guest says that everything was measured.
+    /// Whether the guest reports that it measured all cells.
     guest_passed: bool,
 }
 
 impl ExitsReport {
-    /// Of a run that has not begun.
+    /// Returns the report of a run that has not begun.
     pub fn new(plan: Plan, gpu: &str, command: Vec<String>) -> Self {
         Self {
             schema: SCHEMA,
@@ -100,7 +100,8 @@ impl ExitsReport {
         }
     }
 
-    /// Of a back end that is not there, or cannot do any of it, which is no failure.
+    /// Returns the report for a back end that is unavailable or supports no mechanism. This is no
+    /// failure.
     pub fn absent(self, reason: &str) -> Self {
         let everything = |mechanism| Omission::everything(mechanism, reason);
         Self {
@@ -110,10 +111,10 @@ impl ExitsReport {
         }
     }
 
-    /// Of a run that came to an end, whichever.
+    /// Returns the report of a run that ended, passed or not.
     pub fn finished(self, finished: &RunOutcome, taken: &[Measurement], passed: bool) -> Self {
         let outcome = finished.outcomes.first();
-        // A KVM that has statistics always gives all of them.
+        // A KVM with statistics always returns all of them.
         let has_statistics = outcome.is_some_and(|outcome| !outcome.kvm_exits.is_empty());
         let counts = match (has_statistics, finished.report.kvm_counts_ports()) {
             (false, _) => KvmCounts::Nothing,
@@ -139,7 +140,7 @@ impl ExitsReport {
         report
     }
 
-    /// Of a run that broke off after samples were taken. What was counted meanwhile is lost.
+    /// Returns the report of a run that failed after it had taken samples. Its counts are lost.
     pub fn broken_off(mut self, failure: &Failure, taken: &[Measurement]) -> Self {
         let reached = |cell: &Cell| is_of(taken, cell);
         self.missing
@@ -150,7 +151,7 @@ impl ExitsReport {
         self
     }
 
-    /// With the reason why the device that was asked for was not there, if there is one.
+    /// Adds the reason why the device of `--vfio` is not available, if there is one.
     pub fn without_device(mut self, refused: Option<&str>) -> Self {
         let mut missing = self.missing.iter_mut();
         let row = missing.find(|missing| missing.reason == Exclusion::NoDevice.to_string());
@@ -160,7 +161,8 @@ impl ExitsReport {
         self
     }
 
-    /// The cells, what is missing of them, and what is wrong; with the phases in which the counters disagree for any guest.
+    /// Adds the cells, the omissions and the errors. `disagreeing` are the phases in which the
+    /// counters of any guest disagree.
     fn take_in(&mut self, measured: &RunData<'_>, disagreeing: &[&PhaseReport]) {
         let counted = CellPhases::of(self.plan, measured.phases);
         for phase in disagreeing.iter().filter(|phase| !counted.has(phase)) {
@@ -208,7 +210,7 @@ fn is_of(taken: &[Measurement], cell: &Cell) -> bool {
     taken.iter().any(|taken| taken.sample.cell == *cell)
 }
 
-/// The phases of each cell that count: all but the first, which brings pages, clocks and caches up.
+/// The counted phases of each cell: all but the first, which warms up pages, clocks and caches.
 struct CellPhases<'p>(BTreeMap<String, Vec<&'p PhaseReport>>);
 
 impl<'p> CellPhases<'p> {
@@ -254,7 +256,8 @@ pub mod tests {
         (MechanismKind::Trap, 1),
     ];
 
-    /// What is wrong with a run of these many samples and phases with these exits by the VMM and KVM.
+    /// What is wrong with a run of these many samples and phases with these exits by the VMM and
+    /// KVM.
     fn problems(samples: usize, phases: &[[u64; 2]], guest_passed: bool) -> ExitsReport {
         let taken = SAMPLES[..samples]
             .iter()

@@ -9,7 +9,7 @@ use super::counts::ExitReport;
 use super::report::ExitsReport;
 use causeway_bench_statistics::figures::{bytes, count, dash, ratio, time, time_within};
 
-/// Heads of the columns.
+/// Headings of the columns.
 pub const COLUMNS: [&str; 13] = [
     "workload",
     "size",
@@ -25,12 +25,12 @@ pub const COLUMNS: [&str; 13] = [
     "faults",
     "CPU time",
 ];
-/// The first columns are text.
+/// Number of columns at the left that contain text.
 const TEXTS: usize = 3;
-/// What stands before a time that cannot be relied on.
+/// Mark of an unsteady time.
 const UNSTEADY: &str = "~";
 
-/// The whole report as text.
+/// Returns the whole report as text.
 pub fn render(report: &ExitsReport) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -54,7 +54,7 @@ pub fn render(report: &ExitsReport) -> String {
     out
 }
 
-/// What the columns are.
+/// Returns the legend of the columns.
 pub fn legend(cells: &[CellReport]) -> String {
     let mut legend = String::from(
         "n samples of each cell are taken in turn; times are those of one operation: the median with its 95 % interval (of at least 6 samples), \
@@ -88,7 +88,8 @@ fn cells(cells: &[CellReport]) -> Table {
     table
 }
 
-/// The texts of each cell, and whether a new workload or size begins with it: only then they are named.
+/// Returns the texts of each cell, and whether the cell begins a new workload or size. Only such
+/// cells show them.
 pub fn rows(
     cells: &[CellReport],
 ) -> impl Iterator<Item = (bool, &CellReport, [String; COLUMNS.len()])> {
@@ -128,7 +129,7 @@ fn median(cell: &CellReport) -> String {
     }
 }
 
-/// The size of a cell; nothing where there is only one.
+/// Returns the size of a cell as text; empty for workloads with a single size.
 pub fn size(cell: &CellReport) -> String {
     match (cell.size, cell.unit) {
         (_, "") if cell.size == 1 => String::new(),

@@ -1,4 +1,4 @@
-//! Files beside the report that a person may ask for.
+//! Optional text files beside the report.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use causeway_terminal::OutputFile;
 use causeway_terminal::{Code, Failure};
 
-/// A file that may have been asked for.
+/// An optional output file.
 pub struct TextFile(Option<(PathBuf, OutputFile)>);
 
 impl TextFile {
-    /// Prepares the place that `option` names, and finds out whether it can be written to. Leaves nothing there.
+    /// Checks whether the file of `option` can be written to. Leaves no file there.
     pub fn prepare(option: &str, path: Option<&Path>) -> Result<Self, Failure> {
         let prepare = |path: &Path| {
             let file = OutputFile::prepare(path).map_err(|e| {
@@ -25,7 +25,7 @@ impl TextFile {
         path.map(prepare).transpose().map(Self)
     }
 
-    /// Writes it, if it was asked for.
+    /// Writes the file, if the option was given.
     pub fn write(
         self,
         content: impl FnOnce(&mut dyn Write) -> io::Result<()>,

@@ -13,7 +13,7 @@ use causeway_run::configuration::choose_gpu;
 use causeway_run::gpu::Kind;
 use causeway_terminal::{Code, Failure};
 
-/// What guests on a GPU are compared with.
+/// A native CUDA program that guests on a GPU are compared with.
 pub struct NativeGpu {
     native: Native,
     failed: AtomicBool,
@@ -26,7 +26,8 @@ impl fmt::Debug for NativeGpu {
 }
 
 impl NativeGpu {
-    /// A plain program on the same GPU; none if the back end is not a GPU.
+    /// Opens the GPU of the back end for native measurements. Returns `None` if the back end is not
+    /// CUDA.
     pub fn open(kind: Kind) -> Result<Option<(Arc<Self>, GpuIdentity)>, Failure> {
         let Kind::Cuda(causeway_cuda::Options { device, .. }) = kind else {
             return Ok(None);
@@ -63,13 +64,13 @@ impl Counterpart for NativeGpu {
     }
 }
 
-/// Memory of a GPU, asked for by a process that uses none of it.
+/// Queries the free memory of a GPU, without using any.
 pub struct GpuMemory {
     native: Native,
 }
 
 impl GpuMemory {
-    /// Of the GPU that `--gpu` names; none if that is not a GPU.
+    /// Opens the GPU that `--gpu` names. Returns `None` if the back end is not CUDA.
     pub fn of(gpu: &str) -> Result<Option<Self>, Failure> {
         let (gpu, _) = choose_gpu(gpu)?;
         let Kind::Cuda(causeway_cuda::Options { device, .. }) = gpu.kind else {
@@ -80,7 +81,7 @@ impl GpuMemory {
         Ok(Some(Self { native }))
     }
 
-    /// Free memory in bytes, over all processes.
+    /// Returns the free memory in bytes. The memory of all processes counts as used.
     pub fn free_bytes(&self) -> Option<u64> {
         let free = self.native.free_bytes();
         free.inspect_err(|e| log::warn!("cannot read the GPU's free memory: {e}"))

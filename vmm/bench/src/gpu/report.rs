@@ -19,11 +19,11 @@ pub struct BenchReport {
     pub schema: &'static str,
     /// Version of this program.
     pub causeway: &'static str,
-    /// What was typed.
+    /// Command line of the benchmark.
     pub command: Vec<String>,
-    /// The machine.
+    /// The host.
     pub host: Host,
-    /// What the guest computed on.
+    /// The device that the guest used.
     pub device: DeviceReport,
     /// Whether the guest passed and both exit counters agree in every phase.
     pub passed: bool,
@@ -53,7 +53,7 @@ pub struct DeviceReport {
 pub struct LineReport {
     /// Short name.
     pub line: &'static str,
-    /// What is timed, and what natively.
+    /// Description of the operation in the guest, and on the host.
     pub what: &'static str,
     /// `data` or `control`.
     pub path: &'static str,
@@ -61,11 +61,11 @@ pub struct LineReport {
     pub bytes: u64,
     /// Operations of each sample; all times are those of one operation.
     pub operations: u32,
-    /// In the guest.
+    /// Times in the guest.
     pub guest: Distribution,
-    /// Natively on the host; absent where the host cannot do it.
+    /// Times on the host; absent if the host cannot run the operation.
     pub native: Option<Distribution>,
-    /// Time of the guest over time of the host.
+    /// Ratio of the guest's time to the host's.
     pub guest_over_native: Option<Ratio>,
     /// Exits, over all samples of the line.
     pub exits: ExitReport,
@@ -74,22 +74,22 @@ pub struct LineReport {
 /// Exits of the samples of a line, and nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ExitReport {
-    /// Operations in which they were counted.
+    /// Number of operations in which exits were counted.
     pub operations: u64,
-    /// KVM's count by kind, summed; kinds that did not count are left out.
+    /// KVM's counts by kind, summed up. Kinds with count 0 are left out.
     pub kvm: BTreeMap<String, u64>,
     /// The VMM's own count, by reason and register.
     pub vmm: BTreeMap<String, u64>,
     /// Doorbells that the guest rang.
     pub doorbells: u64,
-    /// Returns to user space for each operation, by KVM's `mmio_exits` and `io_exits`.
+    /// Exits to user space for each operation: KVM's `mmio_exits` and `io_exits`.
     pub user_space_per_operation: f64,
-    /// The same, by the VMM's own count.
+    /// Exits to user space for each operation, as the VMM counts them.
     pub user_space_per_operation_by_vmm: f64,
 }
 
 impl LineReport {
-    /// Returns the lines of what the guest reported.
+    /// Returns the lines of the guest's report.
     pub fn all(reported: &Report) -> Vec<Self> {
         let mut lines = Vec::new();
         for line in LINES {

@@ -47,7 +47,8 @@ pub fn ratio(ratio: Ratio) -> String {
     }
 }
 
-/// An interval. Where only its upper end has thousands they are written out, for a letter would be read as that of both.
+/// An interval. Where only its upper end has thousands they are written out, for a letter would be
+/// read as that of both.
 fn range(low: f64, high: f64) -> String {
     match low < 999.5 && high >= 999.5 {
         true => format!("({}-{high:.0})", short(low)),

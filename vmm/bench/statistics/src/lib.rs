@@ -4,8 +4,8 @@ pub mod figures;
 
 use serde::Serialize;
 
-/// Fewest samples of whose median anything can be said with a confidence of 95 %: all of five are on one side of it with
-/// a probability of 1/16.
+/// Fewest samples of whose median anything can be said with a confidence of 95 %: all of five are
+/// on one side of it with a probability of 1/16.
 pub const INTERVAL_SAMPLES_MIN: usize = 6;
 
 /// Probability that the median lies beyond one of the ends.
@@ -16,12 +16,13 @@ const TAIL: f64 = 0.025;
 pub struct Distribution {
     /// Half took less, in nanoseconds.
     pub median_ns: f64,
-    /// Lower end of the interval in which the median lies with a confidence of 95 %; none of fewer samples than
-    /// [`INTERVAL_SAMPLES_MIN`].
+    /// Lower end of the interval in which the median lies with a confidence of 95 %; none of fewer
+    /// samples than [`INTERVAL_SAMPLES_MIN`].
     pub low_ns: Option<f64>,
     /// Its upper end.
     pub high_ns: Option<f64>,
-    /// Ninety-nine of a hundred took no longer, in nanoseconds (nearest rank: of fewer than 100 samples, the slowest).
+    /// Ninety-nine of a hundred took no longer, in nanoseconds (nearest rank: of fewer than 100
+    /// samples, the slowest).
     pub p99_ns: f64,
     /// The slowest, in nanoseconds.
     pub slowest_ns: f64,
@@ -83,16 +84,18 @@ pub fn median_of(samples: &[f64]) -> Option<f64> {
     middle(&sorted(samples))
 }
 
-/// Where the median lies with a confidence of at least 95 %; none of fewer samples than [`INTERVAL_SAMPLES_MIN`].
+/// Where the median lies with a confidence of at least 95 %; none of fewer samples than
+/// [`INTERVAL_SAMPLES_MIN`].
 ///
-/// The interval is the one of the sign test, which assumes no distribution: as many samples lie below the median as heads
-/// are thrown, so it is between the two order statistics that are as close as that binomial distribution allows.
+/// The interval is the one of the sign test, which assumes no distribution: as many samples lie
+/// below the median as heads are thrown, so it is between the two order statistics that are as
+/// close as that binomial distribution allows.
 pub fn interval_of(samples: &[f64]) -> Option<(f64, f64)> {
     interval(&sorted(samples))
 }
 
-/// The same where so many are looked at that some would not hold their medians by chance: all of them together do with
-/// 95 % (Bonferroni). Of samples that are too few for that, their range.
+/// The same where so many are looked at that some would not hold their medians by chance: all of
+/// them together do with 95 % (Bonferroni). Of samples that are too few for that, their range.
 pub fn interval_among(samples: &[f64], intervals: usize) -> Option<(f64, f64)> {
     interval_of(samples)?;
     let rank = interval_rank(samples.len(), TAIL / intervals.max(1) as f64);
@@ -109,8 +112,9 @@ fn between(sorted: &[f64], rank: usize) -> Option<(f64, f64)> {
     Some((*sorted.get(rank.checked_sub(1)?)?, *sorted.get(upper)?))
 }
 
-/// Rank (from 1) of the lower end among `count` samples; the upper end has the same rank from above. It is the largest for
-/// which fewer heads than the rank are thrown with a probability of at most `tail`.
+/// Rank (from 1) of the lower end among `count` samples; the upper end has the same rank from
+/// above. It is the largest for which fewer heads than the rank are thrown with a probability of at
+/// most `tail`.
 fn interval_rank(count: usize, tail: f64) -> Option<usize> {
     let n = count as f64;
     // Logarithms, for 2^-n is none beyond a thousand.

@@ -143,10 +143,7 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, row: &Row<'_>) {
 /// Returns the lines about exits: by reason, and those that reached the VMM.
 fn exits(row: &Row<'_>, width: usize) -> Vec<Line<'static>> {
     let (Some(vm), Some(rates)) = (&row.guest.vm, &row.rates.vm) else {
-        return vec![Line::styled(
-            "A process, not a VM: it has no exits.",
-            QUIET,
-        )];
+        return vec![Line::styled("A process, not a VM: it has no exits.", QUIET)];
     };
     let mut lines = vec![Line::styled("Exits per second, by KVM's count", TITLE)];
     let total = rates.exits();

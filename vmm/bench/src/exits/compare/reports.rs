@@ -1,4 +1,4 @@
-//! What is read of the two reports.
+//! The parts of two reports that are compared.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::exits::report::SCHEMA;
 use causeway_terminal::{Code, Failure};
 
-/// What is read of a report.
+/// The parts of a report that are compared.
 #[derive(Deserialize)]
 pub struct Report {
     pub causeway: String,
@@ -21,14 +21,14 @@ pub struct Report {
     pub cells: Vec<Cell>,
 }
 
-/// The machine.
+/// The host.
 #[derive(Deserialize)]
 pub struct Host {
     pub kvm: String,
     pub kernel: String,
     pub cpu: String,
     pub cpus: u64,
-    /// Whatever else there is of it.
+    /// All other fields.
     #[serde(flatten)]
     pub more: serde_json::Map<String, Value>,
 }
@@ -44,7 +44,7 @@ pub struct Cell {
     pub exits: Option<Exits>,
 }
 
-/// Over the host's time in the same repetition.
+/// Ratio to the host's time in the same repetition.
 #[derive(Deserialize)]
 pub struct Ratio {
     pub median: f64,
@@ -64,19 +64,19 @@ pub struct Exits {
 }
 
 impl Cell {
-    /// What the two reports have in common of a cell.
+    /// Returns the key of a cell, which is the same in both reports.
     pub fn key(&self) -> (&str, u64, &str) {
         (&self.workload, self.size, &self.mechanism)
     }
 
-    /// Its name in a line.
+    /// Returns the name of the cell in messages.
     pub fn name(&self) -> String {
         let (workload, mechanism) = (printable(&self.workload), printable(&self.mechanism));
         format!("{workload} {} by {mechanism}", self.size)
     }
 }
 
-/// Reads one that can be compared.
+/// Reads a report. Refuses one of another schema, or of a run that failed.
 pub fn read(path: &Path) -> Result<Report, Failure> {
     let name = path.display();
     let text = fs::read(path)
@@ -104,7 +104,7 @@ fn no_report(path: &Path, error: serde_json::Error) -> Failure {
     Failure::new(Code::Usage, message, error)
 }
 
-/// Reports come from anywhere.
+/// Returns text without control characters, because reports are not trusted.
 pub fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(160).collect()
 }

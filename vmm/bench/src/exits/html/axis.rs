@@ -1,4 +1,4 @@
-//! An axis that says itself where its marks are.
+//! An axis of a plot, with the positions of its marks.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Linear, from 0 to `end`, with these marks.
+    /// Returns a linear axis from 0 to `end` with `marks`.
     pub fn linear(end: f64, marks: Vec<f64>) -> Self {
         Self {
             range: 0.0..end,
@@ -22,7 +22,8 @@ impl Axis {
         }
     }
 
-    /// Logarithmic: whole decades around all values, each with a mark. Zeros get a decade below the others.
+    /// Returns a logarithmic axis of whole decades around all values, each with a mark. Zeros are
+    /// shown one decade below the others.
     pub fn decades(values: impl Iterator<Item = f64>) -> Self {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         let mut has_zero = false;
@@ -37,7 +38,7 @@ impl Axis {
             (low, high) = (1.0, 1.0);
         }
         let first = low.log10().floor() as i32 - i32::from(has_zero);
-        // A little room for what is written above the highest.
+        // Leaves room for the text above the highest bar.
         let last = ((high.log10() + 0.1).ceil() as i32).max(first + 1);
         Self {
             range: 10_f64.powi(first)..10_f64.powi(last),
@@ -46,7 +47,7 @@ impl Axis {
         }
     }
 
-    /// Logarithmic, around these values, with a mark at each.
+    /// Returns a logarithmic axis around `values`, with a mark at each.
     pub fn marked(mut values: Vec<f64>) -> Self {
         values.retain(|value| value.is_finite() && *value > 0.0);
         values.sort_by(f64::total_cmp);
@@ -60,7 +61,7 @@ impl Axis {
         }
     }
 
-    /// Where it begins and ends.
+    /// Returns both ends of the axis.
     pub fn ends(&self) -> (f64, f64) {
         (self.range.start, self.range.end)
     }

@@ -1,4 +1,4 @@
-//! What exits cost: all cells that exit, and how much of their time that is.
+//! Plots of the cost of exits, and of their share of the time.
 
 use super::axis::Axis;
 use super::fit::{self, Costs};
@@ -9,10 +9,10 @@ use crate::exits::report::ExitsReport;
 use causeway_bench_statistics::Ratio;
 use causeway_bench_statistics::figures::time_within;
 
-/// Bars of more per cent than this end at the top of the plot.
+/// Top of the plot in per cent. Longer bars end there.
 const PERCENT_MAX: f64 = 200.0;
 
-/// The plot of cost against exits.
+/// Adds the plot of cost against exits.
 pub fn against_exits(
     out: &mut String,
     report: &ExitsReport,
@@ -65,7 +65,7 @@ fn cost_text(cost: Ratio) -> String {
     time_within(cost.median, cost.low.zip(cost.high))
 }
 
-/// The plot of the share of the time that exits take.
+/// Adds the plot of the share of the time that exits take.
 pub fn share(out: &mut String, report: &ExitsReport, costs: Costs) -> Result<(), PlotError> {
     if costs == Costs::default() {
         return Ok(());
@@ -95,7 +95,7 @@ pub fn share(out: &mut String, report: &ExitsReport, costs: Costs) -> Result<(),
     Ok(())
 }
 
-/// Exits of a cell at their cost, over its time.
+/// Returns the cost of a cell's exits in per cent of its time.
 fn percent(cell: &CellReport, costs: Costs) -> Option<f64> {
     Some(100.0 * costs.of_cell(cell)? / cell.time.median_ns)
 }

@@ -1,9 +1,9 @@
-//! What one exit costs, found out from all samples together.
+//! Estimates the cost of one exit from all samples.
 
 use crate::exits::cells::CellReport;
 use causeway_bench_statistics::{Ratio, median_of};
 
-/// What an exit is for.
+/// Kind of access that causes an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// A load or store.
@@ -12,7 +12,7 @@ pub enum Access {
     Port,
 }
 
-/// A cell with exits, and what it costs beyond the same natively.
+/// A cell with exits, and its time beyond that of the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// Exits to the VMM of one operation.
@@ -23,16 +23,17 @@ pub struct Point {
     pub mechanism: &'static str,
 }
 
-/// Nanoseconds of one exit, by what it is for; none where nothing of its kind was measured.
+/// Cost of one exit in nanoseconds, by kind of access; `None` for a kind that was not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Costs {
-    /// Of one for memory.
+    /// Cost of an exit for a load or store.
     pub memory: Option<Ratio>,
-    /// Of one for a port.
+    /// Cost of an exit for a port access.
     pub port: Option<Ratio>,
 }
 
-/// The cells that exit and take longer than natively, and how many exit and do not.
+/// Returns the cells with exits that take longer than on the host, and the number of cells with
+/// exits that do not.
 pub fn points(cells: &[CellReport]) -> (Vec<Point>, usize) {
     let point = |cell: &CellReport| {
         let native = native_of(cells, cell)?;
@@ -48,7 +49,7 @@ pub fn points(cells: &[CellReport]) -> (Vec<Point>, usize) {
     (slower, others.len())
 }
 
-/// The host's cell beside another.
+/// Returns the host's cell of the same workload and size.
 fn native_of<'c>(cells: &'c [CellReport], cell: &CellReport) -> Option<&'c CellReport> {
     cells.iter().find(|other| {
         other.mechanism == "native" && (other.workload, other.size) == (cell.workload, cell.size)
@@ -56,7 +57,8 @@ fn native_of<'c>(cells: &'c [CellReport], cell: &CellReport) -> Option<&'c CellR
 }
 
 impl Costs {
-    /// What one costs: for memory by `trap`'s loads, stores and copies, for ports by calls that are forwarded one by one.
+    /// Estimates both costs: for memory from `trap`'s loads, stores and copies, for ports from
+    /// calls that are forwarded one by one.
     pub fn of(cells: &[CellReport]) -> Self {
         Self {
             memory: slope(cells, Access::Memory),
@@ -64,7 +66,8 @@ impl Costs {
         }
     }
 
-    /// What the exits of one operation cost; none if one of them has no known cost.
+    /// Returns the cost of the exits of one operation, or `None` if the cost of one of them is
+    /// unknown.
     pub fn of_cell(self, cell: &CellReport) -> Option<f64> {
         let exits = cell.exits.as_ref()?;
         let part = |each: f64, cost: Option<Ratio>| match each {
@@ -76,8 +79,9 @@ impl Costs {
     }
 }
 
-/// The slope of time beyond native over exits: for each repetition that of the line through the origin by Theil and Sen,
-/// which is the median of the slopes of its points; of these, the median over the repetitions with its interval.
+/// The slope of time beyond native over exits: for each repetition that of the line through the
+/// origin by Theil and Sen, which is the median of the slopes of its points; of these, the median
+/// over the repetitions with its interval.
 fn slope(cells: &[CellReport], access: Access) -> Option<Ratio> {
     let of_cells: Vec<Vec<f64>> = cells
         .iter()
@@ -104,7 +108,8 @@ fn slopes(cells: &[CellReport], cell: &CellReport) -> Option<Vec<f64>> {
     )
 }
 
-/// Whether a cell does little but exit for one kind of access, at least once for each operation.
+/// Returns whether a cell mainly causes exits for one kind of access, at least one for each
+/// operation.
 fn is_simple(cells: &[CellReport], cell: &CellReport, access: Access) -> bool {
     let Some(exits) = &cell.exits else {
         return false;

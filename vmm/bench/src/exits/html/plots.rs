@@ -15,18 +15,18 @@ use super::fit::Point;
 
 const TEXT: RGBColor = RGBColor(1, 1, 1);
 const GRID: RGBColor = RGBColor(2, 2, 2);
-/// Pixels between the axis and what is written under it.
+/// Pixels between the axis and its labels.
 const LABEL_GAP: i32 = 8;
-/// Pixels of whole plots, and of those that stand side by side.
+/// Sizes in pixels of full-width plots, and of plots side by side.
 const WIDE: (u32, u32) = (1160, 380);
 const HALF: (u32, u32) = (560, 380);
 
 type Area<'s> = DrawingArea<SVGBackend<'s>, Shift>;
 type Chart<'s> = ChartContext<'s, SVGBackend<'s>, Cartesian2d<Axis, Axis>>;
-/// What can go wrong with a plot.
+/// Error of drawing a plot.
 pub type PlotError = DrawingAreaErrorKind<io::Error>;
 
-/// The colour of a mechanism.
+/// Returns the colour of a mechanism.
 fn color(mechanism: &str) -> RGBColor {
     match mechanism {
         "mediated" => RGBColor(0x0b, 0x7a, 0x5e),
@@ -40,7 +40,7 @@ fn color(mechanism: &str) -> RGBColor {
 
 /// Bars of one group.
 pub struct Group {
-    /// What is written under it.
+    /// Label under the group.
     pub name: String,
     /// Mechanism and value of each.
     pub bars: Vec<(&'static str, f64)>,
@@ -54,19 +54,19 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-/// What is written at the axes.
+/// Texts at the axes.
 pub struct Axes<'a> {
-    /// Under the plot.
+    /// Title of the x axis.
     pub x: &'a str,
-    /// Beside it.
+    /// Title of the y axis.
     pub y: &'a str,
-    /// How values of x are written.
+    /// Formats values of x.
     pub x_text: &'a dyn Fn(&f64) -> String,
-    /// How values of y are written.
+    /// Formats values of y.
     pub y_text: &'a dyn Fn(&f64) -> String,
 }
 
-/// Groups of bars, each with its value above it.
+/// Draws groups of bars, each with its value above it.
 pub fn bars(groups: &[Group], y: &Axis, axes: &Axes<'_>) -> Result<String, PlotError> {
     svg(WIDE, |root| {
         let x = Axis::linear(groups.len().max(1) as f64, Vec::new());
@@ -79,7 +79,7 @@ pub fn bars(groups: &[Group], y: &Axis, axes: &Axes<'_>) -> Result<String, PlotE
             for (number, (mechanism, value)) in group.bars.iter().enumerate() {
                 let left = start + 0.1 + width * (number as f64 + 0.1);
                 let right = left + 0.8 * width;
-                // What is beyond the plot ends at its top, with its value above.
+                // Longer bars end at the top of the plot, with their value above.
                 let corners = [(left, floor), (right, value.clamp(floor, y.ends().1))];
                 chart.draw_series([Rectangle::new(corners, color(mechanism).filled())])?;
                 let above = chart.backend_coord(&(f64::midpoint(left, right), corners[1].1));
@@ -94,7 +94,7 @@ pub fn bars(groups: &[Group], y: &Axis, axes: &Axes<'_>) -> Result<String, PlotE
     })
 }
 
-/// Lines, both axes logarithmic. The first is wide: others may run on it.
+/// Draws lines on logarithmic axes. The first line is wide, because others may cover it.
 pub fn lines(lines: &[Line], axes: &Axes<'_>) -> Result<String, PlotError> {
     svg(HALF, |root| {
         let points = || lines.iter().flat_map(|line| &line.points);
@@ -114,7 +114,7 @@ pub fn lines(lines: &[Line], axes: &Axes<'_>) -> Result<String, PlotError> {
     })
 }
 
-/// Points, and lines of constant costs of one exit, in the colours of mechanisms.
+/// Draws points, and lines of constant cost per exit, in the colours of the mechanisms.
 pub fn scatter(
     points: &[Point],
     costs: &[(&'static str, f64)],

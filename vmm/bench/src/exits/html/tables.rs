@@ -9,7 +9,7 @@ use crate::exits::report::ExitsReport;
 use crate::exits::table;
 use causeway_bench_statistics::figures::count;
 
-/// Every cell, and what was not measured.
+/// Writes the table of all cells, and the list of those that were not measured.
 pub fn every_cell(out: &mut String, report: &ExitsReport) {
     // Writing to a string cannot fail.
     let _ = write!(
@@ -54,7 +54,7 @@ fn begin_row(out: &mut String, begins: bool) {
     });
 }
 
-/// Exits of every cell by reason, which a reader has to ask for.
+/// Writes the table of exits by reason, which is folded until the reader opens it.
 pub fn reasons(out: &mut String, report: &ExitsReport) {
     let counted = report.cells.iter().filter(|cell| cell.exits.is_some());
     let counted: Vec<&CellReport> = counted.collect();
@@ -93,7 +93,8 @@ fn reasons_of(out: &mut String, begins: bool, cell: &CellReport) {
     );
 }
 
-/// Counts of one operation by name. KVM's counts of the VM as a whole (`vm:`), of pages for example, are no exits.
+/// Returns counts of one operation by name. KVM's statistics of the whole VM (`vm:`), for example
+/// of pages, are no exits and left out.
 fn each(counts: &BTreeMap<String, u64>, operations: u64) -> String {
     let counts = counts.iter().filter(|(name, _)| !name.starts_with("vm:"));
     let counts = counts.map(|(name, n)| {
