@@ -2,21 +2,21 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters of a device.
+/// Counters of a device: numbers, or in the device itself what counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeviceStatistics {
+pub struct DeviceStatistics<T = u64> {
     /// Reads of regions through the kernel.
-    pub reads: u64,
+    pub reads: T,
     /// Writes of regions through the kernel.
-    pub writes: u64,
+    pub writes: T,
     /// Accesses that were refused or failed.
-    pub refused: u64,
+    pub refused: T,
     /// Interrupt vectors that were connected to an event.
-    pub vectors: u64,
+    pub vectors: T,
     /// Resets.
-    pub resets: u64,
+    pub resets: T,
     /// Bytes of regions that were ever mapped.
-    pub mapped_bytes: u64,
+    pub mapped_bytes: T,
 }
 
 /// Counters of the memory of the host that devices can access.
@@ -30,15 +30,7 @@ pub struct DmaStatistics {
     pub made: u64,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) reads: AtomicU64,
-    pub(crate) writes: AtomicU64,
-    pub(crate) refused: AtomicU64,
-    pub(crate) vectors: AtomicU64,
-    pub(crate) resets: AtomicU64,
-    pub(crate) mapped_bytes: AtomicU64,
-}
+pub(crate) type Counters = DeviceStatistics<AtomicU64>;
 
 impl Counters {
     pub(crate) fn add(counter: &AtomicU64, count: u64) {
