@@ -58,7 +58,7 @@ fn check((outcome, report): &(Outcome, Report), vms: usize) {
         .phases()
         .filter(|phase| phase.name().contains("import"));
     assert_eq!(shared.count(), if vms == 2 { 2 } else { 0 }, "{}", report.0);
-    let texts = outcome.stderr.matches("what is mapped there is read-only");
+    let texts = outcome.stderr.matches("the mapping there is read-only");
     assert_eq!(texts.count(), vms, "{outcome:?}");
 }
 

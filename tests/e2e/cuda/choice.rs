@@ -12,7 +12,7 @@ fn auto_takes_a_gpu_where_there_is_one_and_says_so() {
     }
     let outcome = Machine::new().run(&AUTO);
     outcome.assert_passed();
-    let said = format!("causeway: --gpu auto is cuda here ({NAME})");
+    let said = format!("causeway: --gpu auto selects cuda on this host ({NAME})");
     assert!(outcome.stderr.contains(&said), "{outcome:?}");
     assert!(outcome.stdout.contains("exits on cuda, "), "{outcome:?}");
 }
