@@ -2,7 +2,8 @@
 //! APM volume 2, 16.3; Intel SDM volume 3, 11.4). Its registers are the hypervisor's own: an access
 //! is an exit, but none to user space.
 //!
-//! Guests run with interrupts off, and see what has arrived. At CPL 0 one can also have them taken.
+//! Guests run with interrupts disabled, and poll for those that wait. At CPL 0 a guest can also
+//! take interrupts.
 
 use core::arch::{asm, global_asm};
 use core::cell::UnsafeCell;
@@ -12,7 +13,7 @@ use causeway_shim::Window;
 
 use crate::transport::device_memory;
 
-/// Where it is for every CPU, after a reset.
+/// Address of the controller's registers for every CPU after a reset.
 const BASE: u64 = 0xfee0_0000;
 const BYTES: u64 = 4096;
 
@@ -21,9 +22,9 @@ const REG_END_OF_INTERRUPT: u64 = 0xb0;
 const REG_SPURIOUS: usize = 0xf0;
 const REG_REQUESTS: usize = 0x200;
 
-/// Spurious interrupt register: enabled, with vector 255 for what turns out to be nothing.
+/// Value of the spurious interrupt register: enabled, with vector 255 for spurious interrupts.
 const ENABLED: u32 = 1 << 8 | 0xff;
-/// First vector that is no exception's.
+/// First vector that no exception uses.
 const VECTOR_MIN: u8 = 32;
 
 /// Selector bits that say the privilege level.
@@ -31,13 +32,13 @@ const LEVEL_MASK: u16 = 0b11;
 /// Gate: present, of type interrupt gate, for CPL 0.
 const INTERRUPT_GATE: u16 = 0x8e00;
 
-/// The controller of the CPU that asks.
+/// The local interrupt controller of this CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalApic(Window);
 
 impl LocalApic {
-    /// Has it accept interrupts. It must be there: where there is none, accesses are strays, and
-    /// nothing arrives.
+    /// Enables the controller. The VM must have one; otherwise accesses to it are stray accesses,
+    /// and no interrupt arrives.
     #[must_use]
     pub fn enable() -> Option<Self> {
         let registers = device_memory(BASE, BYTES)?;
@@ -45,21 +46,21 @@ impl LocalApic {
         Some(Self(registers))
     }
 
-    /// Its number, to which messages are addressed.
+    /// Returns the number of the controller, to which messages are addressed.
     #[must_use]
     pub fn id(&self) -> u8 {
         let id = self.0.load_u32(REG_ID).unwrap_or(u32::MAX);
         (id >> 24) as u8
     }
 
-    /// Address of messages for it: fixed delivery, physical destination (PCI Local Bus
-    /// Specification 3.0, 6.8; SDM, 11.11).
+    /// Returns the address of messages for this controller: fixed delivery, physical destination
+    /// (PCI Local Bus Specification 3.0, 6.8; SDM, 11.11).
     #[must_use]
     pub fn message_address(&self) -> u32 {
         BASE as u32 | u32::from(self.id()) << 12
     }
 
-    /// Whether an interrupt with this vector waits to be taken.
+    /// Returns whether an interrupt with this vector is pending.
     #[must_use]
     pub fn is_requested(&self, vector: u8) -> bool {
         let word = REG_REQUESTS + 16 * usize::from(vector / 32);
@@ -67,14 +68,15 @@ impl LocalApic {
         bits & 1 << (vector % 32) != 0
     }
 
-    /// Interrupts that were taken so far.
+    /// Returns the number of interrupts taken so far.
     #[must_use]
     pub fn taken(&self) -> u64 {
         CAUSEWAY_TAKEN.load(Ordering::Acquire)
     }
 
-    /// Runs `work` with interrupts on, which are counted ([`Self::taken`]), beginning with those
-    /// that wait. Nothing is run, and `None` given, where the guest has not the right to: at CPL 3.
+    /// Runs `work` with interrupts enabled and counts them ([`Self::taken`]), pending ones
+    /// included. At CPL 3, where a guest cannot enable interrupts, this function runs nothing and
+    /// returns `None`.
     pub fn taking<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         if code_selector() & LEVEL_MASK != 0 {
             return None;
@@ -144,7 +146,7 @@ struct Pointer {
 }
 
 impl Table {
-    /// Enters a handler for a vector.
+    /// Sets the handler of a vector.
     fn set(&self, vector: u8, handler: u64) {
         let low = handler & 0xffff
             | u64::from(code_selector()) << 16
@@ -159,7 +161,7 @@ impl Table {
         };
     }
 
-    /// Has this CPU use it.
+    /// Loads the table on this CPU.
     fn load(&self) {
         let pointer = Pointer {
             limit: (size_of::<Self>() - 1) as u16,

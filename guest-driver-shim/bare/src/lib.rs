@@ -1,5 +1,5 @@
-//! Runtime of bare guests: entry, stacks, console, panic, clock, RAM, records for the test device, and
-//! the transport by which the driver reaches the Causeway device.
+//! Runtime of bare guests: entry, stacks, console, panic, clock, RAM, records for the test device,
+//! and the transport by which the driver reaches the Causeway device.
 //!
 //! A guest is a program without an operating system that runs at CPL 3 with one identity-mapped
 //! address space (see [`causeway_protocol::boot`]). It names its main function with [`main!`]:

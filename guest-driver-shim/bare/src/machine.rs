@@ -1,4 +1,4 @@
-//! What a guest is told about the machine it runs on.
+//! Properties of the machine that a guest runs on.
 
 use causeway_protocol::boot::BootInfo;
 use causeway_shim::Clock;
@@ -17,44 +17,44 @@ impl Machine {
         Self { boot, cpu }
     }
 
-    /// Index of this CPU.
+    /// Returns the index of this CPU.
     #[must_use]
     pub const fn cpu(&self) -> u32 {
         self.cpu
     }
 
-    /// Number of CPUs.
+    /// Returns the number of CPUs.
     #[must_use]
     pub const fn cpus(&self) -> u32 {
         self.boot.vcpus
     }
 
-    /// Index of this VM in the run.
+    /// Returns the index of this VM in the run.
     #[must_use]
     pub const fn vm(&self) -> u32 {
         self.boot.vm
     }
 
-    /// Number of VMs in the run.
+    /// Returns the number of VMs in the run.
     #[must_use]
     pub const fn vms(&self) -> u32 {
         self.boot.vms
     }
 
-    /// The boot page as the machine started with it.
+    /// Returns the boot page.
     #[must_use]
     pub const fn boot(&self) -> &BootInfo {
         &self.boot
     }
 
-    /// Arguments to the guest; empty if they are not UTF-8.
+    /// Returns the arguments of the guest; empty if they are not UTF-8.
     #[must_use]
     pub fn arguments(&self) -> &str {
         let used = (self.boot.argument_bytes as usize).min(self.boot.arguments.len());
         core::str::from_utf8(&self.boot.arguments[..used]).unwrap_or("")
     }
 
-    /// RAM behind the image.
+    /// Returns the RAM behind the image.
     #[must_use]
     pub fn ram(&self) -> Ram {
         Ram::new(&self.boot)

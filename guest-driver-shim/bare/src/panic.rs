@@ -1,4 +1,4 @@
-//! Last words: file, line and message reach the host, then the guest ends as failed.
+//! The panic handler: sends file, line and message to the host, then ends the guest as failed.
 
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use causeway_testdev_records::Panic;
 
 use crate::record;
 
-/// Set by the first CPU that panics: its words are the ones that count.
+/// Set by the first CPU that panics. Only its message is reported.
 static PANICKED: AtomicBool = AtomicBool::new(false);
 
 #[panic_handler]

@@ -1,4 +1,4 @@
-//! Guest RAM behind the image: given out once, never taken back.
+//! Guest RAM behind the image. It is allocated once and never freed.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -24,8 +24,8 @@ impl Ram {
         }
     }
 
-    /// `bytes` bytes at a multiple of `alignment`, a power of two, which nobody else has or will
-    /// get.
+    /// Allocates `bytes` bytes at a multiple of `alignment`, a power of two. No other caller gets
+    /// them.
     fn take(self, bytes: u64, alignment: u64) -> Option<u64> {
         let mut next = NEXT.load(Ordering::Relaxed);
         loop {
@@ -38,7 +38,7 @@ impl Ram {
         }
     }
 
-    /// `bytes` zeroed bytes for ordinary use, page-aligned; `None` if there are no more.
+    /// Allocates `bytes` zeroed bytes, page-aligned. Returns `None` if the RAM is used up.
     #[must_use]
     pub fn bytes(self, bytes: usize) -> Option<&'static mut [u8]> {
         let address = self.take(bytes as u64, 4096)?;
@@ -47,7 +47,8 @@ impl Ram {
         Some(unsafe { core::slice::from_raw_parts_mut(address as *mut u8, bytes) })
     }
 
-    /// `bytes` zeroed bytes to share with the device, page-aligned; `None` if there are no more.
+    /// Allocates `bytes` zeroed bytes to share with the device, page-aligned. Returns `None` if the
+    /// RAM is used up.
     #[must_use]
     pub fn window(self, bytes: usize) -> Option<Window> {
         let address = self.take(bytes as u64, 4096)?;
@@ -56,7 +57,7 @@ impl Ram {
         Some(unsafe { Window::new(base, bytes) })
     }
 
-    /// Where some bytes lie in guest-physical memory.
+    /// Returns the guest-physical range of `bytes`.
     #[must_use]
     pub fn range_of(self, bytes: &[u8]) -> RamRange {
         // Identity-mapped.

@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::port;
 
-/// Hands a record over; the host may write a reply into it.
+/// Sends a record to the test device. The host may write a reply into it.
 pub(crate) fn send<R: IntoBytes + FromBytes>(record: &mut R) {
     let bytes = record.as_mut_bytes();
     let address = bytes.as_mut_ptr() as usize;
@@ -28,7 +28,7 @@ impl Phase {
         Self(())
     }
 
-    /// Ends it.
+    /// Ends the phase.
     pub fn end(self, totals: Totals) {
         send(&mut PhaseEnd::new(totals));
     }
@@ -44,15 +44,15 @@ pub fn ratio(name: &str, value: f64) {
     figure(name, value, "");
 }
 
-/// Leaves mail for the other VMs of the run in box `slot`, below 64.
+/// Puts mail for the other VMs of the run into mailbox `slot`, below 64.
 pub fn post(slot: u32, data: &[u8; 64]) {
     send(&mut Mail::post(slot, *data));
 }
 
-/// Fetches the mail in box `slot`, waiting up to `wait_ms` milliseconds for it.
+/// Returns the mail in mailbox `slot`, after waiting for it at most `wait_ms` milliseconds.
 ///
 /// # Errors
-/// There is none.
+/// [`NoMail`] if none arrives in time.
 pub fn fetch(slot: u32, wait_ms: u32) -> Result<[u8; 64], NoMail> {
     let mut mail = Mail::fetch(slot, wait_ms);
     send(&mut mail);
@@ -60,8 +60,8 @@ pub fn fetch(slot: u32, wait_ms: u32) -> Result<[u8; 64], NoMail> {
 }
 
 /// Runs a loop on a host thread, over memory that this guest has mapped: `bytes` bytes (a multiple
-/// of 64) at a guest-physical address (64-byte aligned). Gives the ticks it took; `None` if the
-/// memory is not mapped.
+/// of 64) at a guest-physical address (64-byte aligned). Returns the ticks it took, or `None` if
+/// the memory is not mapped.
 #[must_use]
 pub fn baseline(kind: Loop, address: u64, bytes: u64, passes: u32) -> Option<u64> {
     let mut record = Baseline::new(kind, address, bytes, passes);
@@ -86,7 +86,7 @@ pub fn exit(code: u32) -> ! {
     }
 }
 
-/// Parks this CPU: it has nothing more to do.
+/// Parks this CPU until the guest ends.
 pub fn park() -> ! {
     send(&mut RecordHeader::park());
     loop {

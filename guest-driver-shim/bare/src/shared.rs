@@ -1,16 +1,16 @@
-//! What one CPU makes, and all use.
+//! A value that one CPU creates and all CPUs use.
 
 use core::cell::UnsafeCell;
 use core::fmt;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Nothing is there yet, or one CPU is at it.
+/// States of the value: absent, being written, and present.
 const EMPTY: u32 = 0;
 const BUSY: u32 = 1;
 const FULL: u32 = 2;
 
-/// A value that one CPU makes, and that all CPUs then use until the machine ends.
+/// A value that one CPU sets, and that all CPUs then use until the guest ends.
 pub struct Shared<T> {
     state: AtomicU32,
     value: UnsafeCell<MaybeUninit<T>>,
@@ -28,7 +28,7 @@ impl<T> fmt::Debug for Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// Returns one without a value.
+    /// Returns an empty cell.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -40,7 +40,7 @@ impl<T> Shared<T> {
     /// Sets the value.
     ///
     /// # Panics
-    /// If there is one already.
+    /// If the value is already set.
     pub fn set(&'static self, value: T) -> &'static T {
         let claimed =
             self.state
@@ -53,7 +53,7 @@ impl<T> Shared<T> {
         self.wait()
     }
 
-    /// The value, once it is there. Spins.
+    /// Returns the value. Spins until it is set.
     pub fn wait(&'static self) -> &'static T {
         while self.state.load(Ordering::Acquire) != FULL {
             core::hint::spin_loop();

@@ -16,13 +16,13 @@ const MAPPED_END: u64 = 512 << 30;
 /// Why the device cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FindDeviceError {
-    /// It is not there.
+    /// No device was found.
     Find(FindError),
-    /// Its aperture lies where the guest's page tables do not reach.
+    /// The aperture lies beyond the addresses that the guest's page tables map.
     OutOfReach {
         /// First address of the aperture.
         aperture: u64,
-        /// Its size in bytes.
+        /// Size of the aperture in bytes.
         bytes: u64,
     },
     /// There is no RAM left for the control area.
@@ -56,8 +56,8 @@ pub struct PciTransport {
     control: ControlArea,
 }
 
-/// Memory of a device at a guest-physical address, which must be no RAM; none at zero, or where the
-/// guest's page tables do not reach.
+/// Returns a window over memory of a device at a guest-physical address, which must not be RAM.
+/// Returns `None` for address 0, and beyond the addresses that the guest's page tables map.
 #[must_use]
 pub fn device_memory(address: u64, bytes: u64) -> Option<Window> {
     let end = address.checked_add(bytes)?;
@@ -75,7 +75,8 @@ impl PciTransport {
     /// Finds the device and takes RAM for its control area.
     ///
     /// # Errors
-    /// [`FindDeviceError`].
+    /// [`FindDeviceError::Find`] if there is no device, `OutOfReach` if its aperture is not mapped,
+    /// `NoRam` if no RAM is left.
     pub fn find(machine: &Machine) -> Result<Self, FindDeviceError> {
         let found = pci::find(&IoPorts).map_err(FindDeviceError::Find)?;
         let control = machine.ram().window(CONTROL_BYTES_MAX as usize);
@@ -83,10 +84,11 @@ impl PciTransport {
         Self::at(found, control)
     }
 
-    /// The device whose BARs are at the given addresses, with the control area in `control`.
+    /// Returns the device whose BARs are at the given addresses, with the control area in
+    /// `control`.
     ///
     /// # Errors
-    /// [`FindDeviceError::OutOfReach`].
+    /// [`FindDeviceError::OutOfReach`] if the aperture is not mapped.
     pub fn at(found: DeviceBars, control: Window) -> Result<Self, FindDeviceError> {
         let unset = |bar| FindDeviceError::Find(FindError::BarUnset { bar });
         let bar0 = causeway_protocol::registers::BAR0_BYTES;
@@ -116,25 +118,25 @@ impl PciTransport {
         })
     }
 
-    /// Where the device is.
+    /// Returns the addresses of the device's BARs.
     #[must_use]
     pub const fn found(&self) -> &DeviceBars {
         &self.found
     }
 
-    /// BAR 0 as memory, for accesses that [`Register`] does not name.
+    /// Returns BAR 0 as memory, for accesses that [`Register`] does not name.
     #[must_use]
     pub const fn registers(&self) -> &Window {
         &self.registers
     }
 
-    /// BAR 4 as memory.
+    /// Returns BAR 4 as memory.
     #[must_use]
     pub const fn doorbells(&self) -> &Window {
         &self.doorbells
     }
 
-    /// Guest-physical address of an offset into the aperture.
+    /// Returns the guest-physical address of an offset into the aperture.
     #[must_use]
     pub const fn aperture_address(&self, offset: u64) -> u64 {
         self.found.aperture + offset

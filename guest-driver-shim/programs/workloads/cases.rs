@@ -1,4 +1,4 @@
-//! Runs a test kernel as its description says, and compares what comes out.
+//! Runs a test kernel as its description says, and compares the results.
 
 use crate::platform::{Machine, ModuleLoader, Phase, Totals};
 use causeway_kernels::{Argument, CASE_BYTES_MAX, Case};
@@ -15,7 +15,7 @@ const BUFFERS_MAX: usize = 8;
 /// Replays of a recorded case.
 const REPLAYS: u32 = 3;
 
-/// RAM for running cases one after the other.
+/// RAM in which cases run one after the other.
 #[derive(Debug)]
 pub struct CaseMemory {
     loader: ModuleLoader,
@@ -24,7 +24,7 @@ pub struct CaseMemory {
 }
 
 impl CaseMemory {
-    /// Takes the RAM.
+    /// Allocates the RAM.
     pub fn new(machine: &Machine) -> Self {
         let ram = machine.ram();
         let take = |bytes| {
@@ -39,7 +39,7 @@ impl CaseMemory {
         }
     }
 
-    /// Loads a module; a refusal ends the guest with the log.
+    /// Loads a module. If it is refused, this function ends the guest with the log.
     pub fn load_module<'d>(&mut self, space: &AddressSpace<'d>, ptx: &str) -> Module<'d> {
         self.loader.load(space, ptx)
     }
@@ -60,8 +60,8 @@ fn split<'m>(case: &Case, mut memory: &'m mut [u8]) -> [&'m mut [u8]; BUFFERS_MA
     parts
 }
 
-/// Runs `case` on `pipeline` in phases of its own if `marked`, and verifies every buffer.
-/// Gives the nanoseconds that the device took for the kernel.
+/// Runs `case` on `pipeline` in phases of its own if `marked`, and verifies every buffer. Returns
+/// the nanoseconds that the device took for the kernel.
 pub fn run_case<'d>(
     device: &'d Device<'d>,
     space: &AddressSpace<'d>,
@@ -75,8 +75,8 @@ pub fn run_case<'d>(
 }
 
 /// Records `case` with `recorder`, replays it, in a phase called `name`, and verifies every buffer.
-/// The kernel must give the same however often it runs. Gives the nanoseconds that the device took
-/// for one replay of several.
+/// The result of the kernel must not depend on the number of its runs. Returns the nanoseconds of
+/// one replay, as a mean of several.
 pub fn replay_case<'d>(
     device: &'d Device<'d>,
     space: &AddressSpace<'d>,

@@ -1,5 +1,4 @@
-//! A driver of QEMU's educational device, which is passed through to the guest, and what is tested
-//! with it.
+//! A driver of QEMU's educational device, which is passed through to the guest, and its tests.
 //!
 //! Registers are of 32 bits, in BAR 0 ("EDU device", QEMU's documentation, specs/edu): the guest
 //! reaches them where a real device's are, so that none of its accesses is an exit.
@@ -45,9 +44,9 @@ const DMA_TO_MEMORY: u32 = 2;
 
 /// A device's registers, of 32 bits.
 pub trait Registers {
-    /// Loads one.
+    /// Loads a register.
     fn load(&self, offset: u64) -> u32;
-    /// Stores one.
+    /// Stores to a register.
     fn store(&self, offset: u64, value: u32);
 }
 
@@ -67,45 +66,48 @@ impl Registers for Window {
 pub struct Edu<R>(pub R);
 
 impl<R: Registers> Edu<R> {
-    /// Whether this is the device, and answers.
+    /// Returns the identity register, which reads as version 1.0 of this device.
     pub fn identity(&self) -> u32 {
         self.0.load(REG_IDENTITY)
     }
 
-    /// What becomes of a value that is stored to the register of liveness: its complement.
+    /// Stores a value to the liveness register and returns what it reads as, which must be the
+    /// complement.
     pub fn liveness(&self, value: u32) -> u32 {
         self.0.store(REG_LIVENESS, value);
         self.0.load(REG_LIVENESS)
     }
 
-    /// Has it compute n! (modulo 2^32).
+    /// Makes the device compute n! (modulo 2^32) and returns the result.
     pub fn factorial(&self, n: u32) -> u32 {
         self.0.store(REG_FACTORIAL, n);
         self.wait_while(REG_STATUS, STATUS_COMPUTING);
         self.0.load(REG_FACTORIAL)
     }
 
-    /// Has it read `bytes` bytes of memory into its own. A transfer takes it a tenth of a second.
+    /// Makes the device copy `bytes` bytes of guest memory to its own. A transfer takes a tenth of
+    /// a second.
     pub fn read_memory(&self, address: u32, bytes: u32) {
         self.transfer(address, BUFFER, bytes, DMA_START);
     }
 
-    /// Has it write `bytes` bytes of its own to memory.
+    /// Makes the device copy `bytes` bytes of its own memory to guest memory.
     pub fn write_memory(&self, address: u32, bytes: u32) {
         self.transfer(BUFFER, address, bytes, DMA_START | DMA_TO_MEMORY);
     }
 
-    /// Has it interrupt; `value` is what its status says of it until it is acknowledged.
+    /// Makes the device raise an interrupt. `value` stays in its interrupt status until it is
+    /// acknowledged.
     pub fn raise(&self, value: u32) {
         self.0.store(REG_INTERRUPT_RAISE, value);
     }
 
-    /// Why it interrupts; zero if it does not.
+    /// Returns the interrupt status, which is zero without an interrupt.
     pub fn interrupt_status(&self) -> u32 {
         self.0.load(REG_INTERRUPT_STATUS)
     }
 
-    /// Ends the reasons to interrupt.
+    /// Acknowledges the interrupts in `value`.
     pub fn acknowledge(&self, value: u32) {
         self.0.store(REG_INTERRUPT_ACKNOWLEDGE, value);
     }

@@ -1,13 +1,13 @@
-//! Ending a guest with the reason in plain words.
+//! Ends a guest with a message.
 
 use core::fmt::Display;
 
-/// Results and options that must hold for the guest to go on.
+/// Results and options without which the guest cannot continue.
 pub trait Required<T> {
-    /// The value.
+    /// Returns the value.
     ///
     /// # Panics
-    /// With `what` and the reason if there is none.
+    /// With `what` and the reason, if there is no value.
     fn required(self, what: &str) -> T;
 }
 
@@ -26,7 +26,7 @@ impl<T> Required<T> for Option<T> {
     fn required(self, what: &str) -> T {
         match self {
             Some(value) => value,
-            None => panic!("{what}: there is none"),
+            None => panic!("{what}: not available"),
         }
     }
 }

@@ -1,15 +1,15 @@
 //! Figures from samples.
 
-/// The median; sorts the samples.
+/// Returns the median, and sorts the samples.
 ///
 /// # Panics
-/// If there are none.
+/// If there are no samples.
 pub fn median(samples: &mut [u64]) -> u64 {
     samples.sort_unstable();
     samples[samples.len() / 2]
 }
 
-/// `amount` per `count`.
+/// Returns `amount` per `count`.
 pub fn per(amount: u64, count: u64) -> f64 {
     amount as f64 / count as f64
 }

@@ -2,7 +2,7 @@
 
 use causeway_shim::Window;
 
-/// Word `i` of the pattern: `(2i + 1337) ^ 0xDEADBEEF`.
+/// Returns word `i` of the pattern: `(2i + 1337) ^ 0xDEADBEEF`.
 pub const fn word(i: u32) -> u32 {
     i.wrapping_mul(2).wrapping_add(1337) ^ 0xDEAD_BEEF
 }

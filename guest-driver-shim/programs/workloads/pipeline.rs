@@ -35,7 +35,7 @@ impl<'d> Pipeline<'d> {
     /// Offset into [`Self::memory`] that is free for other use.
     pub const SCRATCH: u64 = 1024;
 
-    /// A pipeline with a ring of `units` units.
+    /// Returns a pipeline with a ring of `units` units.
     pub fn new(device: &'d Device<'d>, space: &AddressSpace<'d>, units: u64) -> Self {
         let memory =
             Buffer::new(device, space, 4096, MemoryKind::Host).required("memory for fences");

@@ -40,7 +40,7 @@ const ENTRY_MASKED: u32 = 1;
 pub struct PciFunction(PciAddress);
 
 impl PciFunction {
-    /// The function with these IDs, on bus 0.
+    /// Returns the function with these IDs on bus 0.
     pub fn find((vendor, device): (u16, u16)) -> Option<Self> {
         let id = u32::from(device) << 16 | u32::from(vendor);
         let functions = (0..32).map(|device| PciAddress {
@@ -51,7 +51,7 @@ impl PciFunction {
         functions.next().map(Self)
     }
 
-    /// Has it decode its addresses and use memory, and gives the address of a BAR.
+    /// Enables memory decoding and bus mastering, and returns the address of a BAR.
     pub fn enable(&self, bar: usize) -> Option<u64> {
         let address = self.0.bar(&IoPorts, bar).filter(|address| *address != 0);
         let command = self.0.read(&IoPorts, COMMAND) & 0xffff;
@@ -60,7 +60,7 @@ impl PciFunction {
         address
     }
 
-    /// Has it interrupt by this message.
+    /// Enables MSI with this message.
     pub fn send_messages(&self, address: u32, data: u32) -> Option<()> {
         let at = self.capability(MSI)?;
         let first = self.0.read(&IoPorts, at) & !(MSI_ENABLE | MSI_COUNT);
@@ -79,7 +79,7 @@ impl PciFunction {
         Some(())
     }
 
-    /// Has it interrupt by a table of messages, which are all masked.
+    /// Enables MSI-X with all entries masked, and returns the table.
     pub fn use_table(&self) -> Option<MessageTable> {
         let at = self.capability(MSIX)?;
         let first = self.0.read(&IoPorts, at);
@@ -99,7 +99,7 @@ impl PciFunction {
         Some(table)
     }
 
-    /// Offset of a capability.
+    /// Returns the offset of a capability.
     fn capability(&self, id: u8) -> Option<u8> {
         if self.0.read(&IoPorts, COMMAND) & HAS_CAPABILITIES == 0 {
             return None;
@@ -119,7 +119,7 @@ impl PciFunction {
     }
 }
 
-/// A table of messages. Its methods give nothing for entries that it does not have.
+/// An MSI-X table. Its methods return `None` for entries that it does not have.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageTable {
     entries: Window,
@@ -128,12 +128,12 @@ pub struct MessageTable {
 }
 
 impl MessageTable {
-    /// Entries.
+    /// Returns the number of entries.
     pub const fn count(&self) -> usize {
         self.count
     }
 
-    /// Has an entry send this message, unless it is masked.
+    /// Sets the message of an entry.
     pub fn set(&self, index: usize, address: u32, data: u32) -> Option<()> {
         let at = ENTRY_BYTES * index;
         self.entries.store_u32(at, address).ok()?;
@@ -141,19 +141,19 @@ impl MessageTable {
         self.entries.store_u32(at + ENTRY_DATA, data).ok()
     }
 
-    /// Has an entry wait.
+    /// Masks an entry.
     pub fn mask(&self, index: usize) -> Option<()> {
         let at = ENTRY_BYTES * index + ENTRY_CONTROL;
         self.entries.store_u32(at, ENTRY_MASKED).ok()
     }
 
-    /// Has an entry send, at once if it has waited.
+    /// Unmasks an entry. A pending message is sent at once.
     pub fn unmask(&self, index: usize) -> Option<()> {
         let at = ENTRY_BYTES * index + ENTRY_CONTROL;
         self.entries.store_u32(at, 0).ok()
     }
 
-    /// Whether an entry waits.
+    /// Returns whether an entry is pending.
     pub fn is_pending(&self, index: usize) -> Option<bool> {
         let bits = self.pending.load_u32(4 * (index / 32)).ok()?;
         Some(bits & 1 << (index % 32) != 0)

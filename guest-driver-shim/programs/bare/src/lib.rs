@@ -1,4 +1,4 @@
-//! What the guests share.
+//! Code that several guests share.
 #![no_std]
 
 pub mod function;

@@ -15,34 +15,34 @@ const LOG_BYTES: usize = 4096;
 static TRANSPORT: Shared<DeviceTransport> = Shared::new();
 static DEVICE: Shared<Device<'static>> = Shared::new();
 
-/// Finds and opens the device. Called by one CPU; the others use [`device`].
+/// Finds and opens the device. One CPU calls this function; the others use [`device`].
 pub fn open(machine: &Machine) -> (&'static DeviceTransport, &'static Device<'static>) {
     let transport = TRANSPORT.set(DeviceTransport::find(machine).required("finding the device"));
     let device = Device::open(transport).required("opening the device");
     (transport, DEVICE.set(device))
 }
 
-/// The device, once the CPU that opens it has done so.
+/// Returns the device. Waits until another CPU has opened it.
 pub fn device() -> &'static Device<'static> {
     DEVICE.wait()
 }
 
-/// Where the test device finds an offset of the aperture.
+/// Returns the address of an aperture offset for the test device.
 pub const fn bench_address(transport: &DeviceTransport, offset: u64) -> Option<u64> {
     Some(transport.aperture_address(offset))
 }
 
-/// Whether holes of the aperture can be touched, and such accesses are counted.
+/// Returns whether holes of the aperture can be accessed, and such accesses are counted.
 pub const fn holes_can_be_touched(_: &DeviceTransport) -> bool {
     true
 }
 
-/// Whether a fault that loses the device does so for this guest alone.
+/// Returns whether a fault loses the device for this guest only.
 pub const fn faults_are_private(_: &DeviceTransport) -> bool {
     true
 }
 
-/// RAM to write packets of a recording into, and its address for the device.
+/// Returns RAM for the packets of a recording, and its address for the device.
 pub fn recording_memory(machine: &Machine, _: &Device<'_>, bytes: usize) -> (Window, u64) {
     let ram = machine.ram().window(bytes);
     let ram = ram.required("guest RAM for packets");
@@ -58,7 +58,7 @@ pub struct ModuleLoader {
 }
 
 impl ModuleLoader {
-    /// Takes RAM for logs.
+    /// Allocates RAM for logs.
     pub fn new(machine: &Machine) -> Self {
         let log = machine.ram().bytes(LOG_BYTES);
         Self {
@@ -67,7 +67,7 @@ impl ModuleLoader {
         }
     }
 
-    /// Loads a module; a refusal ends the guest with the log.
+    /// Loads a module. If it is refused, this function ends the guest with the log.
     pub fn load<'d>(&mut self, space: &AddressSpace<'d>, ptx: &str) -> Module<'d> {
         let ram = self.machine.ram();
         let image = ram.range_of(ptx.as_bytes());

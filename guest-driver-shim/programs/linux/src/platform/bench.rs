@@ -1,5 +1,6 @@
-//! Reports. A process of a guest reports to the test device around its VM, by records in its control window and a port; one
-//! that has none around it prints its figures and keeps the rest to itself.
+//! Reports. A process of a guest reports to the test device around its VM, by records in its
+//! control window and a port; one that has none around it prints its figures and keeps the rest to
+//! itself.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,8 +15,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::mail::Folder;
 use super::port::Port;
 
-/// How often it is seen whether mail has come. Each look is an exit; but a wait in the host would hold a CPU of the
-/// guest's kernel up.
+/// How often it is seen whether mail has come. Each look is an exit; but a wait in the host would
+/// hold a CPU of the guest's kernel up.
 const MAIL_PERIOD: Duration = Duration::from_millis(10);
 
 /// Where mailboxes go, where no bench carries them.
@@ -31,8 +32,8 @@ struct Bench {
     port: Mutex<Port>,
 }
 
-/// Finds the bench that is around `transport`'s VM: there is one wherever the function is. Gives which VM this is, and of how
-/// many.
+/// Finds the bench that is around `transport`'s VM: there is one wherever the function is. Gives
+/// which VM this is, and of how many.
 pub(super) fn find(transport: &'static PciTransport) -> Option<(u32, u32)> {
     let port = Port::open(PORT_RECORD_APERTURE)
         .inspect_err(|e| eprintln!("no reports to the host: its ports cannot be used: {e}"))
@@ -161,8 +162,9 @@ pub fn fetch(slot: u32, wait_ms: u32) -> Result<[u8; 64], NoMail> {
     }
 }
 
-/// Runs a loop on a host thread, over memory that this guest has mapped: `bytes` bytes (a multiple of 64)
-/// at a guest-physical address (64-byte aligned). Gives the ticks it took; `None` if the memory is not mapped.
+/// Runs a loop on a host thread, over memory that this guest has mapped: `bytes` bytes (a multiple
+/// of 64) at a guest-physical address (64-byte aligned). Gives the ticks it took; `None` if the
+/// memory is not mapped.
 #[must_use]
 pub fn baseline(kind: Loop, address: u64, bytes: u64, passes: u32) -> Option<u64> {
     let mut record = Baseline::new(kind, address, bytes, passes);

@@ -1,4 +1,5 @@
-//! Mail between two processes of one host, as files in a folder: for programs without a test device.
+//! Mail between two processes of one host, as files in a folder: for programs without a test
+//! device.
 
 use std::fs;
 use std::path::PathBuf;
