@@ -1,5 +1,5 @@
-//! Waits that sleep until an interrupt, in a Linux guest: how many there were, and what the guest's
-//! kernel counted.
+//! Tests waits that sleep until an interrupt in a Linux guest, and compares them with the
+//! interrupts that the Linux kernel counted.
 //!
 //! Two threads: the first waits, and the second lets the device go on only once the kernel says
 //! that the first is asleep. So every wait is ended by an interrupt of its own.

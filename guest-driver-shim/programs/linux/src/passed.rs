@@ -14,7 +14,7 @@ use causeway_sysfs::Registers;
 pub use interrupt::Pin;
 pub use memory::dma_page;
 
-/// Where Linux lists PCI functions.
+/// Folder in which Linux lists PCI functions.
 const DEVICES: &str = "/sys/bus/pci/devices";
 
 /// Offset of the command register in configuration space (PCI Local Bus Specification 3.0, 6.2.2).
@@ -30,7 +30,7 @@ pub struct PciFunction {
 }
 
 impl PciFunction {
-    /// All functions with these IDs, in the order of their addresses.
+    /// Returns all functions with these IDs, in the order of their addresses.
     #[must_use]
     pub fn all((vendor, device): (u16, u16)) -> Vec<Self> {
         let entries = fs::read_dir(DEVICES).into_iter().flatten().flatten();
@@ -46,30 +46,30 @@ impl PciFunction {
         functions
     }
 
-    /// Its address on the bus.
+    /// Returns the address of the function on the bus.
     #[must_use]
     pub fn name(&self) -> String {
         let name = self.folder.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
 
-    /// A file of it in sysfs.
+    /// Returns the path of a file of the function in sysfs.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// An ID: the number in a file such as `subsystem_device`.
+    /// Returns an ID: the number in a file such as `subsystem_device`.
     #[must_use]
     pub fn id(&self, name: &str) -> Option<u16> {
         let text = fs::read_to_string(self.path(name)).ok()?;
         u16::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
     }
 
-    /// Has a driver take it.
+    /// Binds the function to a driver.
     ///
     /// # Errors
-    /// What the kernel says, or that the driver has refused it.
+    /// The error of writing to sysfs, or that the driver has refused the function.
     pub fn bind(&self, driver: &str) -> io::Result<()> {
         fs::write(self.path("driver_override"), driver)?;
         fs::write("/sys/bus/pci/drivers_probe", self.name())?;
@@ -79,10 +79,10 @@ impl PciFunction {
         }
     }
 
-    /// Has it decode its addresses and use memory.
+    /// Enables memory decoding and bus mastering.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the system call that failed.
     pub fn enable(&self) -> io::Result<()> {
         fs::write(self.path("enable"), "1")?;
         self.change_command(|command| command | COMMAND_MASTER)
@@ -91,7 +91,7 @@ impl PciFunction {
     /// Maps a BAR of `bytes` bytes.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the system call that failed.
     pub fn map(&self, bar: usize, bytes: u64) -> io::Result<Registers> {
         let file = open(&self.path(&format!("resource{bar}")))?;
         Registers::map(file, 0, bytes)

@@ -1,4 +1,4 @@
-//! What the two guests tell each other. Each subject has a box of its own.
+//! Mail between the two guests. Each subject has a mailbox of its own.
 
 use crate::Required;
 use crate::platform::{NoMail, fetch, post};
@@ -7,7 +7,7 @@ use causeway_shim::ExportToken;
 /// How long to wait for the other guest, in milliseconds.
 const WAIT_MS: u32 = 60_000;
 
-/// Subjects, by box.
+/// Subjects; the value is the number of the mailbox.
 #[derive(Clone, Copy)]
 pub enum Subject {
     /// Token of the read-only export.
@@ -28,21 +28,21 @@ pub enum Subject {
     Recovered = 7,
 }
 
-/// Tells the other guest.
+/// Sends mail without content to the other guest.
 pub fn tell(subject: Subject) {
     post(subject as u32, &[0; 64]);
 }
 
-/// Waits for the other guest.
+/// Waits for mail of the other guest.
 #[track_caller]
 pub fn hear(subject: Subject) {
     fetch(subject as u32, WAIT_MS).required("a word from the other guest");
 }
 
-/// Whether the other guest has said so already.
+/// Returns whether the other guest has sent this mail.
 ///
 /// # Panics
-/// If the other guest will not say it any more.
+/// If the other guest has ended without sending it.
 #[track_caller]
 pub fn heard(subject: Subject) -> bool {
     match fetch(subject as u32, 0) {
@@ -52,14 +52,14 @@ pub fn heard(subject: Subject) -> bool {
     }
 }
 
-/// Hands a token over.
+/// Sends a token to the other guest.
 pub fn hand_over(subject: Subject, token: ExportToken) {
     let mut data = [0; 64];
     data[..32].copy_from_slice(&token.0);
     post(subject as u32, &data);
 }
 
-/// Takes a token.
+/// Waits for a token of the other guest.
 pub fn take(subject: Subject) -> ExportToken {
     let data = fetch(subject as u32, WAIT_MS).required("a token from the other guest");
     let mut token = [0; 32];

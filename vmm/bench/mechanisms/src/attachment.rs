@@ -22,10 +22,10 @@ use crate::passthrough::PassthroughDevice;
 use crate::samples::{Measurement, Samples};
 use crate::trap::{Trap, TrapMemory, TrapRegisters};
 
-/// Cards: two of devices, and the host's.
+/// Number of cards: two of devices, and one of the host.
 const CARDS: u64 = 3;
 
-/// Devices for one VM, which begin with nothing when they are attached.
+/// The devices of all mechanisms for one VM. They are empty when they are attached.
 pub struct Mechanisms {
     backend: Arc<dyn Backend>,
     plan: Plan,
@@ -44,13 +44,13 @@ impl Mechanisms {
     /// Returns the devices of all mechanisms, on this back end.
     ///
     /// # Errors
-    /// [`CardError`].
+    /// [`CardError`] if a card of the host cannot be created.
     pub fn new(backend: Arc<dyn Backend>, effort: Effort) -> Result<Self, CardError> {
         let (bytes, wanted) = (backend.attributes().memory_bytes, CARDS * BYTES_MAX);
         if bytes < wanted {
             return Err(CardError::Small { bytes, wanted });
         }
-        // What the host does itself ends by itself.
+        // Work of the host ends without a stop signal.
         let never = Arc::new(AtomicBool::new(false));
         let card = Card::new(&backend, &never)?;
         let native = Native::new(card, workloads::host_bytes(effort))?;
@@ -63,7 +63,7 @@ impl Mechanisms {
         })
     }
 
-    /// With a device that the guest has. It is opened by the VM, as its
+    /// Adds a device that is passed through to the guest. The VM opens it, as its
     /// [source](causeway_vmm::passthrough::DeviceSource).
     #[must_use]
     pub fn with_device(self, device: Option<Arc<PassthroughDevice>>) -> Self {
@@ -92,7 +92,7 @@ impl Mechanisms {
     }
 }
 
-/// Guest RAM from address 0, as far as it is contiguous, mapped once more.
+/// Maps the contiguous guest RAM from address 0 a second time.
 fn low_ram(ram: &GuestRam) -> Result<Mapping, Box<dyn Error + Send + Sync>> {
     let (object, offset) = ram.object(0, ram.low_end())?;
     Ok(object.map(offset, ram.low_end(), Access::ReadWrite)?)

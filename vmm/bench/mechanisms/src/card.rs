@@ -16,14 +16,14 @@ use causeway_protocol::message::MemoryKind;
 
 /// Most allocations at a time.
 const ALLOCATIONS_MAX: usize = 64;
-/// Most bytes of all of them: three cards fit into the memory of a back end, so that none can have
-/// what another needs.
+/// Most bytes of all allocations of a card. Three cards fit into the memory of a back end, so that
+/// none can use up the memory of another.
 pub(crate) const BYTES_MAX: u64 = 320 << 20;
 
-/// Why a card cannot do what it was asked.
+/// Reason why a card refuses an operation.
 #[derive(Debug, thiserror::Error)]
 pub enum CardError {
-    /// The back end did not.
+    /// The back end refused it.
     #[error("the back end refuses a request")]
     Backend(#[from] BackendError),
     /// A kernel cannot be loaded.
@@ -43,22 +43,22 @@ pub enum CardError {
     /// Memory cannot be mapped.
     #[error("cannot map memory")]
     Map(#[from] MemoryError),
-    /// Memory has no file to be mapped from.
+    /// CPUs cannot map the memory of the back end.
     #[error("the CPU cannot map memory of this back end")]
     Invisible,
-    /// Too much.
+    /// The card's limit is reached.
     #[error("invalid allocation of {bytes} bytes: at most {ALLOCATIONS_MAX} allocations with {} MiB in all", BYTES_MAX >> 20)]
     Full {
         /// Bytes asked for.
         bytes: u64,
     },
-    /// No such allocation.
+    /// The allocation does not exist.
     #[error("allocation {id} does not exist")]
     NoMemory {
         /// Identifier.
         id: u64,
     },
-    /// Arguments do not fit the kernel.
+    /// The arguments do not fit the kernel.
     #[error("{count} arguments do not fit {kernel}")]
     Arguments {
         /// Name of the kernel.
@@ -66,7 +66,7 @@ pub enum CardError {
         /// How many there are.
         count: usize,
     },
-    /// A back end with too little memory.
+    /// The back end has too little memory.
     #[error("the mechanisms take {} MiB of GPU memory, but the limit is {} MiB: raise it with --gpu …,memory=1GiB", wanted >> 20, bytes >> 20)]
     Small {
         /// Bytes that it has.
@@ -74,13 +74,13 @@ pub enum CardError {
         /// Bytes that are needed.
         wanted: u64,
     },
-    /// A launch of nothing.
+    /// The launch has no threads.
     #[error("a launch without threads: {shape:?}")]
     Empty {
         /// Its grid and block.
         shape: Shape,
     },
-    /// Work went wrong.
+    /// Earlier work failed.
     #[error("the work failed: {0:?}")]
     Fault(Fault),
 }
@@ -95,7 +95,7 @@ pub(crate) struct CardMemory {
 }
 
 impl CardMemory {
-    /// The memory in this process. Kernels write it at any time.
+    /// Returns the mapping in this process. Kernels may write to the memory at any time.
     pub fn mapping(&self) -> &Mapping {
         &self.mapping
     }
@@ -105,13 +105,13 @@ impl CardMemory {
         self.address
     }
 
-    /// Bytes, rounded up to what the back end allocates.
+    /// Returns the size in bytes, rounded up to the granularity of the back end.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// A GPU with a session of its own on a back end. Who drives it is not trusted.
+/// A GPU with a session of its own on a back end. Its caller is not trusted.
 pub(crate) struct Card {
     backend: Arc<dyn Backend>,
     space: Arc<dyn Space>,
@@ -162,7 +162,7 @@ impl Card {
         })
     }
 
-    /// Allocates memory, maps it for kernels and the CPU, and gives its identifier.
+    /// Allocates memory, maps it for kernels and the CPU, and returns its identifier.
     ///
     /// # Errors
     /// [`CardError::Full`] if the card's limit is reached, `Backend` or `Map` if the back end
@@ -198,7 +198,7 @@ impl Card {
         Ok(id)
     }
 
-    /// Frees memory, once work under way is done.
+    /// Waits for pending work, then frees memory.
     ///
     /// # Errors
     /// [`CardError::NoMemory`] if there is no such allocation, `Backend` if the back end refuses.
@@ -212,7 +212,7 @@ impl Card {
         Ok(())
     }
 
-    /// Memory, as it is now: work that was launched may be under way.
+    /// Returns an allocation without waiting for pending work.
     ///
     /// # Errors
     /// [`CardError::NoMemory`] if there is no such allocation.
@@ -220,7 +220,7 @@ impl Card {
         self.memory.get(&id).ok_or(CardError::NoMemory { id })
     }
 
-    /// Memory, once all work before is done.
+    /// Waits for all pending work, then returns an allocation.
     ///
     /// # Errors
     /// [`CardError::NoMemory`] if there is no such allocation, `Fault` if earlier work failed.

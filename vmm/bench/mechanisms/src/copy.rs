@@ -16,7 +16,7 @@ pub struct Part<'m> {
 }
 
 impl<'m> Part<'m> {
-    /// `bytes` bytes from `offset`, if the mapping has them.
+    /// Returns `bytes` bytes from `offset`, or `None` beyond the end of the mapping.
     pub fn of(mapping: &'m Mapping, offset: u64, bytes: u64) -> Option<Self> {
         let end = offset.checked_add(bytes)?;
         (end <= mapping.bytes()).then_some(Self {
@@ -42,7 +42,7 @@ impl<'m> Part<'m> {
     }
 }
 
-/// Copies a part to another of the same size, both writable. None if their sizes differ.
+/// Copies a part to another of the same size, both writable. Returns `None` if their sizes differ.
 pub fn between(to: Part<'_>, from: Part<'_>) -> Option<()> {
     if to.bytes != from.bytes {
         return None;
@@ -53,7 +53,7 @@ pub fn between(to: Part<'_>, from: Part<'_>) -> Option<()> {
     Some(())
 }
 
-/// Copies in from the program's own memory.
+/// Copies from this program's memory to a part.
 pub fn inward(to: Part<'_>, from: &[u8]) -> Option<()> {
     if to.bytes != from.len() as u64 {
         return None;
@@ -63,7 +63,7 @@ pub fn inward(to: Part<'_>, from: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Copies out to the program's own memory.
+/// Copies from a part to this program's memory.
 pub fn outward(into: &mut [u8], from: Part<'_>) -> Option<()> {
     if from.bytes != into.len() as u64 {
         return None;

@@ -1,4 +1,4 @@
-//! No VM: the workloads by the host.
+//! The workloads run by the host, without a VM.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -22,14 +22,14 @@ pub(crate) struct Native {
 /// The time of a sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NativeTime {
-    /// By the clock.
+    /// Elapsed time.
     pub elapsed: Duration,
     /// Processor time of the process.
     pub cpu: Duration,
 }
 
 impl Native {
-    /// Workloads on this card, with so much memory of the program's own.
+    /// Returns a runner of workloads on `card`, with `host_bytes` bytes of host memory.
     ///
     /// # Errors
     /// [`MemoryError`] if the host has not enough memory.
@@ -42,12 +42,13 @@ impl Native {
         })
     }
 
-    /// Takes one sample on the memory of a device; none if that cannot be touched now.
+    /// Takes one sample on the memory of a device. Returns `None` if the memory cannot be accessed
+    /// now.
     pub fn measure_on(&mut self, device: &PassthroughDevice, cell: &Cell) -> Option<NativeTime> {
         device.measure(cell, self.host.bytes())
     }
 
-    /// Takes one sample; none if the back end fails, or has failed before.
+    /// Takes one sample. Returns `None` if the back end fails or has failed before.
     pub fn measure(&mut self, cell: &Cell) -> Option<NativeTime> {
         if self.has_failed {
             return None;

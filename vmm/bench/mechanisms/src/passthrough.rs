@@ -104,7 +104,7 @@ impl PassthroughDevice {
         self.memory
     }
 
-    /// Lets go of the memory, without which the device is not given back.
+    /// Unmaps the memory, so that the device can be released.
     pub fn let_go(&self) {
         self.mapped.lock().take();
     }

@@ -1,4 +1,4 @@
-//! The port by which samples are handed over, and asked for.
+//! The port by which the guest sends samples, and requests samples of the host.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub struct Measurement {
     pub cpu_ns: Option<u64>,
 }
 
-/// The port, as a device.
+/// The device behind the port.
 pub(crate) struct Samples {
     pub ram: Arc<GuestRam>,
     /// The cells that may be measured.
@@ -64,7 +64,7 @@ impl Samples {
             *word = u64::from_le_bytes(*bytes);
         }
         let sample = Sample::from_words(words)?;
-        // Nothing that is not in the table is ever run by the host, or kept.
+        // The host runs and keeps only cells of the plan.
         if !self.plan.has(&sample.cell) || self.taken.lock().len() >= SAMPLES_MAX {
             return None;
         }

@@ -32,7 +32,7 @@ impl fmt::Display for DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Reads it; none if the text is none.
+    /// Parses the text of a device. Returns `None` if it is malformed.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(':');
@@ -49,16 +49,16 @@ impl DeviceMemory {
     }
 }
 
-/// Why a plan has no cell where there could be one.
+/// Reason why a plan excludes a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exclusion {
     /// The cell takes more exits than a sample may.
     Exits,
-    /// Nothing is passed through to the guest.
+    /// No device is passed through to the guest.
     NoDevice,
     /// Only the device's own driver can launch kernels.
     NoKernels,
-    /// There is nothing to be allocated.
+    /// The device has no allocator.
     NoAllocator,
     /// The device has less memory.
     Memory {

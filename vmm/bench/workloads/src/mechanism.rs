@@ -1,4 +1,4 @@
-//! Ways to reach a GPU.
+//! Mechanisms to reach a GPU.
 
 use crate::Kernel;
 
@@ -90,21 +90,20 @@ pub struct Shape {
     pub block: [u32; 2],
 }
 
-/// Does what workloads consist of. Copies, loads and stores come after all launches before them, as
-/// on a stream of its own. What cannot be done ends the program: workloads ask for nothing that may
-/// fail.
+/// The operations that workloads use. Copies, loads and stores take place after all earlier
+/// launches, as on a single stream. A failed operation ends the program.
 pub trait Mechanism {
     /// An allocation that kernels and [`Self::copy_in`] reach.
     type Memory;
 
-    /// Memory of so many bytes.
+    /// Allocates `bytes` bytes.
     fn allocate(&mut self, bytes: usize) -> Self::Memory;
 
     /// Frees memory.
     fn free(&mut self, memory: Self::Memory);
 
-    /// Brings all pages of fresh memory of so many bytes, whoever it is that reaches them: they
-    /// hold zeros afterwards.
+    /// Touches all pages of `bytes` bytes of fresh memory, for CPU and GPU. They contain zeros
+    /// afterwards.
     fn touch(&mut self, memory: &Self::Memory, bytes: usize) {
         for page in (0..bytes).step_by(PAGE_BYTES) {
             self.copy_in(memory, page, &[0; 8]);
@@ -119,7 +118,7 @@ pub trait Mechanism {
     /// pointer: as [`causeway_kernels::loops::store`] says. `words` is a multiple of 8.
     fn store_words(&mut self, memory: &Self::Memory, words: usize, passes: u32);
 
-    /// Loads them as [`causeway_kernels::loops::load`] says, and gives their sum.
+    /// Loads the words as [`causeway_kernels::loops::load`] says, and returns their sum.
     fn load_words(&mut self, memory: &Self::Memory, words: usize, passes: u32) -> u64;
 
     /// Copies to `offset`. Both are multiples of 8 bytes.
@@ -131,10 +130,10 @@ pub trait Mechanism {
     /// Launches a kernel, without waiting. Arguments are addresses and numbers, in order.
     fn launch(&mut self, kernel: Kernel, shape: Shape, arguments: &[u64]);
 
-    /// Waits until everything is done.
+    /// Waits until all work is done.
     fn synchronize(&mut self);
 
-    /// Gets ready for a timed part with launches in it, before anything is counted.
+    /// Prepares a timed part with launches, before exits are counted.
     fn get_ready(&mut self) {}
 
     /// Returns doorbells rung so far that the host's kernel takes: exits that do not reach the VMM.
@@ -142,6 +141,7 @@ pub trait Mechanism {
         0
     }
 
-    /// Lets go of what [`Self::get_ready`] holds, and has the device awake. Counted, but not timed.
+    /// Ends the preparation of [`Self::get_ready`] and wakes the device. Exits in this call are
+    /// counted, but its time is not.
     fn wake(&mut self) {}
 }

@@ -1,10 +1,11 @@
-//! What is to be measured: read from a guest's arguments, made from a command's.
+//! The plan of a benchmark: the command makes it from its arguments, and the guest reads it from
+//! its own.
 
 use core::fmt;
 
 use crate::{Cell, DeviceMemory, Exclusion, MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind};
 
-/// How much is to be done.
+/// Extent of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     /// Takes at most a minute and a half on two cores.
