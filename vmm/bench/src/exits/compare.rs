@@ -352,11 +352,11 @@ mod tests {
         after.cells[0].operations = 20;
         let text = compare(&before, &after);
         assert!(
-            text.contains("not the same: kernel: Linux 6.1 → Linux 6.2\n"),
+            text.contains("differs: kernel: Linux 6.1 → Linux 6.2\n"),
             "{text}"
         );
         assert!(
-            text.contains("not the same: effort: quick → full\n"),
+            text.contains("differs: effort: quick → full\n"),
             "{text}"
         );
         assert!(text.contains("10 → 20 operations in a sample"), "{text}");
