@@ -215,7 +215,7 @@ mod tests {
         let pid = fixture::snapshot().pid;
         let mut sampler = Sampler::new(Some(pid));
         let nothing = sampler.conclude(late(pid)).unwrap_err();
-        assert!(nothing.to_string().contains("nothing to see"), "{nothing}");
+        assert!(nothing.to_string().contains("no statistics"), "{nothing}");
         sampler.conclude(answered(fixture::guest())).unwrap();
         let seen = sampler.conclude(late(pid)).unwrap();
         assert!(seen.processes.is_empty());
