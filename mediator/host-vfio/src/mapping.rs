@@ -155,8 +155,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Returns `bytes` bytes at `offset`, for accesses aligned to `align`. Callers stay within them,
-    /// as for [`Self::as_ptr`], and only read if the mapping is not writable.
+    /// Returns `bytes` bytes at `offset`, for accesses aligned to `align`. Callers stay within
+    /// them, as for [`Self::as_ptr`], and only read if the mapping is not writable.
     ///
     /// # Errors
     /// [`TouchError`].

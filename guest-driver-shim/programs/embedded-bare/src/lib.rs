@@ -1,4 +1,5 @@
-//! The bare guests of `guest-driver-shim/programs/bare`, built when this crate is, and embedded in it.
+//! The bare guests of `guest-driver-shim/programs/bare`, built when this crate is, and embedded in
+//! it.
 
 /// Name and ELF image of each guest.
 const IMAGES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/images.rs"));

@@ -1,5 +1,5 @@
-//! The programs for Linux guests, built when this crate is, and embedded in it: the workloads of `guest-driver-shim/programs/linux`, and
-//! `causeway-info`. They are static.
+//! The programs for Linux guests, built when this crate is, and embedded in it: the workloads of
+//! `guest-driver-shim/programs/linux`, and `causeway-info`. They are static.
 
 /// Name and ELF image of each program.
 const IMAGES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/images.rs"));
@@ -20,7 +20,8 @@ pub fn image(name: &str) -> Option<&'static [u8]> {
 mod tests {
     use super::*;
 
-    /// Number of the program header that names a dynamic loader (ELF-64 Object File Format, version 1.5).
+    /// Number of the program header that names a dynamic loader (ELF-64 Object File Format, version
+    /// 1.5).
     const PT_INTERP: u32 = 3;
 
     #[test]

@@ -355,10 +355,7 @@ mod tests {
             text.contains("differs: kernel: Linux 6.1 → Linux 6.2\n"),
             "{text}"
         );
-        assert!(
-            text.contains("differs: effort: quick → full\n"),
-            "{text}"
-        );
+        assert!(text.contains("differs: effort: quick → full\n"), "{text}");
         assert!(text.contains("10 → 20 operations in a sample"), "{text}");
     }
 

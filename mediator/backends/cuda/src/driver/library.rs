@@ -153,8 +153,8 @@ impl Driver {
     }
 
     /// Returns whether work is done, by the result `code` of `call`, which only asks how far it is.
-    /// Any other result means that work has failed, and the documentation of such errors is that the
-    /// process must be ended. New drivers may have codes for it that are not known here.
+    /// Any other result means that work has failed, and the documentation of such errors is that
+    /// the process must be ended. New drivers may have codes for it that are not known here.
     pub(super) fn is_done(&self, call: &'static str, code: u32) -> Result<bool, CudaError> {
         match code {
             0 => Ok(true),
