@@ -29,7 +29,7 @@ impl Machine {
         self.boot.vcpus
     }
 
-    /// Returns the index of this VM in the run.
+    /// Returns the index of this VM among those of its `causeway run`, from 0.
     #[must_use]
     pub const fn vm(&self) -> u32 {
         self.boot.vm

@@ -42,7 +42,7 @@ impl ReservedRange {
         Ok(Self { base, bytes })
     }
 
-    /// The whole range, for the shim.
+    /// Returns the whole reserved range, as the window through which the shim reaches its mappings.
     pub fn window(&self) -> Window {
         // SAFETY: the range is reserved as long as the transport lives, which the shim borrows;
         // nobody makes references to its content. A touch of what is not placed there ends the

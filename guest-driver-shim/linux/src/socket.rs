@@ -67,9 +67,9 @@ enum ExchangeError {
     Forked(u32),
     #[error("the connection to the server has ended")]
     Ended,
-    #[error("the server sent {0}")]
+    #[error("unexpected reply of the Causeway server: {0}")]
     Malformed(&'static str),
-    #[error("the socket failed: {0}")]
+    #[error("communication with the Causeway server failed: {0}")]
     Failed(#[from] Errno),
 }
 

@@ -22,7 +22,7 @@ pub enum Kind {
     Gauge,
 }
 
-/// One statistic of every session.
+/// Describes one statistic that every session keeps: its name, kind, metric and help.
 #[derive(Clone, Copy, Debug)]
 pub struct Statistic {
     /// Its name in JSON: a field of [`Statistics`].

@@ -30,7 +30,7 @@ pub(crate) enum SocketError {
     #[error("{0}")]
     Malformed(&'static str),
     /// The kernel refused.
-    #[error("the socket failed: {0}")]
+    #[error("communication between VMM and worker failed: {0}")]
     Failed(Errno),
 }
 

@@ -292,7 +292,7 @@ structures! {
 
     /// Packets in guest RAM, or in the aperture, that become a recording.
     pub struct CreateRecording {
-        /// Address space they work in.
+        /// Address space in which the packets of this ring work.
         pub space: u32,
         /// Zero.
         pub reserved: u32,

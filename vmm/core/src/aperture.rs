@@ -244,7 +244,7 @@ impl Aperture {
         self.usage.of(self.bytes())
     }
 
-    /// Returns the number of placements.
+    /// Returns the number of allocations that are placed in the aperture.
     pub fn placements(&self) -> usize {
         self.state.lock().placements.len()
     }

@@ -277,8 +277,8 @@ impl<A: Address> Bus<A> {
         self.claim(base, bytes, Claim::Reserved(name))
     }
 
-    /// Takes back the range that begins at `base`. An access that found the device before may still
-    /// be in it.
+    /// Removes the range that begins at `base`. An access that has found the device already may
+    /// still be running when this returns.
     ///
     /// # Errors
     /// [`BusError::Absent`] if no range begins at `base`.

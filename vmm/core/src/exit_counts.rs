@@ -59,7 +59,7 @@ impl VmExits {
         let mut tries = 0;
         loop {
             let kvm = self.statistics.sample().unwrap_or_else(|e| {
-                log::error!("a sample of exits lacks KVM's counts: {e}");
+                log::error!("cannot read KVM's statistics; this sample of exits lacks them: {e}");
                 Sample::default()
             });
             let after = count();

@@ -84,7 +84,7 @@ impl RamRegion {
         self.mapping.bytes()
     }
 
-    /// Returns the memory object; the region is all of it.
+    /// Returns the memory object of this region, which covers the whole object.
     pub fn memory(&self) -> &Arc<SharedMemory> {
         &self.memory
     }

@@ -80,7 +80,7 @@ pub struct RunArguments {
     /// (docs/observing.md).
     #[arg(long, value_name = "PATH")]
     pub metrics_socket: Option<PathBuf>,
-    /// Arguments of a bare guest, as one text.
+    /// Arguments of a bare guest (a guest program without an operating system), as one string.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub arguments: String,
     /// Privilege level of a bare guest. Level 0 is for tests.

@@ -31,7 +31,7 @@ pub enum ConnectionError {
     #[error("the process sent {0}")]
     Malformed(&'static str),
     /// The socket failed.
-    #[error("the socket failed: {0}")]
+    #[error("communication with the process failed: {0}")]
     Failed(#[from] Errno),
 }
 

@@ -74,7 +74,7 @@ attributes! {
     CapabilityMinor = 76, "COMPUTE_CAPABILITY_MINOR";
 }
 
-/// The attributes of one GPU.
+/// What one GPU supports, as its CUDA device attributes say.
 #[derive(Clone, Debug)]
 pub struct Support {
     values: BTreeMap<Attribute, Result<i32, CudaError>>,

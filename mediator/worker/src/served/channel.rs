@@ -100,7 +100,10 @@ fn answer(
             if !session.revoke_import(request.handle, request.import, REVOCATION_PATIENCE) {
                 // Its owner may give the memory away once this is answered, and is not charged for
                 // it any more. Only the end of this process takes it from work that does not end.
-                log::warn!("work still uses memory that was revoked: the worker ends");
+                log::warn!(
+                    "GPU work still uses memory that its owner revoked: the worker process ends, and \
+                     its VM must reset the device"
+                );
                 end_now();
             }
             socket.send(Kind::ImportRevoked, &[], &[])

@@ -34,7 +34,7 @@ pub(super) fn die_with(parent: u32) -> Result<(), ServeError> {
 /// Gives up what a worker never needs, because a guest may come to control it.
 pub(super) fn restrict() {
     if let Err(e) = rustix::thread::set_no_new_privs(true) {
-        log::warn!("a worker keeps the right to gain privileges: {e}");
+        log::warn!("cannot set no_new_privs; the worker runs without this protection: {e}");
     }
     // A core dump would contain the guest's memory.
     let none = Rlimit {

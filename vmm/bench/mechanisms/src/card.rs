@@ -27,7 +27,7 @@ pub enum CardError {
     #[error("the back end refuses a request")]
     Backend(#[from] BackendError),
     /// A kernel cannot be loaded.
-    #[error("the back end refuses the module of kernel {kernel}")]
+    #[error("the back end cannot load the GPU module with kernel `{kernel}`")]
     Module {
         /// Its name.
         kernel: &'static str,

@@ -56,7 +56,8 @@ impl MechanismKind {
         matches!(self, Self::Passthrough | Self::NativeBar)
     }
 
-    /// Returns the mechanism by which the host does the same, on memory of the same kind.
+    /// Returns the mechanism by which the host repeats this mechanism's operations for comparison,
+    /// on memory of the same kind.
     #[must_use]
     pub const fn counterpart(self) -> Self {
         match self {

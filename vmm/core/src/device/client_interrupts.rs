@@ -31,8 +31,8 @@ struct State {
 debug_by_name!(ClientInterrupts);
 
 impl ClientInterrupts {
-    /// Connects the function's vectors and its pin. Before, interrupts are pending and nobody gets
-    /// of them.
+    /// Connects the function's MSI-X vectors and its interrupt pin. Interrupts that were raised
+    /// before stay pending until then.
     pub fn connect(&self, table: Arc<MsixTable>, line: Option<LineInterrupt>) {
         let mut state = self.state.lock();
         state.table = Some(table);

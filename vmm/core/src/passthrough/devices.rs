@@ -54,7 +54,8 @@ struct Passed {
     events: Vec<String>,
 }
 
-/// The devices of a VM. Dropping it gives them back, for which its virtual CPUs must have stopped.
+/// The host's devices that are passed through to one VM. A drop returns them to the host; the VM's
+/// virtual CPUs must have stopped before.
 #[derive(Default)]
 pub struct PassthroughDevices {
     devices: Vec<Passed>,

@@ -117,7 +117,8 @@ impl Segments {
     }
 }
 
-/// A request: what the driver wrote, and where it wants the answer.
+/// A virtio request, as a chain of descriptors: buffers that the guest's driver has written, and
+/// buffers for the device's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
     /// Index of the first descriptor, by which the driver knows the request.

@@ -22,7 +22,7 @@ const KICK: u32 = 1;
 /// Most requests served from one queue before the others have their turn.
 const REQUESTS_AT_ONCE: u32 = 256;
 
-/// What a function and its worker share.
+/// State that a virtio PCI function shares with the thread that serves its queues.
 pub struct Shared {
     /// Interrupts of the driver.
     pub interrupts: Interrupts,
@@ -281,8 +281,8 @@ impl QueueEnd {
             Self::Request {
                 source: ServeError::Entropy(_),
                 ..
-            } => log::error!("{name} wants a reset: {text}"),
-            _ => log::debug!("{name} wants a reset: {text}"),
+            } => log::error!("{name} stops until the guest's driver resets it: {text}"),
+            _ => log::debug!("{name} stops until the guest's driver resets it: {text}"),
         }
     }
 }

@@ -62,7 +62,8 @@ pub fn ex2(x: f32) -> f32 {
     mantissa * power_of_two(first) * power_of_two(whole - first)
 }
 
-/// `lg2.approx.f32`; subnormal operands count in full.
+/// Computes the logarithm to base 2 as PTX's `lg2.approx.f32` does. Subnormal operands are not
+/// flushed to zero.
 #[inline]
 pub fn lg2(x: f32) -> f32 {
     let small = x < f32::MIN_POSITIVE;
