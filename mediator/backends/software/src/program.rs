@@ -5,7 +5,6 @@ use std::fmt;
 use causeway_protocol::message::Parameter;
 
 use crate::exec::Context;
-use crate::isa::Isa;
 use crate::registers::{FrameBytes, Guard, Row, Slot};
 
 /// Executes one operation for the lanes of `Context::mask`.
@@ -141,8 +140,6 @@ pub(crate) struct CallSite {
 
 /// A kernel.
 pub(crate) struct Program {
-    /// Instruction set that its loops are compiled for.
-    pub(crate) isa: Isa,
     /// Name of the kernel.
     pub(crate) name: String,
     /// Operations of the kernel (from 0) and of the functions that it calls. The last one never

@@ -13,7 +13,6 @@ use causeway_protocol::Access as Rights;
 use super::Context;
 use super::fault::{AccessKind, Trouble};
 use crate::address;
-use crate::isa::Isa;
 use crate::program::Op;
 use crate::registers::{Slot, WARP};
 
@@ -51,9 +50,9 @@ impl Reach {
     /// Addresses of the active lanes of an access; `None` is a fault, described in the context.
     ///
     /// # Safety
-    /// As `Exec`.
+    /// As `Exec`; and the host has the features of [`crate::isa::Isa::Avx2`] if `AVX2` is set.
     #[inline(always)]
-    pub(super) unsafe fn of(
+    pub(super) unsafe fn of<const AVX2: bool>(
         context: &mut Context<'_>,
         op: &Op,
         bytes: usize,
@@ -68,11 +67,13 @@ impl Reach {
             kind,
         };
         // Two functions for all accesses keep what is compiled small.
-        let found = match context.isa {
-            // SAFETY: by this function's contract.
-            Isa::Baseline => unsafe { reach_baseline(context, op, access, &mut reach) },
-            // SAFETY: as above; the host has these features: [`Isa::detect`].
-            Isa::Avx2 => unsafe { reach_avx2(context, op, access, &mut reach) },
+        // SAFETY: by this function's contract.
+        let found = unsafe {
+            if AVX2 {
+                reach_avx2(context, op, access, &mut reach)
+            } else {
+                reach_baseline(context, op, access, &mut reach)
+            }
         };
         found.then_some(reach)
     }

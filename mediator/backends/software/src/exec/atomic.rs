@@ -60,10 +60,10 @@ where
     F: Fn(R, R, R) -> R + Copy + 'static,
 {
     #[inline(always)]
-    unsafe fn run(context: &mut Context<'_>, op: &Op) -> Step {
+    unsafe fn run<const AVX2: bool>(context: &mut Context<'_>, op: &Op) -> Step {
         let function = closure::<F>();
         // SAFETY: by the contract of `Exec`.
-        let reach = unsafe { Reach::of(context, op, size_of::<M>(), AccessKind::Atomic) };
+        let reach = unsafe { Reach::of::<AVX2>(context, op, size_of::<M>(), AccessKind::Atomic) };
         let Some(reach) = reach else {
             return Step::Fault;
         };

@@ -54,12 +54,7 @@ fn need(launch: &Launch) -> Need {
 impl<'l> BlockRunner<'l> {
     /// A runner whose memory is `areas`, made for this launch by [`need`].
     fn new(launch: &'l Launch, areas: Areas) -> Self {
-        let mut context = Context::new(
-            launch.program.isa,
-            &launch.grid,
-            &launch.table,
-            areas.constants,
-        );
+        let mut context = Context::new(&launch.grid, &launch.table, areas.constants);
         context.parameters = launch.parameter_area();
         context.shared = Area {
             base: areas.shared,

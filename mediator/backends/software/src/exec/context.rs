@@ -5,7 +5,6 @@ use causeway_cpu_queue::{Entry, Table};
 
 use super::fault::Trouble;
 use super::grid::Grid;
-use crate::isa::Isa;
 use crate::registers::{FrameBytes, Guard, Slot};
 
 /// A stretch of memory that belongs to a block, a warp or a launch, and to this host thread alone.
@@ -28,8 +27,6 @@ pub(crate) struct Context<'l> {
     registers: *mut u8,
     /// The current frame.
     pub(super) frame: FrameBytes,
-    /// Instruction set that the operations are compiled for.
-    pub(super) isa: Isa,
     /// Blocks and threads of the launch.
     pub(super) grid: &'l Grid,
     /// Mappings.
@@ -55,7 +52,7 @@ pub(crate) struct Context<'l> {
 impl<'l> Context<'l> {
     /// A context for a launch; `constants` are those of the program. Warp and block are bound
     /// later, and so is memory.
-    pub(super) fn new(isa: Isa, grid: &'l Grid, table: &'l Table, constants: *mut u8) -> Self {
+    pub(super) fn new(grid: &'l Grid, table: &'l Table, constants: *mut u8) -> Self {
         let nothing = Area {
             base: std::ptr::null_mut(),
             bytes: 0,
@@ -65,7 +62,6 @@ impl<'l> Context<'l> {
             banks: [std::ptr::null_mut(), constants],
             registers: std::ptr::null_mut(),
             frame: FrameBytes::default(),
-            isa,
             grid,
             table,
             entries: table.entries(),

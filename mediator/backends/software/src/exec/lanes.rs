@@ -67,11 +67,11 @@ lane! {
 
 /// The loop of an operation.
 pub(super) trait Body: 'static {
-    /// Executes it.
+    /// Executes it; compiled with the features of [`Isa::Avx2`] if `AVX2` is set.
     ///
     /// # Safety
-    /// As [`Exec`].
-    unsafe fn run(context: &mut Context<'_>, op: &Op) -> Step;
+    /// As [`Exec`]; and the host has the features.
+    unsafe fn run<const AVX2: bool>(context: &mut Context<'_>, op: &Op) -> Step;
 }
 
 /// Compiles a loop for an instruction set.
@@ -84,14 +84,14 @@ pub(super) fn compile<B: Body>(isa: Isa) -> Exec {
 
 unsafe fn baseline<B: Body>(context: &mut Context<'_>, op: &Op) -> Step {
     // SAFETY: by the contract of `Exec`.
-    unsafe { B::run(context, op) }
+    unsafe { B::run::<false>(context, op) }
 }
 
 /// The caller has found that the host has these features: [`Isa::detect`].
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 unsafe fn avx2<B: Body>(context: &mut Context<'_>, op: &Op) -> Step {
     // SAFETY: by the contract of `Exec`.
-    unsafe { B::run(context, op) }
+    unsafe { B::run::<true>(context, op) }
 }
 
 /// The one value of a closure type without captures.
@@ -178,7 +178,7 @@ macro_rules! shape {
             F: Fn($($type,)+ $($immediate)?) -> R + Copy + 'static,
         {
             #[inline(always)]
-            unsafe fn run(context: &mut Context<'_>, op: &Op) -> Step {
+            unsafe fn run<const AVX2: bool>(context: &mut Context<'_>, op: &Op) -> Step {
                 let function = closure::<F>();
                 $(let $imm: $immediate = op.imm;)?
                 let target = context.slot::<R::Bits>(op.dst);
@@ -241,7 +241,7 @@ where
     F: Fn(A, B) -> bool + Copy + 'static,
 {
     #[inline(always)]
-    unsafe fn run(context: &mut Context<'_>, op: &Op) -> Step {
+    unsafe fn run<const AVX2: bool>(context: &mut Context<'_>, op: &Op) -> Step {
         let function = closure::<F>();
         let a = context.slot::<A::Bits>(op.a);
         let b = context.slot::<B::Bits>(op.b);
@@ -273,7 +273,7 @@ struct Select<A>(PhantomData<A>);
 
 impl<A: Lane> Body for Select<A> {
     #[inline(always)]
-    unsafe fn run(context: &mut Context<'_>, op: &Op) -> Step {
+    unsafe fn run<const AVX2: bool>(context: &mut Context<'_>, op: &Op) -> Step {
         let target = context.slot::<A::Bits>(op.dst);
         let (a, b) = (context.slot::<A::Bits>(op.a), context.slot::<A::Bits>(op.b));
         let truth = context.predicate(op.c) ^ op.imm as u32;
@@ -311,7 +311,7 @@ where
     F: Fn(A, A, bool) -> (A, bool) + Copy + 'static,
 {
     #[inline(always)]
-    unsafe fn run(context: &mut Context<'_>, op: &Op) -> Step {
+    unsafe fn run<const AVX2: bool>(context: &mut Context<'_>, op: &Op) -> Step {
         let function = closure::<F>();
         let target = context.slot::<A::Bits>(op.dst);
         let (a, b) = (context.slot::<A::Bits>(op.a), context.slot::<A::Bits>(op.b));

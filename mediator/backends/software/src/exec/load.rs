@@ -21,9 +21,9 @@ struct Load<M, R>(PhantomData<(M, R)>);
 
 impl<M: Element<R>, R: Lane> Body for Load<M, R> {
     #[inline(always)]
-    unsafe fn run(context: &mut Context<'_>, op: &Op) -> Step {
+    unsafe fn run<const AVX2: bool>(context: &mut Context<'_>, op: &Op) -> Step {
         // SAFETY: by the contract of `Exec`.
-        let reach = unsafe { Reach::of(context, op, size_of::<M>(), AccessKind::Load) };
+        let reach = unsafe { Reach::of::<AVX2>(context, op, size_of::<M>(), AccessKind::Load) };
         let Some(Reach { at, uniform }) = reach else {
             return Step::Fault;
         };
@@ -120,7 +120,7 @@ struct Parameter<M, R>(PhantomData<(M, R)>);
 
 impl<M: Element<R>, R: Lane> Body for Parameter<M, R> {
     #[inline(always)]
-    unsafe fn run(context: &mut Context<'_>, op: &Op) -> Step {
+    unsafe fn run<const AVX2: bool>(context: &mut Context<'_>, op: &Op) -> Step {
         debug_assert!(op.imm as usize + size_of::<M>() <= context.parameters.bytes as usize);
         let at = context.parameters.base.wrapping_add(op.imm as usize);
         // SAFETY: lowering checked the offset against the parameter block, which is this process's

@@ -21,9 +21,9 @@ struct Store<R, M>(PhantomData<(R, M)>);
 
 impl<R: Lane<Bits = R> + Narrow<M> + Bits, M: Copy + Default + 'static> Body for Store<R, M> {
     #[inline(always)]
-    unsafe fn run(context: &mut Context<'_>, op: &Op) -> Step {
+    unsafe fn run<const AVX2: bool>(context: &mut Context<'_>, op: &Op) -> Step {
         // SAFETY: by the contract of `Exec`.
-        let reach = unsafe { Reach::of(context, op, size_of::<M>(), AccessKind::Store) };
+        let reach = unsafe { Reach::of::<AVX2>(context, op, size_of::<M>(), AccessKind::Store) };
         let Some(reach) = reach else {
             return Step::Fault;
         };

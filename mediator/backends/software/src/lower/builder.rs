@@ -233,7 +233,6 @@ impl<'a> ProgramBuilder<'a> {
         };
         let declared = entry.required_threads.or(entry.max_threads).map(threads);
         Ok(Program {
-            isa: self.isa,
             name: entry.name.clone(),
             code: self.code,
             constants: self.constants.finish(dynamic_shared_offset),
