@@ -1,9 +1,13 @@
-//! Builds the bare guests with a cargo of their own, and names the images for `include_bytes!`.
+//! Builds the bare guests and `/init` with a cargo of their own, and lists the bare guests' images
+//! for `include_bytes!`.
+//!
+//! One build script builds both, because two would wait for each other (`causeway_guest_build`),
+//! and each build script that waits keeps a processor from the rest of the build.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use causeway_guest_build::{bare, repository, rerun_if_changed, variable};
+use causeway_guest_build::{bare, repository, rerun_if_changed, static_linux, variable};
 
 /// The guests: file names in `guest-driver-shim/programs/bare/src/bin`.
 const NAMES: &[&str] = &[
@@ -29,10 +33,10 @@ fn main() {
     let repository = repository();
     rerun_if_changed(&repository, &["guest-driver-shim/programs/workloads"]);
     let out = PathBuf::from(variable("OUT_DIR"));
-    let images = bare(
-        &repository.join("guest-driver-shim/programs/bare"),
-        &out.join("guests"),
-    );
+    let init = static_linux(&repository, &["causeway-init"], &["causeway-init"]);
+    let init = init.join("causeway-init");
+    println!("cargo::rustc-env=CAUSEWAY_INIT={}", init.display());
+    let images = bare(&repository.join("guest-driver-shim/programs/bare"), NAMES);
     fs::write(out.join("images.rs"), table(&images)).expect("cannot write the table of images");
 }
 
@@ -41,11 +45,6 @@ fn table(images: &Path) -> String {
     let mut text = String::from("&[\n");
     for name in NAMES {
         let path = images.join(name);
-        assert!(
-            path.is_file(),
-            "cargo has built no image {}",
-            path.display()
-        );
         text += &format!(
             "    ({name:?}, include_bytes!({:?})),\n",
             path.display().to_string()

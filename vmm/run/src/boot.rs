@@ -140,8 +140,8 @@ fn bare(image: Arc<[u8]>, arguments: &str, level: PrivilegeLevel) -> Boot {
 /// # Errors
 /// A usage failure that lists the embedded guests, if none has this name.
 pub fn embedded(name: &str, arguments: &str, level: PrivilegeLevel) -> Result<Boot, Failure> {
-    let image = causeway_embedded_bare::image(name).ok_or_else(|| {
-        let known = causeway_embedded_bare::NAMES.join(", ");
+    let image = causeway_embedded::image(name).ok_or_else(|| {
+        let known = causeway_embedded::NAMES.join(", ");
         Failure::usage(format!("invalid value {name} for --guest: one of {known}"))
     })?;
     Ok(bare(Arc::from(image), arguments, level))

@@ -1,18 +1,23 @@
 //! For build scripts: programs for guests, built by a cargo of their own.
 //!
 //! What runs in a guest cannot be an ordinary dependency of what runs on the host: it has other
-//! flags, and it is wanted as a file. Cargo is run with a target folder of its own (two cargos in
-//! one target folder would wait for each other), with the lock file as committed. With an explicit
-//! target, its flags are for the programs only, not for their build scripts.
+//! flags, and it is wanted as a file. Cargo is run with the lock file as committed, and with an
+//! explicit target, so that its flags are for the programs only, not for their build scripts. All
+//! guests are built in one target folder beside the outer build's: what runs on the host, above
+//! all derive macros, is compiled once for all of them.
 
 use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsString;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The target of all programs for guests.
 pub const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// The profile of all programs for guests, in both workspaces that have some.
+const PROFILE: &str = "guest";
 
 /// Makes cargo run the build script again when one of `sources` changes; they are relative to
 /// `folder`.
@@ -45,35 +50,34 @@ pub fn variable(name: &str) -> OsString {
     env::var_os(name).unwrap_or_else(|| panic!("cargo has not set {name}"))
 }
 
-/// Builds the bare guests in `folder`, where cargo finds their configuration, and returns the
-/// folder of the executables. Cargo runs the build script again when a source of theirs changes.
+/// Builds the bare guests in `folder`, where cargo finds their configuration, and returns a folder
+/// of the build script's own that has the executables `names`. Cargo runs the build script again
+/// when a source of theirs changes.
 ///
 /// # Panics
-/// If the build fails.
+/// If the build fails, or makes no executable of one of the names.
 #[must_use]
-pub fn bare(folder: &Path, target_folder: &Path) -> PathBuf {
+pub fn bare(folder: &Path, names: &[&str]) -> PathBuf {
     watch_sources(folder, &[]);
-    let mut cargo = cargo_build(folder, target_folder);
-    cargo.arg("--release");
-    finish(cargo, target_folder, "release")
+    build(cargo(folder, "build"), names)
 }
 
-/// Builds Linux programs of the workspace in `folder` as static executables, and returns the folder
-/// of the executables. They are small (profile `guest`), because guests read them before anything
-/// else. Cargo runs the build script again when a source of theirs changes.
+/// Builds Linux programs of the workspace in `folder` as static executables, and returns a folder
+/// of the build script's own that has the executables `names`. They are small (profile `guest`),
+/// because guests read them before anything else. Cargo runs the build script again when a source
+/// of theirs changes.
 ///
 /// # Panics
-/// If the build fails.
+/// If the build fails, or makes no executable of one of the names.
 #[must_use]
-pub fn static_linux(folder: &Path, packages: &[&str], target_folder: &Path) -> PathBuf {
+pub fn static_linux(folder: &Path, packages: &[&str], names: &[&str]) -> PathBuf {
     watch_sources(folder, packages);
-    let mut cargo = cargo_build(folder, target_folder);
-    cargo.args(["--profile", "guest"]);
+    let mut cargo = cargo(folder, "build");
     for package in packages {
         cargo.args(["--package", package]);
     }
     cargo.env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
-    finish(cargo, target_folder, "guest")
+    build(cargo, names)
 }
 
 /// Makes cargo run the build script again when a source of `packages` (of all packages if empty) in
@@ -124,12 +128,6 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     paths.filter(is_source).collect()
 }
 
-fn cargo_build(folder: &Path, target_folder: &Path) -> Command {
-    let mut cargo = cargo(folder, "build");
-    cargo.args(["--quiet", "--target-dir"]).arg(target_folder);
-    cargo
-}
-
 fn cargo(folder: &Path, command: &str) -> Command {
     let mut cargo = Command::new(variable("CARGO"));
     cargo.current_dir(folder);
@@ -142,15 +140,30 @@ fn cargo(folder: &Path, command: &str) -> Command {
     cargo
 }
 
-fn finish(mut cargo: Command, target_folder: &Path, profile: &str) -> PathBuf {
+/// Runs a `cargo build` in the target folder of all guests, and copies its executables `names` to
+/// a folder of this build script's own. Guests of different kinds have the same names, so no other
+/// build script may run its cargo until they are copied.
+fn build(mut cargo: Command, names: &[&str]) -> PathBuf {
+    let out = PathBuf::from(variable("OUT_DIR"));
+    // OUT_DIR is PROFILE/build/PACKAGE/out.
+    let of_profile = out.ancestors().nth(3).expect("OUT_DIR is in no profile");
+    let target_folder = of_profile.with_file_name("guests");
+    fs::create_dir_all(&target_folder).expect("cannot make the target folder of guests");
+    let turn = File::create(target_folder.join("turn")).expect("cannot make a lock file");
+    turn.lock()
+        .expect("cannot lock the target folder of guests");
+    cargo.args(["--quiet", "--profile", PROFILE, "--target-dir"]);
+    cargo.arg(&target_folder);
     let status = cargo.status().expect("cannot run cargo");
-    let words: Vec<_> = cargo.get_args().collect();
-    let folder = cargo.get_current_dir();
-    assert!(
-        status.success(),
-        "cargo {words:?} in {folder:?} failed ({status})"
-    );
-    target_folder.join(TARGET).join(profile)
+    assert!(status.success(), "{cargo:?} failed ({status})");
+    let built = target_folder.join(TARGET).join(PROFILE);
+    let programs = out.join("programs");
+    fs::create_dir_all(&programs).expect("cannot make a folder for programs");
+    for name in names {
+        let copied = fs::copy(built.join(name), programs.join(name));
+        copied.unwrap_or_else(|e| panic!("{cargo:?} built no {name}: {e}"));
+    }
+    programs
 }
 
 /// Whether a variable describes the build that the script is part of, and would change that of the

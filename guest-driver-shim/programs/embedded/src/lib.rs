@@ -1,5 +1,9 @@
-//! The bare guests of `guest-driver-shim/programs/bare`, built when this crate is, and embedded in
-//! it.
+//! Programs for guests that are part of the `causeway` command: the bare guests of
+//! `guest-driver-shim/programs/bare`, and the first program of Linux guests. They are built when
+//! this crate is built.
+
+/// The static executable of `guest-driver-shim/init`, which an initramfs has as `/init`.
+pub const INIT: &[u8] = include_bytes!(env!("CAUSEWAY_INIT"));
 
 /// Name and ELF image of each guest.
 const IMAGES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/images.rs"));

@@ -20,5 +20,4 @@ pub use kernel::release_of;
 pub use modules::{KernelModule, ModuleFolder};
 pub use workload::{FileMapping, MappingError, Workload, WorkloadError};
 
-/// `/init`: a static executable.
-pub const INIT: &[u8] = include_bytes!(env!("CAUSEWAY_INIT"));
+pub use causeway_embedded::INIT;
