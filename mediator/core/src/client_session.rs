@@ -11,6 +11,7 @@ use crate::client::Client;
 use crate::generation::Generation;
 use crate::host::Host;
 use crate::object::{Kind, Object, SpaceEntry};
+use crate::peers::Peers;
 use crate::refusal::Refusal;
 use crate::session_inner::SessionInner;
 use crate::shared_space::SharedSpace;
@@ -19,6 +20,7 @@ use crate::state::State;
 /// A session, as one of its clients sees it. The objects of other clients do not exist for it.
 pub(crate) struct ClientSession<'a> {
     pub session: &'a SessionInner,
+    pub peers: &'a Peers,
     pub client: Client,
 }
 

@@ -66,6 +66,7 @@ impl CommandBuffer {
     /// Sets up the ring, binds a doorbell and starts the consumer.
     pub fn start(
         session: &CommandBuffers,
+        host: &dyn Host,
         generation: &Arc<Generation>,
         space: &Arc<SharedSpace>,
         placement: Placement,
@@ -75,7 +76,7 @@ impl CommandBuffer {
         let ring = Arc::new(ring);
         let queue = space.backend.create_queue()?;
         let bell = Arc::new(Bell::new().map_err(|e| no_memory("an eventfd", &e))?);
-        let doorbell = session.doorbells.bind(&bell, ring.place())?;
+        let doorbell = session.doorbells.bind(host, &bell, ring.place())?;
         generation.watch_bell(&bell);
         session.rings.add(&ring);
         let label = format!("{}/{}", session.name, doorbell.index);
@@ -167,6 +168,7 @@ fn no_memory(what: &str, error: &std::io::Error) -> Refusal {
 
 /// The doorbells of one guest. A leaf lock, not held while the host binds.
 pub(crate) struct Doorbells {
+    /// Unbinds doorbells.
     host: Arc<dyn Host>,
     taken: Mutex<[bool; COUNT as usize]>,
 }
@@ -179,8 +181,13 @@ impl Doorbells {
         })
     }
 
-    /// Binds a free doorbell of the command buffer at `ring` to `bell`, until dropped.
-    fn bind(self: &Arc<Self>, bell: &Arc<Bell>, ring: &RingPlace) -> Result<Doorbell, Refusal> {
+    /// Has `host` bind a free doorbell of the command buffer at `ring` to `bell`, until dropped.
+    fn bind(
+        self: &Arc<Self>,
+        host: &dyn Host,
+        bell: &Arc<Bell>,
+        ring: &RingPlace,
+    ) -> Result<Doorbell, Refusal> {
         let index = {
             let mut taken = self.taken.lock();
             let free = taken.iter().position(|taken| !taken);
@@ -188,7 +195,7 @@ impl Doorbells {
             taken[index] = true;
             index as u32
         };
-        if let Err(error) = self.host.bind_doorbell(index, bell.doorbell(), ring) {
+        if let Err(error) = host.bind_doorbell(index, bell.doorbell(), ring) {
             self.release(index);
             return Err(no_memory("a doorbell", &error));
         }

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use crate::backend::{Backend, Fault};
 use crate::guest_session::{GuestSession, OpenError, SessionSource};
 use crate::host::Host;
+use crate::peers::Peers;
 use crate::quota::Quota;
 use crate::session::Session;
 use crate::session_inner::SessionInner;
@@ -66,8 +67,10 @@ impl Mediator {
             id,
             name,
             Arc::clone(&self.backend),
-            host,
-            Arc::clone(&self.exchange),
+            Peers {
+                host,
+                exchange: Arc::clone(&self.exchange),
+            },
             quota,
         );
         let mut sessions = self.sessions.lock();

@@ -12,13 +12,14 @@ use crate::client::Client;
 use crate::command_buffer::CommandBuffer;
 use crate::generation::Generation;
 use crate::object::{CommandBufferEntry, Object};
+use crate::peers::Peers;
 use crate::session_inner::SessionInner;
 use crate::state::State;
 use crate::statistics::Counters;
 
 impl SessionInner {
     /// Ends the current generation with everything that the session owns, and begins the next.
-    pub fn end_generation(&self, closed: bool) {
+    pub fn end_generation(&self, peers: &Peers, closed: bool) {
         let (remains, generation) = {
             let mut state = self.lock();
             // First, because the notifier raises interrupts when a generation ends, and no client
@@ -26,10 +27,10 @@ impl SessionInner {
             self.notifier.clear();
             state.generation.end();
             let handles = state.handles(None);
-            let remains = state.evict(&*self.host, &handles);
+            let remains = state.evict(&*peers.host, &handles);
             (remains, self.begin_generation(&mut state, closed))
         };
-        self.release(&remains);
+        self.release(peers, &remains);
         // No client is left that could lose anything. The flag is set for later resets.
         self.is_newly_poisoned();
         drop((remains, generation));
@@ -65,17 +66,17 @@ impl SessionInner {
             }
             Counters::add(&self.counters.counted.faults);
             state.generation.lose(fault.clone());
-            state.take_device_memory(&*self.host)
+            state.take_device_memory(&*self.peers.host)
         };
         for (origin, _) in &taken {
-            self.let_go(origin);
+            self.let_go(&self.peers, origin);
         }
         drop(taken);
     }
 
     /// Ends everything that a client owns. Begins a new generation if the session was lost and no
     /// client owns anything any more.
-    pub fn reset_client(&self, client: Client) {
+    pub fn reset_client(&self, peers: &Peers, client: Client) {
         self.let_work_end(client);
         let remains = {
             let mut state = self.lock();
@@ -84,10 +85,10 @@ impl SessionInner {
             state.greeted &= !client.bit();
             self.notifier.forget(client);
             let handles = state.handles(Some(client));
-            state.evict(&*self.host, &handles)
+            state.evict(&*peers.host, &handles)
         };
         self.signal.notify();
-        self.release(&remains);
+        self.release(peers, &remains);
         let generation = {
             let mut state = self.lock();
             if self.is_newly_poisoned() && self.owners.bits() != 0 {
@@ -127,7 +128,7 @@ impl SessionInner {
 
     /// Joins the consumers of evicted objects, and ends exports and imports of evicted memory.
     /// Called with no lock held.
-    fn release(&self, remains: &[Object]) {
+    fn release(&self, peers: &Peers, remains: &[Object]) {
         for object in remains {
             if let Object::CommandBuffer(CommandBufferEntry { buffer, .. }) = object {
                 buffer.join();
@@ -135,7 +136,7 @@ impl SessionInner {
         }
         for object in remains {
             if let Object::Memory(entry) = object {
-                self.let_go(&entry.origin);
+                self.let_go(peers, &entry.origin);
             }
         }
     }

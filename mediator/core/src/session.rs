@@ -13,11 +13,10 @@ use crate::batch;
 use crate::client::Client;
 use crate::client_session::ClientSession;
 use crate::guest_session::GuestSession;
-use crate::host::Host;
+use crate::peers::Peers;
 use crate::quota::Quota;
 use crate::report::SessionReport;
 use crate::session_inner::SessionInner;
-use crate::share::Exchange;
 use crate::statistics::{Activity, Counters};
 
 /// How often a revocation that waits looks again.
@@ -34,11 +33,10 @@ impl Session {
         id: u64,
         name: &str,
         backend: Arc<dyn Backend>,
-        host: Arc<dyn Host>,
-        exchange: Arc<dyn Exchange>,
+        peers: Peers,
         quota: Quota,
     ) -> Arc<Self> {
-        let inner = SessionInner::new(id, name, backend, host, exchange, quota);
+        let inner = SessionInner::new(id, name, backend, peers, quota);
         Arc::new(Self { inner })
     }
 
@@ -63,8 +61,14 @@ impl Session {
     /// [`crate::share::Importing`]), and waits at most `patience` for work under way that uses it.
     /// False if work still holds the memory then.
     #[must_use]
-    pub fn revoke_import(&self, handle: u32, import: u64, patience: Duration) -> bool {
-        let Some(memory) = self.inner.take_import(handle, import) else {
+    pub fn revoke_import(
+        &self,
+        peers: &Peers,
+        handle: u32,
+        import: u64,
+        patience: Duration,
+    ) -> bool {
+        let Some(memory) = self.inner.take_import(peers, handle, import) else {
             return true;
         };
         let begun = Instant::now();
@@ -77,6 +81,32 @@ impl Session {
         true
     }
 
+    /// Executes a batch as [`GuestSession::execute`] does, for a caller with peers of its own.
+    pub fn execute_for(&self, peers: &Peers, client: Client, batch: &mut [u8]) -> Status {
+        Counters::add(&self.inner.counters.counted.batches);
+        let session = ClientSession {
+            session: &self.inner,
+            peers,
+            client,
+        };
+        batch::execute(&session, batch)
+    }
+
+    /// Resets the session as [`GuestSession::reset`] does, for a caller with peers of its own.
+    pub fn reset_for(&self, peers: &Peers) {
+        self.inner.end_generation(peers, false);
+    }
+
+    /// Resets a client as [`GuestSession::reset_client`] does, for a caller with peers of its own.
+    pub fn reset_client_for(&self, peers: &Peers, client: Client) {
+        self.inner.reset_client(peers, client);
+    }
+
+    /// Closes the session as [`GuestSession::close`] does, for a caller with peers of its own.
+    pub fn close_for(&self, peers: &Peers) {
+        self.inner.end_generation(peers, true);
+    }
+
     /// Ends the session's generation with `fault`, for a reason that only the caller knows.
     pub fn lose(&self, fault: Fault) {
         Counters::add(&self.inner.counters.counted.faults);
@@ -86,17 +116,15 @@ impl Session {
 
 impl GuestSession for Session {
     fn execute(&self, client: Client, batch: &mut [u8]) -> Status {
-        Counters::add(&self.inner.counters.counted.batches);
-        let session = &*self.inner;
-        batch::execute(&ClientSession { session, client }, batch)
+        self.execute_for(&self.inner.peers, client, batch)
     }
 
     fn reset(&self) {
-        self.inner.end_generation(false);
+        self.reset_for(&self.inner.peers);
     }
 
     fn reset_client(&self, client: Client) {
-        self.inner.reset_client(client);
+        self.reset_client_for(&self.inner.peers, client);
     }
 
     fn owners(&self) -> u64 {
@@ -123,7 +151,7 @@ impl GuestSession for Session {
     }
 
     fn close(&self) {
-        self.inner.end_generation(true);
+        self.close_for(&self.inner.peers);
     }
 
     fn id(&self) -> u64 {

@@ -10,12 +10,12 @@ use crate::backend::{Backend, Memory};
 use crate::command_buffer::{CommandBuffers, Doorbells, Rings};
 use crate::fence::FenceSignal;
 use crate::generation::{Generation, StatusObserver};
-use crate::host::Host;
 use crate::notify::Notifier;
 use crate::object::{MemoryEntry, Origin};
 use crate::owners::Owners;
+use crate::peers::Peers;
 use crate::quota::{Account, Quota};
-use crate::share::{Exchange, Importing};
+use crate::share::Importing;
 use crate::state::State;
 use crate::statistics::Counters;
 
@@ -29,8 +29,8 @@ pub(crate) struct SessionInner {
     pub id: u64,
     pub name: String,
     pub backend: Arc<dyn Backend>,
-    pub host: Arc<dyn Host>,
-    pub exchange: Arc<dyn Exchange>,
+    /// For threads of the session's own, and for callers without peers of their own.
+    pub peers: Peers,
     pub account: Arc<Account>,
     pub counters: Arc<Counters>,
     pub signal: Arc<FenceSignal>,
@@ -58,8 +58,7 @@ impl SessionInner {
         id: u64,
         name: &str,
         backend: Arc<dyn Backend>,
-        host: Arc<dyn Host>,
-        exchange: Arc<dyn Exchange>,
+        peers: Peers,
         quota: Quota,
     ) -> Arc<Self> {
         let signal = Arc::<FenceSignal>::default();
@@ -69,11 +68,10 @@ impl SessionInner {
         Arc::new_cyclic(|weak| Self {
             id,
             name: name.to_owned(),
-            exchange,
             account: Account::new(quota),
             notifier: Notifier::new(
                 format!("{name:.8}/notify"),
-                Arc::clone(&host),
+                Arc::clone(&peers.host),
                 Arc::clone(&signal),
                 Arc::clone(&counters),
             ),
@@ -82,12 +80,12 @@ impl SessionInner {
                 name: name.to_owned(),
                 counters: Arc::clone(&counters),
                 signal: Arc::clone(&signal),
-                doorbells: Doorbells::new(Arc::clone(&host)),
+                doorbells: Doorbells::new(Arc::clone(&peers.host)),
                 rings: Rings::default(),
             },
             backend,
             counters,
-            host,
+            peers,
             epochs: std::array::from_fn(|_| AtomicU64::new(0)),
             interrupted: AtomicBool::new(false),
             halted: AtomicBool::new(false),
@@ -115,20 +113,20 @@ impl SessionInner {
 
     /// Ends an import's registration, or the exports of memory of this session. Called with no lock
     /// held.
-    pub fn let_go(&self, origin: &Origin) {
+    pub fn let_go(&self, peers: &Peers, origin: &Origin) {
         match origin {
             Origin::Own { exports } => {
                 for export in exports {
-                    self.exchange.withdraw(&export.token, self.id);
+                    peers.exchange.withdraw(&export.token, self.id);
                 }
             }
-            Origin::Import { token, import } => self.exchange.forget(token, *import),
+            Origin::Import { token, import } => peers.exchange.forget(token, *import),
         }
     }
 
     /// Ends an import with its mappings. Returns the memory, which work under way may still hold,
     /// or `None` if `handle` is not that import or the import was taken before.
-    pub fn take_import(&self, handle: u32, import: u64) -> Option<Weak<dyn Memory>> {
+    pub fn take_import(&self, peers: &Peers, handle: u32, import: u64) -> Option<Weak<dyn Memory>> {
         let mut state = self.lock();
         let same = |entry: &MemoryEntry| match entry.origin {
             Origin::Import { import: i, .. } => i == import,
@@ -138,7 +136,7 @@ impl SessionInner {
             return None;
         }
         // A mapping that will not go has ended this session, and kept the memory back.
-        let _ = state.unmap_everywhere(&*self.host, handle);
+        let _ = state.unmap_everywhere(&*peers.host, handle);
         let entry = state.get_mut::<MemoryEntry>(handle).ok()?;
         entry.memory.take().map(|memory| Arc::downgrade(&memory))
     }
@@ -146,6 +144,6 @@ impl SessionInner {
 
 impl Importing for SessionInner {
     fn revoke_import(&self, handle: u32, import: u64) {
-        self.take_import(handle, import);
+        self.take_import(&self.peers, handle, import);
     }
 }

@@ -156,6 +156,7 @@ impl ClientSession<'_> {
         };
         let buffer = CommandBuffer::start(
             &self.command_buffers,
+            &*self.peers.host,
             &space.epoch.generation,
             &space.shared,
             placement,

@@ -18,7 +18,7 @@ impl ClientSession<'_> {
     /// Copies `into.len()` bytes from the guest's memory at `address`.
     pub(super) fn read_guest(&self, address: u64, into: &mut [u8]) -> Result<(), Refusal> {
         if address & APERTURE_ADDRESS == 0 {
-            return Ok(self.host.read_ram(address, into)?);
+            return Ok(self.peers.host.read_ram(address, into)?);
         }
         let (mapping, within) = self.map_object(address, into.len() as u64, Access::Read)?;
         let copied = mapping.read(within, into);
@@ -28,7 +28,7 @@ impl ClientSession<'_> {
     /// Copies `from` to the guest's memory at `address`.
     pub(super) fn write_guest(&self, address: u64, from: &[u8]) -> Result<(), Refusal> {
         if address & APERTURE_ADDRESS == 0 {
-            return Ok(self.host.write_ram(address, from)?);
+            return Ok(self.peers.host.write_ram(address, from)?);
         }
         let (mapping, within) = self.map_object(address, from.len() as u64, Access::ReadWrite)?;
         let copied = mapping.write(within, from);

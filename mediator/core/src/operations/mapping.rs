@@ -118,7 +118,7 @@ impl ClientSession<'_> {
         memory.check_range(offset, bytes)?;
         let backing = memory.cpu_visible()?;
         let charge = self.account.charge(Resource::Objects, 1)?;
-        let address = self.host.place(&backing, offset, bytes, access)?;
+        let address = self.peers.host.place(&backing, offset, bytes, access)?;
         let mapping = MappingEntry {
             memory: request.allocation,
             from: offset,
@@ -135,7 +135,7 @@ impl ClientSession<'_> {
         if request.space != 0 {
             return Err(Refusal::bad_handle(request.space));
         }
-        self.lock().unmap_cpu(&*self.host, request.address)?;
+        self.lock().unmap_cpu(&*self.peers.host, request.address)?;
         nothing()
     }
 
@@ -157,7 +157,7 @@ impl ClientSession<'_> {
         memory.check_access(access)?;
         match space {
             Some(space) => space.shared.backend.set_access(request.address, access)?,
-            None => self.host.set_access(request.address, access)?,
+            None => self.peers.host.set_access(request.address, access)?,
         }
         nothing()
     }

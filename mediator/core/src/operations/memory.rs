@@ -65,7 +65,7 @@ impl ClientSession<'_> {
         let charge = self
             .account
             .charge(Resource::RegisteredBytes, request.length)?;
-        let (ram, offset) = self.host.ram(request.address, request.length)?;
+        let (ram, offset) = self.peers.host.ram(request.address, request.length)?;
         let memory = self.backend.register_ram(ram, offset, request.length)?;
         let memory = Charged::attach(memory, charge);
         self.own(&epoch, memory, Material::GuestRam, slot)
@@ -75,13 +75,13 @@ impl ClientSession<'_> {
         let handle = request.handle;
         let entry = {
             let mut state = self.lock();
-            state.unmap_everywhere(&*self.host, handle)?;
+            state.unmap_everywhere(&*self.peers.host, handle)?;
             match state.remove(handle) {
                 Some(Object::Memory(entry)) => entry,
                 _ => return Err(Refusal::bad_handle(handle)),
             }
         };
-        self.let_go(&entry.origin);
+        self.let_go(self.peers, &entry.origin);
         nothing()
     }
 

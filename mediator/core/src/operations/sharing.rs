@@ -38,7 +38,7 @@ impl ClientSession<'_> {
             bytes: entry.bytes,
             access,
         };
-        let token = self.exchange.publish(self.id, offer)?;
+        let token = self.peers.exchange.publish(self.id, offer)?;
         exports.push(OwnExport {
             token,
             _charge: charge,
@@ -51,7 +51,7 @@ impl ClientSession<'_> {
         let epoch = self.epoch();
         let charge = self.account.charge(Resource::Allocations, 1)?;
         // Without the lock: a driver may take long to import memory of another process.
-        let offer = self.exchange.fetch(&request.token, access)?;
+        let offer = self.peers.exchange.fetch(&request.token, access)?;
         let bytes = offer.bytes;
         let import = import_number();
         let entry = MemoryEntry {
@@ -75,7 +75,7 @@ impl ClientSession<'_> {
             import,
         };
         // An export that was withdrawn since the look above would never revoke this import.
-        if !self.exchange.register(&request.token, importer) {
+        if !self.peers.exchange.register(&request.token, importer) {
             state.remove(handle);
             return Err(Refusal::new(Status::BadToken));
         }
@@ -89,7 +89,9 @@ impl ClientSession<'_> {
     /// The token of another client's export is refused like an unknown one, so that the guest does
     /// not learn that the export exists.
     pub(super) fn revoke(&self, request: Token) -> Result<Empty, Refusal> {
-        if !self.has_exported(&request.token) || !self.exchange.withdraw(&request.token, self.id) {
+        if !self.has_exported(&request.token)
+            || !self.peers.exchange.withdraw(&request.token, self.id)
+        {
             return Err(Refusal::new(Status::BadToken));
         }
         let mut state = self.lock();

@@ -2,9 +2,9 @@
 //!
 //! A thread that serves a channel calls over that channel: at its other end, the virtual CPU's
 //! thread waits for a reply and serves calls meanwhile. Every other thread calls over the spare
-//! channel, which a thread of the VMM serves.
+//! channel, which a thread of the VMM serves. The session is given the channel with each request
+//! ([`causeway_mediator::Peers`]).
 
-use std::cell::RefCell;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl CallChannel {
     }
 
     /// Calls, and waits for the answer. Ends the process if the VMM has ended.
-    fn call(
+    pub fn call(
         &self,
         kind: Kind,
         body: &[u8],
@@ -50,46 +50,5 @@ impl CallChannel {
                 Err(_) => end_now(),
             }
         }
-    }
-}
-
-thread_local! {
-    /// The channel that this thread serves.
-    static CHANNEL: RefCell<Option<Arc<CallChannel>>> = const { RefCell::new(None) };
-}
-
-/// Makes calls of this thread go over `channel` from now on.
-pub(super) fn serve_channel(channel: &Arc<CallChannel>) {
-    CHANNEL.with(|own| *own.borrow_mut() = Some(Arc::clone(channel)));
-}
-
-/// All ways to call the VMM.
-pub(super) struct Calls {
-    spare: Arc<CallChannel>,
-}
-
-impl Calls {
-    pub fn new(spare: Socket) -> Arc<Self> {
-        Arc::new(Self {
-            spare: CallChannel::new(spare),
-        })
-    }
-
-    /// Calls the VMM.
-    pub fn call(
-        &self,
-        kind: Kind,
-        body: &[u8],
-        descriptors: &[BorrowedFd<'_>],
-    ) -> (Answer, Option<OwnedFd>) {
-        // A thread that is ending has no channel.
-        let channel = CHANNEL
-            .try_with(|channel| channel.borrow().clone())
-            .ok()
-            .flatten();
-        channel
-            .as_ref()
-            .unwrap_or(&self.spare)
-            .call(kind, body, descriptors)
     }
 }

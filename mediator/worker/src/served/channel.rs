@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::calls::{self, CallChannel};
+use super::calls::CallChannel;
 use super::process::end_now;
 use super::session::Served;
 use crate::report;
 use crate::socket::{Datagram, Socket, SocketError, buffer};
 use crate::wire::{Executed, ForClient, Kind, ResetDone, RevokeImport, Sampled};
-use causeway_mediator::{Client, GuestSession};
+use causeway_mediator::{Client, GuestSession, Peers};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// How long work may go on with memory that was revoked. The VMM waits less than twice as long.
@@ -30,11 +30,11 @@ pub(super) fn start(served: &Arc<Served>, socket: Socket) {
 
 fn serve(served: &Served, socket: Socket) {
     let channel = CallChannel::new(socket);
-    calls::serve_channel(&channel);
+    let peers = served.peers(&channel);
     let mut room = buffer();
     loop {
         let served = match channel.socket.receive(&mut room) {
-            Ok(request) => answer(served, &channel, request),
+            Ok(request) => answer(served, &channel.socket, &peers, request),
             Err(SocketError::Timeout) => continue,
             Err(SocketError::Closed) => return,
             Err(_) => end_now(),
@@ -48,14 +48,14 @@ fn serve(served: &Served, socket: Socket) {
 /// Serves a request, and sends the reply.
 fn answer(
     served: &Served,
-    channel: &CallChannel,
+    socket: &Socket,
+    peers: &Peers,
     request: Datagram<'_>,
 ) -> Result<(), SocketError> {
-    let socket = &channel.socket;
     match request.kind {
         Kind::Execute => {
             let (client, batch) = batch_of(request.bytes)?;
-            let status = served.session.execute(client, batch);
+            let status = served.session.execute_for(peers, client, batch);
             let executed = Executed {
                 status: status as u32,
                 reserved: 0,
@@ -66,7 +66,7 @@ fn answer(
         Kind::Reset => {
             // A process that is replaced takes everything with it.
             if !served.backend.is_poisoned() {
-                served.session.reset();
+                served.session.reset_for(peers);
             }
             socket.send(Kind::ResetDone, &[reset_done(served).as_bytes()], &[])
         }
@@ -74,11 +74,11 @@ fn answer(
             let client = client(request.body()?)?;
             // Whatever the back end is: other clients live on here, until they know that it is
             // lost.
-            served.session.reset_client(client);
+            served.session.reset_client_for(peers, client);
             socket.send(Kind::ClientReset, &[reset_done(served).as_bytes()], &[])
         }
         Kind::Close => {
-            served.session.close();
+            served.session.close_for(peers);
             socket.send(Kind::Closed, &[], &[])?;
             std::process::exit(0)
         }
@@ -97,7 +97,7 @@ fn answer(
         Kind::RevokeImport => {
             let request: RevokeImport = request.body()?;
             let session = &served.session;
-            if !session.revoke_import(request.handle, request.import, REVOCATION_PATIENCE) {
+            if !session.revoke_import(peers, request.handle, request.import, REVOCATION_PATIENCE) {
                 // Its owner may give the memory away once this is answered, and is not charged for
                 // it any more. Only the end of this process takes it from work that does not end.
                 log::warn!(

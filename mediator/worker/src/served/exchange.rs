@@ -9,19 +9,19 @@ use causeway_protocol::Access;
 use causeway_protocol::message::Status;
 use zerocopy::IntoBytes;
 
-use super::calls::Calls;
+use super::calls::CallChannel;
 use crate::wire::{
     Fetch, Kind, Memory, Publish, Registration, Withdraw, page_size, page_size_from_wire,
 };
 
 /// The exchange that all workers of a VMM share, from this worker.
 pub(super) struct RemoteExchange {
-    calls: Arc<Calls>,
+    calls: Arc<CallChannel>,
     backend: Arc<dyn Backend>,
 }
 
 impl RemoteExchange {
-    pub fn new(calls: Arc<Calls>, backend: Arc<dyn Backend>) -> Self {
+    pub fn new(calls: Arc<CallChannel>, backend: Arc<dyn Backend>) -> Self {
         Self { calls, backend }
     }
 }

@@ -11,7 +11,7 @@ use causeway_protocol::Access;
 use vmm_sys_util::eventfd::EventFd;
 use zerocopy::IntoBytes;
 
-use super::calls::Calls;
+use super::calls::CallChannel;
 use crate::wire::{
     Answer, BindDoorbell, ForClient, Kind, Outcome, Place, Placed, Region, Remove, SetAccess,
     UnbindDoorbell, page_size, page_size_from_wire,
@@ -25,14 +25,14 @@ struct Ram {
 
 /// Aperture, doorbells and RAM of the guest.
 pub(super) struct RemoteHost {
-    calls: Arc<Calls>,
-    ram: Vec<Ram>,
+    calls: Arc<CallChannel>,
+    ram: Arc<[Ram]>,
 }
 
 impl RemoteHost {
     /// The guest behind `calls`, with RAM made of these objects.
     pub fn new(
-        calls: Arc<Calls>,
+        calls: Arc<CallChannel>,
         regions: impl Iterator<Item = (Region, OwnedFd)>,
     ) -> Result<Self, MemoryError> {
         let ram = regions.map(|(region, file)| {
@@ -49,6 +49,12 @@ impl RemoteHost {
             calls,
             ram: ram.collect::<Result<_, _>>()?,
         })
+    }
+
+    /// The same guest, reached over another channel.
+    pub fn over(&self, calls: Arc<CallChannel>) -> Self {
+        let ram = Arc::clone(&self.ram);
+        Self { calls, ram }
     }
 
     /// The region that has all of a range, and the offset in it.

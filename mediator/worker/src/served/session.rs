@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use causeway_mediator::backend::Backend;
-use causeway_mediator::{Mediator, Quota, Session};
+use causeway_mediator::host::Host;
+use causeway_mediator::{Mediator, Peers, Quota, Session};
 use causeway_memory::{PAGE_BYTES, PageSize, SharedMemory};
 use causeway_protocol::Access;
 use causeway_protocol::registers::status;
 use zerocopy::IntoBytes;
 
-use super::calls::Calls;
+use super::calls::CallChannel;
 use super::error::ServeError;
 use super::exchange::RemoteExchange;
 use super::host::RemoteHost;
@@ -38,6 +39,7 @@ causeway_memory::debug_fields!(Equipment {});
 pub(super) struct Served {
     pub backend: Arc<dyn Backend>,
     pub session: Arc<Session>,
+    host: Arc<RemoteHost>,
     /// Name of the VM.
     pub name: String,
     pub supplement: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
@@ -58,17 +60,19 @@ impl Served {
         let (Some(spare), Some(page)) = (descriptors.next(), descriptors.next()) else {
             return Err(SocketError::Malformed("descriptors are missing").into());
         };
-        let calls = Calls::new(Socket::from_descriptor(spare));
+        let spare = CallChannel::new(Socket::from_descriptor(spare));
         let regions = request.ram.into_iter().take(regions).zip(descriptors);
         let failed = |e: causeway_memory::MemoryError| ServeError::begin(&e);
-        let host = RemoteHost::new(Arc::clone(&calls), regions).map_err(failed)?;
+        let host = RemoteHost::new(Arc::clone(&spare), regions).map_err(failed)?;
+        let host = Arc::new(host);
         let page = SharedMemory::adopt(page, PageSize::Small).map_err(failed)?;
         let page = page.map(0, PAGE_BYTES, Access::ReadWrite).map_err(failed)?;
         let backend = equipment.backend;
-        let exchange = Arc::new(RemoteExchange::new(calls, Arc::clone(&backend)));
+        let exchange = Arc::new(RemoteExchange::new(spare, Arc::clone(&backend)));
         let mediator = Mediator::with_exchange(Arc::clone(&backend), exchange);
         let quota = Quota::from_limits(request.quota);
-        let session = mediator.open_as(request.session, Arc::new(host), quota, &name);
+        let of_session: Arc<dyn Host> = Arc::clone(&host) as _;
+        let session = mediator.open_as(request.session, of_session, quota, &name);
         let page = Arc::new(page);
         let owners = Arc::clone(&page);
         // The page is as long as the offsets are small.
@@ -99,6 +103,7 @@ impl Served {
         Ok(Arc::new(Self {
             backend,
             session,
+            host,
             name,
             supplement: Box::new(move || {
                 let mut bytes = supplement();
@@ -108,5 +113,14 @@ impl Served {
                 bytes
             }),
         }))
+    }
+
+    /// Returns what the session calls for a caller that waits at the other end of `channel`.
+    pub fn peers(&self, channel: &Arc<CallChannel>) -> Peers {
+        let exchange = RemoteExchange::new(Arc::clone(channel), Arc::clone(&self.backend));
+        Peers {
+            host: Arc::new(self.host.over(Arc::clone(channel))),
+            exchange: Arc::new(exchange),
+        }
     }
 }
