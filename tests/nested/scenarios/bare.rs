@@ -3,7 +3,7 @@
 
 use causeway_nested::Lease;
 
-use crate::laboratory::{machine, run};
+use crate::machines::{machine, run};
 
 /// Quotas that are exhausted soon.
 const SMALL_GPU: &str = "software,memory=128,allocations=64,queues=4";

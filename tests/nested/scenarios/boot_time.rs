@@ -8,7 +8,7 @@ use causeway_nested::{
     Command, Contents, ContentsError, FIRST_WORD, Machine, Requirements, first_word_initramfs,
 };
 
-use crate::laboratory::{CAUSEWAY, shape};
+use crate::machines::{CAUSEWAY, shape};
 
 const KERNEL: &str = "/guest/vmlinuz";
 const INITRAMFS: &str = "/guest/initramfs";

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use causeway_nested::{Command, Job, Lease, Outcome, Terminal};
 
-use crate::laboratory::{CAUSEWAY, KERNEL, install, machine};
 use crate::leftovers::{KILL, PATIENCE, after_a_first, assert_nothing_left};
+use crate::machines::{CAUSEWAY, KERNEL, install, machine};
 
 /// Where an initramfs lies in the machine.
 const INITRAMFS: &str = "/tmp/console.cpio";

@@ -3,7 +3,7 @@
 use causeway_embedded_linux::image;
 use causeway_nested::{Command, Lease};
 
-use crate::laboratory::{CAUSEWAY, KERNEL, machine, run, run_command};
+use crate::machines::{CAUSEWAY, KERNEL, machine, run, run_command};
 
 /// Where the program of the guests lies in the machine.
 const PROGRAM: &str = "/tmp/disk";

@@ -1,7 +1,7 @@
 //! Interrupts: raised by the mediator, delivered through KVM's chips, counted by the guest's
 //! kernel, and slept for by a program.
 
-use crate::laboratory::{KERNEL, install, machine, run};
+use crate::machines::{KERNEL, install, machine, run};
 use crate::report::Report;
 
 /// A kernel that has no modules beside it.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use causeway_nested::{Command, Lease, Survey};
 
-use crate::laboratory::{CAUSEWAY, machine};
+use crate::machines::{CAUSEWAY, machine};
 
 /// SIGKILL.
 pub const KILL: i32 = 9;

@@ -4,7 +4,7 @@ use std::fs;
 
 use causeway_nested::{FIRST_WORD, Lease, Requirements};
 
-use crate::laboratory::{
+use crate::machines::{
     FIRST_WORD_INITRAMFS, GENERIC_KERNEL, KERNEL, has_generic_kernel, machine, run,
 };
 

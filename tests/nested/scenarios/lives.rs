@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use causeway_nested::{Command, FIRST_WORD};
 
-use crate::laboratory::{CAUSEWAY, FIRST_WORD_INITRAMFS, KERNEL, machine};
 use crate::leftovers::{after_a_first, assert_nothing_left, kill_after};
+use crate::machines::{CAUSEWAY, FIRST_WORD_INITRAMFS, KERNEL, machine};
 
 /// How many in a row, unless `CAUSEWAY_NESTED_LIVES` says otherwise: few, because each takes some
 /// ten seconds.

@@ -11,10 +11,10 @@ mod disks;
 #[allow(dead_code)] // Other tests make more of it.
 mod image;
 mod interrupts;
-mod laboratory;
 mod leftovers;
 mod linux;
 mod lives;
+mod machines;
 mod mechanisms;
 mod patches;
 mod programs;

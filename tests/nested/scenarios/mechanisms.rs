@@ -5,7 +5,7 @@ use std::time::Duration;
 use causeway_nested::{Command, Lease, Outcome};
 use serde_json::Value;
 
-use crate::laboratory::{CAUSEWAY, REPORT, machine};
+use crate::machines::{CAUSEWAY, REPORT, machine};
 
 /// Measures on the software back end, and reads the report.
 #[track_caller]

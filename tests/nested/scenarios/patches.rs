@@ -3,7 +3,7 @@
 
 use causeway_nested::Lease;
 
-use crate::laboratory::{FIRST_WORD_INITRAMFS, KERNEL, machine, run, shell};
+use crate::machines::{FIRST_WORD_INITRAMFS, KERNEL, machine, run, shell};
 
 /// Where the kernel's tracing is.
 const TRACING: &str = "/sys/kernel/tracing";

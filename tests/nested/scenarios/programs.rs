@@ -4,7 +4,7 @@ use causeway_initramfs::{Archive, GuestPath, INIT};
 use causeway_nested::Lease;
 
 use crate::image::elf;
-use crate::laboratory::{KERNEL, machine, run};
+use crate::machines::{KERNEL, machine, run};
 use crate::report::Report;
 
 /// Where the program lies in the machine.

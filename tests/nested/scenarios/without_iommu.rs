@@ -1,6 +1,6 @@
 //! Devices of a host that has no IOMMU.
 
-use crate::laboratory::{machine, refused};
+use crate::machines::{machine, refused};
 
 /// Exit code: a device is not to be had.
 const DEVICE: i32 = 9;

@@ -2,7 +2,7 @@
 
 use causeway_nested::{Lease, Outcome};
 
-use crate::laboratory::{KERNEL, assert_data_stays_inside, install, machine, run};
+use crate::machines::{KERNEL, assert_data_stays_inside, install, machine, run};
 use crate::report::Report;
 
 /// Runs a program in a Linux guest of its own in each VM, and wants it to pass.

@@ -4,7 +4,7 @@ use causeway_nested::devices::{DOORBELL, DOORBELL_VECTORS};
 
 use super::edu::device;
 use super::hand_out;
-use crate::laboratory::{machine_with_devices, run};
+use crate::machines::{machine_with_devices, run};
 
 #[test]
 fn messages_of_a_table_arrive_without_an_exit_and_masked_ones_wait() {

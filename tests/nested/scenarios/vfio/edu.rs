@@ -5,7 +5,7 @@ use causeway_nested::devices::{EDU, OTHER_EDU};
 use serde_json::Value;
 
 use super::hand_out;
-use crate::laboratory::{assert_data_stays_inside, machine_with_devices, run};
+use crate::machines::{assert_data_stays_inside, machine_with_devices, run};
 use crate::report::Report;
 use crate::workloads::passes;
 

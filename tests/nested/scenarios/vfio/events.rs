@@ -5,7 +5,7 @@ use causeway_nested::{Command, Job, Lease, Outcome};
 
 use super::edu::device;
 use super::hand_out;
-use crate::laboratory::{REPORT, machine_with_devices, run_command, shell};
+use crate::machines::{REPORT, machine_with_devices, run_command, shell};
 use crate::report::Report;
 
 /// SIGINT.

@@ -3,7 +3,7 @@
 use causeway_nested::devices::{EDU, HostDevice, MEMORY, MEMORY_BYTES};
 
 use super::hand_out;
-use crate::laboratory::machine_with_devices;
+use crate::machines::machine_with_devices;
 use crate::mechanisms::{Measured, measure};
 
 /// Why a mechanism has no cells of a workload, or of everything.

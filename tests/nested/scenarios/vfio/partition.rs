@@ -3,7 +3,7 @@
 use causeway_nested::devices::MEMORY;
 
 use super::hand_out;
-use crate::laboratory::{machine_with_devices, run};
+use crate::machines::{machine_with_devices, run};
 
 #[test]
 fn guests_have_parts_of_one_devices_memory_and_see_nothing_of_each_other() {

@@ -5,7 +5,7 @@ use causeway_nested::devices::RANDOM;
 
 use super::edu::device;
 use super::hand_out;
-use crate::laboratory::{assert_data_stays_inside, machine_with_devices};
+use crate::machines::{assert_data_stays_inside, machine_with_devices};
 use crate::workloads::passes;
 
 #[test]

@@ -4,7 +4,7 @@ use causeway_nested::devices::{EDU, MEMORY, NEIGHBOUR, OTHER_EDU, RANDOM, SHARED
 use causeway_nested::{Command, Lease};
 
 use super::hand_out;
-use crate::laboratory::{CAUSEWAY, machine_with_devices, refused, run, run_command, shell};
+use crate::machines::{CAUSEWAY, machine_with_devices, refused, run, run_command, shell};
 
 /// Exit codes.
 const USAGE: i32 = 2;
