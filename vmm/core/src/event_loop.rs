@@ -1,4 +1,4 @@
-//! The main thread of a run: waits for VMs to end, for signals, and for the end of time.
+//! The main thread of a run: waits for the ends of VMs, for signals, and for the time-out.
 
 use std::io;
 use std::time::Duration;
@@ -15,44 +15,44 @@ const SIGNAL: u32 = 0;
 const TIMER: u32 = 1;
 const HALT_TIMER: u32 = 2;
 const FIRST_VM: u32 = 3;
-/// How often guests are looked at that may have halted.
+/// Time between two checks whether a guest has halted.
 const HALT_PERIOD: Duration = Duration::from_secs(1);
 
-/// Limits that end a run from outside.
+/// Limits after which a run is ended from outside.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
-    /// Longest time of the run, from its start.
+    /// Longest time of the run, from its start; `None` for no limit.
     pub timeout: Option<Duration>,
 }
 
-/// Why a run failed. Nothing of it still runs.
+/// Why a run of VMs failed. All its VMs have been stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A VM could not be started.
     #[error("cannot start the guests")]
     Start(#[from] StartError),
-    /// A timer cannot be set.
-    #[error("cannot set a timeout of {seconds} s")]
+    /// The kernel refuses a timer.
+    #[error("cannot set a timer for a time-out of {seconds} s")]
     Timer {
-        /// Timeout asked for.
+        /// Time-out in seconds.
         seconds: f64,
         /// The kernel's error.
         source: io::Error,
     },
-    /// The event loop failed.
-    #[error("the event loop failed: {reason}")]
+    /// The kernel refuses to watch an event, or to wait for one.
+    #[error("cannot wait for events of the VMs: {reason}")]
     Loop {
-        /// The error.
+        /// The error of the event loop.
         reason: String,
     },
 }
 
-/// Starts all VMs, waits until each has ended or `limits` or `signals` end them, and takes them
-/// down. Outcomes are in the order of the VMs.
+/// Starts all VMs, waits until each has ended by itself, or `limits` or `signals` end them, and
+/// returns their outcomes in the order of `vms`.
 ///
 /// # Errors
-/// [`RunError::Start`] if a thread cannot be started, `Timer` if a timeout cannot be set, `Loop` if
-/// events cannot be waited for. All VMs are down then too.
+/// [`RunError::Start`] if a thread cannot be started, `Timer` if a timer cannot be set, `Loop` if
+/// the kernel refuses to wait for events. All VMs have been stopped then, too.
 pub fn run_all(
     vms: Vec<Vm>,
     limits: &Limits,
@@ -131,7 +131,7 @@ fn devices(vms: &[Vm]) -> Vec<(usize, usize)> {
 
 fn unwatch(ops: &mut EventOps, events: Events) {
     if let Err(e) = ops.remove(events) {
-        log::error!("cannot remove the events of a VM that has ended: {e:?}");
+        log::error!("cannot stop watching the events of a VM that has ended: {e:?}");
     }
 }
 
@@ -204,7 +204,7 @@ impl MutEventSubscriber for &mut Supervisor<'_> {
         match events.data() {
             SIGNAL => {
                 if let Some(signal) = self.signals.take() {
-                    log::info!("signal {signal}: ending the run");
+                    log::info!("signal {signal} ends the run");
                     self.decide_all(&VmResult::Signal(signal));
                 }
             }

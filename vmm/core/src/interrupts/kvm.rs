@@ -52,8 +52,8 @@ impl InterruptChips for KvmHypervisor {
     }
 }
 
-/// What the GSIs of pins mean before anyone sets the table (Linux, arch/x86/kvm/irq_comm.c,
-/// `default_routing`).
+/// Returns the routing of the chips' pins, as KVM has it before a table is set (Linux,
+/// arch/x86/kvm/irq_comm.c, `default_routing`).
 fn pins() -> Vec<kvm_irq_routing_entry> {
     let io_apic = (0..IO_APIC_PINS).map(|gsi| pin(gsi, KVM_IRQCHIP_IOAPIC, gsi));
     let isa = (0..2 * PIC_PINS).map(|gsi| match gsi.checked_sub(PIC_PINS) {

@@ -1,4 +1,5 @@
-//! A BAR on the MMIO bus: what of it is no memory slot, or is none at the moment.
+//! A BAR of a passed-through device on the MMIO bus: carries out the accesses to those parts that
+//! are no memory slot.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,53 +11,53 @@ use super::failure_counter::FailureCounter;
 use super::interrupts::Interrupts;
 use crate::bus::{BusDevice, Refusal, Response};
 
-/// Names of the devices of a VM, in order, as exits are counted by.
+/// Names of a VM's passed-through devices in exit counters, in order.
 const NAMES: [&str; 8] = [
     "vfio0", "vfio1", "vfio2", "vfio3", "vfio4", "vfio5", "vfio6", "vfio7",
 ];
-/// Registers of them, as exits are counted by.
+/// Names of the BARs in exit counters.
 const BAR_NAMES: [&str; 6] = ["bar0", "bar1", "bar2", "bar3", "bar4", "bar5"];
 
-/// Returns the name of device number `index` of a VM.
+/// Returns the name in exit counters of the VM's passed-through device number `index`, from 0.
 pub fn name(index: usize) -> &'static str {
     NAMES.get(index).unwrap_or(&"vfio")
 }
 
-/// Accesses that were exits.
+/// Counts the guest's accesses to a passed-through device that were exits.
 #[derive(Debug, Default)]
 pub struct AccessCounters {
-    /// Loads from BARs.
+    /// The guest's loads from BARs.
     pub reads: AtomicU64,
-    /// Stores to BARs.
+    /// The guest's stores to BARs.
     pub writes: AtomicU64,
-    /// Loads from configuration space.
+    /// The guest's loads from configuration space.
     pub config_reads: AtomicU64,
-    /// Stores to configuration space.
+    /// The guest's stores to configuration space.
     pub config_writes: AtomicU64,
 }
 
 impl AccessCounters {
-    /// Counts one.
+    /// Adds one to `counter`.
     pub fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// A BAR.
+/// A memory BAR of a passed-through device, as a device on the MMIO bus.
 pub struct BarDevice {
-    /// Name of the device.
+    /// Name of the device in exit counters.
     pub name: &'static str,
-    /// Number of the BAR.
+    /// Number of the BAR, 0 to 5.
     pub index: u8,
-    /// The device.
+    /// The host's device.
     pub device: Arc<Device>,
-    /// Where its MSI-X table and pending bits are.
+    /// Where in the device's BARs the MSI-X table and pending bits are; `None` without MSI-X.
     pub msix: Option<MsixPlace>,
-    /// The device's interrupts.
+    /// The device's interrupts, which emulate its MSI-X table.
     pub interrupts: Arc<Interrupts>,
-    /// Counts.
+    /// Counters of the accesses to the device.
     pub counters: Arc<AccessCounters>,
-    /// Accesses that the device refused.
+    /// Counts and logs accesses that the host refused.
     pub failures: Arc<FailureCounter>,
 }
 
@@ -68,7 +69,7 @@ enum Part {
     Pending(u64),
     /// Both of that and something else.
     Edge,
-    /// The device.
+    /// Neither: the access goes to the host's device.
     Region,
 }
 

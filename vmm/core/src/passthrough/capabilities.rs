@@ -54,37 +54,38 @@ const EXPRESS_2_PATCHES: [Patch; 3] = [
     patch(0x28, 0xffff, Shown),
 ];
 
-/// MSI-X, as far as it is configured (PCI Local Bus Specification 3.0, 6.8.2).
+/// A device's MSI-X capability: where the table and pending bits are (PCI Local Bus Specification
+/// 3.0, 6.8.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MsixPlace {
-    /// Offset of the capability.
+    /// Offset of the capability in configuration space.
     pub offset: usize,
-    /// Vectors.
+    /// Number of vectors.
     pub vectors: u16,
-    /// BAR and offset of the table.
+    /// Number of the BAR that contains the table, and the table's offset in it.
     pub table: (u8, u64),
-    /// BAR and offset of the pending bits.
+    /// Number of the BAR that contains the pending bits, and their offset in it.
     pub pending: (u8, u64),
 }
 
 impl MsixPlace {
-    /// Returns bytes of the table.
+    /// Returns the size of the table in bytes.
     pub fn table_bytes(&self) -> u64 {
         u64::from(self.vectors) * 16
     }
 
-    /// Returns bytes of the pending bits.
+    /// Returns the size of the pending bits in bytes.
     pub fn pending_bytes(&self) -> u64 {
         u64::from(self.vectors).div_ceil(64) * 8
     }
 }
 
-/// Capabilities that something follows from.
+/// The interrupt capabilities of a device, which the VMM emulates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// MSI.
+    /// The MSI capability; `None` if the device has none that can be used.
     pub msi: Option<MsiCapability>,
-    /// MSI-X.
+    /// The MSI-X capability; `None` if the device has none that can be used.
     pub msix: Option<MsixPlace>,
 }
 
@@ -95,10 +96,11 @@ struct Entry {
     offset: u8,
 }
 
-/// Defines in `filter` what the guest sees of the device's capabilities.
+/// Adds to `filter` the capabilities of `device` that the guest may see, and returns those for
+/// interrupts.
 ///
 /// # Errors
-/// [`AccessError`]: the device's configuration space cannot be read.
+/// [`AccessError`] if the device's configuration space cannot be read.
 pub fn add(filter: &mut Filter, device: &Device) -> Result<Capabilities, AccessError> {
     let mut found = Capabilities::default();
     let mut link = header::CAPABILITIES;
@@ -141,7 +143,7 @@ fn set_link(filter: &mut Filter, link: usize, to: u8) {
     );
 }
 
-/// Returns the device's list, as far as it makes sense.
+/// Returns the device's list of capabilities, up to an invalid link.
 fn list(device: &Device) -> Result<Vec<Entry>, AccessError> {
     let config = RegionIndex::Config;
     let mut entries = Vec::<Entry>::new();
@@ -164,7 +166,7 @@ fn list(device: &Device) -> Result<Vec<Entry>, AccessError> {
     Ok(entries)
 }
 
-/// Shows a capability, if it is one of those that are.
+/// Adds a capability to `filter`, and returns true, if the guest may see it.
 fn show(
     filter: &mut Filter,
     device: &Device,
@@ -252,7 +254,7 @@ fn msix(device: &Device, offset: u8) -> Result<Option<MsixPlace>, AccessError> {
     Ok(good.then_some(msix))
 }
 
-/// Enable and function mask are the guest's; the rest says what there is.
+/// Returns the owners of the bits of an MSI-X capability: the guest owns enable and function mask.
 fn msix_patches(msix: &MsixPlace) -> [Patch; 6] {
     let word = |(bar, at): (u8, u64)| at as u32 | u32::from(bar);
     let [table, pending] = [word(msix.table), word(msix.pending)];

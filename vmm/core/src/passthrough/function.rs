@@ -1,4 +1,4 @@
-//! A host's function on the guest's PCI bus.
+//! A passed-through device as a function on the guest's PCI bus.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,8 @@ use crate::pci::{COMMAND_MEMORY, ConfigAccess, Decoders};
 /// INTA#: whatever the device has, this is the pin that the guest's routing knows.
 const PIN: u8 = 1;
 
-/// The function. After [`Self::release`] it is as one that was pulled out.
+/// A passed-through device as a function on the guest's PCI bus. After [`Self::release`] the guest
+/// sees it as unplugged: loads return all-ones.
 pub struct PassthroughFunction {
     live: Mutex<Option<Live>>,
     counters: Arc<AccessCounters>,
@@ -48,12 +49,14 @@ struct Bar {
 }
 
 impl PassthroughFunction {
-    /// Puts the device at device number `number` of bus 0, decoded, as firmware leaves it. It is
-    /// the `index`th of its VM.
+    /// Returns the function of `device` for device number `number` of bus 0, with its BARs at
+    /// addresses already, as firmware would leave it. The device is number `index` of the VM's
+    /// passed-through devices.
     ///
     /// # Errors
-    /// [`PassThroughError::Access`] if the device cannot be read, `Room`, `Map` or `Decode` if its
-    /// BARs do not fit into the guest, `Interrupts` if no interrupts are left.
+    /// [`PassThroughError::Access`] if the device's configuration space cannot be read, `Room`,
+    /// `Map` or `Decode` if its BARs do not fit into the guest, `Interrupts` if no interrupts are
+    /// left.
     pub fn new(
         device: Device,
         number: u8,
@@ -80,11 +83,10 @@ impl PassthroughFunction {
         })
     }
 
-    /// Takes the device from the guest: slots and interrupts go, the device is stopped, and it is
-    /// held no more when this returns. Gives what was done with it; nothing, if it was released
-    /// before.
+    /// Takes the device from the guest, with its memory slots and interrupts, and closes it.
+    /// Returns the report on the device; `None` if it was released before.
     ///
-    /// No virtual CPU may run any more.
+    /// The caller has stopped all virtual CPUs.
     pub fn release(&self) -> Option<DeviceReport> {
         let live = self.live.lock().take()?;
         let report = self.report(&live);
@@ -126,7 +128,7 @@ impl PassthroughFunction {
     }
 }
 
-/// Gives the function its pin, if VFIO can signal it. Returns the line's GSI.
+/// Gives the function an interrupt pin, if VFIO can signal it. Returns the GSI of the pin's line.
 fn add_pin(filter: &mut Filter, device: &Device, number: u8) -> Option<u32> {
     let pin = device.interrupts(InterruptKind::Intx);
     let line = (pin.count != 0 && pin.eventfd).then(|| pci_line(number, PIN));
@@ -176,7 +178,7 @@ impl Live {
         Ok((live, capabilities))
     }
 
-    /// Plans, places and maps the BARs, and has them decoded.
+    /// Adds the device's memory BARs, at free addresses, and maps them for the guest.
     fn add_bars(
         &mut self,
         capabilities: &Capabilities,
@@ -262,7 +264,7 @@ impl ConfigAccess for PassthroughFunction {
 }
 
 impl Identity {
-    /// Of a device, as the guest sees it.
+    /// Reads the identity of `device` from its configuration space.
     fn of(device: &Device) -> Result<Self, PassThroughError> {
         let config = RegionIndex::Config;
         let [vendor, id] = [0, 2].map(|offset| device.read_u16(config, offset));

@@ -1,5 +1,5 @@
-//! Memory slots over the mapped parts of a BAR. They stand while the guest has the BAR decoded,
-//! where it has put it.
+//! Memory slots over the mapped parts of a passed-through device's BAR. The slots exist while the
+//! guest has the BAR enabled, at the BAR's address.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use crate::hypervisor::{MemorySlots, OwnedSlot, PASSTHROUGH_SLOT_FIRST, PASSTHROUGH_SLOTS, Slot};
 
-/// Numbers of slots that are not taken yet.
+/// Hands out the numbers of memory slots for passed-through devices.
 #[derive(Debug)]
 pub struct SlotNumbers {
     next: u32,
@@ -25,7 +25,7 @@ impl Default for SlotNumbers {
 }
 
 impl SlotNumbers {
-    /// Returns the next number; `None` if all are taken.
+    /// Takes the next free number; `None` if all are taken.
     fn take(&mut self) -> Option<u32> {
         let number = self.next;
         self.next += 1;
@@ -39,7 +39,7 @@ struct Part {
     slot: OwnedSlot<Mapping>,
 }
 
-/// The slots of one BAR.
+/// The memory slots of one BAR, by which the guest reaches the BAR's mapped parts without an exit.
 pub struct BarSlots {
     state: Mutex<State>,
     /// Times that the guest has put the BAR somewhere else, or had it decoded again.
@@ -54,11 +54,11 @@ struct State {
 }
 
 impl BarSlots {
-    /// Returns slots over `areas`, each mapped. None stands yet. Areas for which there is no number
-    /// are left to exits.
+    /// Maps the parts `areas` of `region`, and returns slots over them, which are not added to the
+    /// hypervisor yet. If `numbers` are used up, accesses to the remaining parts are exits.
     ///
     /// # Errors
-    /// [`MapError`] if an area cannot be mapped.
+    /// [`MapError`] if a part cannot be mapped.
     pub fn new(
         slots: &Arc<dyn MemorySlots>,
         numbers: &mut SlotNumbers,
@@ -70,7 +70,8 @@ impl BarSlots {
         for area in areas {
             let Some(number) = numbers.take() else {
                 log::warn!(
-                    "{} of device {} has more parts than the VM has memory slots: the guest's accesses to the rest are exits",
+                    "{} of device {} has more mappable parts than the VM has memory slots left: the \
+                     guest's accesses to the other parts are exits, and slow",
                     region.index,
                     device.address()
                 );
@@ -100,11 +101,12 @@ impl BarSlots {
         })
     }
 
-    /// Puts the slots where the BAR is decoded, or takes them down.
+    /// Moves the slots to the BAR's new guest-physical address `base`, or deletes them if the BAR
+    /// does not answer any more (`None`).
     ///
     /// # Errors
-    /// The hypervisor's error. If slots could not be added, none stands; if one could not be
-    /// deleted, it stands still.
+    /// The hypervisor's error. If a slot cannot be added, all are deleted; a slot that cannot be
+    /// deleted stays at its old address.
     pub fn relocate(&self, base: Option<u64>) -> io::Result<()> {
         let mut state = self.state.lock();
         let State { parts, .. } = &mut *state;
@@ -126,7 +128,7 @@ impl BarSlots {
         added
     }
 
-    /// Mapped parts.
+    /// Returns the parts of the BAR that have slots.
     pub fn areas(&self) -> Vec<Area> {
         self.state
             .lock()
@@ -136,12 +138,12 @@ impl BarSlots {
             .collect()
     }
 
-    /// Returns where the BAR is decoded.
+    /// Returns the guest-physical address of the BAR; `None` if the BAR has no slots now.
     pub fn base(&self) -> Option<u64> {
         self.state.lock().base
     }
 
-    /// Returns how often the BAR was moved, or decoded again.
+    /// Returns how often the guest has moved the BAR, or enabled it again.
     pub fn moves(&self) -> u64 {
         self.moves.load(Ordering::Relaxed)
     }

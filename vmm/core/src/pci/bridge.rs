@@ -5,10 +5,11 @@ use parking_lot::Mutex;
 
 use super::{ConfigAccess, ConfigSpace, Identity};
 
-/// Device ID of the host bridge; like the vendor's, not assigned by anyone.
+/// PCI device ID of the host bridge. Causeway chose the ID; it is not registered, nor is the vendor
+/// ID.
 pub const HOST_BRIDGE_DEVICE_ID: u16 = 0x0100;
 
-/// A host bridge without resources of its own.
+/// The host bridge of a guest: a PCI function without BARs, by which Linux recognizes the bus.
 #[derive(Debug)]
 pub struct HostBridge {
     space: Mutex<ConfigSpace>,

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::Devices;
 use crate::bus::{BusDevice, Refusal, Response};
 
-/// First port of the mechanism.
+/// First I/O port of PCI configuration mechanism #1.
 pub const CONFIG_PORTS: u16 = 0xcf8;
-/// Number of its ports.
+/// Number of I/O ports of PCI configuration mechanism #1.
 pub const CONFIG_PORTS_BYTES: u64 = 8;
 
 /// Offset of the data port from the address port.
@@ -18,10 +18,11 @@ const ENABLE: u32 = 1 << 31;
 /// Address bits that stick: enable, bus, device, function, register.
 const ADDRESS_WRITABLE: u32 = ENABLE | 0x00ff_fffc;
 
-/// The address and data ports, and the functions of bus 0.
+/// PCI bus 0 of a guest: the address and data ports by which the guest reaches the configuration
+/// space of its functions.
 ///
-/// The address is one word for all vCPUs, as on real hardware: software serializes address and data
-/// accesses.
+/// All virtual CPUs share one address register, as on real hardware: software serializes its
+/// accesses to address and data.
 pub struct PciBus {
     address: AtomicU32,
     devices: Devices,
@@ -30,7 +31,7 @@ pub struct PciBus {
 debug_by_name!(PciBus);
 
 impl PciBus {
-    /// Returns a bus with these devices.
+    /// Returns a bus with the functions `devices`, by device number.
     pub fn new(devices: Devices) -> Self {
         Self {
             address: AtomicU32::new(0),

@@ -21,7 +21,7 @@ pub use image::{DiskError, DiskImage};
 
 use request::{Operation, Range, Refusal, Request};
 
-/// Bytes of a sector, the unit of everything.
+/// Bytes of a sector, the unit in which virtio counts a disk's size and addresses.
 pub const SECTOR_BYTES: u64 = 512;
 /// Most bytes of one range of guest memory in a request.
 const SEGMENT_BYTES_MAX: u32 = 1 << 20;
@@ -31,7 +31,7 @@ const DATA_SEGMENTS_MAX: u32 = SEGMENTS_MAX as u32 - 2;
 const TRANSFER_BYTES_MAX: u64 = SEGMENT_BYTES_MAX as u64 * DATA_SEGMENTS_MAX as u64;
 /// Most sectors that a request discards or zeroes: where the file system cannot, they are written.
 const ZERO_SECTORS_MAX: u32 = (64 << 20) / SECTOR_BYTES as u32;
-/// Length of what the device answers when it is asked who it is.
+/// Length of the device ID that a driver can ask for (`VIRTIO_BLK_T_GET_ID`).
 const ID_BYTES: usize = spec::VIRTIO_BLK_ID_BYTES as usize;
 
 const fn bit(feature: u32) -> u64 {
@@ -62,7 +62,7 @@ struct Configuration {
 
 const _: () = assert!(size_of::<Configuration>() == 60);
 
-/// A disk.
+/// A virtio disk of a guest, whose content is a raw image file of the host.
 pub struct Block {
     image: Arc<DiskImage>,
     configuration: Configuration,
@@ -75,7 +75,8 @@ pub struct Block {
 debug_by_name!(Block);
 
 impl Block {
-    /// A disk on `image`.
+    /// Returns a disk whose content is `image`. The guest can write to it unless the image was
+    /// opened read-only.
     pub fn new(image: Arc<DiskImage>) -> Self {
         Self {
             configuration: Configuration {
@@ -102,7 +103,7 @@ impl Block {
         }
     }
 
-    /// Executes a request, and gives the bytes written before its status.
+    /// Executes a request, and returns the number of bytes written to the guest before the status.
     fn execute(&mut self, request: &Request, memory: &GuestMemoryMmap) -> Result<u64, Refusal> {
         match &request.operation {
             Operation::Read { offset, into } => {
@@ -138,7 +139,7 @@ impl Block {
         .map_err(|e| self.failed(&e))
     }
 
-    /// What a driver that never flushes expects of a write.
+    /// Flushes a write for a driver that never flushes itself.
     fn settle(&self) -> io::Result<()> {
         if self.write_through {
             self.image.flush()?;
@@ -151,7 +152,7 @@ impl Block {
         written.map(|bytes| bytes as u64).map_err(|_| Refusal::Io)
     }
 
-    /// A transfer of whole sectors within the disk.
+    /// Checks that a transfer is one of whole sectors within the disk.
     fn within(&self, offset: u64, bytes: u64) -> Result<(u64, u64), Refusal> {
         let end = offset.checked_add(bytes).ok_or(Refusal::Io)?;
         let whole = bytes.is_multiple_of(SECTOR_BYTES) && bytes <= TRANSFER_BYTES_MAX;
@@ -182,7 +183,7 @@ impl Block {
         })
     }
 
-    /// What a failure of the host is to the guest. The operator hears of the first.
+    /// Returns how a failure of the host appears to the guest. The first one is logged as an error.
     fn failed(&mut self, error: &io::Error) -> Refusal {
         if error.raw_os_error() == Some(libc::EOPNOTSUPP) {
             return Refusal::Unsupported;
@@ -192,7 +193,7 @@ impl Block {
             log::debug!("disk {path}: {error}");
         } else {
             log::error!(
-                "disk {path}: {error}; the guest is told, and later failures are logged at level debug"
+                "disk {path}: {error}; the guest gets an I/O error (later ones are logged as debug)"
             );
             self.reported = true;
         }

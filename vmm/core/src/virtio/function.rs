@@ -37,7 +37,7 @@ const REGISTERS: MemoryBar = MemoryBar {
     prefetchable: false,
 };
 
-/// Returns the notifications of a device's queues.
+/// Returns the offsets in the BAR to which the driver stores to notify the device's queues.
 const fn notifications(queues: u16) -> DoorbellPlaces {
     DoorbellPlaces {
         first: Structure::Notify.offset(),
@@ -46,7 +46,7 @@ const fn notifications(queues: u16) -> DoorbellPlaces {
     }
 }
 
-/// Returns the MSI-X capability of a device with so many queues.
+/// Returns the MSI-X capability of a device with `queues` queues.
 const fn msix(queues: u16) -> MsixCapability {
     MsixCapability {
         vectors: vectors(queues),
@@ -56,36 +56,36 @@ const fn msix(queues: u16) -> MsixCapability {
     }
 }
 
-/// Why a VM cannot have a virtio device.
+/// Why a virtio device cannot be added to a VM.
 #[derive(Debug, thiserror::Error)]
 pub enum VirtioError {
-    /// The bus has no address left for the BAR, or no device number.
-    #[error("no PCI address is free for another device: give fewer disks")]
+    /// No address is free for the device's BAR, or no device number on the PCI bus.
+    #[error("no PCI address is free for another virtio device: give the VM fewer disks")]
     Room,
-    /// The host has no descriptors, threads or interrupts left.
-    #[error("the host has no descriptor, thread or interrupt left for a device")]
+    /// The host refuses a descriptor, a thread or an interrupt.
+    #[error("cannot get a descriptor, thread or interrupt from the host for a virtio device")]
     Host(#[from] io::Error),
-    /// Guest memory cannot be used.
-    #[error("cannot share guest memory with a device")]
+    /// Guest memory cannot be mapped for the device.
+    #[error("cannot map guest memory for a virtio device")]
     Memory(#[from] vm_memory::mmap::FromRangesError),
     /// The bus refuses the addresses of the BAR.
-    #[error("cannot put the device into the guest's address space")]
+    #[error("cannot put a virtio device into the guest's address space")]
     Decode(#[from] DecodeError),
 }
 
-/// What the virtio functions of a VM share.
+/// The parts of a VM that a virtio function uses.
 pub struct Surroundings<'a> {
-    /// Where BARs are decoded.
+    /// The bus on which the function's BAR answers.
     pub bus: &'a Arc<MmioBus>,
-    /// Where there is room for them.
+    /// Free guest-physical addresses for the BAR.
     pub bars: &'a mut BarAllocator,
     /// One past the highest guest-physical address.
     pub address_end: u64,
-    /// The guest's memory.
+    /// The guest's RAM.
     pub ram: &'a Arc<GuestRam>,
-    /// Interrupts.
+    /// The owner of the VM's interrupts.
     pub controller: &'a Arc<InterruptController>,
-    /// Events of 16-bit stores.
+    /// Registers 16-bit guest stores that signal an event, for notifications.
     pub events: &'a Arc<dyn IoEvents>,
 }
 
@@ -100,7 +100,7 @@ struct State {
     decoders: Decoders,
 }
 
-/// The function.
+/// A virtio device as a PCI function of a guest.
 pub struct VirtioFunction {
     transport: Arc<Transport>,
     shared: Arc<Shared>,
@@ -114,13 +114,13 @@ pub struct VirtioFunction {
 debug_by_name!(VirtioFunction);
 
 impl VirtioFunction {
-    /// Puts `device` at device number `number` of bus 0, decoded, as firmware leaves it. Its thread
-    /// is called `thread`.
+    /// Returns the PCI function of `device` for device number `number` of bus 0, with its BAR at an
+    /// address already, as firmware would leave it. Starts the device's thread, called `thread`.
     ///
     /// # Errors
-    /// [`VirtioError::Room`] if the BAR has no place, [`VirtioError::Host`] if the host lacks a
-    /// thread, descriptor or interrupt, [`VirtioError::Memory`] and [`VirtioError::Decode`] if
-    /// guest memory or the bus refuse.
+    /// [`VirtioError::Room`] if no address is free for the BAR, `Host` if the host refuses a
+    /// thread, descriptor or interrupt, `Memory` if guest memory cannot be mapped, `Decode` if the
+    /// bus refuses the BAR.
     ///
     /// # Panics
     /// If the device has no queue, or more than [`QUEUES_MAX`].
@@ -175,8 +175,8 @@ impl VirtioFunction {
         })
     }
 
-    /// What the window looks at: an offset in the BAR, and a width, if it is one that registers
-    /// have.
+    /// Returns the offset in the BAR that the window selects, and the width; `None` if registers
+    /// have no such width or alignment.
     fn window(&self, space: &ConfigSpace) -> Option<(u64, usize)> {
         let mut word = [[0; 4]; 3];
         for (i, word) in word.iter_mut().enumerate() {
@@ -189,7 +189,7 @@ impl VirtioFunction {
         (good && offset.is_multiple_of(bytes as u64)).then_some((offset, bytes))
     }
 
-    /// Whether an access to configuration space is one to the window's data.
+    /// Returns whether an access to configuration space is one to the window's data.
     fn is_window_data(&self, offset: u8) -> bool {
         usize::from(offset) == self.window + WINDOW_DATA
     }
@@ -198,7 +198,7 @@ impl VirtioFunction {
 /// Offset of the window's data in its capability: behind what every capability of virtio has.
 const WINDOW_DATA: usize = 16;
 
-/// Adds virtio's capabilities, and gives the offset of the window.
+/// Adds virtio's capabilities, and returns the offset of the window.
 fn add_capabilities(space: &mut ConfigSpace, queues: u16, device_bytes: u32) -> usize {
     use Structure::{Common, Device, InterruptStatus, Notify};
     for structure in [Common, Notify, InterruptStatus, Device] {
@@ -225,7 +225,7 @@ fn add_capabilities(space: &mut ConfigSpace, queues: u16, device_bytes: u32) -> 
     window
 }
 
-/// A capability of virtio behind ID, link and length (4.1.4): type, BAR, ID, padding, offset,
+/// Returns a virtio capability without ID, link and length (4.1.4): type, BAR, ID, padding, offset,
 /// length.
 fn capability(kind: u8, offset: u32, length: u32) -> Vec<u8> {
     let mut body = vec![kind, BAR as u8, 0, 0, 0];

@@ -1,5 +1,4 @@
-//! How a virtio function tells its driver: by message if the driver enabled MSI-X, by its pin if
-//! not.
+//! Interrupts of a virtio function: messages if the driver has enabled MSI-X, else the pin.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use crate::interrupts::{InterruptController, LineInterrupt};
 use crate::pci::MsixTable;
 use parking_lot::{Mutex, MutexGuard};
 
-/// The interrupts of one function.
+/// The interrupts of one virtio function: one for each queue, and one for changes of configuration.
 ///
 /// Lock order: its own, then those of the table and of the line.
 pub struct Interrupts {
@@ -19,7 +18,7 @@ pub struct Interrupts {
 }
 
 struct State {
-    /// Interrupt status: what is to be told by pin.
+    /// Interrupt status: the causes for which the pin is asserted.
     status: u8,
     /// The command register lets the function assert its pin.
     pin_enabled: bool,
@@ -54,11 +53,11 @@ impl State {
 }
 
 impl Interrupts {
-    /// Returns the interrupts of a function whose pin is wired to `line`, with a vector for each of
-    /// its queues and one for changes of configuration.
+    /// Returns the interrupts of a function with `queues` queues whose pin is wired to `line`.
     ///
     /// # Errors
-    /// As [`InterruptController::message`].
+    /// `ENOSPC` if the VM has too many message interrupts, `EMFILE` or `ENFILE` if no descriptor is
+    /// left for an eventfd.
     pub fn new(
         controller: &Arc<InterruptController>,
         line: LineInterrupt,
@@ -71,19 +70,19 @@ impl Interrupts {
         })
     }
 
-    /// The MSI-X table.
+    /// Returns the function's MSI-X table.
     pub fn table(&self) -> &MsixTable {
         &self.table
     }
 
-    /// Tells the driver that queue number `queue` has requests that were given back.
+    /// Interrupts the guest because requests of queue number `queue` are done.
     pub fn raise_queue(&self, queue: u16) {
         let state = self.state();
         let vector = state.queue_vector(queue);
         self.raise(state, vector, interrupt_status::QUEUE);
     }
 
-    /// Tells the driver that configuration or device status changed.
+    /// Interrupts the guest because the device's configuration or status has changed.
     pub fn raise_configuration(&self) {
         let state = self.state();
         let vector = state.configuration_vector;
@@ -99,7 +98,8 @@ impl Interrupts {
         }
     }
 
-    /// Reads interrupt status, which clears it and takes the pin back.
+    /// Returns the interrupt status register and clears it, so that the pin is not asserted any
+    /// more.
     pub fn take_status(&self) -> u8 {
         let mut state = self.state();
         let status = std::mem::take(&mut state.status);
@@ -107,13 +107,14 @@ impl Interrupts {
         status
     }
 
-    /// Whether the function has something to tell by pin.
+    /// Returns whether the function has an interrupt for its pin, whether or not the guest has
+    /// disabled the pin.
     pub fn is_pending(&self) -> bool {
         self.state().status != 0
     }
 
-    /// Takes over what was stored to configuration space: message control, and whether the pin may
-    /// be asserted.
+    /// Applies what the guest has stored to configuration space: the message control register of
+    /// MSI-X, and whether the pin may be asserted.
     pub fn configure(&self, msix_control: u16, pin_enabled: bool) {
         let mut state = self.state();
         self.table.set_control(msix_control);
@@ -121,23 +122,26 @@ impl Interrupts {
         self.drive(&state);
     }
 
-    /// Vector of changes of configuration.
+    /// Returns the vector for changes of configuration; [`NO_VECTOR`] if the driver has set none.
     pub fn configuration_vector(&self) -> u16 {
         self.state().configuration_vector
     }
 
-    /// Returns the vector of queue number `queue`; none if there is no such queue.
+    /// Returns the vector of queue number `queue`; [`NO_VECTOR`] if the driver has set none, or
+    /// there is no such queue.
     pub fn queue_vector(&self, queue: u16) -> u16 {
         self.state().queue_vector(queue)
     }
 
-    /// Sets the vector of changes of configuration. One that is not there reads back as none.
+    /// Sets the vector for changes of configuration; [`NO_VECTOR`] in place of one that is not in
+    /// the MSI-X table.
     pub fn set_configuration_vector(&self, vector: u16) {
         let mut state = self.state();
         state.configuration_vector = state.existing(vector);
     }
 
-    /// Sets the vector of queue number `queue`, likewise. Does nothing if there is no such queue.
+    /// Sets the vector of queue number `queue`; [`NO_VECTOR`] in place of one that is not in the
+    /// MSI-X table. Does nothing if there is no such queue.
     pub fn set_queue_vector(&self, queue: u16, vector: u16) {
         let mut state = self.state();
         let vector = state.existing(vector);
@@ -146,7 +150,8 @@ impl Interrupts {
         }
     }
 
-    /// Forgets everything but what configuration space says.
+    /// Clears interrupt status, vectors and pending interrupts, as a reset of the device does. The
+    /// settings in configuration space stay.
     pub fn reset(&self) {
         let mut state = self.state();
         *state = State::fresh(state.pin_enabled, state.queue_vectors.len());
@@ -165,8 +170,8 @@ impl Interrupts {
     }
 }
 
-/// Returns the number of vectors of a function: one for each queue, and one for changes of
-/// configuration.
+/// Returns the number of MSI-X vectors of a function with `queues` queues: one for each queue, and
+/// one for changes of configuration.
 pub const fn vectors(queues: u16) -> u16 {
     queues + 1
 }

@@ -1,12 +1,13 @@
 //! Registers of a virtio function: the structures of Virtual I/O Device Version 1.2, 4.1.4, and
 //! where they lie in the function's BAR.
 
-/// The BAR.
+/// Number of the BAR with all registers.
 pub const BAR: usize = 0;
-/// Its size in bytes.
+/// Size of that BAR in bytes.
 pub const BAR_BYTES: u64 = 0x8000;
 
-/// A structure in the BAR. Each has a page of its own, so that notifications alone are in theirs.
+/// A structure of registers in the BAR. Each has a page of its own, so that nothing else lies on
+/// the page of the notifications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Structure {
     /// Common configuration (4.1.4.3).
@@ -27,12 +28,13 @@ pub enum Structure {
 const PAGE: u64 = 0x1000;
 
 impl Structure {
-    /// Offset in the BAR.
+    /// Returns the structure's offset in the BAR.
     pub const fn offset(self) -> u64 {
         self as u64 * PAGE
     }
 
-    /// The structure at an offset of the BAR, and the offset in it.
+    /// Returns the structure at `offset` of the BAR, and the offset within the structure; `None`
+    /// behind the last structure.
     pub fn at(offset: u64) -> Option<(Self, u64)> {
         let structure = match offset / PAGE {
             0 => Self::Common,
@@ -47,20 +49,23 @@ impl Structure {
     }
 }
 
-/// Bytes of common configuration, without what features add that are not offered here.
+/// Bytes of the common configuration structure, without the registers of features that are not
+/// offered here.
 pub const COMMON_BYTES: u32 = 0x38;
-/// Bytes between the notification addresses of queues (`notify_off_multiplier`).
+/// Bytes from one queue's notification address to the next one's (`notify_off_multiplier`,
+/// 4.1.4.4).
 pub const NOTIFY_STRIDE: u32 = 4;
 
-/// Capability ID of a vendor's own: those of virtio.
+/// PCI capability ID for vendor-specific capabilities, such as all of virtio.
 pub const CAPABILITY_VENDOR: u8 = 0x09;
-/// `cfg_type` of the capability through which all others can be reached without decoding the BAR
-/// (4.1.4.9).
+/// `cfg_type` of the capability through which a driver reaches the BAR's registers by configuration
+/// space (`VIRTIO_PCI_CAP_PCI_CFG`, 4.1.4.9).
 pub const CAPABILITY_WINDOW: u8 = 5;
 
 impl Structure {
-    /// Returns `cfg_type` of the capability that says where the structure is, and the structure's
-    /// length, for a device with this many queues and bytes of configuration.
+    /// Returns `cfg_type` of the capability that locates the structure, and the structure's length
+    /// in bytes, for a device with `queues` queues and `device_bytes` bytes of configuration of its
+    /// own. `None` for MSI-X, which has a capability of another type.
     pub fn capability(self, queues: u16, device_bytes: u32) -> Option<(u8, u32)> {
         match self {
             Self::Common => Some((1, COMMON_BYTES)),
@@ -72,35 +77,35 @@ impl Structure {
     }
 }
 
-/// A register of common configuration. Halves of 64-bit registers are registers of their own:
-/// drivers access them so.
+/// A register of the common configuration structure. Drivers access 64-bit registers by halves, so
+/// each half is a register here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Common {
-    /// Which half of the device's features is shown.
+    /// Which half of the device's features `DeviceFeature` contains.
     DeviceFeatureSelect,
-    /// That half.
+    /// The selected half of the device's features.
     DeviceFeature,
-    /// Which half of the driver's features is set.
+    /// Which half of the driver's features `DriverFeature` contains.
     DriverFeatureSelect,
-    /// That half.
+    /// The selected half of the driver's features.
     DriverFeature,
-    /// Vector of changes of configuration.
+    /// Vector for changes of configuration.
     ConfigVector,
     /// Number of queues.
     QueueCount,
     /// Device status.
     Status,
-    /// Changes when the device's configuration does.
+    /// A number that changes with the device's configuration.
     Generation,
-    /// Which queue the following are about.
+    /// The queue to which the following registers belong.
     QueueSelect,
-    /// Entries.
+    /// Number of the queue's entries.
     QueueSize,
-    /// Vector.
+    /// Vector of the queue.
     QueueVector,
-    /// Whether it is in use.
+    /// Whether the queue is in use.
     QueueEnable,
-    /// Where it is notified, in units of [`NOTIFY_STRIDE`].
+    /// Offset at which the driver notifies the queue, in units of [`NOTIFY_STRIDE`].
     QueueNotifyOffset,
     /// Descriptor table, low half.
     DescriptorsLow,
@@ -140,22 +145,23 @@ const COMMON: [(u64, usize, Common); 19] = [
 ];
 
 impl Common {
-    /// The register at an offset, and its width in bytes.
+    /// Returns the register at `offset` of the structure, and its width in bytes; `None` if no
+    /// register begins there.
     pub fn at(offset: u64) -> Option<(Self, usize)> {
         let entry = COMMON.iter().find(|(at, _, _)| *at == offset);
         entry.map(|(_, bytes, register)| (*register, *bytes))
     }
 }
 
-/// Bits of interrupt status, which a load clears.
+/// Bits of the interrupt status register, which a load clears (4.1.4.5).
 pub mod interrupt_status {
-    /// A queue has requests that were given back.
+    /// Requests of a queue are done.
     pub const QUEUE: u8 = 1;
-    /// Configuration or device status changed.
+    /// The device's configuration or status has changed.
     pub const CONFIGURATION: u8 = 2;
 }
 
-/// No vector (4.1.5.1.2).
+/// Value of a vector register for "no vector" (`VIRTIO_MSI_NO_VECTOR`, 4.1.5.1.2).
 pub const NO_VECTOR: u16 = 0xffff;
 
 #[cfg(test)]

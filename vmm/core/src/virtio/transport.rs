@@ -55,7 +55,7 @@ struct State {
 }
 
 impl State {
-    /// The state after a reset of a device with so many queues.
+    /// Returns the state after a reset of a device with `queues` queues.
     fn fresh(queues: usize) -> Self {
         Self {
             status: 0,
@@ -73,7 +73,7 @@ impl State {
     }
 }
 
-/// The BAR of a device.
+/// The BAR of a virtio function: its registers, which a driver uses to start and reset the device.
 pub struct Transport {
     name: &'static str,
     features: u64,
@@ -87,11 +87,11 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// A device as after a reset, whose thread is called `thread`, and which is notified through
-    /// `notifications`.
+    /// Returns the registers of `device` in their state after a reset, and starts the device's
+    /// thread, called `thread`. Binds an event for each queue to `notifications`.
     ///
     /// # Errors
-    /// The host has no thread or descriptor left.
+    /// The kernel's error, if no thread or descriptor is left.
     pub fn new(
         thread: &str,
         device: Box<dyn VirtioDevice>,
@@ -170,7 +170,7 @@ impl Transport {
         }
     }
 
-    /// The driver sets bits of the status. It cannot clear any but by a reset.
+    /// Sets bits of the status for the driver, which can clear them only by a reset.
     fn advance(&self, state: &mut State, value: u8) {
         let mut new = value & DRIVER_STATUS & !state.status;
         if new & FEATURES_OK != 0 && !self.accepts(state.driver_features) {
@@ -187,7 +187,7 @@ impl Transport {
         }
     }
 
-    /// A driver may choose among what is offered, but not the interfaces from before version 1.
+    /// Returns whether a driver may choose `features`: they are offered, and include version 1.
     fn accepts(&self, features: u64) -> bool {
         features & !self.features == 0 && features & VERSION_1 != 0
     }
@@ -223,7 +223,7 @@ impl Transport {
         state.queues.iter().map(ring).collect()
     }
 
-    /// Ends the driver that uses the device. Afterwards nothing of its memory is touched.
+    /// Resets the device for its driver. Afterwards the device touches no guest memory.
     fn reset(&self, state: &mut State) {
         if state.status & DRIVER_OK != 0 {
             self.worker.end();
@@ -236,7 +236,7 @@ impl Transport {
         self.shared.needs_reset.store(false, Ordering::Release);
     }
 
-    /// A store of `bytes` bytes at `offset` of the notifications.
+    /// Carries out a store of `bytes` bytes at `offset` of the notifications.
     fn notify(&self, offset: u64, bytes: usize) -> Response {
         let queue = offset / u64::from(NOTIFY_STRIDE);
         if !offset.is_multiple_of(NOTIFY_STRIDE.into()) || queue >= self.kicks.len() as u64 {
@@ -358,7 +358,7 @@ impl BusDevice for Transport {
     }
 }
 
-/// Half `select` of a word: 0 is the low one, and from 2 on there is nothing.
+/// Returns half `select` of a word: 0 is the low half, 1 the high half; zero for others.
 fn half(word: u64, select: u32) -> u32 {
     match select {
         0 => word as u32,

@@ -16,7 +16,7 @@ use super::ring::{Ring, RingError};
 use crate::memory::RamView;
 
 const COMMAND: u32 = 0;
-/// The first queue's; the others' follow it.
+/// Event of the first queue; those of the other queues follow.
 const KICK: u32 = 1;
 
 /// Most requests served from one queue before the others have their turn.
@@ -24,16 +24,16 @@ const REQUESTS_AT_ONCE: u32 = 256;
 
 /// State that a virtio PCI function shares with the thread that serves its queues.
 pub struct Shared {
-    /// Interrupts of the driver.
+    /// Interrupts of the function.
     pub interrupts: Interrupts,
-    /// Set when the device cannot go on and requires a reset.
+    /// Set when the device cannot go on until its driver resets it.
     pub needs_reset: AtomicBool,
-    /// The guest's memory.
+    /// The guest's RAM.
     pub ram: RamView,
 }
 
 impl Shared {
-    /// Requires a reset of the device, and tells the driver.
+    /// Sets the device status `DEVICE_NEEDS_RESET`, and interrupts the guest because of it.
     pub fn require_reset(&self) {
         self.needs_reset.store(true, Ordering::Release);
         self.interrupts.raise_configuration();
@@ -50,7 +50,7 @@ enum Command {
     End(Sender<()>),
 }
 
-/// A device's thread. Dropping it ends the thread.
+/// The thread that serves the queues of a virtio device. A drop ends the thread.
 pub struct Worker {
     /// Gone when the thread is to end.
     commands: Option<Sender<Command>>,
@@ -66,11 +66,11 @@ struct Wake {
 }
 
 impl Worker {
-    /// Starts a thread called `name` for `device`, which looks at queue n whenever `kicks[n]` is
+    /// Starts a thread called `name` for `device`, which serves queue n whenever `kicks[n]` is
     /// signalled.
     ///
     /// # Errors
-    /// The host has no thread, descriptor or memory left.
+    /// The kernel's error, if no thread or descriptor is left.
     pub fn start(
         name: &str,
         device: Box<dyn VirtioDevice>,
@@ -102,14 +102,14 @@ impl Worker {
         })
     }
 
-    /// Makes the device serve `rings`, by number of the queue, for a driver that chose `features`.
-    /// Returns false if the thread has ended.
+    /// Makes the device serve `rings`, one for each queue, for a driver that has accepted
+    /// `features`. A queue with `None` is not in use. Returns false if the thread has ended.
     #[must_use]
     pub fn begin(&self, rings: Vec<Option<Ring>>, features: u64) -> bool {
         self.send(Command::Begin { rings, features })
     }
 
-    /// Takes the device back from its driver. When this returns, the device touches no guest memory
+    /// Makes the device stop to serve queues. When this returns, the device touches no guest memory
     /// any more.
     pub fn end(&self) {
         let (done, wait) = channel();
@@ -133,7 +133,9 @@ impl Drop for Worker {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            log::error!("the thread of a virtio device panicked");
+            log::error!(
+                "the thread of a virtio device panicked: the device does not answer any more"
+            );
         }
     }
 }
@@ -147,7 +149,7 @@ impl Wake {
     }
 }
 
-/// Everything that the thread owns.
+/// The state that the thread owns.
 struct Job {
     device: Box<dyn VirtioDevice>,
     /// The queues of the driver that uses the device; empty without one.
@@ -163,7 +165,7 @@ impl Job {
     fn run(self) {
         let shared = Arc::clone(&self.shared);
         if let Err(e) = self.watch() {
-            log::error!("a virtio device ends: its event loop failed: {e:?}");
+            log::error!("a virtio device stops: its thread cannot wait for events: {e:?}");
             shared.require_reset();
         }
     }
@@ -256,7 +258,7 @@ impl MutEventSubscriber for Job {
         let kicks = kicks.map(|(event, kick)| Events::with_data(kick, event, EventSet::IN));
         for events in std::iter::once(command).chain(kicks) {
             if let Err(e) = ops.add(events) {
-                log::error!("cannot watch a virtio device: {e:?}");
+                log::error!("a virtio device stops: its thread cannot watch an event: {e:?}");
                 self.shared.require_reset();
                 self.over = true;
             }
@@ -267,9 +269,9 @@ impl MutEventSubscriber for Job {
 /// Why a queue is not served any more.
 #[derive(Debug, thiserror::Error)]
 enum QueueEnd {
-    #[error("the queue is broken")]
+    #[error("a queue is invalid")]
     Ring(#[from] RingError),
-    #[error("cannot serve request {head}")]
+    #[error("cannot execute the request that begins with descriptor {head}")]
     Request { head: u16, source: ServeError },
 }
 

@@ -9,10 +9,10 @@ use super::{ID_BYTES, SECTOR_BYTES};
 use crate::virtio::chain::{Chain, Segments};
 use crate::virtio::device::ServeError;
 
-/// Most ranges that a request discards or zeroes.
+/// Most ranges of the disk that one request can discard or zero.
 pub const RANGES_MAX: usize = 4;
 
-/// What every request begins with.
+/// The header of every request (5.2.6).
 #[repr(C)]
 #[derive(Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 struct Header {
@@ -32,83 +32,85 @@ struct RangeOnDisk {
 
 const _: () = assert!(size_of::<Header>() == 16 && size_of::<RangeOnDisk>() == 16);
 
-/// A range to be discarded or zeroed. It need not lie within the disk.
+/// A range of the disk that a request discards or zeroes. It may lie beyond the end of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Where it begins, in bytes.
+    /// First byte on the disk.
     pub offset: u64,
     /// Length in bytes.
     pub bytes: u64,
-    /// Its space may be given back.
+    /// Whether the host's file system may take the space of the range back.
     pub unmap: bool,
 }
 
-/// What is to be done. Nothing here is checked against the disk.
+/// The operation that a request asks for, decoded but not yet checked against the disk's size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Disk to guest.
+    /// Copies from the disk to guest memory.
     Read {
-        /// Where on the disk, in bytes.
+        /// First byte on the disk.
         offset: u64,
-        /// Where in the guest.
+        /// Guest memory to write to.
         into: Segments,
     },
-    /// Guest to disk.
+    /// Copies from guest memory to the disk.
     Write {
-        /// Where on the disk, in bytes.
+        /// First byte on the disk.
         offset: u64,
-        /// Where in the guest.
+        /// Guest memory to read from.
         from: Segments,
     },
-    /// What was written before is to be on the disk.
+    /// Makes all earlier writes durable.
     Flush,
-    /// Say who you are.
+    /// Copies the disk's ID to guest memory.
     Identify {
-        /// Where to.
+        /// Guest memory to write to.
         into: Segments,
     },
-    /// The guest does not need these any more.
+    /// Discards ranges, whose content the guest does not need any more.
     Discard(Vec<Range>),
-    /// These are to read as zero.
+    /// Makes ranges read as zero.
     Zero(Vec<Range>),
 }
 
-/// How a request is refused.
+/// The status with which the device refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It cannot be, or the host failed.
+    /// `VIRTIO_BLK_S_IOERR`: the request is invalid, or the host failed.
     Io,
-    /// The device does not do this.
+    /// `VIRTIO_BLK_S_UNSUPP`: the device does not have this operation.
     Unsupported,
 }
 
-/// A request.
+/// A driver's request to a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is to be done.
+    /// The operation that the driver asks for.
     pub operation: Operation,
 }
 
 impl Request {
-    /// Decodes a chain into a request, or its refusal, and the byte that its status goes to.
+    /// Decodes `chain`. Returns the request or the status that refuses it, and the byte of guest
+    /// memory for the status.
     ///
     /// # Errors
-    /// [`ServeError::Malformed`] for a chain without header or status: there is no way to refuse
-    /// it.
+    /// [`ServeError::Malformed`] if the chain has no header or no byte for the status,
+    /// [`ServeError::Memory`] if guest memory cannot be read.
     pub fn of(
         chain: &Chain,
         memory: &GuestMemoryMmap,
     ) -> Result<(Result<Self, Refusal>, Segments), ServeError> {
         let header_bytes = size_of::<Header>() as u64;
         let malformed = |rule| ServeError::Malformed { rule };
-        let (header_at, sent) = chain
-            .readable
-            .split(header_bytes)
-            .ok_or(malformed("a disk request begins with a header of 16 bytes"))?;
+        let (header_at, sent) = chain.readable.split(header_bytes).ok_or(malformed(
+            "a disk request must begin with a header of 16 bytes",
+        ))?;
         let answer_bytes = chain.writable.bytes().checked_sub(1);
         let (answer, status) = answer_bytes
             .and_then(|bytes| chain.writable.split(bytes))
-            .ok_or(malformed("a disk request has a byte for its status"))?;
+            .ok_or(malformed(
+                "a disk request must have a writable byte for its status",
+            ))?;
         let mut header = Header::new_zeroed();
         header_at.read(memory, header.as_mut_bytes())?;
         let request = match Self::decode(&header, sent, answer, memory)? {
@@ -149,8 +151,7 @@ impl Request {
     }
 }
 
-/// The ranges of a request to discard or to zero, which has one at least and [`RANGES_MAX`] at
-/// most.
+/// Reads the ranges of a request to discard or to zero: 1 to [`RANGES_MAX`].
 fn ranges(
     sent: &Segments,
     flags_known: u32,
