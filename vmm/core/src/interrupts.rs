@@ -176,10 +176,13 @@ impl InterruptController {
         }
         let (event, handled) = (new_event()?, new_event()?);
         self.chips.connect_resampled(&event, &handled, gsi)?;
-        Ok(ResampledLine {
+        let connection = Connection {
             controller: Arc::clone(self),
             gsi,
             event,
+        };
+        Ok(ResampledLine {
+            connection,
             handled,
         })
     }
@@ -194,11 +197,11 @@ impl InterruptController {
         }
         let event = new_event()?;
         self.chips.connect(&event, gsi)?;
-        Ok(EdgeInterrupt {
+        Ok(EdgeInterrupt(Connection {
             controller: Arc::clone(self),
             gsi,
             event,
-        })
+        }))
     }
 
     /// Puts a message into the table, or takes it out.
@@ -328,11 +331,6 @@ impl LineInterrupt {
             self.controller.drive(self.gsi, asserted);
         }
     }
-
-    /// Returns the GSI of the line.
-    pub fn gsi(&self) -> u32 {
-        self.gsi
-    }
 }
 
 impl Drop for LineInterrupt {
@@ -345,16 +343,14 @@ impl Drop for LineInterrupt {
 /// tells the host's kernel that the guest has handled the interrupt, so that it looks at the device
 /// again.
 pub struct ResampledLine {
-    controller: Arc<InterruptController>,
-    gsi: u32,
-    event: EventFd,
+    connection: Connection,
     handled: EventFd,
 }
 
 impl ResampledLine {
     /// Returns the event whose signals assert the line.
     pub fn event(&self) -> &EventFd {
-        &self.event
+        &self.connection.event
     }
 
     /// Returns the event that KVM signals when the guest has handled the interrupt. The host's
@@ -364,29 +360,24 @@ impl ResampledLine {
     }
 }
 
-impl Drop for ResampledLine {
-    fn drop(&mut self) {
-        if let Err(e) = self.controller.chips.disconnect(&self.event, self.gsi) {
-            log::error!("cannot disconnect interrupt {} from KVM: {e}", self.gsi);
-        }
+/// An edge-triggered ISA interrupt, such as that of the serial port. It is never masked here.
+pub struct EdgeInterrupt(Connection);
+
+impl EdgeInterrupt {
+    /// Raises the interrupt.
+    pub fn trigger(&self) {
+        signal(&self.0.event);
     }
 }
 
-/// An edge-triggered ISA interrupt, such as that of the serial port. It is never masked here.
-pub struct EdgeInterrupt {
+/// An event that is connected to an interrupt of the chips, until this value is dropped.
+struct Connection {
     controller: Arc<InterruptController>,
     gsi: u32,
     event: EventFd,
 }
 
-impl EdgeInterrupt {
-    /// Raises the interrupt.
-    pub fn trigger(&self) {
-        signal(&self.event);
-    }
-}
-
-impl Drop for EdgeInterrupt {
+impl Drop for Connection {
     fn drop(&mut self) {
         if let Err(e) = self.controller.chips.disconnect(&self.event, self.gsi) {
             log::error!("cannot disconnect interrupt {} from KVM: {e}", self.gsi);
