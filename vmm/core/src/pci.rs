@@ -10,7 +10,7 @@ mod layout;
 mod mechanism;
 mod msix;
 
-pub use bridge::HostBridge;
+pub use bridge::host_bridge;
 pub use config::{
     COMMAND_BUS_MASTER, COMMAND_INTX_DISABLE, COMMAND_MEMORY, ConfigSpace, Identity, MemoryBar,
     MsixCapability,
