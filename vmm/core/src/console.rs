@@ -126,7 +126,9 @@ impl Console {
     pub fn finish(&self) -> Vec<String> {
         let mut serial = self.serial.lock();
         let writer = serial.writer_mut();
-        writer.end_line();
+        if !writer.line.is_empty() {
+            writer.emit();
+        }
         writer.tail.iter().cloned().collect()
     }
 }
@@ -142,7 +144,7 @@ impl BusDevice for Console {
         };
         let mut serial = self.serial.lock();
         *byte = serial.read(offset);
-        Response::ok(register(offset))
+        Response::ok(REGISTERS[usize::from(offset % 8)])
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> Response {
@@ -155,24 +157,21 @@ impl BusDevice for Console {
         if let Err(e) = serial.write(offset, *byte) {
             log::debug!("console: {e:?}");
         }
-        Response::ok(register(offset))
+        Response::ok(REGISTERS[usize::from(offset % 8)])
     }
 }
 
-/// Returns the names of a 16550A's registers with the divisor latch closed (PC16550D data sheet,
-/// table II).
-fn register(offset: u8) -> &'static str {
-    match offset {
-        0 => "data",
-        1 => "interrupt_enable",
-        2 => "interrupt_identity",
-        3 => "line_control",
-        4 => "modem_control",
-        5 => "line_status",
-        6 => "modem_status",
-        _ => "scratch",
-    }
-}
+/// Names of a 16550A's registers with the divisor latch closed (PC16550D data sheet, table II).
+const REGISTERS: [&str; CONSOLE_BYTES as usize] = [
+    "data",
+    "interrupt_enable",
+    "interrupt_identity",
+    "line_control",
+    "modem_control",
+    "line_status",
+    "modem_status",
+    "scratch",
+];
 
 /// Cuts bytes into lines.
 struct LineWriter {
@@ -192,12 +191,6 @@ impl LineWriter {
         }
     }
 
-    fn end_line(&mut self) {
-        if !self.line.is_empty() {
-            self.emit();
-        }
-    }
-
     fn emit(&mut self) {
         let text = printable(&self.line);
         self.line.clear();
@@ -210,9 +203,7 @@ impl LineWriter {
         }
         self.tail.push_back(text);
     }
-}
 
-impl LineWriter {
     /// Notes what kernels say (Linux, kernel/panic.c and kernel/reboot.c). It explains an end that
     /// comes anyway: a guest that prints these words ends nothing.
     fn listen(&mut self, line: &str) {

@@ -20,11 +20,7 @@ pub struct ExitKey {
 impl ExitKey {
     /// Returns the key of an exit that no device handles.
     pub const fn plain(reason: &'static str) -> Self {
-        Self {
-            reason,
-            device: "",
-            register: "",
-        }
+        Self::device(reason, "", "")
     }
 
     /// Returns the key of an exit that was an access to `register` of `device`.

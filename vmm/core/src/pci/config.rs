@@ -135,13 +135,13 @@ impl ConfigSpace {
     pub fn add_bar(&mut self, bar: MemoryBar, address: u64) {
         debug_assert!(bar.bytes.is_power_of_two() && bar.bytes > BAR_FLAGS);
         let mask = !(bar.bytes - 1);
-        let mut flags = 0;
-        if bar.wide {
-            flags |= BAR_64_BIT;
-        }
-        if bar.prefetchable {
-            flags |= BAR_PREFETCHABLE;
-        }
+        let width = if bar.wide { BAR_64_BIT } else { 0 };
+        let flags = width
+            | if bar.prefetchable {
+                BAR_PREFETCHABLE
+            } else {
+                0
+            };
         let offset = OFFSET_BARS + 4 * bar.index;
         self.set_u32(offset, address as u32 & mask as u32 | flags, mask as u32);
         if bar.wide {
