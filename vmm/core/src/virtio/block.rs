@@ -19,7 +19,7 @@ mod request;
 pub use holder::Holder;
 pub use image::{DiskError, DiskImage};
 
-use request::{Operation, Range, Refusal, Request};
+use request::{Operation, Range, Refusal};
 
 /// Bytes of a sector, the unit in which virtio counts a disk's size and addresses.
 pub const SECTOR_BYTES: u64 = 512;
@@ -40,7 +40,7 @@ const fn bit(feature: u32) -> u64 {
 
 /// `struct virtio_blk_config` (5.2.4), as far as the features offered give it a meaning.
 #[repr(C)]
-#[derive(IntoBytes, Immutable)]
+#[derive(Default, IntoBytes, Immutable)]
 struct Configuration {
     capacity_sectors: U64,
     segment_bytes_max: U32,
@@ -83,11 +83,7 @@ impl Block {
                 capacity_sectors: image.sectors().into(),
                 segment_bytes_max: SEGMENT_BYTES_MAX.into(),
                 segments_max: DATA_SEGMENTS_MAX.into(),
-                geometry: [0; 4],
                 block_bytes: (SECTOR_BYTES as u32).into(),
-                topology: [0; 8],
-                write_back: 0,
-                unused: 0,
                 queues: 1.into(),
                 discard_sectors_max: ZERO_SECTORS_MAX.into(),
                 discard_segments_max: (request::RANGES_MAX as u32).into(),
@@ -95,7 +91,7 @@ impl Block {
                 zero_sectors_max: ZERO_SECTORS_MAX.into(),
                 zero_segments_max: (request::RANGES_MAX as u32).into(),
                 zero_may_unmap: 1,
-                unused_1: [0; 3],
+                ..Configuration::default()
             },
             image,
             write_through: true,
@@ -104,36 +100,32 @@ impl Block {
     }
 
     /// Executes a request, and returns the number of bytes written to the guest before the status.
-    fn execute(&mut self, request: &Request, memory: &GuestMemoryMmap) -> Result<u64, Refusal> {
-        match &request.operation {
+    fn execute(&mut self, request: &Operation, memory: &GuestMemoryMmap) -> Result<u64, Refusal> {
+        match request {
             Operation::Read { offset, into } => {
-                let (offset, bytes) = self.within(*offset, into.bytes())?;
-                self.image.read(offset, into, memory).map(|()| bytes)
+                self.check(*offset, into.bytes(), TRANSFER_BYTES_MAX)?;
+                let read = self.image.read(*offset, into, memory);
+                read.map(|()| into.bytes())
             }
             Operation::Write { offset, from } => {
-                let (offset, _) = self.within(*offset, from.bytes())?;
+                self.check(*offset, from.bytes(), TRANSFER_BYTES_MAX)?;
                 self.writable()?;
-                self.image
-                    .write(offset, from, memory)
-                    .and_then(|()| self.settle())
-                    .map(|()| 0)
+                let written = self.image.write(*offset, from, memory);
+                written.and_then(|()| self.settle()).map(|()| 0)
             }
             Operation::Flush => self.image.flush().map(|()| 0),
             Operation::Identify { into } => return self.identify(into, memory),
             Operation::Discard(ranges) => {
                 self.check_ranges(ranges)?;
-                ranges
-                    .iter()
-                    .try_for_each(|r| self.image.discard(r.offset, r.bytes))
-                    .map(|()| 0)
+                let mut ranges = ranges.iter();
+                let discarded = ranges.try_for_each(|r| self.image.discard(r.offset, r.bytes));
+                discarded.map(|()| 0)
             }
             Operation::Zero(ranges) => {
                 self.check_ranges(ranges)?;
-                ranges
-                    .iter()
-                    .try_for_each(|r| self.image.zero(r.offset, r.bytes, r.unmap))
-                    .and_then(|()| self.settle())
-                    .map(|()| 0)
+                let mut ranges = ranges.iter();
+                let zeroed = ranges.try_for_each(|r| self.image.zero(r.offset, r.bytes, r.unmap));
+                zeroed.and_then(|()| self.settle()).map(|()| 0)
             }
         }
         .map_err(|e| self.failed(&e))
@@ -152,15 +144,11 @@ impl Block {
         written.map(|bytes| bytes as u64).map_err(|_| Refusal::Io)
     }
 
-    /// Checks that a transfer is one of whole sectors within the disk.
-    fn within(&self, offset: u64, bytes: u64) -> Result<(u64, u64), Refusal> {
+    /// Checks that an operation is on whole sectors within the disk, and on `most` bytes at most.
+    fn check(&self, offset: u64, bytes: u64, most: u64) -> Result<(), Refusal> {
         let end = offset.checked_add(bytes).ok_or(Refusal::Io)?;
-        let whole = bytes.is_multiple_of(SECTOR_BYTES) && bytes <= TRANSFER_BYTES_MAX;
-        if whole && end <= self.image.bytes() {
-            Ok((offset, bytes))
-        } else {
-            Err(Refusal::Io)
-        }
+        let good = bytes.is_multiple_of(SECTOR_BYTES) && bytes <= most && end <= self.image.bytes();
+        good.then_some(()).ok_or(Refusal::Io)
     }
 
     fn writable(&self) -> Result<(), Refusal> {
@@ -172,15 +160,9 @@ impl Block {
 
     fn check_ranges(&self, ranges: &[Range]) -> Result<(), Refusal> {
         self.writable()?;
-        ranges.iter().try_for_each(|range| {
-            let most = u64::from(ZERO_SECTORS_MAX) * SECTOR_BYTES;
-            let end = range.offset.checked_add(range.bytes).ok_or(Refusal::Io)?;
-            if range.bytes <= most && end <= self.image.bytes() {
-                Ok(())
-            } else {
-                Err(Refusal::Io)
-            }
-        })
+        let most = u64::from(ZERO_SECTORS_MAX) * SECTOR_BYTES;
+        let mut ranges = ranges.iter();
+        ranges.try_for_each(|range| self.check(range.offset, range.bytes, most))
     }
 
     /// Returns how a failure of the host appears to the guest. The first one is logged as an error.
@@ -237,7 +219,7 @@ impl VirtioDevice for Block {
         chain: &Chain,
         memory: &GuestMemoryMmap,
     ) -> Result<u32, ServeError> {
-        let (request, status) = Request::of(chain, memory)?;
+        let (request, status) = Operation::of(chain, memory)?;
         let executed = request.and_then(|request| self.execute(&request, memory));
         let (code, written) = match executed {
             Ok(bytes) => (spec::VIRTIO_BLK_S_OK, bytes),

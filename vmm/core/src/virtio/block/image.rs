@@ -81,47 +81,36 @@ impl DiskImage {
     /// [`DiskError::Open`] if the file cannot be opened, `Kind`, `Size` or `Empty` if it is no disk
     /// image, `InUse` or `Lock` if it cannot be locked.
     pub fn open(path: &Path, read_only: bool) -> Result<Self, DiskError> {
-        let owned = || path.to_owned();
+        let unreadable = |source| open_error(path, read_only, source);
         let file = OpenOptions::new()
             .read(true)
             .write(!read_only)
             // A pipe without a writer would keep us here.
             .custom_flags(libc::O_NONBLOCK)
             .open(path)
-            .map_err(|source| open_error(path, read_only, source))?;
-        let unreadable = |source| open_error(path, read_only, source);
+            .map_err(unreadable)?;
         let metadata = file.metadata().map_err(unreadable)?;
         let bytes = metadata.len();
+        let path = path.to_owned();
         if !metadata.is_file() {
-            return Err(DiskError::Kind { path: owned() });
+            return Err(DiskError::Kind { path });
         }
         if bytes == 0 {
-            return Err(DiskError::Empty { path: owned() });
+            return Err(DiskError::Empty { path });
         }
         if !bytes.is_multiple_of(SECTOR_BYTES) {
-            return Err(DiskError::Size {
-                path: owned(),
-                bytes,
-            });
+            return Err(DiskError::Size { path, bytes });
         }
         match lock(&file, read_only) {
             Ok(()) => {}
             Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
                 let holder = Holder::of(&metadata);
-                return Err(DiskError::InUse {
-                    path: owned(),
-                    holder,
-                });
+                return Err(DiskError::InUse { path, holder });
             }
-            Err(source) => {
-                return Err(DiskError::Lock {
-                    path: owned(),
-                    source,
-                });
-            }
+            Err(source) => return Err(DiskError::Lock { path, source }),
         }
         Ok(Self {
-            path: owned(),
+            path,
             file,
             bytes,
             read_only,

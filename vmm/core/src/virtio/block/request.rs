@@ -82,15 +82,8 @@ pub enum Refusal {
     Unsupported,
 }
 
-/// A driver's request to a disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// The operation that the driver asks for.
-    pub operation: Operation,
-}
-
-impl Request {
-    /// Decodes `chain`. Returns the request or the status that refuses it, and the byte of guest
+impl Operation {
+    /// Decodes `chain`. Returns the operation or the status that refuses it, and the byte of guest
     /// memory for the status.
     ///
     /// # Errors
@@ -113,11 +106,7 @@ impl Request {
             ))?;
         let mut header = Header::new_zeroed();
         header_at.read(memory, header.as_mut_bytes())?;
-        let request = match Self::decode(&header, sent, answer, memory)? {
-            Ok(operation) => Ok(Self { operation }),
-            Err(refusal) => Err(refusal),
-        };
-        Ok((request, status))
+        Ok((Self::decode(&header, sent, answer, memory)?, status))
     }
 
     fn decode(
@@ -125,26 +114,22 @@ impl Request {
         sent: Segments,
         answer: Segments,
         memory: &GuestMemoryMmap,
-    ) -> Result<Result<Operation, Refusal>, ServeError> {
+    ) -> Result<Result<Self, Refusal>, ServeError> {
         let offset = header.sector.get().checked_mul(SECTOR_BYTES);
-        let at = |operation: fn(u64, Segments) -> Operation, data| match offset {
-            Some(offset) => Ok(operation(offset, data)),
-            None => Err(Refusal::Io),
-        };
+        let offset = offset.ok_or(Refusal::Io);
         Ok(match header.kind.get() {
-            spec::VIRTIO_BLK_T_IN => at(|offset, into| Operation::Read { offset, into }, answer),
-            spec::VIRTIO_BLK_T_OUT => at(|offset, from| Operation::Write { offset, from }, sent),
-            spec::VIRTIO_BLK_T_FLUSH => Ok(Operation::Flush),
+            spec::VIRTIO_BLK_T_IN => offset.map(|offset| Self::Read {
+                offset,
+                into: answer,
+            }),
+            spec::VIRTIO_BLK_T_OUT => offset.map(|offset| Self::Write { offset, from: sent }),
+            spec::VIRTIO_BLK_T_FLUSH => Ok(Self::Flush),
             spec::VIRTIO_BLK_T_GET_ID if answer.bytes() < ID_BYTES as u64 => Err(Refusal::Io),
-            spec::VIRTIO_BLK_T_GET_ID => Ok(Operation::Identify { into: answer }),
-            spec::VIRTIO_BLK_T_DISCARD => {
-                // 5.2.6.2: a discard with a flag is not supported.
-                let ranges = ranges(&sent, 0, memory)?;
-                ranges.map(Operation::Discard)
-            }
+            spec::VIRTIO_BLK_T_GET_ID => Ok(Self::Identify { into: answer }),
+            // 5.2.6.2: a discard with a flag is not supported.
+            spec::VIRTIO_BLK_T_DISCARD => ranges(&sent, 0, memory)?.map(Self::Discard),
             spec::VIRTIO_BLK_T_WRITE_ZEROES => {
-                let ranges = ranges(&sent, spec::VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP, memory)?;
-                ranges.map(Operation::Zero)
+                ranges(&sent, spec::VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP, memory)?.map(Self::Zero)
             }
             _ => Err(Refusal::Unsupported),
         })
@@ -174,12 +159,9 @@ impl RangeOnDisk {
         if flags & !flags_known != 0 {
             return Err(Refusal::Unsupported);
         }
+        let offset = self.sector.get().checked_mul(SECTOR_BYTES);
         Ok(Range {
-            offset: self
-                .sector
-                .get()
-                .checked_mul(SECTOR_BYTES)
-                .ok_or(Refusal::Io)?,
+            offset: offset.ok_or(Refusal::Io)?,
             bytes: u64::from(self.sectors.get()) * SECTOR_BYTES,
             unmap: flags & spec::VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP != 0,
         })
