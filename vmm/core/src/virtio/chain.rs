@@ -1,9 +1,8 @@
 //! Requests as a driver describes them: chains of descriptors, each a range of guest memory
 //! (Virtual I/O Device Version 1.2, 2.7.5).
 
-use std::ops::Deref;
-
 use virtio_queue::DescriptorChain;
+use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryError, GuestMemoryMmap, Permissions};
 
 /// Most descriptors of a request: as many as a queue has at most (2.7.5.3.1).
@@ -135,13 +134,10 @@ impl Chain {
     ///
     /// # Errors
     /// [`ChainError`] if the chain breaks a rule of the specification, or names memory outside RAM.
-    pub fn collect<M>(
-        descriptors: DescriptorChain<M>,
+    pub fn collect(
+        descriptors: DescriptorChain<&GuestMemoryMmap>,
         memory: &GuestMemoryMmap,
-    ) -> Result<Self, ChainError>
-    where
-        M: Deref<Target = GuestMemoryMmap>,
-    {
+    ) -> Result<Self, ChainError> {
         let mut chain = Self {
             head: descriptors.head_index(),
             readable: Segments::default(),
@@ -154,13 +150,7 @@ impl Chain {
             if count == SEGMENTS_MAX {
                 return Err(ChainError::TooLong);
             }
-            chain.add(
-                count,
-                descriptor.addr(),
-                descriptor.len(),
-                descriptor.is_write_only(),
-                memory,
-            )?;
+            chain.add(count, descriptor, memory)?;
             goes_on = descriptor.has_next();
             count += 1;
         }
@@ -173,21 +163,18 @@ impl Chain {
     fn add(
         &mut self,
         position: usize,
-        address: GuestAddress,
-        bytes: u32,
-        writable: bool,
+        descriptor: Descriptor,
         memory: &GuestMemoryMmap,
     ) -> Result<(), ChainError> {
-        let (part, access) = match writable {
+        let (address, bytes) = (descriptor.addr(), descriptor.len());
+        let (part, access) = match descriptor.is_write_only() {
             true => (&mut self.writable, Permissions::Write),
             false if self.writable.0.is_empty() => (&mut self.readable, Permissions::Read),
             false => return Err(ChainError::Order { position }),
         };
         if bytes != 0 && !GuestMemory::check_range(memory, address, bytes as usize, access) {
-            return Err(ChainError::NotRam {
-                address: address.0,
-                bytes,
-            });
+            let address = address.0;
+            return Err(ChainError::NotRam { address, bytes });
         }
         part.push(address, bytes);
         Ok(())
