@@ -2,34 +2,21 @@
 //! guest has the BAR enabled, at the BAR's address.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_host_vfio::{Area, Device, MapError, Mapping, Region};
 use parking_lot::Mutex;
 
 use crate::hypervisor::{MemorySlots, OwnedSlot, PASSTHROUGH_SLOT_FIRST, PASSTHROUGH_SLOTS, Slot};
 
-/// Hands out the numbers of memory slots for passed-through devices.
+/// Numbers of memory slots for passed-through devices that are not in use.
 #[derive(Debug)]
-pub struct SlotNumbers {
-    next: u32,
-}
+pub struct SlotNumbers(Range<u32>);
 
 impl Default for SlotNumbers {
     fn default() -> Self {
-        Self {
-            next: PASSTHROUGH_SLOT_FIRST,
-        }
-    }
-}
-
-impl SlotNumbers {
-    /// Takes the next free number; `None` if all are taken.
-    fn take(&mut self) -> Option<u32> {
-        let number = self.next;
-        self.next += 1;
-        (number < PASSTHROUGH_SLOT_FIRST + PASSTHROUGH_SLOTS).then_some(number)
+        Self(PASSTHROUGH_SLOT_FIRST..PASSTHROUGH_SLOT_FIRST + PASSTHROUGH_SLOTS)
     }
 }
 
@@ -42,8 +29,6 @@ struct Part {
 /// The memory slots of one BAR, by which the guest reaches the BAR's mapped parts without an exit.
 pub struct BarSlots {
     state: Mutex<State>,
-    /// Times that the guest has put the BAR somewhere else, or had it decoded again.
-    moves: AtomicU64,
 }
 
 struct State {
@@ -51,6 +36,8 @@ struct State {
     /// Where the BAR is decoded.
     base: Option<u64>,
     was_placed: bool,
+    /// Times that the guest has put the BAR somewhere else, or had it decoded again.
+    moves: u64,
 }
 
 impl BarSlots {
@@ -68,7 +55,7 @@ impl BarSlots {
     ) -> Result<Self, MapError> {
         let mut parts = Vec::with_capacity(areas.len());
         for area in areas {
-            let Some(number) = numbers.take() else {
+            let Some(number) = numbers.0.next() else {
                 log::warn!(
                     "{} of device {} has more mappable parts than the VM has memory slots left: the \
                      guest's accesses to the other parts are exits, and slow",
@@ -96,8 +83,8 @@ impl BarSlots {
                 parts,
                 base: None,
                 was_placed: false,
+                moves: 0,
             }),
-            moves: AtomicU64::new(0),
         })
     }
 
@@ -116,7 +103,7 @@ impl BarSlots {
         deleted?;
         let Some(base) = base else { return Ok(()) };
         if std::mem::replace(&mut state.was_placed, true) {
-            self.moves.fetch_add(1, Ordering::Relaxed);
+            state.moves += 1;
         }
         let State { parts, .. } = &mut *state;
         let mut all = parts.iter_mut();
@@ -130,12 +117,8 @@ impl BarSlots {
 
     /// Returns the parts of the BAR that have slots.
     pub fn areas(&self) -> Vec<Area> {
-        self.state
-            .lock()
-            .parts
-            .iter()
-            .map(|part| part.area)
-            .collect()
+        let state = self.state.lock();
+        state.parts.iter().map(|part| part.area).collect()
     }
 
     /// Returns the guest-physical address of the BAR; `None` if the BAR has no slots now.
@@ -145,7 +128,7 @@ impl BarSlots {
 
     /// Returns how often the guest has moved the BAR, or enabled it again.
     pub fn moves(&self) -> u64 {
-        self.moves.load(Ordering::Relaxed)
+        self.state.lock().moves
     }
 }
 
@@ -230,8 +213,7 @@ mod tests {
     #[test]
     fn there_are_as_many_numbers_as_there_are_slots() {
         let mut numbers = SlotNumbers::default();
-        assert_eq!(numbers.take(), Some(FIRST));
-        let rest = std::iter::from_fn(|| numbers.take()).count();
-        assert_eq!(rest as u32, PASSTHROUGH_SLOTS - 1);
+        assert_eq!(numbers.0.next(), Some(FIRST));
+        assert_eq!(numbers.0.count() as u32, PASSTHROUGH_SLOTS - 1);
     }
 }
