@@ -7,13 +7,14 @@
 //! takes while it calls into a bus's *access* functions.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+
 mod stray;
 
+use stray::Direction;
 pub use stray::{StrayCounters, StrayCounts};
 
 /// An address on a bus: an I/O port or a guest-physical address.
@@ -48,45 +49,38 @@ impl Address for GuestAddress {
 }
 
 /// Why a bus or a device refused a guest's access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
     /// No device has this address.
+    #[error("no device has this address")]
     Unclaimed,
     /// The access begins in one range and ends outside it.
+    #[error("the access ends outside the device")]
     CrossesEdge,
-    /// The device has no register there.
+    /// The device has no register at this address.
+    #[error("the device has no register at this address")]
     NoRegister,
     /// The register cannot be accessed with this width.
+    #[error("the register cannot be accessed with this width")]
     BadSize,
     /// The register cannot be accessed at this alignment.
+    #[error("the register cannot be accessed at this alignment")]
     Misaligned,
     /// The register cannot be stored to.
+    #[error("the register is read-only")]
     ReadOnly,
     /// No allocation is mapped at this address of the aperture.
+    #[error("nothing is mapped at this address")]
     Hole,
     /// The mapping at this address of the aperture is read-only.
+    #[error("the mapping at this address is read-only")]
     WriteForbidden,
     /// The doorbell is bound to no command buffer or queue.
+    #[error("no command buffer or queue is bound to this doorbell")]
     UnboundDoorbell,
     /// The host's device, or the host's kernel, refused the access.
+    #[error("the host's device refused the access")]
     Device,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unclaimed => "no device has this address",
-            Self::CrossesEdge => "the access ends outside the device",
-            Self::NoRegister => "the device has no register at this address",
-            Self::BadSize => "the register cannot be accessed with this width",
-            Self::Misaligned => "the register cannot be accessed at this alignment",
-            Self::ReadOnly => "the register is read-only",
-            Self::Hole => "nothing is mapped at this address",
-            Self::WriteForbidden => "the mapping at this address is read-only",
-            Self::UnboundDoorbell => "no command buffer or queue is bound to this doorbell",
-            Self::Device => "the host's device refused the access",
-        })
-    }
 }
 
 /// What a guest's store does to its virtual CPU or VM, apart from the device: nothing, or an end.
@@ -149,6 +143,16 @@ impl Response {
             result: Err(refusal),
             effect: Effect::None,
         }
+    }
+}
+
+/// The result of an access to a register that has no effect on the virtual CPU or its VM: the
+/// register's name, or why the access was refused.
+pub type Access = Result<&'static str, Refusal>;
+
+impl From<Access> for Response {
+    fn from(access: Access) -> Self {
+        access.map_or_else(Self::refused, Self::ok)
     }
 }
 
@@ -233,6 +237,9 @@ impl Claim {
     }
 }
 
+/// A device, and an offset in its range.
+type Found = (Arc<dyn BusDevice>, u64);
+
 struct Entry {
     bytes: u64,
     claim: Claim,
@@ -250,11 +257,7 @@ pub type PortBus = Bus<Port>;
 /// The bus of a VM's guest-physical addresses, for accesses that do not go to RAM.
 pub type MmioBus = Bus<GuestAddress>;
 
-impl<A> fmt::Debug for Bus<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bus").finish_non_exhaustive()
-    }
-}
+debug_by_name!(PortBus, MmioBus);
 
 impl<A: Address> Bus<A> {
     /// Returns a bus without devices, which counts refused accesses in `strays`.
@@ -301,29 +304,43 @@ impl<A: Address> Bus<A> {
     /// access is refused.
     pub fn read(&self, address: A, into: &mut [u8]) -> Hit {
         into.fill(0);
-        let hit = match self.find(address.number(), into.len()) {
-            Ok((device, offset)) => Self::hit(&*device, device.read(offset, into)),
-            Err(hit) => hit,
-        };
-        if let Err(refusal) = hit.result {
+        let bytes = into.len();
+        let load = |device: &dyn BusDevice, offset| device.read(offset, into);
+        let hit = self.access(Direction::Load, address, bytes, load);
+        if hit.result.is_err() {
             into.fill(0xff);
-            self.strays
-                .read(address.number(), into.len(), hit.device, refusal);
         }
         hit
     }
 
     /// Stores `from` at `address`. A store that is refused changes nothing.
     pub fn write(&self, address: A, from: &[u8]) -> Hit {
-        let hit = match self.find(address.number(), from.len()) {
-            Ok((device, offset)) => Self::hit(&*device, device.write(offset, from)),
-            Err(hit) => hit,
+        let store = |device: &dyn BusDevice, offset| device.write(offset, from);
+        self.access(Direction::Store, address, from.len(), store)
+    }
+
+    /// Finds the device of an access, lets it carry the access out, and counts a refusal.
+    fn access(
+        &self,
+        direction: Direction,
+        address: A,
+        bytes: usize,
+        carry_out: impl FnOnce(&dyn BusDevice, u64) -> Response,
+    ) -> Hit {
+        let (address, strays) = (address.number(), &self.strays);
+        let (device, response) = match self.find(address, bytes) {
+            Ok((device, offset)) => (device.name(), carry_out(&*device, offset)),
+            Err((name, refusal)) => (name, Response::refused(refusal)),
         };
-        if let Err(refusal) = hit.result {
-            self.strays
-                .write(address.number(), from.len(), hit.device, refusal);
+        if let Err(refusal) = response.result {
+            strays.count(direction, address, bytes, device, refusal);
         }
-        hit
+        Hit {
+            device,
+            register: response.register,
+            result: response.result,
+            effect: response.effect,
+        }
     }
 
     fn claim(&self, base: A, bytes: u64, claim: Claim) -> Result<(), BusError> {
@@ -349,16 +366,11 @@ impl<A: Address> Bus<A> {
         Ok(())
     }
 
-    /// Returns the device whose range contains the whole access, and the offset in that range.
-    fn find(&self, address: u64, bytes: usize) -> Result<(Arc<dyn BusDevice>, u64), Hit> {
+    /// Returns the device whose range contains the whole access, and the offset in that range; else
+    /// the name of the device that the access hits, and why the access is refused.
+    fn find(&self, address: u64, bytes: usize) -> Result<Found, (&'static str, Refusal)> {
         let ranges = self.ranges.read();
-        let refused = |device, refusal| Hit {
-            device,
-            register: STRAY,
-            result: Err(refusal),
-            effect: Effect::None,
-        };
-        let unclaimed = refused("unclaimed", Refusal::Unclaimed);
+        let unclaimed = ("unclaimed", Refusal::Unclaimed);
         let (start, entry) = ranges.range(..=address).next_back().ok_or(unclaimed)?;
         let offset = address - start;
         if offset >= entry.bytes {
@@ -368,18 +380,9 @@ impl<A: Address> Bus<A> {
             return Err(unclaimed);
         };
         if bytes as u64 > entry.bytes - offset {
-            return Err(refused(device.name(), Refusal::CrossesEdge));
+            return Err((device.name(), Refusal::CrossesEdge));
         }
         Ok((Arc::clone(device), offset))
-    }
-
-    fn hit(device: &dyn BusDevice, response: Response) -> Hit {
-        Hit {
-            device: device.name(),
-            register: response.register,
-            result: response.result,
-            effect: response.effect,
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Counters of stray accesses: those that hit no device, or that the device refused.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use parking_lot::Mutex;
 
 use super::Refusal;
 
@@ -8,14 +8,17 @@ use super::Refusal;
 /// them at will.
 const WARNINGS_MAX: u64 = 8;
 
+/// Whether an access is a load or a store.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Direction {
+    Load,
+    Store,
+}
+
 /// Counts the stray accesses of one guest, and logs the first few as warnings.
 #[derive(Debug, Default)]
 pub struct StrayCounters {
-    hole_reads: AtomicU64,
-    hole_writes: AtomicU64,
-    refused_writes: AtomicU64,
-    registers: AtomicU64,
-    unclaimed: AtomicU64,
+    counts: Mutex<StrayCounts>,
     /// Stray accesses are logged as debug only.
     unreported: bool,
 }
@@ -60,26 +63,9 @@ impl StrayCounters {
         }
     }
 
-    /// Counts a load of `bytes` bytes that `device` refused because of `refusal`, and logs it.
-    pub fn read(&self, address: u64, bytes: usize, device: &str, refusal: Refusal) {
-        self.count("load", address, bytes, device, refusal, &self.hole_reads);
-    }
-
-    /// Counts a store of `bytes` bytes that `device` refused because of `refusal`, and logs it.
-    pub fn write(&self, address: u64, bytes: usize, device: &str, refusal: Refusal) {
-        self.count("store", address, bytes, device, refusal, &self.hole_writes);
-    }
-
     /// Returns the current values of all counters.
     pub fn counts(&self) -> StrayCounts {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        StrayCounts {
-            hole_reads: load(&self.hole_reads),
-            hole_writes: load(&self.hole_writes),
-            refused_writes: load(&self.refused_writes),
-            registers: load(&self.registers),
-            unclaimed: load(&self.unclaimed),
-        }
+        *self.counts.lock()
     }
 
     /// Returns the number of stray accesses so far, of all kinds.
@@ -87,29 +73,37 @@ impl StrayCounters {
         self.counts().total()
     }
 
-    fn count(
+    /// Counts an access of `bytes` bytes that `device` refused because of `refusal`, and logs it.
+    pub(super) fn count(
         &self,
-        what: &str,
+        direction: Direction,
         address: u64,
         bytes: usize,
         device: &str,
         refusal: Refusal,
-        hole: &AtomicU64,
     ) {
+        let mut guard = self.counts.lock();
+        let counts = &mut *guard;
+        let (what, holes) = match direction {
+            Direction::Load => ("load", &mut counts.hole_reads),
+            Direction::Store => ("store", &mut counts.hole_writes),
+        };
         let counter = match refusal {
-            Refusal::Hole => hole,
-            Refusal::WriteForbidden => &self.refused_writes,
-            Refusal::Unclaimed => &self.unclaimed,
+            Refusal::Hole => holes,
+            Refusal::WriteForbidden => &mut counts.refused_writes,
+            Refusal::Unclaimed => &mut counts.unclaimed,
             Refusal::CrossesEdge
             | Refusal::NoRegister
             | Refusal::BadSize
             | Refusal::Misaligned
             | Refusal::ReadOnly
             | Refusal::UnboundDoorbell
-            | Refusal::Device => &self.registers,
+            | Refusal::Device => &mut counts.registers,
         };
-        counter.fetch_add(1, Ordering::Relaxed);
-        let (level, more) = match self.total() {
+        *counter += 1;
+        let total = counts.total();
+        drop(guard);
+        let (level, more) = match total {
             _ if self.unreported => (log::Level::Debug, ""),
             ..WARNINGS_MAX => (log::Level::Warn, ""),
             WARNINGS_MAX => (log::Level::Warn, " (later ones are logged as debug)"),
@@ -129,13 +123,17 @@ mod tests {
     #[test]
     fn each_kind_of_stray_has_its_counter() {
         let strays = StrayCounters::default();
-        strays.read(0, 4, "aperture", Refusal::Hole);
-        strays.write(0, 4, "aperture", Refusal::Hole);
-        strays.write(0, 4, "aperture", Refusal::Hole);
-        strays.write(0, 4, "aperture", Refusal::WriteForbidden);
-        strays.read(0, 4, "registers", Refusal::BadSize);
-        strays.write(0, 4, "registers", Refusal::ReadOnly);
-        strays.read(0, 4, "unclaimed", Refusal::Unclaimed);
+        for (direction, refusal) in [
+            (Direction::Load, Refusal::Hole),
+            (Direction::Store, Refusal::Hole),
+            (Direction::Store, Refusal::Hole),
+            (Direction::Store, Refusal::WriteForbidden),
+            (Direction::Load, Refusal::BadSize),
+            (Direction::Store, Refusal::ReadOnly),
+            (Direction::Load, Refusal::Unclaimed),
+        ] {
+            strays.count(direction, 0, 4, "device", refusal);
+        }
         let wanted = StrayCounts {
             hole_reads: 1,
             hole_writes: 2,

@@ -9,7 +9,7 @@ use causeway_host_vfio::{AccessError, Device, RegionIndex};
 use super::capabilities::MsixPlace;
 use super::failure_counter::FailureCounter;
 use super::interrupts::Interrupts;
-use crate::bus::{BusDevice, Refusal, Response};
+use crate::bus::{Access, BusDevice, Refusal, Response};
 
 /// Names of a VM's passed-through devices in exit counters, in order.
 const NAMES: [&str; 8] = [
@@ -78,35 +78,27 @@ impl BarDevice {
         let Some(msix) = &self.msix else {
             return Part::Region;
         };
-        let end = offset.saturating_add(bytes as u64);
-        let hit = |(bar, start): (u8, u64), length: u64| {
-            let touches = bar == self.index && offset < start + length && end > start;
-            touches.then(|| offset.checked_sub(start).filter(|_| end <= start + length))
-        };
-        match hit(msix.table, msix.table_bytes()) {
-            Some(Some(offset)) => return Part::Table(offset),
-            Some(None) => return Part::Edge,
-            None => {}
-        }
-        match hit(msix.pending, msix.pending_bytes()) {
-            Some(Some(offset)) => Part::Pending(offset),
-            Some(None) => Part::Edge,
-            None => Part::Region,
-        }
-    }
-
-    fn register(&self) -> &'static str {
-        BAR_NAMES.get(usize::from(self.index)).unwrap_or(&"bar")
-    }
-
-    fn answer(&self, result: Result<(), AccessError>) -> Response {
-        match result {
-            Ok(()) => Response::ok(self.register()),
-            Err(e) => {
-                self.failures.add(&e);
-                Response::refused(Refusal::Device)
+        let (bytes, end) = (bytes as u64, offset.saturating_add(bytes as u64));
+        let places = [
+            (msix.table, Part::Table as fn(u64) -> Part),
+            (msix.pending, Part::Pending),
+        ];
+        for ((bar, area), part) in places {
+            if bar != self.index || offset >= area.offset + area.bytes || end <= area.offset {
+                continue;
             }
+            return match area.contains(offset, bytes) {
+                true => part(offset - area.offset),
+                false => Part::Edge,
+            };
         }
+        Part::Region
+    }
+
+    fn answer(&self, result: Result<(), AccessError>) -> Access {
+        let result = result.inspect_err(|e| self.failures.add(e));
+        result.map_err(|_| Refusal::Device)?;
+        Ok(BAR_NAMES.get(usize::from(self.index)).unwrap_or(&"bar"))
     }
 }
 
@@ -117,27 +109,29 @@ impl BusDevice for BarDevice {
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Response {
         AccessCounters::add(&self.counters.reads);
-        match self.part(offset, into.len()) {
+        let access = match self.part(offset, into.len()) {
             Part::Table(offset) => self.interrupts.read_table(offset, into),
             Part::Pending(offset) => self.interrupts.read_pending(offset, into),
-            Part::Edge => Response::refused(Refusal::CrossesEdge),
+            Part::Edge => Err(Refusal::CrossesEdge),
             Part::Region => {
                 let region = RegionIndex::Bar(self.index);
                 self.answer(self.device.read(region, offset, into))
             }
-        }
+        };
+        access.into()
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> Response {
         AccessCounters::add(&self.counters.writes);
-        match self.part(offset, from.len()) {
+        let access = match self.part(offset, from.len()) {
             Part::Table(offset) => self.interrupts.write_table(offset, from),
-            Part::Pending(_) => Response::refused(Refusal::ReadOnly),
-            Part::Edge => Response::refused(Refusal::CrossesEdge),
+            Part::Pending(_) => Err(Refusal::ReadOnly),
+            Part::Edge => Err(Refusal::CrossesEdge),
             Part::Region => {
                 let region = RegionIndex::Bar(self.index);
                 self.answer(self.device.write(region, offset, from))
             }
-        }
+        };
+        access.into()
     }
 }

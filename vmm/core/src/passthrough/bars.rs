@@ -114,16 +114,9 @@ pub fn mapped(region: &Region, msix: Option<&MsixPlace>) -> Vec<Area> {
 
 /// Returns the emulated parts of the region, in order.
 fn kept_away(index: RegionIndex, msix: Option<&MsixPlace>) -> Vec<Area> {
-    let places = msix.map(|msix| {
-        let table = (msix.table, msix.table_bytes());
-        let pending = (msix.pending, msix.pending_bytes());
-        [table, pending]
-    });
-    let all = places.into_iter().flatten();
-    let own = all.filter(|((bar, _), _)| RegionIndex::Bar(*bar) == index);
-    let mut areas: Vec<_> = own
-        .map(|((_, offset), bytes)| Area { offset, bytes })
-        .collect();
+    let places = msix.into_iter().flat_map(|msix| [msix.table, msix.pending]);
+    let own = places.filter(|(bar, _)| RegionIndex::Bar(*bar) == index);
+    let mut areas: Vec<_> = own.map(|(_, area)| area).collect();
     areas.sort_by_key(|area| area.offset);
     areas
 }
@@ -165,11 +158,12 @@ mod tests {
     }
 
     fn msix(table: (u8, u64), pending: (u8, u64)) -> MsixPlace {
+        let place = |(bar, offset), bytes| (bar, Area { offset, bytes });
         MsixPlace {
             offset: 0x50,
             vectors: 64,
-            table,
-            pending,
+            table: place(table, 1024),
+            pending: place(pending, 8),
         }
     }
 

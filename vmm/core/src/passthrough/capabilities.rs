@@ -9,7 +9,7 @@
 //! | PCI Express (10) | the device's, read-only, as an endpoint within the root complex, since there is no link above it that the guest could see; without a reset |
 //! | others | nothing: vital product data, bridges' and host's matters, and resets by advanced features |
 
-use causeway_host_vfio::{AccessError, Device, InterruptKind, RegionIndex};
+use causeway_host_vfio::{AccessError, Area, Device, InterruptKind, RegionIndex};
 
 use super::filter::Owner::{Fixed, Guest, Passed, Shown};
 use super::filter::{Filter, Patch, patch};
@@ -62,22 +62,10 @@ pub struct MsixPlace {
     pub offset: usize,
     /// Number of vectors.
     pub vectors: u16,
-    /// Number of the BAR that contains the table, and the table's offset in it.
-    pub table: (u8, u64),
-    /// Number of the BAR that contains the pending bits, and their offset in it.
-    pub pending: (u8, u64),
-}
-
-impl MsixPlace {
-    /// Returns the size of the table in bytes.
-    pub fn table_bytes(&self) -> u64 {
-        u64::from(self.vectors) * 16
-    }
-
-    /// Returns the size of the pending bits in bytes.
-    pub fn pending_bytes(&self) -> u64 {
-        u64::from(self.vectors).div_ceil(64) * 8
-    }
+    /// Number of the BAR that contains the table, and the table's place in it.
+    pub table: (u8, Area),
+    /// Number of the BAR that contains the pending bits, and their place in it.
+    pub pending: (u8, Area),
 }
 
 /// The interrupt capabilities of a device, which the VMM emulates.
@@ -121,26 +109,19 @@ pub fn add(filter: &mut Filter, device: &Device) -> Result<Capabilities, AccessE
             continue;
         }
         let offset = usize::from(entry.offset);
-        filter.apply(offset, &[patch(0, 0xffff, Fixed(entry.id.into()))]);
+        filter.own(offset, 0xffff, Fixed(entry.id.into()));
         set_link(filter, link, entry.offset);
         link = offset + 1;
-        let status = [patch(
-            header::STATUS,
-            header::STATUS_CAPABILITIES,
-            Fixed(0xffff),
-        )];
-        filter.apply(0, &status);
+        let status = header::STATUS.into();
+        filter.own(status, header::STATUS_CAPABILITIES, Fixed(0xffff));
     }
     Ok(found)
 }
 
 /// Makes the link at `link` lead to `to`.
 fn set_link(filter: &mut Filter, link: usize, to: u8) {
-    let (offset, shift) = (link & !1, 8 * (link as u32 & 1));
-    filter.apply(
-        offset,
-        &[patch(0, 0xff << shift, Fixed(u16::from(to) << shift))],
-    );
+    let shift = 8 * (link as u32 & 1);
+    filter.own(link & !1, 0xff << shift, Fixed(u16::from(to) << shift));
 }
 
 /// Returns the device's list of capabilities, up to an invalid link.
@@ -222,10 +203,9 @@ fn show_vendor(
         .unwrap_or(256);
     let start = usize::from(entry.offset);
     let end = (start + usize::from(length)).min(limit);
-    filter.apply(start, &[patch(2, 0x00ff, Fixed(length.into()))]);
+    filter.own(start + 2, 0x00ff, Fixed(length.into()));
     for at in start + 3..end {
-        let shift = 8 * (at as u32 & 1);
-        filter.apply(at & !1, &[patch(0, 0xff << shift, Passed)]);
+        filter.own(at & !1, 0xff << (8 * (at as u32 & 1)), Passed);
     }
     Ok(())
 }
@@ -235,28 +215,32 @@ fn msix(device: &Device, offset: u8) -> Result<Option<MsixPlace>, AccessError> {
     let config = RegionIndex::Config;
     let base = u64::from(offset);
     let size = (device.read_u16(config, base + 2)? & 0x7ff) + 1;
-    let place = |word: u32| ((word & 7) as u8, u64::from(word & !7));
     let info = device.interrupts(InterruptKind::Msix);
     let most = if info.eventfd { info.count } else { 0 };
+    let vectors = u16::try_from(most).map_or(size, |most| most.min(size));
+    let place = |word: u32, bytes| {
+        let offset = u64::from(word & !7);
+        ((word & 7) as u8, Area { offset, bytes })
+    };
+    let table_bytes = u64::from(vectors) * 16;
+    let pending_bytes = u64::from(vectors).div_ceil(64) * 8;
     let msix = MsixPlace {
         offset: offset.into(),
-        vectors: u16::try_from(most).map_or(size, |most| most.min(size)),
-        table: place(device.read_u32(config, base + 4)?),
-        pending: place(device.read_u32(config, base + 8)?),
+        vectors,
+        table: place(device.read_u32(config, base + 4)?, table_bytes),
+        pending: place(device.read_u32(config, base + 8)?, pending_bytes),
     };
-    let within = |(bar, at): (u8, u64), bytes: u64| {
+    let within = |(bar, area): (u8, Area)| {
         let region = device.region(RegionIndex::Bar(bar));
-        region.is_some_and(|region| at + bytes <= region.bytes)
+        region.is_some_and(|region| area.offset + area.bytes <= region.bytes)
     };
-    let good = msix.vectors != 0
-        && within(msix.table, msix.table_bytes())
-        && within(msix.pending, msix.pending_bytes());
+    let good = vectors != 0 && within(msix.table) && within(msix.pending);
     Ok(good.then_some(msix))
 }
 
 /// Returns the owners of the bits of an MSI-X capability: the guest owns enable and function mask.
 fn msix_patches(msix: &MsixPlace) -> [Patch; 6] {
-    let word = |(bar, at): (u8, u64)| at as u32 | u32::from(bar);
+    let word = |(bar, area): (u8, Area)| area.offset as u32 | u32::from(bar);
     let [table, pending] = [word(msix.table), word(msix.pending)];
     let low = |word: u32| Fixed(word as u16);
     let high = |word: u32| Fixed((word >> 16) as u16);

@@ -74,14 +74,16 @@ impl Filter {
     /// names a bit decides its owner; patches beyond the end of the space are ignored.
     pub fn apply(&mut self, base: usize, patches: &[Patch]) {
         for patch in patches {
-            let offset = base + usize::from(patch.offset);
-            if offset + 2 <= BYTES {
-                self.apply_one(offset, patch.mask, patch.owner);
-            }
+            self.own(base + usize::from(patch.offset), patch.mask, patch.owner);
         }
     }
 
-    fn apply_one(&mut self, offset: usize, mask: u16, owner: Owner) {
+    /// Makes `owner` the owner of the bits `mask` of the 16-bit word at `offset`. Does nothing beyond
+    /// the end of the space.
+    pub fn own(&mut self, offset: usize, mask: u16, owner: Owner) {
+        if offset + 2 > BYTES {
+            return;
+        }
         let (value, writable) = match owner {
             Owner::Fixed(value) => (value, false),
             Owner::Guest(value) => (value, true),

@@ -17,7 +17,7 @@ pub const BARS: u64 = 0x10;
 pub const END: u8 = 0x40;
 /// Offset in configuration space of the interrupt line register, which the interrupt pin register
 /// follows.
-pub const INTERRUPT: u8 = 0x3c;
+pub const INTERRUPT: usize = 0x3c;
 
 /// Command bits that report errors: parity (6), SERR# (8).
 const COMMAND_ERRORS: u16 = 1 << 6 | 1 << 8;

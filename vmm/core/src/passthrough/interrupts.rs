@@ -13,12 +13,11 @@ use std::sync::Arc;
 
 use causeway_host_vfio::{Device, InterruptError, InterruptKind};
 use parking_lot::Mutex;
-use vmm_sys_util::eventfd::EventFd;
 
 use super::capabilities::{Capabilities, MsixPlace};
 use super::failure_counter::FailureCounter;
 use super::msi::MsiVectors;
-use crate::bus::{Refusal, Response};
+use crate::bus::{Access, Refusal};
 use crate::interrupts::{InterruptController, ResampledLine};
 use crate::pci::{ConfigSpace, MsixTable};
 
@@ -127,14 +126,9 @@ impl Interrupts {
     /// Returns the kind that the guest has chosen. A function that raises messages does not use its
     /// pin. With both MSI and MSI-X enabled, which is undefined, MSI-X counts.
     fn wanted(&self, space: &ConfigSpace) -> Mode {
-        let msix = self
-            .msix
-            .as_ref()
-            .is_some_and(|(_, table)| table.is_enabled());
-        let messages = self
-            .msi
-            .as_ref()
-            .map_or(0, |msi| msi.capability.enabled(space));
+        let (msi, msix) = (self.msi.as_ref(), self.msix.as_ref());
+        let msix = msix.is_some_and(|(_, table)| table.is_enabled());
+        let messages = msi.map_or(0, |msi| msi.capability.enabled(space));
         match () {
             () if msix => Mode::Table,
             () if messages != 0 => Mode::Messages(messages),
@@ -163,10 +157,10 @@ impl Interrupts {
         match state.mode {
             Mode::None | Mode::Pin => {}
             Mode::Messages(_) => self.msi.iter().for_each(MsiVectors::clear_pending),
-            Mode::Table => self
-                .msix
-                .iter()
-                .for_each(|(_, table)| table.clear_pending()),
+            Mode::Table => {
+                let msix = self.msix.iter();
+                msix.for_each(|(_, table)| table.clear_pending());
+            }
         }
         state.mode = Mode::None;
     }
@@ -180,10 +174,8 @@ impl Interrupts {
                 1
             }
             (Mode::Messages(count), _, Some(msi), _) => {
-                let interrupts = msi.interrupts().iter().take(count);
-                let events: Vec<_> = interrupts
-                    .map(|interrupt| Some(interrupt.event()))
-                    .collect();
+                let interrupts = msi.interrupts.iter().take(count);
+                let events: Vec<_> = interrupts.map(|i| Some(i.event())).collect();
                 self.device.set_vectors(InterruptKind::Msi, &events)?;
                 events.len()
             }
@@ -204,41 +196,34 @@ impl Interrupts {
     /// Makes the first `count` vectors of MSI-X signal their events.
     fn set_up(&self, table: &MsixTable, count: usize) -> Result<usize, InterruptError> {
         table.with_events(|events| {
-            let events: Vec<Option<&EventFd>> =
-                events.iter().take(count).copied().map(Some).collect();
+            let events: Vec<_> = events.iter().take(count).copied().map(Some).collect();
             self.device.set_vectors(InterruptKind::Msix, &events)?;
             Ok(events.len())
         })
     }
 
     /// Carries out a load at `offset` of the MSI-X table.
-    pub fn read_table(&self, offset: u64, into: &mut [u8]) -> Response {
-        match &self.msix {
-            Some((_, table)) => table.read(offset, into),
-            None => Response::refused(Refusal::NoRegister),
-        }
+    pub fn read_table(&self, offset: u64, into: &mut [u8]) -> Access {
+        let (_, table) = self.msix.as_ref().ok_or(Refusal::NoRegister)?;
+        table.read(offset, into)
     }
 
     /// Carries out a load at `offset` of the pending bits of MSI-X.
-    pub fn read_pending(&self, offset: u64, into: &mut [u8]) -> Response {
-        match &self.msix {
-            Some((_, table)) => table.read_pending(offset, into),
-            None => Response::refused(Refusal::NoRegister),
-        }
+    pub fn read_pending(&self, offset: u64, into: &mut [u8]) -> Access {
+        let (_, table) = self.msix.as_ref().ok_or(Refusal::NoRegister)?;
+        table.read_pending(offset, into)
     }
 
     /// Carries out a store at `offset` of the MSI-X table.
-    pub fn write_table(&self, offset: u64, from: &[u8]) -> Response {
-        let Some((place, table)) = &self.msix else {
-            return Response::refused(Refusal::NoRegister);
-        };
-        let response = table.write(offset, from);
+    pub fn write_table(&self, offset: u64, from: &[u8]) -> Access {
+        let (place, table) = self.msix.as_ref().ok_or(Refusal::NoRegister)?;
+        let access = table.write(offset, from);
         let mut state = self.state.lock();
         let all = usize::from(place.vectors);
         if state.mode == Mode::Table && state.vectors < all {
             self.grow(&mut state, table);
         }
-        response
+        access
     }
 
     /// Adds vectors that were programmed meanwhile, where the host could not set up all at once.

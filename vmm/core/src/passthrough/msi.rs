@@ -92,10 +92,9 @@ impl MsiCapability {
     pub fn enabled(&self, space: &ConfigSpace) -> usize {
         let control = space.u16(usize::from(self.offset) + 2);
         let granted = (control >> 4 & 7).min(self.vectors_log);
-        if control & ENABLE == 0 {
-            0
-        } else {
-            1 << granted
+        match control & ENABLE {
+            0 => 0,
+            _ => 1 << granted,
         }
     }
 
@@ -104,13 +103,13 @@ impl MsiCapability {
     pub fn message(&self, space: &ConfigSpace, vector: usize) -> Option<MsiMessage> {
         let base = usize::from(self.offset);
         let enabled = self.enabled(space);
-        let masked =
-            self.maskable && space.u32(base + usize::from(self.data()) + 4) >> vector & 1 != 0;
+        let data_at = base + usize::from(self.data());
+        let masked = self.maskable && space.u32(data_at + 4) >> vector & 1 != 0;
         if vector >= enabled || masked {
             return None;
         }
         let high = if self.wide { space.u32(base + 8) } else { 0 };
-        let data = u32::from(space.u16(base + usize::from(self.data())));
+        let data = u32::from(space.u16(data_at));
         Some(MsiMessage {
             address: u64::from(high) << 32 | u64::from(space.u32(base + 4)),
             // The function changes as many of the low bits as it takes to tell its vectors apart.
@@ -139,7 +138,8 @@ impl MsiCapability {
 pub struct MsiVectors {
     /// The capability to which the vectors belong.
     pub capability: MsiCapability,
-    interrupts: Vec<MessageInterrupt>,
+    /// The interrupts of the vectors, in order.
+    pub interrupts: Vec<MessageInterrupt>,
 }
 
 impl MsiVectors {
@@ -172,11 +172,6 @@ impl MsiVectors {
         result
     }
 
-    /// Returns the interrupts of the vectors, in order.
-    pub fn interrupts(&self) -> &[MessageInterrupt] {
-        &self.interrupts
-    }
-
     /// Returns a mask with a bit for each vector that was raised while it was masked.
     pub fn pending(&self) -> u32 {
         let pending = self.interrupts.iter().map(MessageInterrupt::is_pending);
@@ -187,8 +182,7 @@ impl MsiVectors {
 
     /// Makes no vector pending.
     pub fn clear_pending(&self) {
-        self.interrupts
-            .iter()
-            .for_each(MessageInterrupt::clear_pending);
+        let interrupts = self.interrupts.iter();
+        interrupts.for_each(MessageInterrupt::clear_pending);
     }
 }

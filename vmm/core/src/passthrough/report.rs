@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::interrupts::Mode;
 
 /// The report on a device that was passed through to a VM.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DeviceReport {
     /// The device's PCI address on the host, such as `0000:00:03.0`.
     pub address: String,
@@ -73,7 +73,7 @@ pub struct MappedRange {
 }
 
 /// The report on the interrupts of a passed-through device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct InterruptReport {
     /// The best kind that the guest has enabled: `none`, `INTx`, `MSI` or `MSI-X`.
     pub mode: &'static str,
@@ -92,13 +92,4 @@ impl From<Mode> for &'static str {
             Mode::Table => "MSI-X",
         }
     }
-}
-
-/// The identity of a device, as its configuration space says.
-#[derive(Clone, Debug)]
-pub struct Identity {
-    /// Vendor and device ID, such as `1af4:1044`.
-    pub id: String,
-    /// PCI class code, six hexadecimal digits.
-    pub class: String,
 }

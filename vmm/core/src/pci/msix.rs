@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::bus::{Refusal, Response};
+use crate::bus::{Access, Refusal};
 use crate::interrupts::{InterruptController, MessageInterrupt, MsiMessage};
 use parking_lot::Mutex;
 use vmm_sys_util::eventfd::EventFd;
@@ -95,10 +95,8 @@ impl MsixTable {
     /// Makes no vector pending, as a reset of the device does.
     pub fn clear_pending(&self) {
         let state = self.state.lock();
-        state
-            .interrupts
-            .iter()
-            .for_each(MessageInterrupt::clear_pending);
+        let interrupts = state.interrupts.iter();
+        interrupts.for_each(MessageInterrupt::clear_pending);
     }
 
     /// Calls `f` with the event of each vector, whose signals raise the vector, so that the caller
@@ -119,25 +117,19 @@ impl MsixTable {
     }
 
     /// Carries out a load at `offset` of the table.
-    pub fn read(&self, offset: u64, into: &mut [u8]) -> Response {
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Access {
         let state = self.state.lock();
-        let first = match first_word(offset, into.len(), state.words.len()) {
-            Ok(first) => first,
-            Err(refusal) => return Response::refused(refusal),
-        };
+        let first = first_word(offset, into.len(), state.words.len())?;
         for (bytes, word) in into.chunks_exact_mut(4).zip(&state.words[first..]) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
-        Response::ok("msix_table")
+        Ok("msix_table")
     }
 
     /// Carries out a store at `offset` of the table.
-    pub fn write(&self, offset: u64, from: &[u8]) -> Response {
+    pub fn write(&self, offset: u64, from: &[u8]) -> Access {
         let mut state = self.state.lock();
-        let first = match first_word(offset, from.len(), state.words.len()) {
-            Ok(first) => first,
-            Err(refusal) => return Response::refused(refusal),
-        };
+        let first = first_word(offset, from.len(), state.words.len())?;
         for (i, bytes) in from.chunks_exact(4).enumerate() {
             let writable = match (first + i) % ENTRY_WORDS {
                 0 => ADDRESS_WRITABLE,
@@ -148,25 +140,21 @@ impl MsixTable {
             state.words[first + i] = value & writable;
         }
         state.route(first / ENTRY_WORDS);
-        Response::ok("msix_table")
+        Ok("msix_table")
     }
 
     /// Carries out a load at `offset` of the pending bits.
-    pub fn read_pending(&self, offset: u64, into: &mut [u8]) -> Response {
+    pub fn read_pending(&self, offset: u64, into: &mut [u8]) -> Access {
         let state = self.state.lock();
         let vectors = state.words.len() / ENTRY_WORDS;
-        let words = vectors.div_ceil(64) * 2;
-        let first = match first_word(offset, into.len(), words) {
-            Ok(first) => first,
-            Err(refusal) => return Response::refused(refusal),
-        };
+        let first = first_word(offset, into.len(), vectors.div_ceil(64) * 2)?;
         into.fill(0);
         let bits = into.len() * 8;
         let interrupts = state.interrupts.iter().skip(first * 32).take(bits);
         for (bit, interrupt) in interrupts.enumerate() {
             into[bit / 8] |= u8::from(interrupt.is_pending()) << (bit % 8);
         }
-        Response::ok("msix_pending")
+        Ok("msix_pending")
     }
 }
 
@@ -218,12 +206,12 @@ mod tests {
     const PENDING_BYTES: u64 = 8;
 
     fn write4(table: &MsixTable, offset: u64, value: u32) {
-        assert_eq!(table.write(offset, &value.to_le_bytes()).result, Ok(()));
+        assert_eq!(table.write(offset, &value.to_le_bytes()), Ok("msix_table"));
     }
 
     fn pending(table: &MsixTable) -> u64 {
         let mut bytes = [0; 8];
-        assert_eq!(table.read_pending(0, &mut bytes).result, Ok(()));
+        assert_eq!(table.read_pending(0, &mut bytes), Ok("msix_pending"));
         u64::from_le_bytes(bytes)
     }
 
@@ -286,7 +274,7 @@ mod tests {
 
     fn read4(table: &MsixTable, offset: u64) -> u32 {
         let mut bytes = [0; 4];
-        assert_eq!(table.read(offset, &mut bytes).result, Ok(()));
+        assert_eq!(table.read(offset, &mut bytes), Ok("msix_table"));
         u32::from_le_bytes(bytes)
     }
 
@@ -296,11 +284,11 @@ mod tests {
         let last = u64::from(VECTORS - 1) * 16;
         assert_eq!(read4(&table, last + 12), CONTROL_MASKED);
         let message = 0x0000_0001_fee0_1003u64.to_le_bytes();
-        assert_eq!(table.write(last, &message).result, Ok(()));
-        assert_eq!(table.write(last + 8, &[1, 2, 3, 4]).result, Ok(()));
+        assert_eq!(table.write(last, &message), Ok("msix_table"));
+        assert_eq!(table.write(last + 8, &[1, 2, 3, 4]), Ok("msix_table"));
         assert_eq!(
-            table.write(last + 12, &[0xfe, 0xff, 0xff, 0xff]).result,
-            Ok(())
+            table.write(last + 12, &[0xfe, 0xff, 0xff, 0xff]),
+            Ok("msix_table")
         );
         assert_eq!(
             read4(&table, last),
@@ -330,16 +318,8 @@ mod tests {
             (end, 8, Refusal::NoRegister),
         ] {
             let mut data = vec![0; bytes];
-            assert_eq!(
-                table.read(offset, &mut data).result,
-                Err(refusal),
-                "{offset:#x}"
-            );
-            assert_eq!(
-                table.write(offset, &data).result,
-                Err(refusal),
-                "{offset:#x}"
-            );
+            assert_eq!(table.read(offset, &mut data), Err(refusal), "{offset:#x}");
+            assert_eq!(table.write(offset, &data), Err(refusal), "{offset:#x}");
         }
     }
 
@@ -350,12 +330,7 @@ mod tests {
         table.raise(0);
         assert_eq!(pending(&table), 0);
         for (offset, size) in [(PENDING_BYTES, 4), (0, 2), (2, 4)] {
-            assert!(
-                table
-                    .read_pending(offset, &mut [0; 8][..size])
-                    .result
-                    .is_err()
-            );
+            assert!(table.read_pending(offset, &mut [0; 8][..size]).is_err());
         }
     }
 }

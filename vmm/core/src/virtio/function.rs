@@ -37,25 +37,6 @@ const REGISTERS: MemoryBar = MemoryBar {
     prefetchable: false,
 };
 
-/// Returns the offsets in the BAR to which the driver stores to notify the device's queues.
-const fn notifications(queues: u16) -> DoorbellPlaces {
-    DoorbellPlaces {
-        first: Structure::Notify.offset(),
-        stride: NOTIFY_STRIDE as u64,
-        count: queues as u32,
-    }
-}
-
-/// Returns the MSI-X capability of a device with `queues` queues.
-const fn msix(queues: u16) -> MsixCapability {
-    MsixCapability {
-        vectors: vectors(queues),
-        bar: BAR as u8,
-        table: Structure::MsixTable.offset() as u32,
-        pending: Structure::MsixPending.offset() as u32,
-    }
-}
-
 /// Why a virtio device cannot be added to a VM.
 #[derive(Debug, thiserror::Error)]
 pub enum VirtioError {
@@ -89,12 +70,6 @@ pub struct Surroundings<'a> {
     pub events: &'a Arc<dyn IoEvents>,
 }
 
-impl std::fmt::Debug for Surroundings<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Surroundings").finish_non_exhaustive()
-    }
-}
-
 struct State {
     space: ConfigSpace,
     decoders: Decoders,
@@ -111,7 +86,7 @@ pub struct VirtioFunction {
     state: Mutex<State>,
 }
 
-debug_by_name!(VirtioFunction);
+debug_by_name!(VirtioFunction, Surroundings<'_>);
 
 impl VirtioFunction {
     /// Returns the PCI function of `device` for device number `number` of bus 0, with its BAR at an
@@ -140,13 +115,14 @@ impl VirtioFunction {
             needs_reset: AtomicBool::new(false),
             ram: at.ram.view()?,
         });
-        let notifications = Arc::new(Doorbells::at(notifications(queues), Arc::clone(at.events)));
-        let transport = Arc::new(Transport::new(
-            thread,
-            device,
-            Arc::clone(&notifications),
-            Arc::clone(&shared),
-        )?);
+        let places = DoorbellPlaces {
+            first: Structure::Notify.offset(),
+            stride: NOTIFY_STRIDE.into(),
+            count: queues.into(),
+        };
+        let notifications = Arc::new(Doorbells::at(places, Arc::clone(at.events)));
+        let (doorbells, state) = (Arc::clone(&notifications), Arc::clone(&shared));
+        let transport = Arc::new(Transport::new(thread, device, doorbells, state)?);
         let mut space = ConfigSpace::new(Identity {
             vendor: VENDOR_ID,
             device: DEVICE_ID_BASE + kind.id,
@@ -156,15 +132,17 @@ impl VirtioFunction {
         });
         space.add_bar(REGISTERS, bar);
         space.set_interrupt_pin(PIN, line as u8);
-        let msix = space.add_msix(msix(queues));
+        let msix = space.add_msix(MsixCapability {
+            vectors: vectors(queues),
+            bar: BAR as u8,
+            table: Structure::MsixTable.offset() as u32,
+            pending: Structure::MsixPending.offset() as u32,
+        });
         let window = add_capabilities(&mut space, queues, configuration_bytes as u32);
         space.set_command(COMMAND_MEMORY);
         let mut decoders = Decoders::new(Arc::clone(at.bus), at.address_end);
-        decoders.add(
-            REGISTERS,
-            Arc::clone(&transport) as _,
-            Box::new(move |base| notifications.relocate(base)),
-        );
+        let follow = Box::new(move |base| notifications.relocate(base));
+        decoders.add(REGISTERS, Arc::clone(&transport) as _, follow);
         decoders.settle_first(&space)?;
         Ok(Self {
             transport,
@@ -175,18 +153,12 @@ impl VirtioFunction {
         })
     }
 
-    /// Returns the offset in the BAR that the window selects, and the width; `None` if registers
-    /// have no such width or alignment.
+    /// Returns the offset in the BAR that the window selects, and the width; `None` if registers have
+    /// no such width or alignment.
     fn window(&self, space: &ConfigSpace) -> Option<(u64, usize)> {
-        let mut word = [[0; 4]; 3];
-        for (i, word) in word.iter_mut().enumerate() {
-            space.read((self.window + 4 * (i + 1)) as u8, word);
-        }
-        let [[bar, ..], offset, length] = word;
-        let bytes = u32::from_le_bytes(length) as usize;
-        let offset = u64::from(u32::from_le_bytes(offset));
-        let good = usize::from(bar) == BAR && matches!(bytes, 1 | 2 | 4);
-        (good && offset.is_multiple_of(bytes as u64)).then_some((offset, bytes))
+        let [bar, offset, bytes] = [4, 8, 12].map(|at| space.u32(self.window + at));
+        let good = bar as u8 == BAR as u8 && matches!(bytes, 1 | 2 | 4);
+        (good && offset.is_multiple_of(bytes)).then_some((offset.into(), bytes as usize))
     }
 
     /// Returns whether an access to configuration space is one to the window's data.
@@ -202,13 +174,11 @@ const WINDOW_DATA: usize = 16;
 fn add_capabilities(space: &mut ConfigSpace, queues: u16, device_bytes: u32) -> usize {
     use Structure::{Common, Device, InterruptStatus, Notify};
     for structure in [Common, Notify, InterruptStatus, Device] {
-        let Some((kind, length)) = structure.capability(queues, device_bytes) else {
-            continue;
+        let (kind, length) = match structure.capability(queues, device_bytes) {
+            // A structure of no length would be a broken one.
+            None | Some((_, 0)) => continue,
+            Some(capability) => capability,
         };
-        // A structure of no length would be a broken one.
-        if length == 0 {
-            continue;
-        }
         let mut body = capability(kind, structure.offset() as u32, length);
         if structure == Notify {
             body.extend(NOTIFY_STRIDE.to_le_bytes());

@@ -1,6 +1,8 @@
 //! Registers of a virtio function: the structures of Virtual I/O Device Version 1.2, 4.1.4, and
 //! where they lie in the function's BAR.
 
+use crate::bus::Refusal;
+
 /// Number of the BAR with all registers.
 pub const BAR: usize = 0;
 /// Size of that BAR in bytes.
@@ -26,6 +28,15 @@ pub enum Structure {
 
 /// Bytes from one structure to the next.
 const PAGE: u64 = 0x1000;
+/// All structures, in their order in the BAR.
+const STRUCTURES: [Structure; 6] = [
+    Structure::Common,
+    Structure::InterruptStatus,
+    Structure::Device,
+    Structure::Notify,
+    Structure::MsixTable,
+    Structure::MsixPending,
+];
 
 impl Structure {
     /// Returns the structure's offset in the BAR.
@@ -36,16 +47,8 @@ impl Structure {
     /// Returns the structure at `offset` of the BAR, and the offset within the structure; `None`
     /// behind the last structure.
     pub fn at(offset: u64) -> Option<(Self, u64)> {
-        let structure = match offset / PAGE {
-            0 => Self::Common,
-            1 => Self::InterruptStatus,
-            2 => Self::Device,
-            3 => Self::Notify,
-            4 => Self::MsixTable,
-            5 => Self::MsixPending,
-            _ => return None,
-        };
-        Some((structure, offset % PAGE))
+        let structure = usize::try_from(offset / PAGE).ok()?;
+        Some((*STRUCTURES.get(structure)?, offset % PAGE))
     }
 }
 
@@ -107,18 +110,9 @@ pub enum Common {
     QueueEnable,
     /// Offset at which the driver notifies the queue, in units of [`NOTIFY_STRIDE`].
     QueueNotifyOffset,
-    /// Descriptor table, low half.
-    DescriptorsLow,
-    /// Descriptor table, high half.
-    DescriptorsHigh,
-    /// Driver's ring, low half.
-    DriverLow,
-    /// Driver's ring, high half.
-    DriverHigh,
-    /// Device's ring, low half.
-    DeviceLow,
-    /// Device's ring, high half.
-    DeviceHigh,
+    /// Half of the address of a part of the queue: number of the part, as in
+    /// [`super::ring::RingPlace::parts`], and of the half, 0 for the low one.
+    QueuePart(usize, u32),
 }
 
 /// Offset and width in bytes of each register (4.1.4.3, `struct virtio_pci_common_cfg`).
@@ -136,20 +130,26 @@ const COMMON: [(u64, usize, Common); 19] = [
     (0x1a, 2, Common::QueueVector),
     (0x1c, 2, Common::QueueEnable),
     (0x1e, 2, Common::QueueNotifyOffset),
-    (0x20, 4, Common::DescriptorsLow),
-    (0x24, 4, Common::DescriptorsHigh),
-    (0x28, 4, Common::DriverLow),
-    (0x2c, 4, Common::DriverHigh),
-    (0x30, 4, Common::DeviceLow),
-    (0x34, 4, Common::DeviceHigh),
+    (0x20, 4, Common::QueuePart(0, 0)),
+    (0x24, 4, Common::QueuePart(0, 1)),
+    (0x28, 4, Common::QueuePart(1, 0)),
+    (0x2c, 4, Common::QueuePart(1, 1)),
+    (0x30, 4, Common::QueuePart(2, 0)),
+    (0x34, 4, Common::QueuePart(2, 1)),
 ];
 
 impl Common {
-    /// Returns the register at `offset` of the structure, and its width in bytes; `None` if no
-    /// register begins there.
-    pub fn at(offset: u64) -> Option<(Self, usize)> {
-        let entry = COMMON.iter().find(|(at, _, _)| *at == offset);
-        entry.map(|(_, bytes, register)| (*register, *bytes))
+    /// Returns the register that an access of `bytes` bytes at `offset` of the structure hits.
+    ///
+    /// # Errors
+    /// [`Refusal::NoRegister`] if no register begins at `offset`, [`Refusal::BadSize`] if it has
+    /// another width.
+    pub fn at(offset: u64, bytes: usize) -> Result<Self, Refusal> {
+        let entry = COMMON.iter().find(|(at, ..)| *at == offset);
+        let (_, width, register) = entry.ok_or(Refusal::NoRegister)?;
+        (*width == bytes)
+            .then_some(*register)
+            .ok_or(Refusal::BadSize)
     }
 }
 
@@ -174,25 +174,18 @@ mod tests {
         for (offset, bytes, register) in COMMON {
             assert_eq!(offset, end, "{register:?}");
             assert!(offset.is_multiple_of(bytes as u64), "{register:?}");
-            assert_eq!(Common::at(offset), Some((register, bytes)));
+            assert_eq!(Common::at(offset, bytes), Ok(register));
+            assert_eq!(Common::at(offset, bytes + 1), Err(Refusal::BadSize));
             end = offset + bytes as u64;
         }
         assert_eq!(end, u64::from(COMMON_BYTES));
-        assert_eq!(Common::at(1), None);
-        assert_eq!(Common::at(end), None);
+        assert_eq!(Common::at(1, 1), Err(Refusal::NoRegister));
+        assert_eq!(Common::at(end, 4), Err(Refusal::NoRegister));
     }
 
     #[test]
     fn structures_are_found_where_they_are_said_to_be() {
-        use Structure::{Common, Device, InterruptStatus, MsixPending, MsixTable, Notify};
-        for structure in [
-            Common,
-            InterruptStatus,
-            Device,
-            Notify,
-            MsixTable,
-            MsixPending,
-        ] {
+        for structure in STRUCTURES {
             let last = structure.offset() + PAGE - 1;
             assert_eq!(Structure::at(structure.offset()), Some((structure, 0)));
             assert_eq!(Structure::at(last), Some((structure, PAGE - 1)));

@@ -19,21 +19,16 @@ pub const QUEUE_SIZE: u16 = SEGMENTS_MAX as u16;
 pub struct RingPlace {
     /// Number of entries.
     pub size: u16,
-    /// Guest-physical address of the descriptor table.
-    pub descriptors: u64,
-    /// Guest-physical address of the ring that the driver writes ("available").
-    pub driver: u64,
-    /// Guest-physical address of the ring that the device writes ("used").
-    pub device: u64,
+    /// Guest-physical addresses of the descriptor table, of the ring that the driver writes
+    /// ("available"), and of the ring that the device writes ("used").
+    pub parts: [u64; 3],
 }
 
 impl Default for RingPlace {
     fn default() -> Self {
         Self {
             size: QUEUE_SIZE,
-            descriptors: 0,
-            driver: 0,
-            device: 0,
+            parts: [0; 3],
         }
     }
 }
@@ -57,7 +52,7 @@ pub enum RingError {
     },
     /// The index in the driver's ring is invalid, or guest memory cannot be accessed.
     #[error("the rings of the queue are inconsistent")]
-    Rings(#[source] virtio_queue::Error),
+    Rings(#[from] virtio_queue::Error),
     /// The chain of descriptors of a request is invalid.
     #[error("invalid chain of descriptors from descriptor {head} on")]
     Chain {
@@ -86,43 +81,27 @@ impl Ring {
         event_index: bool,
         memory: &GuestMemoryMmap,
     ) -> Result<Self, RingError> {
-        let mut queue = Queue::new(QUEUE_SIZE).map_err(RingError::Rings)?;
+        let mut queue = Queue::new(QUEUE_SIZE)?;
         let size = place.size;
-        queue
-            .try_set_size(size)
-            .map_err(|_| RingError::Size { size })?;
-        let bytes = PartBytes::of(size);
-        let check = |part, address, bytes, access| {
-            let within = GuestMemory::check_range(memory, GuestAddress(address), bytes, access);
-            let error = RingError::Place { part, address };
+        let valid = queue.try_set_size(size);
+        valid.map_err(|_| RingError::Size { size })?;
+        let entries = usize::from(size);
+        let check = |part, address: u64, alignment, bytes, access| {
+            let at = GuestAddress(address);
+            let within = GuestMemory::check_range(memory, at, bytes, access);
             // The crate takes a driver's ring at zero for none.
-            if within && address != 0 {
-                Ok(GuestAddress(address))
-            } else {
-                Err(error)
-            }
+            let good = within && address != 0 && address.is_multiple_of(alignment);
+            good.then_some(at).ok_or(RingError::Place { part, address })
         };
-        let part = "descriptor table";
-        let at = check(
-            part,
-            place.descriptors,
-            bytes.descriptors,
-            Permissions::Read,
-        )?;
-        let misaligned = |part, address| move |_| RingError::Place { part, address };
-        queue
-            .try_set_desc_table_address(at)
-            .map_err(misaligned(part, at.0))?;
-        let part = "driver's ring";
-        let at = check(part, place.driver, bytes.driver, Permissions::Read)?;
-        queue
-            .try_set_avail_ring_address(at)
-            .map_err(misaligned(part, at.0))?;
-        let part = "device's ring";
-        let at = check(part, place.device, bytes.device, Permissions::Write)?;
-        queue
-            .try_set_used_ring_address(at)
-            .map_err(misaligned(part, at.0))?;
+        // Alignments and sizes of 2.7; room for the event indices, whether used or not.
+        let [table, driver, device] = place.parts;
+        let (read, write) = (Permissions::Read, Permissions::Write);
+        let table = check("descriptor table", table, 16, 16 * entries, read)?;
+        let driver = check("driver's ring", driver, 2, 6 + 2 * entries, read)?;
+        let device = check("device's ring", device, 4, 6 + 8 * entries, write)?;
+        queue.try_set_desc_table_address(table)?;
+        queue.try_set_avail_ring_address(driver)?;
+        queue.try_set_used_ring_address(device)?;
         queue.set_event_idx(event_index);
         queue.set_ready(true);
         Ok(Self { queue })
@@ -134,7 +113,7 @@ impl Ring {
     /// [`RingError::Rings`] if the ring's index is invalid, [`RingError::Chain`] if the request's
     /// descriptors are. The queue cannot be used any more then.
     pub fn pop(&mut self, memory: &GuestMemoryMmap) -> Result<Option<Chain>, RingError> {
-        let mut heads = self.queue.iter(memory).map_err(RingError::Rings)?;
+        let mut heads = self.queue.iter(memory)?;
         let Some(descriptors) = heads.next() else {
             return Ok(None);
         };
@@ -155,9 +134,7 @@ impl Ring {
         head: u16,
         written: u32,
     ) -> Result<(), RingError> {
-        self.queue
-            .add_used(memory, head, written)
-            .map_err(RingError::Rings)
+        Ok(self.queue.add_used(memory, head, written)?)
     }
 
     /// Returns whether the driver wants an interrupt for the requests that [`Self::push`] has
@@ -168,11 +145,11 @@ impl Ring {
     pub fn wants_interrupt(&mut self, memory: &GuestMemoryMmap) -> Result<bool, RingError> {
         let wanted = self.queue.needs_notification(memory);
         if self.queue.event_idx_enabled() {
-            return wanted.map_err(RingError::Rings);
+            return Ok(wanted?);
         }
         let flags: u16 = memory
             .load(GuestAddress(self.queue.avail_ring()), Ordering::Relaxed)
-            .map_err(|e| RingError::Rings(virtio_queue::Error::GuestMemory(e)))?;
+            .map_err(virtio_queue::Error::GuestMemory)?;
         Ok(u32::from(u16::from_le(flags)) & VRING_AVAIL_F_NO_INTERRUPT == 0)
     }
 
@@ -181,9 +158,7 @@ impl Ring {
     /// # Errors
     /// [`RingError::Rings`] if guest memory cannot be written.
     pub fn silence(&mut self, memory: &GuestMemoryMmap) -> Result<(), RingError> {
-        self.queue
-            .disable_notification(memory)
-            .map_err(RingError::Rings)
+        Ok(self.queue.disable_notification(memory)?)
     }
 
     /// Asks the driver to notify of the next request. Returns true if a request has arrived before,
@@ -192,27 +167,7 @@ impl Ring {
     /// # Errors
     /// [`RingError::Rings`] if guest memory cannot be read or written.
     pub fn listen(&mut self, memory: &GuestMemoryMmap) -> Result<bool, RingError> {
-        self.queue
-            .enable_notification(memory)
-            .map_err(RingError::Rings)
-    }
-}
-
-/// Sizes of a queue's parts in bytes (2.7), with the event indices, whether used or not.
-struct PartBytes {
-    descriptors: usize,
-    driver: usize,
-    device: usize,
-}
-
-impl PartBytes {
-    fn of(size: u16) -> Self {
-        let size = usize::from(size);
-        Self {
-            descriptors: 16 * size,
-            driver: 6 + 2 * size,
-            device: 6 + 8 * size,
-        }
+        Ok(self.queue.enable_notification(memory)?)
     }
 }
 

@@ -11,7 +11,7 @@ use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use super::device::{ServeError, VirtioDevice};
-use super::interrupts::Interrupts;
+use super::interrupts::{Interrupts, Source};
 use super::ring::{Ring, RingError};
 use crate::memory::RamView;
 
@@ -36,7 +36,7 @@ impl Shared {
     /// Sets the device status `DEVICE_NEEDS_RESET`, and interrupts the guest because of it.
     pub fn require_reset(&self) {
         self.needs_reset.store(true, Ordering::Release);
-        self.interrupts.raise_configuration();
+        self.interrupts.raise(Source::Configuration);
     }
 }
 
@@ -82,13 +82,11 @@ impl Worker {
             waiting: AtomicBool::new(false),
         });
         let (commands, orders) = channel();
+        let copies = kicks.iter().map(EventFd::try_clone);
         let job = Job {
             device,
             rings: Vec::new(),
-            kicks: kicks
-                .iter()
-                .map(EventFd::try_clone)
-                .collect::<Result<_, _>>()?,
+            kicks: copies.collect::<Result<_, _>>()?,
             orders,
             wake: Arc::clone(&wake),
             shared,
@@ -212,26 +210,48 @@ impl Job {
     /// Serves a queue until it is empty, a command waits, or it is the turn of the other queues. A
     /// driver that breaks a queue has no queues any more.
     fn serve(&mut self, queue: usize) {
-        let Some(Some(ring)) = self.rings.get_mut(queue) else {
-            return;
-        };
-        let Some(kick) = self.kicks.get(queue) else {
-            return;
-        };
-        let served = Service {
-            device: &mut *self.device,
-            queue: queue as u16,
-            ring,
-            kick,
-            shared: &self.shared,
-            wake: &self.wake,
-        }
-        .run();
-        if let Err(e) = served {
+        if let Err(e) = self.pass(queue) {
             e.log(self.device.kind().name);
             self.rings.clear();
             self.shared.require_reset();
         }
+    }
+
+    fn pass(&mut self, queue: usize) -> Result<(), QueueEnd> {
+        let (Some(Some(ring)), Some(kick)) = (self.rings.get_mut(queue), self.kicks.get(queue))
+        else {
+            return Ok(());
+        };
+        let (number, memory) = (queue as u16, self.shared.ram.memory());
+        let mut left = REQUESTS_AT_ONCE;
+        // Looked at in the outer loop, too: a guest that moves its index to and fro gets there
+        // without a request.
+        while !self.wake.waiting.load(Ordering::Acquire) {
+            ring.silence(memory)?;
+            while let Some(request) = ring.pop(memory)? {
+                let head = request.head;
+                let served = self.device.serve(number, &request, memory);
+                let written = served.map_err(|source| QueueEnd::Request { head, source })?;
+                ring.push(memory, head, written)?;
+                if ring.wants_interrupt(memory)? {
+                    self.shared.interrupts.raise(Source::Queue(number));
+                }
+                // A thread that waits for the device to end waits for one request at most.
+                if self.wake.waiting.load(Ordering::Acquire) {
+                    return Ok(());
+                }
+                left -= 1;
+                if left == 0 {
+                    // The other queues first. An event that is full is signalled, too.
+                    let _ = kick.write(1);
+                    return Ok(());
+                }
+            }
+            if !ring.listen(memory)? {
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 }
 
@@ -286,54 +306,6 @@ impl QueueEnd {
             } => log::error!("{name} stops until the guest's driver resets it: {text}"),
             _ => log::debug!("{name} stops until the guest's driver resets it: {text}"),
         }
-    }
-}
-
-/// One pass over a queue.
-struct Service<'a> {
-    device: &'a mut dyn VirtioDevice,
-    queue: u16,
-    ring: &'a mut Ring,
-    /// What comes back to this queue.
-    kick: &'a EventFd,
-    shared: &'a Shared,
-    wake: &'a Wake,
-}
-
-impl Service<'_> {
-    fn run(&mut self) -> Result<(), QueueEnd> {
-        let memory = self.shared.ram.memory();
-        let mut left = REQUESTS_AT_ONCE;
-        // Looked at in the outer loop, too: a guest that moves its index to and fro gets there
-        // without a request.
-        while !self.wake.waiting.load(Ordering::Acquire) {
-            self.ring.silence(memory)?;
-            while let Some(request) = self.ring.pop(memory)? {
-                let head = request.head;
-                let written = self
-                    .device
-                    .serve(self.queue, &request, memory)
-                    .map_err(|source| QueueEnd::Request { head, source })?;
-                self.ring.push(memory, head, written)?;
-                if self.ring.wants_interrupt(memory)? {
-                    self.shared.interrupts.raise_queue(self.queue);
-                }
-                // A thread that waits for the device to end waits for one request at most.
-                if self.wake.waiting.load(Ordering::Acquire) {
-                    return Ok(());
-                }
-                left -= 1;
-                if left == 0 {
-                    // The other queues first. An event that is full is signalled, too.
-                    let _ = self.kick.write(1);
-                    return Ok(());
-                }
-            }
-            if !self.ring.listen(memory)? {
-                return Ok(());
-            }
-        }
-        Ok(())
     }
 }
 
