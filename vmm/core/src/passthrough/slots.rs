@@ -95,21 +95,20 @@ impl BarSlots {
     /// The hypervisor's error. If a slot cannot be added, all are deleted; a slot that cannot be
     /// deleted stays at its old address.
     pub fn relocate(&self, base: Option<u64>) -> io::Result<()> {
-        let mut state = self.state.lock();
-        let State { parts, .. } = &mut *state;
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
         // What a failure left standing stands elsewhere.
-        let deleted = delete_all(parts);
+        let deleted = delete_all(&mut state.parts);
         state.base = base.filter(|_| deleted.is_ok());
         deleted?;
         let Some(base) = base else { return Ok(()) };
         if std::mem::replace(&mut state.was_placed, true) {
             state.moves += 1;
         }
-        let State { parts, .. } = &mut *state;
-        let mut all = parts.iter_mut();
-        let added = all.try_for_each(|part| part.slot.add(base + part.area.offset));
+        let mut parts = state.parts.iter_mut();
+        let added = parts.try_for_each(|part| part.slot.add(base + part.area.offset));
         if added.is_err() {
-            delete_all(parts)?;
+            delete_all(&mut state.parts)?;
             state.base = None;
         }
         added

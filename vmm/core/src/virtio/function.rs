@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use super::device::{QUEUES_MAX, VirtioDevice};
 use super::interrupts::{Interrupts, vectors};
 use super::registers::{
-    BAR, BAR_BYTES, CAPABILITY_VENDOR, CAPABILITY_WINDOW, NOTIFY_STRIDE, Structure,
+    BAR, BAR_BYTES, CAPABILITY_VENDOR, CAPABILITY_WINDOW, COMMON_BYTES, NOTIFY_STRIDE, Structure,
 };
 use super::transport::Transport;
 use super::worker::Shared;
@@ -172,22 +172,26 @@ const WINDOW_DATA: usize = 16;
 
 /// Adds virtio's capabilities, and returns the offset of the window.
 fn add_capabilities(space: &mut ConfigSpace, queues: u16, device_bytes: u32) -> usize {
-    use Structure::{Common, Device, InterruptStatus, Notify};
-    for structure in [Common, Notify, InterruptStatus, Device] {
-        let (kind, length) = match structure.capability(queues, device_bytes) {
-            // A structure of no length would be a broken one.
-            None | Some((_, 0)) => continue,
-            Some(capability) => capability,
-        };
-        let mut body = capability(kind, structure.offset() as u32, length);
-        if structure == Notify {
-            body.extend(NOTIFY_STRIDE.to_le_bytes());
+    let stride = NOTIFY_STRIDE.to_le_bytes();
+    // Type (`cfg_type`) and length of each structure, and what follows in its capability.
+    let structures: [(Structure, u8, u32, &[u8]); 4] = [
+        (Structure::Common, 1, COMMON_BYTES, &[]),
+        (
+            Structure::Notify,
+            2,
+            NOTIFY_STRIDE * u32::from(queues),
+            &stride,
+        ),
+        (Structure::InterruptStatus, 3, 4, &[]),
+        (Structure::Device, 4, device_bytes, &[]),
+    ];
+    for (structure, kind, length, more) in structures {
+        // A structure of no length would be a broken one.
+        if length != 0 {
+            add_capability(space, kind, structure.offset() as u32, length, more);
         }
-        add_capability(space, &body);
     }
-    let mut body = capability(CAPABILITY_WINDOW, 0, 0);
-    body.extend([0; 4]);
-    let window = add_capability(space, &body);
+    let window = add_capability(space, CAPABILITY_WINDOW, 0, 0, &[0; 4]);
     space.set_writable_u16(window + 4, 0x00ff);
     for half in (window + 8..window + 16).step_by(2) {
         space.set_writable_u16(half, 0xffff);
@@ -195,18 +199,19 @@ fn add_capabilities(space: &mut ConfigSpace, queues: u16, device_bytes: u32) -> 
     window
 }
 
-/// Returns a virtio capability without ID, link and length (4.1.4): type, BAR, ID, padding, offset,
-/// length.
-fn capability(kind: u8, offset: u32, length: u32) -> Vec<u8> {
-    let mut body = vec![kind, BAR as u8, 0, 0, 0];
-    body.extend(offset.to_le_bytes());
-    body.extend(length.to_le_bytes());
-    body
-}
-
-fn add_capability(space: &mut ConfigSpace, body: &[u8]) -> usize {
-    let length = body.len() as u8 + 3;
-    space.add_capability(CAPABILITY_VENDOR, &[&[length], body].concat())
+/// Adds a capability of virtio (4.1.4): length, type, BAR, ID, padding, offset, length of the
+/// structure, and `more`. Returns its offset.
+fn add_capability(
+    space: &mut ConfigSpace,
+    kind: u8,
+    offset: u32,
+    length: u32,
+    more: &[u8],
+) -> usize {
+    let head = [16 + more.len() as u8, kind, BAR as u8, 0, 0, 0];
+    let (offset, length) = (offset.to_le_bytes(), length.to_le_bytes());
+    let body = [&head[..], &offset, &length, more].concat();
+    space.add_capability(CAPABILITY_VENDOR, &body)
 }
 
 impl ConfigAccess for VirtioFunction {

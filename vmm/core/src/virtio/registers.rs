@@ -65,21 +65,6 @@ pub const CAPABILITY_VENDOR: u8 = 0x09;
 /// space (`VIRTIO_PCI_CAP_PCI_CFG`, 4.1.4.9).
 pub const CAPABILITY_WINDOW: u8 = 5;
 
-impl Structure {
-    /// Returns `cfg_type` of the capability that locates the structure, and the structure's length
-    /// in bytes, for a device with `queues` queues and `device_bytes` bytes of configuration of its
-    /// own. `None` for MSI-X, which has a capability of another type.
-    pub fn capability(self, queues: u16, device_bytes: u32) -> Option<(u8, u32)> {
-        match self {
-            Self::Common => Some((1, COMMON_BYTES)),
-            Self::Notify => Some((2, NOTIFY_STRIDE * u32::from(queues))),
-            Self::InterruptStatus => Some((3, 4)),
-            Self::Device => Some((4, device_bytes)),
-            Self::MsixTable | Self::MsixPending => None,
-        }
-    }
-}
-
 /// A register of the common configuration structure. Drivers access 64-bit registers by halves, so
 /// each half is a register here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

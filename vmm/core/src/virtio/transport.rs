@@ -45,7 +45,7 @@ struct QueueState {
 }
 
 /// What a driver has set.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     status: u8,
     device_feature_select: u32,
@@ -59,12 +59,8 @@ impl State {
     /// Returns the state after a reset of a device with `queues` queues.
     fn fresh(queues: usize) -> Self {
         Self {
-            status: 0,
-            device_feature_select: 0,
-            driver_feature_select: 0,
-            driver_features: 0,
-            queue_select: 0,
             queues: vec![QueueState::default(); queues],
+            ..Self::default()
         }
     }
 

@@ -192,18 +192,14 @@ impl Job {
                 }
                 // A notification may have come before the ring was here, or a pass over it ended
                 // early for a command.
-                Err(TryRecvError::Empty) => return self.serve_all(),
+                Err(TryRecvError::Empty) => {
+                    return (0..self.rings.len()).for_each(|queue| self.serve(queue));
+                }
                 Err(TryRecvError::Disconnected) => {
                     self.over = true;
                     return;
                 }
             }
-        }
-    }
-
-    fn serve_all(&mut self) {
-        for queue in 0..self.rings.len() {
-            self.serve(queue);
         }
     }
 

@@ -245,10 +245,10 @@ impl DiskImage {
     ) -> io::Result<()> {
         let (mut offset, mut rest) = (offset, segments.clone());
         while rest.bytes() != 0 {
-            let vectors = Vectors::of(&rest, memory)?;
+            let vectors = vectors(&rest, memory)?;
             let at = libc::off_t::try_from(offset).map_err(io::Error::other)?;
-            let count = libc::c_int::try_from(vectors.list.len()).map_err(io::Error::other)?;
-            let done = call(self.file.as_raw_fd(), vectors.list.as_ptr(), count, at);
+            let count = libc::c_int::try_from(vectors.len()).map_err(io::Error::other)?;
+            let done = call(self.file.as_raw_fd(), vectors.as_ptr(), count, at);
             let done = match u64::try_from(done) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(done) => done,
@@ -264,26 +264,19 @@ impl DiskImage {
     }
 }
 
-/// Guest memory as a list of vectors for `preadv` and `pwritev`.
-struct Vectors {
-    list: Vec<libc::iovec>,
-}
-
-impl Vectors {
-    fn of(segments: &Segments, memory: &GuestMemoryMmap) -> io::Result<Self> {
-        let vector = |segment: Segment| {
-            let bytes = segment.bytes as usize;
-            let slice = GuestMemoryBackend::get_slice(memory, segment.address, bytes)
-                .map_err(io::Error::other)?;
-            Ok(libc::iovec {
-                iov_base: slice.ptr_guard_mut().as_ptr().cast(),
-                iov_len: bytes,
-            })
-        };
-        // Far below the kernel's limit of 1024.
-        let list: io::Result<_> = segments.iter().take(SEGMENTS_MAX).map(vector).collect();
-        Ok(Self { list: list? })
-    }
+/// Returns guest memory as a list of vectors for `preadv` and `pwritev`.
+fn vectors(segments: &Segments, memory: &GuestMemoryMmap) -> io::Result<Vec<libc::iovec>> {
+    let vector = |segment: Segment| {
+        let bytes = segment.bytes as usize;
+        let slice = GuestMemoryBackend::get_slice(memory, segment.address, bytes)
+            .map_err(io::Error::other)?;
+        Ok(libc::iovec {
+            iov_base: slice.ptr_guard_mut().as_ptr().cast(),
+            iov_len: bytes,
+        })
+    };
+    // Far below the kernel's limit of 1024.
+    segments.iter().take(SEGMENTS_MAX).map(vector).collect()
 }
 
 fn open_error(path: &Path, read_only: bool, source: io::Error) -> DiskError {
