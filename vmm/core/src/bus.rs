@@ -148,10 +148,10 @@ impl Response {
 
 /// The result of an access to a register that has no effect on the virtual CPU or its VM: the
 /// register's name, or why the access was refused.
-pub type Access = Result<&'static str, Refusal>;
+pub type AccessResult = Result<&'static str, Refusal>;
 
-impl From<Access> for Response {
-    fn from(access: Access) -> Self {
+impl From<AccessResult> for Response {
+    fn from(access: AccessResult) -> Self {
         access.map_or_else(Self::refused, Self::ok)
     }
 }

@@ -9,7 +9,7 @@ use causeway_host_vfio::{AccessError, Device, RegionIndex};
 use super::capabilities::MsixPlace;
 use super::failure_counter::FailureCounter;
 use super::interrupts::Interrupts;
-use crate::bus::{Access, BusDevice, Refusal, Response};
+use crate::bus::{AccessResult, BusDevice, Refusal, Response};
 
 /// Names of a VM's passed-through devices in exit counters, in order.
 const NAMES: [&str; 8] = [
@@ -95,7 +95,7 @@ impl BarDevice {
         Part::Region
     }
 
-    fn answer(&self, result: Result<(), AccessError>) -> Access {
+    fn answer(&self, result: Result<(), AccessError>) -> AccessResult {
         let result = result.inspect_err(|e| self.failures.add(e));
         result.map_err(|_| Refusal::Device)?;
         Ok(BAR_NAMES.get(usize::from(self.index)).unwrap_or(&"bar"))

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::capabilities::{Capabilities, MsixPlace};
 use super::failure_counter::FailureCounter;
 use super::msi::MsiVectors;
-use crate::bus::{Access, Refusal};
+use crate::bus::{AccessResult, Refusal};
 use crate::interrupts::{InterruptController, ResampledLine};
 use crate::pci::{ConfigSpace, MsixTable};
 
@@ -203,19 +203,19 @@ impl Interrupts {
     }
 
     /// Carries out a load at `offset` of the MSI-X table.
-    pub fn read_table(&self, offset: u64, into: &mut [u8]) -> Access {
+    pub fn read_table(&self, offset: u64, into: &mut [u8]) -> AccessResult {
         let (_, table) = self.msix.as_ref().ok_or(Refusal::NoRegister)?;
         table.read(offset, into)
     }
 
     /// Carries out a load at `offset` of the pending bits of MSI-X.
-    pub fn read_pending(&self, offset: u64, into: &mut [u8]) -> Access {
+    pub fn read_pending(&self, offset: u64, into: &mut [u8]) -> AccessResult {
         let (_, table) = self.msix.as_ref().ok_or(Refusal::NoRegister)?;
         table.read_pending(offset, into)
     }
 
     /// Carries out a store at `offset` of the MSI-X table.
-    pub fn write_table(&self, offset: u64, from: &[u8]) -> Access {
+    pub fn write_table(&self, offset: u64, from: &[u8]) -> AccessResult {
         let (place, table) = self.msix.as_ref().ok_or(Refusal::NoRegister)?;
         let access = table.write(offset, from);
         let mut state = self.state.lock();

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::bus::{Access, Refusal};
+use crate::bus::{AccessResult, Refusal};
 use crate::interrupts::{InterruptController, MessageInterrupt, MsiMessage};
 use parking_lot::Mutex;
 use vmm_sys_util::eventfd::EventFd;
@@ -117,7 +117,7 @@ impl MsixTable {
     }
 
     /// Carries out a load at `offset` of the table.
-    pub fn read(&self, offset: u64, into: &mut [u8]) -> Access {
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> AccessResult {
         let state = self.state.lock();
         let first = first_word(offset, into.len(), state.words.len())?;
         for (bytes, word) in into.chunks_exact_mut(4).zip(&state.words[first..]) {
@@ -127,7 +127,7 @@ impl MsixTable {
     }
 
     /// Carries out a store at `offset` of the table.
-    pub fn write(&self, offset: u64, from: &[u8]) -> Access {
+    pub fn write(&self, offset: u64, from: &[u8]) -> AccessResult {
         let mut state = self.state.lock();
         let first = first_word(offset, from.len(), state.words.len())?;
         for (i, bytes) in from.chunks_exact(4).enumerate() {
@@ -144,7 +144,7 @@ impl MsixTable {
     }
 
     /// Carries out a load at `offset` of the pending bits.
-    pub fn read_pending(&self, offset: u64, into: &mut [u8]) -> Access {
+    pub fn read_pending(&self, offset: u64, into: &mut [u8]) -> AccessResult {
         let state = self.state.lock();
         let vectors = state.words.len() / ENTRY_WORDS;
         let first = first_word(offset, into.len(), vectors.div_ceil(64) * 2)?;

@@ -19,7 +19,7 @@ use super::interrupts::Source;
 use super::registers::{Common, NOTIFY_STRIDE, Structure};
 use super::ring::{Ring, RingError, RingPlace};
 use super::worker::{Shared, Worker};
-use crate::bus::{Access, BusDevice, Refusal, Response};
+use crate::bus::{AccessResult, BusDevice, Refusal, Response};
 use crate::device::Doorbells;
 
 const VERSION_1: u64 = 1 << VIRTIO_F_VERSION_1;
@@ -155,10 +155,9 @@ impl Transport {
             }
             register => {
                 let selected = usize::from(state.queue_select);
-                let queue = state.queues.get_mut(selected);
-                queue
-                    .into_iter()
-                    .for_each(|queue| queue.store(register, value));
+                if let Some(queue) = state.queues.get_mut(selected) {
+                    queue.store(register, value);
+                }
             }
         }
     }
@@ -232,7 +231,7 @@ impl Transport {
     }
 
     /// Carries out a store of `bytes` bytes at `offset` of the notifications.
-    fn notify(&self, offset: u64, bytes: usize) -> Access {
+    fn notify(&self, offset: u64, bytes: usize) -> AccessResult {
         let queue = offset / u64::from(NOTIFY_STRIDE);
         if !offset.is_multiple_of(NOTIFY_STRIDE.into()) || queue >= self.kicks.len() as u64 {
             return Err(Refusal::NoRegister);
@@ -246,7 +245,7 @@ impl Transport {
         }
     }
 
-    fn read_register(&self, offset: u64, into: &mut [u8]) -> Access {
+    fn read_register(&self, offset: u64, into: &mut [u8]) -> AccessResult {
         let (structure, offset) = Structure::at(offset).ok_or(Refusal::NoRegister)?;
         match structure {
             Structure::Common => {
@@ -275,7 +274,7 @@ impl Transport {
         }
     }
 
-    fn write_register(&self, offset: u64, from: &[u8]) -> Access {
+    fn write_register(&self, offset: u64, from: &[u8]) -> AccessResult {
         let (structure, offset) = Structure::at(offset).ok_or(Refusal::NoRegister)?;
         match structure {
             Structure::Common => {
