@@ -58,7 +58,9 @@ fn check((outcome, report): &(Outcome, Report), vms: usize) {
         .phases()
         .filter(|phase| phase.name().contains("import"));
     assert_eq!(shared.count(), if vms == 2 { 2 } else { 0 }, "{}", report.0);
-    let texts = outcome.stderr.matches("the mapping there is read-only");
+    let texts = outcome
+        .stderr
+        .matches("the mapping at this address is read-only");
     assert_eq!(texts.count(), vms, "{outcome:?}");
 }
 

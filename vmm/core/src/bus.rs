@@ -1,5 +1,5 @@
-//! Buses: which device a port or an MMIO access goes to, and what an access that goes nowhere
-//! reads.
+//! Buses: they pass a guest's access to a port or to device memory on to the device that owns the
+//! address. A load that no device answers returns all-ones.
 //!
 //! Lock order: a bus looks its device up under its own lock and has let go of it before the device
 //! is called. So a device may take any lock of its own, and may insert, move or remove ranges of
@@ -7,24 +7,26 @@
 //! takes while it calls into a bus's *access* functions.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+
 mod stray;
 
+use stray::Direction;
 pub use stray::{StrayCounters, StrayCounts};
 
-/// An address on some bus.
+/// An address on a bus: an I/O port or a guest-physical address.
 pub trait Address: Copy + Send + Sync + 'static {
-    /// One past the highest address there is, or the highest of a bus that has all 64 bits.
+    /// One past the highest address of the bus; `u64::MAX` for a bus with 64-bit addresses, whose
+    /// last address no device can have.
     const LIMIT: u64;
-    /// Returns the plain number.
+    /// Returns the address as a number.
     fn number(self) -> u64;
 }
 
-/// An I/O port.
+/// The number of an x86 I/O port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Port(pub u16);
 
@@ -46,49 +48,43 @@ impl Address for GuestAddress {
     }
 }
 
-/// Why an access did nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Why a bus or a device refused a guest's access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
     /// No device has this address.
+    #[error("no device has this address")]
     Unclaimed,
     /// The access begins in one range and ends outside it.
+    #[error("the access ends outside the device")]
     CrossesEdge,
-    /// The device has no register there.
+    /// The device has no register at this address.
+    #[error("the device has no register at this address")]
     NoRegister,
     /// The register cannot be accessed with this width.
+    #[error("the register cannot be accessed with this width")]
     BadSize,
     /// The register cannot be accessed at this alignment.
+    #[error("the register cannot be accessed at this alignment")]
     Misaligned,
     /// The register cannot be stored to.
+    #[error("the register is read-only")]
     ReadOnly,
-    /// Nothing is placed at this address of the aperture.
+    /// No allocation is mapped at this address of the aperture.
+    #[error("nothing is mapped at this address")]
     Hole,
-    /// The placement at this address of the aperture may not be written.
+    /// The mapping at this address of the aperture is read-only.
+    #[error("the mapping at this address is read-only")]
     WriteForbidden,
-    /// Nothing listens to this doorbell.
+    /// The doorbell is bound to no command buffer or queue.
+    #[error("no command buffer or queue is bound to this doorbell")]
     UnboundDoorbell,
-    /// The host's device, or its kernel, did not carry it out.
+    /// The host's device, or the host's kernel, refused the access.
+    #[error("the host's device refused the access")]
     Device,
 }
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unclaimed => "no device has this address",
-            Self::CrossesEdge => "the access ends outside the device",
-            Self::NoRegister => "the device has no register there",
-            Self::BadSize => "the register cannot be accessed in this width",
-            Self::Misaligned => "the register cannot be accessed at this alignment",
-            Self::ReadOnly => "the register is read-only",
-            Self::Hole => "nothing is mapped there",
-            Self::WriteForbidden => "the mapping there is read-only",
-            Self::UnboundDoorbell => "no command buffer listens to this doorbell",
-            Self::Device => "the host's device does not carry it out",
-        })
-    }
-}
-
-/// What a store asks of the virtual CPU that made it, or of its VM. The exit handler passes it on.
+/// What a guest's store does to its virtual CPU or VM, apart from the device: nothing, or an end.
+/// The exit handler carries it out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing: the virtual CPU runs on.
@@ -102,30 +98,31 @@ pub enum Effect {
     Power(PowerEvent),
 }
 
-/// What a guest does to the power of its machine.
+/// A guest's request to turn its machine off or to reset it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PowerEvent {
-    /// It turns its machine off.
+    /// The guest turns its machine off.
     Off,
-    /// It resets its machine.
+    /// The guest resets its machine.
     Reset,
 }
 
-/// A device's response to an access: which of its registers was meant, and whether it took the
-/// access.
+/// A device's response to a guest's access: the register that the access hit, and whether the
+/// device carried the access out.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// Short name for counters.
+    /// Short name of the register, under which exits are counted; [`STRAY`] if the access was
+    /// refused.
     pub register: &'static str,
-    /// Whether the device took the access.
+    /// `Ok` if the device carried the access out, else the reason why it did not.
     pub result: Result<(), Refusal>,
-    /// What the access asks of the virtual CPU or its VM.
+    /// What the access does to the virtual CPU or its VM.
     pub effect: Effect,
 }
 
 impl Response {
-    /// Returns the response to an access that was carried out.
+    /// Returns the response to an access to `register` that was carried out.
     pub const fn ok(register: &'static str) -> Self {
         Self {
             register,
@@ -134,12 +131,12 @@ impl Response {
         }
     }
 
-    /// Adds what the access asks of the virtual CPU or its VM.
+    /// Returns this response with `effect` as what the access does to the virtual CPU or its VM.
     pub const fn with(self, effect: Effect) -> Self {
         Self { effect, ..self }
     }
 
-    /// Returns the response to an access that did nothing.
+    /// Returns the response to an access that the device refused because of `refusal`.
     pub const fn refused(refusal: Refusal) -> Self {
         Self {
             register: STRAY,
@@ -149,63 +146,76 @@ impl Response {
     }
 }
 
-/// Register name under which refused accesses are counted.
+/// The result of an access to a register that has no effect on the virtual CPU or its VM: the
+/// register's name, or why the access was refused.
+pub type AccessResult = Result<&'static str, Refusal>;
+
+impl From<AccessResult> for Response {
+    fn from(access: AccessResult) -> Self {
+        access.map_or_else(Self::refused, Self::ok)
+    }
+}
+
+/// Register name under which exits by refused accesses are counted.
 pub const STRAY: &str = "stray";
 
-/// A device on a bus. Accesses come from several vCPU threads at once.
+/// A device on a bus. Several threads of virtual CPUs call it at once.
 pub trait BusDevice: Send + Sync {
-    /// Short name for counters.
+    /// Returns the device's short name, under which exits are counted.
     fn name(&self) -> &'static str;
 
-    /// Loads from `offset`, counted from the start of the device's range. `into` is zeroed; its
-    /// length is the access width.
+    /// Carries out a load of `into.len()` bytes at `offset` from the start of the device's range.
+    /// The bus has filled `into` with zeros.
     fn read(&self, offset: u64, into: &mut [u8]) -> Response;
 
-    /// Stores at `offset`, counted from the start of the device's range.
+    /// Carries out a store of `from` at `offset` from the start of the device's range.
     fn write(&self, offset: u64, from: &[u8]) -> Response;
 }
 
-/// The device and register of an access, for the exit counters.
+/// The result of a guest's access: the device and register that the access hit, for the exit
+/// counters, and whether it was carried out.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit {
-    /// Name of the device, or "unclaimed".
+    /// Name of the device, or "unclaimed" if no device has the address.
     pub device: &'static str,
-    /// Name of the register, or [`STRAY`].
+    /// Name of the register, or [`STRAY`] if the access was refused.
     pub register: &'static str,
-    /// Why it did nothing, if so. The data of a refused load is all-ones.
+    /// `Ok`, or why the access was refused. A refused load returns all-ones.
     pub result: Result<(), Refusal>,
-    /// What the access asks of the virtual CPU or its VM.
+    /// What the access does to the virtual CPU or its VM.
     pub effect: Effect,
 }
 
-/// Why a range cannot be claimed.
+/// Why a range of addresses cannot be added to a bus, or be removed from it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BusError {
-    /// Empty, or past the end of the address space.
-    #[error("bus range {base:#x}+{bytes:#x} is empty or ends beyond the address space")]
+    /// The range is empty, or ends beyond the last address.
+    #[error(
+        "invalid range of {bytes:#x} bytes at address {base:#x}: it is empty, or ends too high"
+    )]
     Invalid {
-        /// First address.
+        /// First address of the range.
         base: u64,
-        /// Bytes.
+        /// Size of the range in bytes.
         bytes: u64,
     },
-    /// Something is there.
-    #[error("bus range {base:#x}+{bytes:#x} for {device} overlaps that of {other}")]
+    /// Another device has part of the range.
+    #[error("{device}, {bytes:#x} bytes at address {base:#x}, overlaps {other}")]
     Overlap {
-        /// First address.
+        /// First address of the range.
         base: u64,
-        /// Bytes.
+        /// Size of the range in bytes.
         bytes: u64,
-        /// The device that claims the range.
+        /// Name of the device that is to be added.
         device: &'static str,
-        /// The device that has it already.
+        /// Name of the device that has part of the range already.
         other: &'static str,
     },
-    /// No range begins there.
-    #[error("no bus range begins at {base:#x}")]
+    /// No range begins at this address.
+    #[error("no device's address range begins at {base:#x}")]
     Absent {
-        /// First address.
+        /// The address.
         base: u64,
     },
 }
@@ -227,31 +237,30 @@ impl Claim {
     }
 }
 
+/// A device, and an offset in its range.
+type Found = (Arc<dyn BusDevice>, u64);
+
 struct Entry {
     bytes: u64,
     claim: Claim,
 }
 
-/// Devices by address. Ranges do not overlap.
+/// A bus: the devices of a VM by address, in ranges that do not overlap.
 pub struct Bus<A> {
     ranges: RwLock<BTreeMap<u64, Entry>>,
     strays: Arc<StrayCounters>,
     address: PhantomData<fn(A)>,
 }
 
-/// The I/O ports.
+/// The bus of a VM's x86 I/O ports.
 pub type PortBus = Bus<Port>;
-/// The guest-physical addresses that are not RAM.
+/// The bus of a VM's guest-physical addresses, for accesses that do not go to RAM.
 pub type MmioBus = Bus<GuestAddress>;
 
-impl<A> fmt::Debug for Bus<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bus").finish_non_exhaustive()
-    }
-}
+debug_by_name!(PortBus, MmioBus);
 
 impl<A: Address> Bus<A> {
-    /// Returns an empty bus, which counts refused accesses in `strays`.
+    /// Returns a bus without devices, which counts refused accesses in `strays`.
     pub fn new(strays: Arc<StrayCounters>) -> Self {
         Self {
             ranges: RwLock::default(),
@@ -260,19 +269,21 @@ impl<A: Address> Bus<A> {
         }
     }
 
-    /// Gives `[base, base + bytes)` to a device.
+    /// Gives the addresses `[base, base + bytes)` to `device`.
     ///
     /// # Errors
-    /// [`BusError::Invalid`] and [`BusError::Overlap`]; then nothing changed.
+    /// [`BusError::Invalid`] if the range is empty or too high, [`BusError::Overlap`] if part of it
+    /// is taken. The bus is unchanged then.
     pub fn insert(&self, base: A, bytes: u64, device: Arc<dyn BusDevice>) -> Result<(), BusError> {
         self.claim(base, bytes, Claim::Device(device))
     }
 
-    /// Keeps devices away from `[base, base + bytes)`, which is guest RAM and never reaches the
-    /// bus.
+    /// Keeps the addresses `[base, base + bytes)` free of devices, for guest RAM or the platform.
+    /// `name` is for the error of a device that overlaps them.
     ///
     /// # Errors
-    /// [`BusError::Invalid`] and [`BusError::Overlap`]; then nothing changed.
+    /// [`BusError::Invalid`] if the range is empty or too high, [`BusError::Overlap`] if part of it
+    /// is taken. The bus is unchanged then.
     pub fn reserve(&self, base: A, bytes: u64, name: &'static str) -> Result<(), BusError> {
         self.claim(base, bytes, Claim::Reserved(name))
     }
@@ -289,32 +300,47 @@ impl<A: Address> Bus<A> {
         removed.map(drop).ok_or(BusError::Absent { base })
     }
 
-    /// Loads from `address`. `into` gets the device's data, or all-ones if no device answers.
+    /// Loads `into.len()` bytes from `address` into `into`: the device's data, or all-ones if the
+    /// access is refused.
     pub fn read(&self, address: A, into: &mut [u8]) -> Hit {
         into.fill(0);
-        let hit = match self.find(address.number(), into.len()) {
-            Ok((device, offset)) => Self::hit(&*device, device.read(offset, into)),
-            Err(hit) => hit,
-        };
-        if let Err(refusal) = hit.result {
+        let bytes = into.len();
+        let load = |device: &dyn BusDevice, offset| device.read(offset, into);
+        let hit = self.access(Direction::Load, address, bytes, load);
+        if hit.result.is_err() {
             into.fill(0xff);
-            self.strays
-                .read(address.number(), into.len(), hit.device, refusal);
         }
         hit
     }
 
-    /// Stores `from` at `address`. If no device takes it, nothing happens.
+    /// Stores `from` at `address`. A store that is refused changes nothing.
     pub fn write(&self, address: A, from: &[u8]) -> Hit {
-        let hit = match self.find(address.number(), from.len()) {
-            Ok((device, offset)) => Self::hit(&*device, device.write(offset, from)),
-            Err(hit) => hit,
+        let store = |device: &dyn BusDevice, offset| device.write(offset, from);
+        self.access(Direction::Store, address, from.len(), store)
+    }
+
+    /// Finds the device of an access, lets it carry the access out, and counts a refusal.
+    fn access(
+        &self,
+        direction: Direction,
+        address: A,
+        bytes: usize,
+        carry_out: impl FnOnce(&dyn BusDevice, u64) -> Response,
+    ) -> Hit {
+        let (address, strays) = (address.number(), &self.strays);
+        let (device, response) = match self.find(address, bytes) {
+            Ok((device, offset)) => (device.name(), carry_out(&*device, offset)),
+            Err((name, refusal)) => (name, Response::refused(refusal)),
         };
-        if let Err(refusal) = hit.result {
-            self.strays
-                .write(address.number(), from.len(), hit.device, refusal);
+        if let Err(refusal) = response.result {
+            strays.count(direction, address, bytes, device, refusal);
         }
-        hit
+        Hit {
+            device,
+            register: response.register,
+            result: response.result,
+            effect: response.effect,
+        }
     }
 
     fn claim(&self, base: A, bytes: u64, claim: Claim) -> Result<(), BusError> {
@@ -340,16 +366,11 @@ impl<A: Address> Bus<A> {
         Ok(())
     }
 
-    /// Returns the device that has all of an access, and the offset in its range.
-    fn find(&self, address: u64, bytes: usize) -> Result<(Arc<dyn BusDevice>, u64), Hit> {
+    /// Returns the device whose range contains the whole access, and the offset in that range; else
+    /// the name of the device that the access hits, and why the access is refused.
+    fn find(&self, address: u64, bytes: usize) -> Result<Found, (&'static str, Refusal)> {
         let ranges = self.ranges.read();
-        let refused = |device, refusal| Hit {
-            device,
-            register: STRAY,
-            result: Err(refusal),
-            effect: Effect::None,
-        };
-        let unclaimed = refused("unclaimed", Refusal::Unclaimed);
+        let unclaimed = ("unclaimed", Refusal::Unclaimed);
         let (start, entry) = ranges.range(..=address).next_back().ok_or(unclaimed)?;
         let offset = address - start;
         if offset >= entry.bytes {
@@ -359,18 +380,9 @@ impl<A: Address> Bus<A> {
             return Err(unclaimed);
         };
         if bytes as u64 > entry.bytes - offset {
-            return Err(refused(device.name(), Refusal::CrossesEdge));
+            return Err((device.name(), Refusal::CrossesEdge));
         }
         Ok((Arc::clone(device), offset))
-    }
-
-    fn hit(device: &dyn BusDevice, response: Response) -> Hit {
-        Hit {
-            device: device.name(),
-            register: response.register,
-            result: response.result,
-            effect: response.effect,
-        }
     }
 }
 

@@ -14,25 +14,26 @@ use vm_superio::{Serial, Trigger};
 use crate::bus::{BusDevice, Refusal, Response};
 use crate::interrupts::EdgeInterrupt;
 
-/// Registers of the device in bytes.
+/// Number of I/O ports that the serial port takes: one for each of its eight registers.
 pub const CONSOLE_BYTES: u64 = 8;
 /// Longest line in bytes; a longer one is broken.
 const LINE_BYTES_MAX: usize = 1024;
 /// Lines kept for the report of a guest that failed.
 const TAIL_LINES: usize = 32;
 
-/// Takes the lines of a console, without their line ends, and with control characters replaced.
+/// A function that takes each line of a console, without its line end, and with control characters
+/// replaced.
 pub type LineSink = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Takes each byte of a console.
+/// A function that takes each byte that a guest writes to its console.
 pub type ByteSink = Arc<dyn Fn(u8) + Send + Sync>;
 
-/// Destination of a console's output.
+/// Where a console's output goes, and whether by lines or by bytes.
 #[derive(Clone)]
 pub enum ConsoleOutput {
-    /// Line by line, safe for any terminal.
+    /// The function gets the output line by line, safe for any terminal.
     Lines(LineSink),
-    /// Byte by byte, to a terminal that belongs to the guest.
+    /// The function gets every byte unchanged, for a terminal that belongs to the guest.
     Raw(ByteSink),
 }
 
@@ -42,10 +43,10 @@ impl From<LineSink> for ConsoleOutput {
     }
 }
 
-/// Lines of a Linux kernel that explain its end.
+/// What a guest's Linux kernel has printed about its own end: a panic, a restart, a halt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LastWords {
-    /// The message of a kernel panic.
+    /// The message of the first kernel panic; `None` if the kernel printed none.
     pub panic: Option<String>,
     /// Whether the kernel printed that it restarts.
     pub restarting: bool,
@@ -53,7 +54,7 @@ pub struct LastWords {
     pub halting: bool,
 }
 
-/// The console device.
+/// A guest's serial console: a 16550A UART whose output goes to a [`ConsoleOutput`].
 pub struct Console {
     serial: Mutex<Serial<Interrupt, Room, LineWriter>>,
     room: Room,
@@ -88,7 +89,8 @@ impl SerialEvents for Room {
 debug_by_name!(Console, ConsoleOutput);
 
 impl Console {
-    /// Returns a console that raises `interrupt` for its guest, if there is one.
+    /// Returns a console that writes to `output`, and raises `interrupt` in its guest, if there is
+    /// one.
     pub fn new(output: ConsoleOutput, interrupt: Option<EdgeInterrupt>) -> Self {
         let room = Room::default();
         let serial =
@@ -99,8 +101,9 @@ impl Console {
         }
     }
 
-    /// Gives the guest input. Waits up to `patience` until the guest has read earlier input.
-    /// Returns how many bytes it took: at least one, unless the guest does not read.
+    /// Makes the first of `bytes` available to the guest as input, as many as the UART's buffer has
+    /// room for, and returns their number. Waits up to `patience` for room; returns 0 if the guest
+    /// has read nothing by then.
     pub fn input(&self, bytes: &[u8], patience: Duration) -> usize {
         let mut serial = self.serial.lock();
         let full = |serial: &mut Serial<_, _, _>| serial.fifo_capacity() == 0;
@@ -112,18 +115,20 @@ impl Console {
         }
     }
 
-    /// Returns what the guest's kernel has printed about its end so far.
+    /// Returns what the guest's Linux kernel has printed about its end so far.
     pub fn last_words(&self) -> LastWords {
         let serial = self.serial.lock();
         serial.writer().words.clone()
     }
 
-    /// Returns the last lines, oldest first, and what has no line end yet. Also hands the latter to
-    /// the sink.
+    /// Returns the last lines of the output, oldest first, for the report of the VM. A last line
+    /// without a line end counts, and goes to the console's output now.
     pub fn finish(&self) -> Vec<String> {
         let mut serial = self.serial.lock();
         let writer = serial.writer_mut();
-        writer.end_line();
+        if !writer.line.is_empty() {
+            writer.emit();
+        }
         writer.tail.iter().cloned().collect()
     }
 }
@@ -139,7 +144,7 @@ impl BusDevice for Console {
         };
         let mut serial = self.serial.lock();
         *byte = serial.read(offset);
-        Response::ok(register(offset))
+        Response::ok(REGISTERS[usize::from(offset % 8)])
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> Response {
@@ -152,24 +157,21 @@ impl BusDevice for Console {
         if let Err(e) = serial.write(offset, *byte) {
             log::debug!("console: {e:?}");
         }
-        Response::ok(register(offset))
+        Response::ok(REGISTERS[usize::from(offset % 8)])
     }
 }
 
-/// Returns the names of a 16550A's registers with the divisor latch closed (PC16550D data sheet,
-/// table II).
-fn register(offset: u8) -> &'static str {
-    match offset {
-        0 => "data",
-        1 => "interrupt_enable",
-        2 => "interrupt_identity",
-        3 => "line_control",
-        4 => "modem_control",
-        5 => "line_status",
-        6 => "modem_status",
-        _ => "scratch",
-    }
-}
+/// Names of a 16550A's registers with the divisor latch closed (PC16550D data sheet, table II).
+const REGISTERS: [&str; CONSOLE_BYTES as usize] = [
+    "data",
+    "interrupt_enable",
+    "interrupt_identity",
+    "line_control",
+    "modem_control",
+    "line_status",
+    "modem_status",
+    "scratch",
+];
 
 /// Cuts bytes into lines.
 struct LineWriter {
@@ -189,12 +191,6 @@ impl LineWriter {
         }
     }
 
-    fn end_line(&mut self) {
-        if !self.line.is_empty() {
-            self.emit();
-        }
-    }
-
     fn emit(&mut self) {
         let text = printable(&self.line);
         self.line.clear();
@@ -207,9 +203,7 @@ impl LineWriter {
         }
         self.tail.push_back(text);
     }
-}
 
-impl LineWriter {
     /// Notes what kernels say (Linux, kernel/panic.c and kernel/reboot.c). It explains an end that
     /// comes anyway: a guest that prints these words ends nothing.
     fn listen(&mut self, line: &str) {
@@ -249,7 +243,8 @@ impl Write for LineWriter {
     }
 }
 
-/// Returns the text of a guest that is safe on a terminal: control characters are replaced.
+/// Returns a guest's `bytes` as text that is safe on a terminal: control characters and invalid
+/// UTF-8 become U+FFFD, a tab becomes a space.
 pub fn printable(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes)
         .chars()

@@ -1,32 +1,29 @@
-//! The VMM's own count of exits, by reason, device and register.
+//! The VMM's own counts of exits, by reason, device and register.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use parking_lot::Mutex;
-/// The cause of an exit. Its text is the key in reports: `mmio:registers:control_doorbell`,
-/// `signal`.
+
+/// The cause of an exit. `Display` writes the key that reports use, such as
+/// `mmio:registers:control_doorbell` or `signal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExitKey {
-    /// Reason: `io`, `mmio`, `signal`, …
+    /// Why KVM returned to the VMM: `io`, `mmio`, `signal`, …
     pub reason: &'static str,
-    /// Device, or empty.
+    /// Name of the device that handled the exit; empty if none did.
     pub device: &'static str,
-    /// Register of the device, or empty.
+    /// Name of the device's register; empty if no device handled the exit.
     pub register: &'static str,
 }
 
 impl ExitKey {
-    /// Returns the key of an exit that concerns no device.
+    /// Returns the key of an exit that no device handles.
     pub const fn plain(reason: &'static str) -> Self {
-        Self {
-            reason,
-            device: "",
-            register: "",
-        }
+        Self::device(reason, "", "")
     }
 
-    /// Returns the key of an exit that a device handled.
+    /// Returns the key of an exit that was an access to `register` of `device`.
     pub const fn device(
         reason: &'static str,
         device: &'static str,
@@ -52,13 +49,13 @@ impl fmt::Display for ExitKey {
     }
 }
 
-/// Exits by key.
+/// Numbers of exits by their cause.
 pub type ExitCounts = BTreeMap<ExitKey, u64>;
 
-/// Keys that hardly any virtual CPU has more of.
+/// More keys than almost any virtual CPU has.
 const KEYS_EXPECTED: usize = 64;
 
-/// Exits of one virtual CPU. It counts; anyone may read.
+/// Counts the exits of one virtual CPU. Other threads may read the counts at any time.
 #[derive(Debug, Default)]
 pub struct ExitCounters {
     // A few dozen keys at most (names are static, and a guest cannot make new ones), of which a
@@ -68,7 +65,7 @@ pub struct ExitCounters {
 }
 
 impl ExitCounters {
-    /// Counts one exit.
+    /// Counts one exit with the cause `key`.
     pub fn count(&self, key: ExitKey) {
         let mut counts = self.counts.lock();
         match counts.iter_mut().find(|(known, _)| *known == key) {
@@ -77,7 +74,7 @@ impl ExitCounters {
         }
     }
 
-    /// Adds all counts to `into`.
+    /// Adds the current counts of this virtual CPU to `into`.
     pub fn add_to(&self, into: &mut ExitCounts) {
         // Copied out, into room that is there: a virtual CPU that exits meanwhile waits no longer
         // than that takes.
@@ -89,7 +86,7 @@ impl ExitCounters {
     }
 }
 
-/// Sum over virtual CPUs.
+/// Returns the sums of the counts of several virtual CPUs.
 pub fn total<'a>(counters: impl IntoIterator<Item = &'a ExitCounters>) -> ExitCounts {
     let mut counts = ExitCounts::new();
     for vcpu in counters {
@@ -98,7 +95,7 @@ pub fn total<'a>(counters: impl IntoIterator<Item = &'a ExitCounters>) -> ExitCo
     counts
 }
 
-/// Counts as a report has them. Keys that did not count are left out.
+/// Returns `counts` by the text of their keys, as a report lists them. Counts of zero are left out.
 pub fn named(counts: &ExitCounts) -> BTreeMap<String, u64> {
     counts
         .iter()
@@ -107,7 +104,8 @@ pub fn named(counts: &ExitCounts) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Returns the counts between two samples. Keys without a count are left out.
+/// Returns the numbers of exits between two samples, `later` minus `earlier`. Counts of zero are
+/// left out.
 pub fn since(earlier: &ExitCounts, later: &ExitCounts) -> ExitCounts {
     later
         .iter()

@@ -1,4 +1,4 @@
-//! The main thread of a run: waits for VMs to end, for signals, and for the end of time.
+//! The main thread of a run: waits for the ends of VMs, for signals, and for the time-out.
 
 use std::io;
 use std::time::Duration;
@@ -14,45 +14,48 @@ use crate::vm::{StartError, Vm};
 const SIGNAL: u32 = 0;
 const TIMER: u32 = 1;
 const HALT_TIMER: u32 = 2;
+/// Event of the first VM's end.
 const FIRST_VM: u32 = 3;
-/// How often guests are looked at that may have halted.
+/// Numbers of events for each VM: its end, and its devices, at most 32 since they are on one bus.
+const EVENTS_OF_VM: u32 = 64;
+/// Time between two checks whether a guest has halted.
 const HALT_PERIOD: Duration = Duration::from_secs(1);
 
-/// Limits that end a run from outside.
+/// Limits after which a run is ended from outside.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
-    /// Longest time of the run, from its start.
+    /// Longest time of the run, from its start; `None` for no limit.
     pub timeout: Option<Duration>,
 }
 
-/// Why a run failed. Nothing of it still runs.
+/// Why a run of VMs failed. All its VMs have been stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A VM could not be started.
     #[error("cannot start the guests")]
     Start(#[from] StartError),
-    /// A timer cannot be set.
-    #[error("cannot set a timeout of {seconds} s")]
+    /// The kernel refuses a timer.
+    #[error("cannot set a timer for a time-out of {seconds} s")]
     Timer {
-        /// Timeout asked for.
+        /// Time-out in seconds.
         seconds: f64,
         /// The kernel's error.
         source: io::Error,
     },
-    /// The event loop failed.
-    #[error("the event loop failed: {reason}")]
+    /// The kernel refuses to watch an event, or to wait for one.
+    #[error("cannot wait for events of the VMs: {reason}")]
     Loop {
-        /// The error.
+        /// The error of the event loop.
         reason: String,
     },
 }
 
-/// Starts all VMs, waits until each has ended or `limits` or `signals` end them, and takes them
-/// down. Outcomes are in the order of the VMs.
+/// Starts all VMs, waits until each has ended by itself, or `limits` or `signals` end them, and
+/// returns their outcomes in the order of `vms`.
 ///
 /// # Errors
-/// [`RunError::Start`] if a thread cannot be started, `Timer` if a timeout cannot be set, `Loop` if
-/// events cannot be waited for. All VMs are down then too.
+/// [`RunError::Start`] if a thread cannot be started, `Timer` if a timer cannot be set, `Loop` if
+/// the kernel refuses to wait for events. All VMs have been stopped then, too.
 pub fn run_all(
     vms: Vec<Vm>,
     limits: &Limits,
@@ -62,24 +65,20 @@ pub fn run_all(
     let halts = vms.iter().any(Vm::may_halt).then_some(HALT_PERIOD);
     let halt_timer = self::timer(halts, halts)?;
     let mut supervisor = Supervisor {
-        devices: devices(&vms),
         vms,
         signals,
         timer,
         halt_timer,
         refused: None,
     };
-    let watched = supervisor.start().and_then(|()| watch(&mut supervisor));
+    let started = supervisor.vms.iter_mut().try_for_each(Vm::start);
+    let watched = started
+        .map_err(RunError::from)
+        .and_then(|()| watch(&mut supervisor));
     let vms = supervisor.vms;
     // All are told before one is waited for: those to be joined last would run on meanwhile.
     vms.iter().for_each(Vm::stop);
-    match watched {
-        Ok(()) => Ok(vms.into_iter().map(Vm::finish).collect()),
-        Err(e) => {
-            drop(vms);
-            Err(e)
-        }
-    }
+    watched.map(|()| vms.into_iter().map(Vm::finish).collect())
 }
 
 /// Returns a timer, if there is a timeout; it comes again after each `period`, if there is one.
@@ -120,26 +119,9 @@ fn watch(supervisor: &mut Supervisor<'_>) -> Result<(), RunError> {
     }
 }
 
-/// Returns devices of the VMs that are watched.
-fn devices(vms: &[Vm]) -> Vec<(usize, usize)> {
-    let of = |(index, vm): (usize, &Vm)| {
-        let devices = vm.watched_devices().map(move |(device, _)| (index, device));
-        devices.collect::<Vec<_>>()
-    };
-    vms.iter().enumerate().flat_map(of).collect()
-}
-
-fn unwatch(ops: &mut EventOps, events: Events) {
-    if let Err(e) = ops.remove(events) {
-        log::error!("cannot remove the events of a VM that has ended: {e:?}");
-    }
-}
-
 /// Watches over the VMs of a run.
 struct Supervisor<'a> {
     vms: Vec<Vm>,
-    /// Devices that are watched: index of the VM, and of the device in it.
-    devices: Vec<(usize, usize)>,
     signals: &'a mut Signals,
     timer: Option<TimerFd>,
     halt_timer: Option<TimerFd>,
@@ -148,13 +130,6 @@ struct Supervisor<'a> {
 }
 
 impl Supervisor<'_> {
-    fn start(&mut self) -> Result<(), RunError> {
-        for vm in &mut self.vms {
-            vm.start()?;
-        }
-        Ok(())
-    }
-
     fn look_for_halts(&mut self) {
         if let Some(Err(e)) = self.halt_timer.as_mut().map(TimerFd::wait) {
             log::debug!("cannot read a timer: {e}");
@@ -162,14 +137,17 @@ impl Supervisor<'_> {
         self.vms.iter().for_each(Vm::look_for_halt);
     }
 
-    /// A VM has ended: takes it down.
+    /// Takes a VM down that has ended.
     fn ended(&mut self, index: usize, ops: &mut EventOps) {
-        let devices = self.device_events(index);
+        // The descriptors of its devices are closed with the VM.
+        for events in self.events_of(index) {
+            if let Err(e) = ops.remove(events) {
+                log::error!("cannot stop watching the events of a VM that has ended: {e:?}");
+            }
+        }
         let Some(vm) = self.vms.get_mut(index) else {
             return;
         };
-        // Their descriptors are closed with the VM.
-        devices.into_iter().for_each(|events| unwatch(ops, events));
         if let Some(result) = vm.life().verdict() {
             vm.announce(&result);
         }
@@ -178,18 +156,17 @@ impl Supervisor<'_> {
         vm.retire();
     }
 
-    /// Returns the events of a VM's devices.
-    fn device_events(&self, vm: usize) -> Vec<Events> {
-        let first = FIRST_VM + self.vms.len() as u32;
-        let watched = self.vms.get(vm).map(Vm::watched_devices);
-        let number = |device| {
-            let found = self.devices.iter().position(|known| *known == (vm, device));
-            found.map(|position| first + position as u32)
+    /// Returns the events of a VM: of its end, and of its devices.
+    fn events_of(&self, index: usize) -> Vec<Events> {
+        let Some(vm) = self.vms.get(index) else {
+            return Vec::new();
         };
-        let watched = watched.into_iter().flatten();
-        let events = watched
-            .filter_map(|(device, fd)| Some(Events::with_data(&fd, number(device)?, EventSet::IN)));
-        events.collect()
+        let first = FIRST_VM + index as u32 * EVENTS_OF_VM;
+        let end = Events::with_data(vm.life().ended(), first, EventSet::IN);
+        let devices = vm.watched_devices().map(|(device, descriptor)| {
+            Events::with_data(&descriptor, first + 1 + device as u32, EventSet::IN)
+        });
+        [end].into_iter().chain(devices).collect()
     }
 
     fn decide_all(&self, result: &VmResult) {
@@ -204,25 +181,20 @@ impl MutEventSubscriber for &mut Supervisor<'_> {
         match events.data() {
             SIGNAL => {
                 if let Some(signal) = self.signals.take() {
-                    log::info!("signal {signal}: ending the run");
+                    log::info!("signal {signal} ends the run");
                     self.decide_all(&VmResult::Signal(signal));
                 }
             }
             TIMER => self.decide_all(&VmResult::Timeout),
             HALT_TIMER => self.look_for_halts(),
             number => {
-                let index = (number - FIRST_VM) as usize;
-                match index.checked_sub(self.vms.len()) {
-                    None => {
-                        self.ended(index, ops);
-                        unwatch(ops, events);
-                    }
-                    Some(position) => {
-                        let place = self.devices.get(position).copied();
-                        if let Some((vm, device)) = place
-                            && let Some(vm) = self.vms.get_mut(vm)
-                        {
-                            vm.look_at_device(device);
+                let number = number - FIRST_VM;
+                let index = (number / EVENTS_OF_VM) as usize;
+                match (number % EVENTS_OF_VM).checked_sub(1) {
+                    None => self.ended(index, ops),
+                    Some(device) => {
+                        if let Some(vm) = self.vms.get_mut(index) {
+                            vm.look_at_device(device as usize);
                         }
                     }
                 }
@@ -238,10 +210,7 @@ impl MutEventSubscriber for &mut Supervisor<'_> {
         if let Some(timer) = &self.halt_timer {
             watched.push(Events::with_data(timer, HALT_TIMER, EventSet::IN));
         }
-        for (index, vm) in (FIRST_VM..).zip(&self.vms) {
-            watched.push(Events::with_data(vm.life().ended(), index, EventSet::IN));
-        }
-        watched.extend((0..self.vms.len()).flat_map(|vm| self.device_events(vm)));
+        watched.extend((0..self.vms.len()).flat_map(|index| self.events_of(index)));
         for events in watched {
             if let Err(e) = ops.add(events) {
                 self.refused = Some(format!("cannot watch an event: {e:?}"));

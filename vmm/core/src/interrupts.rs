@@ -30,67 +30,69 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 pub(crate) mod fake;
 mod kvm;
 
-/// First GSI of PCI's lines.
+/// First GSI of the lines to which the interrupt pins of PCI functions are wired.
 pub const LINE_FIRST: u32 = 16;
-/// Number of PCI's lines.
+/// Number of the lines to which the interrupt pins of PCI functions are wired.
 pub const LINES: u32 = 8;
 /// First GSI of messages: behind the I/O APIC's pins.
 const MESSAGE_FIRST: u32 = 24;
-/// Most messages of a VM. KVM's table holds 4096 entries, of which 40 are those of lines.
+/// Most messages of a VM. KVM's table has 4096 entries (`KVM_MAX_IRQ_ROUTES`), of which the chips'
+/// pins take 40.
 const MESSAGES_MAX: u32 = 4000;
 
-/// A message-signalled interrupt: what a function would store, and where (PCI Local Bus
-/// Specification 3.0, 6.8.1).
+/// The message of a message-signalled interrupt: the value that a function stores to raise it, and
+/// the address to which it stores (PCI Local Bus Specification 3.0, 6.8.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MsiMessage {
-    /// Address, as it stands in the vector's registers.
+    /// Address to which the function stores, as the guest programmed it.
     pub address: u64,
-    /// Data.
+    /// Value that the function stores.
     pub data: u32,
 }
 
-/// GSI of the line of pin `pin` (1 for INTA# … 4 for INTD#) of device `device` on bus 0. The
-/// routing table of the firmware says the same to the guest.
+/// Returns the GSI of the interrupt line to which pin `pin` (1 for INTA# … 4 for INTD#) of device
+/// `device` on PCI bus 0 is wired. The guest's ACPI tables contain the same wiring.
 pub const fn pci_line(device: u8, pin: u8) -> u32 {
     LINE_FIRST + (device as u32 + pin as u32 - 1) % LINES
 }
 
-/// A hypervisor's interrupt chips. The seam below which is KVM.
+/// The interrupt chips of a VM's hypervisor: KVM's, or a fake in tests.
 pub trait InterruptChips: Send + Sync {
-    /// Replaces the meaning of all GSIs: chips' pins as ever, and these messages.
+    /// Makes each GSI of `messages` raise its message, in place of all earlier messages. The GSIs
+    /// of the chips' pins keep their meaning.
     ///
     /// # Errors
-    /// The hypervisor's error: `EINVAL` for a message that cannot be, `ENOMEM`.
+    /// The hypervisor's error: `EINVAL` for an invalid message, `E2BIG` for too many, `ENOMEM`.
     fn set_messages(&self, messages: &BTreeMap<u32, MsiMessage>) -> io::Result<()>;
 
-    /// Makes every signal of `event` raise `gsi`, beginning with one that came before.
+    /// Makes every signal of `event` raise `gsi`. If `event` is signalled already, that raises
+    /// `gsi`, too.
     ///
     /// # Errors
-    /// The hypervisor's error: `EBUSY` if the event is connected.
+    /// The hypervisor's error: `EBUSY` if the event is connected already.
     fn connect(&self, event: &EventFd, gsi: u32) -> io::Result<()>;
 
     /// Makes every signal of `event` assert the line `gsi`. When the guest has handled the
     /// interrupt, the line falls and `handled` is signalled (`KVM_IRQFD_FLAG_RESAMPLE`).
     ///
     /// # Errors
-    /// The hypervisor's error.
+    /// The hypervisor's error: `EBUSY` if the event is connected already.
     fn connect_resampled(&self, event: &EventFd, handled: &EventFd, gsi: u32) -> io::Result<()>;
 
-    /// Ends what [`Self::connect`] or [`Self::connect_resampled`] began. Signals are then kept in
-    /// the event.
+    /// Disconnects `event` from `gsi`. Later signals stay in the event.
     ///
     /// # Errors
-    /// The hypervisor's error.
+    /// The hypervisor's error, if the event cannot be disconnected.
     fn disconnect(&self, event: &EventFd, gsi: u32) -> io::Result<()>;
 
-    /// Sets the level of a line.
+    /// Asserts the line `gsi`, or stops asserting it.
     ///
     /// # Errors
-    /// The hypervisor's error.
+    /// The hypervisor's error, if there is no such line.
     fn set_level(&self, gsi: u32, asserted: bool) -> io::Result<()>;
 }
 
-/// All interrupts of one VM.
+/// Owns all interrupts of one VM: the table of messages, and the state of the lines.
 pub struct InterruptController {
     chips: Box<dyn InterruptChips>,
     state: Mutex<State>,
@@ -115,7 +117,7 @@ debug_by_name!(
 );
 
 impl InterruptController {
-    /// Returns interrupts that end at `chips`.
+    /// Returns a controller without interrupts, which uses `chips` to raise them in the guest.
     pub fn new(chips: Box<dyn InterruptChips>) -> Arc<Self> {
         Arc::new(Self {
             chips,
@@ -123,11 +125,12 @@ impl InterruptController {
         })
     }
 
-    /// Returns a message-signalled interrupt, one for each vector of a function. It is masked until
-    /// it is given a message.
+    /// Returns a new message-signalled interrupt, for one vector of a function. The interrupt is
+    /// masked until [`MessageInterrupt::set`] gives it a message.
     ///
     /// # Errors
-    /// `ENOSPC` if there are too many, or the process has no descriptor left for an eventfd.
+    /// `ENOSPC` if the VM has 4000 such interrupts already, `EMFILE` or `ENFILE` if no descriptor
+    /// is left for an eventfd.
     pub fn message(self: &Arc<Self>) -> io::Result<MessageInterrupt> {
         let event = new_event()?;
         let mut state = self.state.lock();
@@ -144,10 +147,11 @@ impl InterruptController {
         })
     }
 
-    /// Returns a device's share of the line `gsi` (see [`pci_line`]), not asserted.
+    /// Returns a device's share of the PCI line `gsi`, which [`pci_line`] computes. The share is
+    /// not asserted.
     ///
     /// # Errors
-    /// `EINVAL` for a GSI that is no line.
+    /// `EINVAL` if `gsi` is not a PCI line.
     pub fn line(self: &Arc<Self>, gsi: u32) -> io::Result<LineInterrupt> {
         if !(LINE_FIRST..LINE_FIRST + LINES).contains(&gsi) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -159,41 +163,45 @@ impl InterruptController {
         })
     }
 
-    /// Returns one more share of the line `gsi`, for a device that the host's kernel watches: it is
-    /// asserted by an event, until the guest has handled the interrupt, and nobody in between is
-    /// told.
+    /// Returns a share of the PCI line `gsi` for a host device that is passed through: an event of
+    /// the host's kernel asserts the line, which falls when the guest has handled the interrupt.
+    /// The VMM takes no part in that.
     ///
     /// # Errors
-    /// `EINVAL` for a GSI that is no line, or what the hypervisor said.
+    /// `EINVAL` if `gsi` is not a PCI line, or the hypervisor's error, if the event cannot be
+    /// connected.
     pub fn resampled_line(self: &Arc<Self>, gsi: u32) -> io::Result<ResampledLine> {
         if !(LINE_FIRST..LINE_FIRST + LINES).contains(&gsi) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let (event, handled) = (new_event()?, new_event()?);
         self.chips.connect_resampled(&event, &handled, gsi)?;
-        Ok(ResampledLine {
+        let connection = Connection {
             controller: Arc::clone(self),
             gsi,
             event,
+        };
+        Ok(ResampledLine {
+            connection,
             handled,
         })
     }
 
-    /// Returns the edge-triggered ISA interrupt `gsi`.
+    /// Returns the edge-triggered ISA interrupt `gsi`, 0 to 15, connected to an event of its own.
     ///
     /// # Errors
-    /// `EINVAL` for a GSI that is not ISA's, or what the hypervisor said.
+    /// `EINVAL` if `gsi` is above 15, or the hypervisor's error, if the event cannot be connected.
     pub fn edge(self: &Arc<Self>, gsi: u32) -> io::Result<EdgeInterrupt> {
         if gsi >= LINE_FIRST {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let event = new_event()?;
         self.chips.connect(&event, gsi)?;
-        Ok(EdgeInterrupt {
+        Ok(EdgeInterrupt(Connection {
             controller: Arc::clone(self),
             gsi,
             event,
-        })
+        }))
     }
 
     /// Puts a message into the table, or takes it out.
@@ -221,7 +229,7 @@ impl InterruptController {
         if (before == 0) != (*count == 0)
             && let Err(e) = self.chips.set_level(gsi, asserted)
         {
-            log::error!("cannot set interrupt line {gsi} to {asserted}: {e}");
+            log::error!("cannot set interrupt line {gsi} to asserted={asserted} in KVM: {e}");
         }
     }
 }
@@ -230,11 +238,11 @@ fn new_event() -> io::Result<EventFd> {
     EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC)
 }
 
-/// A message-signalled interrupt of a device.
+/// One message-signalled interrupt of a device.
 ///
-/// Signals while it is masked are kept, as one, and delivered when it is given a message: its event
-/// *is* the pending bit. Anyone who has a descriptor of the event can signal it, another process,
-/// too.
+/// The interrupt is raised by a signal of its event, from this process or another. While the
+/// interrupt is masked, its event keeps the signal, as one, and serves as the pending bit; the
+/// signal is delivered when the interrupt gets a message.
 pub struct MessageInterrupt {
     controller: Arc<InterruptController>,
     gsi: u32,
@@ -244,21 +252,21 @@ pub struct MessageInterrupt {
 }
 
 impl MessageInterrupt {
-    /// Raises the interrupt, or marks it pending.
+    /// Raises the interrupt, or marks it pending while it is masked.
     pub fn trigger(&self) {
         signal(&self.event);
     }
 
-    /// Returns the event that raises the interrupt.
+    /// Returns the event whose signals raise the interrupt.
     pub fn event(&self) -> &EventFd {
         &self.event
     }
 
-    /// Unmasks the interrupt with a message, or masks it with none. What became pending is
-    /// delivered.
+    /// Makes the interrupt raise `message` in the guest, or masks it if `message` is `None`. A
+    /// pending interrupt is delivered when it gets a message.
     ///
     /// # Errors
-    /// The hypervisor's error; an interrupt that was masked is masked still.
+    /// The hypervisor's error, if it refuses the message. A masked interrupt stays masked then.
     pub fn set(&self, message: Option<MsiMessage>) -> io::Result<()> {
         let (controller, gsi) = (&self.controller, self.gsi);
         let mut routed = self.routed.lock();
@@ -276,7 +284,7 @@ impl MessageInterrupt {
         Ok(())
     }
 
-    /// Returns whether it was raised while it was masked and is yet to be delivered.
+    /// Returns whether the interrupt was raised while it was masked, and is not delivered yet.
     pub fn is_pending(&self) -> bool {
         let routed = self.routed.lock();
         // Taken and put back: nobody else reads the event while it is not routed.
@@ -287,7 +295,7 @@ impl MessageInterrupt {
         pending
     }
 
-    /// Forgets what is pending, as a reset of the device does.
+    /// Makes the interrupt not pending, as a reset of the device does.
     pub fn clear_pending(&self) {
         let routed = self.routed.lock();
         if !*routed {
@@ -301,13 +309,13 @@ impl Drop for MessageInterrupt {
         match self.set(None) {
             Ok(()) => drop(self.controller.state.lock().taken.remove(&self.gsi)),
             // Its number is not given to another, which would inherit what is left of it.
-            Err(e) => log::error!("cannot remove interrupt message {} from KVM: {e}", self.gsi),
+            Err(e) => log::error!("cannot disconnect interrupt {} from KVM: {e}", self.gsi),
         }
     }
 }
 
-/// One device's share of a level-triggered line, which is asserted as long as one of those who
-/// share it asserts it.
+/// One device's share of a level-triggered interrupt line. The line is asserted as long as any of
+/// the devices that share it asserts it.
 pub struct LineInterrupt {
     controller: Arc<InterruptController>,
     gsi: u32,
@@ -315,18 +323,13 @@ pub struct LineInterrupt {
 }
 
 impl LineInterrupt {
-    /// Asserts the line, or stops asserting it.
+    /// Asserts the line for this device, or stops asserting it.
     pub fn set(&self, asserted: bool) {
         let mut before = self.asserted.lock();
         if *before != asserted {
             *before = asserted;
             self.controller.drive(self.gsi, asserted);
         }
-    }
-
-    /// Returns the line's GSI.
-    pub fn gsi(&self) -> u32 {
-        self.gsi
     }
 }
 
@@ -336,54 +339,48 @@ impl Drop for LineInterrupt {
     }
 }
 
-/// A share of a level-triggered line whose device is not ours to ask: who signals it is told when
-/// to look again.
+/// A host device's share of a level-triggered interrupt line, asserted by an event. A second event
+/// tells the host's kernel that the guest has handled the interrupt, so that it looks at the device
+/// again.
 pub struct ResampledLine {
-    controller: Arc<InterruptController>,
-    gsi: u32,
-    event: EventFd,
+    connection: Connection,
     handled: EventFd,
 }
 
 impl ResampledLine {
-    /// Returns the event that asserts the line.
+    /// Returns the event whose signals assert the line.
     pub fn event(&self) -> &EventFd {
-        &self.event
+        &self.connection.event
     }
 
-    /// Returns the event that KVM signals when the guest has handled the interrupt. If the device
-    /// asserts its pin still, it signals [`Self::event`] again.
+    /// Returns the event that KVM signals when the guest has handled the interrupt. The host's
+    /// kernel then signals [`Self::event`] again if the device still asserts its pin.
     pub fn handled(&self) -> &EventFd {
         &self.handled
     }
 }
 
-impl Drop for ResampledLine {
-    fn drop(&mut self) {
-        if let Err(e) = self.controller.chips.disconnect(&self.event, self.gsi) {
-            log::error!("cannot remove interrupt line {} from KVM: {e}", self.gsi);
-        }
+/// An edge-triggered ISA interrupt, such as that of the serial port. It is never masked here.
+pub struct EdgeInterrupt(Connection);
+
+impl EdgeInterrupt {
+    /// Raises the interrupt.
+    pub fn trigger(&self) {
+        signal(&self.0.event);
     }
 }
 
-/// An edge-triggered interrupt that is always connected.
-pub struct EdgeInterrupt {
+/// An event that is connected to an interrupt of the chips, until this value is dropped.
+struct Connection {
     controller: Arc<InterruptController>,
     gsi: u32,
     event: EventFd,
 }
 
-impl EdgeInterrupt {
-    /// Raises the interrupt.
-    pub fn trigger(&self) {
-        signal(&self.event);
-    }
-}
-
-impl Drop for EdgeInterrupt {
+impl Drop for Connection {
     fn drop(&mut self) {
         if let Err(e) = self.controller.chips.disconnect(&self.event, self.gsi) {
-            log::error!("cannot remove interrupt {} from KVM: {e}", self.gsi);
+            log::error!("cannot disconnect interrupt {} from KVM: {e}", self.gsi);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Getting a vCPU thread out of guest code.
+//! Kicks: a signal that makes a virtual CPU's thread leave guest code.
 //!
 //! A kick is a real-time signal to the thread. If it arrives inside `KVM_RUN`, that returns EINTR.
 //! If it arrives just before, when the thread has already looked whether to stop, the handler sets
@@ -23,10 +23,10 @@ thread_local! {
     static IMMEDIATE_EXIT: Cell<*mut u8> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// Installs the handler, once for the process.
+/// Installs the signal handler for kicks, once for the process.
 ///
 /// # Errors
-/// The kernel's error.
+/// The kernel's error, if it refuses the handler.
 pub fn install_handler() -> io::Result<()> {
     static INSTALLED: OnceLock<Result<(), i32>> = OnceLock::new();
     INSTALLED
@@ -34,7 +34,7 @@ pub fn install_handler() -> io::Result<()> {
         .map_err(io::Error::from_raw_os_error)
 }
 
-/// Kicks a vCPU thread, running or ended.
+/// Makes the thread of a virtual CPU leave guest code. Does nothing if the thread has ended.
 pub fn kick<T>(thread: &JoinHandle<T>) {
     if let Err(e) = thread.kill(signal()) {
         log::debug!("cannot kick a thread: {e}");
@@ -54,7 +54,8 @@ extern "C" fn on_kick(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
     }
 }
 
-/// Makes kicks to this thread reach a vCPU, as long as it lives.
+/// The virtual CPU that this thread runs. While this value lives, a [`kick`] of the thread stops
+/// the virtual CPU.
 #[derive(Debug)]
 pub struct Kickable {
     vcpu: VcpuFd,
@@ -63,7 +64,7 @@ pub struct Kickable {
 }
 
 impl Kickable {
-    /// Takes the vCPU that this thread is to run.
+    /// Makes kicks of this thread stop `vcpu`, which only this thread may run.
     pub fn new(mut vcpu: VcpuFd) -> Self {
         IMMEDIATE_EXIT.set(&raw mut vcpu.get_kvm_run().immediate_exit);
         Self {
@@ -72,13 +73,13 @@ impl Kickable {
         }
     }
 
-    /// Forgets kicks so far. The caller looks whether to stop afterwards, before running
-    /// the vCPU.
+    /// Forgets all kicks so far. Between this call and the next run of the virtual CPU, the caller
+    /// checks whether it must stop.
     pub fn rearm(&mut self) {
         self.vcpu.set_kvm_immediate_exit(0);
     }
 
-    /// Returns the vCPU.
+    /// Returns the virtual CPU.
     pub fn vcpu(&mut self) -> &mut VcpuFd {
         &mut self.vcpu
     }

@@ -16,7 +16,7 @@ use crate::counters::{self, ExitCounters};
 use crate::statistics::{StatisticsError, VmStatistics};
 use crate::vcpu::Machine;
 
-/// Reads the statistics of a running VM, from any thread. [`crate::vm::Vm::observer`] makes it.
+/// Reads the statistics of a running VM, from any thread; made by [`crate::vm::Vm::observer`].
 #[derive(Clone)]
 pub struct VmObserver {
     pub(crate) name: String,
@@ -29,32 +29,33 @@ pub struct VmObserver {
 
 debug_by_name!(VmObserver);
 
-/// Statistics of a VM at one moment. Counts begin with the VM.
+/// The statistics of a VM at one moment. All counts begin when the VM is created.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VmObservation {
     /// Name of the VM.
     pub name: String,
-    /// Virtual CPUs.
+    /// Number of virtual CPUs.
     pub vcpus: u32,
     /// Guest RAM in bytes.
     pub memory_bytes: u64,
-    /// Time from the first instruction to now, or to the end of the VM; `None` before the first.
+    /// Time from the guest's first instruction to now, or to the end of the VM; `None` if the guest
+    /// has executed none yet.
     pub ran_for: Option<Duration>,
     /// Whether the VM has ended.
     pub ended: bool,
-    /// KVM's counters by their names; `None` if KVM keeps none.
+    /// KVM's counters by their names in KVM; `None` if this kernel does not offer them.
     pub kvm: Option<BTreeMap<String, u64>>,
-    /// The VMM's own count of exits, by reason, device and register.
+    /// The VMM's own counts of exits, by keys such as `mmio:registers:control_doorbell`.
     pub vmm_exits: BTreeMap<String, u64>,
-    /// Use of the aperture.
+    /// How much of the aperture (BAR 2) is in use.
     pub aperture: ApertureUse,
-    /// Statistics of the session; `None` if a session in another process does not answer.
+    /// Statistics of the VM's session; `None` if the worker process that holds it does not answer.
     pub session: Option<Activity>,
 }
 
 impl VmObserver {
-    /// The VM at this moment; none if it is no more. Takes some ten microseconds, and a fraction of
-    /// a second at most if the session is in a process of its own that does not answer.
+    /// Reads the VM's statistics of this moment; `None` if the VM does not exist any more. Takes
+    /// some ten microseconds, or up to a fraction of a second if a worker process does not answer.
     pub fn observe(&self) -> Option<VmObservation> {
         // First, since it may be waited for: counts and times are to be of one moment.
         let session = self.session.upgrade()?.activity();

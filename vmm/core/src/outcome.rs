@@ -1,4 +1,4 @@
-//! Results of VMs that have ended.
+//! How a VM ended, and its counts at its end.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,49 +24,51 @@ pub enum VmResult {
     Halted,
     /// The guest's kernel panicked.
     GuestPanic {
-        /// What it said.
+        /// The message of the panic, as the kernel printed it.
         message: String,
     },
-    /// The guest stored another value to the exit port.
+    /// The guest stored a value other than zero to the exit port.
     Fail {
         /// The value; not zero.
         code: u32,
-        /// Where and why, as a clause, if the guest has told a device: "at main.rs:7: sum is 3".
+        /// Where and why the guest failed, such as "at main.rs:7: sum is 3"; `None` if the guest
+        /// has not reported it to the test device.
         reason: Option<String>,
     },
-    /// An exception that the guest does not handle.
+    /// The guest caused an exception for which it has no handler.
     TripleFault {
-        /// Virtual CPU.
+        /// Number of the virtual CPU, from 0.
         vcpu: u32,
-        /// Its registers.
+        /// The registers of the virtual CPU.
         registers: Registers,
     },
-    /// The guest cannot go on for another reason.
+    /// A virtual CPU cannot go on for another reason than a triple fault.
     Crash {
-        /// Virtual CPU.
+        /// Number of the virtual CPU, from 0.
         vcpu: u32,
-        /// Why, with causes.
+        /// The error with its causes.
         reason: String,
-        /// Its registers.
+        /// The registers of the virtual CPU.
         registers: Registers,
     },
-    /// Every virtual CPU parked or halted, and none ended the VM.
+    /// Every virtual CPU of a bare guest stopped or halted, and none stored to the exit port.
     Abandoned,
-    /// The host takes a device back that was passed through to the guest.
+    /// The host asks for a device back that was passed through to the guest.
     DeviceWanted {
-        /// Its address on the host.
+        /// The device's PCI address on the host.
         address: Address,
     },
     /// The run reached its time-out.
     Timeout,
-    /// This signal ended the VMM.
+    /// A signal to the command ended the run; the number of the signal.
     Signal(i32),
-    /// The VMM failed.
+    /// The VMM failed; the error with its causes.
     Error(String),
 }
 
 impl VmResult {
-    /// Returns whether the guest ended without a failure.
+    /// Returns whether the guest ended without a failure: passed, or turned off, restarted or
+    /// halted its machine.
     pub fn passed(&self) -> bool {
         matches!(
             self,
@@ -90,7 +92,8 @@ impl fmt::Display for VmResult {
             Self::Fail { code, reason: None } => write!(f, "failed with code {code}"),
             Self::TripleFault { vcpu, registers } => write!(
                 f,
-                "triple fault on virtual CPU {vcpu}: the guest does not handle an exception ({registers})"
+                "triple fault on virtual CPU {vcpu}: the guest has no handler for an exception \
+                 ({registers})"
             ),
             Self::Crash {
                 vcpu,
@@ -98,11 +101,11 @@ impl fmt::Display for VmResult {
                 registers,
             } => write!(f, "virtual CPU {vcpu} cannot go on: {reason} ({registers})"),
             Self::Abandoned => f.write_str(
-                "every virtual CPU has parked or halted, and none stored to the exit port",
+                "every virtual CPU has stopped or halted, and none has stored to the exit port",
             ),
             Self::DeviceWanted { address } => write!(
                 f,
-                "the host takes device {address} back, which was passed through"
+                "the host asks for device {address} back, which was passed through to the guest"
             ),
             Self::Timeout => f.write_str("did not end before the time-out"),
             Self::Signal(signal) => write!(f, "interrupted by signal {signal}"),
@@ -111,30 +114,32 @@ impl fmt::Display for VmResult {
     }
 }
 
-/// A VM that has ended. Nothing of it runs any more.
+/// The result and the counts of a VM that has ended.
 #[derive(Debug)]
 pub struct VmOutcome {
     /// Name of the VM.
     pub name: String,
-    /// How it ended.
+    /// How the VM ended.
     pub result: VmResult,
-    /// KVM's statistics of the whole run; empty if KVM keeps none.
+    /// KVM's counters for the whole run, by their names in KVM; empty if this kernel does not offer
+    /// them.
     pub kvm_exits: BTreeMap<String, u64>,
-    /// The VMM's own count of exits in the whole run.
+    /// The VMM's own counts of exits in the whole run, by keys such as
+    /// `mmio:registers:control_doorbell`.
     pub vmm_exits: BTreeMap<String, u64>,
     /// When the first virtual CPU entered guest code; `None` if none did.
     pub first_instruction: Option<Instant>,
     /// When the VM ended.
     pub ended: Instant,
-    /// The session's counters.
+    /// The counters of the VM's session in the mediator.
     pub session: SessionReport,
-    /// Stray accesses.
+    /// Numbers of the guest's accesses that hit no register and no mapping.
     pub strays: StrayCounts,
-    /// Last lines of the console.
+    /// The last lines of the guest's console, oldest first.
     pub console_tail: Vec<String>,
     /// Guest RAM in bytes.
     pub memory_bytes: u64,
-    /// Devices of the host that were passed through to the VM.
+    /// Reports on the host's devices that were passed through to the VM.
     pub devices: Vec<DeviceReport>,
 }
 

@@ -1,5 +1,5 @@
-//! PCI as far as a guest needs it to find one function: configuration mechanism #1, a host bridge,
-//! and configuration space as a table.
+//! PCI as far as a guest needs it to find its devices on bus 0: configuration mechanism #1, a host
+//! bridge, and configuration space as a table.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ mod layout;
 mod mechanism;
 mod msix;
 
-pub use bridge::HostBridge;
+pub use bridge::host_bridge;
 pub use config::{
     COMMAND_BUS_MASTER, COMMAND_INTX_DISABLE, COMMAND_MEMORY, ConfigSpace, Identity, MemoryBar,
     MsixCapability,
@@ -20,15 +20,15 @@ pub use layout::{BarAllocator, LOW_BASE, LOW_END, Layout, LayoutError, physical_
 pub use mechanism::{CONFIG_PORTS, CONFIG_PORTS_BYTES, PciBus};
 pub use msix::MsixTable;
 
-/// A function's configuration space, as the bus sees it.
+/// A PCI function, as the bus sees it: it carries out accesses to its configuration space.
 ///
-/// Accesses lie within one aligned 32-bit word; `offset` is below 256.
+/// Each access lies within one aligned 32-bit word; `offset` is below 256.
 pub trait ConfigAccess: Send + Sync {
-    /// A load. All bytes of `into` are set.
+    /// Carries out a load at `offset`. Sets all bytes of `into`.
     fn read_config(&self, offset: u8, into: &mut [u8]);
-    /// A store.
+    /// Carries out a store of `from` at `offset`.
     fn write_config(&self, offset: u8, from: &[u8]);
 }
 
-/// Functions by device number, on bus 0. Each device has function 0 only.
+/// The functions of PCI bus 0, by device number. Each device has function 0 only.
 pub type Devices = [Option<Arc<dyn ConfigAccess>>; 32];

@@ -1,4 +1,4 @@
-//! A virtual CPU's registers at the moment it could not go on.
+//! A virtual CPU's registers at the moment at which its guest crashed.
 
 use std::fmt;
 
@@ -9,22 +9,22 @@ use serde::Serialize;
 /// lost.
 const RESET_VECTOR: u64 = 0xfff0;
 
-/// The registers that tell where a guest was, and why.
+/// A virtual CPU's x86 registers when its guest crashed, for the report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Registers {
     /// Instruction pointer.
     pub rip: u64,
     /// Stack pointer.
     pub rsp: u64,
-    /// Flags.
+    /// Flags register.
     pub rflags: u64,
-    /// rax, rbx, rcx, rdx, rsi, rdi, rbp.
+    /// General registers, in this order: rax, rbx, rcx, rdx, rsi, rdi, rbp.
     pub general: [u64; 7],
     /// Control register 0.
     pub cr0: u64,
-    /// Address of the last page fault.
+    /// Control register 2: the address of the last page fault.
     pub cr2: u64,
-    /// Page table base.
+    /// Control register 3: the physical address of the page tables.
     pub cr3: u64,
     /// Control register 4.
     pub cr4: u64,
@@ -33,7 +33,7 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Reads them. What cannot be read is zero.
+    /// Reads the registers of `vcpu`. Those that KVM does not return are zero.
     pub fn of(vcpu: &VcpuFd) -> Self {
         let regs = vcpu.get_regs().unwrap_or_default();
         let sregs = vcpu.get_sregs().unwrap_or_default();
@@ -52,7 +52,8 @@ impl Registers {
         }
     }
 
-    /// Returns whether KVM reset the processor before we could look.
+    /// Returns whether KVM reset the processor before its registers could be read, as KVM does
+    /// after a triple fault on AMD processors.
     pub fn were_reset(&self) -> bool {
         self.rip == RESET_VECTOR && self.cr3 == 0
     }
@@ -61,7 +62,7 @@ impl Registers {
 impl fmt::Display for Registers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.were_reset() {
-            return f.write_str("registers unknown: KVM reset the processor");
+            return f.write_str("registers unknown: KVM has reset the virtual CPU");
         }
         write!(
             f,

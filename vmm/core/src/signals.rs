@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM, as something to read.
+//! SIGINT and SIGTERM, read from a descriptor (`signalfd`).
 #![allow(unsafe_code)] // `signalfd` has no safe wrapper among our crates.
 
 use std::fs::File;
@@ -10,8 +10,8 @@ use vmm_sys_util::signal::{block_signal, create_sigset, unblock_signal};
 /// Signals that end a run.
 const SIGNALS: [i32; 2] = [libc::SIGINT, libc::SIGTERM];
 
-/// SIGINT and SIGTERM, blocked in this thread and in those it creates from now on, and read from a
-/// descriptor. Dropping it unblocks them in this thread.
+/// SIGINT and SIGTERM as a readable descriptor. Both signals are blocked in this thread and in the
+/// threads that it creates later; a drop unblocks them in this thread.
 #[derive(Debug)]
 pub struct Signals {
     file: File,
@@ -19,11 +19,11 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Blocks the signals. To be called before any thread is created: one that has them unblocked
-    /// would die of them, and the process with it, guests and all.
+    /// Blocks SIGINT and SIGTERM, and opens the descriptor. The caller must not have created
+    /// threads yet: in an older thread these signals still end the process.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// The kernel's error, if no descriptor is left.
     pub fn block() -> io::Result<Self> {
         let set = create_sigset(&SIGNALS).map_err(io::Error::from)?;
         // Refused only for a signal that is blocked already, which then is not ours to unblock.
@@ -42,7 +42,7 @@ impl Signals {
         Ok(Self { file, blocked })
     }
 
-    /// Returns the number of a signal that has come; `None` if none has.
+    /// Takes a signal that has arrived and returns its number; `None` if none has arrived.
     pub fn take(&mut self) -> Option<i32> {
         let mut info = [0; size_of::<libc::signalfd_siginfo>()];
         self.file.read_exact(&mut info).ok()?;

@@ -1,42 +1,46 @@
-//! Counters of accesses that hit nothing, or that what they hit refused.
+//! Counters of stray accesses: those that hit no device, or that the device refused.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use parking_lot::Mutex;
 
 use super::Refusal;
 
-/// Strays that are logged as warnings; those behind them are for debugging only, since a guest
-/// makes them at will.
+/// Stray accesses that are logged as warnings. Later ones are logged as debug, since a guest makes
+/// them at will.
 const WARNINGS_MAX: u64 = 8;
 
-/// Stray accesses of one guest. They saturate at 2^64 by nature of the time it would take.
+/// Whether an access is a load or a store.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Direction {
+    Load,
+    Store,
+}
+
+/// Counts the stray accesses of one guest, and logs the first few as warnings.
 #[derive(Debug, Default)]
 pub struct StrayCounters {
-    hole_reads: AtomicU64,
-    hole_writes: AtomicU64,
-    refused_writes: AtomicU64,
-    registers: AtomicU64,
-    unclaimed: AtomicU64,
-    /// Whether all are for debugging only.
+    counts: Mutex<StrayCounts>,
+    /// Stray accesses are logged as debug only.
     unreported: bool,
 }
 
-/// Stray accesses so far.
+/// Numbers of stray accesses of one guest so far, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct StrayCounts {
-    /// Loads from the aperture where nothing is placed.
+    /// Loads from addresses of the aperture at which nothing is mapped.
     pub hole_reads: u64,
-    /// Stores to the aperture where nothing is placed.
+    /// Stores to addresses of the aperture at which nothing is mapped.
     pub hole_writes: u64,
-    /// Stores to a read-only placement.
+    /// Stores to read-only mappings in the aperture.
     pub refused_writes: u64,
-    /// Accesses that a device's registers do not have: width, alignment, direction, offset.
+    /// Accesses to a device that it refused: wrong offset, width or alignment, a store to a
+    /// read-only register, or a doorbell that is not bound.
     pub registers: u64,
-    /// Accesses to addresses that no device claims.
+    /// Accesses to addresses that no device has.
     pub unclaimed: u64,
 }
 
 impl StrayCounts {
-    /// Returns the sum of all counters.
+    /// Returns the number of stray accesses of all kinds.
     pub fn total(&self) -> u64 {
         let counts = [
             self.hole_reads,
@@ -50,7 +54,8 @@ impl StrayCounts {
 }
 
 impl StrayCounters {
-    /// Returns counters of accesses that are normal: they are never logged as warnings.
+    /// Returns counters for a bus on which stray accesses are normal, as when Linux probes ports:
+    /// none is logged as a warning.
     pub fn unreported() -> Self {
         Self {
             unreported: true,
@@ -58,64 +63,55 @@ impl StrayCounters {
         }
     }
 
-    /// Counts a load.
-    pub fn read(&self, address: u64, bytes: usize, device: &str, refusal: Refusal) {
-        self.count("load", address, bytes, device, refusal, &self.hole_reads);
-    }
-
-    /// Counts a store.
-    pub fn write(&self, address: u64, bytes: usize, device: &str, refusal: Refusal) {
-        self.count("store", address, bytes, device, refusal, &self.hole_writes);
-    }
-
-    /// Returns all counters.
+    /// Returns the current values of all counters.
     pub fn counts(&self) -> StrayCounts {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        StrayCounts {
-            hole_reads: load(&self.hole_reads),
-            hole_writes: load(&self.hole_writes),
-            refused_writes: load(&self.refused_writes),
-            registers: load(&self.registers),
-            unclaimed: load(&self.unclaimed),
-        }
+        *self.counts.lock()
     }
 
-    /// Returns the sum of all counters.
+    /// Returns the number of stray accesses so far, of all kinds.
     pub fn total(&self) -> u64 {
         self.counts().total()
     }
 
-    fn count(
+    /// Counts an access of `bytes` bytes that `device` refused because of `refusal`, and logs it.
+    pub(super) fn count(
         &self,
-        what: &str,
+        direction: Direction,
         address: u64,
         bytes: usize,
         device: &str,
         refusal: Refusal,
-        hole: &AtomicU64,
     ) {
+        let mut guard = self.counts.lock();
+        let counts = &mut *guard;
+        let (what, holes) = match direction {
+            Direction::Load => ("load", &mut counts.hole_reads),
+            Direction::Store => ("store", &mut counts.hole_writes),
+        };
         let counter = match refusal {
-            Refusal::Hole => hole,
-            Refusal::WriteForbidden => &self.refused_writes,
-            Refusal::Unclaimed => &self.unclaimed,
+            Refusal::Hole => holes,
+            Refusal::WriteForbidden => &mut counts.refused_writes,
+            Refusal::Unclaimed => &mut counts.unclaimed,
             Refusal::CrossesEdge
             | Refusal::NoRegister
             | Refusal::BadSize
             | Refusal::Misaligned
             | Refusal::ReadOnly
             | Refusal::UnboundDoorbell
-            | Refusal::Device => &self.registers,
+            | Refusal::Device => &mut counts.registers,
         };
-        counter.fetch_add(1, Ordering::Relaxed);
-        let (level, more) = match self.total() {
+        *counter += 1;
+        let total = counts.total();
+        drop(guard);
+        let (level, more) = match total {
             _ if self.unreported => (log::Level::Debug, ""),
             ..WARNINGS_MAX => (log::Level::Warn, ""),
-            WARNINGS_MAX => (log::Level::Warn, " (further ones are logged as debug)"),
+            WARNINGS_MAX => (log::Level::Warn, " (later ones are logged as debug)"),
             _ => (log::Level::Debug, ""),
         };
         log::log!(
             level,
-            "stray {bytes}-byte {what} at {address:#x} ({device}): {refusal}{more}"
+            "stray access, a {bytes}-byte {what} at {address:#x} ({device}): {refusal}{more}"
         );
     }
 }
@@ -127,13 +123,17 @@ mod tests {
     #[test]
     fn each_kind_of_stray_has_its_counter() {
         let strays = StrayCounters::default();
-        strays.read(0, 4, "aperture", Refusal::Hole);
-        strays.write(0, 4, "aperture", Refusal::Hole);
-        strays.write(0, 4, "aperture", Refusal::Hole);
-        strays.write(0, 4, "aperture", Refusal::WriteForbidden);
-        strays.read(0, 4, "registers", Refusal::BadSize);
-        strays.write(0, 4, "registers", Refusal::ReadOnly);
-        strays.read(0, 4, "unclaimed", Refusal::Unclaimed);
+        for (direction, refusal) in [
+            (Direction::Load, Refusal::Hole),
+            (Direction::Store, Refusal::Hole),
+            (Direction::Store, Refusal::Hole),
+            (Direction::Store, Refusal::WriteForbidden),
+            (Direction::Load, Refusal::BadSize),
+            (Direction::Store, Refusal::ReadOnly),
+            (Direction::Load, Refusal::Unclaimed),
+        ] {
+            strays.count(direction, 0, 4, "device", refusal);
+        }
         let wanted = StrayCounts {
             hole_reads: 1,
             hole_writes: 2,

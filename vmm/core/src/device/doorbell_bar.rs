@@ -58,8 +58,8 @@ impl BusDevice for DoorbellBar {
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Response {
         match Part::at(offset) {
-            Part::Table(offset) => self.table.read(offset, into),
-            Part::Pending(offset) => self.table.read_pending(offset, into),
+            Part::Table(offset) => self.table.read(offset, into).into(),
+            Part::Pending(offset) => self.table.read_pending(offset, into).into(),
             // Doorbells are for storing to; a load would be an exit that means nothing.
             Part::Doorbell(..) | Part::Nothing => Response::refused(Refusal::NoRegister),
         }
@@ -67,7 +67,7 @@ impl BusDevice for DoorbellBar {
 
     fn write(&self, offset: u64, from: &[u8]) -> Response {
         match Part::at(offset) {
-            Part::Table(offset) => self.table.write(offset, from),
+            Part::Table(offset) => self.table.write(offset, from).into(),
             Part::Pending(_) => Response::refused(Refusal::ReadOnly),
             Part::Nothing => Response::refused(Refusal::NoRegister),
             Part::Doorbell(_, 1..) => Response::refused(Refusal::NoRegister),

@@ -24,36 +24,29 @@ impl InterruptChips for KvmHypervisor {
         entries.extend(messages.iter().map(|(gsi, message)| entry(*gsi, *message)));
         let routing = KvmIrqRouting::from_entries(&entries)
             .map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;
-        self.vm().set_gsi_routing(&routing).map_err(io::Error::from)
+        Ok(self.vm().set_gsi_routing(&routing)?)
     }
 
     fn connect(&self, event: &EventFd, gsi: u32) -> io::Result<()> {
-        self.vm()
-            .register_irqfd(event, gsi)
-            .map_err(io::Error::from)
+        Ok(self.vm().register_irqfd(event, gsi)?)
     }
 
     fn connect_resampled(&self, event: &EventFd, handled: &EventFd, gsi: u32) -> io::Result<()> {
-        self.vm()
-            .register_irqfd_with_resample(event, handled, gsi)
-            .map_err(io::Error::from)
+        let vm = self.vm();
+        Ok(vm.register_irqfd_with_resample(event, handled, gsi)?)
     }
 
     fn disconnect(&self, event: &EventFd, gsi: u32) -> io::Result<()> {
-        self.vm()
-            .unregister_irqfd(event, gsi)
-            .map_err(io::Error::from)
+        Ok(self.vm().unregister_irqfd(event, gsi)?)
     }
 
     fn set_level(&self, gsi: u32, asserted: bool) -> io::Result<()> {
-        self.vm()
-            .set_irq_line(gsi, asserted)
-            .map_err(io::Error::from)
+        Ok(self.vm().set_irq_line(gsi, asserted)?)
     }
 }
 
-/// What the GSIs of pins mean before anyone sets the table (Linux, arch/x86/kvm/irq_comm.c,
-/// `default_routing`).
+/// Returns the routing of the chips' pins, as KVM has it before a table is set (Linux,
+/// arch/x86/kvm/irq_comm.c, `default_routing`).
 fn pins() -> Vec<kvm_irq_routing_entry> {
     let io_apic = (0..IO_APIC_PINS).map(|gsi| pin(gsi, KVM_IRQCHIP_IOAPIC, gsi));
     let isa = (0..2 * PIC_PINS).map(|gsi| match gsi.checked_sub(PIC_PINS) {

@@ -1,4 +1,5 @@
-//! A BAR on the MMIO bus: what of it is no memory slot, or is none at the moment.
+//! A BAR of a passed-through device on the MMIO bus: carries out the accesses to those parts that
+//! are no memory slot.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,55 +9,55 @@ use causeway_host_vfio::{AccessError, Device, RegionIndex};
 use super::capabilities::MsixPlace;
 use super::failure_counter::FailureCounter;
 use super::interrupts::Interrupts;
-use crate::bus::{BusDevice, Refusal, Response};
+use crate::bus::{AccessResult, BusDevice, Refusal, Response};
 
-/// Names of the devices of a VM, in order, as exits are counted by.
+/// Names of a VM's passed-through devices in exit counters, in order.
 const NAMES: [&str; 8] = [
     "vfio0", "vfio1", "vfio2", "vfio3", "vfio4", "vfio5", "vfio6", "vfio7",
 ];
-/// Registers of them, as exits are counted by.
+/// Names of the BARs in exit counters.
 const BAR_NAMES: [&str; 6] = ["bar0", "bar1", "bar2", "bar3", "bar4", "bar5"];
 
-/// Returns the name of device number `index` of a VM.
+/// Returns the name in exit counters of the VM's passed-through device number `index`, from 0.
 pub fn name(index: usize) -> &'static str {
     NAMES.get(index).unwrap_or(&"vfio")
 }
 
-/// Accesses that were exits.
+/// Counts the guest's accesses to a passed-through device that were exits.
 #[derive(Debug, Default)]
 pub struct AccessCounters {
-    /// Loads from BARs.
+    /// The guest's loads from BARs.
     pub reads: AtomicU64,
-    /// Stores to BARs.
+    /// The guest's stores to BARs.
     pub writes: AtomicU64,
-    /// Loads from configuration space.
+    /// The guest's loads from configuration space.
     pub config_reads: AtomicU64,
-    /// Stores to configuration space.
+    /// The guest's stores to configuration space.
     pub config_writes: AtomicU64,
 }
 
 impl AccessCounters {
-    /// Counts one.
+    /// Adds one to `counter`.
     pub fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// A BAR.
+/// A memory BAR of a passed-through device, as a device on the MMIO bus.
 pub struct BarDevice {
-    /// Name of the device.
+    /// Name of the device in exit counters.
     pub name: &'static str,
-    /// Number of the BAR.
+    /// Number of the BAR, 0 to 5.
     pub index: u8,
-    /// The device.
+    /// The host's device.
     pub device: Arc<Device>,
-    /// Where its MSI-X table and pending bits are.
+    /// Where in the device's BARs the MSI-X table and pending bits are; `None` without MSI-X.
     pub msix: Option<MsixPlace>,
-    /// The device's interrupts.
+    /// The device's interrupts, which emulate its MSI-X table.
     pub interrupts: Arc<Interrupts>,
-    /// Counts.
+    /// Counters of the accesses to the device.
     pub counters: Arc<AccessCounters>,
-    /// Accesses that the device refused.
+    /// Counts and logs accesses that the host refused.
     pub failures: Arc<FailureCounter>,
 }
 
@@ -68,7 +69,7 @@ enum Part {
     Pending(u64),
     /// Both of that and something else.
     Edge,
-    /// The device.
+    /// Neither: the access goes to the host's device.
     Region,
 }
 
@@ -77,35 +78,27 @@ impl BarDevice {
         let Some(msix) = &self.msix else {
             return Part::Region;
         };
-        let end = offset.saturating_add(bytes as u64);
-        let hit = |(bar, start): (u8, u64), length: u64| {
-            let touches = bar == self.index && offset < start + length && end > start;
-            touches.then(|| offset.checked_sub(start).filter(|_| end <= start + length))
-        };
-        match hit(msix.table, msix.table_bytes()) {
-            Some(Some(offset)) => return Part::Table(offset),
-            Some(None) => return Part::Edge,
-            None => {}
-        }
-        match hit(msix.pending, msix.pending_bytes()) {
-            Some(Some(offset)) => Part::Pending(offset),
-            Some(None) => Part::Edge,
-            None => Part::Region,
-        }
-    }
-
-    fn register(&self) -> &'static str {
-        BAR_NAMES.get(usize::from(self.index)).unwrap_or(&"bar")
-    }
-
-    fn answer(&self, result: Result<(), AccessError>) -> Response {
-        match result {
-            Ok(()) => Response::ok(self.register()),
-            Err(e) => {
-                self.failures.add(&e);
-                Response::refused(Refusal::Device)
+        let (bytes, end) = (bytes as u64, offset.saturating_add(bytes as u64));
+        let places = [
+            (msix.table, Part::Table as fn(u64) -> Part),
+            (msix.pending, Part::Pending),
+        ];
+        for ((bar, area), part) in places {
+            if bar != self.index || offset >= area.offset + area.bytes || end <= area.offset {
+                continue;
             }
+            return match area.contains(offset, bytes) {
+                true => part(offset - area.offset),
+                false => Part::Edge,
+            };
         }
+        Part::Region
+    }
+
+    fn answer(&self, result: Result<(), AccessError>) -> AccessResult {
+        let result = result.inspect_err(|e| self.failures.add(e));
+        result.map_err(|_| Refusal::Device)?;
+        Ok(BAR_NAMES.get(usize::from(self.index)).unwrap_or(&"bar"))
     }
 }
 
@@ -116,27 +109,29 @@ impl BusDevice for BarDevice {
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Response {
         AccessCounters::add(&self.counters.reads);
-        match self.part(offset, into.len()) {
+        let access = match self.part(offset, into.len()) {
             Part::Table(offset) => self.interrupts.read_table(offset, into),
             Part::Pending(offset) => self.interrupts.read_pending(offset, into),
-            Part::Edge => Response::refused(Refusal::CrossesEdge),
+            Part::Edge => Err(Refusal::CrossesEdge),
             Part::Region => {
                 let region = RegionIndex::Bar(self.index);
                 self.answer(self.device.read(region, offset, into))
             }
-        }
+        };
+        access.into()
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> Response {
         AccessCounters::add(&self.counters.writes);
-        match self.part(offset, from.len()) {
+        let access = match self.part(offset, from.len()) {
             Part::Table(offset) => self.interrupts.write_table(offset, from),
-            Part::Pending(_) => Response::refused(Refusal::ReadOnly),
-            Part::Edge => Response::refused(Refusal::CrossesEdge),
+            Part::Pending(_) => Err(Refusal::ReadOnly),
+            Part::Edge => Err(Refusal::CrossesEdge),
             Part::Region => {
                 let region = RegionIndex::Bar(self.index);
                 self.answer(self.device.write(region, offset, from))
             }
-        }
+        };
+        access.into()
     }
 }

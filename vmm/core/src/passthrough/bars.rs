@@ -20,19 +20,20 @@ const BAR_BYTES_MIN: u64 = 16;
 /// Pages of memory slots.
 const PAGE_BYTES: u64 = 4096;
 
-/// A memory BAR of the device, and what is behind it.
+/// A memory BAR of a passed-through device: the register for the guest, and VFIO's region behind
+/// it.
 #[derive(Clone, Debug)]
 pub struct BarPlan {
-    /// The BAR for the guest.
+    /// The BAR as the guest sees it.
     pub register: MemoryBar,
-    /// VFIO's region. It may have fewer bytes than the register.
+    /// The region by which VFIO offers the BAR. It may have fewer bytes than the register.
     pub region: Region,
 }
 
-/// Returns the device's memory BARs. Those of ports are left out.
+/// Returns the memory BARs of `device`, without BARs of I/O ports.
 ///
 /// # Errors
-/// [`AccessError`]: the device's configuration space cannot be read.
+/// [`AccessError`] if the device's configuration space cannot be read.
 pub fn plan(device: &Device) -> Result<Vec<BarPlan>, AccessError> {
     let mut plans = Vec::new();
     let mut indices = 0..BARS;
@@ -61,14 +62,17 @@ pub fn plan(device: &Device) -> Result<Vec<BarPlan>, AccessError> {
     Ok(plans)
 }
 
-/// Returns the size of a register for a region. There is no place for more than it can say.
+/// Returns the size that a BAR register shows for a region: a power of two.
 fn register_bytes(region: &Region) -> u64 {
     let bytes = region.bytes.max(BAR_BYTES_MIN);
     bytes.checked_next_power_of_two().unwrap_or(1 << 63)
 }
 
-/// Returns a place for each BAR, in their order, or the first that has none. Large ones choose
-/// first.
+/// Returns a guest-physical address for each BAR of `plans`, in their order, from the free
+/// addresses `low` (32 bits) and `high` (64 bits). Large BARs get theirs first.
+///
+/// # Errors
+/// The first BAR for which no address is free.
 pub fn place(
     plans: &[BarPlan],
     low: &mut BarAllocator,
@@ -86,12 +90,12 @@ pub fn place(
     Ok(places)
 }
 
-/// Returns parts of the region that can be memory slots: what VFIO lets be mapped, in whole pages,
-/// but for pages with the MSI-X table or pending bits.
+/// Returns the parts of the region that can be memory slots: those that VFIO can map, in whole
+/// pages, without pages that contain the MSI-X table or pending bits.
 pub fn mapped(region: &Region, msix: Option<&MsixPlace>) -> Vec<Area> {
     let kept = kept_away(region.index, msix);
     let mut areas = Vec::new();
-    // Who cannot read has no use for a slot, which cannot be of stores alone.
+    // A memory slot cannot be write-only.
     let mappable = region.mappable.iter().filter(|_| region.readable);
     for area in mappable {
         let end = area.offset.saturating_add(area.bytes).min(region.bytes) & !(PAGE_BYTES - 1);
@@ -110,16 +114,9 @@ pub fn mapped(region: &Region, msix: Option<&MsixPlace>) -> Vec<Area> {
 
 /// Returns the emulated parts of the region, in order.
 fn kept_away(index: RegionIndex, msix: Option<&MsixPlace>) -> Vec<Area> {
-    let places = msix.map(|msix| {
-        let table = (msix.table, msix.table_bytes());
-        let pending = (msix.pending, msix.pending_bytes());
-        [table, pending]
-    });
-    let all = places.into_iter().flatten();
-    let own = all.filter(|((bar, _), _)| RegionIndex::Bar(*bar) == index);
-    let mut areas: Vec<_> = own
-        .map(|((_, offset), bytes)| Area { offset, bytes })
-        .collect();
+    let places = msix.into_iter().flat_map(|msix| [msix.table, msix.pending]);
+    let own = places.filter(|(bar, _)| RegionIndex::Bar(*bar) == index);
+    let mut areas: Vec<_> = own.map(|(_, area)| area).collect();
     areas.sort_by_key(|area| area.offset);
     areas
 }
@@ -161,11 +158,12 @@ mod tests {
     }
 
     fn msix(table: (u8, u64), pending: (u8, u64)) -> MsixPlace {
+        let place = |(bar, offset), bytes| (bar, Area { offset, bytes });
         MsixPlace {
             offset: 0x50,
             vectors: 64,
-            table,
-            pending,
+            table: place(table, 1024),
+            pending: place(pending, 8),
         }
     }
 

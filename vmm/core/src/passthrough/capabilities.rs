@@ -9,7 +9,7 @@
 //! | PCI Express (10) | the device's, read-only, as an endpoint within the root complex, since there is no link above it that the guest could see; without a reset |
 //! | others | nothing: vital product data, bridges' and host's matters, and resets by advanced features |
 
-use causeway_host_vfio::{AccessError, Device, InterruptKind, RegionIndex};
+use causeway_host_vfio::{AccessError, Area, Device, InterruptKind, RegionIndex};
 
 use super::filter::Owner::{Fixed, Guest, Passed, Shown};
 use super::filter::{Filter, Patch, patch};
@@ -54,37 +54,26 @@ const EXPRESS_2_PATCHES: [Patch; 3] = [
     patch(0x28, 0xffff, Shown),
 ];
 
-/// MSI-X, as far as it is configured (PCI Local Bus Specification 3.0, 6.8.2).
+/// A device's MSI-X capability: where the table and pending bits are (PCI Local Bus Specification
+/// 3.0, 6.8.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MsixPlace {
-    /// Offset of the capability.
+    /// Offset of the capability in configuration space.
     pub offset: usize,
-    /// Vectors.
+    /// Number of vectors.
     pub vectors: u16,
-    /// BAR and offset of the table.
-    pub table: (u8, u64),
-    /// BAR and offset of the pending bits.
-    pub pending: (u8, u64),
+    /// Number of the BAR that contains the table, and the table's place in it.
+    pub table: (u8, Area),
+    /// Number of the BAR that contains the pending bits, and their place in it.
+    pub pending: (u8, Area),
 }
 
-impl MsixPlace {
-    /// Returns bytes of the table.
-    pub fn table_bytes(&self) -> u64 {
-        u64::from(self.vectors) * 16
-    }
-
-    /// Returns bytes of the pending bits.
-    pub fn pending_bytes(&self) -> u64 {
-        u64::from(self.vectors).div_ceil(64) * 8
-    }
-}
-
-/// Capabilities that something follows from.
+/// The interrupt capabilities of a device, which the VMM emulates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// MSI.
+    /// The MSI capability; `None` if the device has none that can be used.
     pub msi: Option<MsiCapability>,
-    /// MSI-X.
+    /// The MSI-X capability; `None` if the device has none that can be used.
     pub msix: Option<MsixPlace>,
 }
 
@@ -95,10 +84,11 @@ struct Entry {
     offset: u8,
 }
 
-/// Defines in `filter` what the guest sees of the device's capabilities.
+/// Adds to `filter` the capabilities of `device` that the guest may see, and returns those for
+/// interrupts.
 ///
 /// # Errors
-/// [`AccessError`]: the device's configuration space cannot be read.
+/// [`AccessError`] if the device's configuration space cannot be read.
 pub fn add(filter: &mut Filter, device: &Device) -> Result<Capabilities, AccessError> {
     let mut found = Capabilities::default();
     let mut link = header::CAPABILITIES;
@@ -119,29 +109,22 @@ pub fn add(filter: &mut Filter, device: &Device) -> Result<Capabilities, AccessE
             continue;
         }
         let offset = usize::from(entry.offset);
-        filter.apply(offset, &[patch(0, 0xffff, Fixed(entry.id.into()))]);
+        filter.own(offset, 0xffff, Fixed(entry.id.into()));
         set_link(filter, link, entry.offset);
         link = offset + 1;
-        let status = [patch(
-            header::STATUS,
-            header::STATUS_CAPABILITIES,
-            Fixed(0xffff),
-        )];
-        filter.apply(0, &status);
+        let status = header::STATUS.into();
+        filter.own(status, header::STATUS_CAPABILITIES, Fixed(0xffff));
     }
     Ok(found)
 }
 
 /// Makes the link at `link` lead to `to`.
 fn set_link(filter: &mut Filter, link: usize, to: u8) {
-    let (offset, shift) = (link & !1, 8 * (link as u32 & 1));
-    filter.apply(
-        offset,
-        &[patch(0, 0xff << shift, Fixed(u16::from(to) << shift))],
-    );
+    let shift = 8 * (link as u32 & 1);
+    filter.own(link & !1, 0xff << shift, Fixed(u16::from(to) << shift));
 }
 
-/// Returns the device's list, as far as it makes sense.
+/// Returns the device's list of capabilities, up to an invalid link.
 fn list(device: &Device) -> Result<Vec<Entry>, AccessError> {
     let config = RegionIndex::Config;
     let mut entries = Vec::<Entry>::new();
@@ -164,7 +147,7 @@ fn list(device: &Device) -> Result<Vec<Entry>, AccessError> {
     Ok(entries)
 }
 
-/// Shows a capability, if it is one of those that are.
+/// Adds a capability to `filter`, and returns true, if the guest may see it.
 fn show(
     filter: &mut Filter,
     device: &Device,
@@ -220,10 +203,9 @@ fn show_vendor(
         .unwrap_or(256);
     let start = usize::from(entry.offset);
     let end = (start + usize::from(length)).min(limit);
-    filter.apply(start, &[patch(2, 0x00ff, Fixed(length.into()))]);
+    filter.own(start + 2, 0x00ff, Fixed(length.into()));
     for at in start + 3..end {
-        let shift = 8 * (at as u32 & 1);
-        filter.apply(at & !1, &[patch(0, 0xff << shift, Passed)]);
+        filter.own(at & !1, 0xff << (8 * (at as u32 & 1)), Passed);
     }
     Ok(())
 }
@@ -233,28 +215,32 @@ fn msix(device: &Device, offset: u8) -> Result<Option<MsixPlace>, AccessError> {
     let config = RegionIndex::Config;
     let base = u64::from(offset);
     let size = (device.read_u16(config, base + 2)? & 0x7ff) + 1;
-    let place = |word: u32| ((word & 7) as u8, u64::from(word & !7));
     let info = device.interrupts(InterruptKind::Msix);
     let most = if info.eventfd { info.count } else { 0 };
+    let vectors = u16::try_from(most).map_or(size, |most| most.min(size));
+    let place = |word: u32, bytes| {
+        let offset = u64::from(word & !7);
+        ((word & 7) as u8, Area { offset, bytes })
+    };
+    let table_bytes = u64::from(vectors) * 16;
+    let pending_bytes = u64::from(vectors).div_ceil(64) * 8;
     let msix = MsixPlace {
         offset: offset.into(),
-        vectors: u16::try_from(most).map_or(size, |most| most.min(size)),
-        table: place(device.read_u32(config, base + 4)?),
-        pending: place(device.read_u32(config, base + 8)?),
+        vectors,
+        table: place(device.read_u32(config, base + 4)?, table_bytes),
+        pending: place(device.read_u32(config, base + 8)?, pending_bytes),
     };
-    let within = |(bar, at): (u8, u64), bytes: u64| {
+    let within = |(bar, area): (u8, Area)| {
         let region = device.region(RegionIndex::Bar(bar));
-        region.is_some_and(|region| at + bytes <= region.bytes)
+        region.is_some_and(|region| area.offset + area.bytes <= region.bytes)
     };
-    let good = msix.vectors != 0
-        && within(msix.table, msix.table_bytes())
-        && within(msix.pending, msix.pending_bytes());
+    let good = vectors != 0 && within(msix.table) && within(msix.pending);
     Ok(good.then_some(msix))
 }
 
-/// Enable and function mask are the guest's; the rest says what there is.
+/// Returns the owners of the bits of an MSI-X capability: the guest owns enable and function mask.
 fn msix_patches(msix: &MsixPlace) -> [Patch; 6] {
-    let word = |(bar, at): (u8, u64)| at as u32 | u32::from(bar);
+    let word = |(bar, area): (u8, Area)| area.offset as u32 | u32::from(bar);
     let [table, pending] = [word(msix.table), word(msix.pending)];
     let low = |word: u32| Fixed(word as u16);
     let high = |word: u32| Fixed((word >> 16) as u16);

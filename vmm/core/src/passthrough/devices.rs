@@ -1,4 +1,4 @@
-//! The devices of a VM, from the first reset to the last.
+//! The devices that are passed through to a VM, from their first reset to their last.
 //!
 //! Guest memory is mapped for DMA when the devices are open, before the guest runs, at its
 //! guest-physical addresses. In the end virtual CPUs stop first, then each device is stopped and
@@ -26,23 +26,23 @@ use crate::pci::{BarAllocator, Devices};
 /// Most events of a device that are kept for the report.
 const EVENTS_MAX: usize = 16;
 
-/// The parts of a VM that its devices use.
+/// The parts of a VM that its passed-through devices use.
 pub struct Surroundings<'a> {
-    /// Where BARs are decoded.
+    /// The bus on which the devices' BARs answer.
     pub bus: &'a Arc<MmioBus>,
-    /// Where there is room for BARs of 32 bits.
+    /// Free guest-physical addresses for BARs with 32-bit addresses.
     pub low: &'a mut BarAllocator,
-    /// Where there is room for BARs of 64 bits.
+    /// Free guest-physical addresses for BARs with 64-bit addresses.
     pub high: &'a mut BarAllocator,
     /// One past the highest guest-physical address.
     pub address_end: u64,
-    /// Guest memory, which devices reach.
+    /// The guest's RAM, to which the devices get access by DMA.
     pub ram: &'a GuestRam,
-    /// Interrupts.
+    /// The owner of the VM's interrupts.
     pub controller: &'a Arc<InterruptController>,
-    /// Memory slots.
+    /// The hypervisor's memory slots, for BARs.
     pub slots: &'a Arc<dyn MemorySlots>,
-    /// Numbers of slots that are left.
+    /// Numbers of memory slots that are not in use.
     pub numbers: &'a mut SlotNumbers,
 }
 
@@ -67,13 +67,13 @@ pub struct PassthroughDevices {
 debug_by_name!(PassthroughDevices, Surroundings<'_>);
 
 impl PassthroughDevices {
-    /// Opens the devices of `source`, gives them the guest's memory, and puts them on bus 0, at the
-    /// first places that are free in `bus`.
+    /// Opens the devices of `source`, maps guest RAM for their DMA, and puts them at the first free
+    /// device numbers of `bus`. `kvm` creates KVM's VFIO device, which must know the devices.
     ///
     /// # Errors
-    /// [`PassThroughError`]: the errors of [`DeviceSource::open`], `Dma` if the devices cannot have
-    /// guest memory, `Room`, `Bus`, `Map` or `Decode` if a device does not fit into the guest,
-    /// `Interrupts` if no interrupts are left. The devices are given back.
+    /// [`PassThroughError`]: the errors of [`DeviceSource::open`], `Dma` if guest RAM cannot be
+    /// mapped, `Room`, `Bus`, `Map` or `Decode` if a device does not fit into the guest,
+    /// `Interrupts` if no interrupts are left. All devices are returned to the host then.
     pub fn new(
         source: &dyn DeviceSource,
         bus: &mut Devices,
@@ -106,15 +106,16 @@ impl PassthroughDevices {
         Ok(passed)
     }
 
-    /// Returns descriptors that are readable when an event of a device has come, with the device's
-    /// index.
+    /// Returns the index of each device that can report events, and a descriptor that is readable
+    /// when the device has one.
     pub fn watched(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
         let watches = self.devices.iter().map(|device| device.watch.as_ref());
         let indexed = watches.enumerate();
         indexed.filter_map(|(index, watch)| Some((index, watch?.as_fd())))
     }
 
-    /// Returns the events of a device since the last call, and its address.
+    /// Takes the events of device number `index` since the last call; returns them with the
+    /// device's address on the host. `None` if there is no such device, or it cannot report events.
     pub fn take_events(&mut self, index: usize) -> Option<(Address, Vec<DeviceEvent>)> {
         let device = self.devices.get_mut(index)?;
         let events = device.watch.as_ref()?.take();
@@ -124,7 +125,8 @@ impl PassthroughDevices {
         Some((device.address, events))
     }
 
-    /// Gives the devices back, and guest memory with them. No virtual CPU may run any more.
+    /// Returns the devices to the host and unmaps guest RAM. The caller has stopped all virtual
+    /// CPUs.
     pub fn release(&mut self) {
         let Some(container) = self.container.take() else {
             return;
@@ -147,7 +149,7 @@ impl PassthroughDevices {
         }
     }
 
-    /// Returns the reports on the devices, once they are given back.
+    /// Returns the reports on the devices: none before [`Self::release`].
     pub fn reports(&self) -> &[DeviceReport] {
         &self.reports
     }
@@ -167,13 +169,13 @@ fn map_memory(container: &Container, ram: &GuestRam) -> Result<(), DmaError> {
     })
 }
 
-/// Returns the first place of the bus that is free.
+/// Returns the first free device number of the bus.
 fn free(bus: &Devices, address: Address) -> Result<usize, PassThroughError> {
     let free = bus.iter().position(Option::is_none);
     free.ok_or(PassThroughError::Bus { address })
 }
 
-/// Watches a device. Without it, nobody learns that the host wants it back.
+/// Watches a device for events, such as the host's request to have it back.
 fn watch(device: &Device) -> Option<Watch> {
     let watch = device.watch();
     watch.map_err(|e| log::warn!("{}", chain(&e))).ok()

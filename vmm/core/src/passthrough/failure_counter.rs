@@ -1,19 +1,19 @@
-//! Failures that a guest can bring about at will.
+//! Failures that a guest can cause as often as it likes.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error_chain::chain;
 
-/// Failures that are logged as warnings; those behind them are for debugging only.
+/// Failures that are logged as warnings. Later ones are logged as debug.
 const WARNINGS_MAX: u64 = 4;
 
-/// Counts failures, and logs the first few.
+/// Counts failures of a passed-through device, and logs the first few as warnings.
 #[derive(Debug, Default)]
 pub struct FailureCounter(AtomicU64);
 
 impl FailureCounter {
-    /// One more, with its causes. It names the device.
+    /// Counts a failure, and logs `error` with its causes.
     pub fn add(&self, error: &dyn Error) {
         let before = self.0.fetch_add(1, Ordering::Relaxed);
         let level = if before < WARNINGS_MAX {

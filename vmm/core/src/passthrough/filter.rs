@@ -1,4 +1,5 @@
-//! Configuration space as the guest sees it: bits that are made up here, and bits of the device.
+//! Configuration space of a passed-through device, as the guest sees it: some bits are emulated,
+//! and some are the device's.
 
 use causeway_host_vfio::{AccessError, Device, RegionIndex};
 
@@ -7,35 +8,35 @@ use crate::pci::ConfigSpace;
 /// Bytes that configuration mechanism #1 reaches.
 const BYTES: usize = 256;
 
-/// The owner of a bit of configuration space.
+/// Who decides the value of a bit of configuration space, and what happens on the guest's stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// Nobody: it is what the table says.
+    /// Nobody: the bit has the value of the table for ever.
     Fixed(u16),
-    /// The guest: its stores change it here, and the device does not know. It begins as the table
-    /// says.
+    /// The guest: its stores change the emulated bit, and do not reach the device. The bit has the
+    /// value of the table at first.
     Guest(u16),
-    /// The device, which shows it. Stores do nothing.
+    /// The device: loads read its bit, and stores do nothing.
     Shown,
-    /// The device, which is told what the guest stores.
+    /// The device: loads read its bit, and stores reach it.
     Passed,
-    /// The device, which clears it where the guest stores a one (RW1C).
+    /// The device: loads read its bit, and a store of one clears it (RW1C).
     Cleared,
 }
 
-/// The owner of the bits `mask` of the 16-bit word at `offset`. Bits that no patch names are zero,
-/// and nobody's.
+/// One row of a table of owners: `owner` owns the bits `mask` of the 16-bit word at `offset`. Bits
+/// that no row names are always zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// Even; below 256, and relative to the capability if the patch is one of a capability's.
+    /// Offset of the word, even: in configuration space, or in the capability of the table.
     pub offset: u8,
-    /// Which bits.
+    /// The bits of the word that the row is about.
     pub mask: u16,
-    /// Their owner.
+    /// Who owns these bits.
     pub owner: Owner,
 }
 
-/// Returns a patch, as tables have them.
+/// Returns a row of a table of owners.
 pub const fn patch(offset: u8, mask: u16, owner: Owner) -> Patch {
     Patch {
         offset,
@@ -44,7 +45,7 @@ pub const fn patch(offset: u8, mask: u16, owner: Owner) -> Patch {
     }
 }
 
-/// Configuration space, by who owns which bits.
+/// Carries out the guest's accesses to configuration space, according to a table of owners.
 pub struct Filter {
     /// The values that the table defines.
     space: ConfigSpace,
@@ -57,7 +58,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Space in which these patches are all there is.
+    /// Returns a configuration space with these owners, in which all other bits are zero.
     pub fn new(patches: &[Patch]) -> Self {
         let mut filter = Self {
             space: ConfigSpace::blank(),
@@ -69,18 +70,20 @@ impl Filter {
         filter
     }
 
-    /// Applies patches whose offsets are relative to `base`, in their order: the last one that
-    /// names a bit counts. Those beyond the space are left out.
+    /// Applies `patches` in their order, with `base` added to their offsets. The last patch that
+    /// names a bit decides its owner; patches beyond the end of the space are ignored.
     pub fn apply(&mut self, base: usize, patches: &[Patch]) {
         for patch in patches {
-            let offset = base + usize::from(patch.offset);
-            if offset + 2 <= BYTES {
-                self.apply_one(offset, patch.mask, patch.owner);
-            }
+            self.own(base + usize::from(patch.offset), patch.mask, patch.owner);
         }
     }
 
-    fn apply_one(&mut self, offset: usize, mask: u16, owner: Owner) {
+    /// Makes `owner` the owner of the bits `mask` of the 16-bit word at `offset`. Does nothing beyond
+    /// the end of the space.
+    pub fn own(&mut self, offset: usize, mask: u16, owner: Owner) {
+        if offset + 2 > BYTES {
+            return;
+        }
         let (value, writable) = match owner {
             Owner::Fixed(value) => (value, false),
             Owner::Guest(value) => (value, true),
@@ -93,21 +96,22 @@ impl Filter {
         set(&mut self.cleared, offset, mask, owner == Owner::Cleared);
     }
 
-    /// Returns the values that the table defines, and the addresses of the BARs.
+    /// Returns the emulated bits, with the addresses that the guest has stored to the BARs.
     pub fn space(&self) -> &ConfigSpace {
         &self.space
     }
 
-    /// Returns the filter, for a further definition.
+    /// Returns the emulated bits, for changes.
     pub fn space_mut(&mut self) -> &mut ConfigSpace {
         &mut self.space
     }
 
-    /// Loads for the guest, within an aligned 32-bit word.
+    /// Carries out the guest's load at `offset`, within an aligned 32-bit word. Returns whether
+    /// `device` was read.
     ///
     /// # Errors
-    /// [`AccessError`]: the device could not be asked. Its bits read as ones then, as those of a
-    /// device that is gone.
+    /// [`AccessError`] if the device cannot be read. Its bits are ones in `into` then, as those of
+    /// a device that was unplugged.
     pub fn read(&self, device: &Device, offset: u8, into: &mut [u8]) -> Result<bool, AccessError> {
         self.space.read(offset, into);
         let Some(shown) = part(&self.shown, offset, into.len()) else {
@@ -130,13 +134,11 @@ impl Filter {
         result.map(|()| true)
     }
 
-    /// Stores for the guest, within an aligned 32-bit word. Returns whether the device gets the
-    /// store.
-    ///
-    /// The device sees an access of the same width, at the same place, as the guest has made.
+    /// Carries out the guest's store of `from` at `offset`, within an aligned 32-bit word. Returns
+    /// whether `device` was written, by an access of the same width and offset.
     ///
     /// # Errors
-    /// [`AccessError`]: the device could not be told.
+    /// [`AccessError`] if the device cannot be read or written.
     pub fn write(&mut self, device: &Device, offset: u8, from: &[u8]) -> Result<bool, AccessError> {
         self.space.write(offset, from);
         let (Some(passed), Some(cleared)) = (

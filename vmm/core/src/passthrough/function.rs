@@ -1,7 +1,7 @@
-//! A host's function on the guest's PCI bus.
+//! A passed-through device as a function on the guest's PCI bus.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_host_vfio::{Device, InterruptKind, RegionIndex};
 use parking_lot::Mutex;
@@ -11,11 +11,11 @@ use super::bars::{self, BarPlan};
 use super::capabilities::{self, Capabilities};
 use super::devices::Surroundings;
 use super::failure_counter::FailureCounter;
+use super::filter::Filter;
 use super::filter::Owner::{Fixed, Guest};
-use super::filter::{Filter, patch};
 use super::header::{self, HEADER};
 use super::interrupts::Interrupts;
-use super::report::{BarReport, DeviceReport, Identity, InterruptReport, MappedRange};
+use super::report::{BarReport, DeviceReport, InterruptReport, MappedRange};
 use super::slots::BarSlots;
 use super::source::PassThroughError;
 use crate::interrupts::pci_line;
@@ -24,7 +24,8 @@ use crate::pci::{COMMAND_MEMORY, ConfigAccess, Decoders};
 /// INTA#: whatever the device has, this is the pin that the guest's routing knows.
 const PIN: u8 = 1;
 
-/// The function. After [`Self::release`] it is as one that was pulled out.
+/// A passed-through device as a function on the guest's PCI bus. After [`Self::release`] the guest
+/// sees it as unplugged: loads return all-ones.
 pub struct PassthroughFunction {
     live: Mutex<Option<Live>>,
     counters: Arc<AccessCounters>,
@@ -37,7 +38,8 @@ struct Live {
     decoders: Decoders,
     bars: Vec<Bar>,
     interrupts: Arc<Interrupts>,
-    identity: Identity,
+    /// What does not change about the device.
+    identity: DeviceReport,
     device: Arc<Device>,
 }
 
@@ -48,12 +50,14 @@ struct Bar {
 }
 
 impl PassthroughFunction {
-    /// Puts the device at device number `number` of bus 0, decoded, as firmware leaves it. It is
-    /// the `index`th of its VM.
+    /// Returns the function of `device` for device number `number` of bus 0, with its BARs at
+    /// addresses already, as firmware would leave it. The device is number `index` of the VM's
+    /// passed-through devices.
     ///
     /// # Errors
-    /// [`PassThroughError::Access`] if the device cannot be read, `Room`, `Map` or `Decode` if its
-    /// BARs do not fit into the guest, `Interrupts` if no interrupts are left.
+    /// [`PassThroughError::Access`] if the device's configuration space cannot be read, `Room`,
+    /// `Map` or `Decode` if its BARs do not fit into the guest, `Interrupts` if no interrupts are
+    /// left.
     pub fn new(
         device: Device,
         number: u8,
@@ -80,11 +84,10 @@ impl PassthroughFunction {
         })
     }
 
-    /// Takes the device from the guest: slots and interrupts go, the device is stopped, and it is
-    /// held no more when this returns. Gives what was done with it; nothing, if it was released
-    /// before.
+    /// Takes the device from the guest, with its memory slots and interrupts, and closes it.
+    /// Returns the report on the device; `None` if it was released before.
     ///
-    /// No virtual CPU may run any more.
+    /// The caller has stopped all virtual CPUs.
     pub fn release(&self) -> Option<DeviceReport> {
         let live = self.live.lock().take()?;
         let report = self.report(&live);
@@ -93,20 +96,9 @@ impl PassthroughFunction {
     }
 
     fn report(&self, live: &Live) -> DeviceReport {
-        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let used = live.interrupts.used();
-        let statistics = live.device.statistics();
         DeviceReport {
-            address: live.device.address().to_string(),
-            id: live.identity.id.clone(),
-            class: live.identity.class.clone(),
-            held_by: String::new(),
-            companions: live
-                .device
-                .companions()
-                .iter()
-                .map(|f| f.address.to_string())
-                .collect(),
             bars: live.bars.iter().map(Bar::report).collect(),
             interrupts: InterruptReport {
                 mode: used.mode.into(),
@@ -119,31 +111,25 @@ impl PassthroughFunction {
             trapped_writes: load(&self.counters.writes),
             moved_bars: live.bars.iter().map(|bar| bar.slots.moves()).sum(),
             failures: self.failures.count(),
-            resets: statistics.resets,
-            dma_bytes: 0,
-            events: Vec::new(),
+            resets: live.device.statistics().resets,
+            ..live.identity.clone()
         }
     }
 }
 
-/// Gives the function its pin, if VFIO can signal it. Returns the line's GSI.
+/// Gives the function an interrupt pin, if VFIO can signal it. Returns the GSI of the pin's line.
 fn add_pin(filter: &mut Filter, device: &Device, number: u8) -> Option<u32> {
     let pin = device.interrupts(InterruptKind::Intx);
     let line = (pin.count != 0 && pin.eventfd).then(|| pci_line(number, PIN));
     // Firmware's word for the line is its GSI; 255 says that there is none.
-    let noted = line
-        .and_then(|gsi| u8::try_from(gsi).ok())
-        .unwrap_or(u8::MAX);
-    let shown = if line.is_some() {
-        u16::from(PIN) << 8
-    } else {
-        0
-    };
-    let patches = [
-        patch(header::INTERRUPT, 0x00ff, Guest(noted.into())),
-        patch(header::INTERRUPT, 0xff00, Fixed(shown)),
-    ];
-    filter.apply(0, &patches);
+    let noted = line.and_then(|gsi| u8::try_from(gsi).ok());
+    let shown = line.map_or(0, |_| u16::from(PIN) << 8);
+    filter.own(
+        header::INTERRUPT,
+        0x00ff,
+        Guest(noted.unwrap_or(0xff).into()),
+    );
+    filter.own(header::INTERRUPT, 0xff00, Fixed(shown));
     line
 }
 
@@ -170,13 +156,13 @@ impl Live {
             decoders: Decoders::new(Arc::clone(at.bus), at.address_end),
             bars: Vec::new(),
             interrupts: Arc::new(interrupts.map_err(PassThroughError::Interrupts)?),
-            identity: Identity::of(&device)?,
+            identity: identity(&device)?,
             device,
         };
         Ok((live, capabilities))
     }
 
-    /// Plans, places and maps the BARs, and has them decoded.
+    /// Adds the device's memory BARs, at free addresses, and maps them for the guest.
     fn add_bars(
         &mut self,
         capabilities: &Capabilities,
@@ -261,15 +247,17 @@ impl ConfigAccess for PassthroughFunction {
     }
 }
 
-impl Identity {
-    /// Of a device, as the guest sees it.
-    fn of(device: &Device) -> Result<Self, PassThroughError> {
-        let config = RegionIndex::Config;
-        let [vendor, id] = [0, 2].map(|offset| device.read_u16(config, offset));
-        let class = device.read_u32(config, 8)? >> 8;
-        Ok(Self {
-            id: format!("{:04x}:{:04x}", vendor?, id?),
-            class: format!("{class:06x}"),
-        })
-    }
+/// Returns what the report says about the identity of `device`, with all else empty.
+fn identity(device: &Device) -> Result<DeviceReport, PassThroughError> {
+    let config = RegionIndex::Config;
+    let [vendor, id] = [0, 2].map(|offset| device.read_u16(config, offset));
+    let class = device.read_u32(config, 8)? >> 8;
+    let companions = device.companions().iter();
+    Ok(DeviceReport {
+        address: device.address().to_string(),
+        id: format!("{:04x}:{:04x}", vendor?, id?),
+        class: format!("{class:06x}"),
+        companions: companions.map(|f| f.address.to_string()).collect(),
+        ..DeviceReport::default()
+    })
 }

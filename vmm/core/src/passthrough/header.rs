@@ -5,18 +5,19 @@ use super::filter::Owner::{Cleared, Fixed, Guest, Passed, Shown};
 use super::filter::{Patch, patch};
 use crate::pci::{COMMAND_BUS_MASTER, COMMAND_INTX_DISABLE, COMMAND_MEMORY};
 
-/// Offset of the header's link to the first capability.
+/// Offset in configuration space of the link to the first capability.
 pub const CAPABILITIES: usize = 0x34;
-/// Offset of the status register.
+/// Offset in configuration space of the status register.
 pub const STATUS: u8 = 0x06;
-/// Status bit: there is a list of capabilities.
+/// Bit 4 of the status register: the function has a list of capabilities.
 pub const STATUS_CAPABILITIES: u16 = 1 << 4;
-/// Offset of the first base address register.
+/// Offset in configuration space of the first base address register.
 pub const BARS: u64 = 0x10;
-/// First byte behind the header.
+/// Offset in configuration space of the first byte behind the header.
 pub const END: u8 = 0x40;
-/// Offset of interrupt line and pin.
-pub const INTERRUPT: u8 = 0x3c;
+/// Offset in configuration space of the interrupt line register, which the interrupt pin register
+/// follows.
+pub const INTERRUPT: usize = 0x3c;
 
 /// Command bits that report errors: parity (6), SERR# (8).
 const COMMAND_ERRORS: u16 = 1 << 6 | 1 << 8;
@@ -26,12 +27,12 @@ const STATUS_SHOWN: u16 = 1 << 3 | 1 << 5 | 1 << 7 | 3 << 9;
 /// Status bits of errors, which are cleared by storing a one: 8 and 15:11.
 const STATUS_ERRORS: u16 = 1 << 8 | 0xf800;
 
-/// Owners of the header's bits. BARs, capabilities and interrupt pin come with what the device has;
-/// I/O decoding, latency and header type (one function, whatever the host's device has), self-test,
-/// expansion ROM and all else are zero.
+/// Who owns the bits of the header. BARs, capabilities and interrupt pin are added for each device.
+/// All other bits are zero: I/O decoding, latency, header type (one function, whatever the host's
+/// device has), self-test and expansion ROM.
 ///
-/// The guest's memory decoding is its own: slots and bus follow it. The device decodes as long as a
-/// guest has it, since touching what it does not decode would be a fault of the VMM's.
+/// The guest's memory enable bit is emulated: memory slots and bus follow it. The device itself
+/// keeps memory enabled, since an access to disabled memory would be a fault of the VMM.
 pub const HEADER: [Patch; 13] = [
     // Vendor and device.
     patch(0x00, 0xffff, Shown),

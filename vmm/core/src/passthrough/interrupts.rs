@@ -1,7 +1,7 @@
-//! What kind of interrupts a device raises, as the guest has chosen: its pin, or messages.
+//! Interrupts of a passed-through device: its pin, MSI or MSI-X, as the guest has chosen.
 //!
-//! The host's kernel signals an event for each, and KVM raises an interrupt of the guest's for each
-//! signal: the VMM is not asked. It is, when the guest changes something.
+//! The host's kernel signals an event for each interrupt, and KVM raises an interrupt of the guest
+//! for each signal. The VMM takes part only when the guest changes a setting.
 //!
 //! A message that is masked is not connected to KVM; its event keeps that it was raised, and is the
 //! pending bit. So all vectors of MSI-X are set up with the device when the guest enables them,
@@ -13,46 +13,45 @@ use std::sync::Arc;
 
 use causeway_host_vfio::{Device, InterruptError, InterruptKind};
 use parking_lot::Mutex;
-use vmm_sys_util::eventfd::EventFd;
 
 use super::capabilities::{Capabilities, MsixPlace};
 use super::failure_counter::FailureCounter;
 use super::msi::MsiVectors;
-use crate::bus::{Refusal, Response};
+use crate::bus::{AccessResult, Refusal};
 use crate::interrupts::{InterruptController, ResampledLine};
 use crate::pci::{ConfigSpace, MsixTable};
 
 /// Why a kind of interrupts could not be enabled.
 #[derive(Debug, thiserror::Error)]
 enum ModeError {
-    #[error("cannot enable the device's interrupts")]
+    #[error("cannot enable a passed-through device's interrupts")]
     Device(#[from] InterruptError),
-    #[error("cannot enable the device's interrupts: KVM refuses them")]
+    #[error("cannot enable a passed-through device's interrupts: KVM refuses them")]
     Hypervisor(#[from] io::Error),
 }
 
-/// The kind of interrupts that is enabled.
+/// The kind of interrupts that the guest has enabled in a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// Nothing.
+    /// No interrupts.
     #[default]
     None,
-    /// The pin.
+    /// The interrupt pin (INTx).
     Pin,
-    /// MSI, with so many vectors.
+    /// MSI, with this number of vectors.
     Messages(usize),
     /// MSI-X.
     Table,
 }
 
-/// The most that was enabled.
+/// The most interrupts that the guest has enabled in a device, for the report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
-    /// The kind: messages rather than the pin, and MSI-X rather than MSI.
+    /// The best kind so far: MSI-X before MSI, and MSI before the pin.
     pub mode: Mode,
-    /// Most vectors that were set up with the device at a time.
+    /// Most vectors that were enabled at a time.
     pub vectors: usize,
-    /// Times that the guest changed the kind.
+    /// Number of times that the guest has changed the kind.
     pub changes: u64,
 }
 
@@ -66,7 +65,8 @@ struct State {
     used: Used,
 }
 
-/// The interrupts of a device.
+/// The interrupts of a passed-through device: connects the device's events to the guest's
+/// interrupts.
 pub struct Interrupts {
     device: Arc<Device>,
     controller: Arc<InterruptController>,
@@ -79,11 +79,12 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Nothing is enabled. The pin, if there is one, is wired to `line`.
+    /// Returns the interrupts of `device`, none of which is enabled. `line` is the GSI to which its
+    /// pin is wired; `None` if the device has no pin.
     ///
     /// # Errors
-    /// The hypervisor's error, or the kernel's if the process has no descriptor left for an
-    /// eventfd; `ENOSPC` if there are too many interrupts.
+    /// `ENOSPC` if the VM has too many message interrupts, `EMFILE` or `ENFILE` if no descriptor is
+    /// left for an eventfd.
     pub fn new(
         device: Arc<Device>,
         controller: &Arc<InterruptController>,
@@ -106,7 +107,8 @@ impl Interrupts {
         })
     }
 
-    /// Takes over what was stored to configuration space.
+    /// Enables the interrupts that the guest has chosen in configuration space, and disables
+    /// others.
     pub fn configure(&self, space: &ConfigSpace) {
         let mut state = self.state.lock();
         if let Some((place, table)) = &self.msix {
@@ -121,17 +123,12 @@ impl Interrupts {
         }
     }
 
-    /// What the guest wants. A function that raises messages leaves its pin alone, and with both
-    /// kinds of messages enabled, which is not defined, MSI-X counts.
+    /// Returns the kind that the guest has chosen. A function that raises messages does not use its
+    /// pin. With both MSI and MSI-X enabled, which is undefined, MSI-X counts.
     fn wanted(&self, space: &ConfigSpace) -> Mode {
-        let msix = self
-            .msix
-            .as_ref()
-            .is_some_and(|(_, table)| table.is_enabled());
-        let messages = self
-            .msi
-            .as_ref()
-            .map_or(0, |msi| msi.capability.enabled(space));
+        let (msi, msix) = (self.msi.as_ref(), self.msix.as_ref());
+        let msix = msix.is_some_and(|(_, table)| table.is_enabled());
+        let messages = msi.map_or(0, |msi| msi.capability.enabled(space));
         match () {
             () if msix => Mode::Table,
             () if messages != 0 => Mode::Messages(messages),
@@ -150,7 +147,7 @@ impl Interrupts {
         }
     }
 
-    /// The device raises nothing, and nothing is pending.
+    /// Disables the device's interrupts, and makes none pending.
     fn disable(&self, state: &mut State) {
         if let Err(e) = self.device.disable_interrupts() {
             self.failures.add(&e);
@@ -160,10 +157,10 @@ impl Interrupts {
         match state.mode {
             Mode::None | Mode::Pin => {}
             Mode::Messages(_) => self.msi.iter().for_each(MsiVectors::clear_pending),
-            Mode::Table => self
-                .msix
-                .iter()
-                .for_each(|(_, table)| table.clear_pending()),
+            Mode::Table => {
+                let msix = self.msix.iter();
+                msix.for_each(|(_, table)| table.clear_pending());
+            }
         }
         state.mode = Mode::None;
     }
@@ -177,17 +174,15 @@ impl Interrupts {
                 1
             }
             (Mode::Messages(count), _, Some(msi), _) => {
-                let interrupts = msi.interrupts().iter().take(count);
-                let events: Vec<_> = interrupts
-                    .map(|interrupt| Some(interrupt.event()))
-                    .collect();
+                let interrupts = msi.interrupts.iter().take(count);
+                let events: Vec<_> = interrupts.map(|i| Some(i.event())).collect();
                 self.device.set_vectors(InterruptKind::Msi, &events)?;
                 events.len()
             }
             (Mode::Table, _, _, Some((place, table))) => {
                 let all = place.vectors.into();
                 state.vectors = self.set_up(table, all).or_else(|e| {
-                    log::info!("the host has fewer than {all} vectors: {e}");
+                    log::info!("cannot enable all {all} MSI-X vectors of a device, so fewer: {e}");
                     self.set_up(table, usize::from(table.programmed()).max(1))
                 })?;
                 state.vectors
@@ -201,41 +196,34 @@ impl Interrupts {
     /// Makes the first `count` vectors of MSI-X signal their events.
     fn set_up(&self, table: &MsixTable, count: usize) -> Result<usize, InterruptError> {
         table.with_events(|events| {
-            let events: Vec<Option<&EventFd>> =
-                events.iter().take(count).copied().map(Some).collect();
+            let events: Vec<_> = events.iter().take(count).copied().map(Some).collect();
             self.device.set_vectors(InterruptKind::Msix, &events)?;
             Ok(events.len())
         })
     }
 
-    /// Loads from the MSI-X table.
-    pub fn read_table(&self, offset: u64, into: &mut [u8]) -> Response {
-        match &self.msix {
-            Some((_, table)) => table.read(offset, into),
-            None => Response::refused(Refusal::NoRegister),
-        }
+    /// Carries out a load at `offset` of the MSI-X table.
+    pub fn read_table(&self, offset: u64, into: &mut [u8]) -> AccessResult {
+        let (_, table) = self.msix.as_ref().ok_or(Refusal::NoRegister)?;
+        table.read(offset, into)
     }
 
-    /// Loads from the pending bits of MSI-X.
-    pub fn read_pending(&self, offset: u64, into: &mut [u8]) -> Response {
-        match &self.msix {
-            Some((_, table)) => table.read_pending(offset, into),
-            None => Response::refused(Refusal::NoRegister),
-        }
+    /// Carries out a load at `offset` of the pending bits of MSI-X.
+    pub fn read_pending(&self, offset: u64, into: &mut [u8]) -> AccessResult {
+        let (_, table) = self.msix.as_ref().ok_or(Refusal::NoRegister)?;
+        table.read_pending(offset, into)
     }
 
-    /// Stores to the MSI-X table.
-    pub fn write_table(&self, offset: u64, from: &[u8]) -> Response {
-        let Some((place, table)) = &self.msix else {
-            return Response::refused(Refusal::NoRegister);
-        };
-        let response = table.write(offset, from);
+    /// Carries out a store at `offset` of the MSI-X table.
+    pub fn write_table(&self, offset: u64, from: &[u8]) -> AccessResult {
+        let (place, table) = self.msix.as_ref().ok_or(Refusal::NoRegister)?;
+        let access = table.write(offset, from);
         let mut state = self.state.lock();
         let all = usize::from(place.vectors);
         if state.mode == Mode::Table && state.vectors < all {
             self.grow(&mut state, table);
         }
-        response
+        access
     }
 
     /// Adds vectors that were programmed meanwhile, where the host could not set up all at once.
@@ -255,18 +243,19 @@ impl Interrupts {
         state.used.vectors = state.used.vectors.max(state.vectors);
     }
 
-    /// Vectors of MSI that are pending, and where configuration space shows them.
+    /// Returns the offset of MSI's pending bits in configuration space, and their value; `None` if
+    /// the device has no such bits.
     pub fn msi_pending(&self) -> Option<(u8, u32)> {
         let msi = self.msi.as_ref()?;
         Some((msi.capability.pending()?, msi.pending()))
     }
 
-    /// Returns the most that was used.
+    /// Returns the most interrupts that were enabled so far.
     pub fn used(&self) -> Used {
         self.state.lock().used
     }
 
-    /// The device raises nothing any more.
+    /// Disables all interrupts of the device, for its return to the host.
     pub fn shut_down(&self) {
         self.disable(&mut self.state.lock());
     }

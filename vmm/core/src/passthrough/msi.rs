@@ -1,5 +1,5 @@
-//! Message-signalled interrupts by the capability of that name (PCI Local Bus Specification 3.0,
-//! 6.8.1).
+//! MSI, the older of the two capabilities for message-signalled interrupts (PCI Local Bus
+//! Specification 3.0, 6.8.1).
 
 use std::io;
 use std::sync::Arc;
@@ -22,20 +22,20 @@ const CONFIG_BYTES: usize = 256;
 /// Most vectors, as a power of two.
 const VECTORS_LOG_MAX: u16 = 5;
 
-/// A device's MSI capability.
+/// The MSI capability of a passed-through device, as the guest sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MsiCapability {
-    /// Offset of the capability.
+    /// Offset of the capability in configuration space.
     pub offset: u8,
-    /// Vectors there can be, as a power of two.
+    /// Binary logarithm of the number of vectors, 0 to 5.
     pub vectors_log: u16,
     wide: bool,
     maskable: bool,
 }
 
 impl MsiCapability {
-    /// Returns the device's capability, as far as VFIO can raise it; `None` if VFIO has none, or it
-    /// is not all there.
+    /// Returns the capability of `device` at `offset`, with as many vectors as VFIO can signal;
+    /// `None` if VFIO cannot signal any, or the capability does not fit into configuration space.
     ///
     /// # Errors
     /// [`AccessError`] if the device's configuration space cannot be read.
@@ -62,7 +62,8 @@ impl MsiCapability {
         usize::from(self.offset) + usize::from(self.data()) + behind_data
     }
 
-    /// Who owns its bits, relative to the capability: address, data and masks are the guest's.
+    /// Returns the owners of the capability's bits, by offset in the capability. The guest owns
+    /// enable bit, address, data and masks.
     pub fn patches(&self) -> Vec<Patch> {
         let flag = |on: bool, bit: u16| if on { bit } else { 0 };
         let fixed = self.vectors_log << 1 | flag(self.wide, WIDE) | flag(self.maskable, MASKABLE);
@@ -87,28 +88,28 @@ impl MsiCapability {
         patches
     }
 
-    /// Returns how many vectors the guest has enabled: none if messages are off.
+    /// Returns the number of vectors that the guest has enabled: 0 if MSI is disabled.
     pub fn enabled(&self, space: &ConfigSpace) -> usize {
         let control = space.u16(usize::from(self.offset) + 2);
         let granted = (control >> 4 & 7).min(self.vectors_log);
-        if control & ENABLE == 0 {
-            0
-        } else {
-            1 << granted
+        match control & ENABLE {
+            0 => 0,
+            _ => 1 << granted,
         }
     }
 
-    /// Returns the message of a vector, if it is one of those that are enabled and not masked.
+    /// Returns the message of vector number `vector`, as `space` contains it; `None` if the vector
+    /// is masked or not enabled.
     pub fn message(&self, space: &ConfigSpace, vector: usize) -> Option<MsiMessage> {
         let base = usize::from(self.offset);
         let enabled = self.enabled(space);
-        let masked =
-            self.maskable && space.u32(base + usize::from(self.data()) + 4) >> vector & 1 != 0;
+        let data_at = base + usize::from(self.data());
+        let masked = self.maskable && space.u32(data_at + 4) >> vector & 1 != 0;
         if vector >= enabled || masked {
             return None;
         }
         let high = if self.wide { space.u32(base + 8) } else { 0 };
-        let data = u32::from(space.u16(base + usize::from(self.data())));
+        let data = u32::from(space.u16(data_at));
         Some(MsiMessage {
             address: u64::from(high) << 32 | u64::from(space.u32(base + 4)),
             // The function changes as many of the low bits as it takes to tell its vectors apart.
@@ -116,7 +117,8 @@ impl MsiCapability {
         })
     }
 
-    /// Returns the offset of the pending bits in configuration space, if there are any.
+    /// Returns the offset of the pending bits in configuration space; `None` if vectors cannot be
+    /// masked.
     pub fn pending(&self) -> Option<u8> {
         self.maskable.then(|| self.offset + self.data() + 8)
     }
@@ -126,24 +128,26 @@ impl MsiCapability {
         if self.wide { 12 } else { 8 }
     }
 
-    /// Returns a mask with a bit for each vector there can be.
+    /// Returns a mask with a bit for each vector of the capability.
     fn all_vectors(&self) -> u32 {
         ((1_u64 << (1 << self.vectors_log)) - 1) as u32
     }
 }
 
-/// The vectors of a device's MSI, each an interrupt of the guest's.
+/// The MSI vectors of a device, each of which is an interrupt of the guest.
 pub struct MsiVectors {
+    /// The capability to which the vectors belong.
     pub capability: MsiCapability,
-    interrupts: Vec<MessageInterrupt>,
+    /// The interrupts of the vectors, in order.
+    pub interrupts: Vec<MessageInterrupt>,
 }
 
 impl MsiVectors {
-    /// As many as the capability has, masked.
+    /// Returns all vectors of `capability`, masked.
     ///
     /// # Errors
-    /// The hypervisor's error, or the kernel's if the process has no descriptor left for an
-    /// eventfd; `ENOSPC` if there are too many interrupts.
+    /// `ENOSPC` if the VM has too many message interrupts, `EMFILE` or `ENFILE` if no descriptor is
+    /// left for an eventfd.
     pub fn new(
         capability: MsiCapability,
         controller: &Arc<InterruptController>,
@@ -155,7 +159,7 @@ impl MsiVectors {
         })
     }
 
-    /// Makes each vector raise the message in configuration space.
+    /// Makes each vector raise the message that `space` contains for it, or masks it.
     ///
     /// # Errors
     /// The hypervisor's error for the first message that it refuses; that vector stays masked.
@@ -168,11 +172,6 @@ impl MsiVectors {
         result
     }
 
-    /// Returns the vectors, in order.
-    pub fn interrupts(&self) -> &[MessageInterrupt] {
-        &self.interrupts
-    }
-
     /// Returns a mask with a bit for each vector that was raised while it was masked.
     pub fn pending(&self) -> u32 {
         let pending = self.interrupts.iter().map(MessageInterrupt::is_pending);
@@ -181,10 +180,9 @@ impl MsiVectors {
         })
     }
 
-    /// Forgets what is pending.
+    /// Makes no vector pending.
     pub fn clear_pending(&self) {
-        self.interrupts
-            .iter()
-            .for_each(MessageInterrupt::clear_pending);
+        let interrupts = self.interrupts.iter();
+        interrupts.for_each(MessageInterrupt::clear_pending);
     }
 }

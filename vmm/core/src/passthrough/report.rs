@@ -1,84 +1,85 @@
-//! What was done with a device, for the report.
+//! What the report of a VM says about its passed-through devices.
 
 use serde::Serialize;
 
 use super::interrupts::Mode;
 
-/// A device that a VM had.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// The report on a device that was passed through to a VM.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DeviceReport {
-    /// Its address on the host, such as `0000:00:03.0`.
+    /// The device's PCI address on the host, such as `0000:00:03.0`.
     pub address: String,
     /// Vendor and device ID, such as `1af4:1044`.
     pub id: String,
-    /// Class code, six hexadecimal digits.
+    /// PCI class code, six hexadecimal digits.
     pub class: String,
-    /// How it was held: `group and type-1 container`, or `iommufd`.
+    /// The interface of VFIO that was used: `group and type-1 container`, or `iommufd`.
     pub held_by: String,
-    /// Addresses of the other functions of its IOMMU group, which nobody used meanwhile.
+    /// PCI addresses of the other functions in the device's IOMMU group, which nobody could use
+    /// meanwhile.
     pub companions: Vec<String>,
-    /// Its memory BARs.
+    /// The device's memory BARs.
     pub bars: Vec<BarReport>,
-    /// Its interrupts.
+    /// The device's interrupts.
     pub interrupts: InterruptReport,
-    /// Loads from configuration space. Each is an exit.
+    /// The guest's loads from configuration space, each of which is an exit.
     pub config_reads: u64,
-    /// Stores to configuration space. Each is an exit.
+    /// The guest's stores to configuration space, each of which is an exit.
     pub config_writes: u64,
-    /// Loads from BARs that were exits.
+    /// The guest's loads from BARs that were exits.
     pub trapped_reads: u64,
-    /// Stores to BARs that were exits.
+    /// The guest's stores to BARs that were exits.
     pub trapped_writes: u64,
-    /// Times that a BAR was put elsewhere, or decoded again.
+    /// Number of times that the guest moved a BAR, or enabled it again.
     pub moved_bars: u64,
-    /// Accesses and settings that the device or the host's kernel refused.
+    /// Number of accesses and interrupt settings that the device or the host's kernel refused.
     pub failures: u64,
-    /// Resets by the VMM so far; one more follows when the device is given back.
+    /// Number of resets by the VMM, without the last one, at the device's return to the host.
     pub resets: u64,
-    /// Guest memory that the device could reach, in bytes.
+    /// Guest memory that the device could access by DMA, in bytes.
     pub dma_bytes: u64,
-    /// Events that the host or the device caused meanwhile.
+    /// Events of the device, such as a request of the host to have it back, as text.
     pub events: Vec<String>,
 }
 
-/// A memory BAR.
+/// The report on a memory BAR of a passed-through device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BarReport {
-    /// Number of its register.
+    /// Number of the BAR, 0 to 5.
     pub bar: usize,
-    /// Size in bytes.
+    /// Size of the BAR in bytes.
     pub bytes: u64,
-    /// Whether its register is of 64 bits.
+    /// Whether the BAR has a 64-bit address.
     pub wide: bool,
     /// Whether loads have no side effects.
     pub prefetchable: bool,
-    /// Where it was in the guest last, if it was decoded.
+    /// The BAR's last guest-physical address; `None` if the guest had disabled it.
     pub address: Option<u64>,
-    /// Parts that the guest reaches without an exit.
+    /// Parts of the BAR that the guest reaches without an exit.
     pub mapped: Vec<MappedRange>,
-    /// Bytes of these parts.
+    /// Sum of the sizes of these parts in bytes.
     pub mapped_bytes: u64,
-    /// Bytes of which each access is an exit.
+    /// Number of the BAR's other bytes, to which each access is an exit.
     pub trapped_bytes: u64,
 }
 
-/// A part of a BAR.
+/// A part of a BAR that the guest reaches without an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MappedRange {
-    /// First byte in the BAR.
+    /// Offset of the part in the BAR.
     pub offset: u64,
-    /// Bytes.
+    /// Size of the part in bytes.
     pub bytes: u64,
 }
 
-/// The interrupts that a device had.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// The report on the interrupts of a passed-through device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct InterruptReport {
-    /// `none`, `INTx`, `MSI` or `MSI-X`: the best that the guest has enabled.
+    /// The best kind that the guest has enabled: `none`, `INTx`, `MSI` or `MSI-X`.
     pub mode: &'static str,
-    /// Most vectors that were set up at a time.
+    /// Most vectors that were enabled at a time.
     pub vectors: usize,
-    /// Times that the guest changed the kind.
+    /// Number of times that the guest changed the kind.
     pub changes: u64,
 }
 
@@ -91,13 +92,4 @@ impl From<Mode> for &'static str {
             Mode::Table => "MSI-X",
         }
     }
-}
-
-/// Identity of a device.
-#[derive(Clone, Debug)]
-pub struct Identity {
-    /// Vendor and device ID.
-    pub id: String,
-    /// Class code.
-    pub class: String,
 }

@@ -1,35 +1,22 @@
-//! Memory slots over the mapped parts of a BAR. They stand while the guest has the BAR decoded,
-//! where it has put it.
+//! Memory slots over the mapped parts of a passed-through device's BAR. The slots exist while the
+//! guest has the BAR enabled, at the BAR's address.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_host_vfio::{Area, Device, MapError, Mapping, Region};
 use parking_lot::Mutex;
 
 use crate::hypervisor::{MemorySlots, OwnedSlot, PASSTHROUGH_SLOT_FIRST, PASSTHROUGH_SLOTS, Slot};
 
-/// Numbers of slots that are not taken yet.
+/// Numbers of memory slots for passed-through devices that are not in use.
 #[derive(Debug)]
-pub struct SlotNumbers {
-    next: u32,
-}
+pub struct SlotNumbers(Range<u32>);
 
 impl Default for SlotNumbers {
     fn default() -> Self {
-        Self {
-            next: PASSTHROUGH_SLOT_FIRST,
-        }
-    }
-}
-
-impl SlotNumbers {
-    /// Returns the next number; `None` if all are taken.
-    fn take(&mut self) -> Option<u32> {
-        let number = self.next;
-        self.next += 1;
-        (number < PASSTHROUGH_SLOT_FIRST + PASSTHROUGH_SLOTS).then_some(number)
+        Self(PASSTHROUGH_SLOT_FIRST..PASSTHROUGH_SLOT_FIRST + PASSTHROUGH_SLOTS)
     }
 }
 
@@ -39,11 +26,9 @@ struct Part {
     slot: OwnedSlot<Mapping>,
 }
 
-/// The slots of one BAR.
+/// The memory slots of one BAR, by which the guest reaches the BAR's mapped parts without an exit.
 pub struct BarSlots {
     state: Mutex<State>,
-    /// Times that the guest has put the BAR somewhere else, or had it decoded again.
-    moves: AtomicU64,
 }
 
 struct State {
@@ -51,14 +36,16 @@ struct State {
     /// Where the BAR is decoded.
     base: Option<u64>,
     was_placed: bool,
+    /// Times that the guest has put the BAR somewhere else, or had it decoded again.
+    moves: u64,
 }
 
 impl BarSlots {
-    /// Returns slots over `areas`, each mapped. None stands yet. Areas for which there is no number
-    /// are left to exits.
+    /// Maps the parts `areas` of `region`, and returns slots over them, which are not added to the
+    /// hypervisor yet. If `numbers` are used up, accesses to the remaining parts are exits.
     ///
     /// # Errors
-    /// [`MapError`] if an area cannot be mapped.
+    /// [`MapError`] if a part cannot be mapped.
     pub fn new(
         slots: &Arc<dyn MemorySlots>,
         numbers: &mut SlotNumbers,
@@ -68,9 +55,10 @@ impl BarSlots {
     ) -> Result<Self, MapError> {
         let mut parts = Vec::with_capacity(areas.len());
         for area in areas {
-            let Some(number) = numbers.take() else {
+            let Some(number) = numbers.0.next() else {
                 log::warn!(
-                    "{} of device {} has more parts than the VM has memory slots: the guest's accesses to the rest are exits",
+                    "{} of device {} has more mappable parts than the VM has memory slots left: the \
+                     guest's accesses to the other parts are exits, and slow",
                     region.index,
                     device.address()
                 );
@@ -95,55 +83,51 @@ impl BarSlots {
                 parts,
                 base: None,
                 was_placed: false,
+                moves: 0,
             }),
-            moves: AtomicU64::new(0),
         })
     }
 
-    /// Puts the slots where the BAR is decoded, or takes them down.
+    /// Moves the slots to the BAR's new guest-physical address `base`, or deletes them if the BAR
+    /// does not answer any more (`None`).
     ///
     /// # Errors
-    /// The hypervisor's error. If slots could not be added, none stands; if one could not be
-    /// deleted, it stands still.
+    /// The hypervisor's error. If a slot cannot be added, all are deleted; a slot that cannot be
+    /// deleted stays at its old address.
     pub fn relocate(&self, base: Option<u64>) -> io::Result<()> {
-        let mut state = self.state.lock();
-        let State { parts, .. } = &mut *state;
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
         // What a failure left standing stands elsewhere.
-        let deleted = delete_all(parts);
+        let deleted = delete_all(&mut state.parts);
         state.base = base.filter(|_| deleted.is_ok());
         deleted?;
         let Some(base) = base else { return Ok(()) };
         if std::mem::replace(&mut state.was_placed, true) {
-            self.moves.fetch_add(1, Ordering::Relaxed);
+            state.moves += 1;
         }
-        let State { parts, .. } = &mut *state;
-        let mut all = parts.iter_mut();
-        let added = all.try_for_each(|part| part.slot.add(base + part.area.offset));
+        let mut parts = state.parts.iter_mut();
+        let added = parts.try_for_each(|part| part.slot.add(base + part.area.offset));
         if added.is_err() {
-            delete_all(parts)?;
+            delete_all(&mut state.parts)?;
             state.base = None;
         }
         added
     }
 
-    /// Mapped parts.
+    /// Returns the parts of the BAR that have slots.
     pub fn areas(&self) -> Vec<Area> {
-        self.state
-            .lock()
-            .parts
-            .iter()
-            .map(|part| part.area)
-            .collect()
+        let state = self.state.lock();
+        state.parts.iter().map(|part| part.area).collect()
     }
 
-    /// Returns where the BAR is decoded.
+    /// Returns the guest-physical address of the BAR; `None` if the BAR has no slots now.
     pub fn base(&self) -> Option<u64> {
         self.state.lock().base
     }
 
-    /// Returns how often the BAR was moved, or decoded again.
+    /// Returns how often the guest has moved the BAR, or enabled it again.
     pub fn moves(&self) -> u64 {
-        self.moves.load(Ordering::Relaxed)
+        self.state.lock().moves
     }
 }
 
@@ -228,8 +212,7 @@ mod tests {
     #[test]
     fn there_are_as_many_numbers_as_there_are_slots() {
         let mut numbers = SlotNumbers::default();
-        assert_eq!(numbers.take(), Some(FIRST));
-        let rest = std::iter::from_fn(|| numbers.take()).count();
-        assert_eq!(rest as u32, PASSTHROUGH_SLOTS - 1);
+        assert_eq!(numbers.0.next(), Some(FIRST));
+        assert_eq!(numbers.0.count() as u32, PASSTHROUGH_SLOTS - 1);
     }
 }

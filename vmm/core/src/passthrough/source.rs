@@ -11,77 +11,80 @@ use causeway_host_vfio::{
 
 use crate::pci::DecodeError;
 
-/// Why a VM cannot have its devices. They are given back.
+/// Why devices cannot be passed through to a VM. They have been returned to the host.
 #[derive(Debug, thiserror::Error)]
 pub enum PassThroughError {
-    /// KVM has no VFIO device.
-    #[error("KVM has no VFIO device: its kernel is built without KVM_VFIO")]
+    /// KVM cannot create its VFIO device.
+    #[error(
+        "KVM cannot create a VFIO device: use a host kernel that is built with CONFIG_KVM_VFIO"
+    )]
     Kvm(#[source] io::Error),
-    /// No container.
+    /// VFIO's container cannot be created.
     #[error(transparent)]
     Container(#[from] ContainerError),
     /// A device cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Guest memory.
-    #[error("cannot map the guest's memory for the device")]
+    /// Guest RAM cannot be mapped for DMA.
+    #[error("cannot map the guest's memory for DMA of the passed-through devices")]
     Dma(#[from] DmaError),
-    /// Configuration space cannot be read.
-    #[error("cannot read the device's configuration space")]
+    /// A device's configuration space cannot be read.
+    #[error("cannot read the configuration space of a passed-through device")]
     Access(#[from] AccessError),
-    /// A BAR cannot be mapped.
-    #[error("cannot map the device's memory")]
+    /// A device's BAR cannot be mapped.
+    #[error("cannot map the memory of a passed-through device")]
     Map(#[from] MapError),
-    /// A BAR has no place.
+    /// No guest-physical address is free for a BAR.
     #[error(
-        "BAR {bar} of device {address}, of {bytes} bytes, does not fit into the guest's addresses: give the guest fewer devices, or one with smaller BARs"
+        "BAR {bar} of device {address}, {bytes} bytes, does not fit into the guest's physical \
+         addresses: give the guest fewer devices, or devices with smaller BARs"
     )]
     Room {
-        /// The device.
+        /// PCI address of the device on the host.
         address: Address,
-        /// Number of the BAR.
+        /// Number of the BAR, 0 to 5.
         bar: usize,
-        /// Its size.
+        /// Size of the BAR in bytes.
         bytes: u64,
     },
-    /// The bus is full.
+    /// No device number is free on the guest's PCI bus.
     #[error(
-        "the guest's PCI bus is full, so device {address} does not fit: give fewer devices or disks"
+        "no place for device {address} on the guest's PCI bus: give the guest fewer devices or disks"
     )]
     Bus {
-        /// The device.
+        /// PCI address of the device on the host.
         address: Address,
     },
-    /// BARs cannot be decoded.
-    #[error("cannot put the device into the guest's address space")]
+    /// A BAR cannot be put at its guest-physical address.
+    #[error("cannot put a passed-through device into the guest's address space")]
     Decode(#[from] DecodeError),
-    /// No interrupts left.
-    #[error("the guest has no interrupts left for the device")]
+    /// The VM has too many interrupts, or the host has no descriptor left for one.
+    #[error("cannot give a passed-through device its interrupts")]
     Interrupts(#[source] io::Error),
 }
 
-/// Opens the devices of a VM.
+/// Opens the host's devices that are passed through to a VM. Tests have a fake one.
 pub trait DeviceSource: Debug + Send + Sync {
-    /// Returns the devices, in order, reset, and the container that they are in. `kvm` makes KVM's
-    /// VFIO device, which is to know of them.
+    /// Opens and resets the devices. Returns the VFIO container that holds them, and the devices in
+    /// order. `kvm` creates KVM's VFIO device, which must know the devices.
     ///
     /// # Errors
-    /// [`PassThroughError::Kvm`] if KVM has no VFIO device, `Container` or `Open` if a device
-    /// cannot be opened.
+    /// [`PassThroughError::Kvm`] if KVM cannot create its VFIO device, `Container` or `Open` if a
+    /// device cannot be opened.
     fn open(
         &self,
         kvm: &dyn Fn() -> io::Result<VfioDeviceFd>,
     ) -> Result<(Arc<Container>, Vec<Device>), PassThroughError>;
 }
 
-/// Devices of a host, for one VM.
+/// PCI functions of the host that are to be passed through to one VM.
 #[derive(Clone, Debug)]
 pub struct HostDevices {
-    /// The host.
+    /// The host, by the files in `/sys` and `/dev` that describe its devices.
     pub host: Host,
-    /// Which interface to use.
+    /// Which interface of VFIO to use: groups or iommufd.
     pub choice: Choice,
-    /// Which devices.
+    /// PCI addresses of the functions.
     pub addresses: Vec<Address>,
 }
 

@@ -1,45 +1,36 @@
 //! The host bridge, device 0 of bus 0: where a guest's enumeration begins.
 
+use std::sync::Arc;
+
 use causeway_protocol::pci::VENDOR_ID;
 use parking_lot::Mutex;
 
 use super::{ConfigAccess, ConfigSpace, Identity};
 
-/// Device ID of the host bridge; like the vendor's, not assigned by anyone.
-pub const HOST_BRIDGE_DEVICE_ID: u16 = 0x0100;
+/// PCI device ID of the host bridge. Causeway chose the ID; it is not registered, nor is the vendor
+/// ID.
+const HOST_BRIDGE_DEVICE_ID: u16 = 0x0100;
 
-/// A host bridge without resources of its own.
-#[derive(Debug)]
-pub struct HostBridge {
-    space: Mutex<ConfigSpace>,
+/// Returns the host bridge of a guest: a PCI function without BARs, by which Linux recognizes the
+/// bus.
+pub fn host_bridge() -> Arc<dyn ConfigAccess> {
+    // Class 0x0600 (PCI Code and ID Assignment, 1.7): host bridge. Linux takes mechanism #1 for real
+    // only if it finds one of these, a VGA device, or a vendor it knows (arch/x86/pci/direct.c).
+    Arc::new(Mutex::new(ConfigSpace::new(Identity {
+        vendor: VENDOR_ID,
+        device: HOST_BRIDGE_DEVICE_ID,
+        revision: 0,
+        class: 0x06,
+        subclass: 0x00,
+    })))
 }
 
-impl Default for HostBridge {
-    fn default() -> Self {
-        // Class 0x0600 (PCI Code and ID Assignment, 1.7): host bridge. Linux takes mechanism #1 for
-        // real only if it finds one of these, a VGA device, or a vendor it knows
-        // (arch/x86/pci/direct.c).
-        let space = ConfigSpace::new(Identity {
-            vendor: VENDOR_ID,
-            device: HOST_BRIDGE_DEVICE_ID,
-            revision: 0,
-            class: 0x06,
-            subclass: 0x00,
-        });
-        Self {
-            space: Mutex::new(space),
-        }
-    }
-}
-
-impl ConfigAccess for HostBridge {
+impl ConfigAccess for Mutex<ConfigSpace> {
     fn read_config(&self, offset: u8, into: &mut [u8]) {
-        let space = self.space.lock();
-        space.read(offset, into);
+        self.lock().read(offset, into);
     }
 
     fn write_config(&self, offset: u8, from: &[u8]) {
-        let mut space = self.space.lock();
-        space.write(offset, from);
+        self.lock().write(offset, from);
     }
 }

@@ -5,15 +5,16 @@
 
 use std::ops::Range;
 
-/// Command register, bit 1: the function answers memory accesses.
+/// Bit 1 of the command register: the function answers accesses to its memory BARs.
 pub const COMMAND_MEMORY: u16 = 1 << 1;
-/// Command register, bit 2: the function may access memory, and send message-signalled interrupts.
+/// Bit 2 of the command register: the function may access memory, and so raise interrupts by
+/// messages.
 pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
-/// Command register, bit 10: the function does not assert INTx.
+/// Bit 10 of the command register: the function must not assert its interrupt pin.
 pub const COMMAND_INTX_DISABLE: u16 = 1 << 10;
-/// Status register, bit 3: the function would assert INTx if it were allowed to.
+/// Bit 3 of the status register: the function has an interrupt for its pin, disabled or not.
 const STATUS_INTERRUPT: u16 = 1 << 3;
-/// Status register, bit 4: there is a list of capabilities.
+/// Bit 4 of the status register: the function has a list of capabilities.
 const STATUS_CAPABILITIES: u16 = 1 << 4;
 
 const OFFSET_VENDOR: usize = 0x00;
@@ -40,40 +41,40 @@ const CAPABILITY_MSIX: u8 = 0x11;
 /// MSI-X message control bits that software writes: enable and function mask.
 const MSIX_CONTROL_WRITABLE: u16 = 0xc000;
 
-/// Identity of a function.
+/// What configuration space says about the identity of a PCI function.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
-    /// Vendor ID; also that of the subsystem.
+    /// Vendor ID, also used as the subsystem vendor ID.
     pub vendor: u16,
-    /// Device ID; also that of the subsystem.
+    /// Device ID, also used as the subsystem ID.
     pub device: u16,
-    /// Revision.
+    /// Revision ID.
     pub revision: u8,
-    /// Base class.
+    /// Base class code.
     pub class: u8,
-    /// Subclass.
+    /// Subclass code.
     pub subclass: u8,
 }
 
-/// A memory base address register.
+/// The shape of a memory BAR (base address register).
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryBar {
-    /// Number of the (first) register, 0 to 5.
+    /// Number of the BAR's first register, 0 to 5.
     pub index: usize,
-    /// Size in bytes: a power of two, at least 16; below 4 GiB for a register of 32 bits.
+    /// Size in bytes: a power of two, at least 16; below 4 GiB if the BAR is not wide.
     pub bytes: u64,
-    /// Whether it takes two registers.
+    /// Whether the address has 64 bits, in two registers.
     pub wide: bool,
-    /// Whether reads have no side effects.
+    /// Whether loads have no side effects.
     pub prefetchable: bool,
 }
 
-/// The MSI-X capability.
+/// The content of an MSI-X capability: number of vectors, and the places of table and pending bits.
 #[derive(Clone, Copy, Debug)]
 pub struct MsixCapability {
     /// Number of vectors, 1 to 2048.
     pub vectors: u16,
-    /// BAR of table and pending bits.
+    /// Number of the BAR that contains the table and the pending bits.
     pub bar: u8,
     /// Offset of the table in the BAR; a multiple of 8.
     pub table: u32,
@@ -81,7 +82,8 @@ pub struct MsixCapability {
     pub pending: u32,
 }
 
-/// 256 bytes of value, and of which bits the guest can change.
+/// The 256 bytes of a function's configuration space, with a mask of the bits that the guest can
+/// change.
 #[derive(Clone, Debug)]
 pub struct ConfigSpace {
     value: [u8; 256],
@@ -93,7 +95,8 @@ pub struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// Returns a function without BARs and capabilities.
+    /// Returns the space of a function with `identity`, without BARs, capabilities and interrupt
+    /// pin.
     pub fn new(identity: Identity) -> Self {
         let mut space = Self::blank();
         space.set_u16(OFFSET_VENDOR, identity.vendor, 0);
@@ -108,7 +111,7 @@ impl ConfigSpace {
         space
     }
 
-    /// Returns a space of which nothing is defined yet: it reads zero, and nothing can be written.
+    /// Returns a space that reads as zero and of which the guest can change no bit.
     pub fn blank() -> Self {
         Self {
             value: [0; 256],
@@ -118,8 +121,8 @@ impl ConfigSpace {
         }
     }
 
-    /// Defines the bits `mask` of the 16-bit word at `offset`, which is below 255: their value, and
-    /// whether the guest can change them.
+    /// Sets the bits `mask` of the 16-bit word at `offset` (below 255) to those of `value`.
+    /// `writable` says whether the guest can change them.
     pub fn define_u16(&mut self, offset: usize, mask: u16, value: u16, writable: bool) {
         let others = self.u16(offset) & !mask;
         let fixed = self.writable_u16(offset) & !mask;
@@ -127,18 +130,18 @@ impl ConfigSpace {
         self.set_u16(offset, others | value & mask, fixed | changing);
     }
 
-    /// Adds a BAR at `address`. Its low address bits are fixed at zero: that is how a guest finds
-    /// its size.
+    /// Adds a BAR at guest-physical `address`. The guest can change only the address bits above the
+    /// BAR's size, by which it finds out the size.
     pub fn add_bar(&mut self, bar: MemoryBar, address: u64) {
         debug_assert!(bar.bytes.is_power_of_two() && bar.bytes > BAR_FLAGS);
         let mask = !(bar.bytes - 1);
-        let mut flags = 0;
-        if bar.wide {
-            flags |= BAR_64_BIT;
-        }
-        if bar.prefetchable {
-            flags |= BAR_PREFETCHABLE;
-        }
+        let width = if bar.wide { BAR_64_BIT } else { 0 };
+        let flags = width
+            | if bar.prefetchable {
+                BAR_PREFETCHABLE
+            } else {
+                0
+            };
         let offset = OFFSET_BARS + 4 * bar.index;
         self.set_u32(offset, address as u32 & mask as u32 | flags, mask as u32);
         if bar.wide {
@@ -147,7 +150,7 @@ impl ConfigSpace {
         }
     }
 
-    /// Adds MSI-X to the capabilities, disabled. Gives its offset.
+    /// Adds an MSI-X capability, disabled. Returns its offset.
     pub fn add_msix(&mut self, msix: MsixCapability) -> usize {
         let mut body = [0; 10];
         body[..2].copy_from_slice(&(msix.vectors - 1).to_le_bytes());
@@ -158,10 +161,11 @@ impl ConfigSpace {
         offset
     }
 
-    /// Adds a capability with `body` behind its ID and link, read-only. Gives its offset.
+    /// Adds a read-only capability with this `id` and with `body` behind ID and link. Returns its
+    /// offset.
     ///
     /// # Panics
-    /// If the space has no room for it: a function's capabilities do not depend on a guest.
+    /// If the space has no room for the capability. No guest can cause that.
     pub fn add_capability(&mut self, id: u8, body: &[u8]) -> usize {
         let offset = self.capabilities_end;
         let end = offset + 2 + body.len();
@@ -174,15 +178,15 @@ impl ConfigSpace {
         offset
     }
 
-    /// Lets the guest write `bits` of the 16-bit word at `offset`, in addition to those that it
-    /// can.
+    /// Lets the guest change `bits` of the 16-bit word at `offset`, besides those that it can
+    /// change already.
     pub fn set_writable_u16(&mut self, offset: usize, bits: u16) {
         for (mask, new) in self.writable[offset..].iter_mut().zip(bits.to_le_bytes()) {
             *mask |= new;
         }
     }
 
-    /// A load within the space; all-ones for what is outside.
+    /// Loads from `offset` into `into`: all-ones if the access ends outside the space.
     pub fn read(&self, offset: u8, into: &mut [u8]) {
         let range = Self::range(offset, into.len());
         match self.value.get(range) {
@@ -191,7 +195,8 @@ impl ConfigSpace {
         }
     }
 
-    /// A store: it changes the bits that are writable.
+    /// Stores `from` at `offset`, as far as the guest can change the bits. Does nothing if the
+    /// access ends outside the space.
     pub fn write(&mut self, offset: u8, from: &[u8]) {
         let range = Self::range(offset, from.len());
         let (Some(value), Some(mask)) =
@@ -204,18 +209,18 @@ impl ConfigSpace {
         }
     }
 
-    /// Returns the command register.
+    /// Returns the value of the command register.
     pub fn command(&self) -> u16 {
         self.u16(OFFSET_COMMAND)
     }
 
-    /// Sets the command register, as firmware does before the guest runs.
+    /// Stores `command` to the command register, as firmware does before the guest runs.
     pub fn set_command(&mut self, command: u16) {
         self.write(OFFSET_COMMAND as u8, &command.to_le_bytes());
     }
 
-    /// Gives the function an interrupt pin, 1 for INTA# to 4 for INTD#, that is wired to `line`.
-    /// Software may note another line; nothing follows from that.
+    /// Gives the function interrupt pin `pin` (1 for INTA# … 4 for INTD#), and shows `line` in the
+    /// interrupt line register. The guest may store another line there, which has no effect.
     pub fn set_interrupt_pin(&mut self, pin: u8, line: u8) {
         self.value[OFFSET_INTERRUPT_PIN] = pin;
         self.value[OFFSET_INTERRUPT_LINE] = line;
@@ -227,8 +232,8 @@ impl ConfigSpace {
         self.command() & COMMAND_INTX_DISABLE == 0
     }
 
-    /// Shows in the status register whether the function has an interrupt for its pin, and says
-    /// whether it may assert the pin.
+    /// Shows in the status register whether the function has an interrupt `pending` for its pin.
+    /// Returns whether the function may assert the pin now.
     pub fn set_interrupt_pending(&mut self, pending: bool) -> bool {
         self.set_status(STATUS_INTERRUPT, pending);
         pending && self.is_interrupt_pin_enabled()
@@ -239,7 +244,8 @@ impl ConfigSpace {
         self.set_u16(OFFSET_STATUS, if on { others | bits } else { others }, 0);
     }
 
-    /// Returns the address in a BAR, enabled or not.
+    /// Returns the guest-physical address that `bar` contains, whether the command register enables
+    /// memory accesses or not.
     pub fn bar_address(&self, bar: MemoryBar) -> u64 {
         let offset = OFFSET_BARS + 4 * bar.index;
         let low = u64::from(self.u32(offset)) & !BAR_FLAGS;
@@ -249,7 +255,8 @@ impl ConfigSpace {
         }
     }
 
-    /// Message control of the MSI-X capability at `offset`, for [`super::MsixTable::set_control`].
+    /// Returns the message control register of the MSI-X capability at `offset`, for
+    /// [`super::MsixTable::set_control`].
     pub fn msix_control(&self, offset: usize) -> u16 {
         self.u16(offset + 2)
     }
@@ -259,7 +266,7 @@ impl ConfigSpace {
         start..start.saturating_add(bytes)
     }
 
-    /// Returns the 16-bit word at `offset`, which is below 255.
+    /// Returns the 16-bit word at `offset`, which must be below 255.
     pub fn u16(&self, offset: usize) -> u16 {
         u16::from_le_bytes([self.value[offset], self.value[offset + 1]])
     }
@@ -268,7 +275,7 @@ impl ConfigSpace {
         u16::from_le_bytes([self.writable[offset], self.writable[offset + 1]])
     }
 
-    /// Returns the 32-bit word at `offset`, which is below 253.
+    /// Returns the 32-bit word at `offset`, which must be below 253.
     pub fn u32(&self, offset: usize) -> u32 {
         u32::from(self.u16(offset)) | u32::from(self.u16(offset + 2)) << 16
     }

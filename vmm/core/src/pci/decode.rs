@@ -1,4 +1,5 @@
-//! Where a function's BARs are decoded: on the MMIO bus, and wherever the hypervisor takes part.
+//! Moves a function's BARs to the addresses that the guest stores to them: on the MMIO bus, and in
+//! the hypervisor, which has memory slots and doorbells there.
 
 use std::io;
 use std::sync::Arc;
@@ -6,24 +7,24 @@ use std::sync::Arc;
 use super::{COMMAND_MEMORY, ConfigSpace, MemoryBar};
 use crate::bus::{BusDevice, BusError, GuestAddress, MmioBus};
 
-/// Why a BAR cannot be where firmware would put it.
+/// Why a BAR cannot be put at its guest-physical address.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// The addresses are taken.
-    #[error("another device has these addresses")]
+    /// Another device has part of the addresses.
+    #[error("the addresses of a PCI BAR are not free")]
     Bus(#[from] BusError),
-    /// The hypervisor refused memory slots or doorbells there.
-    #[error("the hypervisor refuses the device at {address:#x}")]
+    /// The hypervisor refuses memory slots or doorbells at the address.
+    #[error("the hypervisor refuses memory slots or doorbells for a PCI BAR at {address:#x}")]
     Hypervisor {
         /// Guest-physical address of the BAR.
         address: u64,
-        /// The error.
+        /// The hypervisor's error.
         source: io::Error,
     },
 }
 
-/// A callback for a BAR that moves: called with the new guest-physical address, or with none when
-/// the BAR is not decoded any more.
+/// A callback for a BAR that moves, called with the BAR's new guest-physical address, or with
+/// `None` when the BAR does not answer at any address any more.
 pub type Follow = Box<dyn Fn(Option<u64>) -> io::Result<()> + Send + Sync>;
 
 /// A BAR, the device behind it, and where it is on the bus now.
@@ -34,11 +35,11 @@ struct Decoder {
     at: Option<u64>,
 }
 
-/// The BARs of one function.
+/// Keeps the BARs of one function at the addresses that the guest has stored to them.
 ///
-/// A guest may move a BAR at any time, and Linux does. A BAR that is put where something else is,
-/// RAM included, or beyond the guest's physical addresses, is not decoded until it is moved away:
-/// then its accesses go to what is there.
+/// A guest may move a BAR at any time, and Linux does. A BAR that overlaps RAM or another device,
+/// or lies beyond the guest's physical addresses, is not decoded, which means that it does not
+/// answer, until the guest moves it away.
 pub struct Decoders {
     bus: Arc<MmioBus>,
     address_end: u64,
@@ -48,8 +49,8 @@ pub struct Decoders {
 debug_by_name!(Decoders);
 
 impl Decoders {
-    /// Returns decoders without a BAR, on `bus`, for a guest whose physical addresses end at
-    /// `address_end`.
+    /// Returns decoders without a BAR, for devices on `bus`. BARs must end at or below
+    /// `address_end`, the end of the guest-physical addresses.
     pub fn new(bus: Arc<MmioBus>, address_end: u64) -> Self {
         Self {
             bus,
@@ -58,7 +59,8 @@ impl Decoders {
         }
     }
 
-    /// Adds a BAR. It is decoded from the next settling on.
+    /// Adds `bar`, whose accesses go to `device`, and whose moves are reported to `follow`. The BAR
+    /// answers after the next [`Self::settle_first`] or [`Self::settle`].
     pub fn add(&mut self, bar: MemoryBar, device: Arc<dyn BusDevice>, follow: Follow) {
         self.all.push(Decoder {
             bar,
@@ -68,17 +70,19 @@ impl Decoders {
         });
     }
 
-    /// Decodes all BARs where `space` has them, whatever its command register says.
+    /// Puts all BARs at the addresses in `space`, whether its command register enables them or not.
     ///
     /// # Errors
-    /// [`DecodeError`], for the first that cannot be decoded.
+    /// [`DecodeError::Bus`] if the addresses of a BAR are not free, `Hypervisor` if the hypervisor
+    /// refuses them.
     pub fn settle_first(&mut self, space: &ConfigSpace) -> Result<(), DecodeError> {
         let bus = &self.bus;
         let mut all = self.all.iter_mut();
         all.try_for_each(|decoder| decoder.attach(bus, space.bar_address(decoder.bar)))
     }
 
-    /// Moves each BAR to where the guest wants it.
+    /// Moves each BAR to the address in `space`, or removes it if the command register disables it
+    /// or the address cannot be used.
     pub fn settle(&mut self, space: &ConfigSpace) {
         let enabled = space.command() & COMMAND_MEMORY != 0;
         let address_end = self.address_end;
@@ -98,7 +102,7 @@ impl Decoders {
                 && let Err(e) = decoder.attach(&self.bus, address)
             {
                 let name = decoder.device.name();
-                log::debug!("{name} at {address:#x} is not decoded: {e}");
+                log::debug!("{name} does not answer at {address:#x}: {e}");
             }
         }
     }
@@ -121,12 +125,12 @@ impl Decoder {
         // device.
         if let Err(e) = (self.follow)(None) {
             log::error!(
-                "cannot remove {} at {old:#x} from KVM: {e}",
+                "cannot remove memory slots or doorbells of {} at {old:#x} from KVM: {e}",
                 self.device.name()
             );
         }
         if let Err(e) = bus.remove(GuestAddress(old)) {
-            log::error!("{}: {e}", self.device.name());
+            log::error!("cannot remove {} from its bus: {e}", self.device.name());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where the function's BARs are when the guest starts: what firmware would have assigned.
+//! Where the BARs are when the guest starts: the addresses that firmware would have assigned.
 
 use causeway_memory::RangeAllocator;
 use causeway_protocol::registers::{BAR0_BYTES, doorbells::BAR4_BYTES};
@@ -6,65 +6,67 @@ use kvm_bindings::kvm_cpuid_entry2;
 
 /// Preferred address of the aperture.
 const APERTURE_BASE: u64 = 256 << 30;
-/// End of what a bare guest has mapped (`causeway_protocol::boot`).
+/// End of the addresses that a bare guest's page tables map (`causeway_protocol::boot`).
 const MAPPED_END: u64 = 512 << 30;
 /// Smallest aperture.
 const APERTURE_BYTES_MIN: u64 = 64 << 20;
-/// First address of 32-bit device memory.
+/// First guest-physical address for BARs with 32-bit addresses.
 pub const LOW_BASE: u64 = 0xe000_0000;
-/// End of 32-bit device memory, above which interrupt controllers lie.
+/// End of the guest-physical addresses for BARs with 32-bit addresses. The interrupt controllers
+/// follow.
 pub const LOW_END: u64 = 0xfec0_0000;
 
-/// Address assignment of the function.
+/// The guest-physical addresses of the Causeway function's BARs, and those left for other
+/// functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Address of BAR 0, the registers.
+    /// Guest-physical address of BAR 0, the registers.
     pub registers: u64,
-    /// Address of BAR 4, the doorbells.
+    /// Guest-physical address of BAR 4, the doorbells.
     pub doorbells: u64,
-    /// Address of BAR 2, the aperture.
+    /// Guest-physical address of BAR 2, the aperture.
     pub aperture: u64,
-    /// Size of the aperture in bytes, a power of two; it may be less than was asked for.
+    /// Size of the aperture in bytes, a power of two; smaller than requested if there is no room.
     pub aperture_bytes: u64,
     /// One past the highest guest-physical address.
     pub address_end: u64,
-    /// First address and end of the range for 64-bit BARs of other functions, if there are to be
-    /// any.
+    /// First address and end of the range for 64-bit BARs of other functions; `None` before
+    /// [`Self::with_high_window`].
     pub high_window: Option<(u64, u64)>,
 }
 
-/// Why there is no room for the function.
+/// Why the Causeway function's BARs cannot be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// The size of a BAR is a power of two.
+    /// The requested size of the aperture is no power of two, or too small.
     #[error(
-        "invalid aperture of {bytes} bytes: give a power of two of at least {} MiB",
+        "invalid aperture size of {bytes} bytes: a power of two, {} MiB or more",
         APERTURE_BYTES_MIN >> 20
     )]
     Size {
-        /// Size asked for.
+        /// Requested size in bytes.
         bytes: u64,
     },
-    /// Too few address bits above guest RAM.
+    /// The guest's physical addresses above its RAM are too few for the smallest aperture.
     #[error(
-        "an aperture above {ram_end:#x} does not fit into {address_bits} bits of guest-physical address: give the guest less memory"
+        "no room for the aperture above the guest's memory, which ends at {ram_end:#x}, in \
+         {address_bits} bits of physical address: give the guest less memory"
     )]
     NoRoom {
-        /// Physical address bits of the guest.
+        /// Number of bits of a guest-physical address.
         address_bits: u32,
-        /// End of guest RAM.
+        /// One past the last guest-physical address of RAM.
         ram_end: u64,
     },
 }
 
 impl Layout {
     /// Assigns addresses for a guest with `address_bits` physical address bits whose RAM ends at
-    /// `ram_end`. An aperture of `aperture_bytes` bytes is moved down, and then made smaller, until
-    /// it fits.
+    /// `ram_end`. Makes the aperture smaller than `aperture_bytes` if it does not fit.
     ///
     /// # Errors
-    /// [`LayoutError::Size`] if the size is not a power of two of at least 64 MiB, `NoRoom` if even
-    /// the smallest aperture does not fit.
+    /// [`LayoutError::Size`] if `aperture_bytes` is not a power of two of at least 64 MiB, `NoRoom`
+    /// if even an aperture of 64 MiB does not fit.
     pub fn new(address_bits: u32, ram_end: u64, aperture_bytes: u64) -> Result<Self, LayoutError> {
         if !aperture_bytes.is_power_of_two() || aperture_bytes < APERTURE_BYTES_MIN {
             return Err(LayoutError::Size {
@@ -99,8 +101,8 @@ impl Layout {
         })
     }
 
-    /// Returns the larger of the ranges that RAM and aperture leave above 4 GiB, where the 64-bit
-    /// BARs of functions other than Causeway's go: first address, and end. RAM ends at `ram_end`.
+    /// Returns this layout with a range for 64-bit BARs of other functions: above the aperture, or
+    /// between RAM, which ends at `ram_end`, and the aperture if there is more room.
     pub fn with_high_window(self, ram_end: u64) -> Self {
         let end = MAPPED_END.min(self.address_end);
         let above = (self.aperture + self.aperture_bytes, end);
@@ -120,24 +122,26 @@ impl Layout {
         }
     }
 
-    /// Returns the free addresses for 64-bit BARs: none before [`Self::with_high_window`].
+    /// Returns the free addresses for 64-bit BARs of other functions: none before
+    /// [`Self::with_high_window`].
     pub fn high_bars(&self) -> BarAllocator {
         let (start, end) = self.high_window.unwrap_or((0, 0));
         BarAllocator(RangeAllocator::new(start..end))
     }
 
-    /// Returns the free addresses for 32-bit BARs.
+    /// Returns the free addresses for 32-bit BARs of other functions.
     pub fn low_bars(&self) -> BarAllocator {
         BarAllocator(RangeAllocator::new(self.doorbells + BAR4_BYTES..LOW_END))
     }
 }
 
-/// Free addresses for the BARs of functions other than Causeway's.
+/// Hands out guest-physical addresses for the BARs of functions other than Causeway's.
 #[derive(Clone, Debug)]
 pub struct BarAllocator(RangeAllocator);
 
 impl BarAllocator {
-    /// Takes the lowest address for a BAR of `bytes` bytes, a power of two; `None` if none is free.
+    /// Takes the lowest free address for a BAR of `bytes` bytes, a power of two, and returns it;
+    /// `None` if no address is free.
     pub fn place(&mut self, bytes: u64) -> Option<u64> {
         self.0.take_lowest(bytes, bytes)
     }
@@ -148,8 +152,8 @@ const _: () = {
     assert!(LOW_BASE.is_multiple_of(BAR4_BYTES) && LOW_BASE + 2 * BAR4_BYTES <= LOW_END);
 };
 
-/// Physical address bits that a guest with this CPUID sees (leaf 0x8000_0008, EAX bits 7:0; 36 if
-/// it is absent).
+/// Returns the number of physical address bits that a guest with this CPUID sees: leaf 0x8000_0008,
+/// EAX bits 7:0, or 36 without that leaf.
 pub fn physical_address_bits(cpuid: &[kvm_cpuid_entry2]) -> u32 {
     let leaf = cpuid.iter().find(|entry| entry.function == 0x8000_0008);
     leaf.map_or(36, |entry| entry.eax & 0xff)

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::Devices;
 use crate::bus::{BusDevice, Refusal, Response};
 
-/// First port of the mechanism.
+/// First I/O port of PCI configuration mechanism #1.
 pub const CONFIG_PORTS: u16 = 0xcf8;
-/// Number of its ports.
+/// Number of I/O ports of PCI configuration mechanism #1.
 pub const CONFIG_PORTS_BYTES: u64 = 8;
 
 /// Offset of the data port from the address port.
@@ -18,10 +18,11 @@ const ENABLE: u32 = 1 << 31;
 /// Address bits that stick: enable, bus, device, function, register.
 const ADDRESS_WRITABLE: u32 = ENABLE | 0x00ff_fffc;
 
-/// The address and data ports, and the functions of bus 0.
+/// PCI bus 0 of a guest: the address and data ports by which the guest reaches the configuration
+/// space of its functions.
 ///
-/// The address is one word for all vCPUs, as on real hardware: software serializes address and data
-/// accesses.
+/// All virtual CPUs share one address register, as on real hardware: software serializes its
+/// accesses to address and data.
 pub struct PciBus {
     address: AtomicU32,
     devices: Devices,
@@ -30,7 +31,7 @@ pub struct PciBus {
 debug_by_name!(PciBus);
 
 impl PciBus {
-    /// Returns a bus with these devices.
+    /// Returns a bus with the functions `devices`, by device number.
     pub fn new(devices: Devices) -> Self {
         Self {
             address: AtomicU32::new(0),
@@ -97,12 +98,12 @@ impl BusDevice for PciBus {
 mod tests {
     use super::*;
     use crate::bus::{Port, PortBus};
-    use crate::pci::{HostBridge, bridge};
+    use crate::pci::host_bridge;
     use std::sync::Arc;
 
     fn ports() -> PortBus {
         let mut devices = Devices::default();
-        devices[0] = Some(Arc::new(HostBridge::default()));
+        devices[0] = Some(host_bridge());
         let ports = PortBus::new(Arc::default());
         ports
             .insert(
@@ -131,10 +132,7 @@ mod tests {
         select(&ports, ENABLE);
         let ids = u32::from_le_bytes(read(&ports, 0xcfc));
         assert_eq!(ids as u16, causeway_protocol::pci::VENDOR_ID);
-        assert_eq!(
-            u16::from_le_bytes(read(&ports, 0xcfe)),
-            bridge::HOST_BRIDGE_DEVICE_ID
-        );
+        assert_eq!(u16::from_le_bytes(read(&ports, 0xcfe)), 0x0100);
         select(&ports, ENABLE | 8);
         assert_eq!(read::<1>(&ports, 0xcff), [6], "class code");
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::bus::{Refusal, Response};
+use crate::bus::{AccessResult, Refusal};
 use crate::interrupts::{InterruptController, MessageInterrupt, MsiMessage};
 use parking_lot::Mutex;
 use vmm_sys_util::eventfd::EventFd;
@@ -19,10 +19,11 @@ const CONTROL_ENABLE: u16 = 1 << 15;
 /// Message control bit 14: all vectors are masked.
 const CONTROL_FUNCTION_MASK: u16 = 1 << 14;
 
-/// The table. Software accesses it by aligned 4- and 8-byte words.
+/// The MSI-X table and pending bits of a function, which software accesses by aligned 4- and 8-byte
+/// words.
 ///
-/// A vector that is raised while it is masked is pending, and delivered when it is not masked any
-/// more. Lock order: the table's own, then those of [`crate::interrupts`].
+/// A vector that is raised while it is masked becomes pending, and is delivered when it is
+/// unmasked. Lock order: the table's own, then those of [`crate::interrupts`].
 pub struct MsixTable {
     state: Mutex<State>,
 }
@@ -38,17 +39,17 @@ struct State {
 debug_by_name!(MsixTable);
 
 impl MsixTable {
-    /// Returns a table of a VM without interrupts: vectors can be programmed and read back, and
-    /// none is ever raised.
+    /// Returns a table with `vectors` vectors for a VM without interrupt controller: software can
+    /// program the vectors and read them back, but they are never raised.
     pub fn silent(vectors: u16) -> Self {
         Self::of(vectors, Vec::new())
     }
 
-    /// Returns a table whose vectors are raised.
+    /// Returns a table with `vectors` vectors, each of which is an interrupt of `controller`.
     ///
     /// # Errors
-    /// The hypervisor's error, or the kernel's if the process has no descriptor left for an
-    /// eventfd; `ENOSPC` if there are too many interrupts.
+    /// `ENOSPC` if the VM has too many message interrupts, `EMFILE` or `ENFILE` if no descriptor is
+    /// left for an eventfd.
     pub fn new(vectors: u16, controller: &Arc<InterruptController>) -> io::Result<Self> {
         let interrupts = (0..vectors).map(|_| controller.message());
         Ok(Self::of(vectors, interrupts.collect::<Result<_, _>>()?))
@@ -65,7 +66,8 @@ impl MsixTable {
         }
     }
 
-    /// Takes over what was stored to message control in configuration space.
+    /// Applies `control`, the value of the message control register in configuration space: enables
+    /// MSI-X, or masks all vectors.
     pub fn set_control(&self, control: u16) {
         let mut state = self.state.lock();
         if state.control != control {
@@ -74,13 +76,13 @@ impl MsixTable {
         }
     }
 
-    /// Returns whether the function raises messages rather than its pin.
+    /// Returns whether the guest has enabled MSI-X, so that the function does not use its pin.
     pub fn is_enabled(&self) -> bool {
         self.state.lock().control & CONTROL_ENABLE != 0
     }
 
-    /// Raises a vector, or marks it pending if it is masked. Does nothing for one that is not
-    /// there, and while messages are not enabled.
+    /// Raises vector number `vector`, or marks it pending if it is masked. Does nothing if there is
+    /// no such vector, or MSI-X is not enabled.
     pub fn raise(&self, vector: u16) {
         let state = self.state.lock();
         if state.control & CONTROL_ENABLE != 0
@@ -90,24 +92,22 @@ impl MsixTable {
         }
     }
 
-    /// Forgets what is pending, as a reset of the device does.
+    /// Makes no vector pending, as a reset of the device does.
     pub fn clear_pending(&self) {
         let state = self.state.lock();
-        state
-            .interrupts
-            .iter()
-            .for_each(MessageInterrupt::clear_pending);
+        let interrupts = state.interrupts.iter();
+        interrupts.for_each(MessageInterrupt::clear_pending);
     }
 
-    /// Lends the event of each vector, for those who have others signal them. There are none in a
-    /// silent table.
+    /// Calls `f` with the event of each vector, whose signals raise the vector, so that the caller
+    /// can pass the events to the host's kernel. [`Self::silent`] tables have no events.
     pub fn with_events<R>(&self, f: impl FnOnce(&[&EventFd]) -> R) -> R {
         let state = self.state.lock();
         let events: Vec<_> = state.interrupts.iter().map(|i| i.event()).collect();
         f(&events)
     }
 
-    /// Returns one past the highest vector that software has given a message, or unmasked.
+    /// Returns one past the number of the highest vector that software has programmed or unmasked.
     pub fn programmed(&self) -> u16 {
         let state = self.state.lock();
         let mut entries = state.words.as_chunks::<ENTRY_WORDS>().0.iter();
@@ -116,26 +116,20 @@ impl MsixTable {
         highest.map_or(0, |vector| vector as u16 + 1)
     }
 
-    /// Loads from `offset` of the table.
-    pub fn read(&self, offset: u64, into: &mut [u8]) -> Response {
+    /// Carries out a load at `offset` of the table.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> AccessResult {
         let state = self.state.lock();
-        let first = match first_word(offset, into.len(), state.words.len()) {
-            Ok(first) => first,
-            Err(refusal) => return Response::refused(refusal),
-        };
+        let first = first_word(offset, into.len(), state.words.len())?;
         for (bytes, word) in into.chunks_exact_mut(4).zip(&state.words[first..]) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
-        Response::ok("msix_table")
+        Ok("msix_table")
     }
 
-    /// Stores at `offset` of the table.
-    pub fn write(&self, offset: u64, from: &[u8]) -> Response {
+    /// Carries out a store at `offset` of the table.
+    pub fn write(&self, offset: u64, from: &[u8]) -> AccessResult {
         let mut state = self.state.lock();
-        let first = match first_word(offset, from.len(), state.words.len()) {
-            Ok(first) => first,
-            Err(refusal) => return Response::refused(refusal),
-        };
+        let first = first_word(offset, from.len(), state.words.len())?;
         for (i, bytes) in from.chunks_exact(4).enumerate() {
             let writable = match (first + i) % ENTRY_WORDS {
                 0 => ADDRESS_WRITABLE,
@@ -146,25 +140,21 @@ impl MsixTable {
             state.words[first + i] = value & writable;
         }
         state.route(first / ENTRY_WORDS);
-        Response::ok("msix_table")
+        Ok("msix_table")
     }
 
-    /// Loads from `offset` of the pending bits.
-    pub fn read_pending(&self, offset: u64, into: &mut [u8]) -> Response {
+    /// Carries out a load at `offset` of the pending bits.
+    pub fn read_pending(&self, offset: u64, into: &mut [u8]) -> AccessResult {
         let state = self.state.lock();
         let vectors = state.words.len() / ENTRY_WORDS;
-        let words = vectors.div_ceil(64) * 2;
-        let first = match first_word(offset, into.len(), words) {
-            Ok(first) => first,
-            Err(refusal) => return Response::refused(refusal),
-        };
+        let first = first_word(offset, into.len(), vectors.div_ceil(64) * 2)?;
         into.fill(0);
         let bits = into.len() * 8;
         let interrupts = state.interrupts.iter().skip(first * 32).take(bits);
         for (bit, interrupt) in interrupts.enumerate() {
             into[bit / 8] |= u8::from(interrupt.is_pending()) << (bit % 8);
         }
-        Response::ok("msix_pending")
+        Ok("msix_pending")
     }
 }
 
@@ -175,7 +165,9 @@ impl State {
             return;
         };
         if let Err(e) = interrupt.set(self.message(vector)) {
-            log::debug!("vector {vector} stays masked: the hypervisor refuses its message: {e}");
+            log::debug!(
+                "MSI-X vector {vector} stays masked: the hypervisor refuses its message: {e}"
+            );
         }
     }
 
@@ -190,7 +182,7 @@ impl State {
     }
 }
 
-/// Index of the first 32-bit word of an access that lies within `words`.
+/// Returns the index of the first 32-bit word of an access that lies within `words` words.
 fn first_word(offset: u64, bytes: usize, words: usize) -> Result<usize, Refusal> {
     if !matches!(bytes, 4 | 8) {
         return Err(Refusal::BadSize);
@@ -214,12 +206,12 @@ mod tests {
     const PENDING_BYTES: u64 = 8;
 
     fn write4(table: &MsixTable, offset: u64, value: u32) {
-        assert_eq!(table.write(offset, &value.to_le_bytes()).result, Ok(()));
+        assert_eq!(table.write(offset, &value.to_le_bytes()), Ok("msix_table"));
     }
 
     fn pending(table: &MsixTable) -> u64 {
         let mut bytes = [0; 8];
-        assert_eq!(table.read_pending(0, &mut bytes).result, Ok(()));
+        assert_eq!(table.read_pending(0, &mut bytes), Ok("msix_pending"));
         u64::from_le_bytes(bytes)
     }
 
@@ -282,7 +274,7 @@ mod tests {
 
     fn read4(table: &MsixTable, offset: u64) -> u32 {
         let mut bytes = [0; 4];
-        assert_eq!(table.read(offset, &mut bytes).result, Ok(()));
+        assert_eq!(table.read(offset, &mut bytes), Ok("msix_table"));
         u32::from_le_bytes(bytes)
     }
 
@@ -292,11 +284,11 @@ mod tests {
         let last = u64::from(VECTORS - 1) * 16;
         assert_eq!(read4(&table, last + 12), CONTROL_MASKED);
         let message = 0x0000_0001_fee0_1003u64.to_le_bytes();
-        assert_eq!(table.write(last, &message).result, Ok(()));
-        assert_eq!(table.write(last + 8, &[1, 2, 3, 4]).result, Ok(()));
+        assert_eq!(table.write(last, &message), Ok("msix_table"));
+        assert_eq!(table.write(last + 8, &[1, 2, 3, 4]), Ok("msix_table"));
         assert_eq!(
-            table.write(last + 12, &[0xfe, 0xff, 0xff, 0xff]).result,
-            Ok(())
+            table.write(last + 12, &[0xfe, 0xff, 0xff, 0xff]),
+            Ok("msix_table")
         );
         assert_eq!(
             read4(&table, last),
@@ -326,16 +318,8 @@ mod tests {
             (end, 8, Refusal::NoRegister),
         ] {
             let mut data = vec![0; bytes];
-            assert_eq!(
-                table.read(offset, &mut data).result,
-                Err(refusal),
-                "{offset:#x}"
-            );
-            assert_eq!(
-                table.write(offset, &data).result,
-                Err(refusal),
-                "{offset:#x}"
-            );
+            assert_eq!(table.read(offset, &mut data), Err(refusal), "{offset:#x}");
+            assert_eq!(table.write(offset, &data), Err(refusal), "{offset:#x}");
         }
     }
 
@@ -346,12 +330,7 @@ mod tests {
         table.raise(0);
         assert_eq!(pending(&table), 0);
         for (offset, size) in [(PENDING_BYTES, 4), (0, 2), (2, 4)] {
-            assert!(
-                table
-                    .read_pending(offset, &mut [0; 8][..size])
-                    .result
-                    .is_err()
-            );
+            assert!(table.read_pending(offset, &mut [0; 8][..size]).is_err());
         }
     }
 }

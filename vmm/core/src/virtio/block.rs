@@ -19,9 +19,9 @@ mod request;
 pub use holder::Holder;
 pub use image::{DiskError, DiskImage};
 
-use request::{Operation, Range, Refusal, Request};
+use request::{Operation, Range, Refusal};
 
-/// Bytes of a sector, the unit of everything.
+/// Bytes of a sector, the unit in which virtio counts a disk's size and addresses.
 pub const SECTOR_BYTES: u64 = 512;
 /// Most bytes of one range of guest memory in a request.
 const SEGMENT_BYTES_MAX: u32 = 1 << 20;
@@ -31,7 +31,7 @@ const DATA_SEGMENTS_MAX: u32 = SEGMENTS_MAX as u32 - 2;
 const TRANSFER_BYTES_MAX: u64 = SEGMENT_BYTES_MAX as u64 * DATA_SEGMENTS_MAX as u64;
 /// Most sectors that a request discards or zeroes: where the file system cannot, they are written.
 const ZERO_SECTORS_MAX: u32 = (64 << 20) / SECTOR_BYTES as u32;
-/// Length of what the device answers when it is asked who it is.
+/// Length of the device ID that a driver can ask for (`VIRTIO_BLK_T_GET_ID`).
 const ID_BYTES: usize = spec::VIRTIO_BLK_ID_BYTES as usize;
 
 const fn bit(feature: u32) -> u64 {
@@ -40,7 +40,7 @@ const fn bit(feature: u32) -> u64 {
 
 /// `struct virtio_blk_config` (5.2.4), as far as the features offered give it a meaning.
 #[repr(C)]
-#[derive(IntoBytes, Immutable)]
+#[derive(Default, IntoBytes, Immutable)]
 struct Configuration {
     capacity_sectors: U64,
     segment_bytes_max: U32,
@@ -62,7 +62,7 @@ struct Configuration {
 
 const _: () = assert!(size_of::<Configuration>() == 60);
 
-/// A disk.
+/// A virtio disk of a guest, whose content is a raw image file of the host.
 pub struct Block {
     image: Arc<DiskImage>,
     configuration: Configuration,
@@ -75,18 +75,15 @@ pub struct Block {
 debug_by_name!(Block);
 
 impl Block {
-    /// A disk on `image`.
+    /// Returns a disk whose content is `image`. The guest can write to it unless the image was
+    /// opened read-only.
     pub fn new(image: Arc<DiskImage>) -> Self {
         Self {
             configuration: Configuration {
                 capacity_sectors: image.sectors().into(),
                 segment_bytes_max: SEGMENT_BYTES_MAX.into(),
                 segments_max: DATA_SEGMENTS_MAX.into(),
-                geometry: [0; 4],
                 block_bytes: (SECTOR_BYTES as u32).into(),
-                topology: [0; 8],
-                write_back: 0,
-                unused: 0,
                 queues: 1.into(),
                 discard_sectors_max: ZERO_SECTORS_MAX.into(),
                 discard_segments_max: (request::RANGES_MAX as u32).into(),
@@ -94,7 +91,7 @@ impl Block {
                 zero_sectors_max: ZERO_SECTORS_MAX.into(),
                 zero_segments_max: (request::RANGES_MAX as u32).into(),
                 zero_may_unmap: 1,
-                unused_1: [0; 3],
+                ..Configuration::default()
             },
             image,
             write_through: true,
@@ -102,43 +99,39 @@ impl Block {
         }
     }
 
-    /// Executes a request, and gives the bytes written before its status.
-    fn execute(&mut self, request: &Request, memory: &GuestMemoryMmap) -> Result<u64, Refusal> {
-        match &request.operation {
+    /// Executes a request, and returns the number of bytes written to the guest before the status.
+    fn execute(&mut self, request: &Operation, memory: &GuestMemoryMmap) -> Result<u64, Refusal> {
+        match request {
             Operation::Read { offset, into } => {
-                let (offset, bytes) = self.within(*offset, into.bytes())?;
-                self.image.read(offset, into, memory).map(|()| bytes)
+                self.check(*offset, into.bytes(), TRANSFER_BYTES_MAX)?;
+                let read = self.image.read(*offset, into, memory);
+                read.map(|()| into.bytes())
             }
             Operation::Write { offset, from } => {
-                let (offset, _) = self.within(*offset, from.bytes())?;
+                self.check(*offset, from.bytes(), TRANSFER_BYTES_MAX)?;
                 self.writable()?;
-                self.image
-                    .write(offset, from, memory)
-                    .and_then(|()| self.settle())
-                    .map(|()| 0)
+                let written = self.image.write(*offset, from, memory);
+                written.and_then(|()| self.settle()).map(|()| 0)
             }
             Operation::Flush => self.image.flush().map(|()| 0),
             Operation::Identify { into } => return self.identify(into, memory),
             Operation::Discard(ranges) => {
                 self.check_ranges(ranges)?;
-                ranges
-                    .iter()
-                    .try_for_each(|r| self.image.discard(r.offset, r.bytes))
-                    .map(|()| 0)
+                let mut ranges = ranges.iter();
+                let discarded = ranges.try_for_each(|r| self.image.discard(r.offset, r.bytes));
+                discarded.map(|()| 0)
             }
             Operation::Zero(ranges) => {
                 self.check_ranges(ranges)?;
-                ranges
-                    .iter()
-                    .try_for_each(|r| self.image.zero(r.offset, r.bytes, r.unmap))
-                    .and_then(|()| self.settle())
-                    .map(|()| 0)
+                let mut ranges = ranges.iter();
+                let zeroed = ranges.try_for_each(|r| self.image.zero(r.offset, r.bytes, r.unmap));
+                zeroed.and_then(|()| self.settle()).map(|()| 0)
             }
         }
         .map_err(|e| self.failed(&e))
     }
 
-    /// What a driver that never flushes expects of a write.
+    /// Flushes a write for a driver that never flushes itself.
     fn settle(&self) -> io::Result<()> {
         if self.write_through {
             self.image.flush()?;
@@ -151,15 +144,11 @@ impl Block {
         written.map(|bytes| bytes as u64).map_err(|_| Refusal::Io)
     }
 
-    /// A transfer of whole sectors within the disk.
-    fn within(&self, offset: u64, bytes: u64) -> Result<(u64, u64), Refusal> {
+    /// Checks that an operation is on whole sectors within the disk, and on `most` bytes at most.
+    fn check(&self, offset: u64, bytes: u64, most: u64) -> Result<(), Refusal> {
         let end = offset.checked_add(bytes).ok_or(Refusal::Io)?;
-        let whole = bytes.is_multiple_of(SECTOR_BYTES) && bytes <= TRANSFER_BYTES_MAX;
-        if whole && end <= self.image.bytes() {
-            Ok((offset, bytes))
-        } else {
-            Err(Refusal::Io)
-        }
+        let good = bytes.is_multiple_of(SECTOR_BYTES) && bytes <= most && end <= self.image.bytes();
+        good.then_some(()).ok_or(Refusal::Io)
     }
 
     fn writable(&self) -> Result<(), Refusal> {
@@ -171,18 +160,12 @@ impl Block {
 
     fn check_ranges(&self, ranges: &[Range]) -> Result<(), Refusal> {
         self.writable()?;
-        ranges.iter().try_for_each(|range| {
-            let most = u64::from(ZERO_SECTORS_MAX) * SECTOR_BYTES;
-            let end = range.offset.checked_add(range.bytes).ok_or(Refusal::Io)?;
-            if range.bytes <= most && end <= self.image.bytes() {
-                Ok(())
-            } else {
-                Err(Refusal::Io)
-            }
-        })
+        let most = u64::from(ZERO_SECTORS_MAX) * SECTOR_BYTES;
+        let mut ranges = ranges.iter();
+        ranges.try_for_each(|range| self.check(range.offset, range.bytes, most))
     }
 
-    /// What a failure of the host is to the guest. The operator hears of the first.
+    /// Returns how a failure of the host appears to the guest. The first one is logged as an error.
     fn failed(&mut self, error: &io::Error) -> Refusal {
         if error.raw_os_error() == Some(libc::EOPNOTSUPP) {
             return Refusal::Unsupported;
@@ -192,7 +175,7 @@ impl Block {
             log::debug!("disk {path}: {error}");
         } else {
             log::error!(
-                "disk {path}: {error}; the guest is told, and later failures are logged at level debug"
+                "disk {path}: {error}; the guest gets an I/O error (later ones are logged as debug)"
             );
             self.reported = true;
         }
@@ -236,7 +219,7 @@ impl VirtioDevice for Block {
         chain: &Chain,
         memory: &GuestMemoryMmap,
     ) -> Result<u32, ServeError> {
-        let (request, status) = Request::of(chain, memory)?;
+        let (request, status) = Operation::of(chain, memory)?;
         let executed = request.and_then(|request| self.execute(&request, memory));
         let (code, written) = match executed {
             Ok(bytes) => (spec::VIRTIO_BLK_S_OK, bytes),

@@ -1,70 +1,68 @@
 //! Requests as a driver describes them: chains of descriptors, each a range of guest memory
 //! (Virtual I/O Device Version 1.2, 2.7.5).
 
-use std::ops::Deref;
-
 use virtio_queue::DescriptorChain;
+use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryError, GuestMemoryMmap, Permissions};
 
-/// Most descriptors of a request. A driver may use as many as its queue has, and no queue has more.
+/// Most descriptors of a request: as many as a queue has at most (2.7.5.3.1).
 pub const SEGMENTS_MAX: usize = 128;
 
-/// What is wrong with a chain. A driver that writes such a chain has lost its way, and its device
-/// wants a reset.
+/// Why a chain of descriptors is invalid. Its device stops until the guest's driver resets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
-    /// It goes in circles, leaves its table, or nests tables.
+    /// The chain goes in circles, leaves its table, or nests tables.
     #[error(
-        "the chain does not end: descriptor {descriptors} is in no table, or is in the chain already"
+        "the chain of descriptors does not end: after {descriptors}, it leaves its table or repeats"
     )]
     Endless {
-        /// Descriptors read.
+        /// Number of descriptors that were read.
         descriptors: usize,
     },
-    /// It is longer than a queue.
+    /// The chain has more descriptors than a queue.
     #[error("the chain has more than {SEGMENTS_MAX} descriptors")]
     TooLong,
-    /// The device's part is not at the end.
-    #[error("descriptor {position} is readable, after a writable one")]
+    /// A buffer that the device reads follows one that it writes.
+    #[error("descriptor {position} of the chain is for reading, but follows one for writing")]
     Order {
-        /// Position in the chain, from 0.
+        /// Position of the descriptor in the chain, from 0.
         position: usize,
     },
-    /// Not RAM.
-    #[error("no guest memory at {address:#x}, {bytes} bytes")]
+    /// A descriptor names memory outside guest RAM.
+    #[error("{bytes} bytes at guest address {address:#x} are not in guest RAM")]
     NotRam {
         /// Guest-physical address.
         address: u64,
-        /// Length.
+        /// Length in bytes.
         bytes: u32,
     },
 }
 
-/// A range of guest memory: not empty, and all of it in one region of RAM.
+/// A range of guest memory that is not empty and lies in one region of RAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Guest-physical address.
+    /// First guest-physical address of the range.
     pub address: GuestAddress,
-    /// Length.
+    /// Length in bytes.
     pub bytes: u32,
 }
 
-/// Ranges of guest memory that count as one.
+/// Ranges of guest memory that together form one buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segments(Vec<Segment>);
 
 impl Segments {
-    /// Bytes in all.
+    /// Returns the sum of the ranges' lengths in bytes.
     pub fn bytes(&self) -> u64 {
         self.0.iter().map(|s| u64::from(s.bytes)).sum()
     }
 
-    /// The ranges in their order.
+    /// Returns the ranges in their order.
     pub fn iter(&self) -> impl Iterator<Item = Segment> {
         self.0.iter().copied()
     }
 
-    /// The first `bytes` bytes, and the rest. None if there are fewer.
+    /// Splits the buffer behind its first `bytes` bytes; `None` if it has fewer.
     pub fn split(&self, bytes: u64) -> Option<(Self, Self)> {
         let (mut first, mut rest) = (Self::default(), Self::default());
         let mut missing = bytes;
@@ -78,10 +76,11 @@ impl Segments {
         (missing == 0).then_some((first, rest))
     }
 
-    /// Copies the first bytes out; gives how many there were, at most `into.len()`.
+    /// Copies the buffer's first bytes into `into`. Returns their number: the smaller of both
+    /// lengths.
     ///
     /// # Errors
-    /// None, since segments are RAM; the type does not know.
+    /// The error of `memory`. None is expected, since the ranges were checked to be RAM.
     pub fn read(
         &self,
         memory: &GuestMemoryMmap,
@@ -96,10 +95,11 @@ impl Segments {
         Ok(done)
     }
 
-    /// Copies into the first bytes; gives how many there were, at most `from.len()`.
+    /// Copies `from` into the buffer's first bytes. Returns their number: the smaller of both
+    /// lengths.
     ///
     /// # Errors
-    /// As [`Self::read`].
+    /// The error of `memory`. None is expected, since the ranges were checked to be RAM.
     pub fn write(&self, memory: &GuestMemoryMmap, from: &[u8]) -> Result<usize, GuestMemoryError> {
         let mut done = 0;
         for segment in self.iter() {
@@ -121,26 +121,23 @@ impl Segments {
 /// buffers for the device's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// Index of the first descriptor, by which the driver knows the request.
+    /// Index of the first descriptor in its table, by which the driver recognizes its request.
     pub head: u16,
-    /// For the device to read.
+    /// Buffers that the device reads.
     pub readable: Segments,
-    /// For the device to write.
+    /// Buffers that the device writes.
     pub writable: Segments,
 }
 
 impl Chain {
-    /// Copies a chain's descriptors, each once, and checks them.
+    /// Reads each of `descriptors` once from guest memory, checks it, and collects its buffer.
     ///
     /// # Errors
-    /// [`ChainError`].
-    pub fn collect<M>(
-        descriptors: DescriptorChain<M>,
+    /// [`ChainError`] if the chain breaks a rule of the specification, or names memory outside RAM.
+    pub fn collect(
+        descriptors: DescriptorChain<&GuestMemoryMmap>,
         memory: &GuestMemoryMmap,
-    ) -> Result<Self, ChainError>
-    where
-        M: Deref<Target = GuestMemoryMmap>,
-    {
+    ) -> Result<Self, ChainError> {
         let mut chain = Self {
             head: descriptors.head_index(),
             readable: Segments::default(),
@@ -153,13 +150,7 @@ impl Chain {
             if count == SEGMENTS_MAX {
                 return Err(ChainError::TooLong);
             }
-            chain.add(
-                count,
-                descriptor.addr(),
-                descriptor.len(),
-                descriptor.is_write_only(),
-                memory,
-            )?;
+            chain.add(count, descriptor, memory)?;
             goes_on = descriptor.has_next();
             count += 1;
         }
@@ -172,21 +163,18 @@ impl Chain {
     fn add(
         &mut self,
         position: usize,
-        address: GuestAddress,
-        bytes: u32,
-        writable: bool,
+        descriptor: Descriptor,
         memory: &GuestMemoryMmap,
     ) -> Result<(), ChainError> {
-        let (part, access) = match writable {
+        let (address, bytes) = (descriptor.addr(), descriptor.len());
+        let (part, access) = match descriptor.is_write_only() {
             true => (&mut self.writable, Permissions::Write),
             false if self.writable.0.is_empty() => (&mut self.readable, Permissions::Read),
             false => return Err(ChainError::Order { position }),
         };
         if bytes != 0 && !GuestMemory::check_range(memory, address, bytes as usize, access) {
-            return Err(ChainError::NotRam {
-                address: address.0,
-                bytes,
-            });
+            let address = address.0;
+            return Err(ChainError::NotRam { address, bytes });
         }
         part.push(address, bytes);
         Ok(())

@@ -4,62 +4,66 @@ use vm_memory::GuestMemoryMmap;
 
 use super::chain::Chain;
 
-/// The kind of a device (Virtual I/O Device Version 1.2, chapter 5).
+/// The type of a virtio device: its IDs and its name (Virtual I/O Device Version 1.2, chapter 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// Device ID of virtio.
+    /// Virtio device ID, such as 2 for a disk.
     pub id: u16,
-    /// Base class and subclass of its PCI function.
+    /// Base class and subclass code of the PCI function.
     pub class: (u8, u8),
-    /// Name on the bus and in logs.
+    /// Name of the device in exit counters and in logs.
     pub name: &'static str,
 }
 
-/// Why a request cannot be answered in the way that the device has for it. The device then wants a
-/// reset.
+/// Why a device can neither execute nor refuse a request. It stops until the guest's driver resets
+/// it.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The driver broke a rule of the device.
     #[error("{rule}")]
     Malformed {
-        /// Which.
+        /// The rule, as a sentence for the log.
         rule: &'static str,
     },
-    /// The host failed.
-    #[error("the host gives no random numbers")]
+    /// The host's kernel returned no random numbers.
+    #[error("cannot get random numbers from the host's kernel")]
     Entropy(#[source] getrandom::Error),
-    /// Guest memory could not be reached.
+    /// Guest memory could not be read or written.
     #[error("cannot access guest memory")]
     Memory(#[from] vm_memory::GuestMemoryError),
 }
 
-/// Most queues of a device: each has a vector, and all vectors fit on the page of the MSI-X table.
+/// Most queues of a device. Each queue has an interrupt vector, and the MSI-X table has one page.
 pub const QUEUES_MAX: u16 = 255;
 
-/// A device with one or more request queues. Its worker owns it while the driver uses it.
+/// A virtio device: executes the requests that a guest's driver puts into its queues. A thread of
+/// its own owns it.
 pub trait VirtioDevice: Send {
-    /// Returns the kind of the device.
+    /// Returns the device's type.
     fn kind(&self) -> Kind;
 
-    /// Returns the features of the device, without those of the transport.
+    /// Returns the feature bits that the device offers, without those of the transport.
     fn features(&self) -> u64;
 
-    /// Returns the configuration of the device. It does not change, and the driver only reads it.
+    /// Returns the device's configuration structure, which is constant and read-only for the
+    /// driver.
     fn configuration(&self) -> &[u8];
 
-    /// Returns the number of queues, 1 to [`QUEUES_MAX`].
+    /// Returns the device's number of queues, 1 to [`QUEUES_MAX`].
     fn queues(&self) -> u16 {
         1
     }
 
-    /// Begins to serve a driver that chose these `features`. Nothing of an earlier driver is left.
+    /// Prepares the device for a driver that has accepted the feature bits `features`, after a
+    /// reset.
     fn begin(&mut self, features: u64);
 
-    /// Executes a request from queue number `queue`, and returns the number of bytes written, from
-    /// the first of its writable part on.
+    /// Executes `request` of queue number `queue`. Returns the number of bytes written to the
+    /// request's writable buffers, from their beginning on without a gap.
     ///
     /// # Errors
-    /// [`ServeError`]; the request is not given back.
+    /// [`ServeError`] if the request can be neither executed nor refused. The driver gets no answer
+    /// then, and the device stops.
     fn serve(
         &mut self,
         queue: u16,

@@ -18,11 +18,11 @@ use crate::memory::{GuestRam, RamView};
 use crate::pci::{ConfigAccess, Layout};
 
 pub const RAM_BYTES: u64 = 8 << 20;
-/// Where the driver has its queue.
+/// Guest-physical addresses of the parts of the driver's queue.
 pub const DESCRIPTORS: u64 = 0x10000;
 pub const DRIVER_RING: u64 = 0x11000;
 pub const DEVICE_RING: u64 = 0x12000;
-/// Where its data begins.
+/// Guest-physical address of the driver's data buffers.
 pub const DATA: u64 = 0x20000;
 
 pub const NEXT: u16 = 1;
@@ -31,14 +31,14 @@ pub const INDIRECT: u16 = 4;
 
 pub const VERSION_1: u64 = 1 << 32;
 pub const EVENT_INDEX: u64 = 1 << 29;
-/// Status of a driver that runs.
+/// Device status of a driver that uses its device.
 pub const RUNNING: u8 = 0xf;
 pub const NEEDS_RESET: u8 = 0x40;
 
-/// A descriptor as a driver writes it: address, length, flags, next.
+/// A descriptor as a driver writes it: address, length in bytes, flags, index of the next one.
 pub type Descriptor = (u64, u32, u16, u16);
 
-/// Writes descriptor `index` of a table.
+/// Writes descriptor number `index` of the table at guest-physical address `table`.
 pub fn write_descriptor(ram: &RamView, table: u64, index: u16, descriptor: Descriptor) {
     let (address, length, flags, next) = descriptor;
     let mut bytes = [0; 16];
@@ -130,7 +130,7 @@ impl Machine {
         half(0) | half(1) << 32
     }
 
-    /// Resets the device and chooses features. True if they are accepted.
+    /// Resets the device and chooses `features`. Returns whether the device accepts them.
     pub fn negotiate(&mut self, features: u64) -> bool {
         self.set_status(0);
         (self.made_available, self.used) = (0, 0);
@@ -167,7 +167,7 @@ impl Machine {
         self.store(Structure::Common, 0x1c, &1u16.to_le_bytes());
     }
 
-    /// All that a driver does before its first request.
+    /// Does all that a driver does before its first request.
     pub fn start(&mut self, features: u64) {
         assert!(self.negotiate(features | VERSION_1));
         self.place_queue(QUEUE_SIZE, DESCRIPTORS, DRIVER_RING, DEVICE_RING);
@@ -175,8 +175,8 @@ impl Machine {
         assert_eq!(self.status(), RUNNING);
     }
 
-    /// Makes a request available that consists of these ranges: address, length, whether the device
-    /// writes it.
+    /// Makes a request available that consists of `ranges`: guest-physical address, length in
+    /// bytes, whether the device writes to it.
     pub fn submit(&mut self, ranges: &[(u64, u32, bool)]) {
         let last = ranges.len() as u16 - 1;
         for (index, &(address, length, writable)) in (0..).zip(ranges) {
@@ -202,7 +202,7 @@ impl Machine {
         self.set_index(self.made_available);
     }
 
-    /// Sets the index of the driver's ring, right or wrong.
+    /// Sets the index of the driver's ring, to any value.
     pub fn set_index(&self, index: u16) {
         let at = GuestAddress(DRIVER_RING + 2);
         self.ram.memory().write_obj(index, at).unwrap();
@@ -212,7 +212,8 @@ impl Machine {
         self.store(Structure::Notify, 0, &[0; 2]);
     }
 
-    /// Waits for the next request that is given back: its head, and the bytes written.
+    /// Waits for the device's next answer. Returns the request's first descriptor, and the number
+    /// of bytes that the device has written.
     pub fn answer(&mut self) -> (u32, u32) {
         wait_for("an answer", || {
             let index: u16 = self.read_ram(DEVICE_RING + 2);
@@ -232,7 +233,7 @@ impl Machine {
     }
 }
 
-/// Waits for what another thread does; fails after a time that no machine needs.
+/// Waits until `come` returns true, because of another thread. Panics after a minute.
 pub fn wait_for(what: &str, mut come: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !come() {

@@ -10,7 +10,7 @@ use super::device::{Kind, ServeError, VirtioDevice};
 /// (5.4.6.1), and asks again.
 const REQUEST_BYTES_MAX: usize = 4096;
 
-/// A source of random numbers.
+/// A virtio device that gives the guest random numbers from the host's kernel.
 #[derive(Debug, Default)]
 pub struct Entropy;
 
@@ -40,7 +40,7 @@ impl VirtioDevice for Entropy {
         memory: &GuestMemoryMmap,
     ) -> Result<u32, ServeError> {
         if request.readable.bytes() != 0 {
-            let rule = "a request for random numbers has nothing for the device to read";
+            let rule = "a request for random numbers must not have buffers that the device reads";
             return Err(ServeError::Malformed { rule });
         }
         let wanted = request.writable.bytes().min(REQUEST_BYTES_MAX as u64);

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use super::device::{QUEUES_MAX, VirtioDevice};
 use super::interrupts::{Interrupts, vectors};
 use super::registers::{
-    BAR, BAR_BYTES, CAPABILITY_VENDOR, CAPABILITY_WINDOW, NOTIFY_STRIDE, Structure,
+    BAR, BAR_BYTES, CAPABILITY_VENDOR, CAPABILITY_WINDOW, COMMON_BYTES, NOTIFY_STRIDE, Structure,
 };
 use super::transport::Transport;
 use super::worker::Shared;
@@ -37,62 +37,37 @@ const REGISTERS: MemoryBar = MemoryBar {
     prefetchable: false,
 };
 
-/// Returns the notifications of a device's queues.
-const fn notifications(queues: u16) -> DoorbellPlaces {
-    DoorbellPlaces {
-        first: Structure::Notify.offset(),
-        stride: NOTIFY_STRIDE as u64,
-        count: queues as u32,
-    }
-}
-
-/// Returns the MSI-X capability of a device with so many queues.
-const fn msix(queues: u16) -> MsixCapability {
-    MsixCapability {
-        vectors: vectors(queues),
-        bar: BAR as u8,
-        table: Structure::MsixTable.offset() as u32,
-        pending: Structure::MsixPending.offset() as u32,
-    }
-}
-
-/// Why a VM cannot have a virtio device.
+/// Why a virtio device cannot be added to a VM.
 #[derive(Debug, thiserror::Error)]
 pub enum VirtioError {
-    /// The bus has no address left for the BAR, or no device number.
-    #[error("no PCI address is free for another device: give fewer disks")]
+    /// No address is free for the device's BAR, or no device number on the PCI bus.
+    #[error("no PCI address is free for another virtio device: give the VM fewer disks")]
     Room,
-    /// The host has no descriptors, threads or interrupts left.
-    #[error("the host has no descriptor, thread or interrupt left for a device")]
+    /// The host refuses a descriptor, a thread or an interrupt.
+    #[error("cannot get a descriptor, thread or interrupt from the host for a virtio device")]
     Host(#[from] io::Error),
-    /// Guest memory cannot be used.
-    #[error("cannot share guest memory with a device")]
+    /// Guest memory cannot be mapped for the device.
+    #[error("cannot map guest memory for a virtio device")]
     Memory(#[from] vm_memory::mmap::FromRangesError),
     /// The bus refuses the addresses of the BAR.
-    #[error("cannot put the device into the guest's address space")]
+    #[error("cannot put a virtio device into the guest's address space")]
     Decode(#[from] DecodeError),
 }
 
-/// What the virtio functions of a VM share.
+/// The parts of a VM that a virtio function uses.
 pub struct Surroundings<'a> {
-    /// Where BARs are decoded.
+    /// The bus on which the function's BAR answers.
     pub bus: &'a Arc<MmioBus>,
-    /// Where there is room for them.
+    /// Free guest-physical addresses for the BAR.
     pub bars: &'a mut BarAllocator,
     /// One past the highest guest-physical address.
     pub address_end: u64,
-    /// The guest's memory.
+    /// The guest's RAM.
     pub ram: &'a Arc<GuestRam>,
-    /// Interrupts.
+    /// The owner of the VM's interrupts.
     pub controller: &'a Arc<InterruptController>,
-    /// Events of 16-bit stores.
+    /// Registers 16-bit guest stores that signal an event, for notifications.
     pub events: &'a Arc<dyn IoEvents>,
-}
-
-impl std::fmt::Debug for Surroundings<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Surroundings").finish_non_exhaustive()
-    }
 }
 
 struct State {
@@ -100,7 +75,7 @@ struct State {
     decoders: Decoders,
 }
 
-/// The function.
+/// A virtio device as a PCI function of a guest.
 pub struct VirtioFunction {
     transport: Arc<Transport>,
     shared: Arc<Shared>,
@@ -111,16 +86,16 @@ pub struct VirtioFunction {
     state: Mutex<State>,
 }
 
-debug_by_name!(VirtioFunction);
+debug_by_name!(VirtioFunction, Surroundings<'_>);
 
 impl VirtioFunction {
-    /// Puts `device` at device number `number` of bus 0, decoded, as firmware leaves it. Its thread
-    /// is called `thread`.
+    /// Returns the PCI function of `device` for device number `number` of bus 0, with its BAR at an
+    /// address already, as firmware would leave it. Starts the device's thread, called `thread`.
     ///
     /// # Errors
-    /// [`VirtioError::Room`] if the BAR has no place, [`VirtioError::Host`] if the host lacks a
-    /// thread, descriptor or interrupt, [`VirtioError::Memory`] and [`VirtioError::Decode`] if
-    /// guest memory or the bus refuse.
+    /// [`VirtioError::Room`] if no address is free for the BAR, `Host` if the host refuses a
+    /// thread, descriptor or interrupt, `Memory` if guest memory cannot be mapped, `Decode` if the
+    /// bus refuses the BAR.
     ///
     /// # Panics
     /// If the device has no queue, or more than [`QUEUES_MAX`].
@@ -140,13 +115,14 @@ impl VirtioFunction {
             needs_reset: AtomicBool::new(false),
             ram: at.ram.view()?,
         });
-        let notifications = Arc::new(Doorbells::at(notifications(queues), Arc::clone(at.events)));
-        let transport = Arc::new(Transport::new(
-            thread,
-            device,
-            Arc::clone(&notifications),
-            Arc::clone(&shared),
-        )?);
+        let places = DoorbellPlaces {
+            first: Structure::Notify.offset(),
+            stride: NOTIFY_STRIDE.into(),
+            count: queues.into(),
+        };
+        let notifications = Arc::new(Doorbells::at(places, Arc::clone(at.events)));
+        let (doorbells, state) = (Arc::clone(&notifications), Arc::clone(&shared));
+        let transport = Arc::new(Transport::new(thread, device, doorbells, state)?);
         let mut space = ConfigSpace::new(Identity {
             vendor: VENDOR_ID,
             device: DEVICE_ID_BASE + kind.id,
@@ -156,15 +132,17 @@ impl VirtioFunction {
         });
         space.add_bar(REGISTERS, bar);
         space.set_interrupt_pin(PIN, line as u8);
-        let msix = space.add_msix(msix(queues));
+        let msix = space.add_msix(MsixCapability {
+            vectors: vectors(queues),
+            bar: BAR as u8,
+            table: Structure::MsixTable.offset() as u32,
+            pending: Structure::MsixPending.offset() as u32,
+        });
         let window = add_capabilities(&mut space, queues, configuration_bytes as u32);
         space.set_command(COMMAND_MEMORY);
         let mut decoders = Decoders::new(Arc::clone(at.bus), at.address_end);
-        decoders.add(
-            REGISTERS,
-            Arc::clone(&transport) as _,
-            Box::new(move |base| notifications.relocate(base)),
-        );
+        let follow = Box::new(move |base| notifications.relocate(base));
+        decoders.add(REGISTERS, Arc::clone(&transport) as _, follow);
         decoders.settle_first(&space)?;
         Ok(Self {
             transport,
@@ -175,21 +153,15 @@ impl VirtioFunction {
         })
     }
 
-    /// What the window looks at: an offset in the BAR, and a width, if it is one that registers
-    /// have.
+    /// Returns the offset in the BAR that the window selects, and the width; `None` if registers have
+    /// no such width or alignment.
     fn window(&self, space: &ConfigSpace) -> Option<(u64, usize)> {
-        let mut word = [[0; 4]; 3];
-        for (i, word) in word.iter_mut().enumerate() {
-            space.read((self.window + 4 * (i + 1)) as u8, word);
-        }
-        let [[bar, ..], offset, length] = word;
-        let bytes = u32::from_le_bytes(length) as usize;
-        let offset = u64::from(u32::from_le_bytes(offset));
-        let good = usize::from(bar) == BAR && matches!(bytes, 1 | 2 | 4);
-        (good && offset.is_multiple_of(bytes as u64)).then_some((offset, bytes))
+        let [bar, offset, bytes] = [4, 8, 12].map(|at| space.u32(self.window + at));
+        let good = bar as u8 == BAR as u8 && matches!(bytes, 1 | 2 | 4);
+        (good && offset.is_multiple_of(bytes)).then_some((offset.into(), bytes as usize))
     }
 
-    /// Whether an access to configuration space is one to the window's data.
+    /// Returns whether an access to configuration space is one to the window's data.
     fn is_window_data(&self, offset: u8) -> bool {
         usize::from(offset) == self.window + WINDOW_DATA
     }
@@ -198,26 +170,28 @@ impl VirtioFunction {
 /// Offset of the window's data in its capability: behind what every capability of virtio has.
 const WINDOW_DATA: usize = 16;
 
-/// Adds virtio's capabilities, and gives the offset of the window.
+/// Adds virtio's capabilities, and returns the offset of the window.
 fn add_capabilities(space: &mut ConfigSpace, queues: u16, device_bytes: u32) -> usize {
-    use Structure::{Common, Device, InterruptStatus, Notify};
-    for structure in [Common, Notify, InterruptStatus, Device] {
-        let Some((kind, length)) = structure.capability(queues, device_bytes) else {
-            continue;
-        };
+    let stride = NOTIFY_STRIDE.to_le_bytes();
+    // Type (`cfg_type`) and length of each structure, and what follows in its capability.
+    let structures: [(Structure, u8, u32, &[u8]); 4] = [
+        (Structure::Common, 1, COMMON_BYTES, &[]),
+        (
+            Structure::Notify,
+            2,
+            NOTIFY_STRIDE * u32::from(queues),
+            &stride,
+        ),
+        (Structure::InterruptStatus, 3, 4, &[]),
+        (Structure::Device, 4, device_bytes, &[]),
+    ];
+    for (structure, kind, length, more) in structures {
         // A structure of no length would be a broken one.
-        if length == 0 {
-            continue;
+        if length != 0 {
+            add_capability(space, kind, structure.offset() as u32, length, more);
         }
-        let mut body = capability(kind, structure.offset() as u32, length);
-        if structure == Notify {
-            body.extend(NOTIFY_STRIDE.to_le_bytes());
-        }
-        add_capability(space, &body);
     }
-    let mut body = capability(CAPABILITY_WINDOW, 0, 0);
-    body.extend([0; 4]);
-    let window = add_capability(space, &body);
+    let window = add_capability(space, CAPABILITY_WINDOW, 0, 0, &[0; 4]);
     space.set_writable_u16(window + 4, 0x00ff);
     for half in (window + 8..window + 16).step_by(2) {
         space.set_writable_u16(half, 0xffff);
@@ -225,18 +199,19 @@ fn add_capabilities(space: &mut ConfigSpace, queues: u16, device_bytes: u32) -> 
     window
 }
 
-/// A capability of virtio behind ID, link and length (4.1.4): type, BAR, ID, padding, offset,
-/// length.
-fn capability(kind: u8, offset: u32, length: u32) -> Vec<u8> {
-    let mut body = vec![kind, BAR as u8, 0, 0, 0];
-    body.extend(offset.to_le_bytes());
-    body.extend(length.to_le_bytes());
-    body
-}
-
-fn add_capability(space: &mut ConfigSpace, body: &[u8]) -> usize {
-    let length = body.len() as u8 + 3;
-    space.add_capability(CAPABILITY_VENDOR, &[&[length], body].concat())
+/// Adds a capability of virtio (4.1.4): length, type, BAR, ID, padding, offset, length of the
+/// structure, and `more`. Returns its offset.
+fn add_capability(
+    space: &mut ConfigSpace,
+    kind: u8,
+    offset: u32,
+    length: u32,
+    more: &[u8],
+) -> usize {
+    let head = [16 + more.len() as u8, kind, BAR as u8, 0, 0, 0];
+    let (offset, length) = (offset.to_le_bytes(), length.to_le_bytes());
+    let body = [&head[..], &offset, &length, more].concat();
+    space.add_capability(CAPABILITY_VENDOR, &body)
 }
 
 impl ConfigAccess for VirtioFunction {

@@ -1,5 +1,4 @@
-//! How a virtio function tells its driver: by message if the driver enabled MSI-X, by its pin if
-//! not.
+//! Interrupts of a virtio function: messages if the driver has enabled MSI-X, else the pin.
 
 use std::io;
 use std::sync::Arc;
@@ -7,9 +6,9 @@ use std::sync::Arc;
 use super::registers::{NO_VECTOR, interrupt_status};
 use crate::interrupts::{InterruptController, LineInterrupt};
 use crate::pci::MsixTable;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
-/// The interrupts of one function.
+/// The interrupts of one virtio function: one for each queue, and one for changes of configuration.
 ///
 /// Lock order: its own, then those of the table and of the line.
 pub struct Interrupts {
@@ -18,47 +17,59 @@ pub struct Interrupts {
     state: Mutex<State>,
 }
 
+/// What an interrupt is about. Each source has a vector of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The device's configuration or status has changed.
+    Configuration,
+    /// Requests of the queue with this number are done.
+    Queue(u16),
+}
+
 struct State {
-    /// Interrupt status: what is to be told by pin.
+    /// Interrupt status: the causes for which the pin is asserted.
     status: u8,
     /// The command register lets the function assert its pin.
     pin_enabled: bool,
-    configuration_vector: u16,
-    /// By number of the queue.
-    queue_vectors: Vec<u16>,
+    /// Of changes of configuration, and then of each queue.
+    vectors: Vec<u16>,
 }
 
 impl State {
-    /// As after a reset of a device with so many queues. The command register is not the device's.
-    fn fresh(pin_enabled: bool, queues: usize) -> Self {
+    /// As after a reset of a device with so many vectors. The command register is not the device's.
+    fn fresh(pin_enabled: bool, vectors: usize) -> Self {
         Self {
             status: 0,
             pin_enabled,
-            configuration_vector: NO_VECTOR,
-            queue_vectors: vec![NO_VECTOR; queues],
+            vectors: vec![NO_VECTOR; vectors],
         }
     }
 }
 
-impl State {
-    fn queue_vector(&self, queue: u16) -> u16 {
-        let vector = self.queue_vectors.get(usize::from(queue));
-        vector.copied().unwrap_or(NO_VECTOR)
+impl Source {
+    /// Index among all vectors of the function.
+    fn index(self) -> usize {
+        match self {
+            Self::Configuration => 0,
+            Self::Queue(queue) => 1 + usize::from(queue),
+        }
     }
 
-    /// Returns `vector` if the function has it, else none.
-    fn existing(&self, vector: u16) -> u16 {
-        let exists = usize::from(vector) <= self.queue_vectors.len();
-        if exists { vector } else { NO_VECTOR }
+    /// Bit of interrupt status.
+    fn status(self) -> u8 {
+        match self {
+            Self::Configuration => interrupt_status::CONFIGURATION,
+            Self::Queue(_) => interrupt_status::QUEUE,
+        }
     }
 }
 
 impl Interrupts {
-    /// Returns the interrupts of a function whose pin is wired to `line`, with a vector for each of
-    /// its queues and one for changes of configuration.
+    /// Returns the interrupts of a function with `queues` queues whose pin is wired to `line`.
     ///
     /// # Errors
-    /// As [`InterruptController::message`].
+    /// `ENOSPC` if the VM has too many message interrupts, `EMFILE` or `ENFILE` if no descriptor is
+    /// left for an eventfd.
     pub fn new(
         controller: &Arc<InterruptController>,
         line: LineInterrupt,
@@ -67,106 +78,86 @@ impl Interrupts {
         Ok(Self {
             table: MsixTable::new(vectors(queues), controller)?,
             line,
-            state: Mutex::new(State::fresh(true, queues.into())),
+            state: Mutex::new(State::fresh(true, vectors(queues).into())),
         })
     }
 
-    /// The MSI-X table.
+    /// Returns the function's MSI-X table.
     pub fn table(&self) -> &MsixTable {
         &self.table
     }
 
-    /// Tells the driver that queue number `queue` has requests that were given back.
-    pub fn raise_queue(&self, queue: u16) {
-        let state = self.state();
-        let vector = state.queue_vector(queue);
-        self.raise(state, vector, interrupt_status::QUEUE);
-    }
-
-    /// Tells the driver that configuration or device status changed.
-    pub fn raise_configuration(&self) {
-        let state = self.state();
-        let vector = state.configuration_vector;
-        self.raise(state, vector, interrupt_status::CONFIGURATION);
-    }
-
-    fn raise(&self, mut state: MutexGuard<'_, State>, vector: u16, bit: u8) {
+    /// Interrupts the guest because of `source`.
+    pub fn raise(&self, source: Source) {
+        let mut state = self.state.lock();
         if self.table.is_enabled() {
-            self.table.raise(vector);
+            let vector = state.vectors.get(source.index());
+            self.table.raise(vector.copied().unwrap_or(NO_VECTOR));
         } else {
-            state.status |= bit;
+            state.status |= source.status();
             self.drive(&state);
         }
     }
 
-    /// Reads interrupt status, which clears it and takes the pin back.
+    /// Returns the interrupt status register and clears it, so that the pin is not asserted any
+    /// more.
     pub fn take_status(&self) -> u8 {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let status = std::mem::take(&mut state.status);
         self.drive(&state);
         status
     }
 
-    /// Whether the function has something to tell by pin.
+    /// Returns whether the function has an interrupt for its pin, whether or not the guest has
+    /// disabled the pin.
     pub fn is_pending(&self) -> bool {
-        self.state().status != 0
+        self.state.lock().status != 0
     }
 
-    /// Takes over what was stored to configuration space: message control, and whether the pin may
-    /// be asserted.
+    /// Applies what the guest has stored to configuration space: the message control register of
+    /// MSI-X, and whether the pin may be asserted.
     pub fn configure(&self, msix_control: u16, pin_enabled: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         self.table.set_control(msix_control);
         state.pin_enabled = pin_enabled;
         self.drive(&state);
     }
 
-    /// Vector of changes of configuration.
-    pub fn configuration_vector(&self) -> u16 {
-        self.state().configuration_vector
+    /// Returns the vector of `source`; [`NO_VECTOR`] if the driver has set none, or the device has no
+    /// such queue.
+    pub fn vector(&self, source: Source) -> u16 {
+        let state = self.state.lock();
+        let vector = state.vectors.get(source.index());
+        vector.copied().unwrap_or(NO_VECTOR)
     }
 
-    /// Returns the vector of queue number `queue`; none if there is no such queue.
-    pub fn queue_vector(&self, queue: u16) -> u16 {
-        self.state().queue_vector(queue)
-    }
-
-    /// Sets the vector of changes of configuration. One that is not there reads back as none.
-    pub fn set_configuration_vector(&self, vector: u16) {
-        let mut state = self.state();
-        state.configuration_vector = state.existing(vector);
-    }
-
-    /// Sets the vector of queue number `queue`, likewise. Does nothing if there is no such queue.
-    pub fn set_queue_vector(&self, queue: u16, vector: u16) {
-        let mut state = self.state();
-        let vector = state.existing(vector);
-        if let Some(kept) = state.queue_vectors.get_mut(usize::from(queue)) {
-            *kept = vector;
+    /// Sets the vector of `source`; [`NO_VECTOR`] in place of one that is not in the MSI-X table. Does
+    /// nothing if the device has no such queue.
+    pub fn set_vector(&self, source: Source, vector: u16) {
+        let mut state = self.state.lock();
+        let exists = usize::from(vector) < state.vectors.len();
+        if let Some(kept) = state.vectors.get_mut(source.index()) {
+            *kept = if exists { vector } else { NO_VECTOR };
         }
     }
 
-    /// Forgets everything but what configuration space says.
+    /// Clears interrupt status, vectors and pending interrupts, as a reset of the device does. The
+    /// settings in configuration space stay.
     pub fn reset(&self) {
-        let mut state = self.state();
-        *state = State::fresh(state.pin_enabled, state.queue_vectors.len());
+        let mut state = self.state.lock();
+        *state = State::fresh(state.pin_enabled, state.vectors.len());
         self.table.clear_pending();
         self.drive(&state);
     }
 
     fn drive(&self, state: &State) {
-        let messages = self.table.is_enabled();
-        self.line
-            .set(state.status != 0 && state.pin_enabled && !messages);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+        let pin = state.pin_enabled && !self.table.is_enabled();
+        self.line.set(state.status != 0 && pin);
     }
 }
 
-/// Returns the number of vectors of a function: one for each queue, and one for changes of
-/// configuration.
+/// Returns the number of MSI-X vectors of a function with `queues` queues: one for each queue, and
+/// one for changes of configuration.
 pub const fn vectors(queues: u16) -> u16 {
     queues + 1
 }
@@ -196,8 +187,8 @@ mod tests {
     #[test]
     fn without_messages_the_pin_is_asserted_until_the_status_is_read() {
         let (interrupts, chips) = interrupts();
-        interrupts.raise_queue(0);
-        interrupts.raise_configuration();
+        interrupts.raise(Source::Queue(0));
+        interrupts.raise(Source::Configuration);
         assert_eq!(chips.books().asserted, [LINE_FIRST + 1]);
         assert_eq!(interrupts.take_status(), 3);
         assert!(chips.books().asserted.is_empty() && !interrupts.is_pending());
@@ -208,7 +199,7 @@ mod tests {
     fn a_disabled_pin_follows_when_it_is_enabled_again() {
         let (interrupts, chips) = interrupts();
         interrupts.configure(0, false);
-        interrupts.raise_queue(0);
+        interrupts.raise(Source::Queue(0));
         assert!(chips.books().asserted.is_empty() && interrupts.is_pending());
         interrupts.configure(0, true);
         assert_eq!(chips.books().asserted, [LINE_FIRST + 1]);
@@ -220,31 +211,39 @@ mod tests {
     fn with_messages_the_vectors_are_raised_and_the_pin_is_not() {
         let (interrupts, chips) = interrupts();
         interrupts.configure(ENABLE, true);
-        interrupts.raise_queue(0);
+        interrupts.raise(Source::Queue(0));
         assert_eq!(pending(&interrupts), 0, "no vector is assigned");
-        interrupts.set_queue_vector(0, 1);
-        interrupts.raise_queue(0);
+        interrupts.set_vector(Source::Queue(0), 1);
+        interrupts.raise(Source::Queue(0));
         assert_eq!(pending(&interrupts), 0b10);
-        interrupts.set_configuration_vector(0);
-        interrupts.raise_configuration();
+        interrupts.set_vector(Source::Configuration, 0);
+        interrupts.raise(Source::Configuration);
         assert_eq!(pending(&interrupts), 0b11);
         assert!(chips.books().asserted.is_empty() && !interrupts.is_pending());
         interrupts.reset();
         assert_eq!(pending(&interrupts), 0);
-        assert_eq!(interrupts.queue_vector(0), NO_VECTOR);
+        assert_eq!(interrupts.vector(Source::Queue(0)), NO_VECTOR);
     }
 
     #[test]
     fn a_vector_that_is_not_there_reads_back_as_none() {
         let (interrupts, _) = interrupts();
         for (vector, kept) in [(0, 0), (2, 2), (3, NO_VECTOR), (NO_VECTOR, NO_VECTOR)] {
-            interrupts.set_configuration_vector(vector);
-            interrupts.set_queue_vector(1, vector);
-            assert_eq!(interrupts.configuration_vector(), kept);
-            assert_eq!(interrupts.queue_vector(1), kept);
+            interrupts.set_vector(Source::Configuration, vector);
+            interrupts.set_vector(Source::Queue(1), vector);
+            assert_eq!(interrupts.vector(Source::Configuration), kept);
+            assert_eq!(interrupts.vector(Source::Queue(1)), kept);
         }
-        interrupts.set_queue_vector(2, 1);
-        assert_eq!(interrupts.queue_vector(2), NO_VECTOR, "no such queue");
-        assert_eq!(interrupts.queue_vector(0), NO_VECTOR, "of another queue");
+        interrupts.set_vector(Source::Queue(2), 1);
+        assert_eq!(
+            interrupts.vector(Source::Queue(2)),
+            NO_VECTOR,
+            "no such queue"
+        );
+        assert_eq!(
+            interrupts.vector(Source::Queue(0)),
+            NO_VECTOR,
+            "of another queue"
+        );
     }
 }

@@ -1,12 +1,15 @@
 //! Registers of a virtio function: the structures of Virtual I/O Device Version 1.2, 4.1.4, and
 //! where they lie in the function's BAR.
 
-/// The BAR.
+use crate::bus::Refusal;
+
+/// Number of the BAR with all registers.
 pub const BAR: usize = 0;
-/// Its size in bytes.
+/// Size of that BAR in bytes.
 pub const BAR_BYTES: u64 = 0x8000;
 
-/// A structure in the BAR. Each has a page of its own, so that notifications alone are in theirs.
+/// A structure of registers in the BAR. Each has a page of its own, so that nothing else lies on
+/// the page of the notifications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Structure {
     /// Common configuration (4.1.4.3).
@@ -25,95 +28,76 @@ pub enum Structure {
 
 /// Bytes from one structure to the next.
 const PAGE: u64 = 0x1000;
+/// All structures, in their order in the BAR.
+const STRUCTURES: [Structure; 6] = [
+    Structure::Common,
+    Structure::InterruptStatus,
+    Structure::Device,
+    Structure::Notify,
+    Structure::MsixTable,
+    Structure::MsixPending,
+];
 
 impl Structure {
-    /// Offset in the BAR.
+    /// Returns the structure's offset in the BAR.
     pub const fn offset(self) -> u64 {
         self as u64 * PAGE
     }
 
-    /// The structure at an offset of the BAR, and the offset in it.
+    /// Returns the structure at `offset` of the BAR, and the offset within the structure; `None`
+    /// behind the last structure.
     pub fn at(offset: u64) -> Option<(Self, u64)> {
-        let structure = match offset / PAGE {
-            0 => Self::Common,
-            1 => Self::InterruptStatus,
-            2 => Self::Device,
-            3 => Self::Notify,
-            4 => Self::MsixTable,
-            5 => Self::MsixPending,
-            _ => return None,
-        };
-        Some((structure, offset % PAGE))
+        let structure = usize::try_from(offset / PAGE).ok()?;
+        Some((*STRUCTURES.get(structure)?, offset % PAGE))
     }
 }
 
-/// Bytes of common configuration, without what features add that are not offered here.
+/// Bytes of the common configuration structure, without the registers of features that are not
+/// offered here.
 pub const COMMON_BYTES: u32 = 0x38;
-/// Bytes between the notification addresses of queues (`notify_off_multiplier`).
+/// Bytes from one queue's notification address to the next one's (`notify_off_multiplier`,
+/// 4.1.4.4).
 pub const NOTIFY_STRIDE: u32 = 4;
 
-/// Capability ID of a vendor's own: those of virtio.
+/// PCI capability ID for vendor-specific capabilities, such as all of virtio.
 pub const CAPABILITY_VENDOR: u8 = 0x09;
-/// `cfg_type` of the capability through which all others can be reached without decoding the BAR
-/// (4.1.4.9).
+/// `cfg_type` of the capability through which a driver reaches the BAR's registers by configuration
+/// space (`VIRTIO_PCI_CAP_PCI_CFG`, 4.1.4.9).
 pub const CAPABILITY_WINDOW: u8 = 5;
 
-impl Structure {
-    /// Returns `cfg_type` of the capability that says where the structure is, and the structure's
-    /// length, for a device with this many queues and bytes of configuration.
-    pub fn capability(self, queues: u16, device_bytes: u32) -> Option<(u8, u32)> {
-        match self {
-            Self::Common => Some((1, COMMON_BYTES)),
-            Self::Notify => Some((2, NOTIFY_STRIDE * u32::from(queues))),
-            Self::InterruptStatus => Some((3, 4)),
-            Self::Device => Some((4, device_bytes)),
-            Self::MsixTable | Self::MsixPending => None,
-        }
-    }
-}
-
-/// A register of common configuration. Halves of 64-bit registers are registers of their own:
-/// drivers access them so.
+/// A register of the common configuration structure. Drivers access 64-bit registers by halves, so
+/// each half is a register here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Common {
-    /// Which half of the device's features is shown.
+    /// Which half of the device's features `DeviceFeature` contains.
     DeviceFeatureSelect,
-    /// That half.
+    /// The selected half of the device's features.
     DeviceFeature,
-    /// Which half of the driver's features is set.
+    /// Which half of the driver's features `DriverFeature` contains.
     DriverFeatureSelect,
-    /// That half.
+    /// The selected half of the driver's features.
     DriverFeature,
-    /// Vector of changes of configuration.
+    /// Vector for changes of configuration.
     ConfigVector,
     /// Number of queues.
     QueueCount,
     /// Device status.
     Status,
-    /// Changes when the device's configuration does.
+    /// A number that changes with the device's configuration.
     Generation,
-    /// Which queue the following are about.
+    /// The queue to which the following registers belong.
     QueueSelect,
-    /// Entries.
+    /// Number of the queue's entries.
     QueueSize,
-    /// Vector.
+    /// Vector of the queue.
     QueueVector,
-    /// Whether it is in use.
+    /// Whether the queue is in use.
     QueueEnable,
-    /// Where it is notified, in units of [`NOTIFY_STRIDE`].
+    /// Offset at which the driver notifies the queue, in units of [`NOTIFY_STRIDE`].
     QueueNotifyOffset,
-    /// Descriptor table, low half.
-    DescriptorsLow,
-    /// Descriptor table, high half.
-    DescriptorsHigh,
-    /// Driver's ring, low half.
-    DriverLow,
-    /// Driver's ring, high half.
-    DriverHigh,
-    /// Device's ring, low half.
-    DeviceLow,
-    /// Device's ring, high half.
-    DeviceHigh,
+    /// Half of the address of a part of the queue: number of the part, as in
+    /// [`super::ring::RingPlace::parts`], and of the half, 0 for the low one.
+    QueuePart(usize, u32),
 }
 
 /// Offset and width in bytes of each register (4.1.4.3, `struct virtio_pci_common_cfg`).
@@ -131,31 +115,38 @@ const COMMON: [(u64, usize, Common); 19] = [
     (0x1a, 2, Common::QueueVector),
     (0x1c, 2, Common::QueueEnable),
     (0x1e, 2, Common::QueueNotifyOffset),
-    (0x20, 4, Common::DescriptorsLow),
-    (0x24, 4, Common::DescriptorsHigh),
-    (0x28, 4, Common::DriverLow),
-    (0x2c, 4, Common::DriverHigh),
-    (0x30, 4, Common::DeviceLow),
-    (0x34, 4, Common::DeviceHigh),
+    (0x20, 4, Common::QueuePart(0, 0)),
+    (0x24, 4, Common::QueuePart(0, 1)),
+    (0x28, 4, Common::QueuePart(1, 0)),
+    (0x2c, 4, Common::QueuePart(1, 1)),
+    (0x30, 4, Common::QueuePart(2, 0)),
+    (0x34, 4, Common::QueuePart(2, 1)),
 ];
 
 impl Common {
-    /// The register at an offset, and its width in bytes.
-    pub fn at(offset: u64) -> Option<(Self, usize)> {
-        let entry = COMMON.iter().find(|(at, _, _)| *at == offset);
-        entry.map(|(_, bytes, register)| (*register, *bytes))
+    /// Returns the register that an access of `bytes` bytes at `offset` of the structure hits.
+    ///
+    /// # Errors
+    /// [`Refusal::NoRegister`] if no register begins at `offset`, [`Refusal::BadSize`] if it has
+    /// another width.
+    pub fn at(offset: u64, bytes: usize) -> Result<Self, Refusal> {
+        let entry = COMMON.iter().find(|(at, ..)| *at == offset);
+        let (_, width, register) = entry.ok_or(Refusal::NoRegister)?;
+        (*width == bytes)
+            .then_some(*register)
+            .ok_or(Refusal::BadSize)
     }
 }
 
-/// Bits of interrupt status, which a load clears.
+/// Bits of the interrupt status register, which a load clears (4.1.4.5).
 pub mod interrupt_status {
-    /// A queue has requests that were given back.
+    /// Requests of a queue are done.
     pub const QUEUE: u8 = 1;
-    /// Configuration or device status changed.
+    /// The device's configuration or status has changed.
     pub const CONFIGURATION: u8 = 2;
 }
 
-/// No vector (4.1.5.1.2).
+/// Value of a vector register for "no vector" (`VIRTIO_MSI_NO_VECTOR`, 4.1.5.1.2).
 pub const NO_VECTOR: u16 = 0xffff;
 
 #[cfg(test)]
@@ -168,25 +159,18 @@ mod tests {
         for (offset, bytes, register) in COMMON {
             assert_eq!(offset, end, "{register:?}");
             assert!(offset.is_multiple_of(bytes as u64), "{register:?}");
-            assert_eq!(Common::at(offset), Some((register, bytes)));
+            assert_eq!(Common::at(offset, bytes), Ok(register));
+            assert_eq!(Common::at(offset, bytes + 1), Err(Refusal::BadSize));
             end = offset + bytes as u64;
         }
         assert_eq!(end, u64::from(COMMON_BYTES));
-        assert_eq!(Common::at(1), None);
-        assert_eq!(Common::at(end), None);
+        assert_eq!(Common::at(1, 1), Err(Refusal::NoRegister));
+        assert_eq!(Common::at(end, 4), Err(Refusal::NoRegister));
     }
 
     #[test]
     fn structures_are_found_where_they_are_said_to_be() {
-        use Structure::{Common, Device, InterruptStatus, MsixPending, MsixTable, Notify};
-        for structure in [
-            Common,
-            InterruptStatus,
-            Device,
-            Notify,
-            MsixTable,
-            MsixPending,
-        ] {
+        for structure in STRUCTURES {
             let last = structure.offset() + PAGE - 1;
             assert_eq!(Structure::at(structure.offset()), Some((structure, 0)));
             assert_eq!(Structure::at(last), Some((structure, PAGE - 1)));

@@ -11,127 +11,109 @@ use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryMmap, Permissions};
 
 use super::chain::{Chain, ChainError, SEGMENTS_MAX};
 
-/// Entries of a queue at most, and unless the driver chooses fewer.
+/// Most entries of a queue, and their number unless the driver chooses fewer.
 pub const QUEUE_SIZE: u16 = SEGMENTS_MAX as u16;
 
-/// Where a driver put a queue.
+/// Where in guest memory a driver has put a queue, and how long the queue is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingPlace {
-    /// Entries.
+    /// Number of entries.
     pub size: u16,
-    /// Guest-physical address of the descriptor table.
-    pub descriptors: u64,
-    /// Guest-physical address of the driver's ring ("available").
-    pub driver: u64,
-    /// Guest-physical address of the device's ring ("used").
-    pub device: u64,
+    /// Guest-physical addresses of the descriptor table, of the ring that the driver writes
+    /// ("available"), and of the ring that the device writes ("used").
+    pub parts: [u64; 3],
 }
 
 impl Default for RingPlace {
     fn default() -> Self {
         Self {
             size: QUEUE_SIZE,
-            descriptors: 0,
-            driver: 0,
-            device: 0,
+            parts: [0; 3],
         }
     }
 }
 
-/// Why a queue cannot be used, or not any more.
+/// Why a queue cannot be used, or cannot be used any more.
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
-    /// No power of two, or too large.
+    /// The number of entries is no power of two, or too large.
     #[error("invalid queue size {size}: a power of two, 1 to {QUEUE_SIZE}")]
     Size {
-        /// Entries.
+        /// Number of entries that the driver has chosen.
         size: u16,
     },
-    /// A part is misaligned, or not in RAM.
-    #[error("the {part} at {address:#x} is misaligned or not in guest memory")]
+    /// A part of the queue is misaligned, or not in RAM.
+    #[error("the {part} of a queue, at {address:#x}, is misaligned or not in guest RAM")]
     Place {
-        /// Which part.
+        /// Name of the part.
         part: &'static str,
         /// Guest-physical address.
         address: u64,
     },
-    /// The driver's index is nonsense, or memory is gone.
-    #[error("the rings are inconsistent")]
-    Rings(#[source] virtio_queue::Error),
-    /// A request is nonsense.
-    #[error("invalid chain from descriptor {head}")]
+    /// The index in the driver's ring is invalid, or guest memory cannot be accessed.
+    #[error("the rings of the queue are inconsistent")]
+    Rings(#[from] virtio_queue::Error),
+    /// The chain of descriptors of a request is invalid.
+    #[error("invalid chain of descriptors from descriptor {head} on")]
     Chain {
-        /// Its first descriptor.
+        /// Index of the chain's first descriptor.
         head: u16,
-        /// What is wrong.
+        /// Why the chain is invalid.
         source: ChainError,
     },
 }
 
-/// A queue in use. All of it was in RAM when it was made; RAM does not go away.
+/// A queue that a driver has enabled. All its parts lie in guest RAM.
 #[derive(Debug)]
 pub struct Ring {
     queue: Queue,
 }
 
 impl Ring {
-    /// A queue where the driver put it. `event_index`: whether `VIRTIO_F_EVENT_IDX` was negotiated.
+    /// Returns the queue at `place` in guest memory. `event_index` says whether the driver has
+    /// accepted the feature `VIRTIO_F_EVENT_IDX`.
     ///
     /// # Errors
-    /// [`RingError::Size`] and [`RingError::Place`].
+    /// [`RingError::Size`] if the number of entries is invalid, [`RingError::Place`] if a part is
+    /// misaligned or not in RAM.
     pub fn new(
         place: &RingPlace,
         event_index: bool,
         memory: &GuestMemoryMmap,
     ) -> Result<Self, RingError> {
-        let mut queue = Queue::new(QUEUE_SIZE).map_err(RingError::Rings)?;
+        let mut queue = Queue::new(QUEUE_SIZE)?;
         let size = place.size;
-        queue
-            .try_set_size(size)
-            .map_err(|_| RingError::Size { size })?;
-        let bytes = PartBytes::of(size);
-        let check = |part, address, bytes, access| {
-            let within = GuestMemory::check_range(memory, GuestAddress(address), bytes, access);
-            let error = RingError::Place { part, address };
+        let valid = queue.try_set_size(size);
+        valid.map_err(|_| RingError::Size { size })?;
+        let entries = usize::from(size);
+        let check = |part, address: u64, alignment, bytes, access| {
+            let at = GuestAddress(address);
+            let within = GuestMemory::check_range(memory, at, bytes, access);
             // The crate takes a driver's ring at zero for none.
-            if within && address != 0 {
-                Ok(GuestAddress(address))
-            } else {
-                Err(error)
-            }
+            let good = within && address != 0 && address.is_multiple_of(alignment);
+            good.then_some(at).ok_or(RingError::Place { part, address })
         };
-        let part = "descriptor table";
-        let at = check(
-            part,
-            place.descriptors,
-            bytes.descriptors,
-            Permissions::Read,
-        )?;
-        let misaligned = |part, address| move |_| RingError::Place { part, address };
-        queue
-            .try_set_desc_table_address(at)
-            .map_err(misaligned(part, at.0))?;
-        let part = "driver's ring";
-        let at = check(part, place.driver, bytes.driver, Permissions::Read)?;
-        queue
-            .try_set_avail_ring_address(at)
-            .map_err(misaligned(part, at.0))?;
-        let part = "device's ring";
-        let at = check(part, place.device, bytes.device, Permissions::Write)?;
-        queue
-            .try_set_used_ring_address(at)
-            .map_err(misaligned(part, at.0))?;
+        // Alignments and sizes of 2.7; room for the event indices, whether used or not.
+        let [table, driver, device] = place.parts;
+        let (read, write) = (Permissions::Read, Permissions::Write);
+        let table = check("descriptor table", table, 16, 16 * entries, read)?;
+        let driver = check("driver's ring", driver, 2, 6 + 2 * entries, read)?;
+        let device = check("device's ring", device, 4, 6 + 8 * entries, write)?;
+        queue.try_set_desc_table_address(table)?;
+        queue.try_set_avail_ring_address(driver)?;
+        queue.try_set_used_ring_address(device)?;
         queue.set_event_idx(event_index);
         queue.set_ready(true);
         Ok(Self { queue })
     }
 
-    /// The next request, if there is one.
+    /// Takes the next request from the driver's ring; `None` if the ring is empty.
     ///
     /// # Errors
-    /// [`RingError::Rings`] and [`RingError::Chain`]; the queue cannot be used any more.
+    /// [`RingError::Rings`] if the ring's index is invalid, [`RingError::Chain`] if the request's
+    /// descriptors are. The queue cannot be used any more then.
     pub fn pop(&mut self, memory: &GuestMemoryMmap) -> Result<Option<Chain>, RingError> {
-        let mut heads = self.queue.iter(memory).map_err(RingError::Rings)?;
+        let mut heads = self.queue.iter(memory)?;
         let Some(descriptors) = heads.next() else {
             return Ok(None);
         };
@@ -141,72 +123,51 @@ impl Ring {
             .map_err(|source| RingError::Chain { head, source })
     }
 
-    /// Gives a request back, with `written` bytes of its writable part written.
+    /// Returns the request with first descriptor `head` to the driver, as done, with `written`
+    /// bytes in its writable buffers.
     ///
     /// # Errors
-    /// [`RingError::Rings`].
+    /// [`RingError::Rings`] if guest memory cannot be written.
     pub fn push(
         &mut self,
         memory: &GuestMemoryMmap,
         head: u16,
         written: u32,
     ) -> Result<(), RingError> {
-        self.queue
-            .add_used(memory, head, written)
-            .map_err(RingError::Rings)
+        Ok(self.queue.add_used(memory, head, written)?)
     }
 
-    /// Whether the driver wants to hear of what was given back since this was asked last.
+    /// Returns whether the driver wants an interrupt for the requests that [`Self::push`] has
+    /// returned since the last call.
     ///
     /// # Errors
-    /// [`RingError::Rings`].
+    /// [`RingError::Rings`] if guest memory cannot be read.
     pub fn wants_interrupt(&mut self, memory: &GuestMemoryMmap) -> Result<bool, RingError> {
         let wanted = self.queue.needs_notification(memory);
         if self.queue.event_idx_enabled() {
-            return wanted.map_err(RingError::Rings);
+            return Ok(wanted?);
         }
         let flags: u16 = memory
             .load(GuestAddress(self.queue.avail_ring()), Ordering::Relaxed)
-            .map_err(|e| RingError::Rings(virtio_queue::Error::GuestMemory(e)))?;
+            .map_err(virtio_queue::Error::GuestMemory)?;
         Ok(u32::from(u16::from_le(flags)) & VRING_AVAIL_F_NO_INTERRUPT == 0)
     }
 
-    /// Tells the driver not to notify: the queue is being looked at.
+    /// Asks the driver not to notify, because the device is serving the queue.
     ///
     /// # Errors
-    /// [`RingError::Rings`].
+    /// [`RingError::Rings`] if guest memory cannot be written.
     pub fn silence(&mut self, memory: &GuestMemoryMmap) -> Result<(), RingError> {
-        self.queue
-            .disable_notification(memory)
-            .map_err(RingError::Rings)
+        Ok(self.queue.disable_notification(memory)?)
     }
 
-    /// Tells the driver to notify. True if a request came in before that: nobody will tell.
+    /// Asks the driver to notify of the next request. Returns true if a request has arrived before,
+    /// of which the driver does not notify.
     ///
     /// # Errors
-    /// [`RingError::Rings`].
+    /// [`RingError::Rings`] if guest memory cannot be read or written.
     pub fn listen(&mut self, memory: &GuestMemoryMmap) -> Result<bool, RingError> {
-        self.queue
-            .enable_notification(memory)
-            .map_err(RingError::Rings)
-    }
-}
-
-/// Sizes of a queue's parts in bytes (2.7), with the event indices, whether used or not.
-struct PartBytes {
-    descriptors: usize,
-    driver: usize,
-    device: usize,
-}
-
-impl PartBytes {
-    fn of(size: u16) -> Self {
-        let size = usize::from(size);
-        Self {
-            descriptors: 16 * size,
-            driver: 6 + 2 * size,
-            device: 6 + 8 * size,
-        }
+        Ok(self.queue.enable_notification(memory)?)
     }
 }
 

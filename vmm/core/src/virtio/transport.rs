@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use virtio_bindings::virtio_config::{
     VIRTIO_CONFIG_S_ACKNOWLEDGE, VIRTIO_CONFIG_S_DRIVER, VIRTIO_CONFIG_S_DRIVER_OK,
     VIRTIO_CONFIG_S_FAILED, VIRTIO_CONFIG_S_FEATURES_OK, VIRTIO_CONFIG_S_NEEDS_RESET,
@@ -15,10 +15,11 @@ use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRE
 use vmm_sys_util::eventfd::EventFd;
 
 use super::device::VirtioDevice;
+use super::interrupts::Source;
 use super::registers::{Common, NOTIFY_STRIDE, Structure};
 use super::ring::{Ring, RingError, RingPlace};
 use super::worker::{Shared, Worker};
-use crate::bus::{BusDevice, Refusal, Response};
+use crate::bus::{AccessResult, BusDevice, Refusal, Response};
 use crate::device::Doorbells;
 
 const VERSION_1: u64 = 1 << VIRTIO_F_VERSION_1;
@@ -44,7 +45,7 @@ struct QueueState {
 }
 
 /// What a driver has set.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     status: u8,
     device_feature_select: u32,
@@ -55,15 +56,11 @@ struct State {
 }
 
 impl State {
-    /// The state after a reset of a device with so many queues.
+    /// Returns the state after a reset of a device with `queues` queues.
     fn fresh(queues: usize) -> Self {
         Self {
-            status: 0,
-            device_feature_select: 0,
-            driver_feature_select: 0,
-            driver_features: 0,
-            queue_select: 0,
             queues: vec![QueueState::default(); queues],
+            ..Self::default()
         }
     }
 
@@ -73,7 +70,7 @@ impl State {
     }
 }
 
-/// The BAR of a device.
+/// The BAR of a virtio function: its registers, which a driver uses to start and reset the device.
 pub struct Transport {
     name: &'static str,
     features: u64,
@@ -87,11 +84,11 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// A device as after a reset, whose thread is called `thread`, and which is notified through
-    /// `notifications`.
+    /// Returns the registers of `device` in their state after a reset, and starts the device's
+    /// thread, called `thread`. Binds an event for each queue to `notifications`.
     ///
     /// # Errors
-    /// The host has no thread or descriptor left.
+    /// The kernel's error, if no thread or descriptor is left.
     pub fn new(
         thread: &str,
         device: Box<dyn VirtioDevice>,
@@ -118,19 +115,19 @@ impl Transport {
     }
 
     fn load(&self, register: Common) -> u32 {
-        let state = self.state();
+        let state = self.state.lock();
         let interrupts = &self.shared.interrupts;
         match register {
             Common::DeviceFeatureSelect => state.device_feature_select,
             Common::DeviceFeature => half(self.features, state.device_feature_select),
             Common::DriverFeatureSelect => state.driver_feature_select,
             Common::DriverFeature => half(state.driver_features, state.driver_feature_select),
-            Common::ConfigVector => interrupts.configuration_vector().into(),
+            Common::ConfigVector => interrupts.vector(Source::Configuration).into(),
             Common::QueueCount => state.queues.len() as u32,
             Common::Status => self.status(&state).into(),
             Common::Generation => 0,
             Common::QueueSelect => state.queue_select.into(),
-            Common::QueueVector => interrupts.queue_vector(state.queue_select).into(),
+            Common::QueueVector => interrupts.vector(Source::Queue(state.queue_select)).into(),
             // A queue that is not there has no entries, and nothing else.
             register => state.selected().map_or(0, |queue| match register {
                 Common::QueueNotifyOffset => state.queue_select.into(),
@@ -140,7 +137,7 @@ impl Transport {
     }
 
     fn store(&self, register: Common, value: u32) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let interrupts = &self.shared.interrupts;
         match register {
             Common::DeviceFeatureSelect => state.device_feature_select = value,
@@ -149,11 +146,13 @@ impl Transport {
                 let select = state.driver_feature_select;
                 set_half(&mut state.driver_features, select, value);
             }
-            Common::ConfigVector => interrupts.set_configuration_vector(value as u16),
+            Common::ConfigVector => interrupts.set_vector(Source::Configuration, value as u16),
             Common::Status if value == 0 => self.reset(&mut state),
             Common::Status => self.advance(&mut state, value as u8),
             Common::QueueSelect => state.queue_select = value as u16,
-            Common::QueueVector => interrupts.set_queue_vector(state.queue_select, value as u16),
+            Common::QueueVector => {
+                interrupts.set_vector(Source::Queue(state.queue_select), value as u16)
+            }
             register => {
                 let selected = usize::from(state.queue_select);
                 if let Some(queue) = state.queues.get_mut(selected) {
@@ -170,15 +169,12 @@ impl Transport {
         }
     }
 
-    /// The driver sets bits of the status. It cannot clear any but by a reset.
+    /// Sets bits of the status for the driver, which can clear them only by a reset.
     fn advance(&self, state: &mut State, value: u8) {
         let mut new = value & DRIVER_STATUS & !state.status;
         if new & FEATURES_OK != 0 && !self.accepts(state.driver_features) {
-            log::debug!(
-                "{}: features {:#x} are not accepted",
-                self.name,
-                state.driver_features
-            );
+            let features = state.driver_features;
+            log::debug!("{}: features {features:#x} are not accepted", self.name);
             new &= !FEATURES_OK;
         }
         state.status |= new;
@@ -187,7 +183,7 @@ impl Transport {
         }
     }
 
-    /// A driver may choose among what is offered, but not the interfaces from before version 1.
+    /// Returns whether a driver may choose `features`: they are offered, and include version 1.
     fn accepts(&self, features: u64) -> bool {
         features & !self.features == 0 && features & VERSION_1 != 0
     }
@@ -215,15 +211,13 @@ impl Transport {
         let event_index = state.driver_features & EVENT_INDEX != 0;
         let memory = self.shared.ram.memory();
         let ring = |queue: &QueueState| {
-            let enabled = queue.enabled.then_some(&queue.place);
-            enabled
-                .map(|place| Ring::new(place, event_index, memory))
-                .transpose()
+            let make = || Ring::new(&queue.place, event_index, memory);
+            queue.enabled.then(make).transpose()
         };
         state.queues.iter().map(ring).collect()
     }
 
-    /// Ends the driver that uses the device. Afterwards nothing of its memory is touched.
+    /// Resets the device for its driver. Afterwards the device touches no guest memory.
     fn reset(&self, state: &mut State) {
         if state.status & DRIVER_OK != 0 {
             self.worker.end();
@@ -236,38 +230,76 @@ impl Transport {
         self.shared.needs_reset.store(false, Ordering::Release);
     }
 
-    /// A store of `bytes` bytes at `offset` of the notifications.
-    fn notify(&self, offset: u64, bytes: usize) -> Response {
+    /// Carries out a store of `bytes` bytes at `offset` of the notifications.
+    fn notify(&self, offset: u64, bytes: usize) -> AccessResult {
         let queue = offset / u64::from(NOTIFY_STRIDE);
         if !offset.is_multiple_of(NOTIFY_STRIDE.into()) || queue >= self.kicks.len() as u64 {
-            return Response::refused(Refusal::NoRegister);
+            return Err(Refusal::NoRegister);
         }
         if bytes != 2 {
-            return Response::refused(Refusal::BadSize);
+            return Err(Refusal::BadSize);
         }
         match self.notifications.ring(queue as u32) {
-            true => Response::ok("notify"),
-            false => Response::refused(Refusal::UnboundDoorbell),
+            true => Ok("notify"),
+            false => Err(Refusal::UnboundDoorbell),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+    fn read_register(&self, offset: u64, into: &mut [u8]) -> AccessResult {
+        let (structure, offset) = Structure::at(offset).ok_or(Refusal::NoRegister)?;
+        match structure {
+            Structure::Common => {
+                let value = self.load(Common::at(offset, into.len())?);
+                into.copy_from_slice(&value.to_le_bytes()[..into.len()]);
+                Ok("common_configuration")
+            }
+            Structure::InterruptStatus => match (offset, into) {
+                (0, [status]) => {
+                    *status = self.shared.interrupts.take_status();
+                    Ok("interrupt_status")
+                }
+                (0, _) => Err(Refusal::BadSize),
+                _ => Err(Refusal::NoRegister),
+            },
+            Structure::Device => {
+                let from = usize::try_from(offset).unwrap_or(usize::MAX);
+                let range = from..from.saturating_add(into.len());
+                let bytes = self.configuration.get(range).ok_or(Refusal::NoRegister)?;
+                into.copy_from_slice(bytes);
+                Ok("device_configuration")
+            }
+            Structure::Notify => Err(Refusal::NoRegister),
+            Structure::MsixTable => self.shared.interrupts.table().read(offset, into),
+            Structure::MsixPending => self.shared.interrupts.table().read_pending(offset, into),
+        }
+    }
+
+    fn write_register(&self, offset: u64, from: &[u8]) -> AccessResult {
+        let (structure, offset) = Structure::at(offset).ok_or(Refusal::NoRegister)?;
+        match structure {
+            Structure::Common => {
+                let register = Common::at(offset, from.len())?;
+                let mut value = [0; 4];
+                value[..from.len()].copy_from_slice(from);
+                self.store(register, u32::from_le_bytes(value));
+                Ok("common_configuration")
+            }
+            // Most notifications end in the hypervisor and do not come here.
+            Structure::Notify => self.notify(offset, from.len()),
+            Structure::MsixTable => self.shared.interrupts.table().write(offset, from),
+            Structure::InterruptStatus | Structure::Device | Structure::MsixPending => {
+                Err(Refusal::ReadOnly)
+            }
+        }
     }
 }
 
 impl QueueState {
     fn load(&self, register: Common) -> u32 {
-        let place = &self.place;
         match register {
-            Common::QueueSize => place.size.into(),
+            Common::QueueSize => self.place.size.into(),
             Common::QueueEnable => self.enabled.into(),
-            Common::DescriptorsLow => half(place.descriptors, 0),
-            Common::DescriptorsHigh => half(place.descriptors, 1),
-            Common::DriverLow => half(place.driver, 0),
-            Common::DriverHigh => half(place.driver, 1),
-            Common::DeviceLow => half(place.device, 0),
-            Common::DeviceHigh => half(place.device, 1),
+            Common::QueuePart(part, select) => half(self.place.parts[part], select),
             _ => 0, // Not a register of a queue.
         }
     }
@@ -277,16 +309,12 @@ impl QueueState {
         if self.enabled {
             return;
         }
-        let queue = &mut self.place;
         match register {
-            Common::QueueSize => queue.size = value as u16,
+            Common::QueueSize => self.place.size = value as u16,
             Common::QueueEnable => self.enabled = value == 1,
-            Common::DescriptorsLow => set_half(&mut queue.descriptors, 0, value),
-            Common::DescriptorsHigh => set_half(&mut queue.descriptors, 1, value),
-            Common::DriverLow => set_half(&mut queue.driver, 0, value),
-            Common::DriverHigh => set_half(&mut queue.driver, 1, value),
-            Common::DeviceLow => set_half(&mut queue.device, 0, value),
-            Common::DeviceHigh => set_half(&mut queue.device, 1, value),
+            Common::QueuePart(part, select) => {
+                set_half(&mut self.place.parts[part], select, value);
+            }
             _ => {} // Read-only.
         }
     }
@@ -298,67 +326,15 @@ impl BusDevice for Transport {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Response {
-        let Some((structure, offset)) = Structure::at(offset) else {
-            return Response::refused(Refusal::NoRegister);
-        };
-        match structure {
-            Structure::Common => match Common::at(offset) {
-                Some((register, bytes)) if bytes == into.len() => {
-                    into.copy_from_slice(&self.load(register).to_le_bytes()[..bytes]);
-                    Response::ok("common_configuration")
-                }
-                Some(_) => Response::refused(Refusal::BadSize),
-                None => Response::refused(Refusal::NoRegister),
-            },
-            Structure::InterruptStatus => match (offset, into) {
-                (0, [status]) => {
-                    *status = self.shared.interrupts.take_status();
-                    Response::ok("interrupt_status")
-                }
-                (0, _) => Response::refused(Refusal::BadSize),
-                _ => Response::refused(Refusal::NoRegister),
-            },
-            Structure::Device => {
-                let from = usize::try_from(offset).unwrap_or(usize::MAX);
-                let range = from..from.saturating_add(into.len());
-                match self.configuration.get(range) {
-                    Some(bytes) => into.copy_from_slice(bytes),
-                    None => return Response::refused(Refusal::NoRegister),
-                }
-                Response::ok("device_configuration")
-            }
-            Structure::Notify => Response::refused(Refusal::NoRegister),
-            Structure::MsixTable => self.shared.interrupts.table().read(offset, into),
-            Structure::MsixPending => self.shared.interrupts.table().read_pending(offset, into),
-        }
+        self.read_register(offset, into).into()
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> Response {
-        let Some((structure, offset)) = Structure::at(offset) else {
-            return Response::refused(Refusal::NoRegister);
-        };
-        match structure {
-            Structure::Common => match Common::at(offset) {
-                Some((register, bytes)) if bytes == from.len() => {
-                    let mut value = [0; 4];
-                    value[..bytes].copy_from_slice(from);
-                    self.store(register, u32::from_le_bytes(value));
-                    Response::ok("common_configuration")
-                }
-                Some(_) => Response::refused(Refusal::BadSize),
-                None => Response::refused(Refusal::NoRegister),
-            },
-            // Most notifications end in the hypervisor and do not come here.
-            Structure::Notify => self.notify(offset, from.len()),
-            Structure::MsixTable => self.shared.interrupts.table().write(offset, from),
-            Structure::InterruptStatus | Structure::Device | Structure::MsixPending => {
-                Response::refused(Refusal::ReadOnly)
-            }
-        }
+        self.write_register(offset, from).into()
     }
 }
 
-/// Half `select` of a word: 0 is the low one, and from 2 on there is nothing.
+/// Returns half `select` of a word: 0 is the low half, 1 the high half; zero for others.
 fn half(word: u64, select: u32) -> u32 {
     match select {
         0 => word as u32,

@@ -11,12 +11,12 @@ use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use super::device::{ServeError, VirtioDevice};
-use super::interrupts::Interrupts;
+use super::interrupts::{Interrupts, Source};
 use super::ring::{Ring, RingError};
 use crate::memory::RamView;
 
 const COMMAND: u32 = 0;
-/// The first queue's; the others' follow it.
+/// Event of the first queue; those of the other queues follow.
 const KICK: u32 = 1;
 
 /// Most requests served from one queue before the others have their turn.
@@ -24,19 +24,19 @@ const REQUESTS_AT_ONCE: u32 = 256;
 
 /// State that a virtio PCI function shares with the thread that serves its queues.
 pub struct Shared {
-    /// Interrupts of the driver.
+    /// Interrupts of the function.
     pub interrupts: Interrupts,
-    /// Set when the device cannot go on and requires a reset.
+    /// Set when the device cannot go on until its driver resets it.
     pub needs_reset: AtomicBool,
-    /// The guest's memory.
+    /// The guest's RAM.
     pub ram: RamView,
 }
 
 impl Shared {
-    /// Requires a reset of the device, and tells the driver.
+    /// Sets the device status `DEVICE_NEEDS_RESET`, and interrupts the guest because of it.
     pub fn require_reset(&self) {
         self.needs_reset.store(true, Ordering::Release);
-        self.interrupts.raise_configuration();
+        self.interrupts.raise(Source::Configuration);
     }
 }
 
@@ -50,7 +50,7 @@ enum Command {
     End(Sender<()>),
 }
 
-/// A device's thread. Dropping it ends the thread.
+/// The thread that serves the queues of a virtio device. A drop ends the thread.
 pub struct Worker {
     /// Gone when the thread is to end.
     commands: Option<Sender<Command>>,
@@ -66,11 +66,11 @@ struct Wake {
 }
 
 impl Worker {
-    /// Starts a thread called `name` for `device`, which looks at queue n whenever `kicks[n]` is
+    /// Starts a thread called `name` for `device`, which serves queue n whenever `kicks[n]` is
     /// signalled.
     ///
     /// # Errors
-    /// The host has no thread, descriptor or memory left.
+    /// The kernel's error, if no thread or descriptor is left.
     pub fn start(
         name: &str,
         device: Box<dyn VirtioDevice>,
@@ -82,13 +82,11 @@ impl Worker {
             waiting: AtomicBool::new(false),
         });
         let (commands, orders) = channel();
+        let copies = kicks.iter().map(EventFd::try_clone);
         let job = Job {
             device,
             rings: Vec::new(),
-            kicks: kicks
-                .iter()
-                .map(EventFd::try_clone)
-                .collect::<Result<_, _>>()?,
+            kicks: copies.collect::<Result<_, _>>()?,
             orders,
             wake: Arc::clone(&wake),
             shared,
@@ -102,14 +100,14 @@ impl Worker {
         })
     }
 
-    /// Makes the device serve `rings`, by number of the queue, for a driver that chose `features`.
-    /// Returns false if the thread has ended.
+    /// Makes the device serve `rings`, one for each queue, for a driver that has accepted
+    /// `features`. A queue with `None` is not in use. Returns false if the thread has ended.
     #[must_use]
     pub fn begin(&self, rings: Vec<Option<Ring>>, features: u64) -> bool {
         self.send(Command::Begin { rings, features })
     }
 
-    /// Takes the device back from its driver. When this returns, the device touches no guest memory
+    /// Makes the device stop to serve queues. When this returns, the device touches no guest memory
     /// any more.
     pub fn end(&self) {
         let (done, wait) = channel();
@@ -133,7 +131,9 @@ impl Drop for Worker {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            log::error!("the thread of a virtio device panicked");
+            log::error!(
+                "the thread of a virtio device panicked: the device does not answer any more"
+            );
         }
     }
 }
@@ -147,7 +147,7 @@ impl Wake {
     }
 }
 
-/// Everything that the thread owns.
+/// The state that the thread owns.
 struct Job {
     device: Box<dyn VirtioDevice>,
     /// The queues of the driver that uses the device; empty without one.
@@ -163,7 +163,7 @@ impl Job {
     fn run(self) {
         let shared = Arc::clone(&self.shared);
         if let Err(e) = self.watch() {
-            log::error!("a virtio device ends: its event loop failed: {e:?}");
+            log::error!("a virtio device stops: its thread cannot wait for events: {e:?}");
             shared.require_reset();
         }
     }
@@ -192,7 +192,9 @@ impl Job {
                 }
                 // A notification may have come before the ring was here, or a pass over it ended
                 // early for a command.
-                Err(TryRecvError::Empty) => return self.serve_all(),
+                Err(TryRecvError::Empty) => {
+                    return (0..self.rings.len()).for_each(|queue| self.serve(queue));
+                }
                 Err(TryRecvError::Disconnected) => {
                     self.over = true;
                     return;
@@ -201,35 +203,51 @@ impl Job {
         }
     }
 
-    fn serve_all(&mut self) {
-        for queue in 0..self.rings.len() {
-            self.serve(queue);
-        }
-    }
-
     /// Serves a queue until it is empty, a command waits, or it is the turn of the other queues. A
     /// driver that breaks a queue has no queues any more.
     fn serve(&mut self, queue: usize) {
-        let Some(Some(ring)) = self.rings.get_mut(queue) else {
-            return;
-        };
-        let Some(kick) = self.kicks.get(queue) else {
-            return;
-        };
-        let served = Service {
-            device: &mut *self.device,
-            queue: queue as u16,
-            ring,
-            kick,
-            shared: &self.shared,
-            wake: &self.wake,
-        }
-        .run();
-        if let Err(e) = served {
+        if let Err(e) = self.pass(queue) {
             e.log(self.device.kind().name);
             self.rings.clear();
             self.shared.require_reset();
         }
+    }
+
+    fn pass(&mut self, queue: usize) -> Result<(), QueueEnd> {
+        let (Some(Some(ring)), Some(kick)) = (self.rings.get_mut(queue), self.kicks.get(queue))
+        else {
+            return Ok(());
+        };
+        let (number, memory) = (queue as u16, self.shared.ram.memory());
+        let mut left = REQUESTS_AT_ONCE;
+        // Looked at in the outer loop, too: a guest that moves its index to and fro gets there
+        // without a request.
+        while !self.wake.waiting.load(Ordering::Acquire) {
+            ring.silence(memory)?;
+            while let Some(request) = ring.pop(memory)? {
+                let head = request.head;
+                let served = self.device.serve(number, &request, memory);
+                let written = served.map_err(|source| QueueEnd::Request { head, source })?;
+                ring.push(memory, head, written)?;
+                if ring.wants_interrupt(memory)? {
+                    self.shared.interrupts.raise(Source::Queue(number));
+                }
+                // A thread that waits for the device to end waits for one request at most.
+                if self.wake.waiting.load(Ordering::Acquire) {
+                    return Ok(());
+                }
+                left -= 1;
+                if left == 0 {
+                    // The other queues first. An event that is full is signalled, too.
+                    let _ = kick.write(1);
+                    return Ok(());
+                }
+            }
+            if !ring.listen(memory)? {
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 }
 
@@ -256,7 +274,7 @@ impl MutEventSubscriber for Job {
         let kicks = kicks.map(|(event, kick)| Events::with_data(kick, event, EventSet::IN));
         for events in std::iter::once(command).chain(kicks) {
             if let Err(e) = ops.add(events) {
-                log::error!("cannot watch a virtio device: {e:?}");
+                log::error!("a virtio device stops: its thread cannot watch an event: {e:?}");
                 self.shared.require_reset();
                 self.over = true;
             }
@@ -267,9 +285,9 @@ impl MutEventSubscriber for Job {
 /// Why a queue is not served any more.
 #[derive(Debug, thiserror::Error)]
 enum QueueEnd {
-    #[error("the queue is broken")]
+    #[error("a queue is invalid")]
     Ring(#[from] RingError),
-    #[error("cannot serve request {head}")]
+    #[error("cannot execute the request that begins with descriptor {head}")]
     Request { head: u16, source: ServeError },
 }
 
@@ -284,54 +302,6 @@ impl QueueEnd {
             } => log::error!("{name} stops until the guest's driver resets it: {text}"),
             _ => log::debug!("{name} stops until the guest's driver resets it: {text}"),
         }
-    }
-}
-
-/// One pass over a queue.
-struct Service<'a> {
-    device: &'a mut dyn VirtioDevice,
-    queue: u16,
-    ring: &'a mut Ring,
-    /// What comes back to this queue.
-    kick: &'a EventFd,
-    shared: &'a Shared,
-    wake: &'a Wake,
-}
-
-impl Service<'_> {
-    fn run(&mut self) -> Result<(), QueueEnd> {
-        let memory = self.shared.ram.memory();
-        let mut left = REQUESTS_AT_ONCE;
-        // Looked at in the outer loop, too: a guest that moves its index to and fro gets there
-        // without a request.
-        while !self.wake.waiting.load(Ordering::Acquire) {
-            self.ring.silence(memory)?;
-            while let Some(request) = self.ring.pop(memory)? {
-                let head = request.head;
-                let written = self
-                    .device
-                    .serve(self.queue, &request, memory)
-                    .map_err(|source| QueueEnd::Request { head, source })?;
-                self.ring.push(memory, head, written)?;
-                if self.ring.wants_interrupt(memory)? {
-                    self.shared.interrupts.raise_queue(self.queue);
-                }
-                // A thread that waits for the device to end waits for one request at most.
-                if self.wake.waiting.load(Ordering::Acquire) {
-                    return Ok(());
-                }
-                left -= 1;
-                if left == 0 {
-                    // The other queues first. An event that is full is signalled, too.
-                    let _ = self.kick.write(1);
-                    return Ok(());
-                }
-            }
-            if !self.ring.listen(memory)? {
-                return Ok(());
-            }
-        }
-        Ok(())
     }
 }
 

@@ -20,7 +20,7 @@ use crate::linux::{KEYBOARD_COMMAND, POWER_PORTS, POWER_PORTS_BYTES, Power, SERI
 use crate::memory::GuestRam;
 use crate::passthrough::{PassthroughDevices, SlotNumbers, Surroundings};
 use crate::pci::{
-    BarAllocator, CONFIG_PORTS, CONFIG_PORTS_BYTES, Devices, HostBridge, LOW_END, Layout, PciBus,
+    BarAllocator, CONFIG_PORTS, CONFIG_PORTS_BYTES, Devices, LOW_END, Layout, PciBus, host_bridge,
 };
 
 /// Number of the Causeway function's device on PCI bus 0.
@@ -68,7 +68,7 @@ impl Board {
         let console = serial_console(console, processors.interrupts.as_ref())?;
         let mut bars = layout.low_bars();
         let mut devices = Devices::default();
-        devices[0] = Some(Arc::new(HostBridge::default()));
+        devices[0] = Some(host_bridge());
         devices[FUNCTION_DEVICE] = Some(Arc::new(function));
         let ports = match &config.boot {
             Boot::Bare { .. } => PortBus::new(Arc::clone(&strays)),

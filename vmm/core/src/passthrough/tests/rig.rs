@@ -14,7 +14,7 @@ use crate::memory::GuestRam;
 use crate::passthrough::{
     DeviceSource, PassThroughError, PassthroughDevices, SlotNumbers, Surroundings,
 };
-use crate::pci::{ConfigAccess, Devices, HostBridge, Layout};
+use crate::pci::{ConfigAccess, Devices, Layout, host_bridge};
 
 pub const RAM_BYTES: u64 = 8 << 20;
 pub const ADDRESS: &str = "0000:00:03.0";
@@ -134,7 +134,7 @@ impl Rig {
             translation: Arc::clone(&translation),
         };
         let mut devices = Devices::default();
-        devices[0] = Some(Arc::new(HostBridge::default()));
+        devices[0] = Some(host_bridge());
         let surroundings = Surroundings {
             bus: &bus,
             low: &mut layout.low_bars(),

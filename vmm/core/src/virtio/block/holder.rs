@@ -8,26 +8,26 @@ use std::path::Path;
 
 use crate::console::printable;
 
-/// The holder of a lock, as far as it can be told.
+/// The process that has locked a disk image, as far as it can be found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// This process: the image was given twice.
+    /// This process, because the image was given twice.
     Myself,
     /// Another process.
     Process {
-        /// Its number.
+        /// Process ID.
         pid: u32,
-        /// Its name.
+        /// Name of the process, from `/proc/PID/comm`.
         name: String,
     },
-    /// A process whose descriptors we may not see, or one on another machine.
+    /// The process was not found: its descriptors may not be read, or it runs on another machine.
     Unknown,
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Myself => f.write_str("this same command, to which it was given twice"),
+            Self::Myself => f.write_str("this command itself: the image was given twice"),
             Self::Process { pid, name } => write!(f, "process {pid} ({name})"),
             Self::Unknown => f.write_str("another process"),
         }
@@ -35,15 +35,18 @@ impl fmt::Display for Holder {
 }
 
 impl Holder {
-    /// What a person can do about it.
+    /// Returns what the user can do to free the image, for an error message.
     pub fn way_out(&self) -> &'static str {
         match self {
-            Self::Myself => "give it once, or each time with ,ro behind its name",
-            Self::Process { .. } | Self::Unknown => "end it, or give every user of the image ,ro",
+            Self::Myself => "give the image once, or each time with ,ro behind its name",
+            Self::Process { .. } | Self::Unknown => {
+                "end that process, or open the image read-only everywhere (,ro behind its name)"
+            }
         }
     }
 
-    /// Looks for a process that has a lock on the file.
+    /// Returns the process that has a lock on the file with the metadata `file`. Reads the lists of
+    /// locks in `/proc/*/fdinfo`.
     pub fn of(file: &fs::Metadata) -> Self {
         let inode = format!(":{}", file.ino());
         let Ok(processes) = fs::read_dir("/proc") else {
@@ -73,9 +76,9 @@ impl Holder {
     }
 }
 
-/// Whether a process has a descriptor of `file` that a lock was taken through. `inode` is how the
-/// kernel's list of locks names it, but for the device, whose notation differs from file system to
-/// file system.
+/// Returns whether a process has a descriptor of `file` through which a lock was taken. `inode` is
+/// how the kernel's list of locks names it, but for the device, whose notation differs from file
+/// system to file system.
 fn has_lock(process: &Path, inode: &str, file: &fs::Metadata) -> bool {
     let Ok(descriptors) = fs::read_dir(process.join("fdinfo")) else {
         return false;

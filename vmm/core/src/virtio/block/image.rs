@@ -13,58 +13,58 @@ use super::SECTOR_BYTES;
 use super::holder::Holder;
 use crate::virtio::chain::{SEGMENTS_MAX, Segment, Segments};
 
-/// Why an image cannot be a disk.
+/// Why an image file cannot be a guest's disk.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    /// It is not there, or not for us.
+    /// The file does not exist, or may not be opened.
     #[error("cannot open the disk image {path}{advice}")]
     Open {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
-        /// What may help, or nothing.
+        /// Addition to the message that says what may help; may be empty.
         advice: &'static str,
-        /// Why.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A directory, a device, a pipe.
-    #[error("{path} is no disk image: give a regular file")]
+    /// The path names a directory, device or pipe.
+    #[error("{path} is not a regular file: give a file that contains a raw disk image")]
     Kind {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// No whole sectors.
-    #[error("{path} is no disk image: its {bytes} bytes are no multiple of {SECTOR_BYTES}")]
+    /// The size is no multiple of the sector size.
+    #[error("{path} is no disk image: its size, {bytes} bytes, is no multiple of {SECTOR_BYTES}")]
     Size {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
-        /// Its size.
+        /// Size of the file in bytes.
         bytes: u64,
     },
-    /// Nothing in it.
+    /// The file is empty.
     #[error("{path} is no disk image: it is empty; truncate -s 1G {path} makes one of 1 GiB")]
     Empty {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Somebody has it.
+    /// Another user of the image has locked it.
     #[error("the disk image {path} is in use by {holder}: {}", holder.way_out())]
     InUse {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
-        /// Who.
+        /// The process that has locked the image.
         holder: Holder,
     },
-    /// No locks.
+    /// The file system does not support locks, or the kernel refuses one.
     #[error("cannot lock the disk image {path}")]
     Lock {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// An open image, locked against those who would write to it behind our back.
+/// An open raw disk image, locked so that no other VM or process writes to it meanwhile.
 #[derive(Debug)]
 pub struct DiskImage {
     path: PathBuf,
@@ -74,81 +74,71 @@ pub struct DiskImage {
 }
 
 impl DiskImage {
-    /// Opens and locks an image: for reading by many, or for writing by one. The lock ends with the
-    /// process, however that ends.
+    /// Opens and locks the image at `path`: shared if `read_only`, else for this VM alone. The lock
+    /// ends when the image is dropped, or when the process ends in any way.
     ///
     /// # Errors
-    /// [`DiskError`].
+    /// [`DiskError::Open`] if the file cannot be opened, `Kind`, `Size` or `Empty` if it is no disk
+    /// image, `InUse` or `Lock` if it cannot be locked.
     pub fn open(path: &Path, read_only: bool) -> Result<Self, DiskError> {
-        let owned = || path.to_owned();
+        let unreadable = |source| open_error(path, read_only, source);
         let file = OpenOptions::new()
             .read(true)
             .write(!read_only)
             // A pipe without a writer would keep us here.
             .custom_flags(libc::O_NONBLOCK)
             .open(path)
-            .map_err(|source| open_error(path, read_only, source))?;
-        let unreadable = |source| open_error(path, read_only, source);
+            .map_err(unreadable)?;
         let metadata = file.metadata().map_err(unreadable)?;
         let bytes = metadata.len();
+        let path = path.to_owned();
         if !metadata.is_file() {
-            return Err(DiskError::Kind { path: owned() });
+            return Err(DiskError::Kind { path });
         }
         if bytes == 0 {
-            return Err(DiskError::Empty { path: owned() });
+            return Err(DiskError::Empty { path });
         }
         if !bytes.is_multiple_of(SECTOR_BYTES) {
-            return Err(DiskError::Size {
-                path: owned(),
-                bytes,
-            });
+            return Err(DiskError::Size { path, bytes });
         }
         match lock(&file, read_only) {
             Ok(()) => {}
             Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
                 let holder = Holder::of(&metadata);
-                return Err(DiskError::InUse {
-                    path: owned(),
-                    holder,
-                });
+                return Err(DiskError::InUse { path, holder });
             }
-            Err(source) => {
-                return Err(DiskError::Lock {
-                    path: owned(),
-                    source,
-                });
-            }
+            Err(source) => return Err(DiskError::Lock { path, source }),
         }
         Ok(Self {
-            path: owned(),
+            path,
             file,
             bytes,
             read_only,
         })
     }
 
-    /// Where it is.
+    /// Returns the path of the image file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Size in bytes, a multiple of [`SECTOR_BYTES`].
+    /// Returns the size of the image in bytes, a multiple of [`SECTOR_BYTES`].
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Size in sectors.
+    /// Returns the size of the image in sectors of 512 bytes.
     pub fn sectors(&self) -> u64 {
         self.bytes / SECTOR_BYTES
     }
 
-    /// Whether it cannot be written.
+    /// Returns whether the image was opened for reading only.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
 
-    /// Its file name as far as it is printable and fits, padded with zeros: a guest shows it as the
-    /// disk's serial number.
+    /// Returns the first `N` printable characters of the file name, padded with zeros. A guest
+    /// shows them as the disk's serial number.
     pub fn id<const N: usize>(&self) -> [u8; N] {
         let mut id = [0; N];
         let name = self.path.file_name().unwrap_or_default();
@@ -162,10 +152,10 @@ impl DiskImage {
         id
     }
 
-    /// Reads at `offset` into guest memory.
+    /// Reads from byte `offset` of the image into all of `into`.
     ///
     /// # Errors
-    /// What the kernel said; `UnexpectedEof` for an image that was cut off meanwhile.
+    /// The kernel's error; `UnexpectedEof` if the file has become shorter since it was opened.
     pub fn read(&self, offset: u64, into: &Segments, memory: &GuestMemoryMmap) -> io::Result<()> {
         // SAFETY: see `transfer`.
         self.transfer(offset, into, memory, |fd, vectors, count, at| unsafe {
@@ -173,10 +163,10 @@ impl DiskImage {
         })
     }
 
-    /// Writes guest memory at `offset`.
+    /// Writes all of `from` to the image, from byte `offset` on.
     ///
     /// # Errors
-    /// What the kernel said: `ENOSPC`, `EIO`.
+    /// The kernel's error, such as `ENOSPC` or `EIO`.
     pub fn write(&self, offset: u64, from: &Segments, memory: &GuestMemoryMmap) -> io::Result<()> {
         // SAFETY: see `transfer`.
         self.transfer(offset, from, memory, |fd, vectors, count, at| unsafe {
@@ -184,27 +174,28 @@ impl DiskImage {
         })
     }
 
-    /// Flushes what was written to the disk, with as much of the file's attributes as reading it
-    /// back takes.
+    /// Makes all earlier writes durable, as `fdatasync` does.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error, such as `EIO`.
     pub fn flush(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 
-    /// Gives the space of a range back, if the file system can. What it reads as then is zero.
+    /// Returns the space of `bytes` bytes at `offset` to the file system. The range reads as zero
+    /// then.
     ///
     /// # Errors
-    /// What the kernel said: `EOPNOTSUPP` if it cannot.
+    /// The kernel's error: `EOPNOTSUPP` if the file system cannot punch holes.
     pub fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
         self.allocate(libc::FALLOC_FL_PUNCH_HOLE, offset, bytes)
     }
 
-    /// Makes a range read as zero. With `unmap`, its space may be given back.
+    /// Makes `bytes` bytes at `offset` read as zero. With `unmap`, the file system may take their
+    /// space back.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error, such as `ENOSPC` or `EIO`.
     pub fn zero(&self, offset: u64, bytes: u64, unmap: bool) -> io::Result<()> {
         let mode = match unmap {
             true => libc::FALLOC_FL_PUNCH_HOLE,
@@ -254,10 +245,10 @@ impl DiskImage {
     ) -> io::Result<()> {
         let (mut offset, mut rest) = (offset, segments.clone());
         while rest.bytes() != 0 {
-            let vectors = Vectors::of(&rest, memory)?;
+            let vectors = vectors(&rest, memory)?;
             let at = libc::off_t::try_from(offset).map_err(io::Error::other)?;
-            let count = libc::c_int::try_from(vectors.list.len()).map_err(io::Error::other)?;
-            let done = call(self.file.as_raw_fd(), vectors.list.as_ptr(), count, at);
+            let count = libc::c_int::try_from(vectors.len()).map_err(io::Error::other)?;
+            let done = call(self.file.as_raw_fd(), vectors.as_ptr(), count, at);
             let done = match u64::try_from(done) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(done) => done,
@@ -273,34 +264,27 @@ impl DiskImage {
     }
 }
 
-/// Guest memory as the kernel wants to have it named.
-struct Vectors {
-    list: Vec<libc::iovec>,
-}
-
-impl Vectors {
-    fn of(segments: &Segments, memory: &GuestMemoryMmap) -> io::Result<Self> {
-        let vector = |segment: Segment| {
-            let bytes = segment.bytes as usize;
-            let slice = GuestMemoryBackend::get_slice(memory, segment.address, bytes)
-                .map_err(io::Error::other)?;
-            Ok(libc::iovec {
-                iov_base: slice.ptr_guard_mut().as_ptr().cast(),
-                iov_len: bytes,
-            })
-        };
-        // Far below the kernel's limit of 1024.
-        let list: io::Result<_> = segments.iter().take(SEGMENTS_MAX).map(vector).collect();
-        Ok(Self { list: list? })
-    }
+/// Returns guest memory as a list of vectors for `preadv` and `pwritev`.
+fn vectors(segments: &Segments, memory: &GuestMemoryMmap) -> io::Result<Vec<libc::iovec>> {
+    let vector = |segment: Segment| {
+        let bytes = segment.bytes as usize;
+        let slice = GuestMemoryBackend::get_slice(memory, segment.address, bytes)
+            .map_err(io::Error::other)?;
+        Ok(libc::iovec {
+            iov_base: slice.ptr_guard_mut().as_ptr().cast(),
+            iov_len: bytes,
+        })
+    };
+    // Far below the kernel's limit of 1024.
+    segments.iter().take(SEGMENTS_MAX).map(vector).collect()
 }
 
 fn open_error(path: &Path, read_only: bool, source: io::Error) -> DiskError {
     let advice = match source.kind() {
-        io::ErrorKind::NotFound => " (it must exist: truncate -s 1G FILE makes an empty one)",
+        io::ErrorKind::NotFound => " (it must exist: truncate -s 1G FILE makes an empty image)",
         io::ErrorKind::IsADirectory => " (give a regular file)",
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem if !read_only => {
-            " for writing (with ,ro behind its name it is only read)"
+            " for writing (give ,ro behind its name to open it read-only)"
         }
         _ => "",
     };

@@ -9,10 +9,10 @@ use super::{ID_BYTES, SECTOR_BYTES};
 use crate::virtio::chain::{Chain, Segments};
 use crate::virtio::device::ServeError;
 
-/// Most ranges that a request discards or zeroes.
+/// Most ranges of the disk that one request can discard or zero.
 pub const RANGES_MAX: usize = 4;
 
-/// What every request begins with.
+/// The header of every request (5.2.6).
 #[repr(C)]
 #[derive(Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 struct Header {
@@ -32,90 +32,81 @@ struct RangeOnDisk {
 
 const _: () = assert!(size_of::<Header>() == 16 && size_of::<RangeOnDisk>() == 16);
 
-/// A range to be discarded or zeroed. It need not lie within the disk.
+/// A range of the disk that a request discards or zeroes. It may lie beyond the end of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Where it begins, in bytes.
+    /// First byte on the disk.
     pub offset: u64,
     /// Length in bytes.
     pub bytes: u64,
-    /// Its space may be given back.
+    /// Whether the host's file system may take the space of the range back.
     pub unmap: bool,
 }
 
-/// What is to be done. Nothing here is checked against the disk.
+/// The operation that a request asks for, decoded but not yet checked against the disk's size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Disk to guest.
+    /// Copies from the disk to guest memory.
     Read {
-        /// Where on the disk, in bytes.
+        /// First byte on the disk.
         offset: u64,
-        /// Where in the guest.
+        /// Guest memory to write to.
         into: Segments,
     },
-    /// Guest to disk.
+    /// Copies from guest memory to the disk.
     Write {
-        /// Where on the disk, in bytes.
+        /// First byte on the disk.
         offset: u64,
-        /// Where in the guest.
+        /// Guest memory to read from.
         from: Segments,
     },
-    /// What was written before is to be on the disk.
+    /// Makes all earlier writes durable.
     Flush,
-    /// Say who you are.
+    /// Copies the disk's ID to guest memory.
     Identify {
-        /// Where to.
+        /// Guest memory to write to.
         into: Segments,
     },
-    /// The guest does not need these any more.
+    /// Discards ranges, whose content the guest does not need any more.
     Discard(Vec<Range>),
-    /// These are to read as zero.
+    /// Makes ranges read as zero.
     Zero(Vec<Range>),
 }
 
-/// How a request is refused.
+/// The status with which the device refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It cannot be, or the host failed.
+    /// `VIRTIO_BLK_S_IOERR`: the request is invalid, or the host failed.
     Io,
-    /// The device does not do this.
+    /// `VIRTIO_BLK_S_UNSUPP`: the device does not have this operation.
     Unsupported,
 }
 
-/// A request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// What is to be done.
-    pub operation: Operation,
-}
-
-impl Request {
-    /// Decodes a chain into a request, or its refusal, and the byte that its status goes to.
+impl Operation {
+    /// Decodes `chain`. Returns the operation or the status that refuses it, and the byte of guest
+    /// memory for the status.
     ///
     /// # Errors
-    /// [`ServeError::Malformed`] for a chain without header or status: there is no way to refuse
-    /// it.
+    /// [`ServeError::Malformed`] if the chain has no header or no byte for the status,
+    /// [`ServeError::Memory`] if guest memory cannot be read.
     pub fn of(
         chain: &Chain,
         memory: &GuestMemoryMmap,
     ) -> Result<(Result<Self, Refusal>, Segments), ServeError> {
         let header_bytes = size_of::<Header>() as u64;
         let malformed = |rule| ServeError::Malformed { rule };
-        let (header_at, sent) = chain
-            .readable
-            .split(header_bytes)
-            .ok_or(malformed("a disk request begins with a header of 16 bytes"))?;
+        let (header_at, sent) = chain.readable.split(header_bytes).ok_or(malformed(
+            "a disk request must begin with a header of 16 bytes",
+        ))?;
         let answer_bytes = chain.writable.bytes().checked_sub(1);
         let (answer, status) = answer_bytes
             .and_then(|bytes| chain.writable.split(bytes))
-            .ok_or(malformed("a disk request has a byte for its status"))?;
+            .ok_or(malformed(
+                "a disk request must have a writable byte for its status",
+            ))?;
         let mut header = Header::new_zeroed();
         header_at.read(memory, header.as_mut_bytes())?;
-        let request = match Self::decode(&header, sent, answer, memory)? {
-            Ok(operation) => Ok(Self { operation }),
-            Err(refusal) => Err(refusal),
-        };
-        Ok((request, status))
+        Ok((Self::decode(&header, sent, answer, memory)?, status))
     }
 
     fn decode(
@@ -123,34 +114,29 @@ impl Request {
         sent: Segments,
         answer: Segments,
         memory: &GuestMemoryMmap,
-    ) -> Result<Result<Operation, Refusal>, ServeError> {
+    ) -> Result<Result<Self, Refusal>, ServeError> {
         let offset = header.sector.get().checked_mul(SECTOR_BYTES);
-        let at = |operation: fn(u64, Segments) -> Operation, data| match offset {
-            Some(offset) => Ok(operation(offset, data)),
-            None => Err(Refusal::Io),
-        };
+        let offset = offset.ok_or(Refusal::Io);
         Ok(match header.kind.get() {
-            spec::VIRTIO_BLK_T_IN => at(|offset, into| Operation::Read { offset, into }, answer),
-            spec::VIRTIO_BLK_T_OUT => at(|offset, from| Operation::Write { offset, from }, sent),
-            spec::VIRTIO_BLK_T_FLUSH => Ok(Operation::Flush),
+            spec::VIRTIO_BLK_T_IN => offset.map(|offset| Self::Read {
+                offset,
+                into: answer,
+            }),
+            spec::VIRTIO_BLK_T_OUT => offset.map(|offset| Self::Write { offset, from: sent }),
+            spec::VIRTIO_BLK_T_FLUSH => Ok(Self::Flush),
             spec::VIRTIO_BLK_T_GET_ID if answer.bytes() < ID_BYTES as u64 => Err(Refusal::Io),
-            spec::VIRTIO_BLK_T_GET_ID => Ok(Operation::Identify { into: answer }),
-            spec::VIRTIO_BLK_T_DISCARD => {
-                // 5.2.6.2: a discard with a flag is not supported.
-                let ranges = ranges(&sent, 0, memory)?;
-                ranges.map(Operation::Discard)
-            }
+            spec::VIRTIO_BLK_T_GET_ID => Ok(Self::Identify { into: answer }),
+            // 5.2.6.2: a discard with a flag is not supported.
+            spec::VIRTIO_BLK_T_DISCARD => ranges(&sent, 0, memory)?.map(Self::Discard),
             spec::VIRTIO_BLK_T_WRITE_ZEROES => {
-                let ranges = ranges(&sent, spec::VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP, memory)?;
-                ranges.map(Operation::Zero)
+                ranges(&sent, spec::VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP, memory)?.map(Self::Zero)
             }
             _ => Err(Refusal::Unsupported),
         })
     }
 }
 
-/// The ranges of a request to discard or to zero, which has one at least and [`RANGES_MAX`] at
-/// most.
+/// Reads the ranges of a request to discard or to zero: 1 to [`RANGES_MAX`].
 fn ranges(
     sent: &Segments,
     flags_known: u32,
@@ -173,12 +159,9 @@ impl RangeOnDisk {
         if flags & !flags_known != 0 {
             return Err(Refusal::Unsupported);
         }
+        let offset = self.sector.get().checked_mul(SECTOR_BYTES);
         Ok(Range {
-            offset: self
-                .sector
-                .get()
-                .checked_mul(SECTOR_BYTES)
-                .ok_or(Refusal::Io)?,
+            offset: offset.ok_or(Refusal::Io)?,
             bytes: u64::from(self.sectors.get()) * SECTOR_BYTES,
             unmap: flags & spec::VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP != 0,
         })

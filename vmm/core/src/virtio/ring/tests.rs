@@ -14,9 +14,7 @@ use crate::virtio::driver::{
 
 const PLACE: RingPlace = RingPlace {
     size: 8,
-    descriptors: DESCRIPTORS,
-    driver: DRIVER_RING,
-    device: DEVICE_RING,
+    parts: [DESCRIPTORS, DRIVER_RING, DEVICE_RING],
 };
 /// Where an indirect table is.
 const TABLE: u64 = 0x18000;

@@ -105,9 +105,7 @@ impl Rig {
             .unwrap();
         let place = RingPlace {
             size: QUEUE_SIZE,
-            descriptors: DESCRIPTORS,
-            driver: DRIVER_RING,
-            device: DEVICE_RING,
+            parts: [DESCRIPTORS, DRIVER_RING, DEVICE_RING],
         };
         assert!(
             self.worker
