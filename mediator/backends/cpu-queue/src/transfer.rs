@@ -100,10 +100,11 @@ pub(crate) fn load_acquire(table: &Table, address: u64) -> Option<u64> {
     Some(unsafe { AtomicU64::from_ptr(from as *mut u64) }.load(Ordering::Acquire))
 }
 
-/// Stores a 32-bit word with release ordering.
+/// Stores `value` as the 32-bit word at GPU virtual address `address`, with release ordering.
 ///
 /// # Errors
-/// `MemoryFault`, if `address` is not a multiple of 4, or no writable mapping holds all four bytes.
+/// [`Status::MemoryFault`] if `address` is not a multiple of 4, or if no writable mapping contains
+/// all four bytes.
 pub fn store_release_u32(table: &Table, address: u64, value: u32) -> Result<(), Fault> {
     let to = reach(table, address, 0, Access::ReadWrite, "write", 4)?;
     if to.left < 4 || !address.is_multiple_of(4) {
@@ -114,8 +115,8 @@ pub fn store_release_u32(table: &Table, address: u64, value: u32) -> Result<(), 
     Ok(())
 }
 
-/// Loads a 32-bit word with acquire ordering. `None` if `address` is not a multiple of 4, or no
-/// mapping holds all four bytes.
+/// Loads the 32-bit word at GPU virtual address `address`, with acquire ordering. Returns `None` if
+/// `address` is not a multiple of 4, or if no readable mapping contains all four bytes.
 pub fn load_acquire_u32(table: &Table, address: u64) -> Option<u32> {
     let (from, readable) = table.host(address, Access::Read)?;
     if readable < 4 || !address.is_multiple_of(4) {
@@ -148,7 +149,9 @@ fn outside(what: &'static str, wanted: Access, address: u64, bytes: u64) -> Faul
     };
     Fault::new(
         Status::MemoryFault,
-        format!("{what}: {kind} of {bytes} bytes at {address:#x}: not mapped with that right"),
+        format!(
+            "{what}: {kind} of {bytes} bytes at {address:#x}: not aligned, or no mapping allows it"
+        ),
     )
 }
 

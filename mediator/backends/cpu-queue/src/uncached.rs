@@ -14,8 +14,8 @@ const WIDE_BYTES: u64 = 16;
 /// Bytes that go through a buffer of our own at a time.
 const BOUNCE_BYTES: usize = 4096;
 
-/// Fills `bytes` bytes of uncached memory at `to` with `word` again and again, beginning with its
-/// low byte. All stores are done when this returns.
+/// Fills `bytes` bytes of uncached memory at `to` with copies of `word`, low byte first. All stores
+/// are complete when this returns.
 ///
 /// # Safety
 /// `bytes` bytes at `to` can be written, and no Rust reference to them exists. Others may access
