@@ -119,7 +119,7 @@ fn truth(at: &Token<'_>, value: Value) -> Result<bool> {
 }
 
 fn no_float(at: &Token<'_>) -> ParseError {
-    ParseError::at(at, "floating-point constants take a sign and nothing else")
+    ParseError::at(at, "operators other than a sign need integer constants")
 }
 
 /// How tightly a binary operator binds, loosest first; the order is C's.

@@ -15,7 +15,7 @@ pub(super) enum Value {
 }
 
 impl Value {
-    /// The operand that this value becomes.
+    /// Returns the value as it stands in the syntax tree.
     pub fn immediate(self) -> Immediate {
         match self {
             Self::Signed(value) => Immediate::Integer(i128::from(value)),
