@@ -11,7 +11,7 @@ use causeway_protocol::message::Status;
 use parking_lot::{Mutex, RwLock};
 
 use crate::mapped::MappedMemory;
-use crate::table::{Account, Entry, Table};
+use crate::table::{Entry, Table};
 use crate::transfer;
 
 /// An address space: which allocation appears at which GPU virtual address. Its mappings may change
@@ -90,7 +90,7 @@ impl Mappings {
     /// [`Status::BackEnd`] if another mapping overlaps, or if the memory is shorter than the part.
     pub fn map_at(&self, va: u64, part: Part<'_>) -> Result<(), BackendError> {
         let (offset, bytes) = (part.offset, part.bytes);
-        let account = Account(Arc::clone(part.account));
+        let account = Arc::clone(part.account);
         let entry = Entry::new(va, part.memory, offset, bytes, part.access);
         let mapped = entry.is_some_and(|e| self.change(|table| table.with(e.on_account(account))));
         mapped.then_some(()).ok_or_else(|| {

@@ -1,7 +1,6 @@
 //! Host memory as allocations: a shared object, and the back end's own mapping of it.
 
 use std::any::Any;
-use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -19,17 +18,8 @@ use crate::mapped::{Caching, MappedMemory};
 pub struct HostMemory {
     shared: Option<(Arc<SharedMemory>, u64)>,
     mapping: Mapping,
-    /// Dropped after the mapping.
-    _owner: Option<Owner>,
-}
-
-/// Keeps a borrowed mapping valid, or accounts for the memory.
-struct Owner(#[allow(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>);
-
-impl fmt::Debug for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Owner")
-    }
+    /// Keeps a borrowed mapping valid, or accounts for the memory. Dropped after the mapping.
+    _owner: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl HostMemory {
@@ -42,19 +32,12 @@ impl HostMemory {
     /// are free.
     pub fn allocate(bytes: u64, pages: PageSize) -> Result<Self, MemoryError> {
         let shared = Arc::new(SharedMemory::new("causeway-allocation", bytes, pages)?);
-        let mapping = shared.map(0, bytes, Access::ReadWrite)?;
-        if shared.pages() == PageSize::Large {
-            mapping.populate()?;
+        let large = shared.pages() == PageSize::Large;
+        let memory = Self::register(shared, 0, bytes)?;
+        if large {
+            memory.mapping.populate()?;
         }
-        Ok(Self::of(shared, 0, mapping))
-    }
-
-    fn of(shared: Arc<SharedMemory>, offset: u64, mapping: Mapping) -> Self {
-        Self {
-            shared: Some((shared, offset)),
-            mapping,
-            _owner: None,
-        }
+        Ok(memory)
     }
 
     /// Wraps memory that this process has mapped already, readable and writable. `owner` keeps the
@@ -63,7 +46,7 @@ impl HostMemory {
         Self {
             shared: None,
             mapping,
-            _owner: Some(Owner(owner)),
+            _owner: Some(owner),
         }
     }
 
@@ -76,15 +59,18 @@ impl HostMemory {
         offset: u64,
         bytes: u64,
     ) -> Result<Self, MemoryError> {
-        let mapping = shared.map(offset, bytes, Access::ReadWrite)?;
-        Ok(Self::of(shared, offset, mapping))
+        Ok(Self {
+            mapping: shared.map(offset, bytes, Access::ReadWrite)?,
+            shared: Some((shared, offset)),
+            _owner: None,
+        })
     }
 
     /// Attaches `charge`, which is dropped with the memory and can then correct an account.
     #[must_use]
     pub fn charged(self, charge: impl Any + Send + Sync) -> Self {
         Self {
-            _owner: Some(Owner(Box::new(charge))),
+            _owner: Some(Box::new(charge)),
             ..self
         }
     }

@@ -1,7 +1,6 @@
 //! Queues that execute work in order: it is done when `submit` returns.
 
 use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -36,13 +35,7 @@ impl WorkRecording {
     }
 }
 
-impl fmt::Debug for WorkRecording {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkRecording")
-            .field("pieces", &self.work.len())
-            .finish_non_exhaustive()
-    }
-}
+causeway_memory::debug_fields!(WorkRecording {});
 
 impl Recording for WorkRecording {
     fn memory_bytes(&self) -> u64 {

@@ -8,7 +8,7 @@ use causeway_protocol::Access;
 use crate::mapped::{Caching, MappedMemory};
 
 /// One mapping: a range of GPU virtual addresses, and the memory that appears there.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Entry {
     /// First GPU virtual address of the mapping.
     pub start: u64,
@@ -24,18 +24,16 @@ pub struct Entry {
     /// Keeps the memory alive.
     _memory: Arc<dyn MappedMemory>,
     /// Keeps the mediator's account of the memory alive, so that memory in use stays charged.
-    _account: Option<Account>,
+    _account: Option<Arc<dyn Memory>>,
 }
 
-/// An allocation as the mediator accounts for it.
-#[derive(Clone)]
-pub(crate) struct Account(pub(crate) Arc<dyn Memory>);
-
-impl std::fmt::Debug for Account {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "account of {:#x} bytes", self.0.bytes())
-    }
-}
+causeway_memory::debug_fields!(Entry {
+    start,
+    end,
+    host,
+    access,
+    caching
+});
 
 impl Entry {
     /// Returns the mapping of `bytes` bytes of `memory`, beginning at byte `offset`, at GPU virtual
@@ -64,18 +62,10 @@ impl Entry {
     }
 
     /// Returns the mapping with the mediator's account.
-    pub(crate) fn on_account(self, account: Account) -> Self {
+    pub(crate) fn on_account(self, account: Arc<dyn Memory>) -> Self {
         Self {
             _account: Some(account),
             ..self
-        }
-    }
-
-    /// The same memory with other rights.
-    fn with_access(&self, access: Access) -> Self {
-        Self {
-            access,
-            ..self.clone()
         }
     }
 
@@ -152,7 +142,7 @@ impl Table {
     pub fn with_access(&self, start: u64, access: Access) -> Option<Self> {
         let index = self.position(start)?;
         let mut entries = self.entries.clone();
-        entries[index] = entries[index].with_access(access);
+        entries[index].access = access;
         Some(Self { entries })
     }
 

@@ -4,11 +4,12 @@
 //! which parsing, the command's help and the list in error messages are made. The command adds a
 //! table of the keys that all back ends have.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// Describes one key of `--gpu`: its name, its help, and how it changes the options `O`.
+#[derive(Debug)]
 pub struct Key<O> {
     /// What the user types before the equals sign.
     pub name: &'static str,
@@ -18,14 +19,6 @@ pub struct Key<O> {
     pub about: &'static str,
     /// Function that checks a value of the key and stores it in the options.
     pub set: fn(&mut O, Value<'_>) -> Result<(), OptionError>,
-}
-
-impl<O> fmt::Debug for Key<O> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Key")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Options of one back end, which the user types as `--gpu BACKEND[:DEVICE],KEY=VALUE,…`.
@@ -87,15 +80,9 @@ pub fn set<O>(
 /// its values and its explanation.
 pub fn help<O>(keys: &[Key<O>]) -> String {
     let mut lines = String::new();
-    for Key {
-        name,
-        values,
-        about,
-        ..
-    } in keys
-    {
+    for key in keys {
         // Writing to a string does not fail.
-        let _ = write!(lines, "\n  {name}={values}: {about}");
+        let _ = write!(lines, "\n  {}={}: {}", key.name, key.values, key.about);
     }
     lines
 }
@@ -142,12 +129,10 @@ impl<'a> Value<'a> {
     /// [`OptionError::Value`] if the value is not a size, or is outside `range_mib`, which is in
     /// MiB.
     pub fn mebibytes(self, range_mib: RangeInclusive<u64>) -> Result<u64, OptionError> {
-        let (digits, unit_mib) =
-            match (self.text.strip_suffix("GiB"), self.text.strip_suffix("MiB")) {
-                (Some(digits), _) => (digits, 1024),
-                (None, Some(digits)) => (digits, 1),
-                (None, None) => (self.text, 1),
-            };
+        let (digits, unit_mib) = match self.text.strip_suffix("GiB") {
+            Some(digits) => (digits, 1024),
+            None => (self.text.strip_suffix("MiB").unwrap_or(self.text), 1),
+        };
         let size_mib = digits.parse::<u64>().ok();
         let size_mib = size_mib.and_then(|size| size.checked_mul(unit_mib));
         let size_mib = size_mib.filter(|size| range_mib.contains(size));
@@ -174,14 +159,14 @@ impl<'a> Value<'a> {
 
     /// Returns the error that refuses this value; `expected` tells the user which values are valid.
     pub fn invalid(self, expected: impl Into<String>) -> OptionError {
+        let shown = if self.text.is_empty() {
+            "``"
+        } else {
+            self.text
+        };
         OptionError::Value {
             key: self.key_name,
-            value: if self.text.is_empty() {
-                "``"
-            } else {
-                self.text
-            }
-            .to_owned(),
+            value: shown.to_owned(),
             expected: expected.into(),
         }
     }
