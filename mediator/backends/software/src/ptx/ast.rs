@@ -33,58 +33,46 @@ crate::modifiers::modifiers! {
     }
 }
 
-macro_rules! scalar_types {
-    ($($name:ident = $text:literal, $bytes:literal;)*) => {
-        /// Fundamental type of PTX. The variants are named as in PTX, in capitals.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[allow(missing_docs)] // The names are the documentation: PTX ISA, "Fundamental Types".
-        pub enum ScalarType {
-            $($name,)*
-        }
-
-        impl ScalarType {
-            /// Returns the type that PTX writes as `.name`; `name` is without the dot. `None` if no
-            /// type has the name.
-            pub fn from_name(name: &str) -> Option<Self> {
-                match name {
-                    $($text => Some(Self::$name),)*
-                    _ => None,
-                }
-            }
-
-            /// Returns the bytes that a value of this type takes in memory. For predicates, which
-            /// cannot be in memory, returns 1.
-            pub fn bytes(self) -> u32 {
-                match self {
-                    $(Self::$name => $bytes,)*
-                }
-            }
-        }
-    };
+crate::modifiers::modifiers! {
+    /// Fundamental type of PTX (PTX ISA, "Fundamental Types"). The variants are named as in PTX, in
+    /// capitals.
+    #[allow(missing_docs, reason = "the names are the documentation")]
+    ScalarType {
+        S8 = "s8",
+        S16 = "s16",
+        S32 = "s32",
+        S64 = "s64",
+        U8 = "u8",
+        U16 = "u16",
+        U32 = "u32",
+        U64 = "u64",
+        B8 = "b8",
+        B16 = "b16",
+        B32 = "b32",
+        B64 = "b64",
+        B128 = "b128",
+        F16 = "f16",
+        F16x2 = "f16x2",
+        BF16 = "bf16",
+        BF16x2 = "bf16x2",
+        F32 = "f32",
+        F64 = "f64",
+        Pred = "pred",
+    }
 }
 
-// The type, its name in PTX, and the bytes of a value.
-scalar_types! {
-    S8 = "s8", 1;
-    S16 = "s16", 2;
-    S32 = "s32", 4;
-    S64 = "s64", 8;
-    U8 = "u8", 1;
-    U16 = "u16", 2;
-    U32 = "u32", 4;
-    U64 = "u64", 8;
-    B8 = "b8", 1;
-    B16 = "b16", 2;
-    B32 = "b32", 4;
-    B64 = "b64", 8;
-    B128 = "b128", 16;
-    F16 = "f16", 2;
-    F16x2 = "f16x2", 4;
-    BF16 = "bf16", 2;
-    BF16x2 = "bf16x2", 4;
-    F32 = "f32", 4;
-    F64 = "f64", 8;
-    Pred = "pred", 1;
+impl ScalarType {
+    /// Returns the bytes that a value of this type takes in memory. For predicates, which cannot be
+    /// in memory, returns 1.
+    pub fn bytes(self) -> u32 {
+        match self {
+            Self::S8 | Self::U8 | Self::B8 | Self::Pred => 1,
+            Self::S16 | Self::U16 | Self::B16 | Self::F16 | Self::BF16 => 2,
+            Self::S32 | Self::U32 | Self::B32 | Self::F32 | Self::F16x2 | Self::BF16x2 => 4,
+            Self::S64 | Self::U64 | Self::B64 | Self::F64 => 8,
+            Self::B128 => 16,
+        }
+    }
 }
 
 /// Declaration of a variable, or of a parameter of a kernel or function (in [`StateSpace::Param`]).

@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 
 use super::ast::ScalarType;
-use super::error::{ParseError, Result};
+use super::error::{ParseError, Result, shorten};
 use super::lexer::{Lexer, Token, TokenKind};
-use super::number::{self, Value};
+use super::number;
 
 /// Nesting of blocks, initializers and expressions together. Compilers stay below ten; the bound
 /// keeps the recursion of the parser, and of the code that walks or drops the tree, within a small
@@ -121,7 +121,9 @@ impl<'a> Cursor<'a> {
         self.kind(TokenKind::Text, what)
     }
 
-    fn kind(&mut self, kind: TokenKind, what: &str) -> Result<&'a str> {
+    /// Takes a token of kind `kind` and returns its text. Another token is an error, whose message
+    /// says that `what` was expected.
+    pub fn kind(&mut self, kind: TokenKind, what: &str) -> Result<&'a str> {
         if self.token.kind != kind {
             return Err(self.expected(what));
         }
@@ -134,11 +136,8 @@ impl<'a> Cursor<'a> {
         if self.token.kind != TokenKind::Number {
             return Err(self.expected(what));
         }
-        let value = match number::literal(&self.token)? {
-            Value::Signed(value) => u32::try_from(value).ok(),
-            Value::Unsigned(value) => u32::try_from(value).ok(),
-            Value::Float(_) => None,
-        };
+        let bits = number::literal(&self.token)?.bits();
+        let value = bits.and_then(|bits| u32::try_from(bits).ok());
         let value = value.ok_or_else(|| self.expected(&format!("{what} below 2^32")))?;
         self.take()?;
         Ok(value)
@@ -147,7 +146,7 @@ impl<'a> Cursor<'a> {
     /// Takes a type such as `.b32` and returns it. Another token is an error.
     pub fn scalar_type(&mut self) -> Result<ScalarType> {
         if self.token.kind == TokenKind::Dotted
-            && let Some(scalar) = ScalarType::from_name(self.token.text)
+            && let Some(scalar) = ScalarType::from_modifier(self.token.text)
         {
             self.take()?;
             return Ok(scalar);
@@ -163,6 +162,12 @@ impl<'a> Cursor<'a> {
     /// Returns an error at the cursor whose message is `reason`.
     pub fn error(&self, reason: impl Into<String>) -> ParseError {
         ParseError::at(&self.token, reason)
+    }
+
+    /// Returns the error that the directive at the cursor is not known `place`.
+    pub fn unknown_directive(&self, place: &str) -> ParseError {
+        let shown = shorten(self.token.text);
+        self.error(format!("the directive `.{shown}` is not known {place}"))
     }
 
     /// Calls `inside` one level of nesting deeper, and returns its result. More than [`DEPTH_MAX`]
@@ -181,15 +186,13 @@ impl<'a> Cursor<'a> {
     /// tree of more than [`TREE_BYTES_MAX`] bytes is an error.
     pub fn charge<T>(&mut self, text: &str) -> Result {
         let bytes = size_of::<T>() + ALLOCATION_BYTES + text.len();
-        match self.tree_bytes_left.checked_sub(bytes) {
-            Some(left) => self.tree_bytes_left = left,
-            None => {
-                return Err(self.error(format!(
-                    "the syntax tree of the module exceeds {} MiB: split the module",
-                    TREE_BYTES_MAX >> 20
-                )));
-            }
-        }
+        let left = self.tree_bytes_left.checked_sub(bytes);
+        self.tree_bytes_left = left.ok_or_else(|| {
+            let mib = TREE_BYTES_MAX >> 20;
+            self.error(format!(
+                "the syntax tree of the module exceeds {mib} MiB: split the module"
+            ))
+        })?;
         Ok(())
     }
 
@@ -234,8 +237,6 @@ impl<'a> Cursor<'a> {
     /// known.
     pub fn element_bytes(&self, name: &str) -> u32 {
         let mut scopes = self.element_bytes.iter().rev();
-        scopes
-            .find_map(|scope| scope.get(name).copied())
-            .unwrap_or(1)
+        *scopes.find_map(|scope| scope.get(name)).unwrap_or(&1)
     }
 }
