@@ -3,7 +3,8 @@
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// Returns the nanoseconds since the clock was first read in this process.
+/// Returns the time in nanoseconds since this process first called this function. The clock never
+/// goes back.
 pub fn now_ns() -> u64 {
     static EPOCH: OnceLock<Instant> = OnceLock::new();
     let epoch = EPOCH.get_or_init(Instant::now);

@@ -3,13 +3,13 @@
 use std::fmt::Debug;
 use std::ptr::NonNull;
 
-/// How CPUs access memory.
+/// Whether CPUs access memory through their caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caching {
-    /// Through their caches, as host memory.
+    /// CPUs use their caches, as they do for host memory.
     Cached,
-    /// Past their caches: each access goes to a device by itself, so few wide accesses cost less
-    /// than many narrow ones.
+    /// CPUs bypass their caches. Each access is a transaction with a device, so a few wide accesses
+    /// cost less than many narrow ones.
     Uncached,
 }
 
@@ -24,6 +24,6 @@ pub trait MappedMemory: Send + Sync + Debug {
     /// Returns the size in bytes.
     fn bytes(&self) -> u64;
 
-    /// Returns how CPUs access it.
+    /// Returns whether CPUs access the memory through their caches.
     fn caching(&self) -> Caching;
 }

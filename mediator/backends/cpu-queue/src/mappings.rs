@@ -11,10 +11,11 @@ use causeway_protocol::message::Status;
 use parking_lot::{Mutex, RwLock};
 
 use crate::mapped::MappedMemory;
-use crate::table::{Account, Entry, Table};
+use crate::table::{Entry, Table};
 use crate::transfer;
 
-/// The mappings of one address space.
+/// An address space: which allocation appears at which GPU virtual address. Its mappings may change
+/// while work uses them.
 #[derive(Debug)]
 pub struct Mappings {
     table: RwLock<Arc<Table>>,
@@ -24,26 +25,27 @@ pub struct Mappings {
     addresses: Mutex<(BTreeMap<u64, u64>, VaAllocator)>,
 }
 
-/// Part of an allocation that is to be mapped.
+/// A part of an allocation, with the rights that its mapping will have.
 #[derive(Clone)]
 pub struct Part<'a> {
-    /// The allocation as the mediator accounts for it. It is held as long as the mapping exists, or
-    /// work that began before the mapping ended.
+    /// The mediator's object for the allocation, which charges the memory to a session. It is kept
+    /// until the mapping has ended, and until work that began before that is done.
     pub account: &'a Arc<dyn Memory>,
-    /// Memory of the allocation.
+    /// The memory of the allocation, as this process accesses it.
     pub memory: Arc<dyn MappedMemory>,
-    /// Offset of the part in the memory, in bytes.
+    /// Offset of the part within `memory`, in bytes.
     pub offset: u64,
     /// Size of the part in bytes.
     pub bytes: u64,
-    /// What work may do with the mapping.
+    /// What copies, fills and kernels may do with the mapping.
     pub access: Access,
 }
 
 causeway_memory::debug_fields!(Part<'_> { offset, bytes, access });
 
 impl Mappings {
-    /// Creates an address space without mappings. [`Self::map`] places mappings in `addresses`.
+    /// Creates an address space without mappings, in which [`Self::map`] may use the GPU virtual
+    /// addresses `addresses`.
     pub fn new(addresses: Range<u64>) -> Self {
         Self {
             table: RwLock::default(),
@@ -52,19 +54,19 @@ impl Mappings {
         }
     }
 
-    /// Returns the mappings as they are now.
+    /// Returns a snapshot of the mappings. Later changes of the address space do not affect it.
     pub fn table(&self) -> Arc<Table> {
         Arc::clone(&self.table.read())
     }
 
-    /// Calls `look` with the mappings as they are. They cannot change until `look` returns, so it
-    /// must be quick.
+    /// Calls `look` with the current mappings and returns its result. Mappings cannot change while
+    /// `look` runs, so `look` must be quick.
     pub fn with_table<R>(&self, look: impl FnOnce(&Table) -> R) -> R {
         look(&self.table.read())
     }
 
-    /// Replaces the table by the one that `change` returns. Returns false, and changes nothing, if
-    /// `change` returns `None`.
+    /// Replaces the table of mappings by the one that `change` makes from it, and returns true. If
+    /// `change` returns `None`, the table stays as it is, and the result is false.
     pub fn change(&self, change: impl FnOnce(&Table) -> Option<Table>) -> bool {
         let _changing = self.changing.lock();
         let Some(new) = change(&self.table()) else {
@@ -78,42 +80,43 @@ impl Mappings {
         true
     }
 
-    /// Maps `part` at GPU virtual address `va`, which may be any below 2^47. Only
-    /// [`Self::unmap_at`] ends the mapping. This is for callers that choose all addresses
-    /// themselves; the others use [`Self::map`], and no address space is used in both ways.
+    /// Maps `part` at GPU virtual address `va`, which may be any address below 2^47. Only
+    /// [`Self::unmap_at`] ends the mapping.
+    ///
+    /// This is for callers that choose all addresses of an address space themselves. Other callers
+    /// use [`Self::map`]; one address space must not be used in both ways.
     ///
     /// # Errors
-    /// `BackEnd`, if another mapping overlaps, or the memory has no such range.
+    /// [`Status::BackEnd`] if another mapping overlaps, or if the memory is shorter than the part.
     pub fn map_at(&self, va: u64, part: Part<'_>) -> Result<(), BackendError> {
         let (offset, bytes) = (part.offset, part.bytes);
-        let what = || format!("map {bytes:#x} bytes from {offset:#x} at {va:#x}");
-        let account = Account(Arc::clone(part.account));
+        let account = Arc::clone(part.account);
         let entry = Entry::new(va, part.memory, offset, bytes, part.access);
-        let entry = entry.ok_or_else(|| failed(what()))?.on_account(account);
-        if self.change(|table| table.with(entry)) {
-            Ok(())
-        } else {
-            Err(failed(what()))
-        }
+        let mapped = entry.is_some_and(|e| self.change(|table| table.with(e.on_account(account))));
+        mapped.then_some(()).ok_or_else(|| {
+            failed(format!(
+                "map {bytes:#x} bytes from {offset:#x} at {va:#x}: outside the memory, or mapped \
+                 already"
+            ))
+        })
     }
 
     /// Ends the mapping that [`Self::map_at`] made at `va`.
     ///
     /// # Errors
-    /// `BackEnd`, if no mapping begins at `va`.
+    /// [`Status::BackEnd`] if no mapping begins at `va`.
     pub fn unmap_at(&self, va: u64) -> Result<(), BackendError> {
-        if self.change(|table| table.without(va)) {
-            Ok(())
-        } else {
-            Err(failed(format!("unmap {va:#x}")))
-        }
+        let unmapped = self.change(|table| table.without(va));
+        unmapped.then_some(()).ok_or_else(|| absent(va))
     }
 
-    /// Maps `part` at `wanted`, or at a free address, as [`causeway_mediator::backend::Space::map`]
-    /// says, and returns the address.
+    /// Maps `part` at GPU virtual address `wanted`, or at a free address if `wanted` is `None`, and
+    /// returns the address.
     ///
     /// # Errors
-    /// As that method.
+    /// [`Status::AddressInUse`] if `wanted` is taken or outside the address space,
+    /// [`Status::NoMemory`] if no free range of addresses is large enough, [`Status::BackEnd`] if
+    /// the memory is shorter than the part.
     pub fn map(&self, wanted: Option<u64>, part: Part<'_>) -> Result<u64, BackendError> {
         let mut addresses = self.addresses.lock();
         let (mappings, free) = &mut *addresses;
@@ -134,13 +137,12 @@ impl Mappings {
     /// Ends the mapping that [`Self::map`] made at `va`.
     ///
     /// # Errors
-    /// `BackEnd`, if no mapping begins at `va`.
+    /// [`Status::BackEnd`] if [`Self::map`] made no mapping at `va`.
     pub fn unmap(&self, va: u64) -> Result<(), BackendError> {
         let mut addresses = self.addresses.lock();
         let (mappings, free) = &mut *addresses;
-        let bytes = mappings.get(&va).copied();
-        let bytes = bytes.filter(|_| self.change(|table| table.without(va)));
-        let bytes = bytes.ok_or_else(|| failed(format!("unmap {va:#x}")))?;
+        let bytes = *mappings.get(&va).ok_or_else(|| absent(va))?;
+        self.unmap_at(va)?;
         mappings.remove(&va);
         free.give(va, bytes);
         Ok(())
@@ -149,17 +151,14 @@ impl Mappings {
     /// Changes what work may do with the mapping that begins at `va`.
     ///
     /// # Errors
-    /// `BackEnd`, if no mapping begins at `va`.
+    /// [`Status::BackEnd`] if no mapping begins at `va`.
     pub fn set_access(&self, va: u64, access: Access) -> Result<(), BackendError> {
-        if self.change(|table| table.with_access(va, access)) {
-            Ok(())
-        } else {
-            Err(failed(format!("set access of {va:#x}")))
-        }
+        let changed = self.change(|table| table.with_access(va, access));
+        changed.then_some(()).ok_or_else(|| absent(va))
     }
 
-    /// Loads the 64-bit word at GPU virtual address `va`, with acquire ordering. `None` if `va` is
-    /// not a multiple of 8, or no mapping holds all eight bytes.
+    /// Loads the 64-bit word at GPU virtual address `va`, with acquire ordering. Returns `None` if
+    /// `va` is not a multiple of 8, or if no mapping contains all eight bytes.
     pub fn load_u64(&self, va: u64) -> Option<u64> {
         self.with_table(|table| transfer::load_acquire(table, va))
     }
@@ -167,6 +166,10 @@ impl Mappings {
 
 fn failed(context: String) -> BackendError {
     BackendError::new(Status::BackEnd, context)
+}
+
+fn absent(va: u64) -> BackendError {
+    failed(format!("no mapping begins at {va:#x}"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Host memory as allocations: a shared object, and the back end's own mapping of it.
 
 use std::any::Any;
-use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -12,77 +11,66 @@ use causeway_protocol::message::{MemoryKind, Status};
 
 use crate::mapped::{Caching, MappedMemory};
 
-/// Host memory: an allocation, registered guest RAM, or a range that another part of the process
-/// has mapped. Fresh memory is zero, and freed memory goes back to the Linux kernel, so no session
-/// sees what another left behind.
+/// Memory of the host that work can access: an allocation, guest RAM, or a range that another part
+/// of the process has mapped. A new allocation is zero, and freed memory returns to the Linux
+/// kernel, so no session sees what another has left in memory.
 #[derive(Debug)]
 pub struct HostMemory {
     shared: Option<(Arc<SharedMemory>, u64)>,
     mapping: Mapping,
-    /// Dropped after the mapping.
-    _owner: Option<Owner>,
-}
-
-/// Keeps a borrowed mapping valid, or accounts for the memory.
-struct Owner(#[allow(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>);
-
-impl fmt::Debug for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Owner")
-    }
+    /// Keeps a borrowed mapping valid, or accounts for the memory. Dropped after the mapping.
+    _owner: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl HostMemory {
-    /// Allocates `bytes` bytes of zeroed memory with pages of size `pages`. Large pages are
-    /// populated at once; small pages appear when they are touched.
+    /// Allocates `bytes` bytes of zeroed memory in pages of size `pages`. Large pages get their
+    /// memory at once, small pages when they are first accessed.
     ///
     /// # Errors
-    /// [`MemoryError::Create`], [`MemoryError::Map`] or [`MemoryError::Populate`], if the kernel
-    /// has no descriptor, no address range or no memory for it.
+    /// [`MemoryError::Create`] if the Linux kernel cannot create the memory object,
+    /// [`MemoryError::Map`] if it cannot map the object, [`MemoryError::Populate`] if too few pages
+    /// are free.
     pub fn allocate(bytes: u64, pages: PageSize) -> Result<Self, MemoryError> {
         let shared = Arc::new(SharedMemory::new("causeway-allocation", bytes, pages)?);
-        let mapping = shared.map(0, bytes, Access::ReadWrite)?;
-        if shared.pages() == PageSize::Large {
-            mapping.populate()?;
+        let large = shared.pages() == PageSize::Large;
+        let memory = Self::register(shared, 0, bytes)?;
+        if large {
+            memory.mapping.populate()?;
         }
-        Ok(Self::of(shared, 0, mapping))
+        Ok(memory)
     }
 
-    fn of(shared: Arc<SharedMemory>, offset: u64, mapping: Mapping) -> Self {
-        Self {
-            shared: Some((shared, offset)),
-            mapping,
-            _owner: None,
-        }
-    }
-
-    /// Uses memory that is mapped already, readable and writable. `owner` keeps the mapping valid.
+    /// Wraps memory that this process has mapped already, readable and writable. `owner` keeps the
+    /// mapping valid, and is dropped with the result.
     pub fn over(mapping: Mapping, owner: Box<dyn Any + Send + Sync>) -> Self {
         Self {
             shared: None,
             mapping,
-            _owner: Some(Owner(owner)),
+            _owner: Some(owner),
         }
     }
 
-    /// Maps `bytes` bytes of `shared`, from `offset`.
+    /// Maps `bytes` bytes of `shared`, beginning at byte `offset`, into this process.
     ///
     /// # Errors
-    /// [`MemoryError`], if `shared` has no such range or the host cannot map it.
+    /// [`MemoryError`] if `shared` has no such range, or if the Linux kernel cannot map it.
     pub fn register(
         shared: Arc<SharedMemory>,
         offset: u64,
         bytes: u64,
     ) -> Result<Self, MemoryError> {
-        let mapping = shared.map(offset, bytes, Access::ReadWrite)?;
-        Ok(Self::of(shared, offset, mapping))
+        Ok(Self {
+            mapping: shared.map(offset, bytes, Access::ReadWrite)?,
+            shared: Some((shared, offset)),
+            _owner: None,
+        })
     }
 
-    /// Returns the memory with `charge`, which is dropped with it.
+    /// Attaches `charge`, which is dropped with the memory and can then correct an account.
     #[must_use]
     pub fn charged(self, charge: impl Any + Send + Sync) -> Self {
         Self {
-            _owner: Some(Owner(Box::new(charge))),
+            _owner: Some(Box::new(charge)),
             ..self
         }
     }
@@ -107,20 +95,23 @@ impl MappedMemory for HostMemory {
     }
 }
 
-/// Handle of a session on host memory. The memory lives until its last handle is dropped.
+/// Makes a [`HostMemory`] available to the mediator, as a [`Memory`]. The host memory lives until
+/// all handles of it are dropped.
 #[derive(Debug)]
 pub struct HostHandle(Arc<HostMemory>);
 
 impl HostHandle {
-    /// Makes a handle of `memory` for the mediator.
+    /// Wraps `memory` in a handle for the mediator.
     pub fn share(memory: HostMemory) -> Arc<dyn Memory> {
         Arc::new(Self(Arc::new(memory)))
     }
 
-    /// Allocates `bytes` bytes of zeroed memory with pages of size `pages`.
+    /// Allocates `bytes` bytes of zeroed memory in pages of size `pages`, and returns a handle of
+    /// them.
     ///
     /// # Errors
-    /// `NoMemory` if the kernel has no memory, descriptor or address range for it.
+    /// [`Status::NoMemory`] if the Linux kernel lacks memory, descriptors or addresses for the
+    /// allocation.
     pub fn allocate(bytes: u64, pages: PageSize) -> Result<Arc<dyn Memory>, BackendError> {
         let memory = HostMemory::allocate(bytes, pages);
         Ok(Self::share(memory.map_err(|e| {
@@ -128,10 +119,11 @@ impl HostHandle {
         })?))
     }
 
-    /// Registers `bytes` bytes of guest RAM, from `offset`.
+    /// Maps `bytes` bytes of the guest RAM `ram`, beginning at byte `offset`, and returns a handle
+    /// of them.
     ///
     /// # Errors
-    /// `NoMemory`, if `ram` has no such range or the host cannot map it.
+    /// [`Status::NoMemory`] if `ram` has no such range, or if the Linux kernel cannot map it.
     pub fn register(
         ram: Arc<SharedMemory>,
         offset: u64,
@@ -144,10 +136,12 @@ impl HostHandle {
         Ok(Self::share(memory))
     }
 
-    /// Maps host memory that another process exported. It counts as the exporter's.
+    /// Maps host memory that another process exported, and returns a handle of it. The memory stays
+    /// charged to the exporter.
     ///
     /// # Errors
-    /// `BadMemory`, if the descriptor is not shared memory or has no such range.
+    /// [`Status::BadMemory`] if the descriptor is not shared memory, or if the memory has no such
+    /// range.
     pub fn import(exported: Exported) -> Result<Arc<dyn Memory>, BackendError> {
         let Exported { bytes, offset, .. } = exported;
         let not_memory = |e| {
@@ -159,7 +153,7 @@ impl HostHandle {
         Ok(Self::share(memory))
     }
 
-    /// Returns the memory of `handle`; `None` if the handle is of another type.
+    /// Returns the host memory behind `handle`; `None` if `handle` is not a [`HostHandle`].
     pub fn memory_of(handle: &Arc<dyn Memory>) -> Option<Arc<HostMemory>> {
         let handle = handle.as_any().downcast_ref::<Self>()?;
         Some(Arc::clone(&handle.0))

@@ -1,7 +1,6 @@
 //! Queues that execute work in order: it is done when `submit` returns.
 
 use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -14,34 +13,29 @@ use crate::clock;
 use crate::mappings::Mappings;
 use crate::transfer;
 
-/// Executes kernels for a [`WorkQueue`].
+/// Executes the kernels of a [`WorkQueue`].
 pub trait Kernels: Send {
-    /// Executes one launch of a kernel, and returns when it is done.
+    /// Executes one launch of a kernel, and returns when the kernel has ended.
     ///
     /// # Errors
-    /// The fault of the kernel, or `BadLaunch` or `BadParameters` if it was not begun.
+    /// The fault that ended the kernel. A launch that is not begun has the status
+    /// [`Status::BadLaunch`] or [`Status::BadParameters`].
     fn launch(&self, launch: &Launch<'_>) -> Result<(), Fault>;
 }
 
-/// Recorded work. Each replay executes it piece by piece.
+/// A copy of recorded work. Each replay executes the pieces of this work one after the other.
 pub struct WorkRecording {
     work: Box<[Recorded]>,
 }
 
 impl WorkRecording {
-    /// Records a copy of `work`.
+    /// Makes a recording from a copy of `work`.
     pub fn new(work: &[Recorded]) -> Self {
         Self { work: work.into() }
     }
 }
 
-impl fmt::Debug for WorkRecording {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkRecording")
-            .field("pieces", &self.work.len())
-            .finish_non_exhaustive()
-    }
-}
+causeway_memory::debug_fields!(WorkRecording {});
 
 impl Recording for WorkRecording {
     fn memory_bytes(&self) -> u64 {
@@ -53,7 +47,8 @@ impl Recording for WorkRecording {
     }
 }
 
-/// A queue of an address space.
+/// A queue that executes each piece of work at once, on the thread that submits it: copies, fills
+/// and stores itself, launches through `K`.
 #[derive(Debug)]
 pub struct WorkQueue<K> {
     mappings: Arc<Mappings>,
@@ -64,7 +59,8 @@ pub struct WorkQueue<K> {
 }
 
 impl<K: Kernels> WorkQueue<K> {
-    /// Creates a queue whose work accesses `mappings` and ends early once `stop` is set.
+    /// Creates a queue whose work accesses memory through `mappings` and ends early once `stop` is
+    /// set.
     pub fn new(mappings: Arc<Mappings>, stop: Arc<AtomicBool>, kernels: K) -> Self {
         Self {
             mappings,

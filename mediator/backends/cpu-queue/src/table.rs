@@ -7,38 +7,37 @@ use causeway_protocol::Access;
 
 use crate::mapped::{Caching, MappedMemory};
 
-/// One mapping.
-#[derive(Clone, Debug)]
+/// One mapping: a range of GPU virtual addresses, and the memory that appears there.
+#[derive(Clone)]
 pub struct Entry {
-    /// First GPU virtual address.
+    /// First GPU virtual address of the mapping.
     pub start: u64,
-    /// One past the last.
+    /// GPU virtual address behind the last byte of the mapping.
     pub end: u64,
-    /// Host address of the first byte. It is valid up to `end` as long as the table is held.
+    /// Address of the first byte in this process. It is valid as long as a [`Table`] with this
+    /// entry exists.
     pub host: u64,
-    /// Rights of kernels, copies and fills.
+    /// What kernels, copies and fills may do with the mapping.
     pub access: Access,
     /// How CPUs access the memory.
     caching: Caching,
     /// Keeps the memory alive.
     _memory: Arc<dyn MappedMemory>,
     /// Keeps the mediator's account of the memory alive, so that memory in use stays charged.
-    _account: Option<Account>,
+    _account: Option<Arc<dyn Memory>>,
 }
 
-/// An allocation as the mediator accounts for it.
-#[derive(Clone)]
-pub(crate) struct Account(pub(crate) Arc<dyn Memory>);
-
-impl std::fmt::Debug for Account {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "account of {:#x} bytes", self.0.bytes())
-    }
-}
+causeway_memory::debug_fields!(Entry {
+    start,
+    end,
+    host,
+    access,
+    caching
+});
 
 impl Entry {
-    /// Describes the mapping of `bytes` bytes of `memory`, from `offset`, at `start`. `None` if
-    /// `memory` has no such range.
+    /// Returns the mapping of `bytes` bytes of `memory`, beginning at byte `offset`, at GPU virtual
+    /// address `start`. Returns `None` if `bytes` is 0 or `memory` has no such range.
     pub fn new(
         start: u64,
         memory: Arc<dyn MappedMemory>,
@@ -63,53 +62,47 @@ impl Entry {
     }
 
     /// Returns the mapping with the mediator's account.
-    pub(crate) fn on_account(self, account: Account) -> Self {
+    pub(crate) fn on_account(self, account: Arc<dyn Memory>) -> Self {
         Self {
             _account: Some(account),
             ..self
         }
     }
 
-    /// The same memory with other rights.
-    fn with_access(&self, access: Access) -> Self {
-        Self {
-            access,
-            ..self.clone()
-        }
-    }
-
-    /// Returns whether work may access the mapping in the way `wanted`.
+    /// Returns whether the rights of the mapping include `wanted`.
     #[inline]
     pub fn allows(&self, wanted: Access) -> bool {
         self.access.allows(wanted)
     }
 }
 
-/// Where an address is in this process.
+/// Memory of this process behind a GPU virtual address, up to the end of its mapping.
 #[derive(Debug)]
 pub(crate) struct HostRange {
-    /// Host address.
+    /// Address in this process.
     pub at: u64,
-    /// Bytes from there to the end of the mapping.
+    /// Bytes from `at` to the end of the mapping.
     pub left: u64,
-    /// How CPUs access them.
+    /// Whether CPUs access the memory through their caches.
     pub caching: Caching,
 }
 
-/// Mappings in ascending order, without overlap.
+/// A snapshot of the mappings of an address space, in ascending order of their addresses, without
+/// overlap.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     entries: Vec<Entry>,
 }
 
 impl Table {
-    /// Returns all mappings.
+    /// Returns all mappings, in ascending order of their addresses.
     #[inline]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Returns the index of the mapping that holds `address`.
+    /// Returns the index of the mapping that contains GPU virtual address `address`; `None` if no
+    /// mapping does.
     #[inline]
     pub fn find(&self, address: u64) -> Option<usize> {
         let after = self.entries.partition_point(|e| e.start <= address);
@@ -117,7 +110,7 @@ impl Table {
         (address < self.entries[index].end).then_some(index)
     }
 
-    /// Returns the table with one more mapping; `None` if it overlaps another.
+    /// Returns a copy of the table with `entry` added; `None` if `entry` overlaps another mapping.
     pub fn with(&self, entry: Entry) -> Option<Self> {
         let index = self.entries.partition_point(|e| e.start < entry.start);
         let free_before = index == 0 || self.entries[index - 1].end <= entry.start;
@@ -135,7 +128,8 @@ impl Table {
         Some(Self { entries })
     }
 
-    /// Returns the table without the mapping that begins at `start`; `None` if none begins there.
+    /// Returns a copy of the table without the mapping that begins at `start`; `None` if no mapping
+    /// begins there.
     pub fn without(&self, start: u64) -> Option<Self> {
         let index = self.position(start)?;
         let mut entries = self.entries.clone();
@@ -143,24 +137,25 @@ impl Table {
         Some(Self { entries })
     }
 
-    /// Returns the table with other rights for the mapping that begins at `start`; `None` if none
-    /// begins there.
+    /// Returns a copy of the table in which the mapping that begins at `start` has the rights
+    /// `access`; `None` if no mapping begins there.
     pub fn with_access(&self, start: u64, access: Access) -> Option<Self> {
         let index = self.position(start)?;
         let mut entries = self.entries.clone();
-        entries[index] = entries[index].with_access(access);
+        entries[index].access = access;
         Some(Self { entries })
     }
 
-    /// Returns the host address of `address`, and the bytes from there to the end of its mapping;
-    /// `None` if no mapping allows `wanted` there.
+    /// Translates GPU virtual address `address`. Returns its address in this process and the bytes
+    /// from there to the end of its mapping, or `None` if no mapping allows `wanted` there.
     #[inline]
     pub fn host(&self, address: u64, wanted: Access) -> Option<(u64, u64)> {
         let HostRange { at, left, .. } = self.reach(address, wanted)?;
         Some((at, left))
     }
 
-    /// As [`Self::host`], with how CPUs access the memory.
+    /// Translates GPU virtual address `address`, as [`Self::host`] does, and says whether the
+    /// memory is cached.
     #[inline]
     pub(crate) fn reach(&self, address: u64, wanted: Access) -> Option<HostRange> {
         let entry = &self.entries[self.find(address)?];

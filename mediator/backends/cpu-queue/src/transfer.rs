@@ -80,49 +80,47 @@ pub(crate) fn store_release(
     value: u64,
     what: &'static str,
 ) -> Result<(), Fault> {
-    let to = reach(table, address, 0, Access::ReadWrite, what, 8)?;
-    if to.left < 8 || !address.is_multiple_of(8) {
-        return Err(outside(what, Access::ReadWrite, address, 8));
-    }
-    // SAFETY: in range, aligned (mappings are page-aligned), writable; others may access it
-    // meanwhile, atomically.
-    unsafe { AtomicU64::from_ptr(to.at as *mut u64) }.store(value, Ordering::Release);
+    let to = word(table, address, 8, Access::ReadWrite);
+    let to = to.ok_or_else(|| outside(what, Access::ReadWrite, address, 8))?;
+    // SAFETY: `word` checked range, alignment and right; others may access it meanwhile,
+    // atomically.
+    unsafe { AtomicU64::from_ptr(to as *mut u64) }.store(value, Ordering::Release);
     Ok(())
 }
 
 /// Loads a 64-bit word with acquire ordering.
 pub(crate) fn load_acquire(table: &Table, address: u64) -> Option<u64> {
-    let (from, readable) = table.host(address, Access::Read)?;
-    if readable < 8 || !address.is_multiple_of(8) {
-        return None;
-    }
-    // SAFETY: as in `store_release`; the mapping is readable.
+    let from = word(table, address, 8, Access::Read)?;
+    // SAFETY: as in `store_release`.
     Some(unsafe { AtomicU64::from_ptr(from as *mut u64) }.load(Ordering::Acquire))
 }
 
-/// Stores a 32-bit word with release ordering.
+/// Stores `value` as the 32-bit word at GPU virtual address `address`, with release ordering.
 ///
 /// # Errors
-/// `MemoryFault`, if `address` is not a multiple of 4, or no writable mapping holds all four bytes.
+/// [`Status::MemoryFault`] if `address` is not a multiple of 4, or if no writable mapping contains
+/// all four bytes.
 pub fn store_release_u32(table: &Table, address: u64, value: u32) -> Result<(), Fault> {
-    let to = reach(table, address, 0, Access::ReadWrite, "write", 4)?;
-    if to.left < 4 || !address.is_multiple_of(4) {
-        return Err(outside("write", Access::ReadWrite, address, 4));
-    }
+    let to = word(table, address, 4, Access::ReadWrite);
+    let to = to.ok_or_else(|| outside("write", Access::ReadWrite, address, 4))?;
     // SAFETY: as in `store_release`.
-    unsafe { AtomicU32::from_ptr(to.at as *mut u32) }.store(value, Ordering::Release);
+    unsafe { AtomicU32::from_ptr(to as *mut u32) }.store(value, Ordering::Release);
     Ok(())
 }
 
-/// Loads a 32-bit word with acquire ordering. `None` if `address` is not a multiple of 4, or no
-/// mapping holds all four bytes.
+/// Loads the 32-bit word at GPU virtual address `address`, with acquire ordering. Returns `None` if
+/// `address` is not a multiple of 4, or if no readable mapping contains all four bytes.
 pub fn load_acquire_u32(table: &Table, address: u64) -> Option<u32> {
-    let (from, readable) = table.host(address, Access::Read)?;
-    if readable < 4 || !address.is_multiple_of(4) {
-        return None;
-    }
-    // SAFETY: as in `load_acquire`.
+    let from = word(table, address, 4, Access::Read)?;
+    // SAFETY: as in `store_release`.
     Some(unsafe { AtomicU32::from_ptr(from as *mut u32) }.load(Ordering::Acquire))
+}
+
+/// Host address of the word of `bytes` bytes at `address`; `None` if it is not aligned, or if no
+/// mapping that allows `wanted` contains all of it.
+fn word(table: &Table, address: u64, bytes: u64, wanted: Access) -> Option<u64> {
+    let (at, left) = table.host(address, wanted)?;
+    (left >= bytes && address.is_multiple_of(bytes)).then_some(at)
 }
 
 /// Host address of `start + done`, and the bytes that can be accessed from there on.
@@ -148,7 +146,9 @@ fn outside(what: &'static str, wanted: Access, address: u64, bytes: u64) -> Faul
     };
     Fault::new(
         Status::MemoryFault,
-        format!("{what}: {kind} of {bytes} bytes at {address:#x}: not mapped with that right"),
+        format!(
+            "{what}: {kind} of {bytes} bytes at {address:#x}: not aligned, or no mapping allows it"
+        ),
     )
 }
 

@@ -14,8 +14,8 @@ const WIDE_BYTES: u64 = 16;
 /// Bytes that go through a buffer of our own at a time.
 const BOUNCE_BYTES: usize = 4096;
 
-/// Fills `bytes` bytes of uncached memory at `to` with `word` again and again, beginning with its
-/// low byte. All stores are done when this returns.
+/// Fills `bytes` bytes of uncached memory at `to` with copies of `word`, low byte first. All stores
+/// are complete when this returns.
 ///
 /// # Safety
 /// `bytes` bytes at `to` can be written, and no Rust reference to them exists. Others may access
@@ -141,57 +141,47 @@ unsafe fn fill_wide(to: *mut u8, count: u64, word: u32) {
     }
 }
 
-/// # Safety
-/// `count` times 16 bytes at `from`, which is a multiple of 16, can be read, and at `to` be
-/// written.
-unsafe fn load_wide(from: *const u8, to: *mut u8, count: u64) {
-    if count == 0 {
-        return;
-    }
-    // SAFETY: as in `fill_wide`.
-    unsafe {
-        std::arch::asm!(
-            "2:",
-            "movdqa {wide}, [{from}]",
-            "movdqu [{to}], {wide}",
-            "add {from}, 16",
-            "add {to}, 16",
-            "dec {count}",
-            "jnz 2b",
-            wide = out(xmm_reg) _,
-            from = inout(reg) from => _,
-            to = inout(reg) to => _,
-            count = inout(reg) count => _,
-            options(nostack),
-        );
-    }
+/// Defines a copy of `count` times 16 bytes by the instructions `$load` and `$store`.
+macro_rules! wide_copy {
+    ($(#[$doc:meta])* $name:ident, $load:literal, $store:literal) => {
+        $(#[$doc])*
+        unsafe fn $name(from: *const u8, to: *mut u8, count: u64) {
+            if count == 0 {
+                return;
+            }
+            // SAFETY: as in `fill_wide`.
+            unsafe {
+                std::arch::asm!(
+                    "2:",
+                    concat!($load, " {wide}, [{from}]"),
+                    concat!($store, " [{to}], {wide}"),
+                    "add {from}, 16",
+                    "add {to}, 16",
+                    "dec {count}",
+                    "jnz 2b",
+                    wide = out(xmm_reg) _,
+                    from = inout(reg) from => _,
+                    to = inout(reg) to => _,
+                    count = inout(reg) count => _,
+                    options(nostack),
+                );
+            }
+        }
+    };
 }
 
-/// # Safety
-/// `count` times 16 bytes at `from` can be read, and at `to`, which is a multiple of 16, be
-/// written.
-unsafe fn store_wide(from: *const u8, to: *mut u8, count: u64) {
-    if count == 0 {
-        return;
-    }
-    // SAFETY: as in `fill_wide`.
-    unsafe {
-        std::arch::asm!(
-            "2:",
-            "movdqu {wide}, [{from}]",
-            "movntdq [{to}], {wide}",
-            "add {from}, 16",
-            "add {to}, 16",
-            "dec {count}",
-            "jnz 2b",
-            wide = out(xmm_reg) _,
-            from = inout(reg) from => _,
-            to = inout(reg) to => _,
-            count = inout(reg) count => _,
-            options(nostack),
-        );
-    }
-}
+wide_copy!(
+    /// # Safety
+    /// `count` times 16 bytes at `from`, which is a multiple of 16, can be read, and at `to` be
+    /// written.
+    load_wide, "movdqa", "movdqu"
+);
+wide_copy!(
+    /// # Safety
+    /// `count` times 16 bytes at `from` can be read, and at `to`, which is a multiple of 16, be
+    /// written.
+    store_wide, "movdqu", "movntdq"
+);
 
 /// Completes non-temporal stores, which are not ordered with others, before what follows, such
 /// as a fence release.

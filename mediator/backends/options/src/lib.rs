@@ -4,48 +4,44 @@
 //! which parsing, the command's help and the list in error messages are made. The command adds a
 //! table of the keys that all back ends have.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// One key of `--gpu`, which sets a field of `O`.
+/// Describes one key of `--gpu`: its name, its help, and how it changes the options `O`.
+#[derive(Debug)]
 pub struct Key<O> {
-    /// The text before the equals sign.
+    /// What the user types before the equals sign.
     pub name: &'static str,
-    /// The values as the help shows them, such as `N` or `none|process`.
+    /// Valid values in the form that the help shows, such as `N` or `none|process`.
     pub values: &'static str,
-    /// What the key sets, as the help says it.
+    /// Text of the help that explains the key.
     pub about: &'static str,
-    /// Checks a value and stores it.
+    /// Function that checks a value of the key and stores it in the options.
     pub set: fn(&mut O, Value<'_>) -> Result<(), OptionError>,
 }
 
-impl<O> fmt::Debug for Key<O> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Key")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
-
-/// The options of one back end.
+/// Options of one back end, which the user types as `--gpu BACKEND[:DEVICE],KEY=VALUE,…`.
 pub trait Options: Sized + 'static {
-    /// Name of the back end, as `--gpu` has it.
+    /// Name of the back end, as users type it after `--gpu`.
     const BACK_END: &'static str;
-    /// The keys that only this back end has.
+    /// Keys that only this back end accepts.
     const KEYS: &'static [Key<Self>];
 
-    /// Returns the defaults for a device, which is the text after the colon if there is one.
+    /// Returns the default options for `device`, the text after the colon of `--gpu
+    /// BACKEND:DEVICE`; `None` means that the user typed no device.
     ///
     /// # Errors
-    /// [`OptionError::Value`]: the back end has no such device, or needs one.
+    /// [`OptionError::Value`] if the back end has no such device, or if it needs one and `device`
+    /// is `None`.
     fn new(device: Option<&str>) -> Result<Self, OptionError>;
 
-    /// Returns the options for a device and pairs of key and value, as typed.
+    /// Returns the options for `device` (see [`Self::new`]) after it has set the keys in `pairs`.
+    /// Each pair is a key and its value, as the user typed them.
     ///
     /// # Errors
-    /// [`OptionError::Unknown`] for a key that is not in [`Self::KEYS`]; otherwise as [`Self::new`]
-    /// and the keys refuse a value.
+    /// [`OptionError::Unknown`] if a key is not in [`Self::KEYS`]. [`OptionError::Value`] if the
+    /// back end refuses the device, or if a value is not valid for its key.
     fn parse(device: Option<&str>, pairs: &[(&str, &str)]) -> Result<Self, OptionError> {
         let mut options = Self::new(device)?;
         for (name, text) in pairs {
@@ -61,10 +57,11 @@ pub trait Options: Sized + 'static {
     }
 }
 
-/// Sets the key `name` of `options` if `keys` has it, and returns whether it has.
+/// Looks for the key `name` in `keys` and, if it is there, sets it in `options` to the value
+/// `text`. Returns whether `keys` has the key.
 ///
 /// # Errors
-/// [`OptionError::Value`]: the key does not take this value.
+/// [`OptionError::Value`] if the value is not valid for the key.
 pub fn set<O>(
     keys: &'static [Key<O>],
     options: &mut O,
@@ -79,23 +76,18 @@ pub fn set<O>(
     Ok(true)
 }
 
-/// Returns one line of help for each key of a table.
+/// Returns the help for a table of keys: for each key, a line break and then a line with its name,
+/// its values and its explanation.
 pub fn help<O>(keys: &[Key<O>]) -> String {
     let mut lines = String::new();
-    for Key {
-        name,
-        values,
-        about,
-        ..
-    } in keys
-    {
+    for key in keys {
         // Writing to a string does not fail.
-        let _ = write!(lines, "\n  {name}={values}: {about}");
+        let _ = write!(lines, "\n  {}={}: {}", key.name, key.values, key.about);
     }
     lines
 }
 
-/// The text after an equals sign, with the key before it.
+/// A value that the user typed, with the name of its key for error messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Value<'a> {
     key_name: &'static str,
@@ -103,8 +95,8 @@ pub struct Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// Returns the text after the colon of `--gpu BACKEND:DEVICE` as the value of a key with the
-    /// back end's name.
+    /// Wraps `text`, the device in `--gpu BACKEND:DEVICE`, so that it can be checked like the value
+    /// of a key. Error messages show `back_end` where they show the name of a key otherwise.
     pub fn device(back_end: &'static str, text: &'a str) -> Self {
         Self {
             key_name: back_end,
@@ -112,35 +104,35 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns the value as a type that can be parsed.
+    /// Parses the value as a `T`.
     ///
     /// # Errors
-    /// [`OptionError::Value`] with `expected`: the type does not take it.
+    /// [`OptionError::Value`] if the value does not parse. Its message contains `expected`, which
+    /// tells the user what is valid.
     pub fn parse<T: FromStr>(self, expected: &str) -> Result<T, OptionError> {
         self.text.parse().map_err(|_| self.invalid(expected))
     }
 
-    /// Returns the value as a number.
+    /// Parses the value as a number in `range`.
     ///
     /// # Errors
-    /// [`OptionError::Value`]: it is no number, or out of `range`.
+    /// [`OptionError::Value`] if the value is not a number, or is outside `range`.
     pub fn number(self, range: RangeInclusive<u32>) -> Result<u32, OptionError> {
         let number = self.text.parse().ok().filter(|n| range.contains(n));
         number.ok_or_else(|| self.invalid(format!("{} to {}", range.start(), range.end())))
     }
 
-    /// Returns a size in bytes that is written `512`, `512MiB` or `4GiB`, where a plain number
-    /// counts MiB.
+    /// Parses the value as a size and returns it in bytes. `512` and `512MiB` mean 512 MiB, `4GiB`
+    /// means 4 GiB.
     ///
     /// # Errors
-    /// [`OptionError::Value`]: it is no size, or out of `range_mib`, which counts MiB.
+    /// [`OptionError::Value`] if the value is not a size, or is outside `range_mib`, which is in
+    /// MiB.
     pub fn mebibytes(self, range_mib: RangeInclusive<u64>) -> Result<u64, OptionError> {
-        let (digits, unit_mib) =
-            match (self.text.strip_suffix("GiB"), self.text.strip_suffix("MiB")) {
-                (Some(digits), _) => (digits, 1024),
-                (None, Some(digits)) => (digits, 1),
-                (None, None) => (self.text, 1),
-            };
+        let (digits, unit_mib) = match self.text.strip_suffix("GiB") {
+            Some(digits) => (digits, 1024),
+            None => (self.text.strip_suffix("MiB").unwrap_or(self.text), 1),
+        };
         let size_mib = digits.parse::<u64>().ok();
         let size_mib = size_mib.and_then(|size| size.checked_mul(unit_mib));
         let size_mib = size_mib.filter(|size| range_mib.contains(size));
@@ -152,10 +144,11 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Returns what the value means, by a table of words and meanings.
+    /// Looks the value up in `words`, whose entries are a valid word and the meaning of that word,
+    /// and returns the meaning.
     ///
     /// # Errors
-    /// [`OptionError::Value`]: it is none of the words.
+    /// [`OptionError::Value`] if the value is none of the words.
     pub fn choice<T: Copy>(self, words: &[(&str, T)]) -> Result<T, OptionError> {
         let found = words.iter().find(|(word, _)| *word == self.text);
         found.map(|(_, meaning)| *meaning).ok_or_else(|| {
@@ -164,48 +157,49 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Returns the error for this value; `expected` says which values are valid.
+    /// Returns the error that refuses this value; `expected` tells the user which values are valid.
     pub fn invalid(self, expected: impl Into<String>) -> OptionError {
+        let shown = if self.text.is_empty() {
+            "``"
+        } else {
+            self.text
+        };
         OptionError::Value {
             key: self.key_name,
-            value: if self.text.is_empty() {
-                "``"
-            } else {
-                self.text
-            }
-            .to_owned(),
+            value: shown.to_owned(),
             expected: expected.into(),
         }
     }
 }
 
-/// Why the keys or the device of `--gpu` are refused.
+/// Why a key, a value or the device in `--gpu` is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// A key does not take the value.
+    /// The value is not valid for its key, or the device is not valid for its back end.
     #[error("invalid value {value} for --gpu {key}: {expected}")]
     Value {
-        /// The key, or the back end if its device is meant.
+        /// Name of the key, or of the back end if `value` is a device.
         key: &'static str,
-        /// The value as typed.
+        /// The value as the user typed it.
         value: String,
-        /// The values that the key takes.
+        /// Which values are valid.
         expected: String,
     },
-    /// The back end does not have the key.
+    /// The back end has no such key.
     #[error("unknown key `{key}` for --gpu {back_end}: its keys are {}", .known.join(", "))]
     Unknown {
-        /// The key as typed.
+        /// The key as the user typed it.
         key: String,
-        /// The back end.
+        /// Name of the back end.
         back_end: &'static str,
-        /// The keys that it has.
+        /// Names of the keys that the back end has.
         known: Vec<&'static str>,
     },
 }
 
 impl OptionError {
-    /// Adds the keys that all back ends have to those that an unknown key's error lists.
+    /// Adds the names of `keys`, which all back ends accept, to the known keys that
+    /// [`Self::Unknown`] lists. Returns every other error unchanged.
     pub fn with_known<O>(mut self, keys: &[Key<O>]) -> Self {
         if let Self::Unknown { known, .. } = &mut self {
             known.extend(keys.iter().map(|key| key.name));

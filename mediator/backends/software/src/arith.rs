@@ -27,9 +27,10 @@ pub mod format;
 pub mod integer;
 
 crate::modifiers::modifiers! {
-    /// How an inexact result is rounded (PTX ISA, "Rounding Modifiers").
+    /// How an inexact result is rounded to a number of its type (PTX ISA, "Rounding Modifiers").
     Rounding {
-        /// `.rn`, `.rni`: to the nearest, ties to even.
+        /// `.rn`, `.rni`: to the nearest number; if two are equally near, to the one whose last bit
+        /// is 0.
         Nearest = "rn" | "rni",
         /// `.rz`, `.rzi`: towards zero.
         Zero = "rz" | "rzi",

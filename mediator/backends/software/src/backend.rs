@@ -22,18 +22,20 @@ use crate::registers::WARP;
 use crate::space::SoftwareSpace;
 use crate::workers::Workers;
 
-/// Size of the device that the back end presents.
+/// What the software back end presents as its device, and how much of the host it may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// Memory of the device in bytes. Allocations and modules together take no more.
+    /// Memory of the device in bytes. All allocations and modules together take no more.
     pub memory_bytes: u64,
-    /// Number of cores that run kernels, at least 1. `None`: all cores that this process may use.
+    /// Number of CPU cores that execute kernels, at least 1. `None` stands for all cores that this
+    /// process may use.
     pub cores: Option<usize>,
-    /// Page size of allocations; small where descriptors of them go to strangers.
+    /// Size of the pages in which allocations get their memory. Small pages are for hosts that pass
+    /// descriptors of allocations to processes they do not trust.
     pub host_pages: PageSize,
 }
 
-/// The software back end.
+/// The software back end: a device whose memory is host memory and whose kernels run on CPU cores.
 #[derive(Debug)]
 pub struct Software {
     attributes: Attributes,
@@ -42,8 +44,8 @@ pub struct Software {
 }
 
 impl Software {
-    /// Creates the device and starts its threads: one fewer than cores, because the thread that
-    /// submits a launch works on it too.
+    /// Creates the device and starts its threads. There is one thread fewer than cores, because the
+    /// thread that submits a launch executes blocks of it too.
     pub fn new(config: Config) -> Self {
         let cores = config.cores.unwrap_or_else(available_cores).max(1);
         let isa = Isa::detect();
@@ -75,19 +77,20 @@ impl Software {
         }
     }
 
-    /// Returns what the launches of each kernel have done so far, sorted by the name of the kernel.
+    /// Returns how often each kernel was launched, how many instructions it executed, and for how
+    /// long; sorted by the names of the kernels.
     pub fn launch_counts(&self) -> Vec<LaunchCount> {
         self.device.counts.all()
     }
 
-    /// Creates an address space, for programs that drive the engine without a mediator. Kernels in
-    /// it end early once `stop` is set.
+    /// Creates an address space, for programs that use the engine without a mediator. Once `stop`
+    /// is set, kernels in the address space end early.
     pub fn space(&self, stop: Arc<AtomicBool>) -> SoftwareSpace {
         SoftwareSpace::new(Arc::clone(&self.device), stop)
     }
 
-    /// Makes memory that this process has mapped already mappable in address spaces. `owner` keeps
-    /// the mapping valid. The memory does not count as memory of the device.
+    /// Makes memory that this process has mapped already available to address spaces of this back
+    /// end. `owner` keeps `mapping` valid. The memory is not charged to the memory of the device.
     pub fn wrap(mapping: Mapping, owner: Box<dyn Any + Send + Sync>) -> Arc<dyn Memory> {
         HostHandle::share(HostMemory::over(mapping, owner))
     }
@@ -98,7 +101,7 @@ impl Software {
         &self.device
     }
 
-    /// Returns how many bytes of the device's memory are free.
+    /// Returns how many bytes of the device's memory no allocation and no module has taken.
     pub fn free_bytes(&self) -> u64 {
         self.device.pool.free()
     }

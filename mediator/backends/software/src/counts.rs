@@ -9,16 +9,17 @@ use crate::exec::LaunchOutcome;
 /// Kernels that counts are kept for, at most.
 const COUNTS_MAX: usize = 1024;
 
-/// Counts of all launches of one kernel.
+/// What all launches of one kernel have done so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaunchCount {
     /// Name of the kernel.
     pub kernel: String,
     /// Launches that ended without a fault.
     pub launches: u64,
-    /// Instructions executed, counted once for each thread that executed them.
+    /// Instructions executed by all threads together. An instruction that 32 threads execute counts
+    /// 32 times.
     pub thread_instructions: u64,
-    /// Time that cores spent on these launches, summed over the cores, in nanoseconds.
+    /// CPU time of these launches on all cores together, in nanoseconds.
     pub busy_ns: u64,
 }
 

@@ -14,10 +14,11 @@ macro_rules! modifiers {
         }
 
         impl $name {
-            /// All of them, each at its number.
+            /// All variants, in the order of their numbers.
             pub const ALL: [Self; [$(stringify!($variant)),*].len()] = [$(Self::$variant),*];
 
-            /// Returns what `word` means; none if it is no such modifier.
+            /// Returns the variant for the PTX modifier `word`, which is without its dot; `None` if
+            /// no variant has that word.
             pub fn from_modifier(word: &str) -> Option<Self> {
                 match word {
                     $($($($word)|+ => Some(Self::$variant),)?)*

@@ -20,7 +20,8 @@ use crate::space_state::{SpaceState, VariableRange};
 /// Registers, local and shared memory of a block in bytes, at most.
 const BLOCK_FOOTPRINT_MAX: u64 = 64 << 20;
 
-/// A loaded module: its kernels, ready to run, and its variables, mapped.
+/// A loaded module: its kernels, translated for execution, and its variables, mapped in the address
+/// space.
 #[derive(Debug)]
 pub struct SoftwareModule {
     functions: HashMap<String, Arc<SoftwareFunction>>,
@@ -32,12 +33,14 @@ pub struct SoftwareModule {
 }
 
 impl SoftwareModule {
-    /// Returns the GPU virtual address and the size in bytes of a `.global` or `.const` variable.
+    /// Returns the GPU virtual address and the size in bytes of the `.global` or `.const` variable
+    /// `name`; `None` if the module has no such variable.
     pub fn variable(&self, name: &str) -> Option<(u64, u64)> {
         self.placed.get(name).copied()
     }
 
-    /// Returns the bytes of all `.global` variables and of all `.const` variables.
+    /// Returns the bytes that all `.global` variables take, and those that all `.const` variables
+    /// take.
     pub fn variables_bytes(&self) -> (u64, u64) {
         self.segments
     }
@@ -86,7 +89,7 @@ pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<SoftwareModu
     let tree = ptx::parse(text).map_err(|e| ModuleError::new(e.line, e.reason.clone()))?;
     let range = state
         .reserve_variables()
-        .ok_or_else(|| failed("the address space has no room for more modules"))?;
+        .ok_or_else(|| failed("too many modules are loaded in this address space: unload one"))?;
     let variables = Variables::new(&tree, range.offset()).map_err(refused)?;
     let programs =
         lower::lower(&tree, &variables, state.device.isa, &state.stop).map_err(refused)?;

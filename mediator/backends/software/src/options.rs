@@ -4,15 +4,16 @@ use causeway_backend_options::{Key, OptionError, Value};
 
 use crate::backend::Config;
 
-/// What `--gpu software` and its own keys say.
+/// The keys of `--gpu software,…` that only this back end accepts, as the user set them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// CPU cores that execute kernels; all that the process may use if not given.
+    /// Number of CPU cores that execute kernels; `None` stands for all that the process may use.
     pub cores: Option<usize>,
 }
 
 impl Options {
-    /// Returns the configuration of a back end with so much memory.
+    /// Returns the configuration of a back end with these options and `memory_bytes` bytes of
+    /// device memory.
     pub fn config(&self, memory_bytes: u64) -> Config {
         Config {
             memory_bytes,
@@ -27,7 +28,7 @@ impl causeway_backend_options::Options for Options {
     const KEYS: &'static [Key<Self>] = &[Key {
         name: "cores",
         values: "N",
-        about: "CPU cores that execute kernels, for all VMs; default: all",
+        about: "number of CPU cores that execute GPU kernels of all VMs; default: all",
         set: |options, value| {
             options.cores = Some(value.number(1..=1024)? as usize);
             Ok(())
@@ -38,7 +39,7 @@ impl causeway_backend_options::Options for Options {
         match device {
             None => Ok(Self::default()),
             Some(text) => {
-                Err(Value::device(Self::BACK_END, text).invalid("write software without a device"))
+                Err(Value::device(Self::BACK_END, text).invalid("this back end takes no device"))
             }
         }
     }

@@ -18,7 +18,7 @@ pub(crate) type Exec = unsafe fn(&mut Context<'_>, &Op) -> Step;
 pub(crate) enum Step {
     /// Go on.
     Next,
-    /// `Context::trouble` says why not.
+    /// Stop: `Context::trouble` says why.
     Fault,
 }
 

@@ -17,11 +17,11 @@ mod variables;
 
 pub use error::ParseError;
 
-/// Parses the text of a PTX module. The text ends at its first NUL byte, if it has one, because
-/// drivers pass modules as C strings.
+/// Parses the text of a PTX module. The text ends at its first NUL byte, if it contains one,
+/// because CUDA programs pass PTX as a C string.
 ///
 /// # Errors
-/// [`ParseError`], for the first place that is not PTX or that the software back end does not
+/// [`ParseError`] names the first place that is not PTX, or that the software back end does not
 /// support.
 ///
 /// # Examples

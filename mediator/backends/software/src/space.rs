@@ -18,7 +18,7 @@ use crate::module::{self, SoftwareModule};
 use crate::queue::SoftwareKernels;
 use crate::space_state::SpaceState;
 
-/// An address space: mappings and modules of one session.
+/// An address space of the software back end: the mappings and modules of one session.
 #[derive(Debug)]
 pub struct SoftwareSpace {
     state: Arc<SpaceState>,
@@ -32,35 +32,37 @@ impl SoftwareSpace {
         }
     }
 
-    /// Loads a module as [`Space::load_module`] does, and returns its concrete type.
+    /// Loads a module from PTX text, as [`Space::load_module`] does, and returns the concrete type.
     ///
     /// # Errors
-    /// [`ModuleError`], if `image` is not PTX, uses what the back end does not support, or needs
-    /// more memory or addresses than are left. It names the line, from 1, or 0 for the module as a
-    /// whole.
+    /// [`ModuleError`] if `image` is not PTX, uses PTX that the back end does not support, or needs
+    /// more memory or addresses than are left. The error names the line of the mistake, from 1;
+    /// line 0 stands for the whole module.
     pub fn load(&self, image: &[u8]) -> Result<Arc<SoftwareModule>, ModuleError> {
         Ok(Arc::new(module::load(&self.state, image)?))
     }
 
-    /// Stores `value` at GPU virtual address `va`, with release ordering.
+    /// Stores `value` as the 32-bit word at GPU virtual address `va`, with release ordering.
     ///
     /// # Errors
-    /// `MemoryFault`, if `va` is not a multiple of 4, or no writable mapping holds all four bytes.
+    /// [`Status::MemoryFault`] if `va` is not a multiple of 4, or if no writable mapping contains
+    /// all four bytes.
     pub fn store_u32(&self, va: u64, value: u32) -> Result<(), Fault> {
         self.state
             .mappings
             .with_table(|table| store_release_u32(table, va, value))
     }
 
-    /// Loads the 32-bit word at GPU virtual address `va`, with acquire ordering. `None` if `va` is
-    /// not a multiple of 4, or no mapping holds all four bytes.
+    /// Loads the 32-bit word at GPU virtual address `va`, with acquire ordering. Returns `None` if
+    /// `va` is not a multiple of 4, or if no readable mapping contains all four bytes.
     pub fn load_u32(&self, va: u64) -> Option<u32> {
         self.state
             .mappings
             .with_table(|table| load_acquire_u32(table, va))
     }
 
-    /// Creates an execution queue whose kernels see these multiprocessors (`%smid`, `%nsmid`).
+    /// Creates a queue for work in this address space. Its kernels read `multiprocessors` from the
+    /// special registers `%smid` and `%nsmid`.
     pub fn queue_on(&self, multiprocessors: Multiprocessors) -> Box<dyn Queue> {
         let state = Arc::clone(&self.state);
         let (mappings, stop) = (Arc::clone(&state.mappings), Arc::clone(&state.stop));
@@ -88,14 +90,15 @@ fn part(
 }
 
 impl SoftwareSpace {
-    /// Maps `bytes` bytes of `memory`, from `offset`, at GPU virtual address `va`, which may be any
-    /// below 2^47. Only [`Self::unmap_at`] ends the mapping. This is for callers that choose all
-    /// addresses themselves; the others use [`Space::map`], and no address space is used in both
-    /// ways.
+    /// Maps `bytes` bytes of `memory`, beginning at byte `offset`, at GPU virtual address `va`,
+    /// which may be any address below 2^47. Only [`Self::unmap_at`] ends the mapping.
+    ///
+    /// This is for callers that choose all addresses of an address space themselves. Other callers
+    /// use [`Space::map`]; one address space must not be used in both ways.
     ///
     /// # Errors
-    /// `BackEnd`, if another mapping overlaps, `memory` has no such range, or it belongs to another
-    /// back end.
+    /// [`Status::BackEnd`] if another mapping overlaps, if `memory` has no such range, or if it
+    /// belongs to another back end.
     pub fn map_at(
         &self,
         va: u64,
@@ -111,7 +114,7 @@ impl SoftwareSpace {
     /// Ends the mapping that [`Self::map_at`] made at `va`.
     ///
     /// # Errors
-    /// `BackEnd`, if no mapping begins at `va`.
+    /// [`Status::BackEnd`] if no mapping begins at `va`.
     pub fn unmap_at(&self, va: u64) -> Result<(), BackendError> {
         self.state.mappings.unmap_at(va)
     }

@@ -65,7 +65,7 @@ impl Workers {
             let builder = std::thread::Builder::new().name(format!("gpu-core-{number}"));
             builder
                 .spawn(move || work(&shared))
-                .inspect_err(|e| log::warn!("cannot start a thread for kernels: {e}"))
+                .inspect_err(|e| log::warn!("cannot start a thread for GPU kernels: {e}"))
                 .ok()
         });
         let threads = threads.collect();
@@ -104,7 +104,7 @@ impl Drop for Workers {
         self.shared.wake.notify_all();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                log::error!("a thread for kernels has panicked");
+                log::error!("a worker thread for GPU kernels has panicked");
             }
         }
     }

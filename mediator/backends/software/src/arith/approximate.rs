@@ -34,7 +34,7 @@ fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits((exponent + 127).cast_unsigned() << 23)
 }
 
-/// `ex2.approx.f32`
+/// Computes 2 to the power of `x` as PTX's `ex2.approx.f32` does.
 #[inline]
 pub fn ex2(x: f32) -> f32 {
     // Beyond these everything is infinite or zero; NaN passes both comparisons unchanged.
@@ -62,8 +62,8 @@ pub fn ex2(x: f32) -> f32 {
     mantissa * power_of_two(first) * power_of_two(whole - first)
 }
 
-/// Computes the logarithm to base 2 as PTX's `lg2.approx.f32` does. Subnormal operands are not
-/// flushed to zero.
+/// Computes the logarithm of `x` to base 2 as PTX's `lg2.approx.f32` does. Subnormal operands are
+/// not flushed to zero.
 #[inline]
 pub fn lg2(x: f32) -> f32 {
     let small = x < f32::MIN_POSITIVE;
@@ -101,7 +101,7 @@ fn lg2_special(x: f32) -> f32 {
 /// Angles beyond this are reduced by the library: PTX promises nothing for them.
 const ANGLE_MAX: f32 = 1.0e6;
 
-/// `sin.approx.f32`
+/// Computes the sine of `x`, an angle in radians, as PTX's `sin.approx.f32` does.
 #[inline]
 pub fn sin(x: f32) -> f32 {
     if x.is_nan() || x.abs() > ANGLE_MAX {
@@ -118,7 +118,7 @@ pub fn sin(x: f32) -> f32 {
     if x.abs() < 1e-6 { x } else { value }
 }
 
-/// `cos.approx.f32`
+/// Computes the cosine of `x`, an angle in radians, as PTX's `cos.approx.f32` does.
 #[inline]
 pub fn cos(x: f32) -> f32 {
     if x.is_nan() || x.abs() > ANGLE_MAX {
@@ -180,7 +180,8 @@ fn cosine(x: f32) -> f32 {
     1.0 + square * series
 }
 
-/// `tanh.approx.f32`; subnormal operands come back as they are.
+/// Computes the hyperbolic tangent of `x` as PTX's `tanh.approx.f32` does. A subnormal operand is
+/// the result.
 #[inline]
 pub fn tanh(x: f32) -> f32 {
     let magnitude = x.abs();
@@ -203,25 +204,26 @@ pub fn tanh(x: f32) -> f32 {
     canonical(value).copysign(if x.is_nan() { 1.0 } else { x })
 }
 
-/// `rcp.approx.f32`
+/// Computes `1 / x` as PTX's `rcp.approx.f32` does.
 #[inline]
 pub fn rcp(x: f32) -> f32 {
     1.0 / x
 }
 
-/// `sqrt.approx.f32`
+/// Computes the square root of `x` as PTX's `sqrt.approx.f32` does.
 #[inline]
 pub fn sqrt(x: f32) -> f32 {
     x.sqrt()
 }
 
-/// `rsqrt.approx.f32`
+/// Computes 1 over the square root of `x` as PTX's `rsqrt.approx.f32` does.
 #[inline]
 pub fn rsqrt(x: f32) -> f32 {
     1.0 / x.sqrt()
 }
 
-/// `div.approx.f32`: beyond 2^126 the divisor's reciprocal counts as zero.
+/// Computes `a / b` as PTX's `div.approx.f32` does: the reciprocal of a `b` beyond 2^126 counts as
+/// zero.
 #[inline]
 pub fn div(a: f32, b: f32) -> f32 {
     let magnitude = b.abs();
@@ -231,25 +233,27 @@ pub fn div(a: f32, b: f32) -> f32 {
     a / b
 }
 
-/// `div.full.f32`
+/// Computes `a / b` as PTX's `div.full.f32` does.
 #[inline]
 pub fn div_full(a: f32, b: f32) -> f32 {
     a / b
 }
 
-/// `rsqrt.approx.f64`
+/// Computes 1 over the square root of `x` as PTX's `rsqrt.approx.f64` does.
 #[inline]
 pub fn rsqrt_f64(x: f64) -> f64 {
     1.0 / x.sqrt()
 }
 
-/// `rcp.approx.ftz.f64`: of the upper half of `x`, and only the upper half of the result.
+/// Computes `1 / x` as PTX's `rcp.approx.ftz.f64` does: only the upper 32 bits of operand and
+/// result count.
 #[inline]
 pub fn rcp_ftz_f64(x: f64) -> f64 {
     upper_half(1.0 / upper_half(x))
 }
 
-/// `rsqrt.approx.ftz.f64`: of the upper half of `x`, and only the upper half of the result.
+/// Computes 1 over the square root of `x` as PTX's `rsqrt.approx.ftz.f64` does: only the upper 32
+/// bits of operand and result count.
 #[inline]
 pub fn rsqrt_ftz_f64(x: f64) -> f64 {
     upper_half(1.0 / upper_half(x).sqrt())

@@ -1,16 +1,16 @@
 //! Bit fields, permutations and searches.
 
-/// What `shf`, `bmsk` and `szext` do with amounts of 32 and more.
+/// What PTX's `shf`, `bmsk` and `szext` do with an amount of 32 bits or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Excess {
-    /// `.clamp`: they count as 32.
+    /// `.clamp`: the amount counts as 32.
     Clamp,
-    /// `.wrap`: they count modulo 32.
+    /// `.wrap`: the amount counts modulo 32.
     Wrap,
 }
 
 impl Excess {
-    /// `.wrap` or `.clamp`.
+    /// Returns [`Self::Wrap`] if `wrap` is true, otherwise [`Self::Clamp`].
     pub fn from_wrap(wrap: bool) -> Self {
         if wrap { Self::Wrap } else { Self::Clamp }
     }
@@ -28,8 +28,8 @@ impl Excess {
 macro_rules! fields {
     ($word:ty, $bfe_u:ident, $bfe_s:ident, $bfi:ident, $bfind_u:ident, $bfind_s:ident,
      $shl:ident, $shr_u:ident, $shr_s:ident) => {
-        /// `bfe`, unsigned: `length` bits of `a` from `position`, of which the low 8 bits count
-        /// each.
+        /// Returns the `length` bits of `a` from bit `position` on as an unsigned number (PTX's
+        /// unsigned `bfe`). Only the low 8 bits of `position` and `length` count.
         #[inline]
         pub fn $bfe_u(a: $word, position: u32, length: u32) -> $word {
             let (position, length) = (position & 0xff, length & 0xff);
@@ -37,8 +37,9 @@ macro_rules! fields {
             field & low_ones(length) as $word
         }
 
-        /// `bfe`, signed: the field is extended by its highest bit, or by the sign of `a` where it
-        /// reaches past `a`.
+        /// Returns the `length` bits of `a` from bit `position` on as a signed number (PTX's signed
+        /// `bfe`). Bits beyond the top of `a` are its sign. Only the low 8 bits of `position` and
+        /// `length` count.
         #[inline]
         pub fn $bfe_s(a: $word, position: u32, length: u32) -> $word {
             let (position, length) = (position & 0xff, length & 0xff);
@@ -54,7 +55,8 @@ macro_rules! fields {
             if sign { field | !ones } else { field }
         }
 
-        /// `bfi`: `base` with `length` bits from `position` on replaced by the low bits of `field`.
+        /// Returns `base` with its `length` bits from bit `position` on replaced by the low bits of
+        /// `field` (PTX's `bfi`). Only the low 8 bits of `position` and `length` count.
         #[inline]
         pub fn $bfi(field: $word, base: $word, position: u32, length: u32) -> $word {
             let (position, length) = (position & 0xff, length & 0xff);
@@ -65,8 +67,9 @@ macro_rules! fields {
             (base & !mask) | (moved & mask)
         }
 
-        /// `bfind`, unsigned: place of the highest set bit, or (`.shiftamt`) how far it is from the
-        /// top; all ones if there is none.
+        /// Returns the number of the highest bit of `a` that is set, or, if `shift_amount`, how far
+        /// it is below the top bit (PTX's unsigned `bfind`). All bits of the result are set if `a`
+        /// is 0.
         #[inline]
         pub fn $bfind_u(a: $word, shift_amount: bool) -> u32 {
             let zeros = a.leading_zeros();
@@ -79,14 +82,16 @@ macro_rules! fields {
             }
         }
 
-        /// `bfind`, signed: place of the highest bit that differs from the sign.
+        /// Does for the highest bit of `a` that differs from its sign what unsigned `bfind` does
+        /// for the highest bit that is set (PTX's signed `bfind`).
         #[inline]
         pub fn $bfind_s(a: $word, shift_amount: bool) -> u32 {
             let sign = (a.cast_signed() >> (<$word>::BITS - 1)).cast_unsigned();
             $bfind_u(a ^ sign, shift_amount)
         }
 
-        /// `shl`: distances beyond the width shift everything out.
+        /// Shifts `a` left by `distance` bits (PTX's `shl`). The result is 0 if `distance` is the
+        /// width of `a` or more.
         #[inline(always)]
         pub fn $shl(a: $word, distance: u32) -> $word {
             let top = <$word>::BITS - 1;
@@ -97,7 +102,8 @@ macro_rules! fields {
             }
         }
 
-        /// `shr`, unsigned: distances beyond the width shift everything out.
+        /// Shifts `a` right by `distance` bits, filling with zeros (PTX's unsigned `shr`). The
+        /// result is 0 if `distance` is the width of `a` or more.
         #[inline(always)]
         pub fn $shr_u(a: $word, distance: u32) -> $word {
             let top = <$word>::BITS - 1;
@@ -108,7 +114,8 @@ macro_rules! fields {
             }
         }
 
-        /// `shr`, signed: distances beyond the width leave the sign everywhere.
+        /// Shifts `a` right by `distance` bits, filling with its sign (PTX's signed `shr`). Every
+        /// bit of the result is the sign if `distance` is the width of `a` or more.
         #[inline(always)]
         pub fn $shr_s(a: $word, distance: u32) -> $word {
             (a.cast_signed() >> distance.min(<$word>::BITS - 1)).cast_unsigned()
@@ -129,14 +136,16 @@ fn low_ones(count: u32) -> u64 {
     1_u64.checked_shl(count).unwrap_or(0).wrapping_sub(1)
 }
 
-/// `shf.l`: the upper half of `high:low` shifted left.
+/// Shifts the 64 bits `high:low` left by `distance` and returns their upper half (PTX's `shf.l`).
+/// `excess` says what a distance of 32 or more means.
 #[inline]
 pub fn shf_l(low: u32, high: u32, distance: u32, excess: Excess) -> u32 {
     let both = u64::from(high) << 32 | u64::from(low);
     ((both << excess.limit(distance)) >> 32) as u32
 }
 
-/// `shf.r`: the lower half of `high:low` shifted right.
+/// Shifts the 64 bits `high:low` right by `distance` and returns their lower half (PTX's `shf.r`).
+/// `excess` says what a distance of 32 or more means.
 #[inline]
 pub fn shf_r(low: u32, high: u32, distance: u32, excess: Excess) -> u32 {
     let both = u64::from(high) << 32 | u64::from(low);
@@ -144,22 +153,23 @@ pub fn shf_r(low: u32, high: u32, distance: u32, excess: Excess) -> u32 {
 }
 
 crate::modifiers::modifiers! {
-    /// How `prmt` picks bytes.
+    /// Mode of PTX's `prmt`: how it chooses the four bytes of its result from the eight of its
+    /// operands.
     Permutation {
-        /// No modifier: a selector of four bits for each byte, whose top bit spreads the byte's
-        /// sign.
+        /// No modifier: four bits of the control operand for each byte of the result. The lower
+        /// three name a byte, the top one fills the result's byte with the sign of that byte.
         Selectors,
-        /// `.f4e`: four bytes forwards from one of the low four.
+        /// `.f4e`: four bytes in ascending order, from the one that the control operand names.
         Forward4 = "f4e",
-        /// `.b4e`: four bytes backwards.
+        /// `.b4e`: four bytes in descending order, from the one that the control operand names.
         Backward4 = "b4e",
-        /// `.rc8`: one byte everywhere.
+        /// `.rc8`: the byte that the control operand names, four times.
         Replicate8 = "rc8",
-        /// `.ecl`: edge clamp left.
+        /// `.ecl`: the lower four bytes, with those below the named one replaced by it.
         EdgeLeft = "ecl",
-        /// `.ecr`: edge clamp right.
+        /// `.ecr`: the lower four bytes, with those above the named one replaced by it.
         EdgeRight = "ecr",
-        /// `.rc16`: one half twice.
+        /// `.rc16`: the 16-bit half that the control operand names, twice.
         Replicate16 = "rc16",
     }
 }
@@ -183,7 +193,8 @@ impl Permutation {
     }
 }
 
-/// `prmt`: picks bytes from `b:a`.
+/// Returns four bytes chosen from the eight of `b:a` (PTX's `prmt`). `control` is read as `mode`
+/// says.
 #[inline]
 pub fn prmt(a: u32, b: u32, control: u32, mode: Permutation) -> u32 {
     let bytes = u64::from(b) << 32 | u64::from(a);
@@ -198,8 +209,8 @@ pub fn prmt(a: u32, b: u32, control: u32, mode: Permutation) -> u32 {
     pick(0) | pick(1) | pick(2) | pick(3)
 }
 
-/// `lop3`: for each bit, the bit of `table` that the bits of `a`, `b` and `c` choose, `a` the
-/// highest.
+/// Computes any logical function of three bits for all 32 bits at once (PTX's `lop3`). Bit number
+/// `4·a + 2·b + c` of `table` is the result for the bits `a`, `b` and `c`.
 #[inline]
 pub fn lop3(a: u32, b: u32, c: u32, table: u8) -> u32 {
     let mut result = 0;
@@ -213,14 +224,16 @@ pub fn lop3(a: u32, b: u32, c: u32, table: u8) -> u32 {
     result
 }
 
-/// `bmsk`: `width` ones from bit `position` on.
+/// Returns a mask of `width` ones from bit `position` on (PTX's `bmsk`). `excess` says what amounts
+/// of 32 or more mean.
 #[inline]
 pub fn bmsk(position: u32, width: u32, excess: Excess) -> u32 {
     let (position, width) = (excess.limit(position), excess.limit(width));
     ((low_ones(width)) << position) as u32
 }
 
-/// `szext`: the low `bits` bits of `a`, extended to 32.
+/// Extends the low `bits` bits of `a` to 32 bits, with their sign if `signed`, otherwise with zeros
+/// (PTX's `szext`). `excess` says what 32 bits or more mean.
 #[inline]
 pub fn szext(a: u32, bits: u32, signed: bool, excess: Excess) -> u32 {
     let bits = excess.limit(bits);
@@ -235,8 +248,9 @@ pub fn szext(a: u32, bits: u32, signed: bool, excess: Excess) -> u32 {
     }
 }
 
-/// `fns`: place of the `offset`-th set bit of `mask` from bit `base` on, upwards if positive,
-/// downwards if negative; with 0, `base` itself if it is set. All ones if there is none.
+/// Returns the number of the `offset`-th set bit of `mask`, counted from bit `base` upwards, or
+/// downwards if `offset` is negative (PTX's `fns`). An `offset` of 0 asks for bit `base` itself.
+/// All bits of the result are set if no such bit is.
 #[inline]
 pub fn fns(mask: u32, base: u32, offset: i32) -> u32 {
     if base >= 32 {

@@ -1,24 +1,24 @@
 //! Minimum, maximum, signs and classes of floats.
 
-/// The canonical NaN of `.f32`.
+/// The NaN that `.f32` operations of PTX give as their result.
 pub const NAN_F32: f32 = f32::from_bits(0x7fff_ffff);
-/// The canonical NaN of `.f64`.
+/// The NaN that `.f64` operations of PTX give as their result.
 pub const NAN_F64: f64 = f64::from_bits(0x7fff_ffff_ffff_ffff);
 
 crate::modifiers::modifiers! {
-    /// Property of a float that `testp` tests.
+    /// Property of a floating-point number that PTX's `testp` tests.
     Property {
-        /// Neither infinite nor NaN.
+        /// The number is neither infinite nor NaN.
         Finite = "finite",
-        /// Positive or negative infinity.
+        /// The number is positive or negative infinity.
         Infinite = "infinite",
-        /// Not NaN.
+        /// The value is not NaN.
         Number = "number",
-        /// NaN.
+        /// The value is NaN.
         NotANumber = "notanumber",
-        /// Zero, or a number of full precision.
+        /// The number is zero, or has full precision.
         Normal = "normal",
-        /// A number of less than full precision.
+        /// The number is so small that it has less than full precision.
         Subnormal = "subnormal",
     }
 }
@@ -26,7 +26,8 @@ crate::modifiers::modifiers! {
 /// The functions of one float type: PTX orders -0 below +0, and lets numbers win over NaN.
 macro_rules! comparisons {
     ($float:ty, $nan:ident, $min:ident, $max:ident, $testp:ident) => {
-        /// `min`; a NaN gives way to a number.
+        /// Returns the lesser of two numbers, where -0 is less than +0 (PTX's `min`). If one
+        /// operand is NaN, returns the other one.
         #[inline]
         pub fn $min(a: $float, b: $float) -> $float {
             if a < b || b.is_nan() {
@@ -39,7 +40,8 @@ macro_rules! comparisons {
             }
         }
 
-        /// `max`; a NaN gives way to a number.
+        /// Returns the greater of two numbers, where +0 is greater than -0 (PTX's `max`). If one
+        /// operand is NaN, returns the other one.
         #[inline]
         pub fn $max(a: $float, b: $float) -> $float {
             if a > b || b.is_nan() {
@@ -51,7 +53,7 @@ macro_rules! comparisons {
             }
         }
 
-        /// `testp`
+        /// Returns whether `a` has the property (PTX's `testp`).
         #[inline]
         pub fn $testp(property: Property, a: $float) -> bool {
             match property {
@@ -87,25 +89,29 @@ fn xorsign(a: f32, b: f32, choose: impl Fn(f32, f32) -> f32) -> f32 {
     }
 }
 
-/// `min.NaN`; the canonical NaN if either operand is NaN.
+/// Returns the lesser of two numbers, or the canonical NaN if an operand is NaN (PTX's
+/// `min.NaN.f32`).
 #[inline]
 pub fn min_nan_f32(a: f32, b: f32) -> f32 {
     or_nan(a, b, min_f32)
 }
 
-/// `max.NaN`; the canonical NaN if either operand is NaN.
+/// Returns the greater of two numbers, or the canonical NaN if an operand is NaN (PTX's
+/// `max.NaN.f32`).
 #[inline]
 pub fn max_nan_f32(a: f32, b: f32) -> f32 {
     or_nan(a, b, max_f32)
 }
 
-/// `min.xorsign.abs`: the lesser magnitude, with the exclusive or of both signs; `.NaN` if `nan`.
+/// Returns the lesser magnitude of two numbers; it is negative if their signs differ (PTX's
+/// `min.xorsign.abs.f32`). `nan` says whether a NaN operand makes the result NaN.
 #[inline]
 pub fn min_xorsign_f32(a: f32, b: f32, nan: bool) -> f32 {
     xorsign(a, b, if nan { min_nan_f32 } else { min_f32 })
 }
 
-/// `max.xorsign.abs`: the greater magnitude, with the exclusive or of both signs; `.NaN` if `nan`.
+/// Returns the greater magnitude of two numbers; it is negative if their signs differ (PTX's
+/// `max.xorsign.abs.f32`). `nan` says whether a NaN operand makes the result NaN.
 #[inline]
 pub fn max_xorsign_f32(a: f32, b: f32, nan: bool) -> f32 {
     xorsign(a, b, if nan { max_nan_f32 } else { max_f32 })

@@ -6,12 +6,12 @@
 use super::format::{F32, Format};
 use super::{Rounding, float32};
 
-/// An integer type.
+/// An integer type of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Integer {
-    /// 8, 16, 32 or 64; 2 and 4 in `cvt.pack`.
+    /// Width in bits: 8, 16, 32 or 64; also 2 or 4 in PTX's `cvt.pack`.
     pub bits: u32,
-    /// `.s`, not `.u`.
+    /// Whether the type is signed (`.s32`) rather than unsigned (`.u32`).
     pub signed: bool,
 }
 
@@ -35,7 +35,7 @@ impl Integer {
         (1 << bits) - 1
     }
 
-    /// The number that the low bits of `register` hold.
+    /// Returns the number of this type that the low bits of `register` hold.
     #[inline]
     pub fn read(self, register: u64) -> i128 {
         let spare = 64 - self.bits;
@@ -47,9 +47,9 @@ impl Integer {
     }
 }
 
-/// `cvt` from a float to an integer, extended to 64 bits by the sign of `target`. Numbers beyond
-/// the type are clamped. NaN becomes zero, or the highest bit alone if `source_is_f64` or `target`
-/// has 64 bits.
+/// Rounds `value` to an integer of type `target`, as `rounding` says, and returns it extended to 64
+/// bits (PTX's `cvt`). Numbers beyond the type become its least or greatest. NaN becomes zero, or
+/// only the highest bit of the type is set if `source_is_f64` or `target` has 64 bits.
 #[inline]
 pub fn float_to_integer(
     value: f64,
@@ -74,14 +74,16 @@ pub fn float_to_integer(
     }
 }
 
-/// `cvt` from an integer to a float of `format`; `source` says how much of `register` counts.
+/// Converts the integer of type `source` in `register` to `format`, rounded as `rounding` says, and
+/// returns the bits of the float (PTX's `cvt`).
 #[inline]
 pub fn integer_to_float(register: u64, source: Integer, format: Format, rounding: Rounding) -> u64 {
     let value = source.read(register) as u64;
     format.round_integer(value, source.signed, rounding)
 }
 
-/// `cvt.sat` between integers: clamped to `target`, extended to 64 bits by its sign.
+/// Converts the integer of type `source` in `register` to `target`, and returns it extended to 64
+/// bits (PTX's `cvt.sat`). Numbers beyond `target` become its least or greatest.
 #[inline]
 pub fn integer_to_integer_sat(register: u64, source: Integer, target: Integer) -> u64 {
     source
@@ -91,8 +93,8 @@ pub fn integer_to_integer_sat(register: u64, source: Integer, target: Integer) -
 
 macro_rules! integral {
     ($name:ident, $float:ty) => {
-        /// `cvt.rni` and its kin between floats of one type: removes the fraction. The sign stays,
-        /// even that of zero.
+        /// Removes the fraction of `value`, rounding as `rounding` says (PTX's `cvt.rni` and the
+        /// like between floats of one type). The sign stays, even that of zero.
         #[inline]
         pub fn $name(value: $float, rounding: Rounding) -> $float {
             match rounding {
@@ -108,13 +110,14 @@ macro_rules! integral {
 integral!(integral_f32, f32);
 integral!(integral_f64, f64);
 
-/// `cvt.rn.f32.f64` and its kin.
+/// Rounds an f64 to an f32, as `rounding` says (PTX's `cvt.rn.f32.f64` and the like).
 #[inline]
 pub fn f64_to_f32(value: f64, rounding: Rounding) -> f32 {
     float32::narrow(value, rounding)
 }
 
-/// `cvt.rna.tf32.f32`: 10 bits of fraction, ties away from zero, as the bits of an f32.
+/// Rounds `value` to 10 bits of fraction, ties away from zero, and returns the bits of an f32
+/// (PTX's `cvt.rna.tf32.f32`).
 #[inline]
 pub fn tf32_nearest_away(value: f32) -> u32 {
     if !value.is_finite() {
@@ -123,7 +126,8 @@ pub fn tf32_nearest_away(value: f32) -> u32 {
     (value.to_bits() + 0x1000) & !0x1fff
 }
 
-/// `cvt.rn.tf32.f32` and `cvt.rz.tf32.f32`, as the bits of an f32.
+/// Rounds `value` to 10 bits of fraction, as `rounding` says, and returns the bits of an f32 (PTX's
+/// `cvt.rn.tf32.f32` and `cvt.rz.tf32.f32`).
 #[inline]
 pub fn tf32(value: f32, rounding: Rounding) -> u32 {
     const TF32: Format = Format {
@@ -145,8 +149,8 @@ fn special(value: f32) -> u32 {
     }
 }
 
-/// `cvt.pack.sat`: `a` and `b`, which are `.s32`, clamped to `target`; `b` in the lowest bits, `a`
-/// above it, and the low bits of `c` above both.
+/// Limits the signed numbers `a` and `b` to the range of `target` and packs them (PTX's
+/// `cvt.pack.sat`): `b` in the lowest bits, `a` above it, then the low bits of `c`.
 #[inline]
 pub fn pack(a: u32, b: u32, c: u32, target: Integer) -> u32 {
     let clamp = |register: u32| {

@@ -3,21 +3,21 @@
 use super::float32::{self, narrow_odd};
 use super::{Rounding, compare, format};
 
-/// The 16-bit formats.
+/// A 16-bit floating-point format of PTX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Half {
     /// `.f16`: 5 bits of exponent, 10 of fraction.
     F16,
-    /// `.bf16`: the upper half of an f32.
+    /// `.bf16`: 8 bits of exponent, 7 of fraction; the upper half of an f32.
     BF16,
 }
 
-/// The canonical NaN of both formats.
+/// Bits of the canonical NaN, which operations give as their result, in both formats.
 pub const NAN: u16 = 0x7fff;
 const SIGN: u16 = 0x8000;
 
 impl Half {
-    /// The value of `bits`, exactly.
+    /// Returns the number with the bits `bits` as an f32, which holds it exactly.
     #[inline]
     pub fn widen(self, bits: u16) -> f32 {
         match self {
@@ -26,7 +26,8 @@ impl Half {
         }
     }
 
-    /// The nearest number, ties to even (`cvt.rn.f16.f32`).
+    /// Rounds `value` to the nearest number of this format, ties to even, and returns its bits
+    /// (PTX's `cvt.rn.f16.f32`).
     #[inline]
     pub fn nearest(self, value: f32) -> u16 {
         if value.is_nan() {
@@ -38,7 +39,8 @@ impl Half {
         }
     }
 
-    /// `value` rounded once, in any mode (`cvt.rn.f16.f64`, `cvt.rz.bf16.f32`).
+    /// Rounds `value` once to a number of this format, as `rounding` says, and returns its bits
+    /// (PTX's `cvt.rn.f16.f64` or `cvt.rz.bf16.f32`).
     #[inline]
     pub fn round(self, value: f64, rounding: Rounding) -> u16 {
         if rounding == Rounding::Nearest {
@@ -47,7 +49,7 @@ impl Half {
         self.format().round_f64(value, rounding) as u16
     }
 
-    /// The layout of the format.
+    /// Returns how many bits the exponent and the fraction of this format have.
     pub fn format(self) -> format::Format {
         match self {
             Self::F16 => format::F16,
@@ -59,20 +61,22 @@ impl Half {
         self.format().infinity() as u16
     }
 
-    /// Whether `bits` are a NaN.
+    /// Returns whether `bits` are those of a NaN in this format.
     #[inline]
     pub fn is_nan(self, bits: u16) -> bool {
         bits & !SIGN > self.infinity()
     }
 
-    /// Subnormal numbers become zero of the same sign (`.ftz`).
+    /// Replaces the bits of a subnormal number by those of a zero of the same sign, as PTX's `.ftz`
+    /// does.
     #[inline]
     pub fn flush(self, bits: u16) -> u16 {
         let subnormal = bits & self.infinity() == 0;
         if subnormal { bits & SIGN } else { bits }
     }
 
-    /// Clamps to 0 to 1 (`.sat`); NaN becomes +0.
+    /// Limits the number with the bits `bits` to the range from 0 to 1, as PTX's `.sat` does; NaN
+    /// becomes +0.
     #[inline]
     pub fn saturate(self, bits: u16) -> u16 {
         let one = self.nearest(1.0);
@@ -83,7 +87,7 @@ impl Half {
         }
     }
 
-    /// Clamps to 0 and above (`.relu`); NaN becomes the canonical one.
+    /// Replaces a negative number by +0, as PTX's `.relu` does; NaN becomes the canonical NaN.
     #[inline]
     pub fn rectify(self, bits: u16) -> u16 {
         if self.is_nan(bits) {
@@ -95,26 +99,27 @@ impl Half {
         }
     }
 
-    /// `add`
+    /// Computes `a + b`, rounded to nearest. Operands and result are bits of this format.
     #[inline]
     pub fn add(self, a: u16, b: u16) -> u16 {
         self.fma_f32(self.widen(a), 1.0, self.widen(b))
     }
 
-    /// `sub`
+    /// Computes `a - b`, rounded to nearest. Operands and result are bits of this format.
     #[inline]
     pub fn sub(self, a: u16, b: u16) -> u16 {
         self.fma_f32(self.widen(a), 1.0, -self.widen(b))
     }
 
-    /// `mul`
+    /// Computes `a * b`, rounded to nearest. Operands and result are bits of this format.
     #[inline]
     pub fn mul(self, a: u16, b: u16) -> u16 {
         // At most 22 digits: exact in f64, whose exponents suffice for both formats.
         self.nearest_of_odd(f64::from(self.widen(a)) * f64::from(self.widen(b)))
     }
 
-    /// `fma`: `a * b + c` rounded once.
+    /// Computes `a * b + c` exactly and rounds it once, to nearest. Operands and result are bits of
+    /// this format.
     #[inline]
     pub fn fma(self, a: u16, b: u16, c: u16) -> u16 {
         self.fma_f32(self.widen(a), self.widen(b), self.widen(c))
@@ -132,37 +137,37 @@ impl Half {
         self.nearest(narrow_odd(value))
     }
 
-    /// `min`; a NaN gives way to a number.
+    /// Returns the lesser of two numbers; if one operand is NaN, the other one.
     #[inline]
     pub fn min(self, a: u16, b: u16) -> u16 {
         self.nearest(compare::min_f32(self.widen(a), self.widen(b)))
     }
 
-    /// `max`; a NaN gives way to a number.
+    /// Returns the greater of two numbers; if one operand is NaN, the other one.
     #[inline]
     pub fn max(self, a: u16, b: u16) -> u16 {
         self.nearest(compare::max_f32(self.widen(a), self.widen(b)))
     }
 
-    /// `min.NaN`; NaN if either is.
+    /// Returns the lesser of two numbers, or NaN if an operand is NaN (PTX's `min.NaN`).
     #[inline]
     pub fn min_nan(self, a: u16, b: u16) -> u16 {
         self.nearest(compare::min_nan_f32(self.widen(a), self.widen(b)))
     }
 
-    /// `max.NaN`; NaN if either is.
+    /// Returns the greater of two numbers, or NaN if an operand is NaN (PTX's `max.NaN`).
     #[inline]
     pub fn max_nan(self, a: u16, b: u16) -> u16 {
         self.nearest(compare::max_nan_f32(self.widen(a), self.widen(b)))
     }
 
-    /// `neg`
+    /// Returns the bits of the same number with the other sign.
     #[inline]
     pub fn neg(self, a: u16) -> u16 {
         a ^ SIGN
     }
 
-    /// `abs`
+    /// Returns the bits of the same number without its sign.
     #[inline]
     pub fn abs(self, a: u16) -> u16 {
         a & !SIGN
@@ -175,7 +180,7 @@ impl Half {
     }
 }
 
-/// Applies `operation` to both halves (`.f16x2`, `.bf16x2`).
+/// Applies `operation` to each 16-bit half of `a` (PTX's `.f16x2` and `.bf16x2`).
 #[inline]
 pub fn pair1(a: u32, operation: impl Fn(u16) -> u16) -> u32 {
     let low = operation(a as u16);
@@ -183,7 +188,7 @@ pub fn pair1(a: u32, operation: impl Fn(u16) -> u16) -> u32 {
     u32::from(high) << 16 | u32::from(low)
 }
 
-/// Applies `operation` to both halves of two operands.
+/// Applies `operation` to the lower 16-bit halves of both operands, and to the upper ones.
 #[inline]
 pub fn pair2(a: u32, b: u32, operation: impl Fn(u16, u16) -> u16) -> u32 {
     let low = operation(a as u16, b as u16);
@@ -191,7 +196,7 @@ pub fn pair2(a: u32, b: u32, operation: impl Fn(u16, u16) -> u16) -> u32 {
     u32::from(high) << 16 | u32::from(low)
 }
 
-/// Applies `operation` to both halves of three operands.
+/// Applies `operation` to the lower 16-bit halves of all three operands, and to the upper ones.
 #[inline]
 pub fn pair3(a: u32, b: u32, c: u32, operation: impl Fn(u16, u16, u16) -> u16) -> u32 {
     let low = operation(a as u16, b as u16, c as u16);

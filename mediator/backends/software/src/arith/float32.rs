@@ -7,7 +7,8 @@
 
 use super::Rounding;
 
-/// Subnormal numbers become zero of the same sign (`.ftz`).
+/// Replaces a subnormal number by a zero of the same sign, as PTX's `.ftz` does, and returns every
+/// other value unchanged.
 #[inline(always)]
 pub fn flush(value: f32) -> f32 {
     if value.abs() < f32::MIN_POSITIVE {
@@ -17,7 +18,7 @@ pub fn flush(value: f32) -> f32 {
     }
 }
 
-/// Clamps to 0 to 1 (`.sat`); NaN becomes +0.
+/// Limits `value` to the range from 0 to 1, as PTX's `.sat` does; NaN becomes +0.
 #[inline]
 pub fn saturate(value: f32) -> f32 {
     // A comparison with NaN is false, and negative zero compares equal: both end at the +0 of the
@@ -26,7 +27,7 @@ pub fn saturate(value: f32) -> f32 {
     if positive < 1.0 { positive } else { 1.0 }
 }
 
-/// `add`
+/// Computes `a + b` and rounds it as `rounding` says (PTX's `add.f32`).
 #[inline]
 pub fn add(a: f32, b: f32, rounding: Rounding) -> f32 {
     if rounding == Rounding::Nearest {
@@ -35,13 +36,13 @@ pub fn add(a: f32, b: f32, rounding: Rounding) -> f32 {
     narrow(sum(f64::from(a), f64::from(b), rounding), rounding)
 }
 
-/// `sub`
+/// Computes `a - b` and rounds it as `rounding` says (PTX's `sub.f32`).
 #[inline]
 pub fn sub(a: f32, b: f32, rounding: Rounding) -> f32 {
     add(a, -b, rounding)
 }
 
-/// `mul`
+/// Computes `a * b` and rounds it as `rounding` says (PTX's `mul.f32`).
 #[inline]
 pub fn mul(a: f32, b: f32, rounding: Rounding) -> f32 {
     if rounding == Rounding::Nearest {
@@ -51,14 +52,14 @@ pub fn mul(a: f32, b: f32, rounding: Rounding) -> f32 {
     narrow(f64::from(a) * f64::from(b), rounding)
 }
 
-/// `fma`: `a * b + c` rounded once.
+/// Computes `a * b + c` exactly and rounds it once, as `rounding` says (PTX's `fma.f32`).
 #[inline]
 pub fn fma(a: f32, b: f32, c: f32, rounding: Rounding) -> f32 {
     let product = f64::from(a) * f64::from(b);
     narrow(sum(product, f64::from(c), rounding), rounding)
 }
 
-/// `div`
+/// Computes `a / b` and rounds it as `rounding` says (PTX's `div.f32`).
 #[inline]
 pub fn div(a: f32, b: f32, rounding: Rounding) -> f32 {
     if rounding == Rounding::Nearest {
@@ -74,13 +75,13 @@ pub fn div(a: f32, b: f32, rounding: Rounding) -> f32 {
     )
 }
 
-/// `rcp`
+/// Computes `1 / a` and rounds it as `rounding` says (PTX's `rcp.f32`).
 #[inline]
 pub fn rcp(a: f32, rounding: Rounding) -> f32 {
     div(1.0, a, rounding)
 }
 
-/// `sqrt`
+/// Computes the square root of `a` and rounds it as `rounding` says (PTX's `sqrt.f32`).
 #[inline]
 pub fn sqrt(a: f32, rounding: Rounding) -> f32 {
     if rounding == Rounding::Nearest {
@@ -91,8 +92,8 @@ pub fn sqrt(a: f32, rounding: Rounding) -> f32 {
     narrow(odd(root, (-root).mul_add(root, a)), rounding)
 }
 
-/// `a + b` rounded to odd; both are f32 numbers, or products of two. Exact zero takes the sign that
-/// `rounding` gives it.
+/// Adds `a` and `b`, each of which is an f32 number or the product of two, and rounds the sum to
+/// odd. An exact zero takes the sign that `rounding` gives it.
 #[inline]
 pub(super) fn sum(a: f64, b: f64, rounding: Rounding) -> f64 {
     let sum = a + b;
@@ -118,7 +119,8 @@ fn odd(value: f64, error: f64) -> f64 {
     f64::from_bits(if outwards { bits + 1 } else { bits - 1 })
 }
 
-/// `value` as f32 in any rounding mode; correct for the exact value if `value` was rounded to odd.
+/// Rounds `value` to an f32, as `rounding` says. If `value` is an exact number rounded to odd, the
+/// result is that of rounding the exact number directly.
 #[inline]
 pub fn narrow(value: f64, rounding: Rounding) -> f32 {
     let nearest = value as f32;
@@ -133,7 +135,8 @@ pub fn narrow(value: f64, rounding: Rounding) -> f32 {
     }
 }
 
-/// `value` as f32 rounded to odd: what a further rounding to 22 digits or fewer may start from.
+/// Rounds `value` to odd as an f32. A further rounding to 22 digits or fewer gives the same as if
+/// it had begun with `value`.
 #[inline]
 pub(super) fn narrow_odd(value: f64) -> f32 {
     let towards_zero = narrow(value, Rounding::Zero);

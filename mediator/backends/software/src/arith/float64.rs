@@ -3,7 +3,7 @@
 use super::Rounding;
 use super::format::{Exact, F64};
 
-/// `add`
+/// Computes `a + b` and rounds it as `rounding` says (PTX's `add.f64`).
 #[inline]
 pub fn add(a: f64, b: f64, rounding: Rounding) -> f64 {
     if rounding == Rounding::Nearest {
@@ -12,13 +12,13 @@ pub fn add(a: f64, b: f64, rounding: Rounding) -> f64 {
     fma(a, 1.0, b, rounding)
 }
 
-/// `sub`
+/// Computes `a - b` and rounds it as `rounding` says (PTX's `sub.f64`).
 #[inline]
 pub fn sub(a: f64, b: f64, rounding: Rounding) -> f64 {
     add(a, -b, rounding)
 }
 
-/// `mul`
+/// Computes `a * b` and rounds it as `rounding` says (PTX's `mul.f64`).
 #[inline]
 pub fn mul(a: f64, b: f64, rounding: Rounding) -> f64 {
     if rounding == Rounding::Nearest {
@@ -31,7 +31,7 @@ pub fn mul(a: f64, b: f64, rounding: Rounding) -> f64 {
     }
 }
 
-/// `fma`: `a * b + c` rounded once.
+/// Computes `a * b + c` exactly and rounds it once, as `rounding` says (PTX's `fma.f64`).
 #[inline]
 pub fn fma(a: f64, b: f64, c: f64, rounding: Rounding) -> f64 {
     if rounding == Rounding::Nearest {
@@ -40,7 +40,7 @@ pub fn fma(a: f64, b: f64, c: f64, rounding: Rounding) -> f64 {
     directed_fma(a, b, c, rounding)
 }
 
-/// `div`
+/// Computes `a / b` and rounds it as `rounding` says (PTX's `div.f64`).
 #[inline]
 pub fn div(a: f64, b: f64, rounding: Rounding) -> f64 {
     if rounding == Rounding::Nearest {
@@ -52,13 +52,13 @@ pub fn div(a: f64, b: f64, rounding: Rounding) -> f64 {
     }
 }
 
-/// `rcp`
+/// Computes `1 / a` and rounds it as `rounding` says (PTX's `rcp.f64`).
 #[inline]
 pub fn rcp(a: f64, rounding: Rounding) -> f64 {
     div(1.0, a, rounding)
 }
 
-/// `sqrt`
+/// Computes the square root of `a` and rounds it as `rounding` says (PTX's `sqrt.f64`).
 #[inline]
 pub fn sqrt(a: f64, rounding: Rounding) -> f64 {
     match Exact::from_f64(a) {

@@ -2,22 +2,22 @@
 
 use super::Rounding;
 
-/// A binary interchange format: a sign, a biased exponent, a fraction.
+/// Format of a binary floating-point number (IEEE 754): a sign bit, an exponent and a fraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Format {
-    /// Bits of the exponent.
+    /// Number of bits of the exponent.
     pub exponent_bits: u32,
-    /// Bits of the fraction, the hidden one not counted.
+    /// Number of bits of the fraction, without the hidden bit.
     pub fraction_bits: u32,
 }
 
-/// `.f16`
+/// Format of PTX's `.f16`.
 pub const F16: Format = Format::new(5, 10);
-/// `.bf16`
+/// Format of PTX's `.bf16`.
 pub const BF16: Format = Format::new(8, 7);
-/// `.f32`
+/// Format of PTX's `.f32`.
 pub const F32: Format = Format::new(8, 23);
-/// `.f64`
+/// Format of PTX's `.f64`.
 pub const F64: Format = Format::new(11, 52);
 
 /// A value that may have more digits than a format: `significand · 2^exponent`, and a little more
@@ -25,7 +25,8 @@ pub const F64: Format = Format::new(11, 52);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Exact {
     pub negative: bool,
-    /// Not zero. If `sticky`, it has at least two bits more than the format that it is rounded to.
+    /// Digits of the value as an integer, not 0. If `sticky`, they are at least two bits more than
+    /// those of the format to which the value is rounded.
     pub significand: u128,
     pub exponent: i32,
     pub sticky: bool,
@@ -44,23 +45,23 @@ impl Format {
         (1 << (self.exponent_bits - 1)) - 1
     }
 
-    /// The bits of infinity, without the sign.
+    /// Returns the bits of positive infinity.
     pub fn infinity(self) -> u64 {
         ((1 << self.exponent_bits) - 1) << self.fraction_bits
     }
 
-    /// The bit of the sign.
+    /// Returns the sign bit: the bits of a negative zero.
     pub fn sign_bit(self) -> u64 {
         1 << (self.exponent_bits + self.fraction_bits)
     }
 
-    /// The canonical NaN of PTX: all ones but the sign.
+    /// Returns the bits of the NaN that PTX operations give as their result: all ones but the sign.
     pub fn canonical_nan(self) -> u64 {
         self.sign_bit() - 1
     }
 
-    /// The bits of `value` in this format, correctly rounded. Overflow goes to infinity or to the
-    /// largest number, as the rounding mode wants.
+    /// Rounds `value` to this format, as `rounding` says, and returns its bits. A number too large
+    /// becomes infinity or the largest number, as the rounding mode demands.
     pub(super) fn round(self, value: Exact, rounding: Rounding) -> u64 {
         let precision = self.fraction_bits.cast_signed() + 1;
         let length = 128 - value.significand.leading_zeros().cast_signed();
@@ -103,7 +104,8 @@ impl Format {
         self.infinity() - u64::from(!away)
     }
 
-    /// The bits of a finite or infinite f64 in this format; NaN becomes the canonical one.
+    /// Rounds an f64 to this format, as `rounding` says, and returns its bits. NaN becomes the
+    /// canonical NaN.
     pub fn round_f64(self, value: f64, rounding: Rounding) -> u64 {
         let sign = if value.is_sign_negative() {
             self.sign_bit()
@@ -122,7 +124,8 @@ impl Format {
         }
     }
 
-    /// The bits of `value`, as signed or unsigned 64 bits, in this format.
+    /// Converts `value`, which is an i64 if `signed` and otherwise a u64, to this format, rounded
+    /// as `rounding` says. Returns the bits.
     pub fn round_integer(self, value: u64, signed: bool, rounding: Rounding) -> u64 {
         let negative = signed && value.cast_signed() < 0;
         let magnitude = if negative {
@@ -144,7 +147,7 @@ impl Format {
 }
 
 impl Exact {
-    /// A finite number other than zero.
+    /// Returns `value` exactly; `None` if it is zero, infinite or NaN.
     pub fn from_f64(value: f64) -> Option<Self> {
         let bits = value.to_bits();
         let fraction = bits & ((1 << 52) - 1);
@@ -161,8 +164,8 @@ impl Exact {
         })
     }
 
-    /// The same value with its significand shifted until bit `top` is its highest; `top` is at
-    /// least as high as it was.
+    /// Returns the same value with a significand whose highest set bit is bit `top`, which must not
+    /// be below the present one.
     pub fn normalized(self, top: u32) -> Self {
         let shift = self.significand.leading_zeros() - (127 - top);
         Self {

@@ -1,19 +1,19 @@
 //! Integer arithmetic (PTX ISA, "Integer Arithmetic Instructions" and "Extended-Precision").
 
-/// What PTX computes with integers of 16 to 64 bits, signed and unsigned.
+/// Integer operations of PTX for which Rust has no operator, for types of 16 to 64 bits.
 pub trait Integer: Copy {
-    /// `mul.hi`: the upper half of the product.
+    /// Returns the upper half of the product, which has twice the bits (PTX's `mul.hi`).
     fn multiply_high(self, other: Self) -> Self;
 
-    /// `div`. PTX leaves division by zero open; GPUs give all ones. The least number over -1 is
-    /// itself.
+    /// Divides, rounding towards zero (PTX's `div`). PTX leaves division by zero open; as on GPUs,
+    /// all bits of the result are set. The least number divided by -1 is itself.
     fn divide(self, divisor: Self) -> Self;
 
-    /// `rem`: the sign is the dividend's. PTX leaves division by zero open; here it gives the
-    /// dividend.
+    /// Returns the remainder of the division, with the sign of the dividend (PTX's `rem`). PTX
+    /// leaves division by zero open; here the remainder is the dividend.
     fn remainder(self, divisor: Self) -> Self;
 
-    /// `sad`: `sum` and the distance of both numbers.
+    /// Adds the absolute difference of two numbers to `sum` (PTX's `sad`).
     fn add_difference(self, other: Self, sum: Self) -> Self;
 }
 
@@ -63,25 +63,29 @@ fn low24(a: u32, signed: bool) -> i64 {
     }
 }
 
-/// `mul24.lo`: bits 0 to 31 of the product of the low 24 bits.
+/// Multiplies the low 24 bits of `a` and `b`, as signed numbers if `signed`, and returns bits 0 to
+/// 31 of the product (PTX's `mul24.lo`).
 #[inline]
 pub fn mul24_lo(a: u32, b: u32, signed: bool) -> u32 {
     (low24(a, signed) * low24(b, signed)) as u32
 }
 
-/// `mul24.hi`: bits 16 to 47 of the product of the low 24 bits.
+/// Multiplies the low 24 bits of `a` and `b`, as signed numbers if `signed`, and returns bits 16 to
+/// 47 of the product (PTX's `mul24.hi`).
 #[inline]
 pub fn mul24_hi(a: u32, b: u32, signed: bool) -> u32 {
     ((low24(a, signed) * low24(b, signed)) >> 16) as u32
 }
 
-/// `mad.hi.sat.s32`
+/// Adds the upper half of `a * b` to `c`; a sum beyond 32 bits becomes the nearest 32-bit number
+/// (PTX's `mad.hi.sat.s32`).
 #[inline]
 pub fn mad_hi_sat_s32(a: i32, b: i32, c: i32) -> i32 {
     a.multiply_high(b).saturating_add(c)
 }
 
-/// `mad24.hi.sat.s32`
+/// Adds bits 16 to 47 of the product of the low 24 bits of `a` and `b` to `c`; a sum beyond 32 bits
+/// becomes the nearest 32-bit number (PTX's `mad24.hi.sat.s32`).
 #[inline]
 pub fn mad24_hi_sat_s32(a: u32, b: u32, c: i32) -> i32 {
     mul24_hi(a, b, true).cast_signed().saturating_add(c)
@@ -90,7 +94,8 @@ pub fn mad24_hi_sat_s32(a: u32, b: u32, c: i32) -> i32 {
 /// Extended precision: the flag is CC.CF, a carry for additions and a borrow for subtractions.
 macro_rules! carry {
     ($unsigned:ty, $add:ident, $sub:ident) => {
-        /// `add.cc` (with `carry` false) and `addc.cc`: the sum and the carry out.
+        /// Adds `a`, `b` and the carry flag `carry`. Returns the sum and the new carry flag (PTX's
+        /// `addc.cc`, and `add.cc` if `carry` is false).
         #[inline]
         pub fn $add(a: $unsigned, b: $unsigned, carry: bool) -> ($unsigned, bool) {
             let (partial, first) = a.overflowing_add(b);
@@ -98,7 +103,8 @@ macro_rules! carry {
             (sum, first || second)
         }
 
-        /// `sub.cc` (with `borrow` false) and `subc.cc`: the difference and the borrow out.
+        /// Subtracts `b` and the borrow flag `borrow` from `a`. Returns the difference and the new
+        /// borrow flag (PTX's `subc.cc`, and `sub.cc` if `borrow` is false).
         #[inline]
         pub fn $sub(a: $unsigned, b: $unsigned, borrow: bool) -> ($unsigned, bool) {
             let (partial, first) = a.overflowing_sub(b);
@@ -122,7 +128,8 @@ fn byte(word: u32, index: u32, signed: bool) -> i32 {
     }
 }
 
-/// `dp4a`: `c` plus the products of the four bytes of `a` and `b`.
+/// Multiplies each of the four bytes of `a` by that of `b`, and adds the products to `c` (PTX's
+/// `dp4a`). The flags say whether the bytes of `a` and of `b` are signed.
 #[inline]
 pub fn dp4a(a: u32, b: u32, c: u32, a_signed: bool, b_signed: bool) -> u32 {
     let product = |index| byte(a, index, a_signed) * byte(b, index, b_signed);
@@ -130,8 +137,9 @@ pub fn dp4a(a: u32, b: u32, c: u32, a_signed: bool, b_signed: bool) -> u32 {
     c.wrapping_add(sum.cast_unsigned())
 }
 
-/// `dp2a`: `c` plus the products of the halves of `a` and two bytes of `b`, the upper two if
-/// `high`.
+/// Multiplies each 16-bit half of `a` by one of two bytes of `b`, the upper two if `high`, and adds
+/// the products to `c` (PTX's `dp2a`). The flags say whether the numbers of `a` and of `b` are
+/// signed.
 #[inline]
 pub fn dp2a(a: u32, b: u32, c: u32, a_signed: bool, b_signed: bool, high: bool) -> u32 {
     let half = |index: u32| {

@@ -139,7 +139,7 @@ impl<'l> BlockRunner<'l> {
             .iter()
             .find_map(|w| Some((w, w.groups.waiting.first()?)));
         let (thread, pc, text) = match waiting {
-            None => (None, 0, String::from("no thread can go on")),
+            None => (None, 0, String::from("no thread of the block can continue")),
             Some((warp, group)) => {
                 let thread = warp.number * WARP as u32 + group.mask.trailing_zeros();
                 (Some(thread), group.pc, self.reason(group.state, group.mask))

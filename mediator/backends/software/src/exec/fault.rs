@@ -84,7 +84,7 @@ impl BlockFault {
             Trouble::Trap => (Status::KernelFault, String::from("trap")),
             Trouble::CallDepth => (
                 Status::KernelFault,
-                String::from("calls are nested too deep"),
+                String::from("calls are nested too deep for their memory"),
             ),
             Trouble::Deadlock(text) => (Status::KernelFault, text.clone()),
         };

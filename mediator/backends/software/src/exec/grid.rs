@@ -4,15 +4,16 @@ use causeway_mediator::backend::LaunchShape;
 
 use crate::registers::WARP;
 
-/// The multiprocessors on which the kernels of a queue see themselves. The engine has none: these
-/// numbers are only what kernels read.
+/// The multiprocessors on which kernels of a queue believe to run. The engine has no
+/// multiprocessors: kernels only read these numbers from special registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Multiprocessors {
-    /// First multiprocessor that blocks are dealt to in turn: the lowest `%smid`.
+    /// Lowest `%smid` that a block reads. Blocks are dealt to multiprocessors in turn, from this
+    /// one on.
     pub first: u32,
-    /// Number of multiprocessors that blocks are dealt to; at least 1.
+    /// Number of multiprocessors to which blocks are dealt; at least 1.
     pub count: u32,
-    /// Number of multiprocessors of the device: `%nsmid`.
+    /// Number of multiprocessors of the whole device, which kernels read from `%nsmid`.
     pub of: u32,
 }
 

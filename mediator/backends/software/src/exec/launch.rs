@@ -168,7 +168,10 @@ impl Drop for Shift<'_> {
             progress.fault.get_or_insert_with(|| {
                 Fault::new(
                     Status::BackEnd,
-                    format!("kernel `{}`: the back end failed", self.launch.program.name),
+                    format!(
+                        "kernel `{}`: the back end panicked",
+                        self.launch.program.name
+                    ),
                 )
             });
         }

@@ -324,7 +324,7 @@ impl Warp {
         let id = context.word(site.id, first);
         if id as usize >= BARRIERS {
             return Err(Trouble::Deadlock(format!(
-                "barrier {id} does not exist: a block has {BARRIERS}"
+                "barrier {id} does not exist: a block has {BARRIERS}, from 0 on"
             )));
         }
         let same = lanes(group.mask)

@@ -74,7 +74,7 @@ impl Lowering<'_, '_> {
     pub(super) fn address(&mut self, operand: &Operand, named: u8) -> Result<Address> {
         let (base, offset) = match operand {
             Operand::Memory { base, offset } => (base.as_deref(), *offset),
-            _ => return Err(self.refuse("an address is not in brackets")),
+            _ => return Err(self.refuse("an address must be in brackets")),
         };
         let Some(name) = base else {
             let slot = self.constant(offset.cast_unsigned(), Class::Double)?;

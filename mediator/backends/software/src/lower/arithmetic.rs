@@ -45,5 +45,5 @@ fn unsupported(_cx: &mut Lowering<'_, '_>, form: Form<'_>) -> Result {
 /// The first type among the modifiers.
 fn type_of(form: &Form<'_>) -> Option<ScalarType> {
     let mut modifiers = form.instruction.modifiers.iter();
-    modifiers.find_map(|m| ScalarType::from_name(m))
+    modifiers.find_map(|m| ScalarType::from_modifier(m))
 }

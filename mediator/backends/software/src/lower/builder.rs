@@ -221,7 +221,8 @@ impl<'a> ProgramBuilder<'a> {
         self.take(self.constants.rows(), entry.line)?;
         let frames: Vec<FrameBytes> = self.members.iter().map(|m| m.frame).collect();
         let arrangement = arrange(&frames, &self.edges).ok_or_else(|| {
-            let reason = "the kernel's functions need more memory than a block may have";
+            let reason =
+                "the kernel and the functions it calls need too much register or local memory";
             Refusal::new(entry.line, reason)
         })?;
         self.link(&arrangement);

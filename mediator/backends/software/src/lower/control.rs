@@ -124,7 +124,7 @@ fn site(
     if let Operand::Immediate(Immediate::Integer(number)) = id
         && !(0..BARRIERS as i128).contains(number)
     {
-        let reason = format!("barrier {number} does not exist: a block has {BARRIERS}");
+        let reason = format!("barrier {number} does not exist: a block has {BARRIERS}, from 0 on");
         return Err(cx.refuse(reason));
     }
     let site = BarrierSite {

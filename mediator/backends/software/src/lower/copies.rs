@@ -28,7 +28,7 @@ pub(super) fn asynchronous(cx: &mut Lowering<'_, '_>, mut form: Form<'_>) -> Res
         _ => return Err(form.unsupported()),
     };
     let Operand::Immediate(Immediate::Integer(bytes @ (4 | 8 | 16))) = size else {
-        return Err(form.refuse("copies neither 4, 8 nor 16 bytes"));
+        return Err(form.refuse("must copy 4, 8 or 16 bytes"));
     };
     let bytes = *bytes as u32;
     let to = cx.address(to, space::SHARED)?;

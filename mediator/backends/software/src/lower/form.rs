@@ -60,7 +60,7 @@ impl<'a> Form<'a> {
 
     /// Takes the next modifier that is a type, if there is one.
     pub(super) fn scalar_if_any(&mut self) -> Option<ScalarType> {
-        self.find(ScalarType::from_name)
+        self.find(ScalarType::from_modifier)
     }
 
     /// Takes the first modifier that `read` knows, and returns what it means.

@@ -59,10 +59,10 @@ fn shape(form: &mut Form<'_>) -> Result<Shape> {
     let scalar = form.scalar()?;
     form.done()?;
     if scalar == T::Pred {
-        return Err(form.refuse("moves a predicate, which memory cannot hold"));
+        return Err(form.refuse("loads or stores a predicate, which cannot be in memory"));
     }
     if count as u32 * scalar.bytes() > 32 {
-        return Err(form.refuse("moves more than 32 bytes"));
+        return Err(form.refuse("loads or stores more than 32 bytes"));
     }
     Ok(Shape {
         space,

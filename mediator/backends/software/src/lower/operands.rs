@@ -41,7 +41,7 @@ impl Lowering<'_, '_> {
     pub(super) fn source(&mut self, operand: &Operand, scalar: ScalarType) -> Result<Slot> {
         let wanted = Class::of(scalar);
         if wanted == Class::Quad && !matches!(operand, Operand::Name(_)) {
-            return Err(self.refuse("a 128-bit operand is not a register"));
+            return Err(self.refuse("a 128-bit operand must be a register"));
         }
         match operand {
             Operand::Immediate(number) => {
@@ -56,7 +56,7 @@ impl Lowering<'_, '_> {
                 None => self.named_value(name, 0, wanted),
             },
             Operand::NameOffset { name, offset } => self.named_value(name, *offset, wanted),
-            _ => Err(self.refuse("an operand is not a register, a number or a name")),
+            _ => Err(self.refuse("an operand must be a register, a number or a name")),
         }
     }
 
@@ -105,7 +105,7 @@ impl Lowering<'_, '_> {
                 Some(register) => Ok(Some(register)),
                 None => Err(self.refuse(format!("`{name}` is not a register"))),
             },
-            _ => Err(self.refuse("a destination is not a register")),
+            _ => Err(self.refuse("a destination must be a register")),
         }
     }
 
@@ -137,7 +137,7 @@ impl Lowering<'_, '_> {
                     invert: 0,
                 })
             }
-            _ => Err(self.refuse("an operand is not a predicate")),
+            _ => Err(self.refuse("an operand must be a predicate")),
         }
     }
 

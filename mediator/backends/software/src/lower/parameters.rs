@@ -41,7 +41,7 @@ impl ParameterLayout {
         }
         if layout.parameters.len() > PARAMETERS_MAX {
             let reason = format!(
-                "the kernel has {} parameters; {PARAMETERS_MAX} are possible",
+                "the kernel has {} parameters, but at most {PARAMETERS_MAX} are supported",
                 layout.parameters.len()
             );
             return Err(Refusal::new(entry.line, reason));

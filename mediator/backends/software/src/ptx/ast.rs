@@ -4,112 +4,102 @@
 //! The parser keeps opcodes and modifiers as text; lowering gives them meaning and refuses, with
 //! the line, those that it does not know.
 
-/// A module.
+/// The syntax tree of a PTX module.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Module {
-    /// `.version`: major, minor.
+    /// Major and minor number of `.version`.
     pub version: (u8, u8),
     /// First word of `.target`, for example `sm_70`.
     pub target: String,
-    /// Variables at module scope.
+    /// Variables declared outside functions.
     pub variables: Vec<Variable>,
-    /// Kernels and device functions, declarations included.
+    /// Kernels and device functions, including those that are declared without a body.
     pub functions: Vec<Function>,
 }
 
 crate::modifiers::modifiers! {
-    /// State spaces of variables.
+    /// State space of a variable: the kind of memory that holds it (PTX ISA, "State Spaces").
     StateSpace {
-        /// `.global`
+        /// `.global`: memory of the device.
         Global = "global",
-        /// `.shared`
+        /// `.shared`: memory of one block.
         Shared = "shared",
-        /// `.local`
+        /// `.local`: memory of one thread.
         Local = "local",
-        /// `.const`
+        /// `.const`: memory that kernels only read.
         Const = "const",
-        /// `.param`
+        /// `.param`: parameters of a kernel or function.
         Param = "param",
     }
 }
 
-macro_rules! scalar_types {
-    ($($name:ident = $text:literal, $bytes:literal;)*) => {
-        /// Fundamental types.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[allow(missing_docs)] // The names are the documentation: PTX ISA, "Fundamental Types".
-        pub enum ScalarType {
-            $($name,)*
-        }
-
-        impl ScalarType {
-            /// Returns the type that `.name` means; `name` is without the dot.
-            pub fn from_name(name: &str) -> Option<Self> {
-                match name {
-                    $($text => Some(Self::$name),)*
-                    _ => None,
-                }
-            }
-
-            /// Returns the bytes of a value in memory; 1 for predicates, which memory cannot hold.
-            pub fn bytes(self) -> u32 {
-                match self {
-                    $(Self::$name => $bytes,)*
-                }
-            }
-        }
-    };
+crate::modifiers::modifiers! {
+    /// Fundamental type of PTX (PTX ISA, "Fundamental Types"). The variants are named as in PTX, in
+    /// capitals.
+    #[allow(missing_docs, reason = "the names are the documentation")]
+    ScalarType {
+        S8 = "s8",
+        S16 = "s16",
+        S32 = "s32",
+        S64 = "s64",
+        U8 = "u8",
+        U16 = "u16",
+        U32 = "u32",
+        U64 = "u64",
+        B8 = "b8",
+        B16 = "b16",
+        B32 = "b32",
+        B64 = "b64",
+        B128 = "b128",
+        F16 = "f16",
+        F16x2 = "f16x2",
+        BF16 = "bf16",
+        BF16x2 = "bf16x2",
+        F32 = "f32",
+        F64 = "f64",
+        Pred = "pred",
+    }
 }
 
-// The type, its name in PTX, and the bytes of a value.
-scalar_types! {
-    S8 = "s8", 1;
-    S16 = "s16", 2;
-    S32 = "s32", 4;
-    S64 = "s64", 8;
-    U8 = "u8", 1;
-    U16 = "u16", 2;
-    U32 = "u32", 4;
-    U64 = "u64", 8;
-    B8 = "b8", 1;
-    B16 = "b16", 2;
-    B32 = "b32", 4;
-    B64 = "b64", 8;
-    B128 = "b128", 16;
-    F16 = "f16", 2;
-    F16x2 = "f16x2", 4;
-    BF16 = "bf16", 2;
-    BF16x2 = "bf16x2", 4;
-    F32 = "f32", 4;
-    F64 = "f64", 8;
-    Pred = "pred", 1;
+impl ScalarType {
+    /// Returns the bytes that a value of this type takes in memory. For predicates, which cannot be
+    /// in memory, returns 1.
+    pub fn bytes(self) -> u32 {
+        match self {
+            Self::S8 | Self::U8 | Self::B8 | Self::Pred => 1,
+            Self::S16 | Self::U16 | Self::B16 | Self::F16 | Self::BF16 => 2,
+            Self::S32 | Self::U32 | Self::B32 | Self::F32 | Self::F16x2 | Self::BF16x2 => 4,
+            Self::S64 | Self::U64 | Self::B64 | Self::F64 => 8,
+            Self::B128 => 16,
+        }
+    }
 }
 
-/// A variable in a state space, or a kernel or function parameter (`StateSpace::Param`).
+/// Declaration of a variable, or of a parameter of a kernel or function (in [`StateSpace::Param`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variable {
-    /// State space of the variable.
+    /// State space in which the variable lies.
     pub space: StateSpace,
-    /// `.align` in bytes, or the natural alignment.
+    /// Alignment in bytes: that of `.align`, or else the bytes of one element.
     pub align: u32,
-    /// Type of an element.
+    /// Type of an element, or of the components of an element that is a vector.
     pub scalar: ScalarType,
-    /// 1, or 2 or 4 for `.v2` and `.v4`.
+    /// Number of components of an element: 2 for `.v2`, 4 for `.v4`, otherwise 1.
     pub vector: u8,
-    /// Name.
+    /// Name of the variable.
     pub name: String,
-    /// Number of elements (product of the dimensions; 1 for a scalar; 0 for `[]`, whose size is
-    /// given elsewhere).
+    /// Number of elements: the product of the dimensions of an array, 1 for a variable that is not
+    /// an array, 0 for an array `[]` whose size the declaration leaves open.
     pub elements: u64,
-    /// Initial values in order, as far as given; empty for zero.
+    /// Initial values of the first elements, in order. Elements without one begin as zero.
     pub initial: Vec<Initial>,
-    /// `.extern`.
+    /// Whether the declaration is `.extern`.
     pub external: bool,
     /// Line of the declaration, from 1.
     pub line: u32,
 }
 
-/// One initial value.
+/// Initial value of one element of a variable.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Initial {
     /// A number.
@@ -118,169 +108,174 @@ pub enum Initial {
     Address {
         /// Name of the variable.
         name: String,
-        /// Offset in bytes.
+        /// Bytes that are added to the address.
         offset: i64,
-        /// Whether the address is generic, not within the variable's state space.
+        /// Whether the text says `generic(name)`: the address is generic, not one within the state
+        /// space of the variable.
         generic: bool,
     },
 }
 
-/// A group of registers: `.reg .b32 %r<6>;` is 6 of them, `.reg .pred p;` is one.
+/// Declaration of registers: `.reg .b32 %r<6>;` declares six, `.reg .pred p;` one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Registers {
-    /// Type.
+    /// Type of a register, or of its components if it is a vector.
     pub scalar: ScalarType,
-    /// 1, or 2 or 4 for vector registers.
+    /// Number of components of a register: 2 for `.v2`, 4 for `.v4`, otherwise 1.
     pub vector: u8,
-    /// Name, or prefix of the names.
+    /// Name of the register; if `count` is set, what the names of all registers begin with.
     pub name: String,
-    /// `None` for a single register with exactly this name; `Some(n)` for `name0` to `name{n-1}`.
+    /// `Some(n)` for the registers `name0` to `name{n-1}`, `None` for a single register `name`.
     pub count: Option<u32>,
-    /// Line, from 1.
+    /// Line of the declaration, from 1.
     pub line: u32,
 }
 
-/// A kernel or device function.
+/// A kernel or a device function.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Function {
-    /// Name.
+    /// Name of the function.
     pub name: String,
-    /// Whether this is a kernel (`.entry`), not a device function (`.func`).
+    /// Whether this is a kernel (`.entry`) rather than a device function (`.func`).
     pub kernel: bool,
-    /// Parameters in order. Device functions may have register parameters: see [`Parameter`].
+    /// Parameters in order.
     pub parameters: Vec<Parameter>,
-    /// Results of a device function.
+    /// Results of a device function in order; empty for a kernel.
     pub results: Vec<Parameter>,
-    /// `.maxntid`, missing dimensions 1.
+    /// Most threads of a block in x, y and z, as `.maxntid` says; dimensions that it omits are 1.
     pub max_threads: Option<[u32; 3]>,
-    /// `.reqntid`, missing dimensions 1.
+    /// Exact threads of a block in x, y and z, as `.reqntid` says; dimensions that it omits are 1.
     pub required_threads: Option<[u32; 3]>,
-    /// Body; `None` for a declaration.
+    /// Statements of the body; `None` if the text only declares the function.
     pub body: Option<Vec<Statement>>,
-    /// Line, from 1.
+    /// Line where the function begins, from 1.
     pub line: u32,
 }
 
-/// A parameter or result.
+/// A parameter or a result of a function.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Parameter {
-    /// `.param` variable.
+    /// A `.param` variable.
     Variable(Variable),
-    /// `.reg` (device functions only).
+    /// A `.reg` register, which only device functions can have.
     Register(Registers),
 }
 
-/// A statement in a body.
+/// A statement in the body of a function.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
-    /// `name:`
+    /// `name:`, a place that branches can name.
     Label {
         /// Name of the label, as branches use it.
         name: String,
         /// Line of the label, from 1.
         line: u32,
     },
-    /// A variable with the function's scope.
+    /// The declaration of a variable that only this block of the function knows.
     Variable(Variable),
-    /// `.reg`
+    /// The declaration of registers (`.reg`).
     Registers(Registers),
     /// An instruction.
     Instruction(Instruction),
-    /// `name: .branchtargets a, b;` — targets of `brx.idx`.
+    /// `name: .branchtargets a, b;`, the table of labels for an indexed branch (`brx.idx`).
     BranchTargets {
         /// Name of the table, as `brx.idx` uses it.
         name: String,
-        /// Targets by index.
+        /// Labels in the order of their indices.
         labels: Vec<String>,
         /// Line of the declaration, from 1.
         line: u32,
     },
-    /// `name: .callprototype ...;` or `name: .calltargets ...;`: only the name is kept.
+    /// `name: .callprototype …;` or `name: .calltargets …;`, which describe an indirect call. Only
+    /// the name is kept.
     CallPrototype {
         /// Name of the prototype, as `call` uses it.
         name: String,
         /// Line of the declaration, from 1.
         line: u32,
     },
-    /// `{ ... }`: a scope of its own.
+    /// Statements in braces, which are a scope for names.
     Block(Vec<Statement>),
 }
 
-/// An instruction.
+/// An instruction as the text has it, not yet understood.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instruction {
-    /// `@p` or `@!p`.
+    /// Predicate before the instruction, `@p` or `@!p`; `None` if the instruction always executes.
     pub guard: Option<Guard>,
     /// First part of the mnemonic, such as `ld`.
     pub opcode: String,
-    /// The other parts in order, without dots, for example `global`, `nc`, `v4`, `f32`. A part such
-    /// as `::` stays inside its word (`L1::no_allocate`, `shared::cta`).
+    /// The parts of the mnemonic behind the first, in order and without their dots, such as
+    /// `global`, `nc`, `v4`, `f32`. A part with colons stays whole (`L1::no_allocate`,
+    /// `shared::cta`).
     pub modifiers: Vec<String>,
-    /// Operands in order. For `call`: results (if given) as [`Operand::List`], target, arguments as
-    /// [`Operand::List`], and the prototype's name, if given.
+    /// Operands in order. Those of `call` are the results as an [`Operand::List`], the function,
+    /// the arguments as an [`Operand::List`], and the name of the prototype; only the function must
+    /// be there.
     pub operands: Vec<Operand>,
-    /// Line, from 1.
+    /// Line of the instruction, from 1.
     pub line: u32,
 }
 
-/// A predicate before an instruction.
+/// The predicate that decides which threads execute an instruction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Guard {
-    /// `@!p`
+    /// Whether threads execute the instruction if the predicate is false (`@!p`) rather than true
+    /// (`@p`).
     pub negated: bool,
     /// Name of the predicate register.
     pub register: String,
 }
 
-/// A number in the text.
+/// A number in the text, or the value of a constant expression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Immediate {
-    /// Integer; negative ones as two's complement. Constant expressions are folded.
+    /// An integer, whatever its PTX type.
     Integer(i128),
-    /// `0f3F800000`: bits of an f32.
+    /// Bits of an f32, which PTX writes as `0f3F800000`.
     F32(u32),
-    /// `0d3FF0000000000000`, and decimal floating point: bits of an f64.
+    /// Bits of an f64, which PTX writes as `0d3FF0000000000000` or in decimal.
     F64(u64),
 }
 
-/// An operand.
+/// An operand of an instruction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operand {
-    /// A register, special register (`%tid.x`, with the dot), variable, label or function.
+    /// Name of a register, a special register (`%tid.x`), a variable, a label or a function.
     Name(String),
-    /// `!p`
+    /// `!p`, the opposite of a predicate register.
     Not(String),
-    /// A number, its sign included.
+    /// A number with its sign.
     Immediate(Immediate),
-    /// `name+8` or `name[2]`, outside brackets. The offset is in bytes: an index has been
-    /// multiplied by the element's size.
+    /// The address of a variable plus an offset, written `name+8` or `name[2]` outside brackets.
     NameOffset {
         /// Name of the variable.
         name: String,
-        /// Offset in bytes.
+        /// Offset in bytes; an index in the text is multiplied by the bytes of an element already.
         offset: i64,
     },
-    /// `[base+offset]`; `base` is a register or variable, or absent for an absolute address. What
-    /// has more parts, such as a texture's `[t, {x, y}]`, is an [`Operand::List`] of them.
+    /// `[base+offset]`, the memory at an address. An address in brackets that has more parts, such
+    /// as a texture's `[t, {x, y}]`, is an [`Operand::List`] instead.
     Memory {
-        /// Register or variable.
+        /// Register or variable that holds or is the address; `None` if `offset` is the whole
+        /// address.
         base: Option<String>,
         /// Offset in bytes.
         offset: i64,
     },
-    /// `{a, b, c, d}`
+    /// `{a, b, c, d}`, the components of a vector.
     Vector(Vec<Operand>),
-    /// `p|q`: two destinations.
+    /// `p|q`, two destinations.
     Pair(Box<Operand>, Box<Operand>),
-    /// `(a, b)`, in calls.
+    /// `(a, b)`, the arguments or results of a call.
     List(Vec<Operand>),
-    /// `_`: the result is discarded.
+    /// `_`, which discards a result.
     Sink,
 }
 
 impl Operand {
-    /// Returns the two destinations of `p|q`; a single destination is the first, and the second is
-    /// discarded.
+    /// Returns the two destinations of `p|q`. For any other operand, returns the operand and
+    /// [`Self::Sink`].
     pub fn pair(&self) -> (&Self, &Self) {
         match self {
             Self::Pair(first, second) => (first, second),

@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 
 use super::ast::ScalarType;
-use super::error::{ParseError, Result};
+use super::error::{ParseError, Result, shorten};
 use super::lexer::{Lexer, Token, TokenKind};
-use super::number::{self, Value};
+use super::number;
 
 /// Nesting of blocks, initializers and expressions together. Compilers stay below ten; the bound
 /// keeps the recursion of the parser, and of the code that walks or drops the tree, within a small
@@ -32,7 +32,7 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Stands at the first token of `text`.
+    /// Creates a cursor at the first token of `text`.
     pub fn new(text: &'a str) -> Result<Self> {
         let mut lexer = Lexer::new(text);
         let token = lexer.next()?;
@@ -45,23 +45,23 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// The token that comes next.
+    /// Returns the token at the cursor without taking it.
     pub fn peek(&self) -> &Token<'a> {
         &self.token
     }
 
-    /// Line of the token that comes next.
+    /// Returns the line of the token at the cursor, from 1.
     pub fn line(&self) -> u32 {
         self.token.line
     }
 
-    /// Takes a token, whatever it is.
+    /// Takes the token at the cursor, whatever its kind, and returns it.
     pub fn take(&mut self) -> Result<Token<'a>> {
         let next = self.lexer.next()?;
         Ok(std::mem::replace(&mut self.token, next))
     }
 
-    /// Takes `symbol` if it comes next, and says whether it did.
+    /// Takes the token at the cursor if it is the symbol `symbol`, and returns whether it was.
     pub fn eat(&mut self, symbol: &str) -> Result<bool> {
         let here = self.token.is_symbol(symbol);
         if here {
@@ -70,7 +70,7 @@ impl<'a> Cursor<'a> {
         Ok(here)
     }
 
-    /// Takes `.name` if it comes next, and says whether it did.
+    /// Takes the token at the cursor if it is `.name`, and returns whether it was.
     pub fn eat_dotted(&mut self, name: &str) -> Result<bool> {
         let here = self.token.is_dotted(name);
         if here {
@@ -79,7 +79,8 @@ impl<'a> Cursor<'a> {
         Ok(here)
     }
 
-    /// Takes `symbol`, which must come next; `after` completes "expected `;` after …".
+    /// Takes the symbol `symbol`. Another token is an error, whose message is "expected `symbol`"
+    /// and then `after`.
     pub fn expect(&mut self, symbol: &str, after: &str) -> Result {
         if self.eat(symbol)? {
             return Ok(());
@@ -87,8 +88,9 @@ impl<'a> Cursor<'a> {
         Err(self.expected(&format!("`{symbol}` {after}")))
     }
 
-    /// Reads items between commas with `item` up to `close`, which is taken too; there is at least
-    /// one. `after` completes "expected `,` or `;` after …".
+    /// Reads one item or more with `item`, separated by commas, and takes the symbol `close` behind
+    /// them. Another token behind an item is an error, whose message ends with `after`, a name for
+    /// the items.
     pub fn list<T>(
         &mut self,
         close: &str,
@@ -107,42 +109,44 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes a word, which must come next; `what` says what it would name.
+    /// Takes a word and returns it. Another token is an error, whose message says that `what` was
+    /// expected.
     pub fn word(&mut self, what: &str) -> Result<&'a str> {
         self.kind(TokenKind::Word, what)
     }
 
-    /// Takes a string, which must come next.
+    /// Takes a string in quotes and returns it without them. Another token is an error, whose
+    /// message says that `what` was expected.
     pub fn string(&mut self, what: &str) -> Result<&'a str> {
         self.kind(TokenKind::Text, what)
     }
 
-    fn kind(&mut self, kind: TokenKind, what: &str) -> Result<&'a str> {
+    /// Takes a token of kind `kind` and returns its text. Another token is an error, whose message
+    /// says that `what` was expected.
+    pub fn kind(&mut self, kind: TokenKind, what: &str) -> Result<&'a str> {
         if self.token.kind != kind {
             return Err(self.expected(what));
         }
         Ok(self.take()?.text)
     }
 
-    /// Takes a non-negative integer literal of at most 32 bits.
+    /// Takes an integer literal below 2^32 and returns it. Another token is an error, whose message
+    /// says that `what` was expected.
     pub fn number_u32(&mut self, what: &str) -> Result<u32> {
         if self.token.kind != TokenKind::Number {
             return Err(self.expected(what));
         }
-        let value = match number::literal(&self.token)? {
-            Value::Signed(value) => u32::try_from(value).ok(),
-            Value::Unsigned(value) => u32::try_from(value).ok(),
-            Value::Float(_) => None,
-        };
+        let bits = number::literal(&self.token)?.bits();
+        let value = bits.and_then(|bits| u32::try_from(bits).ok());
         let value = value.ok_or_else(|| self.expected(&format!("{what} below 2^32")))?;
         self.take()?;
         Ok(value)
     }
 
-    /// Takes a scalar type, which must come next.
+    /// Takes a type such as `.b32` and returns it. Another token is an error.
     pub fn scalar_type(&mut self) -> Result<ScalarType> {
         if self.token.kind == TokenKind::Dotted
-            && let Some(scalar) = ScalarType::from_name(self.token.text)
+            && let Some(scalar) = ScalarType::from_modifier(self.token.text)
         {
             self.take()?;
             return Ok(scalar);
@@ -150,17 +154,24 @@ impl<'a> Cursor<'a> {
         Err(self.expected("a fundamental type such as `.b32` or `.f32`"))
     }
 
-    /// `expected …, found …` at the token that comes next.
+    /// Returns the error that `what` was expected and another token is at the cursor.
     pub fn expected(&self, what: &str) -> ParseError {
         ParseError::expected(&self.token, what)
     }
 
-    /// An error at the token that comes next.
+    /// Returns an error at the cursor whose message is `reason`.
     pub fn error(&self, reason: impl Into<String>) -> ParseError {
         ParseError::at(&self.token, reason)
     }
 
-    /// Runs `inside` one level deeper, or refuses text that nests too deeply.
+    /// Returns the error that the directive at the cursor is not known `place`.
+    pub fn unknown_directive(&self, place: &str) -> ParseError {
+        let shown = shorten(self.token.text);
+        self.error(format!("the directive `.{shown}` is not known {place}"))
+    }
+
+    /// Calls `inside` one level of nesting deeper, and returns its result. More than [`DEPTH_MAX`]
+    /// levels are an error.
     pub fn nested<T>(&mut self, inside: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth == DEPTH_MAX {
             return Err(self.error(format!("nested more than {DEPTH_MAX} levels deep")));
@@ -171,23 +182,21 @@ impl<'a> Cursor<'a> {
         result
     }
 
-    /// Counts a node of type `T` with `text` of its own towards the size of the tree, and refuses
-    /// what is too much.
+    /// Counts a node of type `T` that owns a copy of `text` towards the size of the syntax tree. A
+    /// tree of more than [`TREE_BYTES_MAX`] bytes is an error.
     pub fn charge<T>(&mut self, text: &str) -> Result {
         let bytes = size_of::<T>() + ALLOCATION_BYTES + text.len();
-        match self.tree_bytes_left.checked_sub(bytes) {
-            Some(left) => self.tree_bytes_left = left,
-            None => {
-                return Err(self.error(format!(
-                    "the module needs more than {} MiB once it is read: split it",
-                    TREE_BYTES_MAX >> 20
-                )));
-            }
-        }
+        let left = self.tree_bytes_left.checked_sub(bytes);
+        self.tree_bytes_left = left.ok_or_else(|| {
+            let mib = TREE_BYTES_MAX >> 20;
+            self.error(format!(
+                "the syntax tree of the module exceeds {mib} MiB: split the module"
+            ))
+        })?;
         Ok(())
     }
 
-    /// Skips from an opening `open` to its `close`, both included.
+    /// Skips the tokens from the symbol `open` to the matching `close`, including both.
     pub fn skip_enclosed(&mut self, open: &str, close: &str) -> Result {
         let first = *self.peek();
         self.expect(open, "here")?;
@@ -207,28 +216,27 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Opens a scope of variables.
+    /// Opens a scope for the names of variables.
     pub fn enter_scope(&mut self) {
         self.element_bytes.push(HashMap::new());
     }
 
-    /// Closes the innermost scope.
+    /// Closes the innermost scope and forgets the variables declared in it.
     pub fn leave_scope(&mut self) {
         self.element_bytes.pop();
     }
 
-    /// Remembers the size of the elements of array `name`.
+    /// Notes in the innermost scope that each element of the variable `name` has `bytes` bytes.
     pub fn declare(&mut self, name: &'a str, bytes: u32) {
         if let Some(scope) = self.element_bytes.last_mut() {
             scope.insert(name, bytes);
         }
     }
 
-    /// Bytes of an element of `name`; 1 for names not declared as variables.
+    /// Returns the bytes of an element of the variable `name`; 1 if no variable of that name is
+    /// known.
     pub fn element_bytes(&self, name: &str) -> u32 {
         let mut scopes = self.element_bytes.iter().rev();
-        scopes
-            .find_map(|scope| scope.get(name).copied())
-            .unwrap_or(1)
+        *scopes.find_map(|scope| scope.get(name)).unwrap_or(&1)
     }
 }

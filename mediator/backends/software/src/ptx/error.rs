@@ -9,11 +9,12 @@ const SHOWN_CHARACTERS: usize = 48;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {reason}")]
 pub struct ParseError {
-    /// Line of the error, from 1.
+    /// Line of the mistake, from 1.
     pub line: u32,
-    /// Column of the error in bytes, from 1.
+    /// Column of the mistake in bytes, from 1.
     pub column: u32,
-    /// Reason for people: what was found, what was expected, and the way out where one is known.
+    /// Explanation for the user: what the text contains, what was expected, and how to correct the
+    /// text where that is known.
     pub reason: String,
 }
 

@@ -17,7 +17,7 @@ pub(super) fn expression(cursor: &mut Cursor<'_>) -> Result<Value> {
         if !cursor.eat("?")? {
             return Ok(condition);
         }
-        let chosen = truth(&question, condition)?;
+        let chosen = integer(&question, condition)? != 0;
         let yes = expression(cursor)?;
         cursor.expect(":", "between the two values of `?`")?;
         let no = expression(cursor)?;
@@ -58,7 +58,7 @@ fn primary(cursor: &mut Cursor<'_>) -> Result<Value> {
     let token = *cursor.peek();
     let value = match token.kind {
         TokenKind::Number => number::literal(&token)?,
-        TokenKind::Word if token.text == "WARP_SZ" => Value::Signed(WARP_THREADS),
+        TokenKind::Word if token.text == "WARP_SZ" => Value::signed(WARP_THREADS),
         _ => return Err(cursor.expected("a number")),
     };
     cursor.take()?;
@@ -77,29 +77,31 @@ fn parenthesized(cursor: &mut Cursor<'_>) -> Result<Value> {
     let target = cursor.scalar_type()?;
     cursor.expect(")", "after the type of the cast")?;
     let value = unary(cursor)?;
-    match (target, value) {
-        (ScalarType::S64, Value::Unsigned(value)) => Ok(Value::Signed(value.cast_signed())),
-        (ScalarType::U64, Value::Signed(value)) => Ok(Value::Unsigned(value.cast_unsigned())),
-        (ScalarType::S64 | ScalarType::U64, Value::Float(_)) => Err(no_float(&token)),
-        (ScalarType::S64 | ScalarType::U64, value) => Ok(value),
-        _ => Err(ParseError::at(
-            &token,
-            "constants can be cast to `.s64` and `.u64` only",
-        )),
+    if !matches!(target, ScalarType::S64 | ScalarType::U64) {
+        let reason = "constants can be cast to `.s64` and `.u64` only";
+        return Err(ParseError::at(&token, reason));
     }
+    Ok(Value::Integer {
+        bits: integer(&token, value)?,
+        signed: target == ScalarType::S64,
+    })
 }
 
 fn apply_unary(operator: &Token<'_>, value: Value) -> Result<Value> {
-    Ok(match (operator.text, value) {
-        ("+", value) => value,
-        ("-", Value::Signed(value)) => Value::Signed(value.wrapping_neg()),
-        ("-", Value::Unsigned(value)) => Value::Unsigned(value.wrapping_neg()),
-        ("-", Value::Float(float)) => Value::Float(negate(float)),
-        ("~", Value::Signed(value)) => Value::Signed(!value),
-        ("~", Value::Unsigned(value)) => Value::Unsigned(!value),
-        ("!", value) => Value::Signed(i64::from(!truth(operator, value)?)),
-        _ => return Err(no_float(operator)),
-    })
+    match (operator.text, value) {
+        ("+", value) => Ok(value),
+        ("-", Value::Float(float)) => Ok(Value::Float(negate(float))),
+        ("!", value) => Ok(Value::signed((integer(operator, value)? == 0).into())),
+        (symbol, Value::Integer { bits, signed }) => {
+            let bits = if symbol == "-" {
+                bits.wrapping_neg()
+            } else {
+                !bits
+            };
+            Ok(Value::Integer { bits, signed })
+        }
+        _ => Err(no_float(operator)),
+    }
 }
 
 fn negate(float: Immediate) -> Immediate {
@@ -110,16 +112,13 @@ fn negate(float: Immediate) -> Immediate {
     }
 }
 
-fn truth(at: &Token<'_>, value: Value) -> Result<bool> {
-    match value {
-        Value::Signed(value) => Ok(value != 0),
-        Value::Unsigned(value) => Ok(value != 0),
-        Value::Float(_) => Err(no_float(at)),
-    }
+/// The bits of an integer; a floating-point number is refused.
+fn integer(at: &Token<'_>, value: Value) -> Result<u64> {
+    value.bits().ok_or_else(|| no_float(at))
 }
 
 fn no_float(at: &Token<'_>) -> ParseError {
-    ParseError::at(at, "floating-point constants take a sign and nothing else")
+    ParseError::at(at, "operators other than a sign need integer constants")
 }
 
 /// How tightly a binary operator binds, loosest first; the order is C's.
@@ -157,74 +156,65 @@ fn binary(cursor: &mut Cursor<'_>, floor: u8) -> Result<Value> {
     }
 }
 
+/// Folds an operator of two integers. Comparisons and connectives yield a signed truth value,
+/// whatever they compare; other results are signed if both operands are.
 fn apply_binary(operator: &Token<'_>, left: Value, right: Value) -> Result<Value> {
-    if matches!(operator.text, "<<" | ">>") {
-        return shift(operator, left, right);
-    }
-    match (left, right) {
-        (Value::Signed(left), Value::Signed(right)) => signed(operator, left, right),
-        (Value::Signed(left), Value::Unsigned(right)) => {
-            unsigned(operator, left.cast_unsigned(), right)
+    let (a, b) = (integer(operator, left)?, integer(operator, right)?);
+    let is_signed = |value| matches!(value, Value::Integer { signed: true, .. });
+    let signed = is_signed(left) && is_signed(right);
+    let (signed_a, signed_b) = (a.cast_signed(), b.cast_signed());
+    let order = if signed {
+        signed_a.cmp(&signed_b)
+    } else {
+        a.cmp(&b)
+    };
+    let truth = |holds: bool| Ok(Value::signed(holds.into()));
+    let bits = match operator.text {
+        "<<" | ">>" => return Ok(shift(operator.text, a, is_signed(left), b)),
+        "+" => a.wrapping_add(b),
+        "-" => a.wrapping_sub(b),
+        "*" => a.wrapping_mul(b),
+        "/" | "%" if b == 0 => {
+            return Err(ParseError::at(operator, "this expression divides by zero"));
         }
-        (Value::Unsigned(left), Value::Signed(right)) => {
-            unsigned(operator, left, right.cast_unsigned())
-        }
-        (Value::Unsigned(left), Value::Unsigned(right)) => unsigned(operator, left, right),
-        _ => Err(no_float(operator)),
-    }
+        "/" if signed => signed_a.wrapping_div(signed_b).cast_unsigned(),
+        "%" if signed => signed_a.wrapping_rem(signed_b).cast_unsigned(),
+        "/" => a / b,
+        "%" => a % b,
+        "&" => a & b,
+        "|" => a | b,
+        "^" => a ^ b,
+        "&&" => return truth(a != 0 && b != 0),
+        "||" => return truth(a != 0 || b != 0),
+        "==" => return truth(a == b),
+        "!=" => return truth(a != b),
+        "<" => return truth(order.is_lt()),
+        "<=" => return truth(order.is_le()),
+        ">" => return truth(order.is_gt()),
+        _ => return truth(order.is_ge()),
+    };
+    Ok(Value::Integer { bits, signed })
 }
 
 /// Distances of 64 and more shift everything out; C leaves them undefined.
-fn shift(operator: &Token<'_>, left: Value, right: Value) -> Result<Value> {
-    let distance = match right {
-        Value::Signed(right) => u32::try_from(right).unwrap_or(u32::MAX),
-        Value::Unsigned(right) => u32::try_from(right).unwrap_or(u32::MAX),
-        Value::Float(_) => return Err(no_float(operator)),
+fn shift(operator: &str, left: u64, signed: bool, distance: u64) -> Value {
+    let distance = u32::try_from(distance).unwrap_or(u32::MAX);
+    let bits = match operator {
+        "<<" => left.checked_shl(distance).unwrap_or(0),
+        _ if signed => (left.cast_signed() >> distance.min(63)).cast_unsigned(),
+        _ => left.checked_shr(distance).unwrap_or(0),
     };
-    Ok(match (left, operator.text) {
-        (Value::Signed(left), "<<") => Value::Signed(left.checked_shl(distance).unwrap_or(0)),
-        (Value::Signed(left), _) => Value::Signed(left >> distance.min(63)),
-        (Value::Unsigned(left), "<<") => Value::Unsigned(left.checked_shl(distance).unwrap_or(0)),
-        (Value::Unsigned(left), _) => Value::Unsigned(left.checked_shr(distance).unwrap_or(0)),
-        (Value::Float(_), _) => return Err(no_float(operator)),
-    })
+    Value::Integer { bits, signed }
 }
-
-/// Folds an operator of two integers of one type. Comparisons and connectives yield a signed truth
-/// value, whatever they compare.
-macro_rules! fold {
-    ($name:ident, $type:ty, $value:path) => {
-        fn $name(operator: &Token<'_>, left: $type, right: $type) -> Result<Value> {
-            let truth = |holds: bool| Ok(Value::Signed(i64::from(holds)));
-            Ok($value(match operator.text {
-                "+" => left.wrapping_add(right),
-                "-" => left.wrapping_sub(right),
-                "*" => left.wrapping_mul(right),
-                "/" if right != 0 => left.wrapping_div(right),
-                "%" if right != 0 => left.wrapping_rem(right),
-                "&" => left & right,
-                "|" => left | right,
-                "^" => left ^ right,
-                "&&" => return truth(left != 0 && right != 0),
-                "||" => return truth(left != 0 || right != 0),
-                "==" => return truth(left == right),
-                "!=" => return truth(left != right),
-                "<" => return truth(left < right),
-                "<=" => return truth(left <= right),
-                ">" => return truth(left > right),
-                ">=" => return truth(left >= right),
-                _ => return Err(ParseError::at(operator, "this expression divides by zero")),
-            }))
-        }
-    };
-}
-
-fold!(signed, i64, Value::Signed);
-fold!(unsigned, u64, Value::Unsigned);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn unsigned(bits: u64) -> Value {
+        let signed = false;
+        Value::Integer { bits, signed }
+    }
 
     fn fold(text: &str) -> Result<Value> {
         expression(&mut Cursor::new(text).expect("tokens"))
@@ -247,15 +237,15 @@ mod tests {
             ("(.s64) 0xffffffffffffffff", -1),
         ];
         for (text, wanted) in cases {
-            assert_eq!(fold(text), Ok(Value::Signed(wanted)), "{text}");
+            assert_eq!(fold(text), Ok(Value::signed(wanted)), "{text}");
         }
     }
 
     #[test]
     fn one_unsigned_side_makes_it_unsigned() {
-        assert_eq!(fold("-1 + 0U"), Ok(Value::Unsigned(u64::MAX)));
-        assert_eq!(fold("-1 < 0U"), Ok(Value::Signed(0)));
-        assert_eq!(fold("(.u64)-1 >> 63"), Ok(Value::Unsigned(1)));
+        assert_eq!(fold("-1 + 0U"), Ok(unsigned(u64::MAX)));
+        assert_eq!(fold("-1 < 0U"), Ok(Value::signed(0)));
+        assert_eq!(fold("(.u64)-1 >> 63"), Ok(unsigned(1)));
     }
 
     #[test]
@@ -273,10 +263,10 @@ mod tests {
         assert!(fold(&"(".repeat(100_000)).is_err());
         assert!(fold(&"-".repeat(100_000)).is_err());
         let chain = format!("{}1", "1+".repeat(10_000));
-        assert_eq!(fold(&chain), Ok(Value::Signed(10_001)));
+        assert_eq!(fold(&chain), Ok(Value::signed(10_001)));
         assert_eq!(
             fold("(-9223372036854775807 - 1) / -1"),
-            Ok(Value::Signed(i64::MIN))
+            Ok(Value::signed(i64::MIN))
         );
     }
 }

@@ -25,19 +25,19 @@ pub(super) enum TokenKind {
 pub(super) struct Token<'a> {
     pub kind: TokenKind,
     pub text: &'a str,
-    /// From 1.
+    /// Line of the first character, from 1.
     pub line: u32,
-    /// In bytes, from 1.
+    /// Column of the first character in bytes, from 1.
     pub column: u32,
 }
 
 impl Token<'_> {
-    /// Whether this is the symbol `symbol`.
+    /// Returns whether the token is the symbol `symbol`.
     pub fn is_symbol(&self, symbol: &str) -> bool {
         self.kind == TokenKind::Symbol && self.text == symbol
     }
 
-    /// Whether this is `.name`.
+    /// Returns whether the token is `.name`.
     pub fn is_dotted(&self, name: &str) -> bool {
         self.kind == TokenKind::Dotted && self.text == name
     }
@@ -55,7 +55,7 @@ pub(super) struct Lexer<'a> {
 }
 
 impl<'a> Lexer<'a> {
-    /// Reads `text` up to its end or its first NUL: drivers hand modules over as C strings.
+    /// Creates a lexer of `text` up to its end or its first NUL byte.
     pub fn new(text: &'a str) -> Self {
         let end = text.bytes().position(|byte| byte == 0);
         Self {
@@ -66,7 +66,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The next token; after the last one, [`TokenKind::End`] again and again.
+    /// Returns the next token. Behind the last token, every call returns [`TokenKind::End`].
     pub fn next(&mut self) -> Result<Token<'a>> {
         self.skip_blanks()?;
         let Some(first) = self.byte(0) else {

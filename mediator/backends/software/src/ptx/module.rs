@@ -2,7 +2,7 @@
 
 use super::ast::{Function, Module, Parameter, StateSpace};
 use super::cursor::Cursor;
-use super::error::{ParseError, Result, shorten};
+use super::error::{ParseError, Result};
 use super::lexer::TokenKind;
 use super::{statements, variables};
 
@@ -81,10 +81,7 @@ fn file(cursor: &mut Cursor<'_>) -> Result {
     cursor.number_u32("a file number")?;
     cursor.string("a file name in quotes")?;
     while cursor.eat(",")? {
-        if cursor.peek().kind != TokenKind::Number {
-            return Err(cursor.expected("a number after `,`"));
-        }
-        cursor.take()?;
+        cursor.kind(TokenKind::Number, "a number after `,`")?;
     }
     Ok(())
 }
@@ -126,7 +123,7 @@ fn declaration(cursor: &mut Cursor<'_>, module: &mut Module) -> Result {
             }
             name => {
                 let Some(space) = StateSpace::from_modifier(name) else {
-                    return Err(ParseError::at(&token, unknown_directive(name)));
+                    return Err(cursor.unknown_directive("at module scope"));
                 };
                 cursor.take()?;
                 let declared = variables::variables(cursor, space, external)?;
@@ -136,13 +133,6 @@ fn declaration(cursor: &mut Cursor<'_>, module: &mut Module) -> Result {
         }
         cursor.take()?;
     }
-}
-
-fn unknown_directive(name: &str) -> String {
-    format!(
-        "the directive `.{}` is not known at module scope",
-        shorten(name)
-    )
 }
 
 /// From `.entry` or `.func` to the end of the body, or to the `;` of a declaration.
@@ -230,12 +220,7 @@ fn tuning(cursor: &mut Cursor<'_>, function: &mut Function) -> Result {
                 cursor.take()?;
             }
             "pragma" => pragma(cursor)?,
-            name => {
-                let shown = shorten(name);
-                return Err(cursor.error(format!(
-                    "the directive `.{shown}` is not known before the body of a function"
-                )));
-            }
+            _ => return Err(cursor.unknown_directive("before the body of a function")),
         }
     }
 }

@@ -8,18 +8,32 @@ use super::lexer::Token;
 /// unsigned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Value {
-    Signed(i64),
-    Unsigned(u64),
+    /// Its 64 bits, and whether they are two's complement.
+    Integer { bits: u64, signed: bool },
     /// Only [`Immediate::F32`] and [`Immediate::F64`].
     Float(Immediate),
 }
 
 impl Value {
-    /// The operand that this value becomes.
+    /// Returns a signed integer.
+    pub fn signed(value: i64) -> Self {
+        let bits = value.cast_unsigned();
+        Self::Integer { bits, signed: true }
+    }
+
+    /// Returns the bits of an integer; `None` for a floating-point number.
+    pub fn bits(self) -> Option<u64> {
+        match self {
+            Self::Integer { bits, .. } => Some(bits),
+            Self::Float(_) => None,
+        }
+    }
+
+    /// Returns the value as it stands in the syntax tree.
     pub fn immediate(self) -> Immediate {
         match self {
-            Self::Signed(value) => Immediate::Integer(i128::from(value)),
-            Self::Unsigned(value) => Immediate::Integer(i128::from(value)),
+            Self::Integer { bits, signed: true } => Immediate::Integer(bits.cast_signed().into()),
+            Self::Integer { bits, .. } => Immediate::Integer(bits.into()),
             Self::Float(float) => float,
         }
     }
@@ -69,11 +83,9 @@ fn integer(text: &str) -> Option<Value> {
     if !digits.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return None;
     }
-    let value = u64::from_str_radix(digits, radix).ok()?;
-    Some(match i64::try_from(value) {
-        Ok(value) if !unsigned => Value::Signed(value),
-        _ => Value::Unsigned(value),
-    })
+    let bits = u64::from_str_radix(digits, radix).ok()?;
+    let signed = !unsigned && bits.cast_signed() >= 0;
+    Some(Value::Integer { bits, signed })
 }
 
 fn is_decimal_float(text: &str) -> bool {
@@ -91,6 +103,11 @@ mod tests {
     use super::super::lexer::Lexer;
     use super::*;
 
+    fn unsigned(bits: u64) -> Value {
+        let signed = false;
+        Value::Integer { bits, signed }
+    }
+
     fn read(text: &str) -> Result<Value> {
         literal(&Lexer::new(text).next().expect("one token"))
     }
@@ -98,13 +115,13 @@ mod tests {
     #[test]
     fn every_notation_is_read() {
         let cases = [
-            ("0", Value::Signed(0)),
-            ("42", Value::Signed(42)),
-            ("9U", Value::Unsigned(9)),
-            ("0x7fffffffffffffff", Value::Signed(i64::MAX)),
-            ("0X8000000000000000", Value::Unsigned(1 << 63)),
-            ("0b1011", Value::Signed(11)),
-            ("017U", Value::Unsigned(15)),
+            ("0", Value::signed(0)),
+            ("42", Value::signed(42)),
+            ("9U", unsigned(9)),
+            ("0x7fffffffffffffff", Value::signed(i64::MAX)),
+            ("0X8000000000000000", unsigned(1 << 63)),
+            ("0b1011", Value::signed(11)),
+            ("017U", unsigned(15)),
             ("0f3F800000", Value::Float(Immediate::F32(0x3f80_0000))),
             (
                 "0d3FF0000000000000",

@@ -1,6 +1,6 @@
 //! Operands (PTX ISA, "Instruction Operands").
 
-use super::ast::Operand;
+use super::ast::{Immediate, Operand};
 use super::cursor::Cursor;
 use super::error::Result;
 use super::expressions;
@@ -60,14 +60,10 @@ fn negated(cursor: &mut Cursor<'_>) -> Result<Operand> {
     if cursor.peek().kind == TokenKind::Word {
         return Ok(Operand::Not(name(cursor, "a predicate after `!`")?));
     }
-    let zero = match expressions::unary(cursor)? {
-        Value::Signed(value) => value == 0,
-        Value::Unsigned(value) => value == 0,
-        Value::Float(_) => return Err(cursor.error("`!` takes predicates and integers only")),
-    };
-    Ok(Operand::Immediate(
-        Value::Signed(i64::from(zero)).immediate(),
-    ))
+    match expressions::unary(cursor)?.bits() {
+        Some(bits) => Ok(Operand::Immediate(Immediate::Integer((bits == 0).into()))),
+        None => Err(cursor.error("`!` takes predicates and integers only")),
+    }
 }
 
 fn constant(cursor: &mut Cursor<'_>) -> Result<Operand> {
@@ -100,10 +96,8 @@ fn named(cursor: &mut Cursor<'_>) -> Result<Operand> {
 /// Bytes that `[i]` and `+8` add to `name`; `None` if neither is there. An index counts elements.
 fn offset_after(cursor: &mut Cursor<'_>, name: &str) -> Result<Option<i64>> {
     let mut offset = None;
-    if cursor.peek().is_symbol("[") {
-        cursor.take()?;
-        let begins = expressions::begins(cursor.peek());
-        if !begins {
+    if cursor.eat("[")? {
+        if !expressions::begins(cursor.peek()) {
             return Err(cursor.error(format!(
                 "the index of `{}` must be a constant: compute the address in a register",
                 super::error::shorten(name)
@@ -114,6 +108,11 @@ fn offset_after(cursor: &mut Cursor<'_>, name: &str) -> Result<Option<i64>> {
         let bytes = i64::from(cursor.element_bytes(name));
         offset = Some(index.wrapping_mul(bytes));
     }
+    terms(cursor, offset)
+}
+
+/// Adds `+8`, `-4` and the like to `offset`; `None` if it is `None` and no term follows.
+pub(super) fn terms(cursor: &mut Cursor<'_>, mut offset: Option<i64>) -> Result<Option<i64>> {
     while cursor.peek().is_symbol("+") || cursor.peek().is_symbol("-") {
         let more = term(cursor)?;
         offset = Some(offset.unwrap_or(0).wrapping_add(more));
@@ -140,18 +139,15 @@ fn operand_integer(cursor: &mut Cursor<'_>) -> Result<i64> {
     as_offset(cursor, value)
 }
 
+/// Offsets are 64-bit two's complement however they are written.
+fn as_offset(cursor: &Cursor<'_>, value: Value) -> Result<i64> {
+    let bits = value.bits().map(u64::cast_signed);
+    bits.ok_or_else(|| cursor.error("an offset must be an integer"))
+}
+
 fn integer(cursor: &mut Cursor<'_>) -> Result<i64> {
     let value = expressions::expression(cursor)?;
     as_offset(cursor, value)
-}
-
-/// Offsets are 64-bit two's complement however they are written.
-fn as_offset(cursor: &Cursor<'_>, value: Value) -> Result<i64> {
-    match value {
-        Value::Signed(value) => Ok(value),
-        Value::Unsigned(value) => Ok(value.cast_signed()),
-        Value::Float(_) => Err(cursor.error("an offset must be an integer")),
-    }
 }
 
 /// `[base+offset]`, `[0x10]`; texture-like `[a, {b, c}]` becomes a list with the address first.

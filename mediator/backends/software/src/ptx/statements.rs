@@ -57,8 +57,7 @@ fn statement(cursor: &mut Cursor<'_>, body: &mut Vec<Statement>) -> Result {
 }
 
 fn directive(cursor: &mut Cursor<'_>, body: &mut Vec<Statement>) -> Result {
-    let name = cursor.peek().text;
-    match name {
+    match cursor.peek().text {
         "reg" => {
             cursor.take()?;
             let declared = variables::registers(cursor)?;
@@ -70,12 +69,8 @@ fn directive(cursor: &mut Cursor<'_>, body: &mut Vec<Statement>) -> Result {
         _ => {
             // Dynamic shared memory may be declared where it is used.
             let external = cursor.eat_dotted("extern")?;
-            let name = cursor.peek().text;
-            let Some(space) = StateSpace::from_modifier(name) else {
-                let shown = shorten(name);
-                return Err(cursor.error(format!(
-                    "the directive `.{shown}` is not known in a function"
-                )));
+            let Some(space) = StateSpace::from_modifier(cursor.peek().text) else {
+                return Err(cursor.unknown_directive("in a function"));
             };
             cursor.take()?;
             let declared = variables::variables(cursor, space, external)?;

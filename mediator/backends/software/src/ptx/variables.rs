@@ -1,10 +1,10 @@
 //! Variables, parameters and registers (PTX ISA, "State Spaces, Types, and Variables").
 
-use super::ast::{Initial, Registers, ScalarType, StateSpace, Statement, Variable};
+use super::ast::{Immediate, Initial, Registers, ScalarType, StateSpace, Statement, Variable};
 use super::cursor::Cursor;
-use super::error::{ParseError, Result};
-use super::expressions;
+use super::error::{ParseError, Result, shorten};
 use super::lexer::TokenKind;
+use super::{expressions, operands};
 
 /// Bytes of the largest variable; keeps every size computed from one within 63 bits.
 const VARIABLE_BYTES_MAX: u64 = 1 << 48;
@@ -157,7 +157,7 @@ fn declarator(cursor: &mut Cursor<'_>, space: StateSpace, shape: &Shape) -> Resu
     }
     let bytes = elements.saturating_mul(u64::from(shape.element_bytes()));
     if bytes > VARIABLE_BYTES_MAX {
-        let shown = super::error::shorten(name);
+        let shown = shorten(name);
         let reason = format!("`{shown}` has more than {VARIABLE_BYTES_MAX} bytes");
         return Err(ParseError::at(&at, reason));
     }
@@ -181,8 +181,7 @@ fn dimension(cursor: &mut Cursor<'_>) -> Result<u64> {
     let at = *cursor.peek();
     let value = expressions::expression(cursor)?;
     match value.immediate() {
-        super::ast::Immediate::Integer(length) if length > 0 => u64::try_from(length)
-            .map_err(|_| ParseError::at(&at, "the number of elements does not fit 64 bits")),
+        Immediate::Integer(length) if length > 0 => Ok(length as u64),
         _ => Err(ParseError::at(
             &at,
             "the number of elements must be a positive integer",
@@ -208,11 +207,8 @@ fn initialize(cursor: &mut Cursor<'_>, shape: &Shape, variable: &mut Variable) -
         variable.elements = given;
     }
     if given > variable.elements {
-        let reason = format!(
-            "{} initial values for {} elements",
-            values.len(),
-            variable.elements
-        );
+        let (values, elements) = (values.len(), variable.elements);
+        let reason = format!("{values} initial values for {elements} elements");
         return Err(ParseError::at(&at, reason));
     }
     variable.initial = values;
@@ -266,20 +262,7 @@ fn initial(cursor: &mut Cursor<'_>) -> Result<Initial> {
         name = cursor.word("a variable after `generic(`")?;
         cursor.expect(")", "after the variable")?;
     }
-    let mut offset = 0_i64;
-    while cursor.peek().is_symbol("+") || cursor.peek().is_symbol("-") {
-        let negative = cursor.take()?.is_symbol("-");
-        let at = *cursor.peek();
-        let term = match expressions::unary(cursor)?.immediate() {
-            super::ast::Immediate::Integer(term) => term as i64,
-            _ => return Err(ParseError::at(&at, "an offset must be an integer")),
-        };
-        offset = if negative {
-            offset.wrapping_sub(term)
-        } else {
-            offset.wrapping_add(term)
-        };
-    }
+    let offset = operands::terms(cursor, None)?.unwrap_or(0);
     Ok(Initial::Address {
         name: name.to_owned(),
         offset,
