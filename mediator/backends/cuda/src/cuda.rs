@@ -1,4 +1,4 @@
-//! The back end: a GPU as the mediator drives it.
+//! The back end: implements the mediator's [`Backend`] with a CUDA GPU.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,7 +23,7 @@ use crate::support::Support;
 /// waits before it gives up: two seconds, as a kernel of a second is nothing unusual.
 const GRACE: Duration = Duration::from_millis(1750);
 
-/// An NVIDIA GPU, or the part of it that [`Config`] describes.
+/// The CUDA back end on one NVIDIA GPU, or on the part of it that [`Config`] describes.
 pub struct Cuda {
     attributes: Attributes,
     gpu: Arc<Gpu>,
@@ -35,10 +35,12 @@ impl Cuda {
     /// Opens the GPU that `config` describes.
     ///
     /// # Errors
-    /// * `Load`: there is no driver, or it is too old.
-    /// * `Index`, `Attribute`: there is no such GPU, or it lacks what the back end needs.
-    /// * `Memory`, `Multiprocessors`, `Group`: the GPU has less than the configuration asks for.
-    /// * `Driver`: another call of the driver failed.
+    /// * [`OpenError::Load`]: there is no CUDA driver, or it is too old.
+    /// * [`OpenError::Index`]: the driver has no GPU with the configured number.
+    /// * [`OpenError::Attribute`]: the GPU lacks an attribute that the back end needs.
+    /// * [`OpenError::Memory`], [`OpenError::Multiprocessors`], [`OpenError::Group`]: the GPU has
+    ///   less than the configuration asks for.
+    /// * [`OpenError::Driver`]: a call of the driver failed for another reason.
     pub fn open(config: &Config) -> Result<Arc<Self>, OpenError> {
         let (gpu, attributes) = open::open(config)?;
         Ok(Arc::new(Self { attributes, gpu }))
@@ -49,10 +51,10 @@ impl Cuda {
         &self.gpu.support
     }
 
-    /// Returns the UUID of the GPU, by which other interfaces such as Vulkan know it, too.
+    /// Returns the UUID of the GPU. Vulkan reports the same UUID for the same GPU.
     ///
     /// # Errors
-    /// The driver's error.
+    /// The driver's error if it does not tell the UUID.
     pub fn uuid(&self) -> Result<[u8; 16], crate::CudaError> {
         self.gpu.device.uuid()
     }

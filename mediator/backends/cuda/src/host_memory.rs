@@ -14,34 +14,38 @@ use crate::driver::{Context, Registration};
 use crate::gpu::Gpu;
 use crate::host_registration::{HostView, check_support, register, register_mapping};
 
-/// Largest allocation that is kept for reuse, in bytes: a larger one is scrubbed faster by the
-/// kernel's giving fresh pages.
+/// Largest allocation that is kept for reuse, in bytes. For a larger one, fresh pages from the
+/// kernel take less time than scrubbing.
 const KEPT_BYTES_MAX: u64 = 16 << 20;
-/// Zeros to scrub with.
+/// Zeros that scrubbing copies into memory.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// A registered object, kept for reuse as a whole.
+/// A memory object that is registered with the GPU as a whole, and may be kept for reuse.
 pub(crate) struct HostChunk {
     shared: Arc<SharedMemory>,
     registration: Arc<Registration>,
 }
 
-/// Host memory.
+/// Host memory that the GPU can access: an allocation, an import, or a range of guest RAM.
 pub(crate) struct HostMemory {
     gpu: Weak<Gpu>,
     shared: Arc<SharedMemory>,
     offset: u64,
     bytes: u64,
-    /// Made by this back end, and so to be scrubbed and reused.
+    /// Whether this back end allocated the memory, so that it may be scrubbed and reused.
     own: bool,
     exported: AtomicBool,
-    /// The registration with all rights. For imports only made when somebody who may write asks for
-    /// it.
+    /// The registration for reading and writing. For an import, it is made by the first mapping
+    /// that may write.
     main: Mutex<Option<HostView>>,
 }
 
 impl HostMemory {
-    /// `bytes` bytes of zeros, populated and registered.
+    /// Allocates `bytes` bytes of zeros, with all pages present, and registers them with the GPU.
+    ///
+    /// # Errors
+    /// `Unsupported` if the GPU cannot use host memory, `NoMemory` if the host has too little
+    /// memory or the driver cannot lock so much.
     pub(crate) fn allocate(gpu: &Arc<Gpu>, bytes: u64) -> Result<Self, BackendError> {
         check_support(&gpu.support)?;
         let chunk = match gpu.host_chunks.take(bytes, |_| true) {
@@ -58,7 +62,11 @@ impl HostMemory {
         Ok(memory)
     }
 
-    /// Returns an object of another process.
+    /// Imports host memory that another process exported.
+    ///
+    /// # Errors
+    /// `Unsupported` if the GPU cannot use host memory, `BadMemory` if the descriptor is not a
+    /// memory object that contains the range which `exported` states.
     pub(crate) fn import(gpu: &Arc<Gpu>, exported: Exported) -> Result<Self, BackendError> {
         check_support(&gpu.support)?;
         let Exported { bytes, offset, .. } = exported;
@@ -79,7 +87,8 @@ impl HostMemory {
         Ok(Self::unregistered(gpu, Arc::new(shared), offset, bytes))
     }
 
-    /// Returns a range of guest RAM, which is registered as `view`.
+    /// Returns `bytes` bytes of guest RAM from `offset` of the object `ram`; the range is
+    /// registered with the GPU already, as `view`.
     pub(crate) fn guest_ram(
         gpu: &Arc<Gpu>,
         ram: Arc<SharedMemory>,
@@ -103,7 +112,8 @@ impl HostMemory {
         }
     }
 
-    /// Returns the registration with all rights.
+    /// Returns the registration of the whole memory for reading and writing, which the first call
+    /// makes.
     pub(crate) fn main(&self, context: &Arc<Context>) -> Result<HostView, BackendError> {
         let mut main = self.main.lock();
         if let Some(view) = &*main {
@@ -117,7 +127,7 @@ impl HostMemory {
         Ok(main.insert(view).clone())
     }
 
-    /// Returns a registration of its own for a range.
+    /// Registers `bytes` bytes from `offset` of this memory once more, with the rights `access`.
     pub(crate) fn register(
         &self,
         context: &Arc<Context>,
@@ -128,12 +138,12 @@ impl HostMemory {
         register(context, &self.shared, (self.offset + offset, bytes), access)
     }
 
-    /// Returns whether it belongs to this GPU.
+    /// Returns whether the memory was allocated, imported or registered with `gpu`.
     pub(crate) fn is_of(&self, gpu: &Arc<Gpu>) -> bool {
         std::ptr::eq(self.gpu.as_ptr(), Arc::as_ptr(gpu))
     }
 
-    /// Returns the object with its registration, if neither is used elsewhere.
+    /// Returns the memory object with its registration, if nothing else uses either.
     fn reusable(&mut self) -> Option<HostChunk> {
         let view = self.main.get_mut().take()?;
         let exported = *self.exported.get_mut() || self.shared.is_handed_out();

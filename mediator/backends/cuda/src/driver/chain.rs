@@ -1,4 +1,4 @@
-//! Chains: graphs of kernels one behind the other, whose kernels and parameters can be exchanged
+//! Chains: graphs that execute kernels one after the other. Kernels and parameters can be exchanged
 //! before each launch.
 
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use cudarc::driver::sys::{CUDA_KERNEL_NODE_PARAMS, CUgraph, CUgraphExec, CUgraph
 use super::stream::{Launch, packed};
 use super::{Context, CudaError, Driver, KernelHandle, Stream};
 
-/// A chain of a fixed number of kernels, until dropped.
+/// A CUDA graph that executes a fixed number of kernels, one after the other.
 pub(crate) struct LaunchChain {
     context: Arc<Context>,
-    /// Its nodes are named when those of the executable graph are changed.
+    /// Kept because a change of the executable graph names the node of this graph.
     graph: CUgraph,
     nodes: Vec<CUgraphNode>,
     executable: CUgraphExec,
@@ -21,7 +21,7 @@ pub(crate) struct LaunchChain {
 unsafe impl Send for LaunchChain {}
 
 impl LaunchChain {
-    /// `length` times the same launch.
+    /// Returns a chain of `length` launches, all of which are `launch` of the kernel `function`.
     pub(crate) fn new(
         context: &Arc<Context>,
         length: usize,
@@ -57,8 +57,8 @@ impl LaunchChain {
         Ok(chain)
     }
 
-    /// Makes launch number `index` another one. Launches of the chain that are under way stay as
-    /// they are.
+    /// Replaces launch number `index` of the chain by `launch` of the kernel `function`. Executions
+    /// of the chain that are under way do not change.
     pub(crate) fn set(
         &mut self,
         index: usize,
@@ -73,7 +73,8 @@ impl LaunchChain {
         })
     }
 
-    /// Launches all of it. The caller keeps the kernels loaded until that is done.
+    /// Launches the chain on `stream`. The caller keeps the kernels loaded until the GPU has
+    /// executed them.
     pub(crate) fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
         let driver = self.context.enter()?;
         // SAFETY: both are live, and of one context.
@@ -81,7 +82,7 @@ impl LaunchChain {
     }
 }
 
-/// Has `call` see a launch as graphs want it.
+/// Calls `call` with a launch in the form that calls for graphs expect.
 fn with_parameters(
     function: KernelHandle,
     launch: &Launch<'_>,

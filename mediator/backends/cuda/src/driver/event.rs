@@ -1,4 +1,4 @@
-//! Events: a place in a stream that one can ask about.
+//! Events: places in a stream, of which the driver tells whether the GPU has reached them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,13 +17,16 @@ const SLEEP: Duration = Duration::from_micros(100);
 /// How a wait for an event ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitOutcome {
+    /// The event has happened.
     Happened,
     /// The context is poisoned: the event never happens.
     Poisoned,
+    /// The event has not happened within the time given.
     TimedOut,
 }
 
-/// An event.
+/// A CUDA event: happens when the GPU has done all work before the place in a stream at which the
+/// event was recorded.
 pub(crate) struct Event {
     context: Arc<Context>,
     pub(super) raw: CUevent,
@@ -47,7 +50,7 @@ impl Event {
         })
     }
 
-    /// Returns whether what it was recorded behind is done.
+    /// Returns whether the GPU has done all work before the place at which the event was recorded.
     pub(crate) fn has_happened(&self) -> Result<bool, CudaError> {
         let driver = self.context.enter()?;
         // SAFETY: the event is live.
@@ -55,8 +58,8 @@ impl Event {
         driver.is_done("cuEventQuery", result)
     }
 
-    /// Waits for it, for `patience` at most. The driver's own wait would go on for ever behind a
-    /// kernel that does not end.
+    /// Waits until the event happens, but no longer than `patience`. The driver's own wait would go
+    /// on for ever behind a kernel that does not end.
     pub(crate) fn wait(&self, patience: Duration) -> Result<WaitOutcome, CudaError> {
         let begun = Instant::now();
         while !self.has_happened()? {

@@ -1,4 +1,4 @@
-//! Graphs: work that was captured from a stream, to be launched again and again as one.
+//! Graphs: work that was captured from a stream, and is launched as one any number of times.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use cudarc::driver::sys::{CUgraph, CUgraphExec};
 
 use super::{Context, CudaError, Driver, Stream};
 
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`: other calls of this and other threads are none of the
-/// capture's business.
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: other calls of this and other threads do not disturb the
+/// capture.
 const RELAXED: u32 = 2;
 
-/// A graph that can be launched, until dropped.
+/// A CUDA graph that can be launched, until dropped.
 pub(crate) struct ExecutableGraph {
     context: Arc<Context>,
     pub(super) raw: CUgraphExec,
@@ -37,10 +37,11 @@ impl Drop for Graph<'_> {
 }
 
 impl ExecutableGraph {
-    /// Captures what `enqueue` puts into `stream`, which nothing else uses meanwhile.
+    /// Captures the work that `enqueue` puts into `stream`, which nothing else uses meanwhile. The
+    /// GPU does not execute that work.
     ///
     /// # Errors
-    /// What `enqueue` gave, or made of the driver's error.
+    /// The error of `enqueue`, or the driver's error if it does not capture the work.
     pub(crate) fn capture<E: From<CudaError>>(
         stream: &Stream,
         enqueue: impl FnOnce() -> Result<(), E>,

@@ -1,7 +1,8 @@
-//! Green contexts: a part of the GPU's multiprocessors.
+//! Green contexts, which are CUDA's way to use a part of the GPU's multiprocessors.
 //!
-//! A green context can be current to one thread at a time (cuGreenCtxCreate), so none ever is: it
-//! only makes streams, which work in the primary context like any others.
+//! A green context can be current to only one thread at a time (`cuGreenCtxCreate`), so this back
+//! end makes none current: a green context only makes streams, which work in the primary context
+//! like all others.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -20,14 +21,14 @@ const DEFAULT_STREAM: u32 = 1;
 pub(crate) struct Groups {
     device: Device,
     groups: Vec<MaybeUninit<CUdevResource>>,
-    /// Multiprocessors of the GPU.
+    /// Number of multiprocessors that the GPU has.
     pub(crate) total: u32,
-    /// Multiprocessors of a group: what was asked for, rounded up as the hardware requires.
+    /// Number of multiprocessors in each group, which may be more than were asked for.
     pub(crate) each: u32,
 }
 
 impl Groups {
-    /// As many groups of at least `least` multiprocessors as there are.
+    /// Splits the multiprocessors of `device` into as many groups of at least `least` as possible.
     pub(crate) fn split(device: Device, least: u32) -> Result<Self, CudaError> {
         let driver = device.driver;
         let mut all = MaybeUninit::<CUdevResource>::zeroed();
@@ -73,12 +74,12 @@ impl Groups {
         })
     }
 
-    /// How many groups there are.
+    /// Returns the number of groups.
     pub(crate) fn count(&self) -> u32 {
         u32::try_from(self.groups.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns a green context of group `index`, if there is one.
+    /// Creates a green context of group number `index`; `None` if the GPU has no such group.
     pub(crate) fn create(
         &mut self,
         primary: &Arc<Context>,
@@ -89,14 +90,14 @@ impl Groups {
     }
 }
 
-/// Multiprocessors of a resource.
+/// Returns the number of multiprocessors in a resource.
 fn count(resource: &MaybeUninit<CUdevResource>) -> u32 {
     // SAFETY: it began as zeros and the driver stored a resource of multiprocessors; only that
     // number is read, not the type, which is an enumeration.
     unsafe { (*resource.as_ptr()).__bindgen_anon_1.sm.smCount }
 }
 
-/// A part of the GPU.
+/// A CUDA green context: makes streams that use one group of multiprocessors only.
 pub(crate) struct GreenContext {
     primary: Arc<Context>,
     pub(super) raw: CUgreenCtx,

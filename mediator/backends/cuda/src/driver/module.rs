@@ -7,20 +7,20 @@ use cudarc::driver::sys::{CUfunction, CUmodule};
 
 use super::{Context, CudaError, Driver};
 
-/// Room for what the driver's compiler has to say, in bytes.
+/// Size of the buffer for the log of the driver's compiler, in bytes.
 const LOG_BYTES: usize = 8 << 10;
 /// `CU_JIT_ERROR_LOG_BUFFER` and `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
 const LOG_OPTIONS: [c_uint; 2] = [5, 6];
 
-/// Why an image was not loaded.
+/// The driver's error for an image that it did not compile or load, with the compiler's log.
 #[derive(Debug)]
 pub(crate) struct JitFailure {
     pub(crate) error: CudaError,
-    /// What the compiler said; may be empty.
+    /// Log of the driver's compiler; may be empty.
     pub(crate) log: String,
 }
 
-/// Room for the compiler's errors.
+/// A buffer into which the driver's compiler writes its errors.
 pub(super) struct JitLog {
     text: Box<[u8; LOG_BYTES]>,
 }
@@ -32,8 +32,8 @@ impl JitLog {
         }
     }
 
-    /// Options that have the driver write here. The log must live as long as the driver works with
-    /// them.
+    /// Returns the keys and values of the options that make the driver write its log here. The log
+    /// must live as long as the driver uses these options.
     pub(super) fn options(&mut self) -> ([c_uint; 2], [*mut c_void; 2]) {
         // One byte stays zero, whatever the driver does at the end.
         let room = LOG_BYTES - 1;
@@ -44,6 +44,7 @@ impl JitLog {
         (LOG_OPTIONS, values)
     }
 
+    /// Returns `error` with the text that the driver has written to this log.
     pub(super) fn failure(self, error: CudaError) -> JitFailure {
         let text = CStr::from_bytes_until_nul(&self.text[..]).unwrap_or_default();
         JitFailure {
@@ -53,7 +54,7 @@ impl JitLog {
     }
 }
 
-/// A module in a context, until dropped.
+/// A module that is loaded in a context, until dropped.
 pub(crate) struct LoadedModule {
     context: Arc<Context>,
     raw: CUmodule,
@@ -64,7 +65,7 @@ unsafe impl Send for LoadedModule {}
 // SAFETY: as above.
 unsafe impl Sync for LoadedModule {}
 
-/// A kernel. Usable as long as its module is loaded.
+/// The driver's handle of a kernel, valid as long as the kernel's module is loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KernelHandle(pub(super) CUfunction);
 
@@ -74,8 +75,8 @@ unsafe impl Send for KernelHandle {}
 unsafe impl Sync for KernelHandle {}
 
 impl LoadedModule {
-    /// Loads an image whose headers were checked against its length: the driver does not ask how
-    /// long it is.
+    /// Loads `image` in `context`. The caller has checked the image's headers against its length,
+    /// because the driver is not told the length.
     pub(crate) fn load(context: &Arc<Context>, image: &[u8]) -> Result<Self, JitFailure> {
         let mut log = JitLog::new();
         if let Err(error) = context.enter() {
@@ -108,7 +109,7 @@ impl LoadedModule {
         }
     }
 
-    /// Returns all kernels.
+    /// Returns the handles of all kernels of this module.
     pub(crate) fn functions(&self) -> Result<Vec<KernelHandle>, CudaError> {
         let driver = self.context.enter()?;
         let mut count = 0;
@@ -121,7 +122,10 @@ impl LoadedModule {
         Ok(functions.map(KernelHandle).collect())
     }
 
-    /// Returns a kernel by its name, if there is one.
+    /// Returns the handle of the kernel with this name.
+    ///
+    /// # Errors
+    /// The driver's error if the module has no such kernel, or if the name has a zero byte.
     pub(crate) fn function(&self, name: &str) -> Result<KernelHandle, CudaError> {
         let driver = self.context.enter()?;
         let name = CString::new(name).map_err(|_| CudaError {
@@ -150,8 +154,8 @@ impl LoadedModule {
             .into_owned())
     }
 
-    /// Returns an attribute (`CUfunction_attribute`) of a kernel of this module; 0 where the driver
-    /// says less.
+    /// Returns an attribute, given by its number in `CUfunction_attribute`, of a kernel of this
+    /// module. A negative value is returned as 0.
     pub(crate) fn attribute(
         &self,
         function: KernelHandle,
@@ -164,7 +168,8 @@ impl LoadedModule {
         Ok(u32::try_from(value).unwrap_or(0))
     }
 
-    /// Sets an attribute of a kernel of this module.
+    /// Sets an attribute, given by its number in `CUfunction_attribute`, of a kernel of this
+    /// module.
     pub(crate) fn set_attribute(
         &self,
         function: KernelHandle,
@@ -177,7 +182,8 @@ impl LoadedModule {
         unsafe { driver.func_set_attribute(function.0, attribute, value) }
     }
 
-    /// Offset and size in bytes of parameter `index` of a kernel of this module, if it has as many.
+    /// Returns offset and size, in bytes, of parameter number `index` of a kernel of this module;
+    /// `None` if the kernel has not as many parameters.
     pub(crate) fn parameter(
         &self,
         function: KernelHandle,

@@ -18,16 +18,16 @@ const COMPRESSIBLE: u8 = 1;
 /// `CU_MEM_ALLOC_GRANULARITY_MINIMUM`.
 const GRANULARITY_MINIMUM: u32 = 0;
 
-/// What other processes can be given for it.
+/// By what other processes can import memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandleKind {
-    /// A file descriptor.
+    /// A file descriptor, on the same machine.
     Descriptor,
-    /// A handle that reaches other machines.
+    /// A fabric handle, on any machine of an NVLink fabric.
     Fabric,
 }
 
-/// How memory is to be.
+/// The properties that physical memory is allocated with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PhysicalOptions {
     pub(crate) handle: HandleKind,
@@ -35,14 +35,15 @@ pub(crate) struct PhysicalOptions {
 }
 
 impl PhysicalOptions {
-    /// Memory that other processes reach through a descriptor, and not compressible.
+    /// Options for memory that other processes can import by a descriptor, and that is not
+    /// compressible.
     pub(crate) const EXPORTABLE: Self = Self {
         handle: HandleKind::Descriptor,
         compressible: false,
     };
 }
 
-/// Memory of the GPU, until dropped and no longer mapped.
+/// Physical memory of the GPU. The driver frees it when this was dropped and no mapping is left.
 pub(crate) struct Physical {
     context: Arc<Context>,
     raw: CUmemGenericAllocationHandle,
@@ -77,7 +78,8 @@ fn properties(context: &Context, options: PhysicalOptions) -> CUmemAllocationPro
 }
 
 impl Physical {
-    /// What sizes must be multiples of, in bytes.
+    /// Returns the number of bytes of which the size of memory with these options must be a
+    /// multiple.
     pub(crate) fn granularity_bytes(
         context: &Context,
         options: PhysicalOptions,
@@ -90,7 +92,8 @@ impl Physical {
         Ok(bytes as u64)
     }
 
-    /// `bytes` bytes with whatever they held before; a multiple of the granularity.
+    /// Allocates `bytes` bytes, a multiple of the granularity. The memory still holds what its last
+    /// user left there.
     pub(crate) fn create(
         context: &Arc<Context>,
         bytes: u64,
@@ -108,7 +111,8 @@ impl Physical {
         })
     }
 
-    /// What another process exported. That it has `bytes` bytes shows only when it is mapped.
+    /// Imports memory that another process exported as `file`. Whether it has `bytes` bytes shows
+    /// only when it is mapped.
     pub(crate) fn import(
         context: &Arc<Context>,
         file: &OwnedFd,
@@ -128,7 +132,7 @@ impl Physical {
         })
     }
 
-    /// Returns a descriptor by which another process can import it.
+    /// Returns a descriptor by which another process can import this memory.
     pub(crate) fn export(&self) -> Result<OwnedFd, CudaError> {
         let driver = self.context.enter()?;
         let mut file: c_int = -1;
@@ -142,17 +146,17 @@ impl Physical {
         Ok(file)
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the driver's handle.
+    /// Returns the driver's handle of this memory.
     pub(super) fn raw(&self) -> CUmemGenericAllocationHandle {
         self.raw
     }
 
-    /// Returns the context in which it is mapped and unmapped.
+    /// Returns the context in which this memory is mapped and unmapped.
     pub(super) fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -165,7 +169,10 @@ impl Drop for Physical {
         }
         // SAFETY: mappings keep the memory itself; the handle is not used again.
         if let Err(e) = unsafe { self.context.driver().mem_release(self.raw) } {
-            log::error!("{} bytes of GPU memory were not released: {e}", self.bytes);
+            log::error!(
+                "the CUDA driver did not release {} bytes of GPU memory: {e}",
+                self.bytes
+            );
         }
     }
 }

@@ -8,7 +8,8 @@ use cudarc::driver::sys::{CUmemAccess_flags, CUmemAccessDesc, CUmemLocation, CUm
 
 use super::{Context, CudaError, Driver, Physical};
 
-/// A range of addresses at which nothing but what is mapped through it can be.
+/// A range of GPU addresses that the driver has reserved: memory appears there only through
+/// [`Reservation::map`].
 pub(crate) struct Reservation {
     context: Arc<Context>,
     base: u64,
@@ -16,7 +17,7 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// `bytes` bytes of addresses, aligned to `alignment`.
+    /// Reserves `bytes` bytes of addresses at a multiple of `alignment`.
     pub(crate) fn new(
         context: &Arc<Context>,
         bytes: u64,
@@ -33,8 +34,11 @@ impl Reservation {
         })
     }
 
-    /// Reserves as many addresses as the driver has: `most` bytes, or half as many, down to
-    /// `least`.
+    /// Reserves `most` bytes of addresses at a multiple of `alignment`. If the driver has not as
+    /// many, halves the number until the reservation succeeds.
+    ///
+    /// # Errors
+    /// The driver's error if it refuses the last number that is not below `least` bytes.
     pub(crate) fn largest(
         context: &Arc<Context>,
         most: u64,
@@ -50,13 +54,13 @@ impl Reservation {
         }
     }
 
-    /// Returns the addresses.
+    /// Returns the reserved addresses.
     pub(crate) fn range(&self) -> Range<u64> {
         self.base..self.base + self.bytes
     }
 
-    /// Maps all of `physical` at `address`, without rights: nobody can reach it before
-    /// [`MappedRange::set_access`]. `None` if it would not lie within the reservation.
+    /// Maps all of `physical` at `address`, without rights: no work can access it before
+    /// [`MappedRange::set_access`]. Returns `None` if it would not lie within the reservation.
     pub(crate) fn map(
         self: &Arc<Self>,
         address: u64,
@@ -79,7 +83,7 @@ impl Drop for Reservation {
     }
 }
 
-/// Physical memory at an address, until dropped.
+/// Physical memory that is mapped at an address of a reservation, until dropped.
 pub(crate) struct MappedRange {
     physical: Arc<Physical>,
     _reservation: Arc<Reservation>,
@@ -103,12 +107,12 @@ impl MappedRange {
         })
     }
 
-    /// First address.
+    /// Returns the GPU address at which the memory begins.
     pub(crate) fn address(&self) -> u64 {
         self.address
     }
 
-    /// Changes the rights of the GPU.
+    /// Changes the rights that the GPU has in this range to `access`.
     pub(crate) fn set_access(&self, access: Access) -> Result<(), CudaError> {
         let context = self.physical.context();
         let driver = context.enter()?;
@@ -143,7 +147,10 @@ impl Drop for MappedRange {
                 .mem_unmap(self.address, self.physical.bytes() as usize)
         };
         if let Err(e) = unmapped {
-            log::error!("GPU memory at {:#x} was not unmapped: {e}", self.address);
+            log::error!(
+                "the CUDA driver did not unmap GPU memory at {:#x}: {e}",
+                self.address
+            );
         }
     }
 }

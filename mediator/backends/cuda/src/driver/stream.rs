@@ -1,8 +1,8 @@
 //! Streams, and the work that is put into them.
 //!
-//! Addresses are given as numbers: that they may be used is for the caller to know. The driver
-//! takes an address that it does not know for memory of this process, so [`crate::space`] lets none
-//! through that is not mapped.
+//! Addresses are plain numbers, so the caller must know that they are mapped. The driver takes an
+//! address that it does not know for memory of this process; that is why [`crate::space`] lets only
+//! mapped addresses through.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use super::{Context, CudaError, Driver, Event, ExecutableGraph, GreenContext, Ke
 /// `CU_STREAM_NON_BLOCKING`: no order with the default stream.
 const NON_BLOCKING: u32 = 1;
 
-/// What streams are made in: a context, or a green context of it.
+/// Makes streams in a context, or in a green context of it.
 #[derive(Clone)]
 pub(crate) struct StreamMaker {
     pub(crate) context: Arc<Context>,
-    /// The multiprocessors that streams have, if not all.
+    /// The green context of the multiprocessors that streams use; `None` for all.
     pub(crate) green: Option<Arc<GreenContext>>,
 }
 
-/// A stream: work in order.
+/// A CUDA stream: the GPU does the work that is put into it in order.
 pub(crate) struct Stream {
     maker: StreamMaker,
     pub(super) raw: CUstream,
@@ -34,14 +34,14 @@ unsafe impl Send for Stream {}
 // SAFETY: the driver orders concurrent calls on one stream.
 unsafe impl Sync for Stream {}
 
-/// How a kernel is to be launched.
+/// The shape and the packed parameters with which a kernel is launched.
 pub(crate) struct Launch<'a> {
     pub(crate) shape: LaunchShape,
     pub(crate) parameters: &'a [u8],
 }
 
 impl<'a> Launch<'a> {
-    /// A launch of one thread.
+    /// Returns a launch of a single thread with `parameters`.
     pub(crate) const fn one_thread(parameters: &'a [u8]) -> Self {
         let shape = LaunchShape {
             shared_bytes: 0,
@@ -52,7 +52,8 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// Has `call` see a packed parameter block as the driver wants it; null for none.
+/// Calls `call` with the packed block `parameters` in the form that the driver expects; with a null
+/// pointer if the block is empty.
 pub(super) fn packed<R>(parameters: &[u8], call: impl FnOnce(*mut *mut c_void) -> R) -> R {
     let mut bytes = parameters.len();
     // CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END.
@@ -70,7 +71,7 @@ pub(super) fn packed<R>(parameters: &[u8], call: impl FnOnce(*mut *mut c_void) -
 }
 
 impl StreamMaker {
-    /// Returns a stream without order to any other.
+    /// Creates a stream. Its work has no order to that of other streams.
     pub(crate) fn stream(&self) -> Result<Stream, CudaError> {
         let driver = self.context.enter()?;
         let mut raw = std::ptr::null_mut();
@@ -91,12 +92,12 @@ impl StreamMaker {
 }
 
 impl Stream {
-    /// Returns the context.
+    /// Returns the context in which the stream works.
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.maker.context
     }
 
-    /// Runs a kernel. The parameters are copied before this returns.
+    /// Launches the kernel `function`. The parameters are copied before this returns.
     pub(crate) fn launch(
         &self,
         function: KernelHandle,
@@ -125,7 +126,7 @@ impl Stream {
         })
     }
 
-    /// Copies between addresses that the caller knows to be mapped.
+    /// Copies `bytes` bytes between addresses that the caller knows to be mapped.
     pub(crate) fn copy(&self, destination: u64, source: u64, bytes: u64) -> Result<(), CudaError> {
         // SAFETY: the caller has looked the addresses up; the driver returns before the copy is
         // done.
@@ -157,8 +158,8 @@ impl Stream {
         }
     }
 
-    /// Makes the GPU store `value` at an address that the caller knows to be mapped, after a fence
-    /// over all work before it.
+    /// Makes the GPU store `value` at an address that the caller knows to be mapped, when all
+    /// earlier work of the stream is done and its stores are visible.
     pub(crate) fn write_value(&self, address: u64, value: u64) -> Result<(), CudaError> {
         // SAFETY: as for `copy`. Flags 0: with a memory barrier.
         unsafe {
@@ -168,13 +169,13 @@ impl Stream {
         }
     }
 
-    /// Launches a graph.
+    /// Launches `graph`. The caller keeps the graph until its work is done.
     pub(crate) fn launch_graph(&self, graph: &ExecutableGraph) -> Result<(), CudaError> {
         // SAFETY: the graph is live, and the caller keeps it until the work is done.
         unsafe { self.context().enter()?.graph_launch(graph.raw, self.raw) }
     }
 
-    /// Returns whether all work is done.
+    /// Returns whether the GPU has done all work of the stream.
     pub(crate) fn is_idle(&self) -> Result<bool, CudaError> {
         let driver = self.context().enter()?;
         // SAFETY: the stream is live.
@@ -182,13 +183,13 @@ impl Stream {
         driver.is_done("cuStreamQuery", result)
     }
 
-    /// Waits until all work is done.
+    /// Waits until the GPU has done all work of the stream.
     pub(crate) fn synchronize(&self) -> Result<(), CudaError> {
         // SAFETY: the stream is live.
         unsafe { self.context().enter()?.stream_synchronize(self.raw) }
     }
 
-    /// Has `event` happen once all work so far is done.
+    /// Makes `event` happen when the GPU has done all work that is in the stream now.
     pub(crate) fn record(&self, event: &Event) -> Result<(), CudaError> {
         // SAFETY: both are live, and of one context.
         unsafe { self.context().enter()?.event_record(event.raw, self.raw) }
