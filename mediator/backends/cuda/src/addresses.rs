@@ -1,4 +1,4 @@
-//! GPU addresses that the back end hands out, and physical memory placed there.
+//! GPU addresses that the back end has reserved, and the physical memory that is mapped there.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,17 +12,21 @@ use parking_lot::Mutex;
 use crate::driver::{Context, CudaError, MappedRange, Physical, Reservation};
 use crate::error::{failed, refused};
 
-/// Least that is worth to begin with, in bytes.
+/// Smallest range with which the back end works, in bytes.
 const LEAST_BYTES: u64 = 1 << 30;
 
-/// A reserved range, and what is free in it.
+/// A reserved range of GPU addresses, with a record of the addresses that are free.
 pub(crate) struct Addresses {
     reservation: Arc<Reservation>,
     free: Mutex<VaAllocator>,
 }
 
 impl Addresses {
-    /// Reserves `most` bytes, or as many as the driver has.
+    /// Reserves `most` bytes of GPU addresses, or fewer if the driver has fewer, at a multiple of
+    /// `alignment`.
+    ///
+    /// # Errors
+    /// The driver's error if it cannot reserve even 1 GiB.
     pub(crate) fn reserve(
         context: &Arc<Context>,
         most: u64,
@@ -35,12 +39,17 @@ impl Addresses {
         }))
     }
 
-    /// Returns the range.
+    /// Returns the reserved range.
     pub(crate) fn range(&self) -> Range<u64> {
         self.reservation.range()
     }
 
-    /// Maps all of `physical` at `wanted`, or where there is room.
+    /// Maps all of `physical` with the rights `access`, at the address `wanted` or at a free one.
+    ///
+    /// # Errors
+    /// * `AddressInUse`: the address `wanted` is taken or outside of the range.
+    /// * `NoMemory`: no free addresses are left.
+    /// * The status of the driver's error if it refuses the mapping.
     pub(crate) fn place(
         self: &Arc<Self>,
         wanted: Option<u64>,
@@ -66,7 +75,7 @@ impl Addresses {
     }
 }
 
-/// Addresses that are taken, until dropped.
+/// A range of addresses that is taken, until dropped.
 struct AddressRange {
     addresses: Arc<Addresses>,
     address: u64,
@@ -79,21 +88,9 @@ impl Drop for AddressRange {
     }
 }
 
-/// Physical memory at an address, until dropped.
+/// Physical memory that is mapped at an address, until dropped.
 pub(crate) struct Placement {
-    // Dropped first: the addresses are free only after that.
-    mapped: MappedRange,
+    // Dropped first: the addresses are free only when nothing is mapped there.
+    pub(crate) mapped: MappedRange,
     _place: AddressRange,
-}
-
-impl Placement {
-    /// First address.
-    pub(crate) fn address(&self) -> u64 {
-        self.mapped.address()
-    }
-
-    /// Changes the GPU's rights.
-    pub(crate) fn set_access(&self, access: Access) -> Result<(), CudaError> {
-        self.mapped.set_access(access)
-    }
 }

@@ -1,7 +1,6 @@
 //! The configuration of the back end, and the errors of opening it.
 
 use std::error::Error;
-use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -9,143 +8,149 @@ use causeway_memory::{DeviceMemory, PageSize};
 
 use crate::driver::{CudaError, LoadError};
 
-/// Makes an allocation of the device visible to CPUs; takes its exported descriptor and its size in
-/// bytes.
+/// A function that makes an allocation of GPU memory visible to CPUs. Its arguments are the file
+/// descriptor by which the allocation was exported, and the size of the allocation in bytes.
 pub type Visible = Arc<
     dyn Fn(OwnedFd, u64) -> Result<Arc<dyn DeviceMemory>, Box<dyn Error + Send + Sync>>
         + Send
         + Sync,
 >;
 
-/// A part of the GPU's multiprocessors.
+/// Selects a part of the GPU's multiprocessors: the GPU is split into groups of equal size, of
+/// which one is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sms {
-    /// Number of multiprocessors, at least 1; rounded up as the hardware requires.
+    /// Multiprocessors in each group, at least 1. The back end rounds this number up to one that
+    /// the GPU can split off.
     pub count: u32,
-    /// Number of the group of that size, from 0. VMs with different groups share no multiprocessor.
+    /// Number of the group to use, from 0. VMs with different groups share no multiprocessor.
     pub group: u32,
 }
 
-/// Configuration of [`crate::Cuda`]. The default is all of GPU 0, with no memory visible to CPUs.
+/// Says which GPU [`crate::Cuda`] opens, and how. The default is all of GPU 0, with no GPU memory
+/// visible to CPUs.
 #[derive(Clone, Default)]
 pub struct Config {
     /// Number of the GPU, from 0, as the driver counts.
     pub device: u32,
-    /// Memory for allocations in bytes; all memory of the GPU if not given.
+    /// Most memory that guests may allocate, in bytes. `None` means all memory of the GPU.
     pub memory_bytes: Option<u64>,
-    /// The multiprocessors that kernels run on; all if not given.
+    /// The multiprocessors that run the guests' kernels. `None` means all.
     pub sms: Option<Sms>,
-    /// Makes device memory visible to CPUs; without it, CPU-visible allocations are refused.
+    /// The function that makes GPU memory visible to CPUs. With `None`, allocations of CPU-visible
+    /// GPU memory are refused.
     pub visible: Option<Visible>,
-    /// Whether each address space has a context of its own, and not the device's primary context.
-    /// Contexts take turns on the GPU, so work of the back end itself (scrubbing) does not wait for
-    /// a kernel that does not end. Each takes memory of the GPU that no quota counts. With a part
-    /// of the multiprocessors, the primary context is used in any case.
+    /// Whether each address space has a CUDA context of its own, instead of the GPU's primary
+    /// context. Contexts take turns on the GPU, so the back end's own work (filling freed memory
+    /// with zeros) does not wait for a guest's kernel that does not end. Each context takes GPU
+    /// memory that no quota counts. Ignored if `sms` is set: the primary context is used then.
     pub context_per_space: bool,
-    /// Whether each launch goes to the driver by itself, instead of many waiting launches as one
-    /// graph.
+    /// Whether each launch of a kernel is a driver call of its own. Otherwise, many waiting
+    /// launches go to the driver together as one graph.
     pub single_launches: bool,
-    /// Page size of host memory; small where descriptors of it go to strangers.
+    /// Page size of host memory. Small pages are for processes that pass descriptors of that memory
+    /// to programs which Causeway does not trust.
     pub host_pages: PageSize,
 }
 
-impl fmt::Debug for Config {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Config")
-            .field("device", &self.device)
-            .field("memory_bytes", &self.memory_bytes)
-            .field("sms", &self.sms)
-            .field("visible", &self.visible.is_some())
-            .field("context_per_space", &self.context_per_space)
-            .field("single_launches", &self.single_launches)
-            .field("host_pages", &self.host_pages)
-            .finish()
-    }
-}
+causeway_memory::debug_fields!(Config {
+    device,
+    memory_bytes,
+    sms
+});
 
-/// Why the back end cannot be opened.
+/// The reason for which the CUDA back end cannot open its GPU.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// There is no usable driver.
+    /// The machine has no CUDA driver that this back end can use.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// There is no GPU with this number.
-    #[error("there is no GPU {wanted}: the driver has {} ({}), counted from 0", .names.len(), .names.join(", "))]
+    /// The driver has no GPU with the configured number.
+    #[error(
+        "there is no GPU {wanted}: the driver has {} ({}), counted from 0; choose another with \
+         --gpu cuda:N", .names.len(), .names.join(", ")
+    )]
     Index {
-        /// The configured number.
+        /// Number of the GPU that the configuration asks for.
         wanted: u32,
-        /// Names of the GPUs that the driver has, from 0.
+        /// Names of the GPUs that the driver has, in the order of their numbers.
         names: Vec<String>,
     },
     /// The GPU lacks an attribute that the back end needs.
-    #[error("{gpu} cannot be shared: the driver reports {attribute} as {value}, and 1 is needed")]
+    #[error(
+        "--gpu cuda cannot use {gpu}: its driver reports {attribute} as {value}, and 1 is needed; \
+         use a GPU of the Volta generation or later with a current driver, or --gpu software"
+    )]
     Attribute {
-        /// The GPU.
+        /// Name of the GPU.
         gpu: String,
-        /// The attribute, as cuda.h calls it.
+        /// The attribute's name in cuda.h, without the prefix `CU_DEVICE_ATTRIBUTE_`.
         attribute: &'static str,
-        /// Its value.
+        /// The attribute's value, as the driver reports it.
         value: i32,
     },
     /// The configuration asks for more memory than the GPU has.
-    #[error("{gpu} has {has_mib} MiB of memory, not {wanted_mib}: choose less with memory=")]
+    #[error("{gpu} has {has_mib} MiB of memory, not {wanted_mib}: choose less with --gpu memory=")]
     Memory {
-        /// The GPU.
+        /// Name of the GPU.
         gpu: String,
-        /// Its memory in MiB.
+        /// Memory that the GPU has, in MiB.
         has_mib: u64,
-        /// The configured memory in MiB.
+        /// Memory that the configuration asks for, in MiB.
         wanted_mib: u64,
     },
-    /// The configuration asks for more multiprocessors than the GPU has.
-    #[error("{gpu} has {has} multiprocessors, not {wanted}: choose fewer with sms=")]
+    /// The configuration asks for no multiprocessors, or for more than the GPU has.
+    #[error("{gpu} has {has} multiprocessors, not {wanted}: choose 1 to {has} with --gpu sms=")]
     Multiprocessors {
-        /// The GPU.
+        /// Name of the GPU.
         gpu: String,
-        /// Its multiprocessors.
+        /// Number of multiprocessors that the GPU has.
         has: u32,
-        /// The configured multiprocessors.
+        /// Number of multiprocessors that the configuration asks for.
         wanted: u32,
     },
-    /// The GPU has too few groups of multiprocessors for this VM.
+    /// The GPU cannot be split into enough groups of multiprocessors for all VMs of the run.
     #[error(
-        "{gpu} has {total} multiprocessors: {groups} times {each} (sms={wanted}, rounded up as the hardware requires), \
-         too few for {} VMs: run fewer VMs, or choose fewer multiprocessors with sms=", .group + 1
+        "{gpu} has {total} multiprocessors: {groups} times {each} (sms={wanted} is rounded up to \
+         {each}), which is too few for {} VMs: run fewer VMs, or choose fewer multiprocessors with \
+         --gpu sms=", .group + 1
     )]
     Group {
-        /// The GPU.
+        /// Name of the GPU.
         gpu: String,
-        /// Its multiprocessors.
+        /// Number of multiprocessors that the GPU has.
         total: u32,
-        /// The configured multiprocessors.
+        /// Number of multiprocessors for each VM that the configuration asks for.
         wanted: u32,
-        /// Multiprocessors of a group: the configured number, rounded up.
+        /// Number of multiprocessors in each group: `wanted`, rounded up to what the GPU can split
+        /// off.
         each: u32,
-        /// Number of groups.
+        /// Number of groups that the GPU can be split into.
         groups: u32,
-        /// Number of the configured group, from 0.
+        /// Number of the group that the configuration asks for, from 0: one group for each VM.
         group: u32,
     },
-    /// Another call of the driver failed.
+    /// A call of the driver failed for another reason.
     #[error("cannot open {gpu}: {doing} failed")]
     Driver {
-        /// The GPU.
+        /// Name of the GPU, or its number if its name is not known.
         gpu: String,
-        /// The step that failed.
+        /// The step that failed, such as "creating a context".
         doing: &'static str,
         /// The driver's error.
         source: CudaError,
     },
 }
 
-/// Environment variables that a process needs before it opens the back end, and why:
+/// Names and values of the environment variables that a process must have before it opens the back
+/// end:
 ///
-/// * `CUDA_CACHE_DISABLE`: code compiled for one guest is not kept in a file that another process
-///   reads.
-/// * `CUDA_MODULE_LOADING`: kernels are loaded with their module. Loading one at its first launch
-///   may wait for the whole context (CUDA programming guide, "Lazy Loading"), and so for ever
-///   behind a kernel that does not end.
-/// * `CUDA_DEVICE_ORDER`: GPUs are counted as `nvidia-smi` counts them.
+/// * `CUDA_CACHE_DISABLE`: the driver does not keep code that it compiled for one guest in a file
+///   that other processes read.
+/// * `CUDA_MODULE_LOADING`: the driver loads kernels with their module. If it loaded a kernel at
+///   the kernel's first launch, it might wait for all work of the context (CUDA programming guide,
+///   "Lazy Loading"), and so for ever behind a kernel that does not end.
+/// * `CUDA_DEVICE_ORDER`: the driver counts GPUs as `nvidia-smi` does.
 pub const ENVIRONMENT: &[(&str, &str)] = &[
     ("CUDA_CACHE_DISABLE", "1"),
     ("CUDA_MODULE_LOADING", "EAGER"),

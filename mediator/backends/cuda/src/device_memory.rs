@@ -1,9 +1,9 @@
-//! Memory of the GPU: created, scrubbed, given out, and kept for reuse.
+//! Memory of the GPU: created, scrubbed, allocated to guests, and kept for reuse.
 //!
-//! The driver promises nothing about the content of fresh memory, so all memory is filled with
-//! zeros before a guest has it. For that, each allocation is mapped once more, at an alias that
-//! belongs to the back end. Keeping that mapping makes reuse cost one fill instead of a map and an
-//! unmap.
+//! The driver promises nothing about the content of fresh memory, so all memory is scrubbed, that
+//! is, filled with zeros, before a guest gets it. For that, each allocation is mapped once more, at
+//! an address of the back end's own: the alias. Because that mapping is kept, reuse costs one fill
+//! instead of a map and an unmap.
 
 use std::any::Any;
 use std::os::fd::OwnedFd;
@@ -23,37 +23,37 @@ use crate::gate::Gate;
 use crate::gpu::Gpu;
 use crate::support::Attribute;
 
-/// How long scrubbing may take before other work is held up for it, beside the time that it needs
-/// when it is alone.
+/// How much longer scrubbing may take than alone before the work of guests is held up for it.
 const SCRUB_PATIENCE: Duration = Duration::from_millis(2);
-/// What any GPU of today scrubs in a nanosecond.
+/// Bytes that any GPU of today fills with zeros in a nanosecond.
 const SCRUB_BYTES_PER_NS: u64 = 200;
 
-/// Physical memory with what belongs to it.
+/// Physical memory of this process with the mapping through which it is scrubbed. An allocation
+/// consists of one chunk; afterwards the chunk may be kept for reuse.
 pub(crate) struct Chunk {
-    /// The alias through which it is scrubbed. Unmapped before the memory is released.
+    /// The mapping through which the memory is scrubbed. Unmapped before the memory is released.
     alias: Placement,
     physical: Arc<Physical>,
-    /// Happens when it has been scrubbed.
+    /// The event that happens when the memory has been scrubbed.
     scrubbed: Event,
-    /// Closed while scrubbing takes too long.
+    /// The gate for the guests' work, closed while scrubbing takes too long.
     gate: Arc<Gate>,
     compressible: bool,
-    /// What CPUs see of it, if they do.
+    /// The memory as CPUs can map it, if it is visible to them.
     visible: Option<Arc<dyn DeviceMemory>>,
     /// Dropped last: the memory is taken until then.
     _taken: MemoryAccount,
 }
 
-/// A part of the memory that is given out, until dropped.
+/// Counts `bytes` bytes as taken from the GPU until dropped.
 struct MemoryAccount {
     all: Arc<AtomicU64>,
     bytes: u64,
 }
 
 impl MemoryAccount {
-    /// Takes `bytes` bytes, and what is kept for reuse away if there would be more than is to be
-    /// given out.
+    /// Counts `bytes` bytes as taken. Releases the memory that is kept for reuse if more would be
+    /// taken than guests may allocate.
     fn new(gpu: &Gpu, bytes: u64) -> Self {
         let all = Arc::clone(&gpu.taken_bytes);
         let before = all.fetch_add(bytes, Ordering::SeqCst);
@@ -71,7 +71,7 @@ impl Drop for MemoryAccount {
 }
 
 impl Chunk {
-    /// Fresh memory; its scrubbing has begun.
+    /// Creates a chunk of fresh memory, and begins to scrub it.
     fn create(
         gpu: &Gpu,
         kind: MemoryKind,
@@ -86,7 +86,7 @@ impl Chunk {
         let taken = MemoryAccount::new(gpu, bytes);
         let create = || Physical::create(&gpu.home, bytes, options);
         let physical = match create() {
-            // What the pool keeps must not make a request fail that would fit.
+            // Memory that the pool keeps must not make a request fail.
             Err(error) if error.code == code::CUDA_ERROR_OUT_OF_MEMORY && gpu.chunks.purge() => {
                 create()
             }
@@ -113,14 +113,14 @@ impl Chunk {
         Ok(chunk)
     }
 
-    /// Begins to fill it with zeros.
+    /// Begins to fill the memory with zeros.
     fn scrub(&self, gpu: &Gpu) -> Result<(), CudaError> {
-        gpu.scrubber
-            .fill(self.alias.address(), self.physical.bytes(), 0, 4)?;
+        let (address, bytes) = (self.alias.mapped.address(), self.physical.bytes());
+        gpu.scrubber.fill(address, bytes, 0, 4)?;
         gpu.scrubber.record(&self.scrubbed)
     }
 
-    /// Waits until it is scrubbed; false if the context was lost meanwhile.
+    /// Waits until the memory is scrubbed; returns false if the context was lost meanwhile.
     fn settle(&self) -> Result<bool, CudaError> {
         let scrubbing = Duration::from_nanos(self.physical.bytes() / SCRUB_BYTES_PER_NS);
         let waited = match self.scrubbed.wait(SCRUB_PATIENCE + scrubbing)? {
@@ -135,11 +135,12 @@ impl Chunk {
 }
 
 impl Drop for Chunk {
-    /// Memory that is unmapped while it is scrubbed would be a fault, and one that poisons the
-    /// process. If it never is scrubbed, the context is lost, and what follows leaves all as it is.
+    /// Waits for the end of scrubbing: to unmap memory that is being scrubbed is a fault that
+    /// poisons the process. If scrubbing never ends, the context is lost, and the fields' drops
+    /// leave everything as it is.
     fn drop(&mut self) {
         if let Err(e) = self.settle() {
-            log::debug!("GPU memory was released without having been scrubbed: {e}");
+            log::debug!("GPU memory was released, but not filled with zeros before: {e}");
         }
     }
 }
@@ -147,22 +148,28 @@ impl Drop for Chunk {
 /// What an allocation consists of.
 enum Body {
     Own(Chunk),
-    /// Physical memory of another process, the descriptor it came by, and what CPUs see of it.
+    /// Physical memory of another process, the descriptor by which it was imported, and the memory
+    /// as CPUs can map it, if it is visible to them.
     Imported(Arc<Physical>, OwnedFd, Option<Arc<dyn DeviceMemory>>),
 }
 
-/// An allocation of device memory.
+/// An allocation of GPU memory, of this process or imported from another.
 pub(crate) struct GpuMemory {
     gpu: Weak<Gpu>,
     kind: MemoryKind,
-    /// Taken out only by `drop`.
+    /// `None` only while the allocation is dropped.
     body: Option<Body>,
     bytes: u64,
     exported: AtomicBool,
 }
 
 impl GpuMemory {
-    /// `bytes` bytes of zeros.
+    /// Allocates `bytes` bytes of zeros.
+    ///
+    /// # Errors
+    /// * `Unsupported`: the GPU has no memory of this kind or with these options.
+    /// * `NoMemory`: the GPU has too little free memory.
+    /// * `DeviceLost`, `BackEnd`: the driver failed.
     pub(crate) fn allocate(
         gpu: &Arc<Gpu>,
         kind: MemoryKind,
@@ -194,7 +201,12 @@ impl GpuMemory {
         })
     }
 
-    /// Memory that another process exported.
+    /// Imports GPU memory that another process exported.
+    ///
+    /// # Errors
+    /// * `BadMemory`: the descriptor is not GPU memory of the size that `exported` states.
+    /// * `Unsupported`: the memory cannot be made visible to CPUs, but should be.
+    /// * `NoMemory`: the process has no descriptors or GPU addresses left.
     pub(crate) fn import(gpu: &Arc<Gpu>, exported: &Exported) -> Result<Self, BackendError> {
         let bytes = exported.bytes;
         let what = || format!("import {bytes} bytes of GPU memory");
@@ -225,12 +237,12 @@ impl GpuMemory {
             kind: exported.kind,
             body: Some(Body::Imported(physical, file()?, visible)),
             bytes,
-            // Its owner's, so nothing to reuse.
+            // It belongs to another process, so it is not kept for reuse.
             exported: AtomicBool::new(true),
         })
     }
 
-    /// Returns the memory without an address; none only while it is dropped.
+    /// Returns the physical memory; `None` only while the allocation is dropped.
     pub(crate) fn physical(&self) -> Option<&Arc<Physical>> {
         match self.body.as_ref()? {
             Body::Own(chunk) => Some(&chunk.physical),
@@ -238,7 +250,7 @@ impl GpuMemory {
         }
     }
 
-    /// What CPUs see of it.
+    /// Returns the memory as CPUs can map it; `None` if it is not visible to CPUs.
     pub(crate) fn visible(&self) -> Option<&Arc<dyn DeviceMemory>> {
         match self.body.as_ref()? {
             Body::Own(chunk) => chunk.visible.as_ref(),
@@ -246,13 +258,13 @@ impl GpuMemory {
         }
     }
 
-    /// Returns whether it belongs to this GPU.
+    /// Returns whether the allocation was made with `gpu`.
     pub(crate) fn is_of(&self, gpu: &Arc<Gpu>) -> bool {
         std::ptr::eq(self.gpu.as_ptr(), Arc::as_ptr(gpu))
     }
 
-    /// Returns another descriptor of the memory. The driver exports only what it created, so what
-    /// was imported is passed on by the descriptor that it came by.
+    /// Returns a new descriptor of the memory. The driver exports only memory that it created, so
+    /// the descriptor of imported memory is duplicated.
     fn descriptor(&self) -> Result<OwnedFd, BackendError> {
         match &self.body {
             None => Err(refused(
@@ -289,7 +301,7 @@ impl Memory for GpuMemory {
 
     fn export(&self) -> Result<Exported, BackendError> {
         let file = self.descriptor()?;
-        // From now on, others may write it after its owner has let go.
+        // From now on, another process may write the memory after its owner has freed it.
         self.exported.store(true, Ordering::SeqCst);
         Ok(Exported {
             kind: self.kind,
@@ -314,11 +326,11 @@ impl Drop for GpuMemory {
         if exported || gpu.home.is_poisoned() || !gpu.chunks.has_room(self.bytes) {
             return;
         }
-        // No work uses it any more: all users held this. What is enqueued now is done before
-        // the next has it.
+        // No work uses the memory any more: all users held this. The next user waits until it is
+        // scrubbed.
         match chunk.scrub(&gpu) {
             Ok(()) => drop(gpu.chunks.put(self.bytes, chunk)),
-            Err(e) => log::debug!("freed GPU memory is not kept: {e}"),
+            Err(e) => log::debug!("freed GPU memory is released, not kept for reuse: {e}"),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The CUDA driver library, in three levels: [`table`] has the entry points as they are, [`Driver`]
-//! checks what they return, and the other modules own what they create and wrap each call so that
-//! no argument can be wrong in a way that matters for memory safety.
+//! The CUDA driver library, in three levels: [`table`] has the entry points as they are; [`Driver`]
+//! checks their results; the other modules own the objects that the driver creates, and wrap each
+//! call so that no argument can break memory safety.
 #![allow(
     unsafe_code,
     reason = "calls a C library; the rest of the crate uses only these wrappers"
@@ -18,6 +18,7 @@ mod library;
 mod link;
 mod module;
 mod native;
+mod object;
 mod physical;
 mod range;
 mod stream;
@@ -38,7 +39,8 @@ pub use library::LoadError;
 pub(crate) use link::link_ptx;
 pub(crate) use module::{JitFailure, KernelHandle, LoadedModule};
 pub use native::{Native, NativeError};
-pub(crate) use physical::{HandleKind, Physical, PhysicalOptions};
+use object::Owned;
+pub(crate) use physical::{Physical, PhysicalOptions};
 pub(crate) use range::{MappedRange, Reservation};
 pub(crate) use stream::{Launch, Stream, StreamMaker};
 pub(crate) use view::DeviceView;

@@ -1,4 +1,4 @@
-//! From what the driver says to what a guest hears.
+//! Translates errors of the driver to the statuses and faults that a guest gets.
 
 use causeway_mediator::backend::{BackendError, Fault};
 use causeway_protocol::message::Status;
@@ -6,7 +6,7 @@ use causeway_protocol::message::Status;
 use crate::driver::{CudaError, code};
 use crate::support::Attribute;
 
-/// Returns the error for a request that is refused without a call of the driver.
+/// Returns the error for a request that this back end refuses without asking the driver.
 pub(crate) fn refused(status: Status, context: impl Into<String>) -> BackendError {
     BackendError::new(status, context)
 }
@@ -15,11 +15,15 @@ pub(crate) fn refused(status: Status, context: impl Into<String>) -> BackendErro
 pub(crate) fn lacks(attribute: Attribute) -> BackendError {
     refused(
         Status::Unsupported,
-        format!("the GPU lacks {}", attribute.name()),
+        format!(
+            "the GPU lacks the CUDA device attribute {}",
+            attribute.name()
+        ),
     )
 }
 
-/// Returns a request that failed in the driver.
+/// Returns the error for a request that failed in the driver. `context` names the request, and
+/// `source`, which is the driver's error, decides the status.
 pub(crate) fn failed(context: impl Into<String>, source: CudaError) -> BackendError {
     BackendError::new(request_status(&source), context).because(source)
 }
@@ -34,8 +38,8 @@ fn request_status(error: &CudaError) -> Status {
     }
 }
 
-/// What an error of a queue means: it may be that of the call itself or, as the driver reports
-/// late, of earlier work. `kernel` is the last that was launched.
+/// Returns the fault for an error that a call on a queue returned. The driver reports late: the
+/// error may be that of earlier work. `kernel` is the name of the kernel that was launched last.
 pub(crate) fn fault(error: &CudaError, kernel: Option<&str>) -> Fault {
     let text = match kernel {
         Some(kernel) => format!("{error}; the last kernel launched was `{kernel}`"),

@@ -1,21 +1,22 @@
-//! What queues pass before they give the driver work, so that the back end's own work has its turn.
+//! A gate that queues pass before they give the driver work, so that the back end's own work has
+//! its turn.
 //!
 //! A GPU goes from one stream of a context to the next only when the first has run empty. On an
 //! H200, a stream that was kept supplied with small fills starved the scrubbing of fresh memory for
-//! as long as that went on, whatever the priorities of the two. So who has waited for too long
-//! closes the gate until it has had its turn.
+//! as long as that went on, whatever the priorities of the two. So scrubbing that has waited for
+//! too long closes the gate until it is done.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longest that a submission is held up. The work waited for may itself wait for that submission,
-/// by way of a kernel that fills the GPU, and one submission in so long leaves the GPU empty in
-/// between.
+/// Longest time that a submission is held up. The gate must open in the end, because a kernel that
+/// fills the GPU may wait for that submission. With one submission in so long a time, the GPU runs
+/// empty in between, which gives the scrubbing its turn.
 const HELD_MAX: Duration = Duration::from_millis(10);
-/// How long a submission sleeps between two looks.
+/// How long a submission sleeps between two looks at the gate.
 const SLEEP: Duration = Duration::from_micros(50);
 
-/// Open, or closed by any number of threads.
+/// Holds up submissions of all queues while at least one thread keeps it closed.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     closed: AtomicUsize,
@@ -25,7 +26,7 @@ pub(crate) struct Gate {
 pub(crate) struct ClosedGate<'a>(&'a Gate);
 
 impl Gate {
-    /// Goes through, at once unless it is closed.
+    /// Returns at once if the gate is open, and otherwise when it opens or after [`HELD_MAX`].
     #[inline]
     pub(crate) fn pass(&self) {
         if self.is_closed() {
@@ -45,7 +46,7 @@ impl Gate {
         self.closed.load(Ordering::Relaxed) != 0
     }
 
-    /// Closes it.
+    /// Closes the gate until the returned guard is dropped.
     pub(crate) fn close(&self) -> ClosedGate<'_> {
         self.closed.fetch_add(1, Ordering::Relaxed);
         ClosedGate(self)

@@ -1,20 +1,20 @@
 //! Gathering of launches: where many wait, the driver gets them as one graph, which costs less than
 //! one call for each.
 //!
-//! A graph of so many kernels is made once for each queue. Before it is launched, the nodes whose
-//! kernel, shape or parameters differ from last time are changed. Gathering adds no delay: what
-//! waits in the ring is gathered while the GPU is busy with what came before, and given to the
-//! driver when the ring holds no more.
+//! Each queue makes a graph of [`LAUNCHES`] kernels once. Before a launch of the graph, the nodes
+//! whose kernel, shape or parameters differ from last time are changed. Gathering adds no delay:
+//! launches that wait in the ring are gathered while the GPU is busy with earlier work, and are
+//! given to the driver when the ring holds no more.
 
 use causeway_mediator::backend::LaunchShape;
 
 use crate::driver::{CudaError, KernelHandle, Launch, LaunchChain, Stream};
 use crate::module::CudaKernel;
 
-/// Launches of a graph.
+/// Number of launches in a graph.
 pub(crate) const LAUNCHES: usize = 32;
 
-/// A launch, with its parameters in a buffer of all.
+/// A launch that waits. Its parameters are a range of a buffer for all waiting launches.
 #[derive(Clone, Copy)]
 struct Waiting {
     /// The kernel, and its number, which is never used again, unlike the driver's handles.
@@ -23,24 +23,25 @@ struct Waiting {
     parameters: (usize, usize),
 }
 
-/// Launches that wait, and the graph for them.
+/// Keeps launches that wait, and hands them to the driver as one graph.
 #[derive(Default)]
 pub(crate) struct Gatherer {
     waiting: Vec<Waiting>,
     parameters: Vec<u8>,
     chain: Option<Chain>,
-    /// The driver could not do it: launches go one by one from then on.
+    /// Whether launches go to the driver one by one: turned off by the configuration, or after the
+    /// driver has failed to make or launch a graph.
     off: bool,
 }
 
-/// The graph, and what its nodes are.
+/// The graph, and the launches that its nodes are now.
 struct Chain {
     graph: LaunchChain,
     nodes: Vec<(Waiting, Vec<u8>)>,
 }
 
 impl Gatherer {
-    /// Returns a gatherer, which may be turned off from the start.
+    /// Returns a gatherer without launches. With `on` false, it never gathers.
     pub(crate) fn new(on: bool) -> Self {
         Self {
             off: !on,
@@ -53,17 +54,18 @@ impl Gatherer {
         !self.off
     }
 
-    /// Returns whether nothing waits.
+    /// Returns whether no launch waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Returns whether as many wait as a graph has.
+    /// Returns whether as many launches wait as a graph has.
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.len() == LAUNCHES
     }
 
-    /// Adds a launch that was checked. The caller holds the kernel until its work is done.
+    /// Adds a launch of `function` that was checked. The caller holds the kernel until the GPU has
+    /// executed it.
     pub(crate) fn push(&mut self, function: &CudaKernel, shape: LaunchShape, parameters: &[u8]) {
         let begin = self.parameters.len();
         self.parameters.extend_from_slice(parameters);
@@ -74,7 +76,7 @@ impl Gatherer {
         });
     }
 
-    /// Hands all of them to the driver, in order.
+    /// Hands all waiting launches to the driver, in order.
     pub(crate) fn launch(&mut self, stream: &Stream) -> Result<(), CudaError> {
         let outcome = match self.launch_as_graph(stream) {
             Ok(true) => Ok(()),
@@ -100,7 +102,7 @@ impl Gatherer {
         })
     }
 
-    /// False if there are not as many as a graph has.
+    /// Launches all as one graph; returns false if there are fewer than a graph has.
     fn launch_as_graph(&mut self, stream: &Stream) -> Result<bool, CudaError> {
         if !self.is_full() || self.off {
             return Ok(false);
@@ -128,7 +130,7 @@ impl Chain {
         })
     }
 
-    /// Makes a node what it is to be, if it is not.
+    /// Makes node number `index` the launch `waiting`, unless it is that already.
     fn set(&mut self, index: usize, waiting: &Waiting, parameters: &[u8]) -> Result<(), CudaError> {
         let launch = as_launch(waiting, parameters);
         let (node, bytes) = &mut self.nodes[index];

@@ -1,15 +1,15 @@
-//! What all address spaces share: the GPU, its home context, memory that is kept for reuse.
+//! What all address spaces share: the GPU, its primary context, memory that is kept for reuse.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use causeway_mediator::backend::BackendError;
-use causeway_memory::{DeviceMemory, PageSize};
+use causeway_memory::DeviceMemory;
 use causeway_protocol::message::Status;
 
 use crate::addresses::Addresses;
-use crate::config::Visible;
+use crate::config::Config;
 use crate::device_memory::Chunk;
 use crate::driver::{Context, CudaError, Device, GreenContext, Stream, StreamMaker};
 use crate::error::refused;
@@ -19,48 +19,47 @@ use crate::host_memory::HostChunk;
 use crate::pool::Pool;
 use crate::support::Support;
 
-/// The GPU. Fields are dropped in this order: what uses memory before what it is placed in.
+/// State of the GPU that all address spaces share. Fields are dropped in this order: what uses
+/// memory before the addresses and contexts in which that memory is mapped.
 pub(crate) struct Gpu {
-    /// Freed device memory.
+    /// Freed device memory, kept for reuse.
     pub(crate) chunks: Pool<Chunk>,
-    /// Freed host memory.
+    /// Freed host memory, kept for reuse.
     pub(crate) host_chunks: Pool<HostChunk>,
-    /// Page size of host memory.
-    pub(crate) host_pages: PageSize,
-    /// Guest RAM.
+    /// The guests' RAM that is registered with the GPU.
     pub(crate) rams: GuestRams,
-    /// Fills freed memory with zeros.
+    /// The stream that fills freed memory with zeros.
     pub(crate) scrubber: Stream,
-    /// What queues pass, so that scrubbing has its turn.
+    /// The gate that queues pass before they submit work, so that scrubbing has its turn.
     pub(crate) gate: Arc<Gate>,
-    /// Where device memory is mapped for scrubbing.
+    /// GPU addresses at which device memory is mapped for scrubbing.
     pub(crate) aliases: Arc<Addresses>,
-    /// Where device memory is mapped for guests. All address spaces share it, because all contexts
-    /// of a process share the addresses of a device.
+    /// GPU addresses at which device memory is mapped for guests. All address spaces share them,
+    /// because all contexts of a process share the addresses of a device.
     pub(crate) addresses: Arc<Addresses>,
-    /// The multiprocessors that guests have, if not all.
+    /// The green context of the multiprocessors that guests have; `None` if they have all.
     pub(crate) green: Option<Arc<GreenContext>>,
-    /// The primary context, for work of the back end itself.
+    /// The primary context, in which the back end's own work is done.
     pub(crate) home: Arc<Context>,
     pub(crate) device: Device,
     pub(crate) support: Support,
-    pub(crate) visible: Option<Visible>,
-    /// Sizes of allocations are multiples of it.
+    /// The configuration with which the GPU was opened.
+    pub(crate) config: Config,
+    /// Sizes of allocations are multiples of this number of bytes.
     pub(crate) granularity_bytes: u64,
-    /// Memory to give out, in bytes.
+    /// Most memory that guests may allocate, in bytes.
     pub(crate) memory_bytes: u64,
-    /// Memory that was created and not let go of, in bytes: allocated, or kept for reuse.
+    /// Memory that was created and not yet released, in bytes: allocated, or kept for reuse.
     pub(crate) taken_bytes: Arc<AtomicU64>,
-    /// Multiprocessors that guests have.
+    /// Number of multiprocessors that guests have.
     pub(crate) multiprocessors: u32,
-    pub(crate) context_per_space: bool,
-    pub(crate) single_launches: bool,
 }
 
 impl Gpu {
-    /// What streams of a new address space are made in.
+    /// Returns the maker of the streams of a new address space; creates a context if each address
+    /// space has its own.
     pub(crate) fn maker(&self) -> Result<StreamMaker, CudaError> {
-        let own = self.context_per_space && self.green.is_none();
+        let own = self.config.context_per_space && self.green.is_none();
         Ok(StreamMaker {
             context: if own {
                 Context::create(self.device)?
@@ -71,17 +70,18 @@ impl Gpu {
         })
     }
 
-    /// Makes `bytes` bytes of device memory behind `file` visible to CPUs.
+    /// Makes `bytes` bytes of device memory, exported as the descriptor `file`, visible to CPUs.
     pub(crate) fn show(
         &self,
         file: OwnedFd,
         bytes: u64,
     ) -> Result<Arc<dyn DeviceMemory>, BackendError> {
-        let Some(visible) = &self.visible else {
-            let text = "device memory is not visible to CPUs: install the GPU's Vulkan driver";
+        let Some(visible) = &self.config.visible else {
+            let text = "GPU memory cannot be made visible to CPUs without Vulkan: \
+                        install the GPU's Vulkan driver";
             return Err(refused(Status::Unsupported, text));
         };
-        let what = || format!("show {bytes} bytes of GPU memory to CPUs");
+        let what = || format!("make {bytes} bytes of GPU memory visible to CPUs");
         visible(file, bytes)
             .map_err(|source| BackendError::new(Status::Unsupported, what()).because(source))
     }

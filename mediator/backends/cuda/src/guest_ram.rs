@@ -1,5 +1,5 @@
-//! Guest RAM for the GPU: registered as a whole at its first use, so that every later registration
-//! is bookkeeping.
+//! Guest RAM for the GPU: registered as a whole at its first use, so that later requests need no
+//! call of the driver.
 
 use std::sync::{Arc, Weak};
 
@@ -8,24 +8,28 @@ use causeway_memory::SharedMemory;
 use causeway_protocol::Access;
 use parking_lot::Mutex;
 
-use crate::driver::{Context, Registration};
+use crate::driver::Context;
 use crate::host_registration::{HostView, register};
 
-/// The registrations of RAM.
+/// Remembers which guest RAM is registered with the GPU.
 #[derive(Default)]
 pub(crate) struct GuestRams {
     known: Mutex<Vec<GuestRam>>,
 }
 
-/// A RAM object that was seen.
+/// A RAM object of which some range was asked for.
 struct GuestRam {
     object: Weak<SharedMemory>,
-    /// None if the driver refused it.
-    whole: Option<Arc<Registration>>,
+    /// The registration of the whole object; `None` if the driver refused it.
+    whole: Option<HostView>,
 }
 
 impl GuestRams {
-    /// Returns the registration of a range: part of that of the whole, or else one of its own.
+    /// Returns `bytes` bytes of `ram` from `offset` as registered memory: part of the registration
+    /// of the whole object, or a registration of its own if the driver refuses the whole.
+    ///
+    /// # Errors
+    /// `NoMemory` if the driver cannot lock the pages of this range either.
     pub(crate) fn view(
         &self,
         context: &Arc<Context>,
@@ -33,32 +37,25 @@ impl GuestRams {
         offset: u64,
         bytes: u64,
     ) -> Result<HostView, BackendError> {
-        if let Some(registration) = self.whole(context, ram) {
-            return Ok(HostView {
-                registration,
-                offset,
-            });
+        match self.whole(context, ram) {
+            Some(whole) => Ok(whole.from_offset(offset)),
+            None => register(context, ram, (offset, bytes), Access::ReadWrite),
         }
-        let registration = register(context, ram, (offset, bytes), Access::ReadWrite)?;
-        Ok(HostView {
-            registration: Arc::new(registration),
-            offset: 0,
-        })
     }
 
-    /// Lets go of RAM that no longer exists.
+    /// Ends the registrations of RAM objects that no longer exist.
     pub(crate) fn forget_ended(&self) {
         let mut known = self.known.lock();
         let ended: Vec<_> = known
             .extract_if(.., |ram| ram.object.strong_count() == 0)
             .collect();
         drop(known);
-        // Takes a while, and is not to be waited for under the lock.
+        // This takes a while, so it is done without the lock.
         drop(ended);
     }
 
     /// The lock is kept during the registration: two virtual CPUs at once must not register twice.
-    fn whole(&self, context: &Arc<Context>, ram: &Arc<SharedMemory>) -> Option<Arc<Registration>> {
+    fn whole(&self, context: &Arc<Context>, ram: &Arc<SharedMemory>) -> Option<HostView> {
         self.forget_ended();
         let mut known = self.known.lock();
         let found = known
@@ -68,9 +65,12 @@ impl GuestRams {
             return found.whole.clone();
         }
         let whole = register(context, ram, (0, ram.bytes()), Access::ReadWrite)
-            .map(Arc::new)
             .inspect_err(|e| {
-                log::warn!("guest RAM is registered piece by piece, which is slower: {e}");
+                log::warn!(
+                    "cannot register all {} bytes of a guest's RAM with the GPU at once; each \
+                     range is registered when the guest uses it, which is slower: {e}",
+                    ram.bytes()
+                );
             })
             .ok();
         known.push(GuestRam {

@@ -10,55 +10,58 @@ use causeway_protocol::Access;
 use causeway_protocol::message::{MemoryKind, Status};
 use parking_lot::Mutex;
 
-use crate::driver::{Context, Registration};
+use crate::driver::Context;
 use crate::gpu::Gpu;
 use crate::host_registration::{HostView, check_support, register, register_mapping};
 
-/// Largest allocation that is kept for reuse, in bytes: a larger one is scrubbed faster by the
-/// kernel's giving fresh pages.
+/// Largest allocation that is kept for reuse, in bytes. For a larger one, fresh pages from the
+/// kernel take less time than scrubbing.
 const KEPT_BYTES_MAX: u64 = 16 << 20;
-/// Zeros to scrub with.
+/// Zeros that scrubbing copies into memory.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// A registered object, kept for reuse as a whole.
+/// A memory object that is registered with the GPU as a whole, and may be kept for reuse.
 pub(crate) struct HostChunk {
     shared: Arc<SharedMemory>,
-    registration: Arc<Registration>,
+    view: HostView,
 }
 
-/// Host memory.
+/// Host memory that the GPU can access: an allocation, an import, or a range of guest RAM.
 pub(crate) struct HostMemory {
     gpu: Weak<Gpu>,
     shared: Arc<SharedMemory>,
     offset: u64,
     bytes: u64,
-    /// Made by this back end, and so to be scrubbed and reused.
+    /// Whether this back end allocated the memory, so that it may be scrubbed and reused.
     own: bool,
     exported: AtomicBool,
-    /// The registration with all rights. For imports only made when somebody who may write asks for
-    /// it.
+    /// The registration for reading and writing. For an import, it is made by the first mapping
+    /// that may write.
     main: Mutex<Option<HostView>>,
 }
 
 impl HostMemory {
-    /// `bytes` bytes of zeros, populated and registered.
+    /// Allocates `bytes` bytes of zeros, with all pages present, and registers them with the GPU.
+    ///
+    /// # Errors
+    /// `Unsupported` if the GPU cannot use host memory, `NoMemory` if the host has too little
+    /// memory or the driver cannot lock so much.
     pub(crate) fn allocate(gpu: &Arc<Gpu>, bytes: u64) -> Result<Self, BackendError> {
         check_support(&gpu.support)?;
         let chunk = match gpu.host_chunks.take(bytes, |_| true) {
             Some(chunk) => chunk,
             None => HostChunk::create(gpu, bytes)?,
         };
-        let main = HostView {
-            registration: chunk.registration,
-            offset: 0,
-        };
-        let mut memory = Self::unregistered(gpu, chunk.shared, 0, bytes);
+        let mut memory = Self::new(gpu, chunk.shared, (0, bytes), Some(chunk.view));
         memory.own = true;
-        memory.main = Mutex::new(Some(main));
         Ok(memory)
     }
 
-    /// Returns an object of another process.
+    /// Imports host memory that another process exported.
+    ///
+    /// # Errors
+    /// `Unsupported` if the GPU cannot use host memory, `BadMemory` if the descriptor is not a
+    /// memory object that contains the range which `exported` states.
     pub(crate) fn import(gpu: &Arc<Gpu>, exported: Exported) -> Result<Self, BackendError> {
         check_support(&gpu.support)?;
         let Exported { bytes, offset, .. } = exported;
@@ -76,22 +79,17 @@ impl HostMemory {
                 }));
             }
         }
-        Ok(Self::unregistered(gpu, Arc::new(shared), offset, bytes))
+        Ok(Self::new(gpu, Arc::new(shared), (offset, bytes), None))
     }
 
-    /// Returns a range of guest RAM, which is registered as `view`.
-    pub(crate) fn guest_ram(
+    /// Returns a range (offset and bytes) of the object `shared`, which this back end did not
+    /// allocate. `main` is the range as registered memory, if it is registered already.
+    pub(crate) fn new(
         gpu: &Arc<Gpu>,
-        ram: Arc<SharedMemory>,
+        shared: Arc<SharedMemory>,
         (offset, bytes): (u64, u64),
-        view: HostView,
+        main: Option<HostView>,
     ) -> Self {
-        let mut memory = Self::unregistered(gpu, ram, offset, bytes);
-        memory.main = Mutex::new(Some(view));
-        memory
-    }
-
-    fn unregistered(gpu: &Arc<Gpu>, shared: Arc<SharedMemory>, offset: u64, bytes: u64) -> Self {
         Self {
             gpu: Arc::downgrade(gpu),
             shared,
@@ -99,41 +97,38 @@ impl HostMemory {
             bytes,
             own: false,
             exported: AtomicBool::new(false),
-            main: Mutex::new(None),
+            main: Mutex::new(main),
         }
     }
 
-    /// Returns the registration with all rights.
+    /// Returns the registration of the whole memory for reading and writing, which the first call
+    /// makes.
     pub(crate) fn main(&self, context: &Arc<Context>) -> Result<HostView, BackendError> {
         let mut main = self.main.lock();
         if let Some(view) = &*main {
             return Ok(view.clone());
         }
-        let registration = self.register(context, 0, self.bytes, Access::ReadWrite)?;
-        let view = HostView {
-            registration: Arc::new(registration),
-            offset: 0,
-        };
+        let view = self.register(context, 0, self.bytes, Access::ReadWrite)?;
         Ok(main.insert(view).clone())
     }
 
-    /// Returns a registration of its own for a range.
+    /// Registers `bytes` bytes from `offset` of this memory once more, with the rights `access`.
     pub(crate) fn register(
         &self,
         context: &Arc<Context>,
         offset: u64,
         bytes: u64,
         access: Access,
-    ) -> Result<Registration, BackendError> {
+    ) -> Result<HostView, BackendError> {
         register(context, &self.shared, (self.offset + offset, bytes), access)
     }
 
-    /// Returns whether it belongs to this GPU.
+    /// Returns whether the memory was allocated, imported or registered with `gpu`.
     pub(crate) fn is_of(&self, gpu: &Arc<Gpu>) -> bool {
         std::ptr::eq(self.gpu.as_ptr(), Arc::as_ptr(gpu))
     }
 
-    /// Returns the object with its registration, if neither is used elsewhere.
+    /// Returns the memory object with its registration, if nothing else uses either.
     fn reusable(&mut self) -> Option<HostChunk> {
         let view = self.main.get_mut().take()?;
         let exported = *self.exported.get_mut() || self.shared.is_handed_out();
@@ -141,7 +136,7 @@ impl HostMemory {
             Arc::strong_count(&self.shared) == 1 && Arc::strong_count(&view.registration) == 1;
         (self.own && !exported && alone).then(|| HostChunk {
             shared: Arc::clone(&self.shared),
-            registration: view.registration,
+            view,
         })
     }
 }
@@ -150,19 +145,16 @@ impl HostChunk {
     fn create(gpu: &Gpu, bytes: u64) -> Result<Self, BackendError> {
         let what = || format!("allocate {bytes} bytes of host memory");
         let no_memory = |e: MemoryError| BackendError::new(Status::NoMemory, what()).because(e);
-        let shared = SharedMemory::new("causeway-host", bytes, gpu.host_pages);
+        let shared = SharedMemory::new("causeway-host", bytes, gpu.config.host_pages);
         let shared = Arc::new(shared.map_err(no_memory)?);
         let mapping = shared.map(0, bytes, Access::ReadWrite).map_err(no_memory)?;
         mapping.populate().map_err(no_memory)?;
-        let registration = register_mapping(&gpu.home, mapping, Access::ReadWrite, what)?;
-        Ok(Self {
-            shared,
-            registration: Arc::new(registration),
-        })
+        let view = register_mapping(&gpu.home, mapping, Access::ReadWrite, what)?;
+        Ok(Self { shared, view })
     }
 
     fn scrub(&self) -> bool {
-        let mapping = self.registration.mapping();
+        let mapping = self.view.registration.mapping();
         let step = ZEROS.len() as u64;
         (0..mapping.bytes()).step_by(ZEROS.len()).all(|offset| {
             let bytes = step.min(mapping.bytes() - offset) as usize;

@@ -11,32 +11,48 @@ use crate::driver::{Context, Registration};
 use crate::error::lacks;
 use crate::support::{Attribute, Support};
 
-/// A registration, and where in it some memory begins.
+/// Host memory that is registered with the GPU, as part of a registration that others may share.
 #[derive(Clone)]
 pub(crate) struct HostView {
     pub(crate) registration: Arc<Registration>,
-    /// Bytes from its beginning.
+    /// Offset in the registration at which the memory begins, in bytes.
     pub(crate) offset: u64,
 }
 
 impl HostView {
+    /// Returns all the memory of `registration`.
+    fn whole(registration: Registration) -> Self {
+        Self {
+            registration: Arc::new(registration),
+            offset: 0,
+        }
+    }
+
+    /// Returns the memory from `offset` of this memory.
+    pub(crate) fn from_offset(self, offset: u64) -> Self {
+        Self {
+            offset: self.offset + offset,
+            ..self
+        }
+    }
+
     /// Returns the GPU address at which the memory begins.
     pub(crate) fn address(&self) -> u64 {
         self.registration.address() + self.offset
     }
 }
 
-/// Maps a range (offset and bytes) of an object, and registers it with the GPU.
+/// Maps a range (offset and bytes) of the object `shared` in this process, and registers it with
+/// the GPU.
 ///
 /// # Errors
-/// `NoMemory`: the kernel cannot map it, or the driver cannot lock it.
+/// `NoMemory` if the Linux kernel cannot map the range, or the driver cannot lock its pages.
 pub(crate) fn register(
     context: &Arc<Context>,
     shared: &SharedMemory,
-    range: (u64, u64),
+    (offset, bytes): (u64, u64),
     access: Access,
-) -> Result<Registration, BackendError> {
-    let (offset, bytes) = range;
+) -> Result<HostView, BackendError> {
     let what = || format!("register {bytes} bytes of host memory from {offset:#x}");
     let mapping = shared
         .map(offset, bytes, access)
@@ -44,21 +60,23 @@ pub(crate) fn register(
     register_mapping(context, mapping, access, what)
 }
 
-/// Registers memory that is mapped already; `what` says for which request.
+/// Registers `mapping` with the GPU. `what` returns the request for which this is done, for the
+/// error's text.
 ///
 /// # Errors
-/// `NoMemory`: the driver cannot lock as much memory.
+/// `NoMemory` if the driver cannot lock the pages of the mapping.
 pub(crate) fn register_mapping(
     context: &Arc<Context>,
     mapping: Mapping,
     access: Access,
     what: impl Fn() -> String,
-) -> Result<Registration, BackendError> {
+) -> Result<HostView, BackendError> {
     let read_only = access != Access::ReadWrite;
-    Registration::new(context, mapping, read_only).map_err(|source| {
+    let registered = Registration::new(context, mapping, read_only);
+    registered.map(HostView::whole).map_err(|source| {
         let what = format!(
-            "{}: the driver locks such memory; raise the limit of locked memory, which is {} (ulimit -l), or free \
-             memory of the host",
+            "{}: the CUDA driver must lock this memory; raise the limit of locked memory, which is \
+             {} (ulimit -l), or free memory of the host",
             what(),
             locked_limit()
         );
@@ -66,10 +84,10 @@ pub(crate) fn register_mapping(
     })
 }
 
-/// Refuses host memory on a GPU that cannot reach it.
+/// Checks that the GPU can access host memory.
 ///
 /// # Errors
-/// `Unsupported`.
+/// `Unsupported` if the GPU lacks the attribute `HOST_REGISTER_SUPPORTED`.
 pub(crate) fn check_support(support: &Support) -> Result<(), BackendError> {
     if support.has(Attribute::HostRegister) {
         Ok(())
@@ -78,7 +96,7 @@ pub(crate) fn check_support(support: &Support) -> Result<(), BackendError> {
     }
 }
 
-/// Returns `RLIMIT_MEMLOCK` in words.
+/// Returns the process's limit of locked memory, `RLIMIT_MEMLOCK`, for messages.
 fn locked_limit() -> String {
     match rustix::process::getrlimit(rustix::process::Resource::Memlock).current {
         Some(bytes) => format!("{} KiB", bytes / 1024),

@@ -1,8 +1,9 @@
-//! Module images, looked at before the driver does: it is not told how long they are.
+//! Checks module images before the driver gets them, because the driver is not told how long an
+//! image is.
 //!
-//! The driver is trusted to survive code that it does not like. It is not trusted to stay within an
-//! image whose headers point outside, and it must never be given the wrapper that compilers put
-//! around a fat binary, which holds pointers.
+//! The driver is trusted to refuse code that is not valid. It is not trusted to stay within an
+//! image whose headers point outside, and it must never get the wrapper that compilers put around a
+//! fat binary, which holds pointers.
 
 mod elf;
 mod fatbin;
@@ -12,22 +13,27 @@ use causeway_mediator::backend::ModuleError;
 pub(crate) use elf::Cubin;
 use fatbin::Fatbin;
 
-/// What a guest gave.
+/// The part of a guest's image that the driver is to load.
 #[derive(Debug)]
 pub(crate) enum Image<'a> {
-    /// Text, which ends with a zero.
+    /// PTX text that ends with a zero.
     Ptx(Vec<u8>),
-    /// Code for one architecture.
+    /// Compiled code for one architecture.
     Cubin(Cubin<'a>),
     /// A fat binary with one entry, which is compressed.
     Compressed(Vec<u8>),
 }
 
+/// Returns the refusal of an image for `reason`, without a line.
 pub(crate) fn refused(reason: impl Into<String>) -> ModuleError {
     ModuleError::new(0, reason)
 }
 
-/// Finds out what an image is, and what of it suits a GPU of `architecture` (90 for sm_90).
+/// Finds out the format of `image`, and returns the part of it that a GPU of `architecture` (90 for
+/// sm_90) can execute.
+///
+/// # Errors
+/// [`ModuleError`]: the format is not known, a header points outside, or no code is for this GPU.
 pub(crate) fn classify(image: &[u8], architecture: u32) -> Result<Image<'_>, ModuleError> {
     if image.starts_with(elf::MAGIC) {
         let cubin = Cubin::parse(image)?;
@@ -47,7 +53,8 @@ fn ptx(image: &[u8]) -> Result<Vec<u8>, ModuleError> {
     let is_text = std::str::from_utf8(text).is_ok_and(|text| text.contains(".version"));
     if !is_text {
         return Err(refused(
-            "the image is neither PTX (text with a .version), nor a cubin (ELF), nor a fat binary",
+            "the image is neither PTX (text with a .version directive), nor a cubin (an ELF file), \
+             nor a fat binary",
         ));
     }
     let mut copy = Vec::with_capacity(text.len() + 1);
@@ -56,20 +63,22 @@ fn ptx(image: &[u8]) -> Result<Vec<u8>, ModuleError> {
     Ok(copy)
 }
 
-/// Little-endian integers at an offset.
+/// Returns the little-endian integer at offset `at`; `None` if it does not lie inside `bytes`.
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
+/// Returns the little-endian integer at offset `at`; `None` if it does not lie inside `bytes`.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
+/// Returns the little-endian integer at offset `at`; `None` if it does not lie inside `bytes`.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Returns the part of `bytes` from `at`, if it lies inside.
+/// Returns `length` bytes of `bytes` from offset `at`; `None` if they do not lie inside.
 pub(crate) fn part(bytes: &[u8], at: u64, length: u64) -> Option<&[u8]> {
     let end = usize::try_from(at.checked_add(length)?).ok()?;
     bytes.get(usize::try_from(at).ok()?..end)

@@ -1,11 +1,11 @@
-//! Kernels and recordings that the work of a queue uses, kept until that work is done: the
-//! mediator's accounts end with them.
+//! Keeps the kernels and recordings that the work of a queue uses until that work is done. The
+//! session is charged for them until then.
 
 use std::sync::Arc;
 
 use causeway_mediator::backend::{Function, Recording, Work};
 
-/// Kernels and recordings with the last submission that used each.
+/// Holds kernels and recordings, each with the number of the last submission that used it.
 #[derive(Default)]
 pub(crate) struct KeepAlive {
     items: Vec<(Item, u64)>,
@@ -35,11 +35,12 @@ impl Item {
     }
 }
 
-/// More than this many, and it is worth finding out which are done.
+/// With more items than this, it is worth finding out which submissions are done.
 const MANY: usize = 64;
 
 impl KeepAlive {
-    /// Holds what submission `number` needs. Costs little if one of the last few needed the same.
+    /// Holds the kernel or recording that `work` uses, as part of submission `number`. Costs little
+    /// if one of the last few submissions used the same.
     pub(crate) fn hold(&mut self, work: &Work<'_>, number: u64) {
         // Most queues launch few kernels, and those again and again.
         let known = self.items.iter_mut().rev().take(MANY);
@@ -52,17 +53,17 @@ impl KeepAlive {
         self.items.extend(Item::of(work).map(|item| (item, number)));
     }
 
-    /// Returns whether there are many.
+    /// Returns whether so many items are held that it is worth finding out which are done.
     pub(crate) fn is_long(&self) -> bool {
         self.items.len() > MANY
     }
 
-    /// Lets go of what only submissions up to `number` needed.
+    /// Drops what only submissions up to `number` used.
     pub(crate) fn release(&mut self, number: u64) {
         self.items.retain(|(_, last)| *last > number);
     }
 
-    /// Holds everything until the process ends.
+    /// Leaks everything, so that it exists until the process ends.
     pub(crate) fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.items));
     }

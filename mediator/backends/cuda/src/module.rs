@@ -14,10 +14,10 @@ use crate::image::{Cubin, Image, classify, refused};
 use crate::space::state::SpaceState;
 use crate::support::{Attribute, Support};
 
-/// Most bytes of local memory that the threads of the GPU may have together: the driver takes it
-/// when a kernel is launched, and nobody's quota counts it.
+/// Most bytes of local memory that all threads of the GPU may have together: the driver takes it
+/// when a kernel is launched, and no quota counts it.
 const LOCAL_BYTES_MAX: u64 = 1 << 30;
-/// Parameters of a kernel, at most; far beyond what fits a parameter block.
+/// Most parameters of a kernel: far more than fit a parameter block.
 const PARAMETERS_MAX: usize = 4096;
 
 /// Numbers of `CUfunction_attribute`.
@@ -34,30 +34,34 @@ struct Body {
     state: Arc<SpaceState>,
 }
 
-/// A module.
+/// A guest's module, with its kernels by name.
 pub(crate) struct CudaModule {
     functions: BTreeMap<String, Arc<CudaKernel>>,
     bytes: u64,
 }
 
-/// A kernel.
+/// A kernel of a guest's module, with what the driver says about it.
 pub(crate) struct CudaKernel {
     pub(crate) handle: KernelHandle,
-    /// Its number in this process.
+    /// Number of the kernel. The process never uses a number again, unlike the driver's handles.
     pub(crate) number: u64,
-    /// Its name.
+    /// Name of the kernel in its module.
     pub(crate) name: Arc<str>,
     parameters: Vec<Parameter>,
     parameter_bytes: u32,
     threads_max: u32,
     shared_bytes: u32,
-    /// Dynamic shared memory that launches may have now, and that the device would allow, in bytes.
+    /// Dynamic shared memory that launches may have now, and the most that the device allows, in
+    /// bytes.
     dynamic_bytes: AtomicU32,
     dynamic_bytes_max: u32,
     body: Arc<Body>,
 }
 
-/// Loads an image.
+/// Loads a guest's image as a module of the address space `state`.
+///
+/// # Errors
+/// [`ModuleError`]: the image is not valid, or needs more than the GPU has.
 pub(crate) fn load(state: &Arc<SpaceState>, image: &[u8]) -> Result<CudaModule, ModuleError> {
     let alive = state.check_poison();
     alive.map_err(|error| refused(error.to_string()))?;
@@ -80,7 +84,10 @@ fn load_image(state: &SpaceState, image: Image<'_>) -> Result<(LoadedModule, u64
             match Cubin::parse(&linked) {
                 Ok(cubin) => load_cubin(state, &cubin),
                 Err(error) => {
-                    log::warn!("the driver's linker made something unknown: {error}");
+                    log::warn!(
+                        "the CUDA driver compiled PTX to an image of an unknown format, so the \
+                         memory that the module takes is only estimated: {error}"
+                    );
                     load_measured(state, &text)
                 }
             }
@@ -93,31 +100,36 @@ fn load_cubin(state: &SpaceState, cubin: &Cubin<'_>) -> Result<(LoadedModule, u6
     let bytes = cubin.loaded_bytes();
     let limit = state.gpu.memory_bytes;
     if bytes > limit {
-        let text = format!("the module takes {bytes} bytes of GPU memory, and there are {limit}");
+        let text = format!(
+            "the module takes {bytes} bytes of GPU memory, and guests can have {limit} bytes"
+        );
         return Err(refused(text));
     }
     let loaded = LoadedModule::load(&state.maker.context, cubin.bytes);
     Ok((loaded.map_err(|f| jit_error(&f, state))?, bytes))
 }
 
-/// Loads an image that does not say what it takes, and measures it. What other processes take
-/// meanwhile is measured, too.
+/// Loads an image that does not say how much memory it takes, and measures that. Memory that other
+/// processes take meanwhile is measured, too.
 fn load_measured(state: &SpaceState, image: &[u8]) -> Result<(LoadedModule, u64), ModuleError> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock();
     let context = &state.maker.context;
-    let before = context.free_bytes().map_err(|e| driver_error(&e))?;
+    let before = context.free_bytes()?;
     let loaded = LoadedModule::load(context, image).map_err(|f| jit_error(&f, state))?;
-    let after = context.free_bytes().map_err(|e| driver_error(&e))?;
-    let bytes = before.saturating_sub(after).max(image.len() as u64);
+    let bytes = before.saturating_sub(context.free_bytes()?);
+    let bytes = bytes.max(image.len() as u64);
     Ok((loaded, bytes))
 }
 
-fn driver_error(error: &CudaError) -> ModuleError {
-    refused(error.to_string())
+impl From<CudaError> for ModuleError {
+    fn from(error: CudaError) -> Self {
+        refused(error.to_string())
+    }
 }
 
-/// What the driver's compiler said, with the line if it names one.
+/// Returns the refusal of an image with the log of the driver's compiler, and the line if the log
+/// names one.
 fn jit_error(failure: &JitFailure, state: &SpaceState) -> ModuleError {
     let architecture = state.gpu.support.architecture();
     let way_out = match failure.error.code {
@@ -154,8 +166,8 @@ fn line(log: &str) -> u32 {
 fn functions(body: &Arc<Body>) -> Result<BTreeMap<String, Arc<CudaKernel>>, ModuleError> {
     let loaded = &body.loaded;
     let mut functions = BTreeMap::new();
-    for handle in loaded.functions().map_err(|e| driver_error(&e))? {
-        let name = loaded.name(handle).map_err(|e| driver_error(&e))?;
+    for handle in loaded.functions()? {
+        let name = loaded.name(handle)?;
         // By its name once more: a name that cannot be asked for is one that cannot be launched.
         let Ok(handle) = loaded.function(&name) else {
             continue;
@@ -170,11 +182,7 @@ impl CudaKernel {
     fn new(body: &Arc<Body>, handle: KernelHandle, name: &str) -> Result<Self, ModuleError> {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let loaded = &body.loaded;
-        let ask = |number| {
-            loaded
-                .attribute(handle, number)
-                .map_err(|e| driver_error(&e))
-        };
+        let ask = |number| loaded.attribute(handle, number);
         let support = &body.state.gpu.support;
         let local_bytes = ask(attribute::LOCAL_BYTES)?;
         check_local(name, local_bytes, resident_threads(support))?;
@@ -196,7 +204,8 @@ impl CudaKernel {
         })
     }
 
-    /// Lets the kernel have `bytes` bytes of dynamic shared memory.
+    /// Allows launches of the kernel to have `bytes` bytes of dynamic shared memory. Returns a
+    /// fault with status `BadLaunch` if the device does not allow so much.
     pub(crate) fn allow_dynamic(&self, bytes: u32) -> Result<(), Fault> {
         if bytes <= self.dynamic_bytes.load(Ordering::Relaxed) {
             return Ok(());
@@ -204,7 +213,7 @@ impl CudaKernel {
         self.opt_in().map_err(|error| Fault {
             status: Status::BadLaunch,
             text: format!(
-                "kernel `{}` with {bytes} bytes of dynamic shared memory: {error}",
+                "kernel `{}` cannot have {bytes} bytes of dynamic shared memory: {error}",
                 self.name
             ),
         })
@@ -229,8 +238,9 @@ fn check_local(name: &str, bytes: u32, threads: u64) -> Result<(), ModuleError> 
         return Ok(());
     }
     Err(refused(format!(
-        "kernel `{name}` has {bytes} bytes of local memory for each thread, which is {all} for the {threads} threads that \
-         the GPU runs at once; {LOCAL_BYTES_MAX} are possible"
+        "kernel `{name}` has {bytes} bytes of local memory for each thread, which is {all} bytes \
+         for the {threads} threads that the GPU runs at once; at most {LOCAL_BYTES_MAX} bytes are \
+         possible"
     )))
 }
 
@@ -249,13 +259,13 @@ fn parameters(
     let mut parameters = Vec::new();
     let mut end = 0;
     while parameters.len() < PARAMETERS_MAX {
-        let found = loaded.parameter(handle, parameters.len());
-        let Some((offset, size)) = found.map_err(|e| driver_error(&e))? else {
+        let Some((offset, size)) = loaded.parameter(handle, parameters.len())? else {
             break;
         };
         let (Ok(offset), Ok(size)) = (u16::try_from(offset), u16::try_from(size)) else {
             return Err(refused(format!(
-                "kernel `{name}` has {size} bytes of parameters at {offset}: more than 64 KiB"
+                "kernel `{name}` has a parameter of {size} bytes at offset {offset}: \
+                 all parameters must lie within 64 KiB"
             )));
         };
         end = end.max(u32::from(offset) + u32::from(size));

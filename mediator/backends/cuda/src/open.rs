@@ -1,4 +1,4 @@
-//! Opening the device: every input is checked, and every refusal says what would do.
+//! Opens the GPU. Every input is checked, and every refusal says which values are possible.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ use crate::guest_ram::GuestRams;
 use crate::pool::Pool;
 use crate::support::{Attribute, Support};
 
-/// Addresses for mappings of guests, if there are as many.
+/// GPU addresses to reserve for mappings of guests, in bytes; fewer if the driver has fewer.
 const ADDRESSES_BYTES: u64 = 512 << 30;
-/// Of the memory that is given out, the part that may be kept for reuse after it was freed; and at
-/// least so many bytes.
+/// Freed memory may be kept for reuse up to one `POOL_SHARE`th of the memory that guests can have,
+/// or up to `POOL_BYTES_MIN` if that is more.
 const POOL_SHARE: u64 = 8;
 const POOL_BYTES_MIN: u64 = 256 << 20;
-/// Host memory that may be kept.
+/// Most freed host memory that is kept for reuse.
 const HOST_POOL_BYTES: u64 = 64 << 20;
-/// A name is at most as long.
+/// Longest name of the device, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 
 /// A GPU with its name and attributes, before it is configured.
@@ -44,7 +44,7 @@ impl Candidate {
     }
 }
 
-/// Opens the device that `config` describes.
+/// Opens the GPU that `config` describes, and returns it with its attributes.
 pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError> {
     let driver = Driver::get()?;
     let candidate = find(driver, config.device)?;
@@ -84,14 +84,11 @@ pub(crate) fn open(config: &Config) -> Result<(Arc<Gpu>, Attributes), OpenError>
         home,
         device: candidate.device,
         support: candidate.support.clone(),
-        visible: config.visible.clone(),
+        config: config.clone(),
         granularity_bytes,
         memory_bytes,
         taken_bytes: Arc::default(),
         multiprocessors,
-        context_per_space: config.context_per_space,
-        single_launches: config.single_launches,
-        host_pages: config.host_pages,
     };
     let attributes = attributes(&gpu, &candidate.name);
     Ok((Arc::new(gpu), attributes))
@@ -125,8 +122,9 @@ fn find(driver: &'static Driver, index: u32) -> Result<Candidate, OpenError> {
     }
     if support.has(Attribute::Pageable) {
         log::warn!(
-            "{name}: kernels reach all memory of the process that runs them ({} is 1); only that process confines a \
-             guest. Load nvidia_uvm with uvm_disable_hmm=1 to change it",
+            "{name}: kernels of a guest can access all memory of the host process that runs them, \
+             because {} is 1; to prevent this, load the kernel module nvidia_uvm with \
+             uvm_disable_hmm=1",
             Attribute::Pageable.name()
         );
     }
@@ -152,7 +150,8 @@ fn memory(candidate: &Candidate, wanted: Option<u64>) -> Result<u64, OpenError> 
     Ok(wanted)
 }
 
-/// Returns a part of the multiprocessors, and how many those are.
+/// Returns a green context with a part of the multiprocessors, and the number of multiprocessors
+/// that it has.
 fn limit(
     candidate: &Candidate,
     home: &Arc<Context>,
@@ -192,9 +191,7 @@ fn attributes(gpu: &Gpu, name: &str) -> Attributes {
         some => format!("{some} of {all} SMs"),
     };
     let mut name = format!("cuda, {name}, {part}");
-    while name.len() > NAME_BYTES_MAX {
-        name.pop();
-    }
+    name.truncate(name.floor_char_boundary(NAME_BYTES_MAX));
     let shared = support.count(Attribute::SharedOptIn);
     Attributes {
         name,
@@ -209,19 +206,20 @@ fn attributes(gpu: &Gpu, name: &str) -> Attributes {
     }
 }
 
-/// What guests may use (bits of [`features`]).
+/// Returns what guests may use, as bits of [`features`].
 fn features(gpu: &Gpu) -> u64 {
-    let when = |there: bool, bit: u64| if there { bit } else { 0 };
-    features::KERNELS
-        | features::SHARING
-        | features::RECORDING
-        | when(
+    let always = features::KERNELS | features::SHARING | features::RECORDING;
+    let optional = [
+        (
             gpu.support.has(Attribute::HostRegister),
             features::GUEST_RAM,
-        )
-        | when(
+        ),
+        (
             gpu.support.has(Attribute::Compression),
             features::COMPRESSION,
-        )
-        | when(gpu.visible.is_some(), features::DEVICE_VISIBLE)
+        ),
+        (gpu.config.visible.is_some(), features::DEVICE_VISIBLE),
+    ];
+    let there = optional.into_iter().filter(|(is_there, _)| *is_there);
+    there.fold(always, |all, (_, bit)| all | bit)
 }

@@ -4,21 +4,24 @@ use causeway_backend_options::{Key, OptionError, Value};
 
 use crate::config::{Config, Sms, Visible};
 
-/// What `--gpu cuda[:N]` and its own keys say.
+/// The options of this back end, as `--gpu cuda[:N],KEY=VALUE,…` sets them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Number of the GPU, as `nvidia-smi` counts.
+    /// Number of the GPU, from 0, as `nvidia-smi` counts.
     pub device: u32,
-    /// Multiprocessors of each VM; all, shared, if not given.
+    /// Number of multiprocessors for each VM. `None` means that all VMs share all multiprocessors.
     pub sms: Option<u32>,
-    /// Whether each launch goes to the driver by itself.
+    /// Whether each launch of a kernel is a driver call of its own, and not part of a graph with
+    /// other launches.
     pub single_launches: bool,
-    /// Whether each address space has a context of its own.
+    /// Whether each address space has a CUDA context of its own.
     pub context_per_space: bool,
 }
 
 impl Options {
-    /// Returns the configuration of the back end for VM number `vm`, from 0.
+    /// Returns the configuration with these options for VM number `vm`, counted from 0. The VM may
+    /// allocate `memory_bytes` bytes; `visible` makes GPU memory visible to CPUs, if that is
+    /// possible.
     pub fn config(&self, memory_bytes: u64, vm: u32, visible: Option<Visible>) -> Config {
         Config {
             device: self.device,
@@ -38,7 +41,8 @@ impl causeway_backend_options::Options for Options {
         Key {
             name: "sms",
             values: "N",
-            about: "multiprocessors of each VM, rounded up as the GPU requires; default: all, shared",
+            about: "multiprocessors for each VM, rounded up to what the GPU can split off; \
+                    default: all VMs share all multiprocessors",
             set: |options, value| {
                 options.sms = Some(value.number(1..=1024)?);
                 Ok(())
@@ -47,7 +51,8 @@ impl causeway_backend_options::Options for Options {
         Key {
             name: "launches",
             values: "gathered|single",
-            about: "whether launches that wait go to the driver as one graph; default: gathered",
+            about: "hand waiting kernel launches to the driver together as one graph, or one by \
+                    one; default: gathered",
             set: |options, value| {
                 options.single_launches = value.choice(&[("gathered", false), ("single", true)])?;
                 Ok(())
@@ -56,7 +61,7 @@ impl causeway_backend_options::Options for Options {
         Key {
             name: "contexts",
             values: "one|each",
-            about: "one context for all address spaces of a VM, or one for each; default: one",
+            about: "one CUDA context for all address spaces of a VM, or one for each; default: one",
             set: |options, value| {
                 options.context_per_space = value.choice(&[("one", false), ("each", true)])?;
                 Ok(())

@@ -1,11 +1,11 @@
-//! Memory that was freed, scrubbed, and kept for the next who wants as much.
+//! Memory that was freed and scrubbed, and is kept for the next allocation of the same size.
 
 use parking_lot::Mutex;
 
-/// Pieces that are kept, at most: a look at them all must be cheap.
+/// Most pieces that are kept: a search through all of them must be cheap.
 const PIECES_MAX: usize = 64;
 
-/// What is kept.
+/// Keeps freed pieces of memory for reuse, up to a number of bytes.
 pub(crate) struct Pool<T> {
     limit_bytes: u64,
     pieces: Mutex<Vec<Piece<T>>>,
@@ -17,7 +17,7 @@ struct Piece<T> {
 }
 
 impl<T> Pool<T> {
-    /// Returns a pool that keeps `limit_bytes` bytes at most.
+    /// Returns an empty pool that keeps at most `limit_bytes` bytes.
     pub(crate) fn new(limit_bytes: u64) -> Self {
         Self {
             limit_bytes,
@@ -25,14 +25,14 @@ impl<T> Pool<T> {
         }
     }
 
-    /// Returns whether so many bytes more would be kept.
+    /// Returns whether the pool would keep a piece of `bytes` bytes now.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         let pieces = self.pieces.lock();
         let kept: u64 = pieces.iter().map(|piece| piece.bytes).sum();
         pieces.len() < PIECES_MAX && kept + bytes <= self.limit_bytes
     }
 
-    /// Keeps a piece; gives it back if there is no room.
+    /// Keeps `what`, a piece of `bytes` bytes. Returns the piece if the pool has no room for it.
     pub(crate) fn put(&self, bytes: u64, what: T) -> Option<T> {
         let mut pieces = self.pieces.lock();
         let kept: u64 = pieces.iter().map(|piece| piece.bytes).sum();
@@ -43,7 +43,8 @@ impl<T> Pool<T> {
         None
     }
 
-    /// Returns the piece of exactly `bytes` bytes that was put last and that `suits`.
+    /// Removes and returns a piece of exactly `bytes` bytes for which `suits` returns true: the one
+    /// that was kept last. `None` if the pool has no such piece.
     pub(crate) fn take(&self, bytes: u64, suits: impl Fn(&T) -> bool) -> Option<T> {
         let mut pieces = self.pieces.lock();
         let found = pieces
@@ -52,7 +53,7 @@ impl<T> Pool<T> {
         Some(pieces.remove(found).what)
     }
 
-    /// Lets go of everything. Gives whether there was anything.
+    /// Drops all pieces. Returns whether there was one.
     pub(crate) fn purge(&self) -> bool {
         // Dropped without the lock: that may take a while.
         let pieces = std::mem::take(&mut *self.pieces.lock());

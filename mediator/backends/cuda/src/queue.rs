@@ -1,4 +1,5 @@
-//! Queues: a stream each. What is submitted is under way when `submit` returns.
+//! Queues: each has a CUDA stream. Work is under way when `submit` returns, except launches that
+//! are gathered until `flush`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,20 +20,13 @@ const SPIN: Duration = Duration::from_micros(100);
 /// Shortest and longest sleep of a wait.
 const SLEEP_MIN: Duration = Duration::from_micros(50);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
-/// How long work may go on after the session has ended, before it is taken for work that does not
-/// end.
+/// How long work may go on after the session has ended, before the back end abandons it as work
+/// that never ends.
 const STOP_PATIENCE: Duration = Duration::from_millis(250);
-/// Submissions between two looks at the marker.
+/// Number of submissions between two looks at the marker.
 const MARKER_PERIOD: u32 = 16;
 
-/// The end of a wait for all work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WaitOutcome {
-    Done,
-    Abandoned,
-}
-
-/// A queue of an address space.
+/// A queue of an address space: feeds a CUDA stream with the work of one command buffer.
 pub(crate) struct CudaQueue {
     enqueuer: Enqueuer,
     progress: Arc<Progress>,
@@ -44,19 +38,19 @@ pub(crate) struct CudaQueue {
     abandoned: bool,
 }
 
-/// A place in the stream, set when something waits for work under way. A queue that is never idle
-/// tells by it how far it is.
+/// An event in the stream, recorded when something waits for work under way. It tells how far the
+/// GPU is on a queue that is never idle.
 #[derive(Default)]
 struct Marker {
     event: Option<Event>,
-    /// The submission it was set behind.
+    /// The submission behind which the event was recorded.
     behind: Option<u64>,
     /// Submissions since the last look.
     since: u32,
 }
 
 impl CudaQueue {
-    /// Returns a queue of `state`.
+    /// Returns a queue of the address space `state`, with a stream of its own.
     pub(crate) fn new(state: &Arc<SpaceState>) -> Result<Self, BackendError> {
         let enqueuer = Enqueuer::new(state).map_err(|e| failed("create a stream", e))?;
         Ok(Self {
@@ -66,7 +60,9 @@ impl CudaQueue {
             marker: Marker::default(),
             keep_alive: KeepAlive::default(),
             // Nodes of a graph do not say which multiprocessors they have; streams of a part do.
-            gatherer: Gatherer::new(state.maker.green.is_none() && !state.gpu.single_launches),
+            gatherer: Gatherer::new(
+                state.maker.green.is_none() && !state.gpu.config.single_launches,
+            ),
             abandoned: false,
         })
     }
@@ -75,7 +71,7 @@ impl CudaQueue {
         &self.enqueuer.state
     }
 
-    /// Ends the queue.
+    /// Ends the queue: it refuses all further work with `fault`, which this returns.
     fn fail(&mut self, fault: Fault) -> Fault {
         self.fault = Some(fault.clone());
         fault
@@ -86,7 +82,7 @@ impl CudaQueue {
         self.fail(fault)
     }
 
-    /// Refuses to go on after a fault, of this queue or of another that has poisoned the process.
+    /// Returns the fault of this queue, or of another queue if that has poisoned the process.
     fn check(&mut self) -> Result<(), Fault> {
         if let Some(fault) = &self.fault {
             return Err(fault.clone());
@@ -97,20 +93,20 @@ impl CudaQueue {
         }
     }
 
-    /// Notes that everything is done.
+    /// Notes that the GPU has done all submissions.
     fn idle(&mut self) {
         self.marker.behind = None;
         self.complete(self.progress.submitted());
     }
 
-    /// Notes that everything up to a submission is done.
+    /// Notes that the GPU has done all submissions up to `number`.
     fn complete(&mut self, number: u64) {
         self.progress.complete(number);
         self.keep_alive.release(number);
         self.state().deferred.collect();
     }
 
-    /// Finds out how far the GPU is, if somebody waits for that.
+    /// Finds out by the marker how far the GPU is.
     fn advance(&mut self) -> Result<(), CudaError> {
         let marker = &mut self.marker;
         if let (Some(behind), Some(event)) = (marker.behind, &marker.event) {
@@ -138,9 +134,9 @@ impl CudaQueue {
         Ok(())
     }
 
-    /// Waits until all is done, or until it is clear after the end of the session that it never
-    /// will be.
-    fn wait(&mut self) -> Result<WaitOutcome, CudaError> {
+    /// Waits until the GPU has done all submissions. Abandons the queue if the session has ended and
+    /// work goes on for longer than [`STOP_PATIENCE`].
+    fn wait(&mut self) -> Result<(), CudaError> {
         let begun = Instant::now();
         let mut stopped: Option<Instant> = None;
         let mut sleep = SLEEP_MIN;
@@ -150,7 +146,7 @@ impl CudaQueue {
                 if stopped.elapsed() > STOP_PATIENCE {
                     self.abandoned = true;
                     self.state().abandon();
-                    return Ok(WaitOutcome::Abandoned);
+                    return Ok(());
                 }
             }
             if begun.elapsed() < SPIN {
@@ -161,11 +157,9 @@ impl CudaQueue {
             }
         }
         self.idle();
-        Ok(WaitOutcome::Done)
+        Ok(())
     }
-}
 
-impl CudaQueue {
     /// Returns whether a launch may wait for more: only while the GPU is busy, as far as is known.
     fn may_gather(&self) -> bool {
         self.gatherer.is_on() && !(self.gatherer.is_empty() && self.progress.is_done())
@@ -202,7 +196,7 @@ impl CudaQueue {
         enqueued
     }
 
-    /// Finds out how far the GPU is where that is worth it.
+    /// Finds out how far the GPU is, if something waits for that.
     fn look(&mut self) -> Result<(), Fault> {
         if self.state().deferred.count() != 0 || self.keep_alive.is_long() {
             self.advance().map_err(|e| self.fail_of(&e))?;
@@ -222,9 +216,7 @@ impl Queue for CudaQueue {
         self.flush()?;
         let enqueued = self.submission(|queue| queue.enqueuer.enqueue(&work));
         self.keep_alive.hold(&work, self.progress.submitted());
-        if let Err(fault) = enqueued {
-            return Err(self.fail(fault));
-        }
+        enqueued.map_err(|fault| self.fail(fault))?;
         self.look()
     }
 
@@ -234,9 +226,7 @@ impl Queue for CudaQueue {
         }
         self.check()?;
         let launched = self.submission(|queue| queue.gatherer.launch(&queue.enqueuer.stream));
-        if let Err(error) = launched {
-            return Err(self.fail_of(&error));
-        }
+        launched.map_err(|error| self.fail_of(&error))?;
         self.look()
     }
 
@@ -246,29 +236,24 @@ impl Queue for CudaQueue {
         if self.progress.is_done() {
             return Ok(HowFar::Idle);
         }
-        match self.enqueuer.stream.is_idle() {
-            Ok(true) => {
-                self.idle();
-                Ok(HowFar::Idle)
-            }
-            Ok(false) => Ok(HowFar::Busy),
-            Err(error) => Err(self.fail_of(&error)),
+        let is_idle = self.enqueuer.stream.is_idle();
+        if !is_idle.map_err(|error| self.fail_of(&error))? {
+            return Ok(HowFar::Busy);
         }
+        self.idle();
+        Ok(HowFar::Idle)
     }
 
     /// Work that goes on for a quarter of a second after the session's stop flag was set is
     /// abandoned: the process can then no longer be used for another session, as
-    /// [`crate::Cuda::poisoned`] tells.
+    /// [`Backend::is_poisoned`](causeway_mediator::backend::Backend::is_poisoned) tells.
     fn finish(&mut self) -> Result<(), Fault> {
         self.flush()?;
         self.check()?;
         if self.progress.is_done() || self.abandoned {
             return Ok(());
         }
-        match self.wait() {
-            Ok(WaitOutcome::Done | WaitOutcome::Abandoned) => Ok(()),
-            Err(error) => Err(self.fail_of(&error)),
-        }
+        self.wait().map_err(|error| self.fail_of(&error))
     }
 }
 

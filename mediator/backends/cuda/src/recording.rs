@@ -14,12 +14,12 @@ use crate::space::lookup::{Standing, Use};
 use crate::space::state::SpaceState;
 use crate::work::Enqueuer;
 
-/// What a graph and each of its nodes is taken to need of the GPU in bytes: what the driver needs
-/// it does not say.
+/// Estimates of the GPU memory that a graph and each of its nodes take, in bytes: the driver does
+/// not tell.
 const GRAPH_BYTES: u64 = 64 << 10;
 const NODE_BYTES: u64 = 2 << 10;
 
-/// A sequence of work, ready to be launched.
+/// A recorded sequence of work, as a CUDA graph that a queue launches.
 pub(crate) struct CudaRecording {
     state: Arc<SpaceState>,
     /// Launched under the lock: the driver does not lock graphs. Dropped before its kernels.
@@ -31,7 +31,7 @@ pub(crate) struct CudaRecording {
     bytes: u64,
 }
 
-/// What went wrong while work was captured.
+/// Why work was not captured.
 enum CaptureError {
     Driver(CudaError),
     Work(Fault),
@@ -52,7 +52,7 @@ impl From<CaptureError> for BackendError {
     }
 }
 
-/// Makes a recording of `work`.
+/// Captures `work` as a graph in the address space `state`, and returns the recording.
 pub(crate) fn record(
     state: &Arc<SpaceState>,
     work: &[Recorded],
@@ -120,7 +120,7 @@ fn uses(work: &MemoryWork) -> impl Iterator<Item = Use> + use<> {
 }
 
 impl CudaRecording {
-    /// Launches it, after all that was enqueued before.
+    /// Launches the recording on the stream of `enqueuer`, after the work that is there already.
     pub(crate) fn replay(&self, enqueuer: &mut Enqueuer) -> Result<(), Fault> {
         if !Arc::ptr_eq(&self.state, &enqueuer.state) {
             return Err(Fault::new(
@@ -128,7 +128,7 @@ impl CudaRecording {
                 "the recording belongs to another address space",
             ));
         }
-        // A look at a number, unless somebody lost rights.
+        // This only compares a number, unless an address has lost rights.
         enqueuer.check_again(&self.uses)?;
         let graph = self.graph.lock();
         let launched = enqueuer.stream.launch_graph(&graph);

@@ -1,4 +1,4 @@
-//! Address spaces: what is mapped where for a guest's kernels and queues.
+//! Address spaces: the mappings of a guest, in which its kernels and queues work.
 
 pub(crate) mod deferred;
 pub(crate) mod lookup;
@@ -28,13 +28,17 @@ use state::SpaceState;
 /// without it.
 const SUBMISSION_PATIENCE: Duration = Duration::from_millis(100);
 
-/// An address space of a session.
+/// An address space of a session, as the mediator uses it.
 pub(crate) struct CudaSpace {
     state: Arc<SpaceState>,
 }
 
 impl CudaSpace {
-    /// Returns an empty address space.
+    /// Returns an empty address space on `gpu`. `stop` is set when the session ends.
+    ///
+    /// # Errors
+    /// `DeviceLost` if an error has poisoned the process; the status of the driver's error if it
+    /// cannot create a context.
     pub(crate) fn new(gpu: &Arc<Gpu>, stop: Arc<AtomicBool>) -> Result<Self, BackendError> {
         let state = SpaceState::new(gpu, stop)?;
         state.check_poison()?;
@@ -66,15 +70,15 @@ impl Space for CudaSpace {
         Ok(va)
     }
 
-    /// Memory of the device is unmapped at once, so that work under way which still uses it faults,
-    /// and is anybody's then. Only if a queue is in the middle of a submission, which may rely on
-    /// what it looked up, and stays there (a driver whose queue is full waits for the GPU), the
-    /// memory waits for that work. Host memory always does: it stays where it is for as long as
-    /// work under way might use it.
+    /// Memory of the device is unmapped at once and may then be reused; work under way that still
+    /// uses it faults. The exception is a queue that stays in the middle of a submission, as it
+    /// does when the driver waits for the GPU: it may rely on addresses that it has looked up, so
+    /// the memory stays mapped until that work is done. Host memory always stays mapped for as long
+    /// as work under way might use it.
     fn unmap(&self, va: u64) -> Result<(), BackendError> {
         let state = &self.state;
         let mapping = state.table.remove(va).ok_or_else(|| no_mapping(va))?;
-        // Nobody is waited for at the end of a session: what it had goes when its work has ended.
+        // At the end of a session nothing is waited for: the memory goes when the work has ended.
         let patience = match state.stop.load(Ordering::SeqCst) {
             true => Duration::ZERO,
             false => SUBMISSION_PATIENCE,
@@ -93,8 +97,8 @@ impl Space for CudaSpace {
         let table = &self.state.table;
         let mapping = table.mapping(va).ok_or_else(|| no_mapping(va))?;
         let before = table.span(va).map_or(Access::None, |span| span.access);
-        // While rights are lost, copies are refused before the GPU would fault; so the table goes
-        // first then.
+        // If rights are lost, the table changes first, so that a copy is refused before the GPU
+        // would fault.
         let loses = !access.allows(before);
         if loses {
             table.set_access(va, access);

@@ -1,4 +1,4 @@
-//! The attributes of a GPU, which the driver is asked for once.
+//! The device attributes of a GPU, which the driver is asked for once.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use crate::driver::{CudaError, Device};
 
 macro_rules! attributes {
     ($($(#[doc = $doc:literal])* $name:ident = $number:literal, $symbol:literal;)*) => {
-        /// A device attribute that matters here; its number is that of `CUdevice_attribute` in
-        /// cuda.h.
+        /// A CUDA device attribute that Causeway uses or that `causeway doctor` reports. Its number
+        /// is that of `CUdevice_attribute` in cuda.h.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         #[repr(u32)]
         pub enum Attribute { $($(#[doc = $doc])* $name = $number,)* }
 
         impl Attribute {
-            /// All of them, in the order of a report.
+            /// All attributes of this enumeration.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// Returns its name in cuda.h, without the prefix `CU_DEVICE_ATTRIBUTE_`.
+            /// Returns the attribute's name in cuda.h, without the prefix `CU_DEVICE_ATTRIBUTE_`.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $symbol,)* }
             }
@@ -25,52 +25,52 @@ macro_rules! attributes {
 }
 
 attributes! {
-    /// Memory behind handles can be mapped at chosen addresses.
+    /// 1 if memory that `cuMemCreate` allocates can be mapped at chosen addresses.
     VirtualMemory = 102, "VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED";
-    /// Such memory can be exported as a file descriptor.
+    /// 1 if memory that `cuMemCreate` allocates can be exported as a file descriptor.
     PosixDescriptor = 103, "HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED";
-    /// Such memory can be exported to other machines.
+    /// 1 if memory that `cuMemCreate` allocates can be exported to other machines.
     Fabric = 128, "HANDLE_TYPE_FABRIC_SUPPORTED";
-    /// Other PCI devices can reach such memory.
+    /// 1 if other PCI devices can access memory that `cuMemCreate` allocates.
     Rdma = 110, "GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED";
-    /// Memory can be allocated compressible.
+    /// 1 if the GPU can compress the content of memory that is allocated for it.
     Compression = 107, "GENERIC_COMPRESSION_SUPPORTED";
-    /// The GPU supports multicast objects, which several GPUs reach at once.
+    /// 1 if the GPU supports multicast objects: addresses at which several GPUs store at once.
     Multicast = 132, "MULTICAST_SUPPORTED";
-    /// The host's NUMA node next to the GPU.
+    /// Number of the host's NUMA node next to the GPU; -1 if the host has no NUMA nodes.
     HostNuma = 134, "HOST_NUMA_ID";
-    /// Host memory can be allocated behind handles.
+    /// 1 if `cuMemCreate` can allocate host memory on a chosen NUMA node.
     HostNumaVirtualMemory = 141, "HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED";
-    /// Streams can store 64-bit words (by the second version of these calls; 93 is that of the
-    /// first).
+    /// 1 if streams can store 64-bit words with the second version of `cuStreamWriteValue64`.
+    /// Attribute 93 is that of the first version.
     StreamStores64 = 122, "CAN_USE_64_BIT_STREAM_MEM_OPS";
-    /// Host memory can be registered.
+    /// 1 if host memory can be registered, so that the GPU can access it.
     HostRegister = 99, "HOST_REGISTER_SUPPORTED";
-    /// Host memory can be registered so that the GPU only reads it.
+    /// 1 if host memory can be registered so that the GPU can read, but not write it.
     HostRegisterReadOnly = 113, "READ_ONLY_HOST_REGISTER_SUPPORTED";
-    /// Registered memory has the same address on both sides.
+    /// 1 if registered host memory has the same address for CPU and GPU.
     SameAddresses = 91, "CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM";
-    /// Host and GPU share one address space.
+    /// 1 if host and GPU share one address space.
     UnifiedAddressing = 41, "UNIFIED_ADDRESSING";
-    /// Kernels can access all memory of the process.
+    /// 1 if kernels can access all memory of the process, without registration.
     Pageable = 88, "PAGEABLE_MEMORY_ACCESS";
     /// Number of multiprocessors.
     Multiprocessors = 16, "MULTIPROCESSOR_COUNT";
-    /// Most threads that a multiprocessor holds at once.
+    /// Most threads that a multiprocessor executes at once.
     ThreadsPerMultiprocessor = 39, "MAX_THREADS_PER_MULTIPROCESSOR";
     /// Most threads of a block.
     ThreadsPerBlock = 1, "MAX_THREADS_PER_BLOCK";
-    /// Threads of a warp.
+    /// Number of threads in a warp.
     Warp = 10, "WARP_SIZE";
-    /// Most shared memory of a block in bytes, if the kernel asks for it.
+    /// Most shared memory of a block, in bytes, of a kernel that has asked for more than usual.
     SharedOptIn = 97, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN";
-    /// Most shared memory of a block in bytes, unless the kernel asks for more.
+    /// Most shared memory of a block, in bytes, of a kernel that has not asked for more.
     Shared = 8, "MAX_SHARED_MEMORY_PER_BLOCK";
     /// Number of copy engines.
     CopyEngines = 40, "ASYNC_ENGINE_COUNT";
-    /// Compute capability, major.
+    /// Major number of the compute capability: 9 for sm_90.
     CapabilityMajor = 75, "COMPUTE_CAPABILITY_MAJOR";
-    /// Compute capability, minor.
+    /// Minor number of the compute capability: 0 for sm_90.
     CapabilityMinor = 76, "COMPUTE_CAPABILITY_MINOR";
 }
 
@@ -81,7 +81,7 @@ pub struct Support {
 }
 
 impl Support {
-    /// Asks the driver.
+    /// Asks the driver for all attributes of `gpu`.
     pub(crate) fn query(gpu: Device) -> Self {
         let ask = |attribute: &Attribute| (*attribute, gpu.attribute(*attribute as u32));
         Self {
@@ -89,32 +89,34 @@ impl Support {
         }
     }
 
-    /// Returns the value of an attribute.
+    /// Returns the value of `attribute`, as the driver reported it.
     ///
     /// # Errors
-    /// The driver does not know the attribute.
+    /// The driver's error if it does not know the attribute.
     pub fn value(&self, attribute: Attribute) -> Result<i32, CudaError> {
-        let value = self.values.get(&attribute).cloned();
-        value.unwrap_or(Ok(0))
+        self.values[&attribute].clone()
     }
 
-    /// Returns the value as a count; 0 if the driver does not know it.
+    /// Returns the value of `attribute` as a count: 0 if the value is negative, or if the driver
+    /// does not know the attribute.
     pub fn count(&self, attribute: Attribute) -> u32 {
         let value = self.value(attribute).unwrap_or(0);
         u32::try_from(value).unwrap_or(0)
     }
 
-    /// Returns whether the value is not 0.
+    /// Returns whether the GPU has what `attribute` stands for: its value is greater than 0.
     pub fn has(&self, attribute: Attribute) -> bool {
         self.count(attribute) != 0
     }
 
-    /// Returns ten times the major compute capability plus the minor: 90 for sm_90.
+    /// Returns the compute capability as ten times the major number plus the minor number: 90 for
+    /// sm_90.
     pub fn architecture(&self) -> u32 {
         self.count(Attribute::CapabilityMajor) * 10 + self.count(Attribute::CapabilityMinor)
     }
 
-    /// Returns the first attribute without which the back end does not work, if one is missing.
+    /// Returns the first attribute that the back end needs and the GPU does not have; `None` if the
+    /// GPU has all that are needed.
     pub fn missing(&self) -> Option<Attribute> {
         [
             Attribute::VirtualMemory,

@@ -1,51 +1,52 @@
-//! The driver and its GPUs, with what they can do: for `causeway doctor`.
+//! Asks the driver for its GPUs and tries what they can do, for `causeway doctor`.
 
 use std::sync::Arc;
 
-use crate::driver::{
-    Context, CudaError, Device, Driver, HandleKind, LoadError, Physical, PhysicalOptions,
-};
+use crate::driver::{Context, CudaError, Device, Driver, LoadError, Physical, PhysicalOptions};
 use crate::support::Support;
 
-/// The driver and its GPUs.
+/// What [`survey`] found out about the CUDA driver and its GPUs.
 #[derive(Debug)]
 pub struct Survey {
-    /// Version of CUDA that the driver is for: 1000 times the major and 10 times the minor number.
+    /// Newest version of CUDA that the driver supports, as 1000 times the major number plus 10
+    /// times the minor number: 12040 for CUDA 12.4.
     pub version: i32,
-    /// The GPUs, in the driver's order.
+    /// What was found out about each GPU, in the driver's order.
     pub gpus: Vec<GpuSurvey>,
 }
 
-/// One GPU.
+/// What [`survey`] found out about one GPU.
 #[derive(Debug)]
 pub struct GpuSurvey {
-    /// The product's name.
+    /// Product name of the GPU, such as `NVIDIA H200`.
     pub name: String,
-    /// Memory in bytes.
+    /// Size of the GPU's memory in bytes.
     pub memory_bytes: u64,
-    /// Free memory in bytes.
+    /// Memory that no process uses, in bytes.
     pub free_bytes: u64,
-    /// Its attributes.
+    /// The GPU's CUDA device attributes.
     pub support: Support,
-    /// The results of trials.
+    /// Results of trial allocations, for what the attributes do not tell.
     pub trials: Trials,
 }
 
-/// The results of allocating the smallest possible amount of memory in several ways.
+/// Results of three trials on a GPU. Each allocates as little memory as possible, in another way.
 #[derive(Debug)]
 pub struct Trials {
-    /// With a fabric handle, which other machines can import.
+    /// Whether memory can be allocated with a fabric handle, which other machines can import.
     pub fabric: Result<(), CudaError>,
-    /// As compressible memory.
+    /// Whether compressible memory can be allocated.
     pub compressible: Result<(), CudaError>,
-    /// And exporting it as a file descriptor.
+    /// Whether memory can be allocated and then exported as a file descriptor.
     pub export: Result<(), CudaError>,
 }
 
-/// Asks the driver for all GPUs and their attributes, and tries what attributes do not tell.
+/// Asks the driver for all GPUs and their attributes, and allocates memory on each GPU to find out
+/// what the attributes do not tell.
 ///
 /// # Errors
-/// `Load` if there is no usable driver, `Driver` if a call of it fails.
+/// [`SurveyError::Load`] if there is no usable driver, [`SurveyError::Driver`] if a call of the
+/// driver fails.
 pub fn survey() -> Result<Survey, SurveyError> {
     let driver = Driver::get()?;
     let count = Device::count(driver)?;
@@ -56,21 +57,24 @@ pub fn survey() -> Result<Survey, SurveyError> {
     })
 }
 
-/// A GPU, as it is known without a context on it.
+/// Names a GPU. This information needs no CUDA context on the GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuIdentity {
-    /// The product's name.
+    /// Product name of the GPU, such as `NVIDIA H200`.
     pub name: String,
-    /// Its UUID, by which other interfaces such as Vulkan know it, too.
+    /// UUID of the GPU. Vulkan reports the same UUID for the same GPU.
     pub uuid: [u8; 16],
-    /// Version of CUDA that the driver is for: 1000 times the major and 10 times the minor number.
+    /// Newest version of CUDA that the driver supports, as 1000 times the major number plus 10
+    /// times the minor number: 12040 for CUDA 12.4.
     pub driver_version: i32,
 }
 
-/// Returns the GPUs in the driver's order. It makes no context, so it takes no GPU memory.
+/// Returns the identities of all GPUs, in the driver's order. Creates no CUDA context, so it takes
+/// no GPU memory.
 ///
 /// # Errors
-/// `Load` if there is no usable driver, `Driver` if a call of it fails.
+/// [`SurveyError::Load`] if there is no usable driver, [`SurveyError::Driver`] if a call of the
+/// driver fails.
 pub fn identities() -> Result<Vec<GpuIdentity>, SurveyError> {
     let driver = Driver::get()?;
     let identity = |index| {
@@ -84,10 +88,10 @@ pub fn identities() -> Result<Vec<GpuIdentity>, SurveyError> {
     (0..Device::count(driver)?).map(identity).collect()
 }
 
-/// Why the GPUs are not known.
+/// The reason for which the driver cannot be asked for its GPUs.
 #[derive(Debug, thiserror::Error)]
 pub enum SurveyError {
-    /// There is no usable driver.
+    /// The machine has no CUDA driver that this back end can use.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// A call of the driver failed.
@@ -98,14 +102,9 @@ pub enum SurveyError {
 fn gpu(driver: &'static Driver, index: u32) -> Result<GpuSurvey, CudaError> {
     let device = Device::get(driver, index)?;
     let context = Context::primary(device)?;
-    let descriptor = PhysicalOptions::EXPORTABLE;
-    let fabric = PhysicalOptions {
-        handle: HandleKind::Fabric,
-        ..descriptor
-    };
     let compressible = PhysicalOptions {
         compressible: true,
-        ..descriptor
+        ..PhysicalOptions::EXPORTABLE
     };
     Ok(GpuSurvey {
         name: device.name()?,
@@ -113,9 +112,9 @@ fn gpu(driver: &'static Driver, index: u32) -> Result<GpuSurvey, CudaError> {
         free_bytes: context.free_bytes()?,
         support: Support::query(device),
         trials: Trials {
-            fabric: allocate(&context, fabric).map(drop),
+            fabric: allocate(&context, PhysicalOptions::FABRIC).map(drop),
             compressible: allocate(&context, compressible).map(drop),
-            export: allocate(&context, descriptor)
+            export: allocate(&context, PhysicalOptions::EXPORTABLE)
                 .and_then(|memory| memory.export())
                 .map(drop),
         },

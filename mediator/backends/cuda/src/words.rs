@@ -1,4 +1,4 @@
-//! Small kernels of the back end's own: they store one word.
+//! The back end's own small kernels, each of which stores one word.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ const PTX: &str = "\
 }
 ";
 
-/// The kernels, in one context.
+/// The back end's own kernels, loaded in one context.
 pub(crate) struct Words {
     timestamp: KernelHandle,
     release: KernelHandle,
@@ -42,7 +42,7 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// Compiles and loads them.
+    /// Compiles the kernels and loads them in `context`.
     pub(crate) fn load(context: &Arc<Context>) -> Result<Self, BackendError> {
         let what = "load the back end's own kernels";
         let module = LoadedModule::load(context, PTX.as_bytes()).map_err(|failure| {
@@ -58,12 +58,13 @@ impl Words {
         })
     }
 
-    /// Makes the GPU store its time, in nanoseconds, at an address that is mapped.
+    /// Makes the GPU store its time, in nanoseconds, at the mapped GPU address `address`.
     pub(crate) fn timestamp(&self, stream: &Stream, address: u64) -> Result<(), CudaError> {
         launch(stream, self.timestamp, &address.to_ne_bytes())
     }
 
-    /// Makes the GPU store `value` at a mapped address, after everything that earlier work stored.
+    /// Makes the GPU store `value` at the mapped GPU address `address`, after everything that
+    /// earlier work of `stream` stored.
     pub(crate) fn release(
         &self,
         stream: &Stream,

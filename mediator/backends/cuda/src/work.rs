@@ -1,4 +1,4 @@
-//! From validated work to calls of the driver.
+//! Translates validated work to calls of the driver.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use crate::space::lookup::{Lookup, Standing, Use};
 use crate::space::state::SpaceState;
 use crate::support::Attribute;
 
-/// Puts work into a stream. Used by one thread at a time.
+/// Checks the addresses of work and puts the work into a stream. Used by one thread at a time.
 pub(crate) struct Enqueuer {
     pub(crate) state: Arc<SpaceState>,
     pub(crate) stream: Arc<Stream>,
     lookup: Lookup,
-    /// The kernel launched last, for messages.
+    /// Name of the kernel that was launched last, for messages.
     last: Option<Arc<str>>,
     /// Whether the GPU stores fences without a kernel.
     stream_stores: bool,
 }
 
 impl Enqueuer {
-    /// For a stream of its own.
+    /// Returns an enqueuer with a new stream in the address space `state`.
     pub(crate) fn new(state: &Arc<SpaceState>) -> Result<Self, CudaError> {
         Ok(Self {
             stream: Arc::new(state.maker.stream()?),
@@ -37,17 +37,19 @@ impl Enqueuer {
         })
     }
 
-    /// Makes a kernel store fences from now on.
+    /// Makes fences be stored by a kernel from now on, not by the stream.
     pub(crate) fn store_by_kernels(&mut self) {
         self.stream_stores = false;
     }
 
-    /// To be called once a submission has been announced.
+    /// Forgets addresses that may have lost rights. The caller calls this for each submission,
+    /// after [`Progress::begin`](crate::space::deferred::Progress::begin) has announced it.
     pub(crate) fn refresh(&mut self) {
         self.lookup.refresh(&self.state.table);
     }
 
-    /// Enqueues one piece of work.
+    /// Puts one piece of work into the stream. Returns a fault if the work uses addresses that are
+    /// not mapped with the rights that it needs, or if the driver refuses it.
     pub(crate) fn enqueue(&mut self, work: &Work<'_>) -> Result<(), Fault> {
         match work {
             Work::Launch(launch) => self.launch(launch),
@@ -77,18 +79,30 @@ impl Enqueuer {
         }
     }
 
-    /// What an error of the driver means here.
+    /// Returns the fault for an error of the driver, with the name of the kernel launched last.
     pub(crate) fn fault(&self, error: &CudaError) -> Fault {
         error::fault(error, self.last.as_deref())
     }
 
-    /// Refuses addresses that are not mapped with the rights that work needs. Gives how much of it
-    /// the first mapping has.
-    fn check(&mut self, wanted: &Use) -> Result<u64, Fault> {
-        self.lookup.check(&self.state.table, wanted)
+    /// Refuses addresses that are not mapped with the rights that work needs. Returns how many
+    /// bytes of the range lie in the first mapping.
+    fn check(
+        &mut self,
+        what: &'static str,
+        address: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<u64, Fault> {
+        let wanted = Use {
+            address,
+            bytes,
+            access,
+            what,
+        };
+        self.lookup.check(&self.state.table, &wanted)
     }
 
-    /// Refuses recorded work whose addresses have lost rights since.
+    /// Refuses recorded work if its addresses have lost rights since it was recorded.
     pub(crate) fn check_again(&mut self, standing: &Standing) -> Result<(), Fault> {
         standing.check(&self.state.table, &mut self.lookup)
     }
@@ -105,7 +119,7 @@ impl Enqueuer {
             .map_err(|e| self.fault(&e))
     }
 
-    /// Notes that a kernel is about to be launched.
+    /// Notes the name of a kernel that is about to be launched, for messages.
     pub(crate) fn note(&mut self, function: &CudaKernel) {
         let known = self.last.as_ref();
         if !known.is_some_and(|last| Arc::ptr_eq(last, &function.name)) {
@@ -115,18 +129,8 @@ impl Enqueuer {
 
     fn copy(&mut self, destination: u64, source: u64, bytes: u64) -> Result<(), Fault> {
         let what = "a copy";
-        let readable = self.check(&Use {
-            address: source,
-            bytes,
-            access: Access::Read,
-            what,
-        })?;
-        let writable = self.check(&Use {
-            address: destination,
-            bytes,
-            access: Access::ReadWrite,
-            what,
-        })?;
+        let readable = self.check(what, source, bytes, Access::Read)?;
+        let writable = self.check(what, destination, bytes, Access::ReadWrite)?;
         let mut piece = readable.min(writable);
         let mut done = 0;
         // One call for each pair of mappings: nothing says that a call may go over the end of one.
@@ -157,12 +161,7 @@ impl Enqueuer {
         width: u32,
     ) -> Result<(), Fault> {
         let what = "a fill";
-        let mut piece = self.check(&Use {
-            address: destination,
-            bytes,
-            access: Access::ReadWrite,
-            what,
-        })?;
+        let mut piece = self.check(what, destination, bytes, Access::ReadWrite)?;
         let mut done = 0;
         while done < bytes && piece != 0 {
             let filled = self.stream.fill(destination + done, piece, pattern, width);
@@ -182,13 +181,14 @@ impl Enqueuer {
         Err(Fault::new(
             Status::MemoryFault,
             format!(
-                "{what} was stopped after {done:#x} of {bytes:#x} bytes: its memory was unmapped meanwhile"
+                "{what} was stopped after {done:#x} of {bytes:#x} bytes: \
+                 another thread unmapped its memory meanwhile"
             ),
         ))
     }
 
     fn release(&mut self, address: u64, value: u64) -> Result<(), Fault> {
-        self.check_word(address, "a fence release")?;
+        self.check("a fence release", address, 8, Access::ReadWrite)?;
         let released = if self.stream_stores {
             self.stream.write_value(address, value)
         } else {
@@ -199,24 +199,14 @@ impl Enqueuer {
     }
 
     fn timestamp(&mut self, address: u64) -> Result<(), Fault> {
-        self.check_word(address, "a timestamp")?;
+        self.check("a timestamp", address, 8, Access::ReadWrite)?;
         let words = self.state.words().map_err(back_end)?;
         let stamped = words.timestamp(&self.stream, address);
         stamped.map_err(|e| self.address_fault(&e))
     }
 
-    fn check_word(&mut self, address: u64, what: &'static str) -> Result<(), Fault> {
-        let wanted = Use {
-            address,
-            bytes: 8,
-            access: Access::ReadWrite,
-            what,
-        };
-        self.check(&wanted).map(drop)
-    }
-
-    /// As [`Self::fault`], for calls with addresses: an invalid value is one that was unmapped
-    /// meanwhile.
+    /// Returns the fault for an error of a call with addresses, as [`Self::fault`] does, except
+    /// that an invalid value is an address that was unmapped meanwhile.
     fn address_fault(&self, error: &CudaError) -> Fault {
         let fault = self.fault(error);
         let status = match fault.status {
@@ -227,7 +217,8 @@ impl Enqueuer {
     }
 }
 
-/// Returns the kernel of a launch, which may use the shared memory that the launch asks for.
+/// Returns the kernel of a launch, after allowing it the dynamic shared memory that the launch asks
+/// for.
 pub(crate) fn prepared<'a>(launch: &backend::Launch<'a>) -> Result<&'a CudaKernel, Fault> {
     let function = launch.kernel().as_any().downcast_ref::<CudaKernel>();
     let function = function.ok_or_else(foreign)?;

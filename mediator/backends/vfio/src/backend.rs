@@ -1,4 +1,4 @@
-//! The back end: one device, one BAR, and its partitions.
+//! The back end: implements the mediator's [`Backend`] with partitions of one BAR of a device.
 
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -27,19 +27,19 @@ use crate::scrubber;
 use crate::space::{ADDRESSES, VfioSpace};
 use crate::watcher::Watcher;
 
-/// Why the back end cannot be opened.
+/// The reason for which the VFIO back end cannot open its device.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The host has no usable VFIO.
+    /// VFIO cannot be used on this host.
     #[error(transparent)]
     Container(#[from] ContainerError),
-    /// The device cannot be opened.
+    /// VFIO does not open the device.
     #[error(transparent)]
     Device(#[from] causeway_host_vfio::OpenError),
     /// The device has no memory that can be partitioned.
     #[error(transparent)]
     Bar(#[from] BarError),
-    /// Its BAR has less memory than a VM shall have.
+    /// The device's BAR has less memory than `--gpu memory=` asks for.
     #[error(
         "invalid value {} for --gpu memory: device {address} has {} MiB in this BAR; \
          ask for less memory, or choose another BAR with bar=N",
@@ -47,38 +47,38 @@ pub enum OpenError {
         has_bytes >> 20
     )]
     Memory {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The memory of its BAR that can be partitioned, in bytes.
+        /// Memory of the BAR that can be partitioned, in bytes.
         has_bytes: u64,
-        /// The memory of a VM, in bytes.
+        /// Memory for one VM that `--gpu memory=` asks for, in bytes.
         wanted_bytes: u64,
     },
-    /// The device does not answer, or its DMA cannot be turned off.
-    #[error("device {address} cannot be set up")]
+    /// The device's command register cannot be read or written, so its DMA cannot be turned off.
+    #[error("cannot turn DMA of device {address} off and its memory on")]
     Command {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// Why.
+        /// The error of the access to configuration space.
         source: AccessError,
     },
     /// The interrupts of the device cannot be turned off.
     #[error(transparent)]
     Interrupts(#[from] InterruptError),
-    /// The back end cannot be told when the host wants the device back.
+    /// The Linux kernel does not report when the host wants the device back.
     #[error(transparent)]
     Watch(#[from] WatchError),
     /// A thread of the back end cannot be started.
     #[error("cannot start a thread for device {address}")]
     Thread {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// What the kernel said.
+        /// The error of the Linux kernel.
         source: io::Error,
     },
 }
 
-/// What the threads of the back end share with it.
+/// State that the back end shares with its threads.
 pub(crate) struct Shared {
     pub address: Address,
     pub pool: Arc<Pool>,
@@ -88,17 +88,17 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Returns the BAR, unless the device is being given back.
+    /// Returns the BAR; `None` if the device is being given back to the host.
     pub fn bar(&self) -> Option<Arc<Bar>> {
         self.bar.lock().clone()
     }
 
-    /// Takes the BAR, so that later calls of [`Self::bar`] return none.
+    /// Takes the BAR out, so that later calls of [`Self::bar`] return `None`.
     pub fn take_bar(&self) -> Option<Arc<Bar>> {
         self.bar.lock().take()
     }
 
-    /// Takes the device from all sessions.
+    /// Takes the device from all sessions, which get `fault`.
     pub fn lose(&self, fault: &Fault) {
         if let Some(lost) = self.loss.get() {
             lost(fault);
@@ -106,8 +106,8 @@ impl Shared {
     }
 }
 
-/// The VFIO back end. When it is dropped, the memory that guests had is filled with zeros, and the
-/// device is reset and given back to the host.
+/// The VFIO back end on one PCI device. A drop fills the memory that guests had with zeros, resets
+/// the device and gives it back to the host.
 pub struct Vfio {
     attributes: Attributes,
     host_pages: PageSize,
@@ -120,12 +120,13 @@ pub struct Vfio {
 causeway_memory::debug_fields!(Vfio { attributes });
 
 impl Vfio {
-    /// Takes the device, resets it, and begins to fill its memory with zeros. With `vm_bytes`, the
-    /// BAR must have as much memory for one VM. `host_pages` is the page size of host memory; small
-    /// where descriptors of it go to strangers.
+    /// Opens and resets the device that `options` name, and begins to fill its memory with zeros.
+    /// With `vm_bytes`, the BAR must have at least so much memory. `host_pages` is the page size of
+    /// host memory; small pages are for processes that pass descriptors of that memory to programs
+    /// which Causeway does not trust.
     ///
     /// # Errors
-    /// [`OpenError`] has a variant for each step that fails.
+    /// [`OpenError`] has a variant for each step that can fail.
     pub fn open(
         options: Options,
         vm_bytes: Option<u64>,
@@ -150,10 +151,15 @@ impl Vfio {
         }
     }
 
-    /// Returns a back end over a device that is open. Nothing may be mapped for its DMA.
+    /// Returns a back end on `device`, which is open already. No memory may be mapped for the
+    /// device's DMA. `bar` is the number of the BAR to partition; `None` means the largest BAR of
+    /// prefetchable memory.
     ///
     /// # Errors
-    /// [`OpenError`], except `Container`, `Device` and `Memory`.
+    /// * [`OpenError::Bar`]: the device has no BAR that can be partitioned.
+    /// * [`OpenError::Command`], [`OpenError::Interrupts`], [`OpenError::Watch`]: the device cannot
+    ///   be set up.
+    /// * [`OpenError::Thread`]: a thread cannot be started.
     pub fn over(device: Device, bar: Option<u8>) -> Result<Arc<Self>, OpenError> {
         Self::with_pages(device, bar, PageSize::default())
     }
@@ -213,7 +219,7 @@ impl Drop for Vfio {
         self.shared.pool.end_now();
         let scrubber = self.scrubber.take();
         if scrubber.is_some_and(|thread| thread.join().is_err()) {
-            log::error!("the thread that scrubs memory of a device panicked");
+            log::error!("the thread that fills a device's memory with zeros panicked");
         }
     }
 }
@@ -259,7 +265,7 @@ impl Backend for Vfio {
             Refusal::Paused => BackendError::new(
                 Status::Busy,
                 format!(
-                    "{}: the device has been resetting or in error for seconds",
+                    "{}: a reset or an error of the device has lasted for seconds; try again later",
                     what()
                 ),
             ),
@@ -279,7 +285,7 @@ impl Backend for Vfio {
         if exported.kind != MemoryKind::Host {
             return Err(BackendError::new(
                 Status::Unsupported,
-                "import memory of a device from another process",
+                "import memory of a VFIO device from another process",
             ));
         }
         HostHandle::import(exported)
@@ -301,7 +307,7 @@ impl Backend for Vfio {
     }
 
     fn observe_loss(&self, lost: LossObserver) {
-        // Only the first caller is heard.
+        // Only the first callback is kept.
         let _ = self.shared.loss.set(lost);
     }
 }

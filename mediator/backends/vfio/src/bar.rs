@@ -1,4 +1,4 @@
-//! The BAR whose memory is partitioned, and its usable parts.
+//! The BAR (base address register) whose memory is partitioned, and its usable parts.
 
 use std::ptr::NonNull;
 
@@ -11,83 +11,90 @@ use crate::capability;
 
 /// First base address register in configuration space; each has 32 bits.
 const BASE_ADDRESS: u64 = 0x10;
-/// Base address register: it is of I/O ports (PCI Local Bus Specification 3.0, 6.2.5.1).
+/// Bit of a base address register: the BAR has I/O ports (PCI Local Bus Specification 3.0,
+/// 6.2.5.1).
 const IO_PORTS: u32 = 1 << 0;
-/// Base address register: memory, of which reads have no side effects.
+/// Bit of a base address register: the BAR has memory, of which reads have no side effects.
 const PREFETCHABLE: u32 = 1 << 3;
 
-/// Why the memory of a device's BARs cannot be partitioned.
+/// The reason for which the memory of a device's BAR cannot be partitioned.
 #[derive(Debug, thiserror::Error)]
 pub enum BarError {
     /// The device does not have the chosen BAR.
-    #[error("device {address} has no BAR {bar}: it has {}", list(there))]
+    #[error(
+        "device {address} has no BAR {bar}: it has {}; choose one of these with bar=N",
+        list(there)
+    )]
     Absent {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The chosen BAR.
+        /// Number of the chosen BAR.
         bar: u8,
-        /// The BARs that it has.
+        /// Numbers of the BARs that the device has.
         there: Vec<u8>,
     },
-    /// The BAR has I/O ports.
+    /// The BAR has I/O ports, not memory.
     #[error(
         "BAR {bar} of device {address} has I/O ports, not memory: choose another BAR with bar=N"
     )]
     NotMemory {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The BAR.
+        /// Number of the BAR.
         bar: u8,
     },
     /// The BAR is smaller than a page.
     #[error(
-        "BAR {bar} of device {address} has {bytes} bytes, less than a page of {PAGE_BYTES}: choose another BAR with bar=N"
+        "BAR {bar} of device {address} has {bytes} bytes, less than a page of {PAGE_BYTES} bytes: \
+         choose another BAR with bar=N"
     )]
     Small {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The BAR.
+        /// Number of the BAR.
         bar: u8,
-        /// Its size in bytes.
+        /// Size of the BAR in bytes.
         bytes: u64,
     },
-    /// The kernel does not let whole pages of the BAR be mapped for reading and writing.
+    /// The Linux kernel maps no whole page of the BAR for reading and writing.
     #[error(
-        "BAR {bar} of device {address} has no whole page that the kernel maps for reading and writing: choose another BAR with bar=N"
+        "BAR {bar} of device {address} has no whole page that the Linux kernel maps for reading \
+         and writing: choose another BAR with bar=N"
     )]
     NotMappable {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The BAR.
+        /// Number of the BAR.
         bar: u8,
     },
-    /// No BAR was chosen, and none is prefetchable.
+    /// No BAR was chosen, and no BAR of the device is prefetchable memory.
     #[error(
-        "device {address} has no BAR of prefetchable memory that can be mapped: if one of its BARs ({}) is memory, not registers, choose it with bar=N",
+        "device {address} has no BAR of prefetchable memory that can be mapped: if one of its BARs \
+         ({}) is memory, not registers, choose it with bar=N",
         list(there)
     )]
     NoMemory {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The BARs that it has.
+        /// Numbers of the BARs that the device has.
         there: Vec<u8>,
     },
-    /// The BARs cannot be read from configuration space.
-    #[error("cannot read the BARs of device {address}")]
+    /// The device's configuration space, which describes the BARs, cannot be read.
+    #[error("cannot read the BARs of device {address} from its configuration space")]
     Unreadable {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// Why.
+        /// The error of the access to configuration space.
         source: AccessError,
     },
-    /// The kernel does not map the BAR.
+    /// The Linux kernel does not map the BAR.
     #[error("cannot map BAR {bar} of device {address}")]
     Map {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The BAR.
+        /// Number of the BAR.
         bar: u8,
-        /// Why.
+        /// The error of the mapping.
         source: MapError,
     },
 }
@@ -100,8 +107,8 @@ fn list(bars: &[u8]) -> String {
     words.join(", ")
 }
 
-/// The usable parts of a BAR, mapped into this process. The device is given back when this and all
-/// partitions are dropped.
+/// The usable parts of a BAR, mapped into this process. The device is given back to the host when
+/// this and all partitions are dropped.
 #[derive(Debug)]
 pub(crate) struct Bar {
     number: u8,
@@ -111,7 +118,11 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// Maps BAR `wanted`, or the largest that is prefetchable memory.
+    /// Maps the usable areas of BAR `wanted`, or of the largest BAR of prefetchable memory if
+    /// `wanted` is `None`.
+    ///
+    /// # Errors
+    /// Those of [`choose`], and [`BarError::Map`] if the Linux kernel refuses a mapping.
     pub fn map(device: Device, wanted: Option<u8>) -> Result<Self, BarError> {
         let (number, areas) = choose(&device, wanted)?;
         let index = RegionIndex::Bar(number);
@@ -132,28 +143,28 @@ impl Bar {
         })
     }
 
-    /// Returns its number, 0 to 5.
+    /// Returns the number of the BAR, 0 to 5.
     pub fn number(&self) -> u8 {
         self.number
     }
 
-    /// Returns the device.
+    /// Returns the device that has this BAR.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Returns its usable areas in order.
+    /// Returns the usable areas of the BAR, by increasing offset.
     pub fn areas(&self) -> impl Iterator<Item = Area> + '_ {
         self.areas.iter().map(|(area, _)| *area)
     }
 
-    /// Returns the sum of its usable areas in bytes.
+    /// Returns the bytes of all usable areas together.
     pub fn bytes(&self) -> u64 {
         self.areas().map(|area| area.bytes).sum()
     }
 
-    /// Returns the address of `offset` in this process if `[offset, offset + bytes)` lies in one
-    /// area.
+    /// Returns the address in this process of `offset` in the BAR; `None` if the `bytes` bytes from
+    /// there do not lie in one usable area.
     pub fn at(&self, offset: u64, bytes: u64) -> Option<NonNull<u8>> {
         let mut areas = self.areas.iter();
         let (area, mapping) = areas.find(|(area, _)| area.contains(offset, bytes))?;
@@ -165,17 +176,19 @@ impl Bar {
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        log::info!("device {} is given back", self.device.address());
+        log::info!("device {} is given back to the host", self.device.address());
     }
 }
 
-/// Returns the BAR `wanted`, or else the largest that is prefetchable memory, with its usable
-/// areas: whole pages without the MSI-X table.
+/// Returns the number of a BAR and its usable areas: whole pages without the MSI-X table. The BAR
+/// is `wanted`, or the largest BAR of prefetchable memory if `wanted` is `None`.
 ///
 /// # Errors
-/// * `NoMemory`: `wanted` is `None`, and no BAR is prefetchable.
-/// * `Absent`, `NotMemory`, `Small`, `NotMappable`: the BAR `wanted` does not suit.
-/// * `Unreadable`: the device does not answer.
+/// * [`BarError::NoMemory`]: `wanted` is `None`, and no BAR is prefetchable memory.
+/// * [`BarError::Absent`]: the device has no BAR `wanted`.
+/// * [`BarError::NotMemory`], [`BarError::Small`], [`BarError::NotMappable`]: the BAR `wanted` has
+///   I/O ports, is smaller than a page, or has no page that can be mapped.
+/// * [`BarError::Unreadable`]: the device's configuration space cannot be read.
 pub fn choose(device: &Device, wanted: Option<u8>) -> Result<(u8, Vec<Area>), BarError> {
     let address = device.address();
     let there = || (0..BARS).filter(|bar| device.region(RegionIndex::Bar(*bar)).is_some());
@@ -203,7 +216,9 @@ pub fn choose(device: &Device, wanted: Option<u8>) -> Result<(u8, Vec<Area>), Ba
     let areas = usable_areas(device, bar)?;
     if register(device, bar)? & PREFETCHABLE == 0 {
         log::warn!(
-            "BAR {bar} of device {address} is not prefetchable: if it has registers, not memory, guests and the filling with zeros write to these registers"
+            "BAR {bar} of device {address} is not prefetchable, so it may have registers, not \
+             memory: Causeway fills it with zeros and guests write to it; choose another BAR with \
+             bar=N if it has registers"
         );
     }
     Ok((bar, areas))

@@ -2,9 +2,9 @@
 
 use causeway_host_vfio::{AccessError, Area, Device, RegionIndex};
 
-/// Status register (PCI Local Bus Specification 3.0, 6.2.3).
+/// Offset of the status register (PCI Local Bus Specification 3.0, 6.2.3).
 const STATUS: u64 = 0x06;
-/// Status register: there is a list of capabilities.
+/// Bit of the status register: the function has a list of capabilities.
 const STATUS_CAPABILITIES: u16 = 1 << 4;
 /// Offset of the first capability.
 const CAPABILITIES: u64 = 0x34;
@@ -15,7 +15,11 @@ const ENTRY_BYTES: u64 = 16;
 /// Most capabilities that fit behind the header, 4 bytes each.
 const CAPABILITIES_MAX: usize = 48;
 
-/// Returns the MSI-X table and its pending bits, as far as they are behind `bar`.
+/// Returns the areas of BAR number `bar` that hold the device's MSI-X table or its pending bits;
+/// none if they are in other BARs, or if the device has no MSI-X.
+///
+/// # Errors
+/// [`AccessError`] if the device's configuration space cannot be read.
 pub(crate) fn msix_areas(device: &Device, bar: u8) -> Result<Vec<Area>, AccessError> {
     let Some(at) = find(device, MSIX)? else {
         return Ok(Vec::new());
@@ -35,7 +39,7 @@ pub(crate) fn msix_areas(device: &Device, bar: u8) -> Result<Vec<Area>, AccessEr
     Ok(behind.map(area).collect())
 }
 
-/// Offset of a capability in configuration space.
+/// Returns the offset of the capability `id` in configuration space; `None` if the device lacks it.
 fn find(device: &Device, id: u8) -> Result<Option<u64>, AccessError> {
     let config = RegionIndex::Config;
     if device.read_u16(config, STATUS)? & STATUS_CAPABILITIES == 0 {

@@ -16,10 +16,9 @@ use crate::bar::Bar;
 use crate::pool::{Piece, Pool};
 use crate::scrubber;
 
-/// A partition of the BAR. When it is dropped, it is filled with zeros before another guest gets
-/// it.
+/// A partition of the BAR. After its drop, it is filled with zeros before another guest gets it.
 pub(crate) struct BarMemory {
-    /// Where this process has it; mapped as long as `bar` lives.
+    /// Address in this process, mapped as long as `bar` lives.
     base: NonZeroUsize,
     piece: Piece,
     pool: Arc<Pool>,
@@ -27,8 +26,8 @@ pub(crate) struct BarMemory {
 }
 
 impl BarMemory {
-    /// Returns the partition for a piece of the pool, or none if the piece is not within this BAR:
-    /// it is never used again.
+    /// Returns the partition for a piece of the pool; `None` if the piece is not within this BAR.
+    /// Such a piece is never used again.
     fn new(bar: Arc<Bar>, pool: Arc<Pool>, piece: Piece) -> Option<Self> {
         let base = bar.at(piece.offset, piece.bytes)?;
         Some(Self {
@@ -69,18 +68,19 @@ impl Drop for BarMemory {
     }
 }
 
-/// An allocation: all sessions that import it share one partition.
+/// An allocation of device memory: one partition, which all sessions that import it share.
 pub(crate) struct BarHandle {
     memory: Arc<BarMemory>,
-    /// The memory as apertures place it, if guests may access it by loads and stores.
+    /// The memory as apertures map it, if guests may access it by loads and stores.
     visible: Option<Arc<dyn DeviceMemory>>,
 }
 
 impl BarHandle {
-    /// Returns an allocation of a piece of the pool; with `visible`, guests may map it.
+    /// Returns an allocation of `piece`, which was taken from `pool`. With `visible`, guests may
+    /// map it in their apertures.
     ///
     /// # Errors
-    /// `BackEnd`: the piece is not within the BAR, or the kernel does not map it again.
+    /// `BackEnd` if the piece is not within the BAR, or the Linux kernel does not map it again.
     pub fn share(
         bar: Arc<Bar>,
         pool: Arc<Pool>,
@@ -115,7 +115,8 @@ impl Memory for BarHandle {
     }
 
     fn export(&self) -> Result<Exported, BackendError> {
-        let context = "share a partition with another process: the descriptor of a VFIO device gives access to all of its memory";
+        let context = "share memory of a VFIO device with another process: the device's descriptor \
+                       gives access to all of its memory";
         Err(BackendError::new(Status::Unsupported, context))
     }
 
@@ -124,7 +125,8 @@ impl Memory for BarHandle {
     }
 }
 
-/// Returns the memory of an allocation of this back end.
+/// Returns the memory of an allocation of this back end, mapped in this process; `None` for an
+/// allocation of another back end.
 pub(crate) fn mapped_of(handle: &Arc<dyn Memory>) -> Option<Arc<dyn MappedMemory>> {
     if let Some(own) = handle.as_any().downcast_ref::<BarHandle>() {
         return Some(Arc::clone(&own.memory) as Arc<dyn MappedMemory>);

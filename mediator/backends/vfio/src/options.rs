@@ -3,12 +3,13 @@
 use causeway_backend_options::{Key, OptionError, Value};
 use causeway_host_vfio::{Address, BARS};
 
-/// What `--gpu vfio:BDF` and its own keys say.
+/// The options of this back end, as `--gpu vfio:ADDRESS,KEY=VALUE,…` sets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The PCI function, bound to vfio-pci.
+    /// PCI address of the device, which must be bound to the driver vfio-pci.
     pub address: Address,
-    /// The BAR whose memory is partitioned; the largest of prefetchable memory if not given.
+    /// Number of the BAR whose memory is partitioned. `None` means the largest BAR of prefetchable
+    /// memory.
     pub bar: Option<u8>,
 }
 
@@ -17,7 +18,8 @@ impl causeway_backend_options::Options for Options {
     const KEYS: &'static [Key<Self>] = &[Key {
         name: "bar",
         values: "N",
-        about: "BAR whose memory is partitioned; default: the largest that is prefetchable",
+        about: "number of the BAR whose memory is partitioned; default: the largest that is \
+                prefetchable",
         set: |options, value| {
             options.bar = Some(value.number(0..=u32::from(BARS - 1))? as u8);
             Ok(())

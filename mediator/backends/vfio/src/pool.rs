@@ -1,5 +1,5 @@
-//! The pool of memory that is partitioned: which parts are free, and which have to be filled with
-//! zeros first.
+//! The pool of memory that is partitioned: knows which parts are free, and which have to be
+//! scrubbed (filled with zeros) first.
 //!
 //! A byte is *clean* (zero and free), *taken* (in a partition), *dirty* (was in a partition), or
 //! *unknown* (from before the back end opened the device). Only clean memory is taken. Dirty and
@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::bar::Bar;
 
-/// Bytes scrubbed at a time, at most.
+/// Most bytes that are scrubbed at a time.
 const PIECE_BYTES: u64 = 4 << 20;
 /// Longest time that an allocation waits while the pool is paused.
 const PAUSE_PATIENCE: Duration = Duration::from_secs(3);
@@ -23,18 +23,18 @@ const PAUSE_PATIENCE: Duration = Duration::from_secs(3);
 /// touch.
 const AREA_SHIFT: u32 = 48;
 
-/// A range of the BAR, in an area.
+/// A range of the BAR's memory that lies in one usable area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     area: u64,
-    /// First byte in the BAR.
+    /// Offset of the first byte in the BAR.
     pub offset: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
 impl Piece {
-    /// Returns its address for the allocator. Alignment is that of the offset.
+    /// Returns the address of the piece for the allocator, with the alignment of the offset.
     fn address(self) -> u64 {
         ((self.area + 1) << AREA_SHIFT) + self.offset
     }
@@ -59,17 +59,17 @@ impl Piece {
     }
 }
 
-/// Why the pool refuses memory.
+/// The reason for which the pool refuses memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The pool has been paused for long.
+    /// The pool has been paused for longer than an allocation waits.
     Paused,
     /// No free range is large enough.
     Full {
-        /// Free bytes.
+        /// Free bytes of the whole pool.
         free: u64,
     },
-    /// The device is being given back.
+    /// The device is being given back to the host.
     Ended,
 }
 
@@ -104,21 +104,23 @@ struct State {
     attended: bool,
 }
 
-/// What is to be scrubbed next.
+/// A piece that the scrubber fills with zeros next.
 #[derive(Debug)]
 pub(crate) struct Task {
     pub piece: Piece,
     doubts: u64,
 }
 
-/// The pool. Its lock is a leaf: no other lock is taken under it.
+/// Gives out the memory of a BAR as partitions, and takes it back. No other lock is taken under the
+/// pool's lock.
 pub(crate) struct Pool {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Pool {
-    /// Returns a pool of all areas of a BAR, with unknown contents.
+    /// Returns a pool of all usable areas of `bar`. Their content is unknown, so all of it is
+    /// scrubbed before it is given out.
     pub fn new(bar: &Bar) -> Arc<Self> {
         let areas = (0..).zip(bar.areas());
         let piece = |(area, range): (u64, causeway_host_vfio::Area)| Piece {
@@ -148,11 +150,16 @@ impl Pool {
         })
     }
 
-    /// Takes `bytes` bytes, a multiple of 4 KiB; waits for scrubbing if that may make room for
-    /// them.
+    /// Takes `bytes` bytes, a multiple of 4 KiB, out of the pool. Waits for scrubbing if that may
+    /// make room for them.
     ///
-    /// It waits for as much as is to be scrubbed now, and not for what comes back meanwhile: a
-    /// guest that allocates and frees all the time would keep another waiting for ever.
+    /// The wait ends when all memory that was to be scrubbed at its beginning has been: with memory
+    /// that comes back meanwhile, a guest that allocates and frees all the time would keep another
+    /// waiting for ever.
+    ///
+    /// # Errors
+    /// [`Refusal::Full`] if no free range is large enough, [`Refusal::Paused`] if the pool stays
+    /// paused for 3 seconds, [`Refusal::Ended`] after [`Self::end`].
     pub fn take(&self, bytes: u64) -> Result<Piece, Refusal> {
         let deadline = Instant::now() + PAUSE_PATIENCE;
         let mut state = self.state.lock();
@@ -187,8 +194,8 @@ impl Pool {
         }
     }
 
-    /// Takes a piece back. Returns false if the caller has to scrub it, because the scrubber has
-    /// ended.
+    /// Takes `piece` back into the pool. Returns false if the caller has to scrub it, because the
+    /// scrubber has ended.
     #[must_use]
     pub fn take_back(&self, piece: Piece) -> bool {
         let mut state = self.state.lock();
@@ -200,7 +207,8 @@ impl Pool {
         state.attended
     }
 
-    /// Waits for the next piece to scrub and returns it; `None` once there will be no more.
+    /// Waits for the next piece to scrub and returns it; `None` if the pool has ended and no piece
+    /// is left to scrub.
     pub fn next(&self) -> Option<Task> {
         let mut state = self.state.lock();
         loop {
@@ -220,8 +228,8 @@ impl Pool {
         }
     }
 
-    /// Notes that a piece is zero now. After a doubt meanwhile it is still dirty, since a guest may
-    /// have had it.
+    /// Notes that the piece of `task` is zero now. If [`Self::resume`] was called meanwhile, the
+    /// stores may have been lost, and the piece is scrubbed again.
     pub fn scrubbed(&self, task: &Task) {
         let mut state = self.state.lock();
         let piece = task.piece;
@@ -236,13 +244,13 @@ impl Pool {
         self.changed.notify_all();
     }
 
-    /// Makes allocations wait until [`Self::resume`], or the end.
+    /// Makes allocations wait until [`Self::resume`], or until the pool ends.
     pub fn pause(&self) {
         self.state.lock().paused = true;
     }
 
-    /// Ends a pause. Free memory may have changed meanwhile, or not have become zero: it is
-    /// scrubbed again.
+    /// Ends a pause. All free memory is scrubbed again, because a reset meanwhile may have changed
+    /// it or lost the stores of scrubbing.
     pub fn resume(&self) {
         let mut state = self.state.lock();
         state.paused = false;
@@ -254,12 +262,14 @@ impl Pool {
         self.changed.notify_all();
     }
 
-    /// Refuses allocations from now on.
+    /// Refuses allocations from now on. The scrubber ends when all partitions have come back and
+    /// are scrubbed.
     pub fn end(&self) {
         self.end_when(End::AllBack);
     }
 
-    /// Refuses allocations from now on; the scrubber does not wait for partitions.
+    /// Refuses allocations from now on. The scrubber ends when the partitions that are back already
+    /// are scrubbed.
     pub fn end_now(&self) {
         self.end_when(End::Now);
     }
@@ -269,7 +279,7 @@ impl Pool {
         self.state.lock().end != End::NotYet
     }
 
-    /// Returns the bytes in partitions.
+    /// Returns the bytes of all partitions that guests have.
     pub fn taken_bytes(&self) -> u64 {
         self.state.lock().taken_bytes
     }
@@ -289,8 +299,8 @@ impl State {
         self.clean_bytes + self.scrubbing_bytes + queued
     }
 
-    /// Memory that guests had comes first. What the device had in it before is no guest's secret:
-    /// it stays once the pool has ended.
+    /// Returns the next piece to scrub: memory that guests had comes first. The content from before
+    /// the back end opened the device is no guest's secret, so it stays if the pool has ended.
     fn take_task(&mut self) -> Option<Task> {
         let ended = self.end != End::NotYet;
         let (queue, dirty) = if self.dirty.is_empty() {

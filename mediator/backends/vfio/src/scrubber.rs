@@ -1,10 +1,11 @@
-//! Fills memory with zeros before anyone else has it, on a thread of its own.
+//! Fills memory with zeros before another guest gets it, on a thread of its own.
 //!
-//! While somebody else resets the device (sysfs' `reset`), it does not answer, and stores are lost.
-//! A shell that resets it is heard before, as it opens the file, and again afterwards: no partition
-//! is made in between, and all free memory is filled again. Of a program that opens the file
-//! without cutting it short the kernel tells only afterwards: what was filled during its reset, and
-//! given to a guest before that was heard, may hold what its last owner wrote.
+//! While another process resets the device through sysfs' `reset`, the device does not answer, and
+//! stores are lost. A shell truncates that file when it opens it, so there is an event before the
+//! reset and one after it: no partition is made in between, and all free memory is filled again. A
+//! program that opens the file without truncating it causes an event only after the reset. Memory
+//! that was filled during such a reset, and given to a guest before the event, may still hold what
+//! its last owner wrote.
 #![allow(
     unsafe_code,
     reason = "fills memory of a device that is reached through raw pointers"
@@ -19,8 +20,8 @@ use causeway_cpu_queue::fill_uncached;
 use crate::bar::Bar;
 use crate::pool::{Piece, Pool};
 
-/// Starts the thread. It keeps the device open until [`Pool::end`] or [`Pool::end_now`] is carried
-/// out.
+/// Starts the thread that scrubs the pieces of `pool`. The thread keeps the device open until the
+/// pool has ended and its last piece is scrubbed.
 pub(crate) fn start(bar: Arc<Bar>, pool: Arc<Pool>) -> io::Result<JoinHandle<()>> {
     let thread = Builder::new().name("vfio-scrub".to_owned());
     thread.spawn(move || {
@@ -32,12 +33,15 @@ pub(crate) fn start(bar: Arc<Bar>, pool: Arc<Pool>) -> io::Result<JoinHandle<()>
     })
 }
 
-/// Fills a free piece with zeros. Returns false if it is not a piece of this BAR: it must not be
-/// used again.
+/// Fills `piece` with zeros. Returns false if the piece does not lie within the BAR: then it must
+/// not be used again.
 pub(crate) fn scrub(bar: &Bar, piece: Piece) -> bool {
     let Some(at) = bar.at(piece.offset, piece.bytes) else {
         log::error!(
-            "{piece:?} is not within BAR {}: it is not used again",
+            "internal error: {} bytes at offset {:#x} do not lie within BAR {}: they are not used \
+             again",
+            piece.bytes,
+            piece.offset,
             bar.number()
         );
         return false;

@@ -1,4 +1,4 @@
-//! Address spaces: mappings of the device's and of host memory, and work on them.
+//! Address spaces: mappings of device and host memory, and the work on them.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,21 +12,22 @@ use causeway_protocol::message::Status;
 
 use crate::memory::mapped_of;
 
-/// GPU addresses of mappings. Lower addresses stay unmapped, so that null pointers fault.
+/// GPU addresses at which mappings can be. Lower addresses stay unmapped, so that null pointers
+/// fault.
 pub(crate) const ADDRESSES: std::ops::Range<u64> = 0x1000_0000..0x7000_0000_0000;
 
-/// The refusal of modules and kernels.
-const NO_KERNELS: &str =
-    "this device has no processor for kernels: copies and fills only; use --gpu software or cuda";
+/// The reason for which modules and kernels are refused.
+const NO_KERNELS: &str = "--gpu vfio cannot execute kernels, only copies and fills, because the \
+                          device has no processor for them; use --gpu software or cuda";
 
-/// An address space of a session.
+/// An address space of a session, as the mediator uses it.
 pub(crate) struct VfioSpace {
     mappings: Arc<Mappings>,
     stop: Arc<AtomicBool>,
 }
 
 impl VfioSpace {
-    /// Returns an empty one; its work returns soon when `stop` is set.
+    /// Returns an empty address space. Work in it ends soon after `stop` is set.
     pub fn new(stop: Arc<AtomicBool>) -> Self {
         Self {
             mappings: Arc::new(Mappings::new(ADDRESSES)),
@@ -82,7 +83,7 @@ impl Space for VfioSpace {
     }
 }
 
-/// In place of a processor.
+/// Refuses every launch, in place of a processor.
 struct NoKernels;
 
 impl Kernels for NoKernels {

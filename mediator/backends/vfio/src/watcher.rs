@@ -1,4 +1,4 @@
-//! What becomes of the sessions when others want the device, or reset it.
+//! Takes the device from the sessions when the host wants it back, or when it was reset.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,21 +12,24 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::backend::Shared;
 
-/// How long there must be no further event until a reset is over: who opens sysfs' `reset` by a
-/// shell is heard before, and after.
+/// Time without a further event after which a reset is over. A reset by a shell, through sysfs'
+/// `reset`, causes an event before the reset and one after it.
 const SETTLING: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
 
-/// The thread that watches, until dropped.
+/// The thread that waits for events of the device. A drop ends it.
 pub(crate) struct Watcher {
     stop: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watcher {
-    /// Starts it.
+    /// Starts the thread. It takes the events from `watch`, and the device from the sessions.
+    ///
+    /// # Errors
+    /// The error of the Linux kernel if it creates no eventfd or no thread.
     pub fn start(watch: Watch, shared: Arc<Shared>) -> io::Result<Self> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         let own = stop.try_clone()?;
@@ -41,22 +44,22 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         if let Err(e) = rustix::io::write(&self.stop, &1_u64.to_ne_bytes()) {
-            log::error!("cannot stop the thread that watches a device: {e}");
+            log::error!("cannot stop the thread that waits for events of a device: {e}");
             return;
         }
-        // A session that is told of a loss may drop the last owner of the back end: then this is
-        // the thread itself, which ends next, and cannot wait for that.
+        // A session that loses the device may drop the last owner of the back end. Then this runs
+        // on the thread itself, which cannot wait for its own end.
         let own = thread::current().id();
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != own
             && thread.join().is_err()
         {
-            log::error!("the thread that watches a device panicked");
+            log::error!("the thread that waits for events of a device panicked");
         }
     }
 }
 
-/// Waits for what happens, until told to stop, or the device was given back.
+/// Waits for events until `stop` is set or the device was given back.
 fn run(watch: Watch, stop: &OwnedFd, shared: &Shared) {
     let mut settling = false;
     loop {
@@ -72,7 +75,11 @@ fn run(watch: Watch, stop: &OwnedFd, shared: &Shared) {
             }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => {
-                log::error!("device {} is not watched any more: {e}", shared.address);
+                log::error!(
+                    "cannot wait for events of device {}; its resets and the host's requests to \
+                     have it back go unnoticed from now on: {e}",
+                    shared.address
+                );
                 shared.pool.resume();
                 return;
             }
@@ -82,7 +89,7 @@ fn run(watch: Watch, stop: &OwnedFd, shared: &Shared) {
         }
         for event in watch.take() {
             if event == DeviceEvent::AskedBack {
-                // It holds on to the device as well.
+                // The watch keeps the device open, too.
                 drop(watch);
                 give_back(shared);
                 return;
@@ -93,12 +100,12 @@ fn run(watch: Watch, stop: &OwnedFd, shared: &Shared) {
     }
 }
 
-/// Takes the device from all sessions for good, and lets go of it once nothing of it is used and
-/// all was scrubbed.
+/// Takes the device from all sessions for good. It goes back to the host when nothing uses it and
+/// all memory was scrubbed.
 fn give_back(shared: &Shared) {
     let address = shared.address;
     log::warn!(
-        "device {address} is given back, because {}: all guests lose it now",
+        "device {address} goes back to the host, because {}: all guests lose it now",
         DeviceEvent::AskedBack
     );
     shared.pool.end();
@@ -110,12 +117,15 @@ fn give_back(shared: &Shared) {
     drop(shared.take_bar());
     let taken_bytes = shared.pool.taken_bytes();
     if taken_bytes != 0 {
-        log::info!("device {address}: work on {taken_bytes} bytes is under way still");
+        log::info!(
+            "device {address} goes back later: guests' work on {taken_bytes} bytes of it is still \
+             under way"
+        );
     }
 }
 
-/// Takes all memory from all sessions after a reset or an error. The sessions can be reset, and get
-/// memory again once it was scrubbed and no further event comes.
+/// Takes all memory from all sessions after a reset or an error. A session that was reset gets
+/// memory again when it was scrubbed and no further event comes.
 fn restart(shared: &Shared, event: DeviceEvent, again: bool) {
     let level = match again {
         true => log::Level::Debug,
@@ -123,12 +133,13 @@ fn restart(shared: &Shared, event: DeviceEvent, again: bool) {
     };
     log::log!(
         level,
-        "device {}: {event}: its memory may have lost its contents, so all guests lose the device; a guest that resets its session can go on",
+        "device {}: {event}: its memory may have lost its content, so all guests lose the device; \
+         a guest that resets its session can go on",
         shared.address
     );
     shared.pool.pause();
-    // A session that was reset since the first event has no partition yet, and loses nothing by the
-    // second.
+    // After the first event, the pool is paused, so no session has a partition that the second
+    // event could take.
     if !again {
         shared.lose(&lost(shared, event, "reset the session to go on"));
     }
@@ -144,7 +155,7 @@ fn restart(shared: &Shared, event: DeviceEvent, again: bool) {
     }
 }
 
-/// Returns the fault that guests are told of.
+/// Returns the fault that the sessions get: the event and the way out.
 fn lost(shared: &Shared, event: DeviceEvent, way_out: &str) -> Fault {
     Fault::new(
         Status::DeviceLost,

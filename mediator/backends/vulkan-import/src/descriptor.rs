@@ -1,4 +1,4 @@
-//! What can be said of a descriptor without its driver.
+//! Checks a descriptor as far as that is possible without its driver.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -7,8 +7,11 @@ use rustix::fs::{FileType, SealFlags};
 
 use crate::ImportError;
 
-/// Refuses what cannot be `bytes` bytes of device memory, and sees that a memory file stays as long
-/// as it is.
+/// Checks that `file` can be `bytes` bytes of device memory. Seals a memory file, so that its owner
+/// cannot shorten it later.
+///
+/// # Errors
+/// [`ImportError`] has a variant for each check.
 pub(crate) fn check(file: BorrowedFd<'_>, bytes: u64) -> Result<(), ImportError> {
     if bytes == 0 || !bytes.is_multiple_of(PAGE_BYTES) || i64::try_from(bytes).is_err() {
         return Err(ImportError::Bytes { bytes });
@@ -30,9 +33,9 @@ pub(crate) fn check(file: BorrowedFd<'_>, bytes: u64) -> Result<(), ImportError>
     Err(ImportError::Kind { kind })
 }
 
-/// A touch beyond the end of a file is SIGBUS, so its end must not move towards us: sealed, nobody
-/// can move it. Only memory files can be sealed, which also keeps out files of slow or foreign file
-/// systems.
+/// Checks that a file has `wanted` bytes and keeps them. An access beyond the end of a file raises
+/// SIGBUS, so the file must be sealed against becoming shorter. Only memory files can be sealed,
+/// which also keeps out files of slow or foreign file systems.
 fn check_file(file: BorrowedFd<'_>, has: u64, wanted: u64) -> Result<(), ImportError> {
     let sealed = rustix::fs::fcntl_get_seals(file.as_fd());
     if !sealed.is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {

@@ -1,4 +1,4 @@
-//! A device that memory is imported into.
+//! A Vulkan device into which memory is imported.
 
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -12,11 +12,11 @@ use crate::instance::{Physical, Vulkan, failed};
 use crate::memory::ImportedMemory;
 use crate::{ImportError, Uuid, VulkanError, descriptor};
 
-/// The kind of handle that CUDA's POSIX descriptors are to Vulkan.
+/// Vulkan's kind of handle for the POSIX descriptors that CUDA exports.
 pub(crate) const HANDLE: vk::ExternalMemoryHandleTypeFlags =
     vk::ExternalMemoryHandleTypeFlags::OPAQUE_FD;
-/// What the buffers are said to be for that stand for imported memory. It decides about memory
-/// types only.
+/// Usage that is stated for buffers of imported memory. Only the choice of memory types depends on
+/// it.
 const USAGE: vk::BufferUsageFlags = vk::BufferUsageFlags::from_raw(
     vk::BufferUsageFlags::TRANSFER_SRC.as_raw() | vk::BufferUsageFlags::TRANSFER_DST.as_raw(),
 );
@@ -26,23 +26,26 @@ const EXTENSION: &CStr = ash::khr::external_memory_fd::NAME;
 pub struct VulkanDevice {
     pub(crate) device: ash::Device,
     pub(crate) name: String,
-    /// Type as which descriptors are imported.
+    /// Index of the memory type with which descriptors are imported.
     pub(crate) memory_type: u32,
-    /// Whether imported memory must be said to belong to one buffer.
+    /// Whether each import must name a buffer to which the memory belongs.
     pub(crate) dedicated: bool,
     heap_bytes: u64,
     importing: Mutex<()>,
-    // Behind the device, which is made of it.
+    // Dropped after the device, which was created from it.
     _vulkan: Arc<Vulkan>,
 }
 
 impl VulkanDevice {
-    /// Opens the device with this UUID. Loads `libvulkan.so.1` and makes a logical device; takes
-    /// some 100 ms.
+    /// Opens the device with this UUID. Loads `libvulkan.so.1` and creates a logical device, which
+    /// takes about 100 ms.
     ///
     /// # Errors
-    /// [`VulkanError`] names what is missing: the loader, the device, an extension, or memory that
-    /// CPUs can map.
+    /// * [`VulkanError::Loader`], [`VulkanError::Version`]: the loader is missing or too old.
+    /// * [`VulkanError::Device`]: Vulkan has no device with this UUID.
+    /// * [`VulkanError::Extension`], [`VulkanError::MemoryType`]: the device cannot import memory,
+    ///   or has no memory that CPUs can map.
+    /// * [`VulkanError::Call`]: a call of Vulkan failed.
     pub fn open(uuid: Uuid) -> Result<Arc<Self>, VulkanError> {
         let vulkan = Arc::new(Vulkan::load()?);
         let devices = vulkan.devices()?;
@@ -56,6 +59,7 @@ impl VulkanDevice {
         Self::of(&vulkan, physical).map(Arc::new)
     }
 
+    /// Opens `physical`, as [`Self::open`] does.
     pub(crate) fn of(vulkan: &Arc<Vulkan>, physical: &Physical) -> Result<Self, VulkanError> {
         require_extension(vulkan, physical)?;
         let dedicated = require_import(vulkan, physical)?;
@@ -82,9 +86,9 @@ impl VulkanDevice {
         };
         opened.memory_type = match choose_type(&memory, allowed) {
             Some(memory_type) => memory_type,
-            // What buffers of imported memory may be of is not all that memory may be imported as:
-            // NVIDIA's driver names no type that CPUs see for them, and imports as one all the
-            // same. No buffer is bound here in any case.
+            // Memory may be imported as more types than buffers of imported memory may have:
+            // NVIDIA's driver names no type for such buffers that CPUs can map, but imports memory
+            // as such a type all the same. No buffer is bound here in any case.
             None => {
                 opened.dedicated = false;
                 choose_type(&memory, u32::MAX).ok_or_else(no_type)?
@@ -95,23 +99,24 @@ impl VulkanDevice {
         Ok(opened)
     }
 
-    /// Returns the name of the device.
+    /// Returns the name of the device, as Vulkan reports it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns bytes of the heap that CPUs can see; the BAR has as many, and all processes share
-    /// them.
+    /// Returns the size, in bytes, of the memory that CPUs can map: the size of the GPU's BAR,
+    /// which all processes share.
     pub fn visible_bytes(&self) -> u64 {
         self.heap_bytes
     }
 
-    /// Returns the memory of this device behind a descriptor of `bytes` bytes, such as CUDA
-    /// exports. The descriptor may come from anyone: see [the crate](crate) for what is checked.
-    /// Nothing is mapped yet.
+    /// Returns the `bytes` bytes of this device's memory that another driver, such as CUDA,
+    /// exported as the descriptor `file`. The descriptor need not be trustworthy: see
+    /// [the crate](crate) for what is checked. Nothing is mapped yet.
     ///
     /// # Errors
-    /// [`ImportError`]. A descriptor that only the driver finds wrong is refused as it is mapped.
+    /// [`ImportError`] if the descriptor cannot be memory of this size. A descriptor that only the
+    /// driver can refuse is refused when it is mapped.
     pub fn import(
         self: &Arc<Self>,
         file: OwnedFd,
@@ -122,13 +127,13 @@ impl VulkanDevice {
         Ok(Arc::new(ImportedMemory::new(Arc::clone(self), file, bytes)))
     }
 
-    /// One import at a time: duplicates of one descriptor share its position, which lavapipe reads
-    /// from.
+    /// Locks imports: they must not run at the same time, because duplicates of a descriptor share
+    /// one file position, from which lavapipe reads.
     pub(crate) fn importing(&self) -> MutexGuard<'_, ()> {
         self.importing.lock()
     }
 
-    /// Returns a buffer that stands for `bytes` bytes of imported memory.
+    /// Creates a buffer for `bytes` bytes of imported memory. No memory is bound to it.
     pub(crate) fn create_buffer(&self, bytes: u64) -> Result<vk::Buffer, vk::Result> {
         let mut external = vk::ExternalMemoryBufferCreateInfo::default().handle_types(HANDLE);
         let create = vk::BufferCreateInfo::default()
@@ -141,8 +146,8 @@ impl VulkanDevice {
         unsafe { self.device.create_buffer(&create, None) }
     }
 
-    /// Memory types, as bits, that imported memory may be of. They are the same for all buffers of
-    /// one make.
+    /// Returns the memory types, as bits, that imported memory may have. They are the same for all
+    /// buffers that are created in the same way.
     fn importable_types(&self) -> Result<u32, VulkanError> {
         let buffer = self.create_buffer(4096).map_err(failed("vkCreateBuffer"))?;
         // SAFETY: the buffer was just made, is not in use, and is not used afterwards.
@@ -183,7 +188,8 @@ fn require_extension(vulkan: &Vulkan, physical: &Physical) -> Result<(), VulkanE
     })
 }
 
-/// Returns whether what is imported must be dedicated to one buffer, if it can be imported at all.
+/// Checks that the device imports memory by descriptors. Returns whether each import must name a
+/// buffer to which the memory belongs.
 fn require_import(vulkan: &Vulkan, physical: &Physical) -> Result<bool, VulkanError> {
     let wanted = vk::PhysicalDeviceExternalBufferInfo::default()
         .usage(USAGE)
@@ -231,8 +237,8 @@ fn create(vulkan: &Vulkan, physical: &Physical) -> Result<ash::Device, VulkanErr
     .map_err(failed("vkCreateDevice"))
 }
 
-/// Returns the first of the allowed memory types that is the device's own and in the reach of CPUs
-/// without further calls.
+/// Returns the first of the allowed memory types that is the device's own memory and that CPUs can
+/// access without further calls.
 fn choose_type(memory: &vk::PhysicalDeviceMemoryProperties, allowed: u32) -> Option<u32> {
     let wanted = vk::MemoryPropertyFlags::DEVICE_LOCAL
         | vk::MemoryPropertyFlags::HOST_VISIBLE

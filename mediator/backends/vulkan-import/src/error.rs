@@ -1,4 +1,4 @@
-//! What can be missing.
+//! The errors of this crate.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use ash::vk;
 
 use crate::Uuid;
 
-/// Why Vulkan cannot make the memory of a device visible to CPUs.
+/// The reason for which Vulkan cannot make the memory of a device visible to CPUs.
 #[derive(Debug, thiserror::Error)]
 pub enum VulkanError {
     /// The Vulkan loader is not installed.
@@ -15,81 +15,89 @@ pub enum VulkanError {
     /// The loader is too old for external memory.
     #[error("the Vulkan loader has version {major}.{minor}, and 1.1 is needed: update libvulkan1")]
     Version {
-        /// Major version.
+        /// Major number of the loader's version.
         major: u32,
-        /// Minor version.
+        /// Minor number of the loader's version.
         minor: u32,
     },
-    /// No physical device has the UUID.
+    /// Vulkan has no device with the UUID.
     #[error(
         "no Vulkan device has UUID {}; found: {}: install the Vulkan driver of that GPU",
         hex(wanted),
         names(found)
     )]
     Device {
-        /// The UUID.
+        /// UUID of the GPU that is wanted.
         wanted: Uuid,
         /// Names and UUIDs of the devices that Vulkan has.
         found: Vec<(String, Uuid)>,
     },
     /// The device cannot import memory by file descriptor.
-    #[error("Vulkan device '{device}' cannot import memory: it lacks {missing}")]
+    #[error(
+        "Vulkan device '{device}' cannot import memory: it lacks {missing}; install the GPU \
+         vendor's Vulkan driver"
+    )]
     Extension {
         /// Name of the device.
         device: String,
         /// The extension or feature that it lacks.
         missing: &'static str,
     },
-    /// The device's memory is not visible to CPUs.
+    /// CPUs cannot map the device's memory.
     #[error(
-        "Vulkan device '{device}' has no memory type for imports that is DEVICE_LOCAL, HOST_VISIBLE and HOST_COHERENT: enable the resizable BAR, or use host memory"
+        "Vulkan device '{device}' has no memory type for imports that is DEVICE_LOCAL, \
+         HOST_VISIBLE and HOST_COHERENT, so CPUs cannot map its memory: enable the resizable BAR, \
+         or use host memory"
     )]
     MemoryType {
         /// Name of the device.
         device: String,
     },
-    /// A call failed.
-    #[error("{call} failed")]
+    /// A call of Vulkan failed.
+    #[error("the Vulkan function {call} failed")]
     Call {
-        /// Name of the call.
+        /// Name of the Vulkan function, such as `vkCreateDevice`.
         call: &'static str,
-        /// What it returned.
+        /// The result of the call.
         source: vk::Result,
     },
 }
 
-/// Why a descriptor is refused as memory of a device.
+/// The reason for which a descriptor is refused as memory of a GPU.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// The descriptor is of a kind that has no memory behind it.
-    #[error("the descriptor is a {kind}, not memory of a device")]
+    /// The descriptor is of a kind that cannot be memory.
+    #[error("the file descriptor is a {kind}, not memory of a GPU")]
     Kind {
-        /// Its kind, such as "socket".
+        /// Kind of the descriptor, such as "socket".
         kind: &'static str,
     },
-    /// The descriptor has less memory than announced.
-    #[error("the descriptor has {has} bytes, and {wanted} were announced")]
+    /// The memory file is smaller than the sender of the descriptor states.
+    #[error("the file descriptor of GPU memory has {has} bytes, but {wanted} bytes were announced")]
     Size {
-        /// Bytes that it has.
+        /// Size of the file in bytes.
         has: u64,
-        /// Bytes that it should have.
+        /// Size that the sender of the descriptor states, in bytes.
         wanted: u64,
     },
-    /// The descriptor is a file that its owner can shorten under a mapping.
-    #[error("the descriptor is a file whose owner can shorten it: its size must be sealed")]
+    /// The descriptor is a file that its owner could shorten while it is mapped.
+    #[error(
+        "the file descriptor of GPU memory is a file that its owner can shorten: it must be a \
+         memory file that allows sealing"
+    )]
     Seal(#[source] io::Error),
-    /// The kernel does not tell what the descriptor is.
-    #[error("the descriptor cannot be examined")]
+    /// The Linux kernel does not tell what the descriptor is.
+    #[error("cannot find out what the file descriptor of GPU memory is")]
     Examine(#[source] io::Error),
-    /// The size is no size of device memory.
-    #[error("invalid size {bytes} of device memory: a multiple of 4096, not 0")]
+    /// The stated size cannot be the size of GPU memory.
+    #[error("invalid size {bytes} of GPU memory: it must be a multiple of 4096, and not 0")]
     Bytes {
-        /// Bytes announced.
+        /// Size that the sender of the descriptor states, in bytes.
         bytes: u64,
     },
 }
 
-/// Returns a UUID as NVIDIA's tools write it.
+/// Returns `uuid` as text, in the form of NVIDIA's tools: five groups of hexadecimal digits.
 pub(crate) fn hex(uuid: &Uuid) -> String {
     let group = |range: std::ops::Range<usize>| -> String {
         uuid[range]

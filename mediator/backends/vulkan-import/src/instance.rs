@@ -1,17 +1,17 @@
-//! The loader, and the physical devices that it knows.
+//! The Vulkan loader, and the physical devices that it finds.
 
 use ash::{Entry, Instance, vk};
 
 use crate::{Uuid, VulkanError};
 
-/// The loaded library and an instance.
+/// The loaded Vulkan library with an instance.
 pub(crate) struct Vulkan {
     pub instance: Instance,
-    // Behind the instance, whose functions are in it.
+    // Dropped after the instance, whose functions are in this library.
     _entry: Entry,
 }
 
-/// A physical device with its name and UUID.
+/// A physical device of Vulkan with its name and UUID.
 #[derive(Clone)]
 pub(crate) struct Physical {
     pub handle: vk::PhysicalDevice,
@@ -19,12 +19,13 @@ pub(crate) struct Physical {
     pub uuid: Uuid,
 }
 
-/// Returns a conversion of errors that adds the name of the call.
+/// Returns a function that converts an error of the Vulkan function `call` to
+/// [`VulkanError::Call`].
 pub(crate) fn failed(call: &'static str) -> impl Fn(vk::Result) -> VulkanError {
     move |source| VulkanError::Call { call, source }
 }
 
-/// Returns whether a Vulkan loader is installed. There may still be no device.
+/// Returns whether the Vulkan loader, `libvulkan.so.1`, is installed. It may find no device.
 pub fn is_present() -> bool {
     // SAFETY: loads the system's Vulkan loader, which the user who set the library path is trusted
     // with, and calls nothing.
@@ -32,12 +33,12 @@ pub fn is_present() -> bool {
 }
 
 impl Vulkan {
-    /// Loads the library and makes an instance of Vulkan 1.1.
+    /// Loads the Vulkan library and creates an instance of Vulkan 1.1.
     ///
     /// # Errors
-    /// * `Loader`: the library is not installed.
-    /// * `Version`: it is older than Vulkan 1.1.
-    /// * `Call`: it makes no instance.
+    /// * [`VulkanError::Loader`]: the library is not installed.
+    /// * [`VulkanError::Version`]: the library is older than Vulkan 1.1.
+    /// * [`VulkanError::Call`]: the library creates no instance.
     pub fn load() -> Result<Self, VulkanError> {
         // SAFETY: loads the system's Vulkan loader, which the user who set the library path is
         // trusted with. The entry is kept as long as anything of it is used.
@@ -65,10 +66,10 @@ impl Vulkan {
         })
     }
 
-    /// Returns all physical devices of Vulkan 1.1.
+    /// Returns all physical devices that support Vulkan 1.1.
     ///
     /// # Errors
-    /// [`VulkanError::Call`].
+    /// [`VulkanError::Call`] if the library does not list its devices.
     pub fn devices(&self) -> Result<Vec<Physical>, VulkanError> {
         // SAFETY: the instance is live.
         let handles = unsafe { self.instance.enumerate_physical_devices() }
@@ -79,7 +80,7 @@ impl Vulkan {
             .collect())
     }
 
-    /// Returns the name and UUID of a device, or none for Vulkan 1.0, which has no UUIDs.
+    /// Returns the name and UUID of a device; `None` for a device of Vulkan 1.0, which has no UUID.
     fn identify(&self, handle: vk::PhysicalDevice) -> Option<Physical> {
         // SAFETY: the handle is one of this instance.
         let version = unsafe { self.instance.get_physical_device_properties(handle) }.api_version;

@@ -11,8 +11,8 @@ use causeway_memory::{DeviceMapping, DeviceMemory, MemoryError, PAGE_BYTES};
 use crate::VulkanDevice;
 use crate::device::HANDLE;
 
-/// Device memory behind a descriptor. Each mapping is an import of its own, so that any number of
-/// them may be, each with its own range: Vulkan lets one memory object be mapped once.
+/// GPU memory that was exported as a descriptor. Each mapping imports the descriptor once more,
+/// because Vulkan maps a memory object only once.
 #[derive(Debug)]
 pub(crate) struct ImportedMemory {
     device: Arc<VulkanDevice>,
@@ -21,7 +21,8 @@ pub(crate) struct ImportedMemory {
 }
 
 impl ImportedMemory {
-    /// `bytes` bytes of `device` behind `file`, which was checked.
+    /// Returns the `bytes` bytes of memory of `device` that were exported as `file`, a descriptor
+    /// that was checked.
     pub fn new(device: Arc<VulkanDevice>, file: OwnedFd, bytes: u64) -> Self {
         Self {
             device,
@@ -35,7 +36,7 @@ impl ImportedMemory {
         let file = self
             .file
             .try_clone()
-            .map_err(|e| format!("cannot duplicate the descriptor: {e}"))?;
+            .map_err(|e| format!("cannot duplicate the file descriptor of GPU memory: {e}"))?;
         let mut import = Import {
             device: Arc::clone(&self.device),
             memory: vk::DeviceMemory::null(),
@@ -63,19 +64,20 @@ impl ImportedMemory {
         if self.device.dedicated {
             allocate = allocate.push_next(&mut dedicated);
         }
-        // SAFETY: the structures are live. That the descriptor is memory of this device, of this
-        // size, the driver has to find out: see the crate's documentation for what it is trusted
+        // SAFETY: the structures are live. The driver has to find out whether the descriptor is
+        // memory of this device, of this size: see the crate's documentation for what it is trusted
         // with.
         unsafe { self.device.device.allocate_memory(&allocate, None) }.map_err(|e| {
             self.take_back(file);
-            format!("'{}' refuses the import: {e}", self.device.name())
+            let device = self.device.name();
+            format!("Vulkan device '{device}' refuses to import the memory: {e}")
         })
     }
 
-    /// Closes a descriptor that was not imported. By the specification it is still ours then, but
-    /// lavapipe has closed it already; what has its number now may be another's.
+    /// Closes a descriptor that was not imported. By the specification it still belongs to this
+    /// process, but lavapipe has closed it already; its number may be that of another file by now.
     fn take_back(&self, file: RawFd) {
-        // SAFETY: only asked what it is; that it may not be open is an answer.
+        // SAFETY: the descriptor is only examined; `fstat` fails if it is not open.
         let there = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(file) });
         let ours = rustix::fs::fstat(&self.file);
         let same = matches!((there, ours), (Ok(there), Ok(ours))
@@ -113,11 +115,11 @@ impl DeviceMemory for ImportedMemory {
     }
 }
 
-/// A memory object of the driver's, freed when dropped; that unmaps it, too.
+/// A memory object of Vulkan. A drop frees it, which unmaps it, too.
 struct Import {
     device: Arc<VulkanDevice>,
     memory: vk::DeviceMemory,
-    /// Null unless the driver wants memory to belong to one.
+    /// The buffer to which the memory belongs; null if the driver does not demand one.
     buffer: vk::Buffer,
 }
 
@@ -131,7 +133,7 @@ impl Import {
         .map_err(|e| format!("vkMapMemory failed: {e}"))?;
         let base = NonNull::new(base.cast::<u8>()).ok_or("vkMapMemory gave a null address")?;
         if !(base.as_ptr() as u64).is_multiple_of(PAGE_BYTES) {
-            return Err("it does not begin at a page".to_owned());
+            return Err("vkMapMemory gave an address that is not the start of a page".to_owned());
         }
         Ok(VulkanMapping { base, import: self })
     }

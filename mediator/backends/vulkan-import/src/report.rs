@@ -1,4 +1,4 @@
-//! The devices that Vulkan has, for `causeway doctor`.
+//! Lists the devices that Vulkan has, for `causeway doctor`.
 
 use std::sync::Arc;
 
@@ -8,25 +8,28 @@ use crate::{Uuid, VulkanDevice, VulkanError};
 /// The physical devices that Vulkan has, as `causeway doctor` reports them.
 #[derive(Debug)]
 pub struct VulkanReport {
-    /// In the loader's order.
+    /// Reports about the devices, in the order of the Vulkan loader.
     pub devices: Vec<DeviceReport>,
 }
 
-/// One physical device.
+/// What [`report`] found out about one physical device.
 #[derive(Debug)]
 pub struct DeviceReport {
-    /// Its name, for people.
+    /// Name of the device, as Vulkan reports it.
     pub name: String,
-    /// Its UUID, which CUDA uses, too.
+    /// UUID of the device. CUDA reports the same UUID for the same GPU.
     pub uuid: Uuid,
-    /// Bytes of imported memory that CPUs can map at a time, or why CPUs can map none.
+    /// Size, in bytes, of the device's memory that CPUs can map, or the reason why they can map
+    /// none.
     pub visible_bytes: Result<u64, VulkanError>,
 }
 
-/// Tries on every device whether its memory can be made visible to CPUs. Takes some 100 ms.
+/// Opens every device that Vulkan has, to find out whether CPUs can map its memory. Takes about
+/// 100 ms for each device.
 ///
 /// # Errors
-/// [`VulkanError`]: no loader, or one that is too old.
+/// * [`VulkanError::Loader`], [`VulkanError::Version`]: the Vulkan loader is missing or too old.
+/// * [`VulkanError::Call`]: the loader does not list its devices.
 pub fn report() -> Result<VulkanReport, VulkanError> {
     let vulkan = Arc::new(Vulkan::load()?);
     let physical = vulkan.devices()?;

@@ -1,10 +1,12 @@
-//! Contexts, and which of them a thread works in.
+//! Contexts, and which of them is current for a thread.
 
 use std::cell::Cell;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cudarc::driver::sys::CUcontext;
+use log::Level;
 
 use super::{CudaError, Device, Driver};
 
@@ -20,13 +22,14 @@ thread_local! {
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A context. Numbers are never used again, unlike the driver's pointers.
+/// A CUDA context of this process, until dropped.
 pub(crate) struct Context {
     device: Device,
     raw: CUcontext,
+    /// Identifies the context. Numbers are never used again, unlike the driver's pointers.
     number: u64,
     primary: bool,
-    /// Work that never ends is under way: destruction would wait for it.
+    /// Whether work is under way that never ends, so that destruction would wait for ever.
     abandoned: AtomicBool,
 }
 
@@ -36,7 +39,7 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Returns the device's primary context.
+    /// Returns the primary context of `device`, which all users in this process share.
     pub(crate) fn primary(device: Device) -> Result<Arc<Self>, CudaError> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: stores a context, which `drop` releases.
@@ -44,7 +47,7 @@ impl Context {
         Ok(Self::adopt(device, raw, true))
     }
 
-    /// Returns a context of its own.
+    /// Creates a new context on `device`.
     pub(crate) fn create(device: Device) -> Result<Arc<Self>, CudaError> {
         let mut raw = std::ptr::null_mut();
         // The call makes the new context current for this thread: what was current before is no
@@ -68,8 +71,8 @@ impl Context {
         Arc::new(context)
     }
 
-    /// Limits the context's memory for `printf` and `malloc` of kernels: nobody's quota
-    /// counts it.
+    /// Limits the context's memory for `printf` and `malloc` of kernels, because no quota counts
+    /// it.
     fn limit_memory(&self) {
         if self.enter().is_err() {
             return;
@@ -82,8 +85,8 @@ impl Context {
         }
     }
 
-    /// Makes it current for this thread and returns the driver. Every wrapper that needs a context
-    /// does so.
+    /// Makes this context current for the thread, and returns the driver. Each wrapper calls this
+    /// before a driver call that needs a context.
     pub(crate) fn enter(&self) -> Result<&'static Driver, CudaError> {
         let driver = self.driver();
         if CURRENT.get() == self.number {
@@ -95,44 +98,46 @@ impl Context {
         Ok(driver)
     }
 
-    /// Returns the driver.
+    /// Returns the driver of this process.
     pub(crate) fn driver(&self) -> &'static Driver {
         self.device.driver
     }
 
-    /// Returns its GPU.
+    /// Returns the GPU of this context.
     pub(crate) fn device(&self) -> Device {
         self.device
     }
 
-    /// Says that work is under way that does not end. What belongs to the context is then left to
-    /// the end of the process.
+    /// Notes that work is under way that does not end. The objects of the context then exist until
+    /// the process ends, because their destruction would wait for that work.
     pub(crate) fn abandon(&self) {
         self.abandoned.store(true, Ordering::SeqCst);
     }
 
-    /// Returns whether the context is of no more use: it was abandoned, or an error poisoned the
+    /// Returns whether the context is unusable: it was abandoned, or an error has poisoned the
     /// process.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.abandoned.load(Ordering::SeqCst) || self.driver().poison().is_some()
     }
 
-    /// Calls `release`, which destroys an object of the context; `what` names the object for the
-    /// log. In a poisoned context, objects are left to the end of the process.
+    /// Calls `release`, which destroys an object of the context. `what` names the object for the
+    /// log, and an error is logged at `level`. In a poisoned context it does nothing: the object
+    /// then exists until the process ends.
     pub(super) fn release(
         &self,
-        what: &str,
+        level: Level,
+        what: impl Display,
         release: impl FnOnce(&Driver) -> Result<(), CudaError>,
     ) {
         if self.is_poisoned() || self.enter().is_err() {
             return;
         }
         if let Err(e) = release(self.driver()) {
-            log::debug!("{what} was not released: {e}");
+            log::log!(level, "the CUDA driver did not release {what}: {e}");
         }
     }
 
-    /// Returns free memory of the GPU in bytes, over all processes.
+    /// Returns the GPU memory that no process uses, in bytes.
     pub(crate) fn free_bytes(&self) -> Result<u64, CudaError> {
         self.enter()?;
         let (mut free, mut total) = (0, 0);

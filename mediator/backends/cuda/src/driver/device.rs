@@ -1,12 +1,12 @@
-//! GPUs and what they say of themselves.
+//! GPUs, and what the driver tells about them.
 
 use std::ffi::{CStr, c_char, c_int};
 
-use cudarc::driver::sys::{CUdevice, CUuuid};
+use cudarc::driver::sys::{CUdevice, CUmemLocation, CUmemLocationType, CUuuid};
 
 use super::{CudaError, Driver};
 
-/// A GPU of this machine.
+/// A GPU of this machine, as the driver names it.
 #[derive(Clone, Copy)]
 pub(crate) struct Device {
     pub(super) driver: &'static Driver,
@@ -14,7 +14,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// How many GPUs there are.
+    /// Returns the number of GPUs that the driver has.
     pub(crate) fn count(driver: &Driver) -> Result<u32, CudaError> {
         let mut count = 0;
         // SAFETY: stores an integer.
@@ -22,7 +22,10 @@ impl Device {
         Ok(u32::try_from(count).unwrap_or(0))
     }
 
-    /// GPU number `index`.
+    /// Returns GPU number `index`, counted from 0.
+    ///
+    /// # Errors
+    /// The driver's error if it has no such GPU.
     pub(crate) fn get(driver: &'static Driver, index: u32) -> Result<Self, CudaError> {
         let mut raw = 0;
         // A number that no `int` can have is one that no GPU has.
@@ -32,7 +35,7 @@ impl Device {
         Ok(Self { driver, raw })
     }
 
-    /// Returns the product's name.
+    /// Returns the product name of the GPU.
     pub(crate) fn name(self) -> Result<String, CudaError> {
         const ROOM: c_int = 255;
         let mut name: [c_char; 256] = [0; 256];
@@ -46,7 +49,7 @@ impl Device {
         Ok(name.to_string_lossy().into_owned())
     }
 
-    /// What identifies it to other interfaces, such as Vulkan.
+    /// Returns the UUID of the GPU. Vulkan reports the same UUID for the same GPU.
     pub(crate) fn uuid(self) -> Result<[u8; 16], CudaError> {
         let mut uuid = CUuuid { bytes: [0; 16] };
         // SAFETY: stores 16 bytes.
@@ -54,7 +57,7 @@ impl Device {
         Ok(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
     }
 
-    /// Memory in bytes.
+    /// Returns the size of the GPU's memory in bytes.
     pub(crate) fn memory_bytes(self) -> Result<u64, CudaError> {
         let mut bytes = 0;
         // SAFETY: stores a size.
@@ -62,7 +65,18 @@ impl Device {
         Ok(bytes as u64)
     }
 
-    /// Returns an attribute by its number (`CUdevice_attribute`).
+    /// Returns the place of this GPU's memory, as allocations and rights name it.
+    pub(super) fn location(self) -> CUmemLocation {
+        CUmemLocation {
+            type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+            id: self.raw,
+        }
+    }
+
+    /// Returns the value of a device attribute, given by its number in `CUdevice_attribute`.
+    ///
+    /// # Errors
+    /// The driver's error if it does not know the attribute.
     pub(crate) fn attribute(self, number: u32) -> Result<i32, CudaError> {
         let mut value = 0;
         // SAFETY: stores an integer; a number that the driver does not know is an error.

@@ -4,9 +4,9 @@ use std::fmt;
 
 macro_rules! codes {
     (sticky: $($sticky:ident)*; others: $($other:ident)*) => {
-        /// The results that this crate tells apart. They are numbers: a newer driver may return one
-        /// that [`CUresult`] does not have, and such a value of the enumeration would be undefined
-        /// behaviour.
+        /// The results (`CUresult` in cuda.h) that this crate tells apart. They are numbers: a
+        /// newer driver may return a result that [`CUresult`] does not have, and such a value of
+        /// the enumeration would be undefined behaviour.
         pub(crate) mod code {
             use cudarc::driver::sys::CUresult;
 
@@ -51,14 +51,15 @@ codes! {
         CUDA_ERROR_INVALID_CLUSTER_SIZE
 }
 
-/// A call of the driver that failed.
+/// A call of the CUDA driver that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CudaError {
-    /// The entry point, such as `cuMemCreate`.
+    /// Name of the driver's function, such as `cuMemCreate`.
     pub call: &'static str,
-    /// The result, a `CUresult` or a code that it does not have.
+    /// The result of the call, a number of `CUresult` in cuda.h. A newer driver may return a number
+    /// that cuda.h does not have.
     pub code: u32,
-    /// Name and meaning, as the driver gives them.
+    /// Name and meaning of the result, as the driver tells them.
     pub text: String,
 }
 

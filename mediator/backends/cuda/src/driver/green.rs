@@ -1,15 +1,16 @@
-//! Green contexts: a part of the GPU's multiprocessors.
+//! Green contexts, which are CUDA's way to use a part of the GPU's multiprocessors.
 //!
-//! A green context can be current to one thread at a time (cuGreenCtxCreate), so none ever is: it
-//! only makes streams, which work in the primary context like any others.
+//! A green context can be current to only one thread at a time (`cuGreenCtxCreate`), so this back
+//! end makes none current: a green context only makes streams, which work in the primary context
+//! like all others.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUdevResource, CUgreenCtx};
+use cudarc::driver::sys::{CUdevResource, CUgreenCtx_st};
 use parking_lot::Mutex;
 
-use super::{Context, CudaError, Device, Driver};
+use super::{Context, CudaError, Device, Owned};
 
 /// `CU_DEV_RESOURCE_TYPE_SM`.
 const MULTIPROCESSORS: u32 = 1;
@@ -18,16 +19,15 @@ const DEFAULT_STREAM: u32 = 1;
 
 /// The GPU's multiprocessors, split into groups of equal size.
 pub(crate) struct Groups {
-    device: Device,
     groups: Vec<MaybeUninit<CUdevResource>>,
-    /// Multiprocessors of the GPU.
+    /// Number of multiprocessors that the GPU has.
     pub(crate) total: u32,
-    /// Multiprocessors of a group: what was asked for, rounded up as the hardware requires.
+    /// Number of multiprocessors in each group, which may be more than were asked for.
     pub(crate) each: u32,
 }
 
 impl Groups {
-    /// As many groups of at least `least` multiprocessors as there are.
+    /// Splits the multiprocessors of `device` into as many groups of at least `least` as possible.
     pub(crate) fn split(device: Device, least: u32) -> Result<Self, CudaError> {
         let driver = device.driver;
         let mut all = MaybeUninit::<CUdevResource>::zeroed();
@@ -66,75 +66,63 @@ impl Groups {
         groups.truncate(made as usize);
         let each = groups.first().map_or(0, count);
         Ok(Self {
-            device,
             groups,
             total,
             each,
         })
     }
 
-    /// How many groups there are.
+    /// Returns the number of groups.
     pub(crate) fn count(&self) -> u32 {
         u32::try_from(self.groups.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns a green context of group `index`, if there is one.
+    /// Creates a green context of group number `index`; `None` if the GPU has no such group.
     pub(crate) fn create(
         &mut self,
         primary: &Arc<Context>,
         index: u32,
     ) -> Option<Result<GreenContext, CudaError>> {
         let group = self.groups.get_mut(index as usize)?;
-        Some(GreenContext::new(primary, self.device, group))
+        Some(GreenContext::new(primary, group))
     }
 }
 
-/// Multiprocessors of a resource.
+/// Returns the number of multiprocessors in a resource.
 fn count(resource: &MaybeUninit<CUdevResource>) -> u32 {
     // SAFETY: it began as zeros and the driver stored a resource of multiprocessors; only that
     // number is read, not the type, which is an enumeration.
     unsafe { (*resource.as_ptr()).__bindgen_anon_1.sm.smCount }
 }
 
-/// A part of the GPU.
+/// A CUDA green context: makes streams that use one group of multiprocessors only.
 pub(crate) struct GreenContext {
-    primary: Arc<Context>,
-    pub(super) raw: CUgreenCtx,
+    pub(super) object: Owned<CUgreenCtx_st>,
     /// Locked while a stream is made: the driver does not lock green contexts.
     pub(super) making: Mutex<()>,
 }
 
-// SAFETY: it is used only to make streams, under its lock, and to be destroyed, once.
-unsafe impl Send for GreenContext {}
-// SAFETY: as above.
+// SAFETY: it is used only to make streams, under its lock.
 unsafe impl Sync for GreenContext {}
 
 impl GreenContext {
     fn new(
         primary: &Arc<Context>,
-        device: Device,
         group: &mut MaybeUninit<CUdevResource>,
     ) -> Result<Self, CudaError> {
-        let driver = device.driver;
-        primary.enter()?;
+        let (driver, device) = (primary.enter()?, primary.device().raw);
         let mut description = std::ptr::null_mut();
         // SAFETY: one resource, as the driver made it.
         unsafe { driver.resource_generate_desc(&mut description, group.as_mut_ptr(), 1) }?;
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: stores a green context, which `drop` destroys.
-        unsafe { driver.green_ctx_create(&mut raw, description, device.raw, DEFAULT_STREAM) }?;
+        // SAFETY: stores a new green context.
+        let created = unsafe {
+            Owned::create(primary, |driver, raw| {
+                driver.green_ctx_create(raw, description, device, DEFAULT_STREAM)
+            })
+        };
         Ok(Self {
-            primary: Arc::clone(primary),
-            raw,
+            object: created?,
             making: Mutex::new(()),
         })
-    }
-}
-
-impl Drop for GreenContext {
-    fn drop(&mut self) {
-        // SAFETY: streams hold the green context, so none is left.
-        let destroy = |driver: &Driver| unsafe { driver.green_ctx_destroy(self.raw) };
-        self.primary.release("a green context", destroy);
     }
 }

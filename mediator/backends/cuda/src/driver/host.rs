@@ -14,7 +14,7 @@ const PORTABLE_AND_MAPPED: u32 = 1 | 2;
 /// `CU_MEMHOSTREGISTER_READ_ONLY`.
 const READ_ONLY: u32 = 8;
 
-/// Why host memory cannot be registered with the GPU.
+/// The driver's refusal to register host memory with the GPU.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot register {bytes} bytes of host memory with the GPU")]
 pub(crate) struct RegistrationError {
@@ -22,17 +22,17 @@ pub(crate) struct RegistrationError {
     source: CudaError,
 }
 
-/// A mapping of host memory that the GPU reaches, too, until dropped.
+/// A mapping of host memory that the GPU can access, too, until dropped.
 pub(crate) struct Registration {
     context: Arc<Context>,
-    /// Dropped only once the GPU cannot reach it any more.
+    /// Dropped only when the GPU can no longer access the memory.
     mapping: ManuallyDrop<Mapping>,
     address: u64,
 }
 
 impl Registration {
-    /// Registers a mapping. `read_only` if the GPU shall not write it; the mapping may then be
-    /// read-only, too.
+    /// Registers `mapping` with the GPU. With `read_only`, the GPU can only read the memory, and
+    /// the mapping may be read-only, too.
     pub(crate) fn new(
         context: &Arc<Context>,
         mapping: Mapping,
@@ -57,12 +57,12 @@ impl Registration {
         Ok(registration)
     }
 
-    /// Returns its first address for the GPU.
+    /// Returns the GPU address at which the memory begins.
     pub(crate) fn address(&self) -> u64 {
         self.address
     }
 
-    /// Returns the same memory for this process.
+    /// Returns the mapping by which this process accesses the memory.
     pub(crate) fn mapping(&self) -> &Mapping {
         &self.mapping
     }

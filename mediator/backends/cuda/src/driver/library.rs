@@ -1,4 +1,4 @@
-//! The driver library, which is loaded and initialized once per process.
+//! The CUDA driver library, which is loaded and initialized once per process.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -12,38 +12,45 @@ use super::{CudaError, code};
 /// Oldest driver: CUDA 12.4, which brought `cuFuncGetParamInfo`.
 const VERSION_MIN: i32 = 12_040;
 
-/// Why there is no usable CUDA driver.
+/// The reason for which the process cannot use a CUDA driver.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The library is not installed.
+    /// The driver library, `libcuda.so.1`, is not installed.
     #[error(
         "the CUDA driver library (libcuda.so.1) is not installed: install NVIDIA's driver, or use --gpu software"
     )]
     Missing,
-    /// The library lacks an entry point.
-    #[error("the CUDA driver is too old: it has no {symbol} (CUDA 12.4 or later is needed)")]
+    /// The driver library lacks a function that the back end calls.
+    #[error(
+        "the CUDA driver is too old: it lacks the function {symbol}; install a driver for CUDA \
+         12.4 or later"
+    )]
     Symbol {
-        /// Its name.
+        /// Name of the function that is missing.
         symbol: &'static str,
     },
-    /// The driver is for an older version of CUDA.
-    #[error("the CUDA driver is too old: it is for CUDA {}.{}, and 12.4 or later is needed", .version / 1000, .version % 1000 / 10)]
+    /// The driver supports only versions of CUDA before 12.4.
+    #[error(
+        "the CUDA driver is too old: it is for CUDA {}.{}, and 12.4 or later is needed; install a \
+         newer driver", .version / 1000, .version % 1000 / 10
+    )]
     Old {
-        /// 1000 times the major, 10 times the minor version.
+        /// Newest version of CUDA that the driver supports, as 1000 times the major number plus 10
+        /// times the minor number.
         version: i32,
     },
-    /// The driver has no GPU.
-    #[error("the CUDA driver finds no GPU: check that there is one with lspci -d 10de:")]
+    /// The driver works, but finds no GPU.
+    #[error("the CUDA driver finds no GPU: check that `lspci -d 10de:` lists one")]
     NoGpu,
     /// The driver cannot be initialized.
-    #[error("the CUDA driver cannot be initialized: nvidia-smi may say more")]
+    #[error("the CUDA driver cannot be initialized: run nvidia-smi, which may tell why")]
     Init {
-        /// Its error.
+        /// The driver's error.
         source: CudaError,
     },
 }
 
-/// The driver, initialized.
+/// The CUDA driver of this process, loaded and initialized.
 pub(crate) struct Driver {
     table: Table,
     green: Result<GreenTable, &'static str>,
@@ -107,34 +114,41 @@ impl Driver {
         }
     }
 
-    /// 1000 times the major and 10 times the minor version of CUDA that it is for.
+    /// Returns the newest version of CUDA that the driver supports, as 1000 times the major number
+    /// plus 10 times the minor number.
     pub(crate) fn version(&self) -> i32 {
         self.version
     }
 
-    /// Returns the error after which nothing works any more, if there was one.
+    /// Returns the error that has poisoned the process; `None` if the driver still works.
     pub(crate) fn poison(&self) -> Option<&CudaError> {
         self.poison.get()
     }
 
-    /// Returns the entry points.
+    /// Returns the entry points that every supported driver has. This never fails; the result has
+    /// the form of [`Self::green_table`], because one macro calls both.
     #[allow(clippy::unnecessary_wraps)]
     pub(super) fn table(&self) -> Result<&Table, CudaError> {
         Ok(&self.table)
     }
 
-    /// Those for green contexts.
+    /// Returns the entry points for green contexts.
+    ///
+    /// # Errors
+    /// [`CudaError`] with the name of an entry point that this driver lacks.
     pub(super) fn green_table(&self) -> Result<&GreenTable, CudaError> {
         self.green.as_ref().map_err(|symbol| CudaError {
             call: symbol,
             code: 0,
             text: String::from(
-                "the driver does not have it: multiprocessors can be limited with CUDA 12.5 or later",
+                "the driver lacks this function; leave out --gpu sms=, or install a driver for \
+                 CUDA 12.5 or later",
             ),
         })
     }
 
-    /// What a result means; one that poisons the process is kept.
+    /// Returns the error for the result `code` of the function `call`, with the driver's text.
+    /// Remembers an error that poisons the process.
     #[cold]
     pub(super) fn error(&self, call: &'static str, code: u32) -> CudaError {
         let text = match (
@@ -143,7 +157,7 @@ impl Driver {
         ) {
             (Some(name), Some(meaning)) => format!("{name}, {meaning}"),
             (Some(name), None) => name,
-            (None, _) => String::from("an error that the driver has no name for"),
+            (None, _) => String::from("an error for which the driver has no name"),
         };
         let error = CudaError { call, code, text };
         if error.is_sticky() {
@@ -152,9 +166,9 @@ impl Driver {
         error
     }
 
-    /// Returns whether work is done, by the result `code` of `call`, which only asks how far it is.
-    /// Any other result means that work has failed, and the documentation of such errors is that
-    /// the process must be ended. New drivers may have codes for it that are not known here.
+    /// Returns whether work is done, by the result `code` of the function `call`, which only asks
+    /// how far the GPU is. Any other result means that work has failed; then the process is
+    /// poisoned, even if the code is one of a newer driver that this crate does not know.
     pub(super) fn is_done(&self, call: &'static str, code: u32) -> Result<bool, CudaError> {
         match code {
             0 => Ok(true),

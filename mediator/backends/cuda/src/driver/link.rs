@@ -1,4 +1,4 @@
-//! Compiling PTX to an image whose needs can be looked at before it is loaded.
+//! Compiles PTX to an image, so that the memory which the image takes is known before it is loaded.
 
 use std::ffi::c_uint;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Drop for Linker {
     }
 }
 
-/// Compiles PTX, which ends with a zero, for the context's GPU. Gives the image.
+/// Compiles `ptx`, which ends with a zero, for the GPU of `context`. Returns the compiled image.
 pub(crate) fn link_ptx(context: &Arc<Context>, ptx: &[u8]) -> Result<Vec<u8>, JitFailure> {
     let mut log = JitLog::new();
     match link(context, ptx, &mut log) {

@@ -3,24 +3,24 @@
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUfunction, CUmodule};
+use cudarc::driver::sys::{CUfunction, CUmod_st};
 
-use super::{Context, CudaError, Driver};
+use super::{Context, CudaError, Owned};
 
-/// Room for what the driver's compiler has to say, in bytes.
+/// Size of the buffer for the log of the driver's compiler, in bytes.
 const LOG_BYTES: usize = 8 << 10;
 /// `CU_JIT_ERROR_LOG_BUFFER` and `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
 const LOG_OPTIONS: [c_uint; 2] = [5, 6];
 
-/// Why an image was not loaded.
+/// The driver's error for an image that it did not compile or load, with the compiler's log.
 #[derive(Debug)]
 pub(crate) struct JitFailure {
     pub(crate) error: CudaError,
-    /// What the compiler said; may be empty.
+    /// Log of the driver's compiler; may be empty.
     pub(crate) log: String,
 }
 
-/// Room for the compiler's errors.
+/// A buffer into which the driver's compiler writes its errors.
 pub(super) struct JitLog {
     text: Box<[u8; LOG_BYTES]>,
 }
@@ -32,8 +32,8 @@ impl JitLog {
         }
     }
 
-    /// Options that have the driver write here. The log must live as long as the driver works with
-    /// them.
+    /// Returns the keys and values of the options that make the driver write its log here. The log
+    /// must live as long as the driver uses these options.
     pub(super) fn options(&mut self) -> ([c_uint; 2], [*mut c_void; 2]) {
         // One byte stays zero, whatever the driver does at the end.
         let room = LOG_BYTES - 1;
@@ -44,6 +44,7 @@ impl JitLog {
         (LOG_OPTIONS, values)
     }
 
+    /// Returns `error` with the text that the driver has written to this log.
     pub(super) fn failure(self, error: CudaError) -> JitFailure {
         let text = CStr::from_bytes_until_nul(&self.text[..]).unwrap_or_default();
         JitFailure {
@@ -53,18 +54,13 @@ impl JitLog {
     }
 }
 
-/// A module in a context, until dropped.
-pub(crate) struct LoadedModule {
-    context: Arc<Context>,
-    raw: CUmodule,
-}
+/// A module that is loaded in a context, until dropped.
+pub(crate) struct LoadedModule(Owned<CUmod_st>);
 
-// SAFETY: modules may be used from any thread.
-unsafe impl Send for LoadedModule {}
-// SAFETY: as above.
+// SAFETY: several threads may use a module at once.
 unsafe impl Sync for LoadedModule {}
 
-/// A kernel. Usable as long as its module is loaded.
+/// The driver's handle of a kernel, valid as long as the kernel's module is loaded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KernelHandle(pub(super) CUfunction);
 
@@ -74,56 +70,46 @@ unsafe impl Send for KernelHandle {}
 unsafe impl Sync for KernelHandle {}
 
 impl LoadedModule {
-    /// Loads an image whose headers were checked against its length: the driver does not ask how
-    /// long it is.
+    /// Loads `image` in `context`. The caller has checked the image's headers against its length,
+    /// because the driver is not told the length.
     pub(crate) fn load(context: &Arc<Context>, image: &[u8]) -> Result<Self, JitFailure> {
         let mut log = JitLog::new();
-        if let Err(error) = context.enter() {
-            return Err(log.failure(error));
-        }
         // A copy that ends with zeros, for readers that look a little further, and for PTX without
         // one.
         let mut padded = Vec::with_capacity(image.len() + 64);
         padded.extend_from_slice(image);
         padded.resize(image.len() + 64, 0);
         let (mut keys, mut values) = log.options();
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: the image lies in memory of our own as far as its headers say; stores a module,
-        // which `drop` unloads.
+        let (keys, values) = (keys.as_mut_ptr(), values.as_mut_ptr());
+        // SAFETY: the image lies in memory of our own as far as its headers say; stores a new
+        // module.
         let loaded = unsafe {
-            context.driver().module_load_data_ex(
-                &mut raw,
-                padded.as_ptr().cast(),
-                2,
-                keys.as_mut_ptr(),
-                values.as_mut_ptr(),
-            )
+            Owned::create(context, |driver, raw| {
+                driver.module_load_data_ex(raw, padded.as_ptr().cast(), 2, keys, values)
+            })
         };
-        match loaded {
-            Ok(()) => Ok(Self {
-                context: Arc::clone(context),
-                raw,
-            }),
-            Err(error) => Err(log.failure(error)),
-        }
+        loaded.map(Self).map_err(|error| log.failure(error))
     }
 
-    /// Returns all kernels.
+    /// Returns the handles of all kernels of this module.
     pub(crate) fn functions(&self) -> Result<Vec<KernelHandle>, CudaError> {
-        let driver = self.context.enter()?;
+        let (driver, module) = (self.0.context.enter()?, self.0.raw);
         let mut count = 0;
         // SAFETY: stores a count.
-        unsafe { driver.module_get_function_count(&mut count, self.raw) }?;
+        unsafe { driver.module_get_function_count(&mut count, module) }?;
         let mut raw: Vec<CUfunction> = vec![std::ptr::null_mut(); count as usize];
-        // SAFETY: there is room for as many as is said.
-        unsafe { driver.module_enumerate_functions(raw.as_mut_ptr(), count, self.raw) }?;
+        // SAFETY: the vector has room for `count` functions.
+        unsafe { driver.module_enumerate_functions(raw.as_mut_ptr(), count, module) }?;
         let functions = raw.into_iter().filter(|raw| !raw.is_null());
         Ok(functions.map(KernelHandle).collect())
     }
 
-    /// Returns a kernel by its name, if there is one.
+    /// Returns the handle of the kernel with this name.
+    ///
+    /// # Errors
+    /// The driver's error if the module has no such kernel, or if the name has a zero byte.
     pub(crate) fn function(&self, name: &str) -> Result<KernelHandle, CudaError> {
-        let driver = self.context.enter()?;
+        let driver = self.0.context.enter()?;
         let name = CString::new(name).map_err(|_| CudaError {
             call: "cuModuleGetFunction",
             code: super::code::CUDA_ERROR_NOT_FOUND,
@@ -131,13 +117,13 @@ impl LoadedModule {
         })?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: stores a kernel.
-        unsafe { driver.module_get_function(&mut raw, self.raw, name.as_ptr()) }?;
+        unsafe { driver.module_get_function(&mut raw, self.0.raw, name.as_ptr()) }?;
         Ok(KernelHandle(raw))
     }
 
     /// Returns the name of a kernel of this module.
     pub(crate) fn name(&self, function: KernelHandle) -> Result<String, CudaError> {
-        let driver = self.context.enter()?;
+        let driver = self.0.context.enter()?;
         let mut name = std::ptr::null();
         // SAFETY: stores a string of the module's own.
         unsafe { driver.func_get_name(&mut name, function.0) }?;
@@ -150,40 +136,42 @@ impl LoadedModule {
             .into_owned())
     }
 
-    /// Returns an attribute (`CUfunction_attribute`) of a kernel of this module; 0 where the driver
-    /// says less.
+    /// Returns an attribute, given by its number in `CUfunction_attribute`, of a kernel of this
+    /// module. A negative value is returned as 0.
     pub(crate) fn attribute(
         &self,
         function: KernelHandle,
         attribute: u32,
     ) -> Result<u32, CudaError> {
-        let driver = self.context.enter()?;
+        let driver = self.0.context.enter()?;
         let mut value: c_int = 0;
         // SAFETY: stores an integer.
         unsafe { driver.func_get_attribute(&mut value, attribute, function.0) }?;
         Ok(u32::try_from(value).unwrap_or(0))
     }
 
-    /// Sets an attribute of a kernel of this module.
+    /// Sets an attribute, given by its number in `CUfunction_attribute`, of a kernel of this
+    /// module.
     pub(crate) fn set_attribute(
         &self,
         function: KernelHandle,
         attribute: u32,
         value: u32,
     ) -> Result<(), CudaError> {
-        let driver = self.context.enter()?;
+        let driver = self.0.context.enter()?;
         let value = c_int::try_from(value).unwrap_or(c_int::MAX);
         // SAFETY: an integer.
         unsafe { driver.func_set_attribute(function.0, attribute, value) }
     }
 
-    /// Offset and size in bytes of parameter `index` of a kernel of this module, if it has as many.
+    /// Returns offset and size, in bytes, of parameter number `index` of a kernel of this module;
+    /// `None` if the kernel has not as many parameters.
     pub(crate) fn parameter(
         &self,
         function: KernelHandle,
         index: usize,
     ) -> Result<Option<(usize, usize)>, CudaError> {
-        let driver = self.context.enter()?;
+        let driver = self.0.context.enter()?;
         let (mut offset, mut bytes) = (0, 0);
         // SAFETY: stores two sizes.
         let found =
@@ -194,13 +182,5 @@ impl LoadedModule {
             Err(error) if error.code == super::code::CUDA_ERROR_INVALID_VALUE => Ok(None),
             Err(error) => Err(error),
         }
-    }
-}
-
-impl Drop for LoadedModule {
-    fn drop(&mut self) {
-        // SAFETY: work under way that uses the module keeps it.
-        let unload = |driver: &Driver| unsafe { driver.module_unload(self.raw) };
-        self.context.release("a module", unload);
     }
 }

@@ -1,9 +1,9 @@
-//! What a guest does through the mediator, done by a plain CUDA program: the other side of
-//! `causeway bench gpu`.
+//! A plain CUDA program that does natively what a guest does through the mediator: `causeway bench
+//! gpu` compares the two.
 //!
-//! It uses the driver as its documentation recommends, with pinned memory, a stream of its own and
-//! a context that spins while it waits, so that the comparison is with what is possible without a
-//! virtual machine.
+//! The program uses the driver as the driver's documentation recommends, with pinned memory, a
+//! stream of its own and a context that spins while it waits. So the comparison is with what is
+//! possible without a virtual machine.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use causeway_kernels::line::Line;
 use causeway_kernels::{bench, loops};
 use causeway_protocol::Access;
+use log::Level;
 use parking_lot::Mutex;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -20,33 +21,33 @@ use super::{
     Physical, PhysicalOptions, Reservation, Stream, StreamMaker,
 };
 
-/// Kernels of the graph, as in the recordings of guests.
+/// Number of kernels in the graph, the same as in the recordings of guests.
 const GRAPH_KERNELS: u32 = 100;
-/// Offset of the answer in the memory of the echo, as in guests.
+/// Offset at which the echo kernel stores its answer, the same as in guests.
 const ANSWER: u64 = 2048;
 const NO_PARAMETERS: Launch<'static> = Launch::one_thread(&[]);
 const ALIGNMENT: u64 = 2 << 20;
 
-/// Why the plain program cannot run.
+/// The reason for which the native measurements cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum NativeError {
-    /// There is no usable driver.
+    /// The machine has no CUDA driver that this program can use.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// A call of the driver failed.
-    #[error("the CUDA driver refused a call of the plain program")]
+    #[error("the CUDA driver refused a call of the native measurement")]
     Driver(#[from] CudaError),
-    /// The driver does not load the kernels.
-    #[error("the kernels cannot be loaded: {log}")]
+    /// The driver does not load the benchmark's kernels.
+    #[error("the CUDA driver cannot load the kernels of the benchmark: {log}")]
     Module {
-        /// The log of the driver's compiler.
+        /// Log of the driver's compiler.
         log: String,
         /// The driver's error.
         source: CudaError,
     },
 }
 
-/// A plain program on a GPU, in this process.
+/// Runs the native side of `causeway bench gpu`: CUDA without a virtual machine, in this process.
 pub struct Native {
     parts: Mutex<Parts>,
 }
@@ -65,12 +66,12 @@ struct Parts {
 causeway_memory::debug_fields!(Native {});
 
 impl Native {
-    /// Opens GPU number `device` and loads the kernels.
+    /// Opens GPU number `device` and loads the benchmark's kernels.
     ///
     /// # Errors
-    /// * `Load`: there is no usable driver.
-    /// * `Module`: it does not load the kernels.
-    /// * `Driver`: another call failed.
+    /// * [`NativeError::Load`]: there is no usable driver.
+    /// * [`NativeError::Module`]: the driver does not load the kernels.
+    /// * [`NativeError::Driver`]: another call of the driver failed.
     pub fn open(device: u32) -> Result<Self, NativeError> {
         let device = Device::get(Driver::get()?, device)?;
         let context = Context::create(device)?;
@@ -104,12 +105,11 @@ impl Native {
         })
     }
 
-    /// Does `operations` operations of a benchmark line, of `bytes` bytes each, and returns the
-    /// time they took. Returns `None` for a line without a native counterpart, and if there is not
-    /// enough memory.
+    /// Does `operations` operations of the benchmark's line `line`, of `bytes` bytes each, and
+    /// returns the time that they took; `None` if the host has not enough memory for them.
     ///
     /// # Errors
-    /// The driver's error.
+    /// The driver's error if one of its calls fails.
     pub fn measure(
         &self,
         line: Line,
@@ -120,10 +120,10 @@ impl Native {
         parts.measure(line, operations, bytes)
     }
 
-    /// Returns free memory of the GPU in bytes, over all processes.
+    /// Returns the GPU memory that no process uses, in bytes.
     ///
     /// # Errors
-    /// The driver's error.
+    /// The driver's error if it does not tell the free memory.
     pub fn free_bytes(&self) -> Result<u64, CudaError> {
         let parts = self.parts.lock();
         parts.context.free_bytes()
@@ -159,20 +159,16 @@ impl Parts {
     }
 
     fn submit(&self, n: u32) -> Result<Duration, CudaError> {
-        let begun = Instant::now();
-        (0..n).try_for_each(|_| self.launch())?;
-        let taken = begun.elapsed();
+        let taken = timed(n, || self.launch())?;
         self.stream.synchronize()?;
         Ok(taken)
     }
 
     fn launch_and_wait(&self, n: u32) -> Result<Duration, CudaError> {
-        let begun = Instant::now();
-        for _ in 0..n {
+        timed(n, || {
             self.launch()?;
-            self.stream.synchronize()?;
-        }
-        Ok(begun.elapsed())
+            self.stream.synchronize()
+        })
     }
 
     fn pipelined(&self, n: u32) -> Result<Duration, CudaError> {
@@ -182,8 +178,8 @@ impl Parts {
         Ok(begun.elapsed())
     }
 
-    /// Whole graphs: as many kernels as asked for, rounded up. The time is that of as many as asked
-    /// for.
+    /// Launches whole graphs with at least `n` kernels together, and returns the share of the time
+    /// that `n` kernels take.
     fn graph(&self, n: u32) -> Result<Duration, CudaError> {
         let graphs = n.div_ceil(GRAPH_KERNELS);
         let begun = Instant::now();
@@ -220,11 +216,7 @@ impl Parts {
     }
 
     fn allocations(&self, n: u32, bytes: u64) -> Result<Duration, CudaError> {
-        let begun = Instant::now();
-        for _ in 0..n {
-            drop(DeviceBuffer::new(&self.context, bytes)?);
-        }
-        Ok(begun.elapsed())
+        timed(n, || DeviceBuffer::new(&self.context, bytes).map(drop))
     }
 
     fn vmm_allocations(&self, n: u32, bytes: u64) -> Result<Duration, CudaError> {
@@ -232,23 +224,15 @@ impl Parts {
             &self.context,
             PhysicalOptions::EXPORTABLE,
         )?);
-        let begun = Instant::now();
-        for _ in 0..n {
-            let physical = Arc::new(Physical::create(
-                &self.context,
-                bytes,
-                PhysicalOptions::EXPORTABLE,
-            )?);
+        timed(n, || {
+            let physical = Physical::create(&self.context, bytes, PhysicalOptions::EXPORTABLE)?;
             let reservation = Arc::new(Reservation::new(&self.context, bytes, ALIGNMENT)?);
-            let mapped = reservation.map(reservation.range().start, &physical);
-            if let Some(mapped) = mapped {
-                mapped?.set_access(Access::ReadWrite)?;
-            }
-        }
-        Ok(begun.elapsed())
+            let mapped = reservation.map(reservation.range().start, &Arc::new(physical));
+            mapped.map_or(Ok(()), |mapped| mapped?.set_access(Access::ReadWrite))
+        })
     }
 
-    /// Of memory that has pages: what is measured is the pinning.
+    /// Registers memory that has pages already, so that only the pinning is measured.
     fn registrations(&self, n: u32, bytes: u64) -> Result<Option<Duration>, CudaError> {
         let Some(memory) = FreshMemory::new(bytes) else {
             return Ok(None);
@@ -256,23 +240,21 @@ impl Parts {
         memory.write();
         let driver = self.context.enter()?;
         let host = memory.base.cast();
-        let begun = Instant::now();
-        for _ in 0..n {
+        let registered_and_back = || {
             // SAFETY: the memory is mapped, and stays so until it is unregistered. Flag 2: with a
             // GPU address.
             unsafe { driver.mem_host_register(host, memory.bytes, 2) }?;
             // SAFETY: registered above; no work uses it.
-            unsafe { driver.mem_host_unregister(host) }?;
-        }
-        Ok(Some(begun.elapsed()))
+            unsafe { driver.mem_host_unregister(host) }
+        };
+        timed(n, registered_and_back).map(Some)
     }
 
     fn allocations_written(&self, n: u32, bytes: u64) -> Result<Duration, CudaError> {
-        let begun = Instant::now();
-        for _ in 0..n {
+        timed(n, || {
             PinnedBuffer::new(&self.context, bytes)?.write();
-        }
-        Ok(begun.elapsed())
+            Ok(())
+        })
     }
 
     /// Only the conversation is timed, not how it begins and ends.
@@ -301,6 +283,16 @@ impl Parts {
     }
 }
 
+/// Does `operation` `n` times, and returns the time that all of them take.
+fn timed(
+    n: u32,
+    mut operation: impl FnMut() -> Result<(), CudaError>,
+) -> Result<Duration, CudaError> {
+    let begun = Instant::now();
+    (0..n).try_for_each(|_| operation())?;
+    Ok(begun.elapsed())
+}
+
 /// Device memory as most programs allocate it.
 struct DeviceBuffer {
     context: Arc<Context>,
@@ -325,9 +317,8 @@ impl DeviceBuffer {
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
         // SAFETY: allocated by `new`; work that uses it was waited for.
-        if let Err(e) = unsafe { self.context.driver().mem_free(self.address) } {
-            log::debug!("device memory was not freed: {e}");
-        }
+        let free = |driver: &Driver| unsafe { driver.mem_free(self.address) };
+        self.context.release(Level::Debug, "device memory", free);
     }
 }
 
@@ -385,9 +376,8 @@ impl PinnedBuffer {
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
         // SAFETY: allocated by `new`; work that uses it was waited for.
-        if let Err(e) = unsafe { self.context.driver().mem_free_host(self.base.cast()) } {
-            log::debug!("pinned memory was not freed: {e}");
-        }
+        let free = |driver: &Driver| unsafe { driver.mem_free_host(self.base.cast()) };
+        self.context.release(Level::Debug, "pinned memory", free);
     }
 }
 

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{
     CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationProp_st__bindgen_ty_1,
-    CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
+    CUmemAllocationType, CUmemGenericAllocationHandle,
 };
+use log::Level;
 
-use super::{Context, CudaError};
+use super::{Context, CudaError, Driver};
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 const POSIX_DESCRIPTOR: u32 = 1;
@@ -18,31 +19,30 @@ const COMPRESSIBLE: u8 = 1;
 /// `CU_MEM_ALLOC_GRANULARITY_MINIMUM`.
 const GRANULARITY_MINIMUM: u32 = 0;
 
-/// What other processes can be given for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HandleKind {
-    /// A file descriptor.
-    Descriptor,
-    /// A handle that reaches other machines.
-    Fabric,
-}
-
-/// How memory is to be.
+/// The properties that physical memory is allocated with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PhysicalOptions {
-    pub(crate) handle: HandleKind,
+    /// By what other processes can import the memory.
+    pub(crate) handle: CUmemAllocationHandleType,
     pub(crate) compressible: bool,
 }
 
 impl PhysicalOptions {
-    /// Memory that other processes reach through a descriptor, and not compressible.
+    /// Options for memory that other processes of the machine can import by a file descriptor, and
+    /// that is not compressible.
     pub(crate) const EXPORTABLE: Self = Self {
-        handle: HandleKind::Descriptor,
+        handle: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        compressible: false,
+    };
+    /// Options for memory that any machine of an NVLink fabric can import, and that is not
+    /// compressible.
+    pub(crate) const FABRIC: Self = Self {
+        handle: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC,
         compressible: false,
     };
 }
 
-/// Memory of the GPU, until dropped and no longer mapped.
+/// Physical memory of the GPU. The driver frees it when this was dropped and no mapping is left.
 pub(crate) struct Physical {
     context: Arc<Context>,
     raw: CUmemGenericAllocationHandle,
@@ -52,23 +52,11 @@ pub(crate) struct Physical {
 fn properties(context: &Context, options: PhysicalOptions) -> CUmemAllocationProp {
     CUmemAllocationProp {
         type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-        requestedHandleTypes: match options.handle {
-            HandleKind::Descriptor => {
-                CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-            }
-            HandleKind::Fabric => CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC,
-        },
-        location: CUmemLocation {
-            type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-            id: context.device().raw,
-        },
+        requestedHandleTypes: options.handle,
+        location: context.device().location(),
         win32HandleMetaData: std::ptr::null_mut(),
         allocFlags: CUmemAllocationProp_st__bindgen_ty_1 {
-            compressionType: if options.compressible {
-                COMPRESSIBLE
-            } else {
-                0
-            },
+            compressionType: u8::from(options.compressible) * COMPRESSIBLE,
             gpuDirectRDMACapable: 0,
             usage: 0,
             reserved: [0; 4],
@@ -77,7 +65,8 @@ fn properties(context: &Context, options: PhysicalOptions) -> CUmemAllocationPro
 }
 
 impl Physical {
-    /// What sizes must be multiples of, in bytes.
+    /// Returns the number of bytes of which the size of memory with these options must be a
+    /// multiple.
     pub(crate) fn granularity_bytes(
         context: &Context,
         options: PhysicalOptions,
@@ -90,7 +79,8 @@ impl Physical {
         Ok(bytes as u64)
     }
 
-    /// `bytes` bytes with whatever they held before; a multiple of the granularity.
+    /// Allocates `bytes` bytes, a multiple of the granularity. The memory still holds what its last
+    /// user left there.
     pub(crate) fn create(
         context: &Arc<Context>,
         bytes: u64,
@@ -108,7 +98,8 @@ impl Physical {
         })
     }
 
-    /// What another process exported. That it has `bytes` bytes shows only when it is mapped.
+    /// Imports memory that another process exported as `file`. Whether it has `bytes` bytes shows
+    /// only when it is mapped.
     pub(crate) fn import(
         context: &Arc<Context>,
         file: &OwnedFd,
@@ -128,7 +119,7 @@ impl Physical {
         })
     }
 
-    /// Returns a descriptor by which another process can import it.
+    /// Returns a descriptor by which another process can import this memory.
     pub(crate) fn export(&self) -> Result<OwnedFd, CudaError> {
         let driver = self.context.enter()?;
         let mut file: c_int = -1;
@@ -142,17 +133,17 @@ impl Physical {
         Ok(file)
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the driver's handle.
+    /// Returns the driver's handle of this memory.
     pub(super) fn raw(&self) -> CUmemGenericAllocationHandle {
         self.raw
     }
 
-    /// Returns the context in which it is mapped and unmapped.
+    /// Returns the context in which this memory is mapped and unmapped.
     pub(super) fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -160,12 +151,9 @@ impl Physical {
 
 impl Drop for Physical {
     fn drop(&mut self) {
-        if self.context.is_poisoned() || self.context.enter().is_err() {
-            return;
-        }
         // SAFETY: mappings keep the memory itself; the handle is not used again.
-        if let Err(e) = unsafe { self.context.driver().mem_release(self.raw) } {
-            log::error!("{} bytes of GPU memory were not released: {e}", self.bytes);
-        }
+        let release = |driver: &Driver| unsafe { driver.mem_release(self.raw) };
+        let what = format_args!("{} bytes of GPU memory", self.bytes);
+        self.context.release(Level::Error, what, release);
     }
 }

@@ -4,11 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use causeway_protocol::Access;
-use cudarc::driver::sys::{CUmemAccess_flags, CUmemAccessDesc, CUmemLocation, CUmemLocationType};
+use cudarc::driver::sys::{CUmemAccess_flags, CUmemAccessDesc};
+use log::Level;
 
 use super::{Context, CudaError, Driver, Physical};
 
-/// A range of addresses at which nothing but what is mapped through it can be.
+/// A range of GPU addresses that the driver has reserved: memory appears there only through
+/// [`Reservation::map`].
 pub(crate) struct Reservation {
     context: Arc<Context>,
     base: u64,
@@ -16,7 +18,7 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// `bytes` bytes of addresses, aligned to `alignment`.
+    /// Reserves `bytes` bytes of addresses at a multiple of `alignment`.
     pub(crate) fn new(
         context: &Arc<Context>,
         bytes: u64,
@@ -33,8 +35,11 @@ impl Reservation {
         })
     }
 
-    /// Reserves as many addresses as the driver has: `most` bytes, or half as many, down to
-    /// `least`.
+    /// Reserves `most` bytes of addresses at a multiple of `alignment`. If the driver has not as
+    /// many, halves the number until the reservation succeeds.
+    ///
+    /// # Errors
+    /// The driver's error if it refuses the last number that is not below `least` bytes.
     pub(crate) fn largest(
         context: &Arc<Context>,
         most: u64,
@@ -50,13 +55,13 @@ impl Reservation {
         }
     }
 
-    /// Returns the addresses.
+    /// Returns the reserved addresses.
     pub(crate) fn range(&self) -> Range<u64> {
         self.base..self.base + self.bytes
     }
 
-    /// Maps all of `physical` at `address`, without rights: nobody can reach it before
-    /// [`MappedRange::set_access`]. `None` if it would not lie within the reservation.
+    /// Maps all of `physical` at `address`, without rights: no work can access it before
+    /// [`MappedRange::set_access`]. Returns `None` if it would not lie within the reservation.
     pub(crate) fn map(
         self: &Arc<Self>,
         address: u64,
@@ -75,11 +80,12 @@ impl Drop for Reservation {
         let (base, bytes) = (self.base, self.bytes as usize);
         // SAFETY: mapped ranges hold the reservation, so it is empty.
         let free = |driver: &Driver| unsafe { driver.mem_address_free(base, bytes) };
-        self.context.release("a range of GPU addresses", free);
+        self.context
+            .release(Level::Debug, "a range of GPU addresses", free);
     }
 }
 
-/// Physical memory at an address, until dropped.
+/// Physical memory that is mapped at an address of a reservation, until dropped.
 pub(crate) struct MappedRange {
     physical: Arc<Physical>,
     _reservation: Arc<Reservation>,
@@ -103,20 +109,17 @@ impl MappedRange {
         })
     }
 
-    /// First address.
+    /// Returns the GPU address at which the memory begins.
     pub(crate) fn address(&self) -> u64 {
         self.address
     }
 
-    /// Changes the rights of the GPU.
+    /// Changes the rights that the GPU has in this range to `access`.
     pub(crate) fn set_access(&self, access: Access) -> Result<(), CudaError> {
         let context = self.physical.context();
         let driver = context.enter()?;
         let access = CUmemAccessDesc {
-            location: CUmemLocation {
-                type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-                id: context.device().raw,
-            },
+            location: context.device().location(),
             flags: match access {
                 Access::None => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
                 Access::Read => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ,
@@ -132,18 +135,10 @@ impl MappedRange {
 
 impl Drop for MappedRange {
     fn drop(&mut self) {
-        let context = self.physical.context();
-        if context.is_poisoned() || context.enter().is_err() {
-            return;
-        }
+        let (address, bytes) = (self.address, self.physical.bytes() as usize);
         // SAFETY: exactly what was mapped. Work under way that still uses it faults.
-        let unmapped = unsafe {
-            context
-                .driver()
-                .mem_unmap(self.address, self.physical.bytes() as usize)
-        };
-        if let Err(e) = unmapped {
-            log::error!("GPU memory at {:#x} was not unmapped: {e}", self.address);
-        }
+        let unmap = |driver: &Driver| unsafe { driver.mem_unmap(address, bytes) };
+        let what = format_args!("the mapping of GPU memory at {address:#x}");
+        self.physical.context().release(Level::Error, what, unmap);
     }
 }

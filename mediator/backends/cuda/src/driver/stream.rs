@@ -1,47 +1,46 @@
 //! Streams, and the work that is put into them.
 //!
-//! Addresses are given as numbers: that they may be used is for the caller to know. The driver
-//! takes an address that it does not know for memory of this process, so [`crate::space`] lets none
-//! through that is not mapped.
+//! Addresses are plain numbers, so the caller must know that they are mapped. The driver takes an
+//! address that it does not know for memory of this process; that is why [`crate::space`] lets only
+//! mapped addresses through.
 
 use std::ffi::c_void;
 use std::sync::Arc;
 
 use causeway_mediator::backend::LaunchShape;
-use cudarc::driver::sys::CUstream;
+use cudarc::driver::sys::CUstream_st;
 
-use super::{Context, CudaError, Driver, Event, ExecutableGraph, GreenContext, KernelHandle};
+use super::{Context, CudaError, Event, ExecutableGraph, GreenContext, KernelHandle, Owned};
 
 /// `CU_STREAM_NON_BLOCKING`: no order with the default stream.
 const NON_BLOCKING: u32 = 1;
 
-/// What streams are made in: a context, or a green context of it.
+/// Makes streams in a context, or in a green context of it.
 #[derive(Clone)]
 pub(crate) struct StreamMaker {
     pub(crate) context: Arc<Context>,
-    /// The multiprocessors that streams have, if not all.
+    /// The green context of the multiprocessors that streams use; `None` for all.
     pub(crate) green: Option<Arc<GreenContext>>,
 }
 
-/// A stream: work in order.
+/// A CUDA stream: the GPU does the work that is put into it in order.
 pub(crate) struct Stream {
-    maker: StreamMaker,
-    pub(super) raw: CUstream,
+    pub(super) object: Owned<CUstream_st>,
+    /// Dropped after the stream, which works in it.
+    _green: Option<Arc<GreenContext>>,
 }
 
-// SAFETY: streams may be used from any thread.
-unsafe impl Send for Stream {}
 // SAFETY: the driver orders concurrent calls on one stream.
 unsafe impl Sync for Stream {}
 
-/// How a kernel is to be launched.
+/// The shape and the packed parameters with which a kernel is launched.
 pub(crate) struct Launch<'a> {
     pub(crate) shape: LaunchShape,
     pub(crate) parameters: &'a [u8],
 }
 
 impl<'a> Launch<'a> {
-    /// A launch of one thread.
+    /// Returns a launch of a single thread with `parameters`.
     pub(crate) const fn one_thread(parameters: &'a [u8]) -> Self {
         let shape = LaunchShape {
             shared_bytes: 0,
@@ -52,7 +51,8 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// Has `call` see a packed parameter block as the driver wants it; null for none.
+/// Calls `call` with the packed block `parameters` in the form that the driver expects; with a null
+/// pointer if the block is empty.
 pub(super) fn packed<R>(parameters: &[u8], call: impl FnOnce(*mut *mut c_void) -> R) -> R {
     let mut bytes = parameters.len();
     // CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END.
@@ -70,33 +70,32 @@ pub(super) fn packed<R>(parameters: &[u8], call: impl FnOnce(*mut *mut c_void) -
 }
 
 impl StreamMaker {
-    /// Returns a stream without order to any other.
+    /// Creates a stream. Its work has no order to that of other streams.
     pub(crate) fn stream(&self) -> Result<Stream, CudaError> {
-        let driver = self.context.enter()?;
-        let mut raw = std::ptr::null_mut();
-        match &self.green {
-            Some(green) => {
-                let _making = green.making.lock();
-                // SAFETY: stores a stream, which `drop` destroys; the green context is live.
-                unsafe { driver.green_ctx_stream_create(&mut raw, green.raw, NON_BLOCKING, 0) }
-            }
-            // SAFETY: stores a stream, which `drop` destroys, in the context that is current.
-            None => unsafe { driver.stream_create(&mut raw, NON_BLOCKING) },
-        }?;
+        // SAFETY: stores a new stream, in the context that is current or a green one that is live.
+        let created = unsafe {
+            Owned::create(&self.context, |driver, raw| match &self.green {
+                Some(green) => {
+                    let _making = green.making.lock();
+                    driver.green_ctx_stream_create(raw, green.object.raw, NON_BLOCKING, 0)
+                }
+                None => driver.stream_create(raw, NON_BLOCKING),
+            })
+        };
         Ok(Stream {
-            maker: self.clone(),
-            raw,
+            object: created?,
+            _green: self.green.clone(),
         })
     }
 }
 
 impl Stream {
-    /// Returns the context.
+    /// Returns the context in which the stream works.
     pub(crate) fn context(&self) -> &Arc<Context> {
-        &self.maker.context
+        &self.object.context
     }
 
-    /// Runs a kernel. The parameters are copied before this returns.
+    /// Launches the kernel `function`. The parameters are copied before this returns.
     pub(crate) fn launch(
         &self,
         function: KernelHandle,
@@ -117,7 +116,7 @@ impl Stream {
                     by,
                     bz,
                     launch.shape.shared_bytes,
-                    self.raw,
+                    self.object.raw,
                     std::ptr::null_mut(),
                     extra,
                 )
@@ -125,15 +124,12 @@ impl Stream {
         })
     }
 
-    /// Copies between addresses that the caller knows to be mapped.
+    /// Copies `bytes` bytes between addresses that the caller knows to be mapped.
     pub(crate) fn copy(&self, destination: u64, source: u64, bytes: u64) -> Result<(), CudaError> {
+        let driver = self.context().enter()?;
         // SAFETY: the caller has looked the addresses up; the driver returns before the copy is
         // done.
-        unsafe {
-            self.context()
-                .enter()?
-                .memcpy_async(destination, source, bytes as usize, self.raw)
-        }
+        unsafe { driver.memcpy_async(destination, source, bytes as usize, self.object.raw) }
     }
 
     /// Fills `bytes` bytes with the low `width` bytes (1, 2 or 4) of `pattern`, at an address that
@@ -145,60 +141,51 @@ impl Stream {
         pattern: u32,
         width: u32,
     ) -> Result<(), CudaError> {
-        let driver = self.context().enter()?;
+        let (driver, stream) = (self.context().enter()?, self.object.raw);
         let count = (bytes / u64::from(width)) as usize;
         // SAFETY: as for `copy`.
         unsafe {
             match width {
-                1 => driver.memset_d8_async(destination, pattern as u8, count, self.raw),
-                2 => driver.memset_d16_async(destination, pattern as u16, count, self.raw),
-                _ => driver.memset_d32_async(destination, pattern, count, self.raw),
+                1 => driver.memset_d8_async(destination, pattern as u8, count, stream),
+                2 => driver.memset_d16_async(destination, pattern as u16, count, stream),
+                _ => driver.memset_d32_async(destination, pattern, count, stream),
             }
         }
     }
 
-    /// Makes the GPU store `value` at an address that the caller knows to be mapped, after a fence
-    /// over all work before it.
+    /// Makes the GPU store `value` at an address that the caller knows to be mapped, when all
+    /// earlier work of the stream is done and its stores are visible.
     pub(crate) fn write_value(&self, address: u64, value: u64) -> Result<(), CudaError> {
+        let driver = self.context().enter()?;
         // SAFETY: as for `copy`. Flags 0: with a memory barrier.
-        unsafe {
-            self.context()
-                .enter()?
-                .stream_write_value64(self.raw, address, value, 0)
-        }
+        unsafe { driver.stream_write_value64(self.object.raw, address, value, 0) }
     }
 
-    /// Launches a graph.
+    /// Launches `graph`. The caller keeps the graph until its work is done.
     pub(crate) fn launch_graph(&self, graph: &ExecutableGraph) -> Result<(), CudaError> {
+        let driver = self.context().enter()?;
         // SAFETY: the graph is live, and the caller keeps it until the work is done.
-        unsafe { self.context().enter()?.graph_launch(graph.raw, self.raw) }
+        unsafe { driver.graph_launch(graph.0.raw, self.object.raw) }
     }
 
-    /// Returns whether all work is done.
+    /// Returns whether the GPU has done all work of the stream.
     pub(crate) fn is_idle(&self) -> Result<bool, CudaError> {
         let driver = self.context().enter()?;
         // SAFETY: the stream is live.
-        let result = unsafe { (driver.table()?.stream_query)(self.raw) };
+        let result = unsafe { (driver.table()?.stream_query)(self.object.raw) };
         driver.is_done("cuStreamQuery", result)
     }
 
-    /// Waits until all work is done.
+    /// Waits until the GPU has done all work of the stream.
     pub(crate) fn synchronize(&self) -> Result<(), CudaError> {
         // SAFETY: the stream is live.
-        unsafe { self.context().enter()?.stream_synchronize(self.raw) }
+        unsafe { self.context().enter()?.stream_synchronize(self.object.raw) }
     }
 
-    /// Has `event` happen once all work so far is done.
+    /// Makes `event` happen when the GPU has done all work that is in the stream now.
     pub(crate) fn record(&self, event: &Event) -> Result<(), CudaError> {
+        let driver = self.context().enter()?;
         // SAFETY: both are live, and of one context.
-        unsafe { self.context().enter()?.event_record(event.raw, self.raw) }
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        // SAFETY: the driver keeps what work under way needs.
-        let destroy = |driver: &Driver| unsafe { driver.stream_destroy(self.raw) };
-        self.context().release("a stream", destroy);
+        unsafe { driver.event_record(event.0.raw, self.object.raw) }
     }
 }

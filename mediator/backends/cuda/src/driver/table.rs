@@ -16,20 +16,22 @@ use super::{CudaError, Driver};
 
 macro_rules! calls {
     ($table:ident, $field:ident: $($method:ident = $symbol:literal ($($argument:ident: $type:ty),* $(,)?);)*) => {
-        /// Addresses of entry points.
+        /// Addresses of functions of the driver library.
         pub(super) struct $table {
             $(pub(super) $method: unsafe extern "C" fn($($type),*) -> u32,)*
         }
 
         impl $table {
-            /// Names of the entry points.
+            /// Names of the functions.
             #[cfg(test)]
             pub(super) const SYMBOLS: &'static [&'static str] = &[$($symbol),*];
 
-            /// Looks all of them up; gives the name of the first that is missing.
+            /// Looks up all functions of the table. Returns, as an error, the name of the first
+            /// function that is missing.
             ///
             /// # Safety
-            /// `find` gives, for a name, the function that the CUDA driver has under it, or none.
+            /// `find` must return, for a name, the function that the CUDA driver has under this
+            /// name, or `None`.
             pub(super) unsafe fn load(
                 find: impl Fn(&str) -> Option<*const c_void>,
             ) -> Result<Self, &'static str> {
@@ -50,12 +52,12 @@ macro_rules! calls {
 
         impl Driver {
             $(
-                /// The call of this name, checked.
+                /// Calls the driver's function and checks its result.
                 ///
                 /// # Safety
-                /// As the driver's documentation asks: handles are live, pointers are valid for
-                /// what the call reads or writes there, and what work under way still uses is not
-                /// destroyed.
+                /// The caller must follow the driver's documentation: handles are live, pointers
+                /// are valid for what the call reads or writes there, and what work under way still
+                /// uses is not destroyed.
                 #[allow(clippy::too_many_arguments)]
                 #[allow(dead_code, reason = "some are called through the table, where a result is no error")]
                 pub(super) unsafe fn $method(&self, $($argument: $type),*) -> Result<(), CudaError> {

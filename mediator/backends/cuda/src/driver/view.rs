@@ -1,17 +1,17 @@
-//! Device memory as this process sees it.
+//! Device memory that is mapped in this process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_memory::{DeviceMapping, DeviceMemory, MemoryError};
 
-/// A range of device memory behind a BAR of the GPU.
+/// A range of device memory that is mapped in this process through a BAR of the GPU.
 pub(crate) struct DeviceView {
     mapping: Box<dyn DeviceMapping>,
     bytes: u64,
 }
 
 impl DeviceView {
-    /// Maps `bytes` bytes from `offset`, multiples of 4 KiB.
+    /// Maps `bytes` bytes of `memory` from `offset`. Both are multiples of 4 KiB.
     pub(crate) fn new(
         memory: &dyn DeviceMemory,
         offset: u64,
@@ -21,7 +21,8 @@ impl DeviceView {
         Ok(Self { mapping, bytes })
     }
 
-    /// Loads an aligned 64-bit word; none if it is not aligned or not inside.
+    /// Loads the 64-bit word at `offset`; `None` if the offset is not a multiple of 8 or the word
+    /// lies outside the range.
     pub(crate) fn load_u64(&self, offset: u64) -> Option<u64> {
         let inside = offset.checked_add(8)? <= self.bytes && offset.is_multiple_of(8);
         if !inside {

@@ -1,7 +1,7 @@
 //! Cubins: ELF files with code for one architecture.
 //!
-//! Layout: System V ABI, "ELF-64 Object File Format". What CUDA puts into it: LLVM's
-//! `BinaryFormat/ELF.h` (machine, flags) and the names of sections as `cuobjdump` shows them.
+//! The layout is that of the System V ABI, "ELF-64 Object File Format". Machine and flags of CUDA
+//! are in LLVM's `BinaryFormat/ELF.h`; `cuobjdump` shows the names of the sections.
 
 use causeway_mediator::backend::ModuleError;
 use object::elf::{
@@ -23,14 +23,14 @@ const NOBITS: [u32; 5] = [
     0x7000_000a,
     0x7000_0015,
 ];
-/// Beginnings of names of sections that only say how much memory each launch needs.
+/// Prefixes of the names of sections that only say how much memory each launch needs.
 const PER_LAUNCH: [&[u8]; 3] = [b".nv.shared.", b".nv.local.", b".nv.reservedSmem"];
 
 type Header = FileHeader64<LE>;
 type Program = ProgramHeader64<LE>;
 type Section = SectionHeader64<LE>;
 
-/// A cubin whose headers point nowhere outside.
+/// A cubin of which every header was checked: all sections and segments lie inside the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cubin<'a> {
     /// The whole file.
@@ -50,7 +50,7 @@ impl<'a> Cubin<'a> {
     /// image.
     ///
     /// # Errors
-    /// [`ModuleError`]: the file is no cubin, or a header of it points outside.
+    /// [`ModuleError`]: the file is no cubin, or a header of it points beyond its end.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, ModuleError> {
         let header: &Header = bytes
             .read_at(0)
@@ -62,9 +62,9 @@ impl<'a> Cubin<'a> {
         if header.e_machine.get(LE) != EM_CUDA {
             return Err(refused("the ELF file is not for NVIDIA GPUs (machine 190)"));
         }
-        check_programs(bytes, header).ok_or_else(|| malformed("a segment lies outside"))?;
+        check_programs(bytes, header).ok_or_else(|| malformed("a segment lies beyond its end"))?;
         let loaded_bytes = loaded_bytes(bytes, header)
-            .ok_or_else(|| malformed("a section, or its name, lies outside"))?;
+            .ok_or_else(|| malformed("a section, or the name of a section, lies beyond its end"))?;
         Ok(Self {
             bytes,
             architecture: architecture(header),
@@ -77,13 +77,12 @@ impl<'a> Cubin<'a> {
         self.loaded_bytes
     }
 
-    /// Returns whether its code runs on a GPU of this architecture: the same major number, and no
-    /// greater minor.
+    /// Returns whether a GPU of `architecture` executes this cubin's code.
     pub(super) fn runs_on(&self, architecture: u32) -> bool {
         runs_on(self.architecture, architecture)
     }
 
-    /// Refuses code for another architecture.
+    /// Refuses the cubin if a GPU of `architecture` does not execute its code.
     ///
     /// # Errors
     /// [`ModuleError`], which names both architectures.
@@ -92,13 +91,15 @@ impl<'a> Cubin<'a> {
             return Ok(());
         }
         Err(refused(format!(
-            "the cubin is for sm_{}, this GPU is sm_{architecture}: give PTX or a cubin for sm_{architecture}",
+            "the cubin is for sm_{}, this GPU is sm_{architecture}: \
+             give PTX or a cubin for sm_{architecture}",
             self.architecture
         )))
     }
 }
 
-/// Binary compatibility (CUDA programming guide, "Binary Compatibility").
+/// Returns whether a GPU of architecture `gpu` executes code for the architecture `code`: with the
+/// same major number, and no smaller a minor (CUDA programming guide, "Binary Compatibility").
 pub(super) fn runs_on(code: u32, gpu: u32) -> bool {
     code / 10 == gpu / 10 && code % 10 <= gpu % 10
 }
@@ -114,7 +115,7 @@ fn architecture(header: &Header) -> u32 {
     }
 }
 
-/// Returns none if a program header, or the segment that it describes, lies outside.
+/// Returns `None` if a program header, or the segment that it describes, lies outside.
 fn check_programs(bytes: &[u8], header: &Header) -> Option<()> {
     let count = header.e_phnum.get(LE);
     if count == 0 {
@@ -132,7 +133,7 @@ fn check_programs(bytes: &[u8], header: &Header) -> Option<()> {
     Some(())
 }
 
-/// Returns the bytes of all sections that are loaded, or none if a section or its name lies
+/// Returns the bytes of all sections that are loaded, or `None` if a section or its name lies
 /// outside.
 fn loaded_bytes(bytes: &[u8], header: &Header) -> Option<u64> {
     let count = header.e_shnum.get(LE);

@@ -10,7 +10,7 @@ use causeway_mediator::backend::ModuleError;
 use super::elf::{self, Cubin};
 use super::{Image, part, ptx, refused, u16_at, u32_at, u64_at};
 
-/// 0xBA55ED50.
+/// The first bytes of a fat binary: the number 0xBA55ED50, little-endian.
 pub(super) const MAGIC: &[u8] = &[0x50, 0xed, 0x55, 0xba];
 /// Size of the header, in bytes.
 const HEADER_BYTES: u16 = 16;
@@ -22,7 +22,7 @@ const ENTRY_HEADER_BYTES: usize = 64;
 const KIND_PTX: u16 = 1;
 const KIND_ELF: u16 = 2;
 
-/// A fat binary whose headers point nowhere outside.
+/// A fat binary of which every header was checked: all entries lie inside the image.
 #[derive(Debug)]
 pub(super) struct Fatbin<'a> {
     entries: Vec<Entry<'a>>,
@@ -52,9 +52,13 @@ impl Entry<'_> {
 }
 
 impl<'a> Fatbin<'a> {
-    /// Checks every header against the length of the image.
+    /// Returns the fat binary in `bytes`, after every header was checked against the length of the
+    /// image.
+    ///
+    /// # Errors
+    /// [`ModuleError`]: a header, or an entry that it describes, lies outside.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, ModuleError> {
-        let malformed = || refused("the fat binary is malformed: a header points outside");
+        let malformed = || refused("the fat binary is malformed: a header points beyond its end");
         let header = u64::from(u16_at(bytes, 6).ok_or_else(malformed)?);
         let size = u64_at(bytes, 8).ok_or_else(malformed)?;
         if header < u64::from(HEADER_BYTES) {
@@ -70,8 +74,12 @@ impl<'a> Fatbin<'a> {
         Ok(Self { entries })
     }
 
-    /// What suits a GPU: a cubin for it, else PTX. What is not compressed is taken out, so that its
-    /// size is known.
+    /// Returns the entry that suits a GPU of `architecture` best: a cubin for it, or else PTX. An
+    /// entry that is not compressed is returned without the fat binary around it, so that the
+    /// memory that it takes is known.
+    ///
+    /// # Errors
+    /// [`ModuleError`]: no entry suits the GPU, or the cubin is malformed.
     pub(super) fn choose(&self, architecture: u32) -> Result<Image<'a>, ModuleError> {
         let suits = |entry: &&Entry<'_>| match entry.kind {
             KIND_ELF => elf::runs_on(entry.architecture, architecture),
@@ -89,7 +97,8 @@ impl<'a> Fatbin<'a> {
             }
             Some(entry) => ptx(entry.content).map(Image::Ptx),
             None => Err(refused(format!(
-                "the fat binary has {}, this GPU is sm_{architecture}: add PTX or a cubin for sm_{architecture}",
+                "the fat binary has {}, this GPU is sm_{architecture}: \
+                 add PTX or a cubin for sm_{architecture}",
                 self.list()
             ))),
         }
@@ -109,7 +118,7 @@ impl<'a> Fatbin<'a> {
     }
 }
 
-/// Returns the entry at the beginning of `bytes`, and what comes behind it.
+/// Returns the entry at the beginning of `bytes`, and the bytes behind it.
 fn entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
     let kind = u16_at(bytes, 0)?;
     let header = usize::try_from(u32_at(bytes, 4)?).ok()?;

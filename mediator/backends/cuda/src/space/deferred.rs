@@ -1,14 +1,14 @@
-//! What work under way may still use, kept until that work is done.
+//! Keeps mappings that work under way may still use until that work is done.
 //!
-//! A queue that is fed by one thread and memory that is unmapped by another agree without a lock:
+//! One thread feeds a queue, and another thread unmaps memory. They agree without a lock:
 //!
-//! * (Q1) the queue announces a submission, (Q2) looks at the generation of the table, (Q3) looks
-//!   addresses up, and calls the driver;
-//! * (U1) who unmaps takes the mapping out of the table, (U2) changes the generation, (U3) looks
-//!   which submissions are announced, and keeps the memory until those are done.
+//! * The thread of the queue (Q1) announces a submission, (Q2) loads the generation of the table,
+//!   (Q3) looks up addresses, and calls the driver.
+//! * The thread that unmaps (U1) takes the mapping out of the table, (U2) changes the generation,
+//!   (U3) looks which submissions are announced, and keeps the memory until those are done.
 //!
-//! All of these are sequentially consistent. If U3 misses Q1, then Q2 sees U2, and the queue finds
-//! nothing at Q3.
+//! All of these accesses are sequentially consistent. If U3 misses Q1, then Q2 sees U2, and the
+//! queue does not find the mapping at Q3.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use parking_lot::Mutex;
 /// How long a wait spins before it sleeps, and how long it sleeps at a time.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// How far a queue is, in submissions. Written by the thread that feeds it.
+/// Counts the submissions of one queue: announced, handed to the driver, done by the GPU. Only the
+/// thread that feeds the queue changes the counts.
 #[derive(Default)]
 pub(crate) struct Progress {
     begun: AtomicU64,
@@ -35,23 +36,23 @@ impl Progress {
         self.begun.store(number, Ordering::SeqCst);
     }
 
-    /// Says that the driver has it.
+    /// Notes that the driver has the submission that was announced last.
     pub(crate) fn end(&self) {
         let number = self.begun.load(Ordering::Relaxed);
         self.ended.store(number, Ordering::SeqCst);
     }
 
-    /// Submissions that the driver has.
+    /// Returns the number of submissions that the driver has got so far.
     pub(crate) fn submitted(&self) -> u64 {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Says that the GPU has done as many submissions.
+    /// Notes that the GPU has done the first `number` submissions.
     pub(crate) fn complete(&self, number: u64) {
         self.done.store(number, Ordering::SeqCst);
     }
 
-    /// Returns whether the GPU has done all.
+    /// Returns whether the GPU has done all submissions that were announced.
     pub(crate) fn is_done(&self) -> bool {
         self.done.load(Ordering::Relaxed) >= self.begun.load(Ordering::Relaxed)
     }
@@ -66,7 +67,7 @@ impl Progress {
         (!self.has_done(begun)).then_some(begun)
     }
 
-    /// Returns the submission that the driver is being given, if there is one.
+    /// Returns the submission that was announced, but that the driver does not have yet.
     fn submitting(&self) -> Option<u64> {
         let begun = self.begun.load(Ordering::SeqCst);
         (!self.has_ended(begun)).then_some(begun)
@@ -77,13 +78,14 @@ impl Progress {
     }
 }
 
-/// Something that is dropped when all of the submissions named are done.
+/// Something that is dropped when all submissions in `waits` are done.
 struct Item {
     what: Box<dyn Any + Send + Sync>,
     waits: Vec<(Arc<Progress>, u64)>,
 }
 
-/// The queues of an address space, and what waits for them.
+/// The queues of an address space, and the mappings that are dropped when work of those queues is
+/// done.
 #[derive(Default)]
 pub(crate) struct DeferredDrops {
     queues: Mutex<Vec<Arc<Progress>>>,
@@ -92,14 +94,14 @@ pub(crate) struct DeferredDrops {
 }
 
 impl DeferredDrops {
-    /// Returns a new queue.
+    /// Adds a queue, and returns its counts of submissions.
     pub(crate) fn register(&self) -> Arc<Progress> {
         let progress = Arc::<Progress>::default();
         self.queues.lock().push(Arc::clone(&progress));
         progress
     }
 
-    /// A queue ends, and all of its work is done.
+    /// Removes the queue of `progress`, whose work is all done.
     pub(crate) fn unregister(&self, progress: &Arc<Progress>) {
         progress.complete(u64::MAX);
         self.queues
@@ -108,8 +110,9 @@ impl DeferredDrops {
         self.collect();
     }
 
-    /// Waits until the driver has every submission that was announced before, but no longer than
-    /// `patience`. True if it has: what was looked up before U2 is used by nobody any more.
+    /// Waits until the driver has every submission that was announced before this call, but no
+    /// longer than `patience`. Returns whether it has them all: then no queue uses an address that
+    /// it looked up before U2.
     pub(crate) fn await_submissions(&self, patience: Duration) -> bool {
         let announced = self.queues_with(Progress::submitting);
         let begun = Instant::now();
@@ -125,7 +128,8 @@ impl DeferredDrops {
         })
     }
 
-    /// Drops `what` when all work that was announced before is done: at once, if it is.
+    /// Drops `what` when all submissions that were announced before this call are done: at once if
+    /// they are done already.
     pub(crate) fn defer(&self, what: Box<dyn Any + Send + Sync>) {
         let waits = self.queues_with(Progress::under_way);
         if waits.is_empty() {
@@ -135,7 +139,7 @@ impl DeferredDrops {
         self.count.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Returns the queues for which `number` has one, with that number.
+    /// Returns the queues for which `number` returns a submission, with that submission.
     fn queues_with(&self, number: impl Fn(&Progress) -> Option<u64>) -> Vec<(Arc<Progress>, u64)> {
         let queues = self.queues.lock();
         let known = queues.iter();
@@ -144,12 +148,12 @@ impl DeferredDrops {
             .collect()
     }
 
-    /// How many things wait.
+    /// Returns the number of items that wait for work.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Drops what waits no more.
+    /// Drops the items whose submissions are done.
     pub(crate) fn collect(&self) {
         if self.count() == 0 {
             return;
@@ -164,11 +168,11 @@ impl DeferredDrops {
             .collect();
         self.count.fetch_sub(ended.len(), Ordering::SeqCst);
         drop(items);
-        // Without the lock: this may take a while, and retire other things.
+        // Without the lock: this may take a while, and defer other drops.
         drop(ended);
     }
 
-    /// Keeps everything until the process ends.
+    /// Leaks all items, so that they exist until the process ends.
     pub(crate) fn leak(&self) {
         for item in std::mem::take(&mut *self.items.lock()) {
             std::mem::forget(item.what);

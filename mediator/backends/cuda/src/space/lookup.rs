@@ -1,8 +1,8 @@
-//! Looking addresses of work up, mostly without a lock.
+//! Looks up the addresses of work, mostly without a lock.
 //!
 //! The driver takes an address that it does not know for memory of this process, and would copy
-//! that. So everything that a guest gives as an address is looked up here first, but what kernels
-//! make of their parameters: those the GPU's own page tables confine.
+//! that memory. So every address of a guest's copies, fills, fences and timestamps is looked up
+//! here first. The parameters of kernels are not: the GPU's own page tables confine kernels.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,21 +12,21 @@ use causeway_protocol::message::Status;
 
 use super::table::{Span, Table};
 
-/// Spans that are remembered.
+/// Number of spans that a queue remembers.
 const REMEMBERED: usize = 4;
 
-/// What work does at an address.
+/// A range of addresses that a piece of work reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Use {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) access: Access,
-    /// Such as "a copy", for messages.
+    /// The kind of work for messages, such as "a copy".
     pub(crate) what: &'static str,
 }
 
-/// What one queue has looked up. It stays right when mappings are added, and is forgotten when
-/// rights are lost.
+/// Remembers the spans that one queue has looked up. They stay right when mappings are added, and
+/// are forgotten when rights are lost.
 #[derive(Default)]
 pub(crate) struct Lookup {
     generation: u64,
@@ -35,7 +35,8 @@ pub(crate) struct Lookup {
 }
 
 impl Lookup {
-    /// To be called after a submission has been announced, and before anything is looked up for it.
+    /// Forgets all spans if rights were lost in `table` since the last call. The caller calls this
+    /// after it has announced a submission, and before it looks up an address for it.
     pub(crate) fn refresh(&mut self, table: &Table) {
         let generation = table.generation();
         if generation != self.generation {
@@ -44,7 +45,7 @@ impl Lookup {
         }
     }
 
-    /// Returns the addresses around `address`, if it is mapped.
+    /// Returns the span that contains `address`; `None` if the address is not mapped.
     fn span(&mut self, table: &Table, address: u64) -> Option<Span> {
         let known = self.spans.iter().flatten();
         if let Some(span) = known.copied().find(|span| span.contains(address)) {
@@ -56,16 +57,20 @@ impl Lookup {
         Some(span)
     }
 
-    /// Refuses what is not mapped, or not with these rights. Gives how many bytes lie in the first
-    /// mapping.
+    /// Checks that the whole range `wanted` is mapped with the rights that it needs. Returns how
+    /// many bytes of it lie in the first mapping.
+    ///
+    /// # Errors
+    /// A fault with status `MemoryFault`, which names the first address that is not mapped so.
     pub(crate) fn check(&mut self, table: &Table, wanted: &Use) -> Result<u64, Fault> {
+        let unmapped = |at| memory_fault(wanted, at, "is not mapped");
         let end = wanted.address.checked_add(wanted.bytes);
-        let end = end.ok_or_else(|| unmapped(wanted, wanted.address))?;
+        let end = end.ok_or_else(|| unmapped(wanted.address))?;
         let (mut at, mut first) = (wanted.address, None);
         while at < end {
-            let span = self.span(table, at).ok_or_else(|| unmapped(wanted, at))?;
+            let span = self.span(table, at).ok_or_else(|| unmapped(at))?;
             if !span.access.allows(wanted.access) {
-                return Err(forbidden(wanted, at));
+                return Err(memory_fault(wanted, at, "is not mapped with that right"));
             }
             first = first.or(Some(span.end.min(end) - wanted.address));
             at = span.end;
@@ -73,23 +78,24 @@ impl Lookup {
         Ok(first.unwrap_or(0))
     }
 
-    /// How many bytes from `address`, which was checked, lie in its mapping.
+    /// Returns how many bytes from `address` lie in the mapping that contains it; 0 if the address
+    /// is not mapped.
     pub(crate) fn run(&mut self, table: &Table, address: u64) -> u64 {
         self.span(table, address)
             .map_or(0, |span| span.end - address)
     }
 }
 
-/// What work that is submitted again and again uses: looked up again only when somebody has lost
-/// rights since.
+/// The addresses of a recording, which are looked up again only if rights were lost since the last
+/// time.
 pub(crate) struct Standing {
     uses: Vec<Use>,
-    /// Generation of the table at which all of it was found.
+    /// Generation of the table at which all uses were allowed.
     generation: AtomicU64,
 }
 
 impl Standing {
-    /// Uses that were found at `generation`.
+    /// Returns the addresses `uses`, all of which were allowed at `generation` of the table.
     pub(crate) fn new(uses: Vec<Use>, generation: u64) -> Self {
         Self {
             uses,
@@ -97,9 +103,13 @@ impl Standing {
         }
     }
 
-    /// Refuses what is no longer mapped. `lookup` was refreshed since the submission was announced.
+    /// Checks that all uses are still allowed. The caller has refreshed `lookup` after it announced
+    /// the submission.
+    ///
+    /// # Errors
+    /// A fault with status `MemoryFault`, as [`Lookup::check`] returns it.
     pub(crate) fn check(&self, table: &Table, lookup: &mut Lookup) -> Result<(), Fault> {
-        // Not the table's: that may have changed since, and what is remembered is older.
+        // Not the generation of the table: that may have changed since `lookup` was refreshed.
         let generation = lookup.generation;
         if self.generation.load(Ordering::SeqCst) == generation {
             return Ok(());
@@ -110,14 +120,6 @@ impl Standing {
         self.generation.store(generation, Ordering::SeqCst);
         Ok(())
     }
-}
-
-fn unmapped(wanted: &Use, at: u64) -> Fault {
-    memory_fault(wanted, at, "is not mapped")
-}
-
-fn forbidden(wanted: &Use, at: u64) -> Fault {
-    memory_fault(wanted, at, "is not mapped with that right")
 }
 
 fn memory_fault(wanted: &Use, at: u64, why: &str) -> Fault {

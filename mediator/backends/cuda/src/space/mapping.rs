@@ -1,5 +1,6 @@
-//! One mapping: memory at an address of an address space.
+//! One mapping of an address space: memory at a GPU address.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use causeway_mediator::backend::{BackendError, Memory};
@@ -16,23 +17,23 @@ use crate::host_memory::HostMemory;
 use crate::host_registration::HostView;
 use crate::support::Attribute;
 
-/// What is mapped, and how.
+/// Memory that is mapped at a GPU address, until dropped.
 pub(crate) struct Mapping {
     // Dropped before the memory, and so before the memory can be reused.
     kind: Kind,
-    /// The memory as the mediator gave it: its account goes with it.
+    /// The memory as the mediator passed it. The session is charged for it until this is dropped.
     memory: Option<Arc<dyn Memory>>,
 }
 
 enum Kind {
-    /// The whole of an allocation. A mapping of a part is one of the whole: what a guest sees
-    /// beyond the part is the same allocation, with the same rights.
+    /// Device memory. The driver maps the whole allocation even for a mapping of a part: what a
+    /// guest can access beyond the part is the same allocation, with the same rights.
     Device {
         placed: Mutex<Option<Placement>>,
-        /// Where in the allocation the guest's mapping begins.
+        /// Offset in the allocation at which the guest's mapping begins.
         offset: u64,
         bytes: u64,
-        /// For loads by this process, made at the first.
+        /// The memory as this process sees it, mapped at the first load.
         view: OnceLock<Option<DeviceView>>,
     },
     Host {
@@ -45,8 +46,9 @@ enum Kind {
 }
 
 impl Mapping {
-    /// Maps a range (offset and bytes) of `memory`, and returns its address with the mapping.
-    /// `is_free` tells whether the address space has nothing at an address that the driver chose.
+    /// Maps `range` (offset and bytes) of `memory` with the rights `access`, at the address
+    /// `wanted` or at a free one. Returns the address with the mapping. `is_free` tells whether the
+    /// address space has no mapping yet at an address that the driver chose.
     pub(super) fn new(
         gpu: &Arc<Gpu>,
         is_free: impl Fn(u64) -> bool,
@@ -70,12 +72,12 @@ impl Mapping {
         Ok((va, Arc::new(mapping)))
     }
 
-    /// Returns whether it can end under work.
+    /// Returns whether this is device memory, which can be unmapped while work still uses it.
     pub(super) fn is_device(&self) -> bool {
         matches!(self.kind, Kind::Device { .. })
     }
 
-    /// Takes device memory from the GPU's page tables now. Other memory stays until this is
+    /// Removes device memory from the GPU's page tables now. Host memory stays mapped until this is
     /// dropped.
     pub(super) fn unmap_device(&self) {
         if let Kind::Device { placed, .. } = &self.kind {
@@ -84,17 +86,21 @@ impl Mapping {
         }
     }
 
-    /// Changes what kernels may do.
+    /// Changes the rights of kernels to `access`.
     ///
     /// # Errors
-    /// `Unsupported` if they cannot have these rights here, `BackEnd`.
+    /// `Unsupported` if host memory was mapped with fewer rights; the status of the driver's error
+    /// if the driver fails.
     pub(super) fn set_access(&self, access: Access) -> Result<(), BackendError> {
         match &self.kind {
             Kind::Device { placed, .. } => {
                 let placed = placed.lock();
                 let what = || format!("give the GPU the right {access:?}");
                 match &*placed {
-                    Some(placed) => placed.set_access(access).map_err(|e| failed(what(), e)),
+                    Some(placed) => {
+                        let set = placed.mapped.set_access(access);
+                        set.map_err(|e| failed(what(), e))
+                    }
                     None => Err(refused(Status::BackEnd, what())),
                 }
             }
@@ -111,14 +117,14 @@ impl Mapping {
         }
     }
 
-    /// Loads an aligned word, if this process can see the memory.
+    /// Loads the 64-bit word at `offset` of the mapping; `None` if the offset is not a multiple of
+    /// 8, or if this process cannot map the memory.
     pub(super) fn load_u64(&self, offset: u64) -> Option<u64> {
         match &self.kind {
             Kind::Host { view, .. } => {
-                let at = view.offset + offset;
                 let mapping = view.registration.mapping();
                 mapping
-                    .load_u64(at, std::sync::atomic::Ordering::Acquire)
+                    .load_u64(view.offset + offset, Ordering::Acquire)
                     .ok()
             }
             Kind::Device {
@@ -139,7 +145,7 @@ impl Mapping {
         let memory = self.memory.as_ref()?.as_any();
         let visible = memory.downcast_ref::<GpuMemory>()?.visible()?;
         DeviceView::new(&**visible, offset, bytes)
-            .inspect_err(|e| log::debug!("device memory cannot be waited on: {e}"))
+            .inspect_err(|e| log::debug!("cannot map device memory to look at a fence in it: {e}"))
             .ok()
     }
 
@@ -154,7 +160,10 @@ impl Mapping {
 }
 
 fn foreign() -> BackendError {
-    refused(Status::BadMemory, "memory of another back end")
+    refused(
+        Status::BadMemory,
+        "map memory that belongs to another back end",
+    )
 }
 
 fn device_kind(
@@ -169,12 +178,14 @@ fn device_kind(
     let base = match wanted {
         None => None,
         Some(address) => Some(address.checked_sub(offset).ok_or_else(|| {
-            let text = format!("{address:#x} is less than the offset {offset:#x}");
+            let text = format!(
+                "map from offset {offset:#x} at {address:#x}: the address is less than the offset"
+            );
             refused(Status::AddressInUse, text)
         })?),
     };
     let placed = gpu.addresses.place(base, physical, access)?;
-    let va = placed.address() + offset;
+    let va = placed.mapped.address() + offset;
     let kind = Kind::Device {
         placed: Mutex::new(Some(placed)),
         offset,
@@ -184,9 +195,10 @@ fn device_kind(
     Ok((va, kind))
 }
 
-/// Host memory is where the driver puts it, and each registration has its rights. So a mapping with
-/// all rights is a part of the registration that the memory has anyway; any other, and a second of
-/// the same part, has one of its own.
+/// Maps host memory. The driver chooses the address of a registration, and each registration has
+/// fixed rights. So a mapping with all rights is a part of the registration that the memory has
+/// anyway; a mapping with fewer rights, or a second one of the same part, gets a registration of
+/// its own.
 fn host_kind(
     gpu: &Arc<Gpu>,
     is_free: impl Fn(u64) -> bool,
@@ -199,11 +211,7 @@ fn host_kind(
         return Err(foreign());
     }
     if access == Access::ReadWrite {
-        let main = memory.main(&gpu.home)?;
-        let view = HostView {
-            offset: main.offset + offset,
-            ..main
-        };
+        let view = memory.main(&gpu.home)?.from_offset(offset);
         let va = view.address();
         if is_free(va) && wanted.is_none_or(|wanted| wanted == va) {
             let granted = Access::ReadWrite;
@@ -222,10 +230,6 @@ fn host_kind(
     if granted == Access::Read && !gpu.support.has(Attribute::HostRegisterReadOnly) {
         return Err(lacks(Attribute::HostRegisterReadOnly));
     }
-    let registration = memory.register(&gpu.home, offset, bytes, granted)?;
-    let view = HostView {
-        registration: Arc::new(registration),
-        offset: 0,
-    };
+    let view = memory.register(&gpu.home, offset, bytes, granted)?;
     Ok((view.address(), Kind::Host { view, granted }))
 }

@@ -12,21 +12,21 @@ use crate::error::failed;
 use crate::gpu::Gpu;
 use crate::words::Words;
 
-/// What queues, modules and recordings share with their address space.
+/// State of an address space that its queues, modules and recordings share.
 pub(crate) struct SpaceState {
     pub(crate) gpu: Arc<Gpu>,
     /// Set when the session ends.
     pub(crate) stop: Arc<AtomicBool>,
-    /// What streams are made in.
+    /// Makes the streams of this address space.
     pub(crate) maker: StreamMaker,
     pub(crate) table: Table,
     pub(crate) deferred: DeferredDrops,
-    /// Small kernels of the back end's own.
+    /// The back end's own small kernels, loaded at their first use.
     words: OnceLock<Words>,
 }
 
 impl SpaceState {
-    /// Returns the state of an empty address space.
+    /// Returns the state of an empty address space on `gpu`. `stop` is set when the session ends.
     pub(crate) fn new(gpu: &Arc<Gpu>, stop: Arc<AtomicBool>) -> Result<Self, BackendError> {
         let maker = gpu
             .maker()
@@ -41,7 +41,7 @@ impl SpaceState {
         })
     }
 
-    /// Returns the back end's own kernels, loaded at their first use.
+    /// Returns the back end's own small kernels, which the first call loads.
     pub(crate) fn words(&self) -> Result<&Words, BackendError> {
         if let Some(words) = self.words.get() {
             return Ok(words);
@@ -50,21 +50,24 @@ impl SpaceState {
         Ok(self.words.get_or_init(|| words))
     }
 
-    /// Says that work is under way that does not end.
+    /// Notes that work is under way that does not end, so that nothing waits for it.
     pub(crate) fn abandon(&self) {
         self.maker.context.abandon();
-        // Its drops would wait for the same GPU.
+        // Drops in the primary context would wait for the same GPU.
         self.gpu.home.abandon();
     }
 
-    /// Refuses to go on once an error has poisoned the process.
+    /// Checks that no error of the driver has poisoned the process.
     ///
     /// # Errors
-    /// `DeviceLost`, with that error.
+    /// `DeviceLost`, with the error that has poisoned the process as its cause.
     pub(crate) fn check_poison(&self) -> Result<(), BackendError> {
         match self.maker.context.driver().poison() {
             None => Ok(()),
-            Some(error) => Err(failed("the process must be restarted", error.clone())),
+            Some(error) => Err(failed(
+                "a fault has made CUDA unusable in this process; only a new process can use it",
+                error.clone(),
+            )),
         }
     }
 }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::mapping::Mapping;
 use crate::error::refused;
 
-/// Addresses that have the same rights.
+/// The addresses of one mapping, with their rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) start: u64,
@@ -21,6 +21,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
+    /// Returns whether `address` is one of these addresses.
     pub(crate) fn contains(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
     }
@@ -31,11 +32,11 @@ struct Entry {
     mapping: Arc<Mapping>,
 }
 
-/// The mappings. No two overlap.
+/// The mappings of an address space. No two overlap.
 ///
-/// `generation` changes whenever rights are lost, after the table has changed. A queue that looks
-/// at it after saying that a submission has begun, and finds it as it was, may use what was looked
-/// up before (see [`super::deferred`]).
+/// `generation` changes whenever rights are lost, after the table has changed. A queue that has
+/// announced a submission, and then finds the generation unchanged, may use spans that it looked up
+/// before (see [`super::deferred`]).
 #[derive(Default)]
 pub(crate) struct Table {
     entries: Mutex<BTreeMap<u64, Entry>>,
@@ -48,7 +49,10 @@ impl Table {
         self.generation.load(Ordering::SeqCst)
     }
 
-    /// Adds a mapping.
+    /// Adds `mapping` with the rights `access` at the addresses `start..start + bytes`.
+    ///
+    /// # Errors
+    /// `AddressInUse` if some of these addresses are mapped, or beyond the last address.
     pub(crate) fn insert(
         &self,
         start: u64,
@@ -57,7 +61,8 @@ impl Table {
         mapping: Arc<Mapping>,
     ) -> Result<(), BackendError> {
         let taken = || {
-            let text = format!("addresses {start:#x}+{bytes:#x} are taken or outside");
+            let text =
+                format!("map {bytes:#x} bytes at {start:#x}: some of the addresses are in use");
             refused(Status::AddressInUse, text)
         };
         let end = start.checked_add(bytes).ok_or_else(taken)?;
@@ -70,7 +75,7 @@ impl Table {
         Ok(())
     }
 
-    /// Returns whether nothing is mapped in a range.
+    /// Returns whether nothing is mapped at the addresses `start..start + bytes`.
     pub(crate) fn is_free(&self, start: u64, bytes: u64) -> bool {
         match start.checked_add(bytes) {
             Some(end) => !overlaps(&self.entries.lock(), start, end),
@@ -78,7 +83,7 @@ impl Table {
         }
     }
 
-    /// Removes the mapping that begins at `va`.
+    /// Removes and returns the mapping that begins at `va`; `None` if none does.
     pub(crate) fn remove(&self, va: u64) -> Option<Arc<Mapping>> {
         let removed = self.entries.lock().remove(&va)?;
         self.generation.fetch_add(1, Ordering::SeqCst);
@@ -93,20 +98,21 @@ impl Table {
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Returns the mapping that begins at `va`.
+    /// Returns the mapping that begins at `va`; `None` if none does.
     pub(crate) fn mapping(&self, va: u64) -> Option<Arc<Mapping>> {
         Some(Arc::clone(&self.entries.lock().get(&va)?.mapping))
     }
 
-    /// Returns the addresses around `address` with its rights, if it is mapped.
+    /// Returns the addresses and rights of the mapping that contains `address`; `None` if the
+    /// address is not mapped.
     pub(crate) fn span(&self, address: u64) -> Option<Span> {
         let entries = self.entries.lock();
         let (_, entry) = entries.range(..=address).next_back()?;
         entry.span.contains(address).then_some(entry.span)
     }
 
-    /// Returns the mapping in which `bytes` bytes from `address` lie and can be read, and the
-    /// offset there.
+    /// Returns the mapping that contains `bytes` bytes from `address` and can be read, with the
+    /// offset of `address` in it; `None` if no mapping does.
     pub(crate) fn find_readable(&self, address: u64, bytes: u64) -> Option<(Arc<Mapping>, u64)> {
         let end = address.checked_add(bytes)?;
         let entries = self.entries.lock();
@@ -115,7 +121,7 @@ impl Table {
         readable.then(|| (Arc::clone(&entry.mapping), address - start))
     }
 
-    /// Leaves everything mapped until the process ends.
+    /// Leaks all mappings, so that everything stays mapped until the process ends.
     pub(crate) fn leak(&self) {
         for (_, entry) in std::mem::take(&mut *self.entries.lock()) {
             std::mem::forget(entry.mapping);
