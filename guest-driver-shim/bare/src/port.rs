@@ -38,7 +38,7 @@ pub(crate) fn read_u32(port: u16) -> u32 {
     value
 }
 
-/// The machine's I/O ports.
+/// Access to the I/O ports of the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IoPorts;
 
@@ -52,13 +52,13 @@ impl Ports for IoPorts {
 }
 
 impl IoPorts {
-    /// Loads a byte.
+    /// Loads a byte from I/O port `port`.
     #[must_use]
     pub fn read_byte(self, port: u16) -> u8 {
         read_u8(port)
     }
 
-    /// Stores a byte.
+    /// Stores a byte to I/O port `port`.
     pub fn write_byte(self, port: u16, value: u8) {
         write_u8(port, value);
     }

@@ -16,10 +16,11 @@ use crate::recording::Recording;
 use crate::space::AddressSpace;
 use crate::window::RingWindow;
 
-/// A command buffer: work for the device, executed in order.
+/// A queue of packets that the device executes in order.
 ///
-/// Packets are written by the methods named after them and become visible to the device by
-/// [`Self::submit`]: write several, then submit once. Used by one CPU at a time.
+/// The methods named after packets write them into the ring; [`Self::submit`] makes all that was
+/// written visible to the device. Write several packets, then submit once. One CPU uses a command
+/// buffer at a time.
 #[derive(Debug)]
 pub struct CommandBuffer<'d> {
     device: &'d Device<'d>,
@@ -33,12 +34,12 @@ pub struct CommandBuffer<'d> {
 }
 
 impl<'d> CommandBuffer<'d> {
-    /// Creates a command buffer of `units` units (a power of two from 256 to 2^20) on memory of its
-    /// own. One exit.
+    /// Creates a command buffer with a ring of `units` units (a power of two from 256 to 2^20) in
+    /// memory that it allocates. One exit.
     ///
     /// # Errors
-    /// [`CommandBufferError`] if `units` is out of range or the device refuses: a limit of the
-    /// session is reached, or no memory is left.
+    /// [`CommandBufferError`] if `units` is out of range or no power of two, a limit of the session
+    /// is reached, or no memory is left.
     pub fn new(space: &AddressSpace<'d>, units: u64) -> Result<Self, CommandBufferError> {
         let device = space.device();
         let failed = |refusal| CommandBufferError { units, refusal };
@@ -70,19 +71,19 @@ impl<'d> CommandBuffer<'d> {
         })
     }
 
-    /// Returns the handle, which this session's messages name it by.
+    /// Returns the handle that messages use for this command buffer.
     #[must_use]
     pub const fn handle(&self) -> u32 {
         self.handle
     }
 
-    /// Returns the number of its doorbell in BAR 4.
+    /// Returns the number of the command buffer's doorbell in BAR 4.
     #[must_use]
     pub const fn doorbell(&self) -> u32 {
         self.doorbell
     }
 
-    /// Returns how often the doorbell was rung.
+    /// Returns how often this command buffer has rung its doorbell.
     #[must_use]
     pub const fn doorbells_rung(&self) -> u64 {
         self.rung
@@ -100,28 +101,30 @@ impl<'d> CommandBuffer<'d> {
         self.producer.position()
     }
 
-    /// Returns how many units the device has not consumed yet.
+    /// Returns the number of units that the device has not consumed yet, submitted or not.
     #[must_use]
     pub fn backlog(&self) -> u64 {
         self.producer.backlog()
     }
 
-    /// Returns the status and position at which the device stopped, if it did.
+    /// Returns the fault's status and the position of its packet, or `None` if the device has not
+    /// stopped.
     #[must_use]
     pub fn fault(&self) -> Option<(Status, u64)> {
         self.producer.fault()
     }
 
-    /// Returns the memory of the ring.
+    /// Returns the allocation that contains the ring.
     #[must_use]
     pub fn memory(&self) -> &Allocation<'d> {
         &self.memory
     }
 
-    /// Writes a launch of a kernel.
+    /// Writes a packet that launches a kernel.
     ///
     /// # Errors
-    /// [`SubmitError::ParameterMissing`] if a parameter is not set; else as [`Self::push`].
+    /// [`SubmitError::ParameterMissing`] if a parameter is not set; [`SubmitError::Stopped`] if the
+    /// ring is full and the device has stopped.
     #[inline]
     pub fn launch<const UNITS: usize>(
         &mut self,
@@ -138,26 +141,27 @@ impl<'d> CommandBuffer<'d> {
 
     packet_methods!(SubmitError);
 
-    /// Makes the device wait until a fence has reached `value`.
+    /// Writes a packet that makes the device wait until `fence` has reached `value`.
     ///
     /// # Errors
-    /// As [`Self::push`].
+    /// [`SubmitError::Stopped`] if the ring is full and the device has stopped.
     #[inline]
     pub fn acquire(&mut self, fence: &Fence<'d>, value: u64) -> Result<(), SubmitError> {
         self.push(packets::fence(Opcode::FenceAcquire, fence.address(), value))
     }
 
-    /// Replays a recording of this command buffer's address space.
+    /// Writes a packet that replays a recording, which must belong to this command buffer's address
+    /// space.
     ///
     /// # Errors
-    /// As [`Self::push`].
+    /// [`SubmitError::Stopped`] if the ring is full and the device has stopped.
     #[inline]
     pub fn replay(&mut self, recording: &Recording<'_>) -> Result<(), SubmitError> {
         self.push(packets::replay(recording.handle()))
     }
 
-    /// Writes one unit as it is: for packets that this type has no method for. Waits while the ring
-    /// is full.
+    /// Writes one unit of packet data unchanged, for packets that this type has no method for.
+    /// Waits while the ring is full.
     ///
     /// # Errors
     /// [`SubmitError::Stopped`] if the ring is full and the device has stopped.
@@ -168,8 +172,8 @@ impl<'d> CommandBuffer<'d> {
             .push_unit(&unit, || ring_doorbell(device, doorbell, rung))
     }
 
-    /// Makes everything written so far visible to the device; rings the doorbell if the device
-    /// sleeps.
+    /// Makes all packets that were written visible to the device, and rings the doorbell if the
+    /// device sleeps.
     #[inline]
     pub fn submit(&mut self) {
         if self.producer.publish() {
@@ -177,15 +181,17 @@ impl<'d> CommandBuffer<'d> {
         }
     }
 
-    /// Waits until a fence that this command buffer releases has reached `value`.
+    /// Waits until `fence`, which a packet of this command buffer releases, has reached `value`.
     ///
     /// # Errors
-    /// [`WaitError::Stopped`] if the device stops before; else as [`Fence::wait`].
+    /// [`WaitError::Stopped`] if the device stops before; [`WaitError::TimedOut`] if `patience`
+    /// ends first; [`WaitError::Refused`] if the device refuses to wait.
     pub fn wait(&self, fence: &Fence<'d>, value: u64, patience: Patience) -> Result<(), WaitError> {
         fence.wait_watching(value, patience, || self.producer.fault())
     }
 
-    /// Ends the command buffer. Packets that are not executed yet are dropped. Two exits.
+    /// Ends the command buffer and frees its memory. Packets that have not been executed are
+    /// dropped. Two exits.
     ///
     /// # Errors
     /// [`CommandBufferError`] if the session is lost.

@@ -88,7 +88,7 @@ impl Drop for ControlLock<'_> {
     }
 }
 
-/// Names a message of a batch, to get its reply by [`Replies::get`] or [`Replies::require`].
+/// Identifies a message of a batch. [`Replies::get`] and [`Replies::require`] return its reply.
 #[derive(Debug)]
 pub struct Ticket<O> {
     offset: usize,
@@ -105,9 +105,9 @@ impl<O> Clone for Ticket<O> {
 
 /// Control messages that are sent together, with one exit.
 ///
-/// A message may name [`PREVIOUS`](causeway_protocol::message::PREVIOUS) as a handle: the one that
-/// the latest creating message of the same batch returns. While a batch exists, other CPUs wait for
-/// the control area.
+/// A message may use [`PREVIOUS`](causeway_protocol::message::PREVIOUS) as a handle: it stands for
+/// the object that the most recent creating message of the same batch creates. While a batch
+/// exists, other CPUs wait for the control area.
 #[derive(Debug)]
 #[must_use = "a batch does nothing before `execute`"]
 pub struct Batch<'c> {
@@ -118,8 +118,8 @@ pub struct Batch<'c> {
 }
 
 impl<'c> Batch<'c> {
-    /// Adds a message. If the message does not fit the control area, [`Self::execute`] runs none of
-    /// the batch.
+    /// Adds a message to the batch. If it does not fit the control area, [`Self::execute`] executes
+    /// no message of the batch.
     pub fn push<O: Operation>(&mut self, request: &O::Request) -> Ticket<O> {
         let area = self.lock.0.area.window;
         let offset = self.bytes;
@@ -154,7 +154,8 @@ impl<'c> Batch<'c> {
         }
     }
 
-    /// Executes the messages in order, up to the first that fails. One exit.
+    /// Sends the batch. The device executes its messages in order, up to the first that fails. One
+    /// exit.
     pub fn execute(self) -> Replies<'c> {
         if let Some(full) = self.overflow {
             let detail = full.area_bytes as u32;
@@ -211,7 +212,7 @@ fn refusal(opcode: Option<Opcode>, header: Header) -> Refusal {
     }
 }
 
-/// Replies to a batch. While they exist, other CPUs wait for the control area.
+/// Replies to the messages of a batch. While they exist, other CPUs wait for the control area.
 #[derive(Debug)]
 pub struct Replies<'c> {
     lock: ControlLock<'c>,
@@ -221,17 +222,18 @@ pub struct Replies<'c> {
 }
 
 impl Replies<'_> {
-    /// Returns the refusal that ended the batch early, if one did. The messages before the refused
-    /// one are done, those behind it are not.
+    /// Returns the refusal that ended the batch early, or `None` if all messages were executed. The
+    /// messages before the refused one were executed, those behind it were not.
     ///
-    /// A batch that does not fit the control area is refused as a whole: `BadLength`, and the
-    /// detail is the size of the area in bytes.
+    /// If the batch did not fit the control area, no message was executed: the status is
+    /// `BadLength`, and the detail is the size of the area in bytes.
     #[must_use]
     pub const fn refusal(&self) -> Option<Refusal> {
         self.refusal
     }
 
-    /// Returns the reply to a message of this batch, or `None` if the message is not done.
+    /// Returns the reply to a message of this batch, or `None` if the message was not executed or
+    /// was refused.
     #[must_use]
     pub fn get<O: Operation>(&self, ticket: Ticket<O>) -> Option<O::Reply> {
         let body = ticket.offset + size_of::<Header>();
@@ -241,7 +243,7 @@ impl Replies<'_> {
     /// Returns the reply to a message of this batch.
     ///
     /// # Errors
-    /// The refusal that ended the batch if the message is not done.
+    /// The [`Refusal`] that ended the batch, if it ended before or with this message.
     pub fn require<O: Operation>(&self, ticket: Ticket<O>) -> Result<O::Reply, Refusal> {
         let none = Refusal {
             opcode: Some(O::OPCODE),

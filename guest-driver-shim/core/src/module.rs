@@ -12,17 +12,18 @@ use crate::error::{KernelError, ModuleError, ParameterError, Refusal};
 use crate::producer::Unit;
 use crate::space::AddressSpace;
 
-/// A range of guest RAM, by guest-physical address; or of the aperture, as
-/// [`crate::Staging::range`] names it.
+/// A range of guest RAM, or of the aperture as [`crate::Staging::range`] returns it, that a message
+/// names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RamRange {
-    /// First guest-physical address.
+    /// First guest-physical address, or an offset into the aperture with
+    /// [`message::APERTURE_ADDRESS`].
     pub address: u64,
-    /// Bytes.
+    /// Length of the range in bytes.
     pub bytes: u64,
 }
 
-/// A loaded module. A drop unloads it.
+/// GPU code that is loaded into an address space. A drop unloads it.
 #[derive(Debug)]
 pub struct Module<'d> {
     device: &'d Device<'d>,
@@ -30,12 +31,12 @@ pub struct Module<'d> {
 }
 
 impl<'d> Module<'d> {
-    /// Loads the image at `image` into `space`. If the device refuses the image, it writes the
-    /// reasons to `log`, which may be empty.
+    /// Loads the module image in the range `image` into `space`. If the device refuses the image,
+    /// it writes the reasons to the range `log`, which may be empty. One exit.
     ///
     /// # Errors
-    /// [`ModuleError`] with line and length of the log if the image is refused, or if a limit of
-    /// the session is reached.
+    /// [`ModuleError`] if a limit of the session is reached, or if the image is refused; then with
+    /// the line and the length of the log.
     pub fn load(
         space: &AddressSpace<'d>,
         image: RamRange,
@@ -74,13 +75,13 @@ impl<'d> Module<'d> {
         }
     }
 
-    /// Returns the handle, which this session's messages name it by.
+    /// Returns the handle that messages use for this module.
     #[must_use]
     pub const fn handle(&self) -> u32 {
         self.handle
     }
 
-    /// Looks a kernel up by its name. One exit.
+    /// Looks up the kernel called `name`. One exit.
     ///
     /// # Errors
     /// [`KernelError`] if the module has no kernel of this name, or a limit of the session is
@@ -149,7 +150,7 @@ impl Drop for Module<'_> {
     }
 }
 
-/// A kernel of a module.
+/// A kernel of a module: its handle, its limits, and the layout of its parameters.
 #[derive(Clone, Debug)]
 pub struct Kernel<'m> {
     module: core::marker::PhantomData<&'m ()>,
@@ -162,7 +163,7 @@ pub struct Kernel<'m> {
 }
 
 impl Kernel<'_> {
-    /// Returns the handle, by which launch packets name it.
+    /// Returns the handle that launch packets use for this kernel.
     #[must_use]
     pub const fn handle(&self) -> u32 {
         self.handle
@@ -174,7 +175,7 @@ impl Kernel<'_> {
         self.parameter_bytes
     }
 
-    /// Returns how many threads a block may have at most.
+    /// Returns the most threads that a block of this kernel can have.
     #[must_use]
     pub const fn block_threads_max(&self) -> u32 {
         self.block_threads_max
@@ -186,23 +187,25 @@ impl Kernel<'_> {
         self.shared_bytes
     }
 
-    /// Returns offset and size of each parameter, in the order of the declaration.
+    /// Returns the offset and size of each parameter in the parameter block, in the order of the
+    /// declaration.
     #[must_use]
     pub fn layout(&self) -> &[Parameter] {
         &self.layout[..self.parameters]
     }
 
-    /// Returns an empty parameter block with room for 256 bytes.
+    /// Returns an empty parameter block, with room for 256 bytes.
     ///
     /// # Errors
-    /// [`ParameterError::BlockTooLarge`] if the block is larger: use [`Parameters::new`] with more
-    /// room.
+    /// [`ParameterError::BlockTooLarge`] if the kernel's parameters have more bytes: use
+    /// [`Parameters::new`] with more units.
     pub fn parameters(&self) -> Result<Parameters<'_, 4>, ParameterError> {
         Parameters::new(self)
     }
 }
 
-/// A parameter block to be filled in, of at most `UNITS` ring units.
+/// The parameters of a launch, to be set one by one. Their block has at most `UNITS` units of 64
+/// bytes.
 #[derive(Clone, Debug)]
 pub struct Parameters<'f, const UNITS: usize> {
     kernel: &'f Kernel<'f>,
@@ -211,10 +214,10 @@ pub struct Parameters<'f, const UNITS: usize> {
 }
 
 impl<'f, const UNITS: usize> Parameters<'f, UNITS> {
-    /// Returns an empty parameter block of `kernel`.
+    /// Returns a parameter block of `kernel` in which no parameter is set.
     ///
     /// # Errors
-    /// [`ParameterError::BlockTooLarge`] if `UNITS` units do not hold it.
+    /// [`ParameterError::BlockTooLarge`] if the block does not fit `UNITS` units.
     pub fn new(kernel: &'f Kernel<'_>) -> Result<Self, ParameterError> {
         let bytes = kernel.parameter_bytes as usize;
         let room_bytes = UNITS * size_of::<Unit>();
@@ -232,11 +235,11 @@ impl<'f, const UNITS: usize> Parameters<'f, UNITS> {
         })
     }
 
-    /// Sets parameter `index`, in the order of the kernel's declaration.
+    /// Sets parameter `index`, counted from 0 in the order of the kernel's declaration.
     ///
     /// # Errors
     /// [`ParameterError::NoSuchParameter`] if the kernel has fewer parameters,
-    /// [`ParameterError::WrongSize`] if `value` has another size.
+    /// [`ParameterError::WrongSize`] if `value` does not have the parameter's size.
     pub fn set<V: IntoBytes + Immutable + ?Sized>(
         &mut self,
         index: usize,
@@ -271,10 +274,12 @@ impl<'f, const UNITS: usize> Parameters<'f, UNITS> {
         Ok(())
     }
 
-    /// As [`Self::set`], and returns the block, for chains.
+    /// Sets parameter `index` as [`Self::set`] does, and returns the block, so that calls can be
+    /// chained.
     ///
     /// # Errors
-    /// As [`Self::set`].
+    /// [`ParameterError::NoSuchParameter`] if the kernel has fewer parameters,
+    /// [`ParameterError::WrongSize`] if `value` does not have the parameter's size.
     pub fn with<V: IntoBytes + Immutable + ?Sized>(
         mut self,
         index: usize,

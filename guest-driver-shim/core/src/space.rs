@@ -9,7 +9,7 @@ use crate::device::Device;
 use crate::error::{MapError, SpaceError};
 use crate::memory::{Allocation, GpuMapping};
 
-/// A GPU address space. A drop ends it, with its mappings, modules and command buffers.
+/// A GPU address space. A drop ends it with its mappings, modules and command buffers.
 #[derive(Debug)]
 pub struct AddressSpace<'d> {
     device: &'d Device<'d>,
@@ -20,7 +20,7 @@ impl Device<'_> {
     /// Creates a GPU address space. One exit.
     ///
     /// # Errors
-    /// [`SpaceError`] if the device refuses: the session has as many objects as it may.
+    /// [`SpaceError`] if a limit of the session is reached.
     pub fn create_space(&self) -> Result<AddressSpace<'_>, SpaceError> {
         let reply = self
             .call::<operation::CreateSpace>(&message::Empty {})
@@ -33,10 +33,12 @@ impl Device<'_> {
 }
 
 impl<'d> Allocation<'d> {
-    /// Maps a page-aligned range at any free GPU virtual address.
+    /// Maps `bytes` bytes of this allocation from `offset`, both multiples of the page size, at a
+    /// free address of `space`. One exit.
     ///
     /// # Errors
-    /// [`MapError`], as [`AddressSpace::map_at`].
+    /// [`MapError`] if the range is outside the allocation, `access` exceeds its rights, or a limit
+    /// of the session is reached.
     pub fn map_gpu(
         &self,
         space: &AddressSpace<'d>,
@@ -49,24 +51,24 @@ impl<'d> Allocation<'d> {
 }
 
 impl<'d> AddressSpace<'d> {
-    /// Returns the handle, which this session's messages name it by.
+    /// Returns the handle that messages use for this address space.
     #[must_use]
     pub const fn handle(&self) -> u32 {
         self.handle
     }
 
-    /// Returns the device to which it belongs.
+    /// Returns the device that has created this address space.
     #[must_use]
     pub const fn device(&self) -> &'d Device<'d> {
         self.device
     }
 
-    /// Maps a page-aligned range of an allocation at `address`, or anywhere if `address` is zero.
-    /// One exit.
+    /// Maps `bytes` bytes of `allocation` from `offset`, both multiples of the page size, at GPU
+    /// virtual address `address`, or at a free one if `address` is zero. One exit.
     ///
     /// # Errors
-    /// [`MapError`] if the range or the rights exceed the allocation's, the address is taken, or a
-    /// limit of the session is reached.
+    /// [`MapError`] if the range is outside the allocation, `access` exceeds its rights, the
+    /// address is in use, or a limit of the session is reached.
     pub fn map_at(
         &self,
         allocation: &Allocation<'d>,
@@ -95,7 +97,7 @@ impl<'d> AddressSpace<'d> {
             })
     }
 
-    /// Ends the address space. One exit.
+    /// Ends the address space with its mappings, modules and command buffers. One exit.
     ///
     /// # Errors
     /// [`SpaceError`] if the session is lost.

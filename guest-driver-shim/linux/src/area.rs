@@ -10,7 +10,7 @@ use causeway_protocol::message::Header;
 use causeway_shim::Window;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Memory for a batch.
+/// Memory in which the shim writes a batch and the transport leaves the replies.
 #[derive(Debug)]
 pub struct Area {
     words: NonNull<[u64]>,
@@ -30,7 +30,7 @@ impl Area {
         }
     }
 
-    /// Returns the memory.
+    /// Returns the memory of the area.
     pub fn window(&self) -> Window {
         // SAFETY: allocated as long as the transport lives, which the shim borrows; the box is not
         // touched meanwhile.
@@ -45,7 +45,8 @@ impl Drop for Area {
     }
 }
 
-/// Makes the first message of a batch say that it failed with `status`: nothing was executed.
+/// Writes `status` to the first message of a batch, so that the shim finds that no message was
+/// executed.
 pub fn refuse(area: &Window, status: u32) {
     let mut bytes = [0; size_of::<Header>()];
     // The area is larger than a header.

@@ -33,31 +33,32 @@ const BATCH_BYTES: u64 = CONTROL_WINDOW_BYTES - RECORD_BYTES;
 /// Bytes at the end of the control window that the shim does not use.
 const RECORD_BYTES: u64 = 4096;
 
-/// Why a process cannot use the Causeway function as a client.
+/// Why a process cannot use the Causeway function of a guest.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenPciError {
-    /// The function is absent, or this process may not access it.
+    /// The guest has no Causeway function, or this process may not use it.
     #[error(transparent)]
     Function(#[from] PciFunctionError),
-    /// All clients are held by other processes.
-    #[error("running processes hold all {clients} clients of {function}: end one of them")]
+    /// Other processes hold all clients of the function.
+    #[error("running processes use all {clients} clients of {function}: end one of the processes")]
     Taken {
-        /// The function.
+        /// Address of the function on the bus.
         function: String,
-        /// How many there may be.
+        /// Number of clients that processes can hold.
         clients: u32,
     },
-    /// The host is too old for this shim.
-    #[error("{function} {what}: the host needs a causeway of protocol 1.2")]
+    /// The host does not have what this shim needs.
+    #[error("{function} {what}: run the VM with a causeway of protocol 1.2 or later")]
     TooOld {
-        /// The function.
+        /// Address of the function on the bus.
         function: String,
-        /// What is missing.
+        /// What is missing, as a predicate of the function.
         what: &'static str,
     },
 }
 
-/// A client of the PCI function, held by this process.
+/// The way to the device for a process in a guest: a client of the PCI function, held by this
+/// process.
 #[derive(Debug)]
 pub struct PciTransport {
     function: PciFunction,
@@ -79,16 +80,17 @@ struct Control {
 }
 
 impl PciTransport {
-    /// Takes a client of the function that the environment names, or else of the first.
+    /// Takes a client of the Causeway function that the environment variable `CAUSEWAY_FUNCTION`
+    /// names, or of the first one.
     ///
     /// # Errors
-    /// [`OpenPciError`], as [`Self::open_function`]; [`PciFunctionError::Absent`] if there is no
-    /// function.
+    /// [`PciFunctionError::Absent`] if the guest has no Causeway function; otherwise as
+    /// [`Self::open_function`].
     pub fn open() -> Result<Self, OpenPciError> {
         Self::open_function(PciFunction::find()?)
     }
 
-    /// Takes a client of `function`.
+    /// Takes the first free client of `function`, and frees what ended processes have left.
     ///
     /// # Errors
     /// [`OpenPciError::Function`] if this process cannot use the function, [`OpenPciError::Taken`]
@@ -102,7 +104,7 @@ impl PciTransport {
         };
         let clients = Clients::open(&function)?;
         if clients.count() < 2 {
-            return Err(too_old("has no clients"));
+            return Err(too_old("cannot be shared by processes"));
         }
         let (page, lock) = clients.take().ok_or_else(|| OpenPciError::Taken {
             function: function.name(),
@@ -135,18 +137,18 @@ impl PciTransport {
         if transport.control().is_none() {
             return Err(OpenPciError::TooOld {
                 function: transport.function.name(),
-                what: "gives no control window",
+                what: "has no memory for messages",
             });
         }
         Ok(transport)
     }
 
-    /// The function.
+    /// Returns the PCI function of the device.
     pub const fn function(&self) -> &PciFunction {
         &self.function
     }
 
-    /// Returns the number of the client, from 1.
+    /// Returns the number of the client that this process holds, from 1.
     pub const fn client(&self) -> u32 {
         self.page.number()
     }
@@ -156,26 +158,26 @@ impl PciTransport {
         self.aperture.caching()
     }
 
-    /// Returns how this process learns of interrupts.
+    /// Returns the source of this process's interrupts.
     pub const fn interrupts(&self) -> &Interrupts {
         &self.interrupts
     }
 
-    /// Returns the clients of the function, this one included.
+    /// Returns all clients of the function, including this process's.
     pub const fn clients(&self) -> &Clients {
         &self.clients
     }
 
-    /// Returns the part of the control window that the shim does not use, and its offset in the
-    /// aperture: for records of the test device. Returns `None` if the window is lost. A reset may
-    /// move it.
+    /// Returns memory in the control window that the shim does not use, and its offset in the
+    /// aperture: for records of the test device. Returns `None` if there is no control window. A
+    /// reset may move it.
     pub fn spare_memory(&self) -> Option<(Window, u64)> {
         let (offset, window) = self.control()?;
         let spare = window.part(BATCH_BYTES as usize, RECORD_BYTES as usize);
         Some((spare.ok()?, offset + BATCH_BYTES))
     }
 
-    /// Returns the guest-physical address of an offset into the aperture.
+    /// Returns the guest-physical address of the byte at `offset` in the aperture.
     pub const fn aperture_address(&self, offset: u64) -> u64 {
         self.aperture.address() + offset
     }
@@ -230,7 +232,8 @@ impl PciTransport {
     fn is_here(&self) -> bool {
         if !self.owner.is_here() {
             log::error!(
-                "process {} is a child of the process that opened the device: open the device in the child",
+                "process {} is a child of the process that opened the device: open the device in \
+                 the child",
                 std::process::id()
             );
         }

@@ -10,14 +10,14 @@ const BYTES_MAX: usize = 4096 - 2;
 /// Longest name of a file (`NAME_MAX`).
 const NAME_BYTES_MAX: usize = 255;
 
-/// An absolute path of a file in a guest, without `.`, `..` and doubled slashes.
+/// An absolute path of a file in a guest, without `.`, `..` and repeated slashes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GuestPath(
     /// Without the slash at its begin.
     Vec<u8>,
 );
 
-/// Why a path cannot be one in a guest.
+/// Why a path cannot name a file in a guest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GuestPathError {
     /// The path does not begin with a slash.
@@ -27,7 +27,7 @@ pub enum GuestPathError {
         path: PathBuf,
     },
     /// The path contains `..`.
-    #[error("`{}` is not a path in the guest: .. leads out of it", path.display())]
+    #[error("`{}` is not a path in the guest: it must not contain ..", path.display())]
     Parent {
         /// The path.
         path: PathBuf,
@@ -44,24 +44,25 @@ pub enum GuestPathError {
         /// The path.
         path: PathBuf,
     },
-    /// Longer than Linux takes.
+    /// The path, or a name in it, is longer than Linux allows.
     #[error(
-        "the path in the guest has {bytes} bytes and a name of {name_bytes}: at most {BYTES_MAX} and {NAME_BYTES_MAX}"
+        "the path in the guest has {bytes} bytes and a name of {name_bytes}: at most {BYTES_MAX} \
+         and {NAME_BYTES_MAX} bytes"
     )]
     Long {
-        /// Length of the path.
+        /// Length of the path in bytes.
         bytes: usize,
-        /// Length of its longest name.
+        /// Length of the longest name in the path, in bytes.
         name_bytes: usize,
     },
 }
 
 impl GuestPath {
-    /// Checks a path.
+    /// Checks that `path` can name a file in a guest, and returns it in its shortest form.
     ///
     /// # Errors
     /// [`GuestPathError`]: `Relative` without a leading `/`, `Parent` for `..`, `NoName` if the
-    /// path ends with `/`, `Zero` for a zero byte, `Long` if Linux does not take the path's length.
+    /// path ends with `/`, `Zero` for a zero byte, `Long` if the path is longer than Linux allows.
     pub fn new(path: impl AsRef<Path>) -> Result<Self, GuestPathError> {
         let path = path.as_ref();
         let given = || path.to_owned();
@@ -92,10 +93,10 @@ impl GuestPath {
         Ok(Self(joined))
     }
 
-    /// `folder`, which is an absolute path of ours, and a name in it.
+    /// Returns the path of a file called `name` in `folder`, which is an absolute path.
     ///
     /// # Errors
-    /// [`GuestPathError`], for a name that is empty or no name.
+    /// [`GuestPathError::NoName`] if `name` is empty; otherwise as [`Self::new`].
     pub fn in_folder(folder: &str, name: &OsStr) -> Result<Self, GuestPathError> {
         Self::new(Path::new(folder).join(name))
     }
@@ -111,7 +112,7 @@ impl GuestPath {
         slashes.map(|(at, _)| &self.0[..at])
     }
 
-    /// Returns the path for programs in the guest, with its leading slash.
+    /// Returns the path with its leading slash, as programs in the guest use it.
     #[must_use]
     pub fn to_path(&self) -> PathBuf {
         let bytes = [b"/", self.0.as_slice()].concat();
@@ -144,7 +145,7 @@ mod tests {
         for (path, reason) in [
             ("data/x", "must begin with /"),
             ("", "must begin with /"),
-            ("/data/../../etc/x", ".. leads out"),
+            ("/data/../../etc/x", "must not contain .."),
             ("/", "does not name a file"),
             ("/data/", "does not name a file"),
             ("/a\0b", "zero byte"),

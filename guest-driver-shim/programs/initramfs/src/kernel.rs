@@ -11,8 +11,8 @@ const BANNER: &[u8] = b"Linux version ";
 /// Longest release (`__NEW_UTS_LEN`).
 const RELEASE_BYTES_MAX: usize = 64;
 
-/// Returns the release of a Linux kernel, as `uname -r` prints it in the guest; `None` if the image
-/// does not contain it.
+/// Returns the release of the Linux kernel in the file `image`, as `uname -r` prints it in the
+/// guest. Returns `None` if the file contains no release.
 #[must_use]
 pub fn release_of(image: &[u8]) -> Option<&str> {
     let version = if image.get(MAGIC.0..)?.starts_with(MAGIC.1) {
