@@ -1,8 +1,10 @@
 //! Command buffers: submission is a few stores, and no exit while the device is awake.
 
 use causeway_protocol::Access;
-use causeway_protocol::message::{self, MemoryKind, PREVIOUS, Status, operation};
-use causeway_protocol::packet::{LaunchShape, Opcode, UNIT_BYTES};
+use causeway_protocol::message::{
+    self, MemoryKind, Opcode, Operation, PREVIOUS, Status, operation,
+};
+use causeway_protocol::packet::{self, LaunchShape, UNIT_BYTES};
 use causeway_protocol::ring;
 
 use crate::device::Device;
@@ -10,6 +12,7 @@ use crate::error::{CommandBufferError, Refusal, SubmitError, WaitError};
 use crate::fence::{Fence, Patience};
 use crate::memory::{Allocation, CpuMapping, PAGE_BYTES};
 use crate::module::Parameters;
+use crate::object::Object;
 use crate::packets::{self, packet_methods};
 use crate::producer::{Producer, Unit};
 use crate::recording::Recording;
@@ -23,12 +26,10 @@ use crate::window::RingWindow;
 /// buffer at a time.
 #[derive(Debug)]
 pub struct CommandBuffer<'d> {
-    device: &'d Device<'d>,
-    handle: u32,
+    object: Object<'d, operation::DestroyCommandBuffer>,
     doorbell: u32,
     rung: u64,
     producer: Producer<RingWindow>,
-    destroyed: bool,
     /// The ring's memory; dropped, hence freed, after the command buffer is destroyed.
     memory: Allocation<'d>,
 }
@@ -44,29 +45,23 @@ impl<'d> CommandBuffer<'d> {
         let device = space.device();
         let failed = |refusal| CommandBufferError { units, refusal };
         if !units.is_power_of_two() || !(ring::UNITS_MIN..=ring::UNITS_MAX).contains(&units) {
-            let opcode = Some(message::Opcode::CreateCommandBuffer);
-            return Err(failed(Refusal {
-                opcode,
-                status: Status::BadMemory,
-                detail: 0,
-            }));
+            let opcode = Opcode::CreateCommandBuffer;
+            return Err(failed(Refusal::new(opcode, Status::BadMemory, 0)));
         }
         let length = ring::ring_bytes(units);
-        let (allocated, made) = request(space, length);
+        let (allocated, mapped, created) = request(space, length);
         let memory = Allocation::from_reply(device, &allocated.map_err(failed)?);
-        let (address, reply) = made.map_err(failed)?;
-        let mapping = CpuMapping::at(device, address.address, length).map_err(failed)?;
+        let (mapped, created) = (mapped.map_err(failed)?, created.map_err(failed)?);
+        let mapping = CpuMapping::at(device, mapped.address, length).map_err(failed)?;
         touch(&mapping);
         let Some(ring) = RingWindow::new(*mapping.window()) else {
             unreachable!("the mapping has the size of a ring and begins on a page");
         };
         Ok(Self {
-            device,
-            handle: reply.handle,
-            doorbell: reply.doorbell,
+            object: Object::new(device, created.handle),
+            doorbell: created.doorbell,
             rung: 0,
             producer: Producer::new(ring),
-            destroyed: false,
             memory,
         })
     }
@@ -74,7 +69,7 @@ impl<'d> CommandBuffer<'d> {
     /// Returns the handle that messages use for this command buffer.
     #[must_use]
     pub const fn handle(&self) -> u32 {
-        self.handle
+        self.object.handle
     }
 
     /// Returns the number of the command buffer's doorbell in BAR 4.
@@ -99,12 +94,6 @@ impl<'d> CommandBuffer<'d> {
     #[must_use]
     pub fn position(&self) -> u64 {
         self.producer.position()
-    }
-
-    /// Returns the number of units that the device has not consumed yet, submitted or not.
-    #[must_use]
-    pub fn backlog(&self) -> u64 {
-        self.producer.backlog()
     }
 
     /// Returns the fault's status and the position of its packet, or `None` if the device has not
@@ -133,8 +122,7 @@ impl<'d> CommandBuffer<'d> {
     ) -> Result<(), SubmitError> {
         let (head, tail_units) = packets::launch(shape, parameters)
             .map_err(|index| SubmitError::ParameterMissing { index })?;
-        let (device, doorbell, rung) = (self.device, self.doorbell, &mut self.rung);
-        let ring = || ring_doorbell(device, doorbell, rung);
+        let ring = || ring_doorbell(self.object.device, self.doorbell, &mut self.rung);
         self.producer
             .push_long(&head, tail_units, |i| parameters.unit(i), ring)
     }
@@ -147,7 +135,8 @@ impl<'d> CommandBuffer<'d> {
     /// [`SubmitError::Stopped`] if the ring is full and the device has stopped.
     #[inline]
     pub fn acquire(&mut self, fence: &Fence<'d>, value: u64) -> Result<(), SubmitError> {
-        self.push(packets::fence(Opcode::FenceAcquire, fence.address(), value))
+        let opcode = packet::Opcode::FenceAcquire;
+        self.push(packets::fence(opcode, fence.address(), value))
     }
 
     /// Writes a packet that replays a recording, which must belong to this command buffer's address
@@ -167,9 +156,8 @@ impl<'d> CommandBuffer<'d> {
     /// [`SubmitError::Stopped`] if the ring is full and the device has stopped.
     #[inline]
     pub fn push(&mut self, unit: Unit) -> Result<(), SubmitError> {
-        let (device, doorbell, rung) = (self.device, self.doorbell, &mut self.rung);
-        self.producer
-            .push_unit(&unit, || ring_doorbell(device, doorbell, rung))
+        let ring = || ring_doorbell(self.object.device, self.doorbell, &mut self.rung);
+        self.producer.push_unit(&unit, ring)
     }
 
     /// Makes all packets that were written visible to the device, and rings the doorbell if the
@@ -177,7 +165,7 @@ impl<'d> CommandBuffer<'d> {
     #[inline]
     pub fn submit(&mut self) {
         if self.producer.publish() {
-            ring_doorbell(self.device, self.doorbell, &mut self.rung);
+            ring_doorbell(self.object.device, self.doorbell, &mut self.rung);
         }
     }
 
@@ -195,30 +183,10 @@ impl<'d> CommandBuffer<'d> {
     ///
     /// # Errors
     /// [`CommandBufferError`] if the session is lost.
-    pub fn destroy(mut self) -> Result<(), CommandBufferError> {
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<(), CommandBufferError> {
-        self.destroyed = true;
+    pub fn destroy(self) -> Result<(), CommandBufferError> {
         let units = self.capacity();
-        let request = message::HandleRequest {
-            handle: self.handle,
-            reserved: 0,
-        };
-        self.device
-            .call::<operation::DestroyCommandBuffer>(&request)
-            .map(drop)
-            .map_err(|refusal| CommandBufferError { units, refusal })
-    }
-}
-
-impl Drop for CommandBuffer<'_> {
-    fn drop(&mut self) {
-        if !self.destroyed {
-            // The session or the address space may be gone, and the command buffer with it.
-            let _ = self.end();
-        }
+        let ended = self.object.end();
+        ended.map_err(|refusal| CommandBufferError { units, refusal })
     }
 }
 
@@ -238,15 +206,17 @@ fn touch(mapping: &CpuMapping<'_>) {
     }
 }
 
-type Made = (message::AddressReply, message::CommandBufferReply);
+type Reply<O> = Result<<O as Operation>::Reply, Refusal>;
+type Created = Reply<operation::CreateCommandBuffer>;
 
 /// Allocates, maps and creates in one batch.
 fn request(
     space: &AddressSpace<'_>,
     length: u64,
 ) -> (
-    Result<message::AllocateReply, Refusal>,
-    Result<Made, Refusal>,
+    Reply<operation::Allocate>,
+    Reply<operation::MapCpu>,
+    Created,
 ) {
     let mut batch = space.device().batch();
     let allocate = batch.push::<operation::Allocate>(&message::Allocate {
@@ -267,10 +237,8 @@ fn request(
         length,
     });
     let replies = batch.execute();
-    let made = replies
-        .require(map)
-        .and_then(|map| Ok((map, replies.require(create)?)));
-    (replies.require(allocate), made)
+    let (allocated, mapped) = (replies.require(allocate), replies.require(map));
+    (allocated, mapped, replies.require(create))
 }
 
 const _: () = assert!(size_of::<Unit>() == UNIT_BYTES);

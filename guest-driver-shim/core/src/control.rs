@@ -9,7 +9,7 @@ use causeway_protocol::message::{Header, Opcode, Operation, Status, message_byte
 use causeway_protocol::registers::Register;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::error::{BatchFull, Refusal};
+use crate::error::Refusal;
 use crate::transport::{ControlArea, Transport};
 
 /// The control area, and the ticket lock by which one CPU at a time uses it.
@@ -53,24 +53,17 @@ impl<'t> Control<'t> {
             .write_register(Register::ControlBaseHigh, (address >> 32) as u32);
     }
 
-    fn lock(&self) {
+    fn lock(&self) -> ControlLock<'_> {
         let ticket = self.next.fetch_add(1, Ordering::Relaxed);
         while self.serving.load(Ordering::Acquire) != ticket {
             core::hint::spin_loop();
         }
-    }
-
-    fn unlock(&self) {
-        // Only the holder stores to it.
-        let ticket = self.serving.load(Ordering::Relaxed);
-        self.serving
-            .store(ticket.wrapping_add(1), Ordering::Release);
+        ControlLock(self)
     }
 
     pub(crate) fn batch(&self) -> Batch<'_> {
-        self.lock();
         Batch {
-            lock: ControlLock(self),
+            lock: self.lock(),
             bytes: 0,
             messages: 0,
             overflow: None,
@@ -84,7 +77,10 @@ struct ControlLock<'c>(&'c Control<'c>);
 
 impl Drop for ControlLock<'_> {
     fn drop(&mut self) {
-        self.0.unlock();
+        // Only the holder stores to it.
+        let ticket = self.0.serving.load(Ordering::Relaxed);
+        let next = ticket.wrapping_add(1);
+        self.0.serving.store(next, Ordering::Release);
     }
 }
 
@@ -114,7 +110,7 @@ pub struct Batch<'c> {
     lock: ControlLock<'c>,
     bytes: usize,
     messages: u32,
-    overflow: Option<BatchFull>,
+    overflow: Option<Refusal>,
 }
 
 impl<'c> Batch<'c> {
@@ -142,10 +138,8 @@ impl<'c> Batch<'c> {
                 self.messages += 1;
             }
             Err(_) => {
-                self.overflow.get_or_insert(BatchFull {
-                    wanted_bytes: offset + length,
-                    area_bytes: area.bytes(),
-                });
+                let (status, area_bytes) = (Status::BadLength as u32, area.bytes() as u32);
+                self.overflow = Some(Refusal::from_wire(None, status, area_bytes));
             }
         }
         Ticket {
@@ -157,30 +151,18 @@ impl<'c> Batch<'c> {
     /// Sends the batch. The device executes its messages in order, up to the first that fails. One
     /// exit.
     pub fn execute(self) -> Replies<'c> {
-        if let Some(full) = self.overflow {
-            let detail = full.area_bytes as u32;
-            let refusal = Refusal {
-                opcode: None,
-                status: Status::BadLength,
-                detail,
-            };
-            return Replies {
-                lock: self.lock,
-                done_bytes: 0,
-                refusal: Some(refusal),
-            };
-        }
-        fence(Ordering::Release);
-        let control = self.lock.0;
-        control
-            .transport
-            .write_register(Register::ControlDoorbell, self.bytes as u32);
-        fence(Ordering::Acquire);
         let mut replies = Replies {
             lock: self.lock,
             done_bytes: 0,
-            refusal: None,
+            refusal: self.overflow,
         };
+        if replies.refusal.is_some() {
+            return replies;
+        }
+        fence(Ordering::Release);
+        let transport = replies.lock.0.transport;
+        transport.write_register(Register::ControlDoorbell, self.bytes as u32);
+        fence(Ordering::Acquire);
         for _ in 0..self.messages {
             let header: Header = replies.copy(replies.done_bytes);
             match Opcode::from_wire(header.opcode) {
@@ -188,27 +170,13 @@ impl<'c> Batch<'c> {
                     replies.done_bytes += message_bytes(opcode);
                 }
                 opcode => {
-                    replies.refusal = Some(refusal(opcode, header));
+                    let refusal = Refusal::from_wire(opcode, header.status, header.detail);
+                    replies.refusal = Some(refusal);
                     break;
                 }
             }
         }
         replies
-    }
-}
-
-fn refusal(opcode: Option<Opcode>, header: Header) -> Refusal {
-    match Status::from_wire(header.status) {
-        Some(status) => Refusal {
-            opcode,
-            status,
-            detail: header.detail,
-        },
-        None => Refusal {
-            opcode,
-            status: Status::BackEnd,
-            detail: header.status,
-        },
     }
 }
 
@@ -245,12 +213,8 @@ impl Replies<'_> {
     /// # Errors
     /// The [`Refusal`] that ended the batch, if it ended before or with this message.
     pub fn require<O: Operation>(&self, ticket: Ticket<O>) -> Result<O::Reply, Refusal> {
-        let none = Refusal {
-            opcode: Some(O::OPCODE),
-            status: Status::NotRun,
-            detail: 0,
-        };
-        self.get(ticket).ok_or(self.refusal.unwrap_or(none))
+        let not_run = Refusal::new(O::OPCODE, Status::NotRun, 0);
+        self.get(ticket).ok_or(self.refusal.unwrap_or(not_run))
     }
 
     /// The reply body as it stands, whether or not the message has been done.

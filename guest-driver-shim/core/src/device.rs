@@ -56,8 +56,8 @@ impl<'t> Device<'t> {
         // The area might not be RAM at all; then nothing was executed. From here on it is known to
         // be good.
         let taken = transport.read_register(Register::BatchStatus);
-        if let Some(refusal) = batch_refusal(taken) {
-            return Err(OpenError::Refused(refusal));
+        if taken != Status::Ok as u32 {
+            return Err(OpenError::Refused(Refusal::from_wire(None, taken, 0)));
         }
         drop(replies);
         Ok(Self {
@@ -176,20 +176,4 @@ fn identify(transport: &dyn Transport) -> Result<Window, OpenError> {
         });
     }
     Ok(aperture)
-}
-
-fn batch_refusal(status: u32) -> Option<Refusal> {
-    match Status::from_wire(status) {
-        Some(Status::Ok) => None,
-        Some(status) => Some(Refusal {
-            opcode: None,
-            status,
-            detail: 0,
-        }),
-        None => Some(Refusal {
-            opcode: None,
-            status: Status::BackEnd,
-            detail: status,
-        }),
-    }
 }

@@ -20,17 +20,27 @@ pub struct Refusal {
     pub detail: u32,
 }
 
-/// A batch that does not fit the control area.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a batch of {wanted_bytes} bytes does not fit the control area of {area_bytes} bytes: run it \
-     in parts"
-)]
-pub struct BatchFull {
-    /// Size that the batch would have, in bytes.
-    pub wanted_bytes: usize,
-    /// Size of the control area in bytes.
-    pub area_bytes: usize,
+impl Refusal {
+    /// Returns a refusal of `operation`, by this driver or by the device.
+    pub(crate) const fn new(operation: Opcode, status: Status, detail: u32) -> Self {
+        let opcode = Some(operation);
+        Self {
+            opcode,
+            status,
+            detail,
+        }
+    }
+
+    /// Decodes a refusal of the device. A status that this driver does not know becomes `BackEnd`,
+    /// with the status as the detail.
+    pub(crate) fn from_wire(opcode: Option<Opcode>, status: u32, detail: u32) -> Self {
+        let known = Status::from_wire(status);
+        Self {
+            opcode,
+            status: known.unwrap_or(Status::BackEnd),
+            detail: if known.is_some() { detail } else { status },
+        }
+    }
 }
 
 /// Why a device could not be opened.

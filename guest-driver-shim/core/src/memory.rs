@@ -1,14 +1,14 @@
 //! Allocations and how CPU and GPU see them.
 
-use core::mem::ManuallyDrop;
-
 use causeway_protocol::Access;
-use causeway_protocol::message::{self, AllocateReply, MemoryKind, operation};
+use causeway_protocol::message::{self, AllocateReply, MemoryKind, Opcode, Status, operation};
 
 use crate::device::{Device, ExportToken};
 use crate::error::{
-    AllocateError, ExportError, FreeError, ImportError, MapError, RegisterError, RemapError,
+    AllocateError, ExportError, FreeError, ImportError, MapError, Refusal, RegisterError,
+    RemapError,
 };
+use crate::object::Object;
 use crate::window::Window;
 
 /// Size of a page in bytes. Mappings are aligned to pages.
@@ -95,27 +95,24 @@ impl Device<'_> {
 /// ends all its mappings in this session.
 #[derive(Debug)]
 pub struct Allocation<'d> {
-    device: &'d Device<'d>,
-    handle: u32,
+    object: Object<'d, operation::Free>,
     bytes: u64,
     access: Access,
 }
 
 impl<'d> Allocation<'d> {
     pub(crate) fn from_reply(device: &'d Device<'d>, reply: &AllocateReply) -> Self {
-        let access = Access::from_wire(reply.access).unwrap_or(Access::None);
         Self {
-            device,
-            handle: reply.handle,
+            object: Object::new(device, reply.handle),
             bytes: reply.size,
-            access,
+            access: Access::from_wire(reply.access).unwrap_or(Access::None),
         }
     }
 
     /// Returns the handle that messages use for this memory.
     #[must_use]
     pub const fn handle(&self) -> u32 {
-        self.handle
+        self.object.handle
     }
 
     /// Returns the size in bytes, rounded up to the device's granularity.
@@ -142,15 +139,16 @@ impl<'d> Allocation<'d> {
         bytes: u64,
         access: Access,
     ) -> Result<CpuMapping<'d>, MapError> {
+        let device = self.object.device;
         let request = message::MapCpu {
-            allocation: self.handle,
+            allocation: self.handle(),
             access: access.wire(),
             offset,
             length: bytes,
         };
-        self.device
+        device
             .call::<operation::MapCpu>(&request)
-            .and_then(|reply| CpuMapping::at(self.device, reply.address, bytes))
+            .and_then(|reply| CpuMapping::at(device, reply.address, bytes))
             .map_err(|refusal| MapError {
                 offset,
                 bytes,
@@ -167,10 +165,11 @@ impl<'d> Allocation<'d> {
     /// reached.
     pub fn export(&self, access: Access) -> Result<ExportToken, ExportError> {
         let request = message::Export {
-            allocation: self.handle,
+            allocation: self.handle(),
             access: access.wire(),
         };
-        self.device
+        self.object
+            .device
             .call::<operation::Export>(&request)
             .map(|reply| ExportToken(reply.token))
             .map_err(|refusal| ExportError { refusal })
@@ -181,25 +180,9 @@ impl<'d> Allocation<'d> {
     /// # Errors
     /// [`FreeError`] if the memory is in use as a command buffer, or the session is lost.
     pub fn free(self) -> Result<(), FreeError> {
-        ManuallyDrop::new(self).release()
-    }
-
-    fn release(&self) -> Result<(), FreeError> {
-        let handle = self.handle;
-        self.device
-            .call::<operation::Free>(&message::HandleRequest {
-                handle,
-                reserved: 0,
-            })
-            .map(drop)
-            .map_err(|refusal| FreeError { handle, refusal })
-    }
-}
-
-impl Drop for Allocation<'_> {
-    fn drop(&mut self) {
-        // The session may have been lost or reset; the memory is then gone already.
-        let _ = self.release();
+        let handle = self.handle();
+        let freed = self.object.end();
+        freed.map_err(|refusal| FreeError { handle, refusal })
     }
 }
 
@@ -285,11 +268,7 @@ pub struct CpuMapping<'d> {
 
 impl<'d> CpuMapping<'d> {
     /// The mapping at an aperture offset that the device has returned.
-    pub(crate) fn at(
-        device: &'d Device<'d>,
-        offset: u64,
-        bytes: u64,
-    ) -> Result<Self, crate::Refusal> {
+    pub(crate) fn at(device: &'d Device<'d>, offset: u64, bytes: u64) -> Result<Self, Refusal> {
         let window = device.aperture().part(offset as usize, bytes as usize);
         match window {
             Ok(window) if device.transport().reach(offset, bytes) => Ok(Self {
@@ -297,11 +276,7 @@ impl<'d> CpuMapping<'d> {
                 offset,
                 window,
             }),
-            _ => Err(crate::Refusal {
-                opcode: Some(message::Opcode::MapCpu),
-                status: message::Status::BackEnd,
-                detail: offset as u32,
-            }),
+            _ => Err(Refusal::new(Opcode::MapCpu, Status::BackEnd, offset as u32)),
         }
     }
 

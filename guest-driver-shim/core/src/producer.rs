@@ -68,11 +68,6 @@ impl<R: RingMemory> Producer<R> {
         self.position
     }
 
-    /// Returns the number of units that the device has not consumed yet, published or not.
-    pub fn backlog(&self) -> u64 {
-        self.position.wrapping_sub(self.ring.consumer())
-    }
-
     /// Returns the memory of the ring.
     pub fn ring(&self) -> &R {
         &self.ring

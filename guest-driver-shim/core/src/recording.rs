@@ -1,14 +1,12 @@
 //! Recordings: packets that the device validates once, and replays by one packet each time.
 
-use core::mem::ManuallyDrop;
-
 use causeway_protocol::message::{self, operation};
 use causeway_protocol::packet::{LaunchShape, UNIT_BYTES};
 use zerocopy::IntoBytes;
 
-use crate::device::Device;
 use crate::error::RecordingError;
 use crate::module::Parameters;
+use crate::object::Object;
 use crate::packets::{self, packet_methods};
 use crate::producer::Unit;
 use crate::space::AddressSpace;
@@ -98,8 +96,8 @@ impl Recorder {
     pub fn push(&mut self, unit: Unit) -> Result<(), RecordError> {
         let wanted_bytes = self.used_bytes + UNIT_BYTES;
         self.check_room(wanted_bytes)?;
-        let written = self.memory.write(self.used_bytes, unit.as_bytes());
-        written.map_err(|_| self.full(wanted_bytes))?;
+        // It fits, as was just checked.
+        let _ = self.memory.write(self.used_bytes, unit.as_bytes());
         self.used_bytes = wanted_bytes;
         Ok(())
     }
@@ -121,8 +119,7 @@ impl Recorder {
         };
         match device.call::<operation::CreateRecording>(&request) {
             Ok(reply) => Ok(Recording {
-                device,
-                handle: reply.handle,
+                object: Object::new(device, reply.handle),
                 bytes,
             }),
             Err(refusal) => Err(RecordingError { bytes, refusal }),
@@ -130,22 +127,15 @@ impl Recorder {
     }
 
     fn check_room(&self, wanted_bytes: usize) -> Result<(), RecordError> {
-        if wanted_bytes <= self.room_bytes() {
+        let most = message::RECORDING_BYTES_MAX as usize;
+        let room_bytes = self.memory.bytes().min(most);
+        if wanted_bytes <= room_bytes {
             Ok(())
         } else {
-            Err(self.full(wanted_bytes))
-        }
-    }
-
-    fn room_bytes(&self) -> usize {
-        let most = message::RECORDING_BYTES_MAX as usize;
-        self.memory.bytes().min(most)
-    }
-
-    fn full(&self, wanted_bytes: usize) -> RecordError {
-        RecordError::Full {
-            wanted_bytes,
-            room_bytes: self.room_bytes(),
+            Err(RecordError::Full {
+                wanted_bytes,
+                room_bytes,
+            })
         }
     }
 }
@@ -155,8 +145,7 @@ impl Recorder {
 /// recording keeps the kernels that it launches.
 #[derive(Debug)]
 pub struct Recording<'d> {
-    device: &'d Device<'d>,
-    handle: u32,
+    object: Object<'d, operation::DestroyRecording>,
     bytes: u64,
 }
 
@@ -164,7 +153,7 @@ impl Recording<'_> {
     /// Returns the handle that replay packets use for this recording.
     #[must_use]
     pub const fn handle(&self) -> u32 {
-        self.handle
+        self.object.handle
     }
 
     /// Returns the size of the packets in bytes.
@@ -178,27 +167,8 @@ impl Recording<'_> {
     /// # Errors
     /// [`RecordingError`] if the session is lost.
     pub fn destroy(self) -> Result<(), RecordingError> {
-        ManuallyDrop::new(self).release()
-    }
-
-    fn release(&self) -> Result<(), RecordingError> {
-        let request = message::HandleRequest {
-            handle: self.handle,
-            reserved: 0,
-        };
-        self.device
-            .call::<operation::DestroyRecording>(&request)
-            .map(drop)
-            .map_err(|refusal| RecordingError {
-                bytes: self.bytes,
-                refusal,
-            })
-    }
-}
-
-impl Drop for Recording<'_> {
-    fn drop(&mut self) {
-        // The session or the address space may be gone, and the recording with it.
-        let _ = self.release();
+        let Self { object, bytes } = self;
+        let ended = object.end();
+        ended.map_err(|refusal| RecordingError { bytes, refusal })
     }
 }

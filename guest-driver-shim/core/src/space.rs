@@ -1,20 +1,16 @@
 //! GPU address spaces.
 
-use core::mem::ManuallyDrop;
-
 use causeway_protocol::Access;
 use causeway_protocol::message::{self, operation};
 
 use crate::device::Device;
 use crate::error::{MapError, SpaceError};
 use crate::memory::{Allocation, GpuMapping};
+use crate::object::Object;
 
 /// A GPU address space. A drop ends it with its mappings, modules and command buffers.
 #[derive(Debug)]
-pub struct AddressSpace<'d> {
-    device: &'d Device<'d>,
-    handle: u32,
-}
+pub struct AddressSpace<'d>(Object<'d, operation::DestroySpace>);
 
 impl Device<'_> {
     /// Creates a GPU address space. One exit.
@@ -25,10 +21,7 @@ impl Device<'_> {
         let reply = self
             .call::<operation::CreateSpace>(&message::Empty {})
             .map_err(|refusal| SpaceError { refusal })?;
-        Ok(AddressSpace {
-            device: self,
-            handle: reply.handle,
-        })
+        Ok(AddressSpace(Object::new(self, reply.handle)))
     }
 }
 
@@ -54,13 +47,13 @@ impl<'d> AddressSpace<'d> {
     /// Returns the handle that messages use for this address space.
     #[must_use]
     pub const fn handle(&self) -> u32 {
-        self.handle
+        self.0.handle
     }
 
     /// Returns the device that has created this address space.
     #[must_use]
     pub const fn device(&self) -> &'d Device<'d> {
-        self.device
+        self.0.device
     }
 
     /// Maps `bytes` bytes of `allocation` from `offset`, both multiples of the page size, at GPU
@@ -77,8 +70,9 @@ impl<'d> AddressSpace<'d> {
         access: Access,
         address: u64,
     ) -> Result<GpuMapping<'d>, MapError> {
+        let (device, space) = (self.device(), self.handle());
         let request = message::MapGpu {
-            space: self.handle,
+            space,
             allocation: allocation.handle(),
             offset,
             length: bytes,
@@ -86,9 +80,9 @@ impl<'d> AddressSpace<'d> {
             access: access.wire(),
             reserved: 0,
         };
-        self.device
+        device
             .call::<operation::MapGpu>(&request)
-            .map(|reply| GpuMapping::new(self.device, self.handle, reply.address, bytes))
+            .map(|reply| GpuMapping::new(device, space, reply.address, bytes))
             .map_err(|refusal| MapError {
                 offset,
                 bytes,
@@ -102,23 +96,6 @@ impl<'d> AddressSpace<'d> {
     /// # Errors
     /// [`SpaceError`] if the session is lost.
     pub fn destroy(self) -> Result<(), SpaceError> {
-        ManuallyDrop::new(self).release()
-    }
-
-    fn release(&self) -> Result<(), SpaceError> {
-        self.device
-            .call::<operation::DestroySpace>(&message::HandleRequest {
-                handle: self.handle,
-                reserved: 0,
-            })
-            .map(drop)
-            .map_err(|refusal| SpaceError { refusal })
-    }
-}
-
-impl Drop for AddressSpace<'_> {
-    fn drop(&mut self) {
-        // The session may have been lost or reset; the address space is then gone already.
-        let _ = self.release();
+        self.0.end().map_err(|refusal| SpaceError { refusal })
     }
 }
