@@ -37,31 +37,22 @@ pub const VERSION_MAJOR: u16 = 1;
 /// Minor version of the protocol. A higher one only adds what an older side can ignore.
 pub const VERSION_MINOR: u16 = 2;
 
-/// Access rights of a mapping, an export or an import.
-///
-/// There is no value for write-only, because neither KVM nor CUDA offers write-only memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u32)]
-pub enum Access {
-    /// No access. An access by the GPU is then a fault, an access by the CPU a stray access.
-    None = 0,
-    /// Loads only.
-    Read = 1,
-    /// Loads, stores and atomics.
-    ReadWrite = 3,
+wire::wire_enum! {
+    /// Access rights of a mapping, an export or an import.
+    ///
+    /// There is no value for write-only, because neither KVM nor CUDA offers write-only memory.
+    #[derive(PartialOrd, Ord)]
+    pub enum Access: u32 {
+        /// No access. An access by the GPU is then a fault, an access by the CPU a stray access.
+        None = 0,
+        /// Loads only.
+        Read = 1,
+        /// Loads, stores and atomics.
+        ReadWrite = 3,
+    }
 }
 
 impl Access {
-    /// Decodes a number of a message. Returns `None` if it stands for no access rights.
-    pub const fn from_wire(value: u32) -> Option<Self> {
-        match value {
-            0 => Some(Self::None),
-            1 => Some(Self::Read),
-            3 => Some(Self::ReadWrite),
-            _ => None,
-        }
-    }
-
     /// Returns the number that stands for these rights in messages.
     pub const fn wire(self) -> u32 {
         self as u32

@@ -54,13 +54,11 @@ pub const fn capacity_units(bytes: u64) -> Option<u64> {
         return None;
     };
     let units = ring_bytes / UNIT_BYTES as u64;
-    if ring_bytes % UNIT_BYTES as u64 != 0 || !units.is_power_of_two() {
-        return None;
-    }
-    if units < UNITS_MIN || units > UNITS_MAX {
-        None
-    } else {
+    let whole = ring_bytes.is_multiple_of(UNIT_BYTES as u64);
+    if whole && units.is_power_of_two() && units >= UNITS_MIN && units <= UNITS_MAX {
         Some(units)
+    } else {
+        None
     }
 }
 

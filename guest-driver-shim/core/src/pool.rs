@@ -15,11 +15,10 @@ mod error;
 mod piece;
 mod whole;
 
-use causeway_protocol::message::{MemoryKind, Status};
+use causeway_protocol::message::MemoryKind;
 
-use crate::command_buffer::CommandBuffer;
 use crate::device::Device;
-use crate::error::{AllocateError, FreeError, QueryError};
+use crate::error::{FreeError, QueryError};
 use crate::memory::PAGE_BYTES;
 use crate::space::AddressSpace;
 use blocks::{Block, Blocks, TakeError, Taken};
@@ -149,30 +148,6 @@ impl<'s, 'd> Pool<'s, 'd> {
         }
     }
 
-    /// Allocates a piece as [`Self::allocate`] does, and writes a packet to `commands` that fills
-    /// the piece with zeros before later packets run. The command buffer must belong to the pool's
-    /// address space.
-    ///
-    /// # Errors
-    /// Those of [`Self::allocate`], and [`PoolError::NotCleared`] if the packet cannot be written.
-    pub fn allocate_zeroed(
-        &mut self,
-        bytes: u64,
-        alignment: u64,
-        commands: &mut CommandBuffer<'d>,
-    ) -> Result<Piece, PoolError> {
-        let piece = self.allocate(bytes, alignment)?;
-        match commands.fill(piece.address, piece.bytes, 0) {
-            Ok(()) => Ok(piece),
-            Err(error) => {
-                // Should it fail, the device has been lost: what the command buffer said is the
-                // better reason.
-                let _ = self.free(piece);
-                Err(PoolError::NotCleared(error))
-            }
-        }
-    }
-
     /// Frees a piece. The GPU must have finished all work that uses it. No exit, unless the pool
     /// returns a large piece to the device.
     ///
@@ -269,10 +244,13 @@ impl<'s, 'd> Pool<'s, 'd> {
                 vacant(self).ok_or(PoolError::Chunks { capacity })?
             }
         };
-        let new = || Chunk::new(self.device, self.space, self.kind, bytes);
+        let (device, space, kind) = (self.device, self.space, self.kind);
+        let new = || Chunk::new(device, space, kind, bytes);
         let chunk = match new() {
-            Err(error) if is_shortage(&error) && self.trim().is_ok_and(|bytes| bytes != 0) => {
-                Chunk::new(self.device, self.space, self.kind, bytes)
+            Err(error)
+                if error.status().is_shortage() && self.trim().is_ok_and(|freed| freed != 0) =>
+            {
+                new()
             }
             chunk => chunk,
         };
@@ -301,12 +279,4 @@ impl Drop for Pool<'_, '_> {
     fn drop(&mut self) {
         self.chunks.fill_with(|| None);
     }
-}
-
-/// Whether there would be room if the session had less.
-const fn is_shortage(error: &AllocateError) -> bool {
-    matches!(
-        error.status(),
-        Status::QuotaBytes | Status::QuotaAllocations | Status::QuotaObjects | Status::NoMemory
-    )
 }

@@ -18,6 +18,20 @@ macro_rules! statuses {
     };
 }
 
+impl Status {
+    /// Returns whether the operation may succeed after the session has freed something.
+    pub const fn is_shortage(self) -> bool {
+        matches!(
+            self,
+            Self::QuotaBytes
+                | Self::QuotaAllocations
+                | Self::QuotaCommandBuffers
+                | Self::QuotaObjects
+                | Self::NoMemory
+        )
+    }
+}
+
 /// All statuses, for tables and tests.
 pub const STATUSES: &[Status] = Status::ALL;
 

@@ -1,7 +1,7 @@
 //! Why a pool did not do what it was asked.
 
 use super::Piece;
-use crate::error::{AllocateError, FreeError, SubmitError};
+use crate::error::{AllocateError, FreeError};
 
 /// Why a pool did not allocate a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,9 +32,6 @@ pub enum PoolError {
     /// The device refused to allocate another chunk.
     #[error("the pool cannot allocate another chunk: {0}")]
     Refused(AllocateError),
-    /// The packet that clears the piece could not be submitted.
-    #[error("the piece cannot be cleared: {0}")]
-    NotCleared(SubmitError),
 }
 
 /// Why a pool did not free a piece.
