@@ -23,6 +23,13 @@ pub struct Owner {
     descriptor: Option<OwnedFd>,
 }
 
+/// An access to a device by a process other than the one that opened it.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "process {0} is a child of the process that opened the device: open the device in the child"
+)]
+pub struct Forked(pub u32);
+
 impl Owner {
     /// Makes this process the owner of `descriptor`, which its forked children then close.
     pub fn new(descriptor: OwnedFd) -> Self {

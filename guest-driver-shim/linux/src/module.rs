@@ -36,20 +36,13 @@ pub fn load_module<'d>(space: &AddressSpace<'d>, image: &[u8]) -> Result<Module<
     let bytes = image.len();
     let no_memory = |source| LoadError::Staging { bytes, source };
     let staging = Staging::new(space.device(), (bytes + LOG_BYTES) as u64).map_err(no_memory)?;
-    let RamRange { address, .. } = staging.range();
-    let (at_image, at_log) = (
-        RamRange {
-            address,
-            bytes: bytes as u64,
-        },
-        RamRange {
-            address: address + bytes as u64,
-            bytes: LOG_BYTES as u64,
-        },
-    );
-    // It was made large enough for both.
+    let part = |offset: usize, bytes: usize| RamRange {
+        address: staging.range().address + offset as u64,
+        bytes: bytes as u64,
+    };
+    // The memory was allocated large enough for both.
     let _ = staging.window().write(0, image);
-    Module::load(space, at_image, at_log).map_err(|source| {
+    Module::load(space, part(0, bytes), part(bytes, LOG_BYTES)).map_err(|source| {
         let mut log = vec![0; (source.log_bytes as usize).min(LOG_BYTES)];
         let _ = staging.window().read(bytes, &mut log);
         LoadError::Refused {

@@ -25,7 +25,7 @@ pub use causeway_sysfs::{Bar, ClientState, Clients, NotUsable, PciFunction, PciF
 pub use interrupt::Interrupts;
 
 use crate::area::{Area, first_status, refuse};
-use crate::fork::Owner;
+use crate::fork::{Forked, Owner};
 use aperture::Aperture;
 
 /// Bytes of the control window for batches. The rest is for records of the test device.
@@ -69,14 +69,8 @@ pub struct PciTransport {
     doorbells: Registers,
     interrupts: Interrupts,
     area: Area,
-    control: Mutex<Control>,
-}
-
-/// The control window, while there is one.
-#[derive(Debug, Default)]
-struct Control {
-    /// Its offset in the aperture, and the memory.
-    window: Option<(u64, Window)>,
+    /// The control window, if there is one: its offset in the aperture, and the memory.
+    control: Mutex<Option<(u64, Window)>>,
 }
 
 impl PciTransport {
@@ -98,8 +92,9 @@ impl PciTransport {
     /// control windows.
     pub fn open_function(function: PciFunction) -> Result<Self, OpenPciError> {
         function.enable()?;
+        let name = function.name();
         let too_old = |what| OpenPciError::TooOld {
-            function: function.name(),
+            function: name.clone(),
             what,
         };
         let clients = Clients::open(&function)?;
@@ -107,7 +102,7 @@ impl PciTransport {
             return Err(too_old("cannot be shared by processes"));
         }
         let (page, lock) = clients.take().ok_or_else(|| OpenPciError::Taken {
-            function: function.name(),
+            function: name.clone(),
             clients: clients.count() - 1,
         })?;
         // What a process that died has left there; and what others have left.
@@ -135,10 +130,7 @@ impl PciTransport {
             function,
         };
         if transport.control().is_none() {
-            return Err(OpenPciError::TooOld {
-                function: transport.function.name(),
-                what: "has no memory for messages",
-            });
+            return Err(too_old("has no memory for messages"));
         }
         Ok(transport)
     }
@@ -185,7 +177,7 @@ impl PciTransport {
     /// Returns the control window. Makes and announces it first if there is none.
     fn control(&self) -> Option<(u64, Window)> {
         let mut control = self.control.lock();
-        if control.window.is_none() {
+        if control.is_none() {
             let low = self.page.load(Register::ControlWindowLow);
             let high = self.page.load(Register::ControlWindowHigh);
             let offset = u64::from(high) << 32 | u64::from(low);
@@ -196,9 +188,9 @@ impl PciTransport {
             let window = window.part(offset as usize, CONTROL_WINDOW_BYTES as usize);
             self.page.store(Register::ControlBaseLow, u32::MAX);
             self.page.store(Register::ControlBaseHigh, u32::MAX);
-            control.window = Some((offset, window.ok()?));
+            *control = Some((offset, window.ok()?));
         }
-        control.window
+        *control
     }
 
     /// Executes the batch in the control area. If the device refuses it because a limit is reached,
@@ -212,7 +204,8 @@ impl PciTransport {
             return refuse(&area, Status::DeviceLost as u32);
         };
         self.hand_over(&window, &batch);
-        if is_quota(first_status(&area)) && self.clients.reap() > 0 {
+        let status = Status::from_wire(first_status(&area));
+        if status.is_some_and(Status::is_shortage) && self.clients.reap() > 0 {
             self.hand_over(&window, &batch);
         }
     }
@@ -230,29 +223,12 @@ impl PciTransport {
     }
 
     fn is_here(&self) -> bool {
-        if !self.owner.is_here() {
-            log::error!(
-                "process {} is a child of the process that opened the device: open the device in \
-                 the child",
-                std::process::id()
-            );
+        let here = self.owner.is_here();
+        if !here {
+            log::error!("{}", Forked(std::process::id()));
         }
-        self.owner.is_here()
+        here
     }
-}
-
-/// Returns whether a message was refused because a limit is reached.
-fn is_quota(status: u32) -> bool {
-    matches!(
-        Status::from_wire(status),
-        Some(
-            Status::QuotaBytes
-                | Status::QuotaAllocations
-                | Status::QuotaCommandBuffers
-                | Status::QuotaObjects
-                | Status::NoMemory
-        )
-    )
 }
 
 impl Transport for PciTransport {
@@ -275,7 +251,7 @@ impl Transport for PciTransport {
             Register::ControlBaseLow | Register::ControlBaseHigh => {}
             Register::Reset => {
                 // The window goes with what the client has.
-                self.control.lock().window = None;
+                *self.control.lock() = None;
                 self.page.store(register, value);
             }
             _ => self.page.store(register, value),

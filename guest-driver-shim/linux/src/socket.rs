@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::APERTURE_BYTES_MAX;
 use crate::area::{Area, refuse};
-use crate::fork::Owner;
+use crate::fork::{Forked, Owner};
 use crate::reserved::ReservedRange;
 
 /// Environment variable that names the socket of `causeway serve`.
@@ -64,10 +64,8 @@ pub enum ConnectError {
 /// Why an exchange with the server failed.
 #[derive(Debug, thiserror::Error)]
 enum ExchangeError {
-    #[error(
-        "process {0} is a child of the process that opened the device: open the device in the child"
-    )]
-    Forked(u32),
+    #[error(transparent)]
+    Forked(#[from] Forked),
     #[error("the connection to the server has ended")]
     Ended,
     #[error("unexpected reply of the Causeway server: {0}")]
@@ -140,9 +138,8 @@ impl SocketTransport {
     /// Sends a request, applies the events before the reply, and returns the reply's argument. The
     /// replies replace the batch.
     fn exchange(&self, request: Request, batch: &mut [u8]) -> Result<u32, ExchangeError> {
-        let Some(socket) = self.owner.descriptor() else {
-            return Err(ExchangeError::Forked(std::process::id()));
-        };
+        let socket = self.owner.descriptor();
+        let socket = socket.ok_or_else(|| Forked(std::process::id()))?;
         let mut line = self.line.lock();
         if line.broken {
             return Err(ExchangeError::Ended);
@@ -210,12 +207,7 @@ impl SocketTransport {
 
     /// Executes the batch in the control area.
     fn execute(&self, bytes: u32) {
-        let request = Request {
-            kind: RequestKind::Batch as u32,
-            register: 0,
-            value: bytes,
-            reserved: 0,
-        };
+        let request = request(RequestKind::Batch, 0, bytes);
         let area = self.control.window();
         let mut batch = vec![0; (bytes as usize).min(area.bytes())];
         // As long as the area at most.
@@ -235,12 +227,7 @@ impl SocketTransport {
 
 impl Transport for SocketTransport {
     fn read_register(&self, register: Register) -> u32 {
-        let request = Request {
-            kind: RequestKind::Load as u32,
-            register: register as u32,
-            value: 0,
-            reserved: 0,
-        };
+        let request = request(RequestKind::Load, register as u32, 0);
         self.exchange(request, &mut []).unwrap_or_else(|error| {
             log::error!("cannot access register {}: {error}", register.name());
             // What a function that has gone away reads as.
@@ -252,12 +239,7 @@ impl Transport for SocketTransport {
         if register == Register::ControlDoorbell {
             return self.execute(value);
         }
-        let request = Request {
-            kind: RequestKind::Store as u32,
-            register: register as u32,
-            value,
-            reserved: 0,
-        };
+        let request = request(RequestKind::Store, register as u32, value);
         if let Err(error) = self.exchange(request, &mut []) {
             log::error!("cannot access register {}: {error}", register.name());
         }
@@ -280,6 +262,15 @@ impl Transport for SocketTransport {
             // Refused only when the counter is full, and then the consumer is awake soon enough.
             let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
         }
+    }
+}
+
+const fn request(kind: RequestKind, register: u32, value: u32) -> Request {
+    Request {
+        kind: kind as u32,
+        register,
+        value,
+        reserved: 0,
     }
 }
 

@@ -84,10 +84,7 @@ impl PciFunction {
     /// [`PciFunctionError::Absent`] if the machine has no Causeway function,
     /// [`PciFunctionError::NotNamed`] if none has the variable's name.
     pub fn find() -> Result<Self, PciFunctionError> {
-        choose(
-            all_in(Path::new(DEVICES)),
-            std::env::var_os(FUNCTION_VARIABLE),
-        )
+        choose(Self::all(), std::env::var_os(FUNCTION_VARIABLE))
     }
 
     /// Returns all Causeway functions of this machine, in the order of their addresses on the bus.
@@ -116,9 +113,9 @@ impl PciFunction {
     /// # Errors
     /// [`PciFunctionError::Forbidden`] if the file cannot be opened.
     pub fn open(&self, name: &str) -> Result<File, PciFunctionError> {
-        let path = self.path(name);
-        let opened = OpenOptions::new().read(true).write(true).open(&path);
-        opened.map_err(|source| self.forbidden(NotUsable::File { path, source }))
+        let mut options = OpenOptions::new();
+        let opened = options.read(true).write(true).open(self.path(name));
+        opened.map_err(|source| self.failed(name, source))
     }
 
     /// Returns address and size of BAR number `index`.
@@ -126,9 +123,8 @@ impl PciFunction {
     /// # Errors
     /// [`PciFunctionError::Forbidden`] if the BAR has no address, or sysfs cannot be read.
     pub fn bar(&self, index: usize) -> Result<Bar, PciFunctionError> {
-        let path = self.path("resource");
-        let text = fs::read_to_string(&path)
-            .map_err(|source| self.forbidden(NotUsable::File { path, source }))?;
+        let text = fs::read_to_string(self.path("resource"))
+            .map_err(|source| self.failed("resource", source))?;
         parse_bar(&text, index).ok_or_else(|| self.forbidden(NotUsable::Bar(index)))
     }
 
@@ -143,8 +139,7 @@ impl PciFunction {
         if enabled {
             return Ok(());
         }
-        let written = fs::write(&path, "1");
-        written.map_err(|source| self.forbidden(NotUsable::File { path, source }))
+        fs::write(&path, "1").map_err(|source| self.failed("enable", source))
     }
 
     /// Maps the whole BAR number `bar`.
@@ -168,11 +163,15 @@ impl PciFunction {
     ) -> Result<Registers, PciFunctionError> {
         debug_assert_ne!(bar, BAR_APERTURE, "is mapped piece by piece");
         let name = format!("resource{bar}");
-        let file = self.open(&name)?;
-        Registers::map(file, offset, bytes).map_err(|source| {
-            let path = self.path(&name);
-            self.forbidden(NotUsable::File { path, source })
-        })
+        let mapped = Registers::map(self.open(&name)?, offset, bytes);
+        mapped.map_err(|source| self.failed(&name, source))
+    }
+
+    /// Returns the error that this process cannot use the function's sysfs file `name`, with the
+    /// kernel's error `source`.
+    pub fn failed(&self, name: &str, source: io::Error) -> PciFunctionError {
+        let path = self.path(name);
+        self.forbidden(NotUsable::File { path, source })
     }
 
     /// Returns the error that this process cannot use the function, for the reason `what`.

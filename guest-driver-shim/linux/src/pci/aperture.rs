@@ -6,7 +6,6 @@
 //! goes leaves a hole, which can be touched.
 
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::os::fd::AsFd;
 
 use causeway_protocol::Access;
@@ -65,11 +64,8 @@ impl Aperture {
             return Err(function.forbidden(NotUsable::Bar(BAR_APERTURE)));
         }
         let (file, caching, file_base) = choose(function, bar.address)?;
-        let range = ReservedRange::reserve(bytes).map_err(|source| {
-            let path = function.path("resource2");
-            let source = source.into();
-            function.forbidden(NotUsable::File { path, source })
-        })?;
+        let range = ReservedRange::reserve(bytes)
+            .map_err(|source| function.failed("resource2", source.into()))?;
         Ok(Self {
             range,
             file,
@@ -142,16 +138,12 @@ fn choose(function: &PciFunction, address: u64) -> Result<(File, Caching, u64), 
     let file = function.open("resource2")?;
     match Registers::map(&file, 0, PROBE_BYTES) {
         Ok(_) => Ok((file, Caching::Uncached, 0)),
-        Err(source) => {
-            let path = function.path("resource2");
-            Err(function.forbidden(NotUsable::File { path, source }))
-        }
+        Err(source) => Err(function.failed("resource2", source)),
     }
 }
 
 const PROBE_BYTES: u64 = 4096;
 
 fn probe(file: &File, offset: u64) -> bool {
-    let mapped: io::Result<_> = Registers::map(file, offset, PROBE_BYTES);
-    mapped.is_ok()
+    Registers::map(file, offset, PROBE_BYTES).is_ok()
 }
