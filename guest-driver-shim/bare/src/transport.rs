@@ -1,6 +1,5 @@
 //! The device over PCI, in an identity-mapped address space.
 
-use core::fmt;
 use core::ptr::NonNull;
 
 use causeway_protocol::registers::{CONTROL_BYTES_MAX, Register, doorbells};
@@ -14,11 +13,13 @@ use crate::port::IoPorts;
 const MAPPED_END: u64 = 512 << 30;
 
 /// Why a bare guest cannot use the Causeway device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FindDeviceError {
     /// The PCI bus has no usable Causeway function.
-    Find(FindError),
+    #[error(transparent)]
+    Find(#[from] FindError),
     /// The guest's page tables do not map the addresses of the aperture.
+    #[error("the aperture of {bytes:#x} bytes at {aperture:#x} ends beyond 512 GiB")]
     OutOfReach {
         /// First guest-physical address of the aperture.
         aperture: u64,
@@ -26,25 +27,9 @@ pub enum FindDeviceError {
         bytes: u64,
     },
     /// No RAM is left for the control area.
+    #[error("no RAM is left for the control area: give the VM more")]
     NoRam,
 }
-
-impl fmt::Display for FindDeviceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Find(error) => error.fmt(f),
-            Self::OutOfReach { aperture, bytes } => {
-                write!(
-                    f,
-                    "the aperture of {bytes:#x} bytes at {aperture:#x} ends beyond 512 GiB"
-                )
-            }
-            Self::NoRam => write!(f, "no RAM is left for the control area: give the VM more"),
-        }
-    }
-}
-
-impl core::error::Error for FindDeviceError {}
 
 /// The way to the device for a bare guest: its BARs and a control area in RAM.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +63,7 @@ impl PciTransport {
     /// [`FindDeviceError::Find`] if there is no usable function, `OutOfReach` if the page tables do
     /// not map its aperture, `NoRam` if no RAM is left.
     pub fn find(machine: &Machine) -> Result<Self, FindDeviceError> {
-        let found = pci::find(&IoPorts).map_err(FindDeviceError::Find)?;
+        let found = pci::find(&IoPorts)?;
         let control = machine.ram().window(CONTROL_BYTES_MAX as usize);
         let control = control.ok_or(FindDeviceError::NoRam)?;
         Self::at(found, control)
