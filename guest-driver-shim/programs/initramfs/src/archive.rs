@@ -54,7 +54,7 @@ pub struct Archive<'a> {
     entries: BTreeMap<Vec<u8>, Entry<'a>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Entry<'a> {
     mode: u32,
     device: (u32, u32),
@@ -146,8 +146,7 @@ impl<'a> Archive<'a> {
                 .entry(folder.to_vec())
                 .or_insert_with(|| Entry {
                     mode: KIND_DIRECTORY | RIGHTS_OF_FOLDERS,
-                    device: (0, 0),
-                    content: Cow::default(),
+                    ..Entry::default()
                 });
             if !entry.is_folder() {
                 return Err(ArchiveError::NotFolder { path: path.clone() });
@@ -206,12 +205,7 @@ impl<'a> Archive<'a> {
         for (inode, (path, entry)) in (1..).zip(&self.entries) {
             write_entry(&mut out, inode, path, entry)?;
         }
-        let trailer = Entry {
-            mode: 0,
-            device: (0, 0),
-            content: Cow::default(),
-        };
-        write_entry(&mut out, 0, TRAILER, &trailer)
+        write_entry(&mut out, 0, TRAILER, &Entry::default())
     }
 }
 

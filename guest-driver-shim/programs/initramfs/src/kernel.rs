@@ -34,17 +34,10 @@ pub fn release_of(image: &[u8]) -> Option<&str> {
 /// What follows the begin of the banner. The kernel has format strings that begin alike; a release
 /// begins with a digit.
 fn banner(image: &[u8]) -> Option<&[u8]> {
-    let mut rest = image;
-    while let Some(at) = rest
-        .windows(BANNER.len())
-        .position(|window| window == BANNER)
-    {
-        rest = &rest[at + BANNER.len()..];
-        if rest.first().is_some_and(u8::is_ascii_digit) {
-            return Some(rest);
-        }
-    }
-    None
+    let is_begin =
+        |window: &[u8]| window.starts_with(BANNER) && window[BANNER.len()].is_ascii_digit();
+    let at = image.windows(BANNER.len() + 1).position(is_begin)?;
+    Some(&image[at + BANNER.len()..])
 }
 
 /// Returns whether a release can be the name of a folder of modules.

@@ -326,7 +326,7 @@ mod tests {
         assert!(message("/").contains("the host's file is missing"));
         assert!(message("data:x").contains("must begin with /"));
         assert!(message("data:/../x").contains("must not contain .."));
-        assert!(message("data:/x/").contains("does not name a file"));
+        assert!(message("data:/x/").contains("end with the name of a file"));
     }
 
     #[test]
