@@ -6,39 +6,40 @@
 
 use crate::wire::structures;
 
-/// First port of the serial console (16550A).
+/// First I/O port of the serial console (16550A).
 pub const PORT_CONSOLE: u16 = 0x3f8;
-/// Guest-physical address of the [`BootInfo`].
+/// Guest-physical address at which the VMM puts the [`BootInfo`].
 pub const BOOT_PAGE: u64 = 0x7000;
-/// Value of [`BootInfo::magic`].
+/// Value of [`BootInfo::magic`]: the bytes "CWAYBOOT".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"CWAYBOOT");
-/// Lowest address a guest image may occupy; below it lie descriptor and page tables.
+/// Lowest guest-physical address that a guest image may occupy. Descriptor tables and page tables
+/// lie below it.
 pub const IMAGE_BASE: u64 = 0x10_0000;
 
 structures! {
-    /// The boot page.
+    /// What the VMM tells a bare guest about its machine, in the boot page.
     pub struct BootInfo {
-        /// [`MAGIC`].
+        /// Always [`MAGIC`].
         pub magic: u64,
         /// End of guest RAM below 3 GiB: RAM is [0, `ram_low_end`).
         pub ram_low_end: u64,
         /// End of guest RAM above 4 GiB, or zero: RAM is [4 GiB, `ram_high_end`).
         pub ram_high_end: u64,
-        /// First byte behind the loaded image.
+        /// Guest-physical address of the first byte behind the loaded image.
         pub image_end: u64,
         /// Frequency of the guest's time stamp counter in kHz.
         pub tsc_khz: u32,
-        /// Number of virtual CPUs.
+        /// Number of virtual CPUs of this VM.
         pub vcpus: u32,
-        /// Index of this VM in the run.
+        /// Index of this VM among those of its `causeway run`, from 0.
         pub vm: u32,
-        /// Number of VMs in the run.
+        /// Number of VMs of its `causeway run`.
         pub vms: u32,
-        /// Bytes of `arguments` in use.
+        /// Number of bytes of `arguments` that are in use.
         pub argument_bytes: u32,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: u32,
-        /// Arguments to the guest, UTF-8.
+        /// Arguments of the guest (`--arguments`), in UTF-8.
         pub arguments: [u8; 256],
     } = 312
 }

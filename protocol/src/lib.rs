@@ -32,42 +32,33 @@ pub mod ring;
 pub mod socket;
 pub mod wire;
 
-/// Major version of the protocol. Sides with different majors do not talk.
+/// Major version of the protocol. Guest and host must have the same one.
 pub const VERSION_MAJOR: u16 = 1;
-/// Minor version: additions that an older side can ignore.
+/// Minor version of the protocol. A higher one only adds what an older side can ignore.
 pub const VERSION_MINOR: u16 = 2;
 
-/// What a mapping, an export or an import lets its holder do.
-///
-/// `Write` alone does not exist: neither KVM nor CUDA offers write-only memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u32)]
-pub enum Access {
-    /// No access: a touch is a fault (GPU) or a stray access (CPU).
-    None = 0,
-    /// Loads only.
-    Read = 1,
-    /// Loads, stores and atomics.
-    ReadWrite = 3,
+wire::wire_enum! {
+    /// Access rights of a mapping, an export or an import.
+    ///
+    /// There is no value for write-only, because neither KVM nor CUDA offers write-only memory.
+    #[derive(PartialOrd, Ord)]
+    pub enum Access: u32 {
+        /// No access. An access by the GPU is then a fault, an access by the CPU a stray access.
+        None = 0,
+        /// Loads only.
+        Read = 1,
+        /// Loads, stores and atomics.
+        ReadWrite = 3,
+    }
 }
 
 impl Access {
-    /// Decodes the wire value; `None` (the option) for a value that means nothing.
-    pub const fn from_wire(value: u32) -> Option<Self> {
-        match value {
-            0 => Some(Self::None),
-            1 => Some(Self::Read),
-            3 => Some(Self::ReadWrite),
-            _ => None,
-        }
-    }
-
-    /// The value on the wire.
+    /// Returns the number that stands for these rights in messages.
     pub const fn wire(self) -> u32 {
         self as u32
     }
 
-    /// Whether everything that `wanted` allows is allowed by `self`.
+    /// Returns whether these rights include all rights of `wanted`.
     pub const fn allows(self, wanted: Self) -> bool {
         self as u32 & wanted as u32 == wanted as u32
     }

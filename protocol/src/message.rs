@@ -18,42 +18,47 @@ pub use status::{STATUSES, Status};
 
 use crate::wire::wire_enum;
 
-/// Handle that stands for the one which the latest creating message of the same batch returned.
+/// Placeholder for a handle. The device replaces it with the handle that the most recent creating
+/// message of the same batch returned.
 pub const PREVIOUS: u32 = u32::MAX;
-/// Largest module image in bytes.
+/// Largest size of a module image (PTX, cubin or fat binary) in bytes.
 pub const MODULE_BYTES_MAX: u64 = 16 << 20;
-/// Longest function name in bytes.
+/// Longest name of a kernel in bytes.
 pub const FUNCTION_NAME_MAX: usize = 512;
-/// Most parameters of a function that its layout lists.
+/// Most parameters of a kernel that [`FunctionReply::layout`] can describe.
 pub const PARAMETERS_MAX: usize = 128;
 /// Length of an export token in bytes.
 pub const TOKEN_BYTES: usize = 32;
 
-/// Largest recording in bytes. It has one packet a unit at most, hence 16,384.
+/// Largest size of a recording in bytes. A packet has at least 64 bytes, so a recording has at most
+/// 16,384 packets.
 pub const RECORDING_BYTES_MAX: u64 = 1 << 20;
 
-/// Bit that makes an offset into the aperture of an address for [`LoadModule`] or
-/// [`CreateRecording`] (since 1.2). The range lies in one mapping of host memory there, which is
-/// read and written as guest RAM would be.
+/// Bit 63 of an address in [`LoadModule`] or [`CreateRecording`]. If it is set, the other bits are
+/// an offset into the aperture instead of a guest-physical address (since 1.2). The range must lie
+/// in one mapping of host memory.
 pub const APERTURE_ADDRESS: u64 = 1 << 63;
 
-/// Most fences whose interrupts the clients of a session may be waiting for, together.
+/// Most fences for which the clients of one session, all together, may have requested an interrupt
+/// by [`Notify`] at a time.
 pub const NOTIFIES_MAX: u32 = 256;
 
 /// Bits of [`Allocate::flags`].
 pub mod allocate_flags {
-    /// In a form that the device may compress; wants [`crate::registers::features::COMPRESSION`].
+    /// Allocates memory that the GPU may store compressed. The session must have the feature
+    /// [`crate::registers::features::COMPRESSION`].
     pub const COMPRESSIBLE: u32 = 1 << 0;
 }
 
 wire_enum! {
     /// Kinds of memory that a guest can allocate.
     pub enum MemoryKind: u32 {
-        /// On the device. The guest's CPU does not see it.
+        /// GPU memory that the guest's CPU cannot access.
         Device = 0,
-        /// On the device, and visible to the guest's CPU (write-combining on real hardware).
+        /// GPU memory that the guest's CPU can access (write-combining on real hardware).
         DeviceVisible = 1,
-        /// Host memory, cached and registered with the GPU: rings, fences, staging.
+        /// Host memory, cached by the CPU and registered with the GPU; for rings, fences and
+        /// staging.
         Host = 2,
     }
 }

@@ -8,27 +8,28 @@
 
 use crate::wire::{structures, wire_enum};
 
-/// Bytes in a unit of ring space.
+/// Size of a unit of a ring in bytes. A packet has a whole number of units.
 pub const UNIT_BYTES: usize = 64;
-/// Most bytes of inline kernel parameters.
+/// Most bytes of kernel parameters in a launch packet.
 pub const PARAMETER_BYTES_MAX: usize = 4096;
-/// Units of the longest packet that is not a no-op.
+/// Length in units of a launch with [`PARAMETER_BYTES_MAX`] bytes of parameters. Only a no-op can
+/// be longer.
 pub const UNITS_MAX: u32 = (UNIT_BYTES + PARAMETER_BYTES_MAX) as u32 / UNIT_BYTES as u32;
 
 macro_rules! packets {
     ($($(#[doc = $doc:literal])* $name:ident = $value:literal, $text:literal, $structure:ident;)*) => {
         wire_enum! {
-            /// What a packet does.
+            /// Kinds of packets, by their number on the wire.
             pub enum Opcode: u16 { $($(#[doc = $doc])* $name = $value,)* }
         }
 
         impl Opcode {
-            /// Short name, as reports, logs and the documentation print it.
+            /// Returns the short name that reports, logs and the documentation print.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// Name of the packet's structure, for the documentation.
+            /// Returns the name of the packet's structure, for the documentation.
             pub const fn structure(self) -> &'static str {
                 match self { $(Self::$name => stringify!($structure),)* }
             }
@@ -47,108 +48,110 @@ packets! {
     Copy = 3, "copy", CopyRange;
     /// Fill memory with a pattern.
     Fill = 4, "fill", Fill;
-    /// Store a value to a fence once everything before is done.
+    /// Store a value to a fence once all earlier packets are done.
     FenceRelease = 5, "fence_release", Fence;
-    /// Go on when a fence has reached a value.
+    /// Wait until a fence has reached a value.
     FenceAcquire = 6, "fence_acquire", Fence;
-    /// Store the device's time in nanoseconds once everything before is done.
+    /// Store the device's time in nanoseconds once all earlier packets are done.
     Timestamp = 7, "timestamp", Fence;
-    /// Do everything in a recording, in order (since 1.1).
+    /// Execute all packets of a recording, in order (since 1.1).
     Replay = 8, "replay", Replay;
 }
 
-/// Every packet opcode, for tables and tests.
+/// All kinds of packets, for tables and tests.
 pub const OPCODES: &[Opcode] = Opcode::ALL;
 
 structures! {
-    /// Head of every packet.
+    /// Header at the beginning of every packet.
     pub struct Header {
-        /// [`Opcode`].
+        /// Kind of the packet: an [`Opcode`].
         pub opcode: u16,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: u16,
-        /// Length of the packet in units, head included; not zero.
+        /// Length of the packet in units, header included; not zero.
         pub units: u32,
     } = 8
 
-    /// Dynamic shared memory, grid and block of a launch.
+    /// Grid, blocks and dynamic shared memory with which a kernel is launched.
     pub struct LaunchShape {
-        /// Dynamic shared memory of a block in bytes.
+        /// Dynamic shared memory of each block in bytes.
         pub shared_bytes: u32,
-        /// Blocks in x, y, z; none zero.
+        /// Blocks of the grid in x, y and z; none is zero.
         pub grid: [u32; 3],
-        /// Threads of a block in x, y, z; none zero.
+        /// Threads of a block in x, y and z; none is zero.
         pub block: [u32; 3],
     } = 28
 
-    /// Runs a kernel. `parameter_bytes` bytes of parameters follow the structure.
+    /// Runs a kernel. Its parameters follow the structure: `parameter_bytes` bytes, and zeros up to
+    /// a whole number of units.
     pub struct Launch {
-        /// Head.
+        /// Header of the packet.
         pub header: Header,
-        /// Function handle.
+        /// Handle of the kernel, as [`crate::message::FunctionReply`] returned it.
         pub function: u32,
-        /// Dimensions.
+        /// Grid, blocks and dynamic shared memory.
         pub shape: LaunchShape,
-        /// Bytes of parameters; what the function's layout says, exactly.
+        /// Bytes of parameters: exactly as many as [`crate::message::FunctionReply`] says.
         pub parameter_bytes: u32,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: [u32; 5],
     } = 64
 
-    /// Copies `length` bytes.
+    /// Copies `length` bytes from one GPU virtual address to another.
     pub struct CopyRange {
-        /// Head.
+        /// Header of the packet.
         pub header: Header,
         /// GPU virtual address of the destination.
         pub destination: u64,
         /// GPU virtual address of the source.
         pub source: u64,
-        /// Bytes; not zero.
+        /// Number of bytes to copy; not zero.
         pub length: u64,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: [u64; 4],
     } = 64
 
-    /// Fills `length` bytes.
+    /// Fills `length` bytes with a repeated pattern of `width` bytes.
     pub struct Fill {
-        /// Head.
+        /// Header of the packet.
         pub header: Header,
-        /// GPU virtual address; a multiple of `width`.
+        /// First GPU virtual address; a multiple of `width`.
         pub destination: u64,
-        /// Bytes; a multiple of `width`, not zero.
+        /// Number of bytes to fill; a multiple of `width`, not zero.
         pub length: u64,
-        /// Pattern in the low `width` bytes; the rest is zero.
+        /// The pattern, in the low `width` bytes; the other bytes are zero.
         pub pattern: u32,
-        /// Bytes of the pattern: 1, 2 or 4.
+        /// Size of the pattern in bytes: 1, 2 or 4.
         pub width: u32,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: [u64; 4],
     } = 64
 
-    /// Stores to, or waits for, a fence.
+    /// Stores a value to a fence, waits for a value of a fence, or stores the time, as the opcode
+    /// says.
     pub struct Fence {
-        /// Head.
+        /// Header of the packet.
         pub header: Header,
-        /// GPU virtual address of the 64-bit fence; 8-byte aligned.
+        /// GPU virtual address of the 64-bit fence; a multiple of 8.
         pub address: u64,
-        /// Value to store, or to wait for. Zero for a timestamp, which stores the time.
+        /// Value to store or to wait for. Zero for a timestamp, which stores the time.
         pub value: u64,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: [u64; 5],
     } = 64
 
-    /// Replays a recording of the command buffer's address space.
+    /// Executes all packets of a recording, which belongs to the command buffer's address space.
     pub struct Replay {
-        /// Head.
+        /// Header of the packet.
         pub header: Header,
-        /// Recording handle.
+        /// Handle of the recording, as `create_recording` returned it.
         pub recording: u32,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: [u32; 13],
     } = 64
 }
 
-/// Units of a launch packet with `parameter_bytes` bytes of parameters.
+/// Returns the length in units of a launch packet with `parameter_bytes` bytes of parameters.
 pub const fn launch_units(parameter_bytes: usize) -> u32 {
     1 + parameter_bytes.div_ceil(UNIT_BYTES) as u32
 }

@@ -1,16 +1,17 @@
 //! Identity of the PCI function.
 
-/// Vendor ID. Not assigned by the PCI-SIG: experimental, as is the device.
+/// PCI vendor ID of the device. It is experimental, not assigned by the PCI-SIG.
 pub const VENDOR_ID: u16 = 0xca57;
-/// Device ID of the mediated GPU function.
+/// PCI device ID of the Causeway function.
 pub const DEVICE_ID: u16 = 0x0001;
 /// Class code 0x1200: processing accelerator (PCI Code and ID Assignment, 1.11, "Base Class 12h").
 pub const CLASS: u8 = 0x12;
-/// Subclass of [`CLASS`].
+/// PCI subclass of the device within [`CLASS`].
 pub const SUBCLASS: u8 = 0x00;
-/// BAR that holds the control registers (32-bit, trapped).
+/// Number of the BAR with the control registers. It is 32-bit, and every access to it is an exit.
 pub const BAR_REGISTERS: usize = 0;
-/// BAR that holds the aperture (64-bit, prefetchable, memory slots).
+/// Number of the BAR with the aperture. It is 64-bit and prefetchable, and an access to a mapping
+/// in it is no exit.
 pub const BAR_APERTURE: usize = 2;
-/// BAR that holds the MSI-X structures and the doorbell pages (32-bit).
+/// Number of the BAR with the MSI-X structures and the doorbells. It is 32-bit.
 pub const BAR_DOORBELLS: usize = 4;

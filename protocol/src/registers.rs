@@ -8,38 +8,40 @@
 //! is refused: a load gives all-ones, a store does nothing, and the VMM counts it as stray. Every
 //! access to BAR 0 is an exit.
 
-/// Bytes of a page of registers.
+/// Size in bytes of a page of registers. Each client has a page.
 pub const PAGE_BYTES: u64 = 4096;
-/// Pages of BAR 0, hence clients that a session may have (since 1.2; before, there was page 0
-/// only).
+/// Number of pages of BAR 0, hence of clients that a session may have (since 1.2; before, there was
+/// only page 0).
 pub const CLIENTS: u32 = 64;
 /// Size of BAR 0 in bytes.
 pub const BAR0_BYTES: u64 = PAGE_BYTES * CLIENTS as u64;
 
-/// Control base that stands for the client's control window instead of guest RAM (since 1.2).
+/// Value of the control base registers that stands for the client's control window instead of an
+/// address in guest RAM (since 1.2).
 pub const CONTROL_IN_WINDOW: u64 = u64::MAX;
-/// Bytes of a control window.
+/// Size of a client's control window in bytes.
 pub const CONTROL_WINDOW_BYTES: u64 = CONTROL_BYTES_MAX as u64;
-/// What [`Register::ControlWindowLow`] and `High` hold together if there is no room for a control
-/// window.
+/// Offset that [`Register::ControlWindowLow`] and [`Register::ControlWindowHigh`] hold together if
+/// the aperture has no room for a control window.
 pub const NO_CONTROL_WINDOW: u64 = u64::MAX;
 
 /// Value of [`Register::Magic`]: the bytes "CWAY".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"CWAY");
-/// Value that [`Register::Reset`] wants; any other store to it does nothing.
+/// Value that resets the device when it is stored to [`Register::Reset`]: the bytes "RSET". Storing
+/// any other value there does nothing.
 pub const RESET_KEY: u32 = u32::from_le_bytes(*b"RSET");
 
-/// Largest control batch in bytes.
+/// Largest size of a control batch in bytes.
 pub const CONTROL_BYTES_MAX: u32 = 64 * 1024;
 
-/// Who may do what with a register.
+/// Accesses that a register allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Loads only.
     ReadOnly,
-    /// Stores only; a load gives zero.
+    /// Stores only. A load gives zero.
     WriteOnly,
-    /// Both.
+    /// Both loads and stores.
     ReadWrite,
 }
 
@@ -50,26 +52,27 @@ macro_rules! registers {
         #[repr(u32)]
         pub enum Register { $($(#[doc = $doc])* $name = $offset,)* }
 
-        /// Every register, for tables and tests.
+        /// All registers, for tables and tests.
         pub const REGISTERS: &[Register] = &[$(Register::$name,)*];
 
         impl Register {
-            /// The register at `offset`, if there is one.
+            /// Returns the register at an offset into a client's page, or `None` if no register is
+            /// there.
             pub const fn at(offset: u64) -> Option<Self> {
                 match offset { $($offset => Some(Self::$name),)* _ => None }
             }
 
-            /// Loads, stores, or both.
+            /// Returns which accesses the register allows.
             pub const fn direction(self) -> Direction {
                 match self { $(Self::$name => Direction::$direction,)* }
             }
 
-            /// Short name, as reports and the documentation print it.
+            /// Returns the short name that reports and the documentation print.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// What it holds, for the documentation.
+            /// Returns what the register holds, for the documentation.
             pub const fn doc(self) -> &'static str {
                 match self { $(Self::$name => concat!($($doc,)*),)* }
             }
@@ -78,57 +81,57 @@ macro_rules! registers {
 }
 
 registers! {
-    /// [`MAGIC`].
+    /// The value [`MAGIC`], by which a driver knows the device.
     Magic = 0x00, ReadOnly, "magic";
-    /// Major version in the upper, minor in the lower half.
+    /// Version of the protocol: major in the upper half, minor in the lower half.
     Version = 0x04, ReadOnly, "version";
-    /// Bit set of [`features`], lower half.
+    /// Bits 31:0 of the bit set [`features`].
     FeaturesLow = 0x08, ReadOnly, "features_low";
-    /// Bit set of [`features`], upper half.
+    /// Bits 63:32 of the bit set [`features`].
     FeaturesHigh = 0x0c, ReadOnly, "features_high";
-    /// Bit set of [`status`].
+    /// Bit set [`status`]: whether the session can be used.
     Status = 0x10, ReadOnly, "status";
-    /// Outcome of the last control batch as a [`crate::message::Status`]: `Ok`, or why the batch as
-    /// a whole could not be taken (its messages then are as they were). A batch that was taken is
-    /// `Ok` even if a message of it failed: each message has a status of its own.
+    /// Outcome of the last control batch as a [`crate::message::Status`]. `Ok`: the device took the
+    /// batch; each message has a status of its own. Any other: why the device did not take the
+    /// batch, whose messages are unchanged.
     BatchStatus = 0x14, ReadOnly, "batch_status";
-    /// Storing [`RESET_KEY`] to page 0 ends the session with all it owns and opens a fresh one.
-    /// Stored to another page (since 1.2), it gives up all that the page's client owns, and nothing
-    /// else; a session that was lost begins afresh with the reset after which no client owns
+    /// Storing [`RESET_KEY`] to page 0 ends the session with everything that it owns, and opens a
+    /// new one. Stored to another page (since 1.2), it frees what the page's client owns, and
+    /// nothing else. A lost session begins again with the reset after which no client owns
     /// anything.
     Reset = 0x18, WriteOnly, "reset";
-    /// Guest-physical address of the control area, bits 31:0; 8-byte aligned. All-ones in both
-    /// halves: the client's control window (since 1.2), which is what pages other than 0 begin
-    /// with.
+    /// Guest-physical address of the control area, bits 31:0; a multiple of 8. All-ones in both
+    /// halves stands for the client's control window (since 1.2) and is the initial value on pages
+    /// other than 0.
     ControlBaseLow = 0x20, ReadWrite, "control_base_low";
     /// Guest-physical address of the control area, bits 63:32.
     ControlBaseHigh = 0x24, ReadWrite, "control_base_high";
     /// Storing the length of a batch in bytes executes the messages in the control area. When the
-    /// store completes, replies are in place.
+    /// store completes, the replies are there.
     ControlDoorbell = 0x28, WriteOnly, "control_doorbell";
-    /// Size of the aperture (BAR 2), bits 31:0.
+    /// Size of the aperture (BAR 2) in bytes, bits 31:0.
     ApertureLow = 0x30, ReadOnly, "aperture_low";
-    /// Size of the aperture (BAR 2), bits 63:32.
+    /// Size of the aperture (BAR 2) in bytes, bits 63:32.
     ApertureHigh = 0x34, ReadOnly, "aperture_high";
     /// Number of doorbells in BAR 4.
     DoorbellCount = 0x38, ReadOnly, "doorbell_count";
-    /// Stray accesses of this guest so far, saturating.
+    /// Number of stray accesses of this guest so far; it stays at the largest value.
     StrayCount = 0x3c, ReadOnly, "stray_count";
-    /// Where the client's control window begins: offset into the aperture, bits 31:0. The first
-    /// load makes the window; it stays until the client is reset. All-ones in both halves if there
-    /// is no room for it (since 1.2).
+    /// Offset of the client's control window in the aperture, bits 31:0. The first load creates the
+    /// window, which stays until the client is reset. All-ones in both halves if the aperture has
+    /// no room for it (since 1.2).
     ControlWindowLow = 0x40, ReadOnly, "control_window_low";
-    /// Bits 63:32 of the same (since 1.2).
+    /// Offset of the client's control window in the aperture, bits 63:32 (since 1.2).
     ControlWindowHigh = 0x44, ReadOnly, "control_window_high";
-    /// Bit 0: an interrupt of this client is pending. Storing 1 acknowledges it. The client's MSI-X
-    /// vector has its number; INTA# is asserted while an interrupt of any client is pending (since
-    /// 1.2).
+    /// Bit 0: an interrupt of this client is pending; storing 1 acknowledges it. The number of the
+    /// client is also that of its MSI-X vector. INTA# is asserted while an interrupt of any client
+    /// is pending (since 1.2).
     InterruptStatus = 0x48, ReadWrite, "interrupt_status";
-    /// Number of clients, hence pages (since 1.2).
+    /// Number of clients, hence of register pages (since 1.2).
     ClientCount = 0x4c, ReadOnly, "client_count";
 }
 
-/// Bits of the feature registers.
+/// Bits of [`Register::FeaturesLow`] and [`Register::FeaturesHigh`]: what the device can do.
 pub mod features {
     /// The back end executes PTX.
     pub const KERNELS: u64 = 1 << 0;
@@ -138,18 +141,19 @@ pub mod features {
     pub const SHARING: u64 = 1 << 2;
     /// Packets can be recorded, and replayed as one (since 1.1).
     pub const RECORDING: u64 = 1 << 3;
-    /// Device memory can be allocated in compressible form (since 1.1).
+    /// GPU memory can be allocated in compressible form (since 1.1).
     pub const COMPRESSION: u64 = 1 << 4;
-    /// There is device memory that the guest's CPU can see (since 1.1).
+    /// GPU memory can be allocated that the guest's CPU can access (since 1.1).
     pub const DEVICE_VISIBLE: u64 = 1 << 5;
     /// Several clients can share the session (since 1.2).
     pub const CLIENTS: u64 = 1 << 6;
-    /// A client can have a control window (since 1.2). Only the registers say so: messages do not
-    /// know how they come.
+    /// A client can have a control window (since 1.2). Only the feature registers have this bit;
+    /// the reply to `hello` does not.
     pub const CONTROL_WINDOW: u64 = 1 << 7;
-    /// Fences can raise interrupts (since 1.2).
+    /// The device can interrupt when a fence reaches a value (since 1.2).
     pub const NOTIFY: u64 = 1 << 8;
-    /// Addresses in messages can be offsets into the aperture (since 1.2).
+    /// Addresses in messages can be offsets into the aperture, by
+    /// [`crate::message::APERTURE_ADDRESS`] (since 1.2).
     pub const APERTURE_ADDRESSES: u64 = 1 << 9;
 }
 
@@ -157,24 +161,26 @@ pub mod features {
 pub mod status {
     /// The session can be used.
     pub const READY: u32 = 1 << 0;
-    /// The session was lost to a fault; only reset helps. `QueryFault` says what happened.
+    /// The session was lost to a fault and needs a reset. The message `query_fault` returns the
+    /// cause.
     pub const LOST: u32 = 1 << 1;
-    /// The client of this page owns something, which its reset would free (since 1.2; never on page
-    /// 0).
+    /// The client of this page owns objects, which its reset would free (since 1.2; never set on
+    /// page 0).
     pub const OWNS: u32 = 1 << 2;
 }
 
-/// BAR 4: where things are.
+/// Layout of BAR 4: MSI-X structures, then a page for each doorbell.
 pub mod doorbells {
     /// Size of BAR 4 in bytes.
     pub const BAR4_BYTES: u64 = 2 << 20;
-    /// Offset of the MSI-X table.
+    /// Offset of the MSI-X table in BAR 4.
     pub const MSIX_TABLE: u64 = 0;
-    /// Offset of the MSI-X pending bits.
+    /// Offset of the MSI-X pending bits in BAR 4.
     pub const MSIX_PENDING: u64 = 0x1000;
-    /// Offset of doorbell 0. A doorbell rings when any 4-byte value is stored to its first word.
+    /// Offset of doorbell 0 in BAR 4. Storing any 4-byte value to a doorbell's first word rings it.
     pub const FIRST: u64 = 0x2000;
-    /// Distance of doorbells: a page each, so that each can be given to one process.
+    /// Distance between two doorbells in bytes: a page, so that each doorbell can be given to one
+    /// process.
     pub const STRIDE: u64 = 0x1000;
     /// Number of doorbells.
     pub const COUNT: u32 = 256;

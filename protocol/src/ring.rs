@@ -26,62 +26,64 @@
 
 use crate::packet::UNIT_BYTES;
 
-/// Bytes of the header page.
+/// Size of the header page in bytes. The units of the ring follow it.
 pub const HEADER_BYTES: u64 = 4096;
-/// Fewest units of a ring. The longest packet has 65, and a no-op may have to precede it.
+/// Smallest capacity of a ring in units. The longest packet has 65 units, and a no-op may have to
+/// precede it.
 pub const UNITS_MIN: u64 = 256;
-/// Most units of a ring.
+/// Largest capacity of a ring in units.
 pub const UNITS_MAX: u64 = 1 << 20;
 
 /// Offset of the producer position in the header page.
 pub const PRODUCER: usize = 0x00;
-/// Offset of the consumer position.
+/// Offset of the consumer position in the header page.
 pub const CONSUMER: usize = 0x40;
-/// Offset of the wake position.
+/// Offset of the wake position in the header page. The producer rings the doorbell when its
+/// position passes it.
 pub const WAKE: usize = 0x80;
-/// Offset of the fault status: a [`crate::message::Status`] as u64, zero while all is well.
+/// Offset of the fault status in the header page: a [`crate::message::Status`] as u64, zero as long
+/// as there is no fault.
 pub const FAULT_STATUS: usize = 0xc0;
-/// Offset of the position of the packet that faulted.
+/// Offset in the header page of the position of the packet that faulted.
 pub const FAULT_POSITION: usize = 0xc8;
 
-/// Units of a ring that occupies `bytes` bytes, header page included; `None` if that is not a valid
-/// size.
+/// Returns how many units fit a ring that occupies `bytes` bytes, header page included. Returns
+/// `None` unless that is a power of two from [`UNITS_MIN`] to [`UNITS_MAX`] without a rest.
 pub const fn capacity_units(bytes: u64) -> Option<u64> {
     let Some(ring_bytes) = bytes.checked_sub(HEADER_BYTES) else {
         return None;
     };
     let units = ring_bytes / UNIT_BYTES as u64;
-    if ring_bytes % UNIT_BYTES as u64 != 0 || !units.is_power_of_two() {
-        return None;
-    }
-    if units < UNITS_MIN || units > UNITS_MAX {
-        None
-    } else {
+    let whole = ring_bytes.is_multiple_of(UNIT_BYTES as u64);
+    if whole && units.is_power_of_two() && units >= UNITS_MIN && units <= UNITS_MAX {
         Some(units)
+    } else {
+        None
     }
 }
 
-/// Bytes of a ring of `units` units, header page included.
+/// Returns the size in bytes of a ring of `units` units, header page included.
 pub const fn ring_bytes(units: u64) -> u64 {
     HEADER_BYTES + units * UNIT_BYTES as u64
 }
 
-/// The three positions and a full fence, however they are reached: guest memory, a host mapping, or
-/// a model.
+/// Access to the positions of a ring, in guest memory, in a mapping of the host, or in a model of
+/// the model checker.
 pub trait Positions {
     /// Loads the producer position with acquire ordering.
     fn producer(&self) -> u64;
     /// Stores the producer position with release ordering.
     fn set_producer(&self, position: u64);
-    /// Loads the wake position, relaxed.
+    /// Loads the wake position with relaxed ordering.
     fn wake(&self) -> u64;
-    /// Stores the wake position, relaxed.
+    /// Stores the wake position with relaxed ordering.
     fn set_wake(&self, position: u64);
-    /// A sequentially consistent fence.
+    /// Makes a sequentially consistent memory fence.
     fn full_fence(&self);
 }
 
-/// Producer: moves the position from `old` to `new`. True if the doorbell must be rung.
+/// Moves the producer position from `old` to `new`, for the producer. Returns true if the producer
+/// must ring the doorbell.
 #[must_use]
 pub fn publish(ring: &impl Positions, old: u64, new: u64) -> bool {
     ring.set_producer(new); // P1
@@ -89,8 +91,8 @@ pub fn publish(ring: &impl Positions, old: u64, new: u64) -> bool {
     passed(ring.wake(), old, new) // P3
 }
 
-/// Consumer: announces that it is about to sleep at `position`. True if it may, false if there is
-/// work.
+/// Announces that the consumer is about to sleep at `position`. Returns true if it may sleep, false
+/// if there is work.
 #[must_use]
 pub fn prepare_sleep(ring: &impl Positions, position: u64) -> bool {
     ring.set_wake(position.wrapping_add(1)); // C1

@@ -13,11 +13,11 @@ use crate::wire::{structures, wire_enum};
 
 /// Value of [`Greeting::magic`]: the bytes "CWSK".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"CWSK");
-/// Version of this way to the device. Sides with different versions do not talk.
+/// Version of the exchange over the socket. Client and server must have the same one.
 pub const VERSION: u32 = 1;
 
 wire_enum! {
-    /// What a client asks for.
+    /// What a client asks the server for.
     pub enum RequestKind: u32 {
         /// Load a register of BAR 0.
         Load = 1,
@@ -29,58 +29,59 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// What a server says.
+    /// What a server tells a client.
     pub enum EventKind: u32 {
-        /// The request is done. `argument` is the register's value, or the status of the batch.
+        /// The request is done. `argument` is the value of the register that was loaded, or the
+        /// status of the batch.
         Reply = 1,
         /// A part of the memory object in the datagram appears in the aperture. `argument` is an
         /// [`crate::Access`].
         Place = 2,
-        /// A range of the aperture has other access rights: those in `argument`.
+        /// A range of the aperture gets the access rights in `argument`.
         SetAccess = 3,
-        /// A range of the aperture is a hole.
+        /// A range of the aperture has no memory any more.
         Remove = 4,
-        /// Doorbell number `argument` is the eventfd in the datagram.
+        /// The doorbell with number `argument` rings by the eventfd in the datagram.
         Bind = 5,
-        /// Doorbell number `argument` wakes no consumer any more.
+        /// The doorbell with number `argument` wakes no consumer any more.
         Unbind = 6,
     }
 }
 
 structures! {
-    /// First words of a server.
+    /// First datagram that the server sends on a new connection.
     pub struct Greeting {
-        /// [`MAGIC`].
+        /// Always [`MAGIC`].
         pub magic: u32,
-        /// [`VERSION`].
+        /// The server's [`VERSION`].
         pub version: u32,
         /// Size of the aperture in bytes.
         pub aperture_bytes: u64,
     } = 16
 
-    /// A request.
+    /// A request of a client to the server.
     pub struct Request {
-        /// [`RequestKind`].
+        /// What the client asks for: a [`RequestKind`].
         pub kind: u32,
         /// Offset of the register in BAR 0; zero for a batch.
         pub register: u32,
         /// Value to store; for a batch, its length in bytes.
         pub value: u32,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: u32,
     } = 16
 
-    /// What has happened.
+    /// Tells a client that something has changed, or answers its request.
     pub struct Event {
-        /// [`EventKind`].
+        /// What has happened: an [`EventKind`].
         pub kind: u32,
-        /// See there.
+        /// A number whose meaning depends on the kind (see [`EventKind`]).
         pub argument: u32,
-        /// Offset into the aperture in bytes.
+        /// First byte of the range, as an offset into the aperture.
         pub offset: u64,
-        /// Bytes of the range.
+        /// Length of the range in bytes.
         pub bytes: u64,
-        /// First byte of the range in the memory object.
+        /// Offset in the memory object of the range's first byte.
         pub from: u64,
     } = 32
 }

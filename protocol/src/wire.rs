@@ -1,40 +1,40 @@
 //! Describes wire structures once: as Rust types with asserted sizes, and as tables for the
 //! documentation.
 
-/// A structure on the wire, as the documentation shows it.
+/// Describes a structure that guest and host exchange, for the generated documentation.
 #[derive(Clone, Copy, Debug)]
 pub struct Structure {
-    /// Name of the Rust type.
+    /// Name of the structure's Rust type.
     pub name: &'static str,
-    /// What it is.
+    /// What the structure is for.
     pub doc: &'static str,
-    /// Size in bytes.
+    /// Size of the structure in bytes.
     pub bytes: usize,
-    /// Fields in order.
+    /// Fields in the order of their offsets.
     pub fields: &'static [Field],
 }
 
-/// A field of a [`Structure`].
+/// Describes a field of a [`Structure`].
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Name.
+    /// Name of the field.
     pub name: &'static str,
-    /// What it holds.
+    /// What the field holds.
     pub doc: &'static str,
-    /// Rust type.
+    /// Rust type of the field.
     pub kind: &'static str,
-    /// Offset in bytes.
+    /// Offset of the field from the start of the structure, in bytes.
     pub offset: usize,
 }
 
-/// A named wire value, as the documentation shows it.
+/// Describes a number with a name that guest and host exchange, for the generated documentation.
 #[derive(Clone, Copy, Debug)]
 pub struct Value {
-    /// Name of the Rust variant.
+    /// Name of the enum variant.
     pub name: &'static str,
-    /// What it means.
+    /// What the number means.
     pub doc: &'static str,
-    /// Value on the wire.
+    /// The number that is exchanged.
     pub value: u64,
 }
 
@@ -49,24 +49,25 @@ macro_rules! wire_enum {
         pub enum $enum { $($(#[doc = $doc])* $name = $value,)* }
 
         impl $enum {
-            /// Every value, in the order of the declaration.
+            /// All variants, in the order of their declaration.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// The values with their meaning, for the documentation.
+            /// All variants with their numbers and meanings, for the documentation.
             pub const VALUES: &[$crate::wire::Value] = &[$($crate::wire::Value {
                 name: stringify!($name),
                 doc: concat!($($doc,)*),
                 value: $value,
             },)*];
 
-            /// Length of a table that is indexed by the wire value.
+            /// Length of a table that is indexed by the variants' numbers: the largest number plus
+            /// one.
             pub const SLOTS: usize = {
                 let mut slots = 0;
                 $(if $value >= slots { slots = $value + 1; })*
                 slots
             };
 
-            /// Decodes a wire value. `None`: the value has no meaning.
+            /// Decodes a number. Returns `None` if no variant has this number.
             pub const fn from_wire(value: $wire) -> Option<Self> {
                 match value { $($value => Some(Self::$name),)* _ => None }
             }
@@ -75,8 +76,8 @@ macro_rules! wire_enum {
 }
 pub(crate) use wire_enum;
 
-/// Declares `#[repr(C)]` structures without padding, asserts their sizes, and lists them in
-/// `STRUCTURES`.
+/// Declares `#[repr(C)]` structures without padding, checks their sizes when it is compiled, and
+/// lists them in the constant `STRUCTURES` of the same module.
 ///
 /// The crate that uses this macro must depend on `zerocopy`.
 #[macro_export]
@@ -95,14 +96,14 @@ macro_rules! structures {
             const _: () = assert!(size_of::<$name>() == $size);
 
             impl Default for $name {
-                /// All bytes zero.
+                /// Returns a structure whose bytes are all zero.
                 fn default() -> Self {
                     zerocopy::FromZeros::new_zeroed()
                 }
             }
         )*
 
-        /// The structures of this module, for the documentation.
+        /// Descriptions of the structures of this module, for the documentation.
         pub const STRUCTURES: &[$crate::wire::Structure] = &[
             $($crate::wire::Structure {
                 name: stringify!($name),

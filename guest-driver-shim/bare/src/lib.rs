@@ -41,7 +41,7 @@ pub use record::{Phase, baseline, compare, exit, fetch, figure, park, post, rati
 pub use shared::Shared;
 pub use transport::{FindDeviceError, PciTransport, device_memory};
 
-/// Names the guest's main function, a `fn(&Machine)`.
+/// Declares the guest's main function, which must be a `fn(&Machine)`.
 #[macro_export]
 macro_rules! main {
     ($main:path) => {
@@ -55,8 +55,8 @@ macro_rules! main {
     };
 }
 
-/// Prints a line on the console. A character is an exit: be brief, and print nothing in a measured
-/// phase.
+/// Prints a line on the serial console. Each character is an exit: keep lines short, and print
+/// nothing in a measured phase.
 #[macro_export]
 macro_rules! println {
     ($($argument:tt)*) => {

@@ -5,7 +5,7 @@ use causeway_shim::Clock;
 
 use crate::ram::Ram;
 
-/// The machine, as one of its CPUs sees it.
+/// The virtual machine that this guest runs on, as seen by one of its CPUs.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
     boot: BootInfo,
@@ -17,13 +17,13 @@ impl Machine {
         Self { boot, cpu }
     }
 
-    /// Returns the index of this CPU.
+    /// Returns the index of the CPU that runs this code, from 0.
     #[must_use]
     pub const fn cpu(&self) -> u32 {
         self.cpu
     }
 
-    /// Returns the number of CPUs.
+    /// Returns the number of the VM's virtual CPUs.
     #[must_use]
     pub const fn cpus(&self) -> u32 {
         self.boot.vcpus
@@ -35,32 +35,32 @@ impl Machine {
         self.boot.vm
     }
 
-    /// Returns the number of VMs in the run.
+    /// Returns the number of VMs of its `causeway run`.
     #[must_use]
     pub const fn vms(&self) -> u32 {
         self.boot.vms
     }
 
-    /// Returns the boot page.
+    /// Returns the boot page, which the VMM has written.
     #[must_use]
     pub const fn boot(&self) -> &BootInfo {
         &self.boot
     }
 
-    /// Returns the arguments of the guest; empty if they are not UTF-8.
+    /// Returns the guest's arguments (`--arguments`); empty if they are not UTF-8.
     #[must_use]
     pub fn arguments(&self) -> &str {
         let used = (self.boot.argument_bytes as usize).min(self.boot.arguments.len());
         core::str::from_utf8(&self.boot.arguments[..used]).unwrap_or("")
     }
 
-    /// Returns the RAM behind the image.
+    /// Returns the RAM that the guest image does not occupy.
     #[must_use]
     pub fn ram(&self) -> Ram {
         Ram::new(&self.boot)
     }
 
-    /// Time.
+    /// Returns a clock for the time stamp counter of this machine.
     #[must_use]
     pub const fn clock(&self) -> Clock {
         Clock::new(self.boot.tsc_khz)

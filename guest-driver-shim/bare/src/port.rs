@@ -11,14 +11,6 @@ pub(crate) fn write_u8(port: u16, value: u8) {
     unsafe { asm!("out dx, al", in("dx") port, in("al") value, options(nostack, preserves_flags)) };
 }
 
-/// Loads a byte from a port.
-pub(crate) fn read_u8(port: u16) -> u8 {
-    let value;
-    // SAFETY: as for the store.
-    unsafe { asm!("in al, dx", in("dx") port, out("al") value, options(nostack, preserves_flags)) };
-    value
-}
-
 /// Stores four bytes to a port. What a device does to memory in answer is seen by code that
 /// follows.
 pub(crate) fn write_u32(port: u16, value: u32) {
@@ -28,23 +20,18 @@ pub(crate) fn write_u32(port: u16, value: u32) {
     };
 }
 
-/// Loads four bytes from a port.
-pub(crate) fn read_u32(port: u16) -> u32 {
-    let value;
-    // SAFETY: as for bytes.
-    unsafe {
-        asm!("in eax, dx", in("dx") port, out("eax") value, options(nostack, preserves_flags))
-    };
-    value
-}
-
-/// The machine's I/O ports.
+/// Access to the I/O ports of the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IoPorts;
 
 impl Ports for IoPorts {
     fn read(&self, port: u16) -> u32 {
-        read_u32(port)
+        let value;
+        // SAFETY: as for the store.
+        unsafe {
+            asm!("in eax, dx", in("dx") port, out("eax") value, options(nostack, preserves_flags))
+        };
+        value
     }
     fn write(&self, port: u16, value: u32) {
         write_u32(port, value);
@@ -52,13 +39,18 @@ impl Ports for IoPorts {
 }
 
 impl IoPorts {
-    /// Loads a byte.
+    /// Loads a byte from I/O port `port`.
     #[must_use]
     pub fn read_byte(self, port: u16) -> u8 {
-        read_u8(port)
+        let value;
+        // SAFETY: as for the store.
+        unsafe {
+            asm!("in al, dx", in("dx") port, out("al") value, options(nostack, preserves_flags))
+        };
+        value
     }
 
-    /// Stores a byte.
+    /// Stores a byte to I/O port `port`.
     pub fn write_byte(self, port: u16, value: u8) {
         write_u8(port, value);
     }

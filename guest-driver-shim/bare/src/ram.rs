@@ -9,7 +9,7 @@ use causeway_shim::{RamRange, Window};
 /// Next free address; zero until the first request.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The RAM of this machine below 3 GiB that the image does not occupy.
+/// The RAM below 3 GiB behind the guest image. Memory that is allocated from it is never freed.
 #[derive(Clone, Copy, Debug)]
 pub struct Ram {
     first: u64,
@@ -38,7 +38,8 @@ impl Ram {
         }
     }
 
-    /// Allocates `bytes` zeroed bytes, page-aligned. Returns `None` if the RAM is used up.
+    /// Allocates `bytes` bytes filled with zeros, page-aligned. Returns `None` if not enough RAM is
+    /// left.
     #[must_use]
     pub fn bytes(self, bytes: usize) -> Option<&'static mut [u8]> {
         let address = self.take(bytes as u64, 4096)?;
@@ -47,8 +48,8 @@ impl Ram {
         Some(unsafe { core::slice::from_raw_parts_mut(address as *mut u8, bytes) })
     }
 
-    /// Allocates `bytes` zeroed bytes to share with the device, page-aligned. Returns `None` if the
-    /// RAM is used up.
+    /// Allocates `bytes` bytes filled with zeros, page-aligned, to share with the device. Returns
+    /// `None` if not enough RAM is left.
     #[must_use]
     pub fn window(self, bytes: usize) -> Option<Window> {
         let address = self.take(bytes as u64, 4096)?;
@@ -57,7 +58,7 @@ impl Ram {
         Some(unsafe { Window::new(base, bytes) })
     }
 
-    /// Returns the guest-physical range of `bytes`.
+    /// Returns the guest-physical address and the length of `bytes`.
     #[must_use]
     pub fn range_of(self, bytes: &[u8]) -> RamRange {
         // Identity-mapped.

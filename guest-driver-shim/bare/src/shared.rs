@@ -10,7 +10,7 @@ const EMPTY: u32 = 0;
 const BUSY: u32 = 1;
 const FULL: u32 = 2;
 
-/// A value that one CPU sets, and that all CPUs then use until the guest ends.
+/// A value that one CPU sets once, and that all CPUs then use until the guest ends.
 pub struct Shared<T> {
     state: AtomicU32,
     value: UnsafeCell<MaybeUninit<T>>,
@@ -28,7 +28,7 @@ impl<T> fmt::Debug for Shared<T> {
 }
 
 impl<T> Shared<T> {
-    /// Returns an empty cell.
+    /// Returns a cell without a value.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -37,7 +37,7 @@ impl<T> Shared<T> {
         }
     }
 
-    /// Sets the value.
+    /// Sets the value and returns a reference to it.
     ///
     /// # Panics
     /// If the value is already set.
@@ -53,7 +53,7 @@ impl<T> Shared<T> {
         self.wait()
     }
 
-    /// Returns the value. Spins until it is set.
+    /// Waits until the value is set, and returns a reference to it.
     pub fn wait(&'static self) -> &'static T {
         while self.state.load(Ordering::Acquire) != FULL {
             core::hint::spin_loop();

@@ -1,6 +1,5 @@
 //! The device over PCI, in an identity-mapped address space.
 
-use core::fmt;
 use core::ptr::NonNull;
 
 use causeway_protocol::registers::{CONTROL_BYTES_MAX, Register, doorbells};
@@ -13,40 +12,26 @@ use crate::port::IoPorts;
 /// Addresses at and above this are not mapped (see [`causeway_protocol::boot`]).
 const MAPPED_END: u64 = 512 << 30;
 
-/// Why the device cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a bare guest cannot use the Causeway device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FindDeviceError {
-    /// No device was found.
-    Find(FindError),
-    /// The aperture lies beyond the addresses that the guest's page tables map.
+    /// The PCI bus has no usable Causeway function.
+    #[error(transparent)]
+    Find(#[from] FindError),
+    /// The guest's page tables do not map the addresses of the aperture.
+    #[error("the aperture of {bytes:#x} bytes at {aperture:#x} ends beyond 512 GiB")]
     OutOfReach {
-        /// First address of the aperture.
+        /// First guest-physical address of the aperture.
         aperture: u64,
         /// Size of the aperture in bytes.
         bytes: u64,
     },
-    /// There is no RAM left for the control area.
+    /// No RAM is left for the control area.
+    #[error("no RAM is left for the control area: give the VM more")]
     NoRam,
 }
 
-impl fmt::Display for FindDeviceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Find(error) => error.fmt(f),
-            Self::OutOfReach { aperture, bytes } => {
-                write!(
-                    f,
-                    "the aperture {aperture:#x}+{bytes:#x} lies beyond the mapped addresses"
-                )
-            }
-            Self::NoRam => write!(f, "no RAM left for the control area"),
-        }
-    }
-}
-
-impl core::error::Error for FindDeviceError {}
-
-/// A device found on the PCI bus.
+/// The way to the device for a bare guest: its BARs and a control area in RAM.
 #[derive(Clone, Copy, Debug)]
 pub struct PciTransport {
     found: DeviceBars,
@@ -56,8 +41,8 @@ pub struct PciTransport {
     control: ControlArea,
 }
 
-/// Returns a window over memory of a device at a guest-physical address, which must not be RAM.
-/// Returns `None` for address 0, and beyond the addresses that the guest's page tables map.
+/// Returns a window over `bytes` bytes of device memory at guest-physical `address`, which must not
+/// be RAM. Returns `None` for address 0, and if the guest's page tables do not map the range.
 #[must_use]
 pub fn device_memory(address: u64, bytes: u64) -> Option<Window> {
     let end = address.checked_add(bytes)?;
@@ -72,23 +57,24 @@ fn device_window(address: u64, bytes: u64) -> Option<Window> {
 }
 
 impl PciTransport {
-    /// Finds the device and takes RAM for its control area.
+    /// Finds the Causeway function on the PCI bus, and allocates RAM for its control area.
     ///
     /// # Errors
-    /// [`FindDeviceError::Find`] if there is no device, `OutOfReach` if its aperture is not mapped,
-    /// `NoRam` if no RAM is left.
+    /// [`FindDeviceError::Find`] if there is no usable function, `OutOfReach` if the page tables do
+    /// not map its aperture, `NoRam` if no RAM is left.
     pub fn find(machine: &Machine) -> Result<Self, FindDeviceError> {
-        let found = pci::find(&IoPorts).map_err(FindDeviceError::Find)?;
+        let found = pci::find(&IoPorts)?;
         let control = machine.ram().window(CONTROL_BYTES_MAX as usize);
         let control = control.ok_or(FindDeviceError::NoRam)?;
         Self::at(found, control)
     }
 
-    /// Returns the device whose BARs are at the given addresses, with the control area in
-    /// `control`.
+    /// Returns the device whose BARs are at the addresses `found`. `control` is the memory for its
+    /// control area.
     ///
     /// # Errors
-    /// [`FindDeviceError::OutOfReach`] if the aperture is not mapped.
+    /// [`FindDeviceError::OutOfReach`] if the page tables do not map the aperture, `Find` if a BAR
+    /// has address 0.
     pub fn at(found: DeviceBars, control: Window) -> Result<Self, FindDeviceError> {
         let unset = |bar| FindDeviceError::Find(FindError::BarUnset { bar });
         let bar0 = causeway_protocol::registers::BAR0_BYTES;
@@ -118,25 +104,25 @@ impl PciTransport {
         })
     }
 
-    /// Returns the addresses of the device's BARs.
+    /// Returns the guest-physical addresses of the device's BARs.
     #[must_use]
     pub const fn found(&self) -> &DeviceBars {
         &self.found
     }
 
-    /// Returns BAR 0 as memory, for accesses that [`Register`] does not name.
+    /// Returns BAR 0, for accesses to offsets where no [`Register`] is.
     #[must_use]
     pub const fn registers(&self) -> &Window {
         &self.registers
     }
 
-    /// Returns BAR 4 as memory.
+    /// Returns BAR 4, with the MSI-X structures and the doorbells.
     #[must_use]
     pub const fn doorbells(&self) -> &Window {
         &self.doorbells
     }
 
-    /// Returns the guest-physical address of an offset into the aperture.
+    /// Returns the guest-physical address of the byte at `offset` in the aperture.
     #[must_use]
     pub const fn aperture_address(&self, offset: u64) -> u64 {
         self.found.aperture + offset

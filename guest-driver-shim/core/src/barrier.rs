@@ -2,8 +2,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// A point that CPUs or threads pass together, any number of times. They spin: no exit, and no
-/// system call.
+/// A point where CPUs or threads wait for each other, any number of times. They spin, without exits
+/// and system calls.
 #[derive(Debug, Default)]
 pub struct Barrier {
     arrived: AtomicU32,
@@ -11,7 +11,7 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// Returns a barrier that no CPU has reached.
+    /// Returns a barrier at which no CPU or thread waits.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -20,12 +20,12 @@ impl Barrier {
         }
     }
 
-    /// Waits until `parties` CPUs or threads wait here.
+    /// Waits until `parties` CPUs or threads have called it, this one included.
     pub fn wait(&self, parties: u32) {
         self.wait_with(parties, || {});
     }
 
-    /// Waits until `parties` have come, and calls `idle` each time it has looked in vain.
+    /// Waits as [`Self::wait`] does, and calls `idle` in every turn of the waiting loop.
     pub fn wait_with(&self, parties: u32, mut idle: impl FnMut()) {
         let round = self.round.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == parties {

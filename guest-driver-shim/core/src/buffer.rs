@@ -83,24 +83,24 @@ impl<'d> MappedMemory<'d> {
     }
 }
 
-/// Memory that is allocated, mapped for the GPU and mapped for the CPU, all with one exit.
+/// Memory that is mapped for both the GPU and the CPU. It is allocated and mapped with one exit.
 #[derive(Debug)]
 pub struct Buffer<'d> {
-    /// The memory.
+    /// The allocation, which owns the memory and its mappings.
     pub allocation: Allocation<'d>,
-    /// All of it, for the GPU.
+    /// Mapping of the whole allocation for the GPU.
     pub gpu: GpuMapping<'d>,
-    /// All of it, for the CPU.
+    /// Mapping of the whole allocation for the CPU.
     pub cpu: CpuMapping<'d>,
 }
 
 impl<'d> Buffer<'d> {
-    /// Allocates `bytes` bytes (rounded up to pages) and maps them read-write on both sides. One
-    /// exit.
+    /// Allocates `bytes` bytes of memory, rounded up to pages, and maps it readable and writable
+    /// for the GPU (in `space`) and for the CPU. One exit.
     ///
     /// # Errors
-    /// [`AllocateError`] if the device refuses to allocate or to map the memory; nothing stays
-    /// allocated.
+    /// [`AllocateError`] if the device refuses to allocate or to map the memory. Nothing stays
+    /// allocated then.
     pub fn new(
         device: &'d Device<'d>,
         space: &AddressSpace<'d>,
@@ -118,7 +118,7 @@ impl<'d> Buffer<'d> {
         })
     }
 
-    /// Returns the 64-bit fence at `offset` bytes.
+    /// Returns the 64-bit fence at `offset` bytes from the beginning of the buffer.
     ///
     /// # Errors
     /// [`FencePlaceError`] if `offset` is outside the buffer or not a multiple of 8.
@@ -129,7 +129,7 @@ impl<'d> Buffer<'d> {
     /// Frees the memory and ends its mappings. One exit.
     ///
     /// # Errors
-    /// [`FreeError`], as [`Allocation::free`].
+    /// [`FreeError`] if the memory is in use as a command buffer, or the session is lost.
     pub fn free(self) -> Result<(), FreeError> {
         self.allocation.free()
     }

@@ -3,8 +3,8 @@
 
 use core::arch::x86_64::{_mm_lfence, _rdtsc};
 
-/// Ticks of the time stamp counter, not reordered with what is around. Reading it is neither an
-/// exit nor a system call.
+/// Reads the time stamp counter. Loads before the call are done by then, and code behind it has not
+/// begun. The call is neither an exit nor a system call.
 #[inline]
 #[must_use]
 pub fn ticks() -> u64 {
@@ -25,34 +25,34 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Returns the clock of a counter that ticks `khz` times in a millisecond (1 for zero).
+    /// Returns a clock for a time stamp counter of `khz` kilohertz; 0 counts as 1.
     #[must_use]
     pub const fn new(khz: u32) -> Self {
         let khz = if khz == 0 { 1 } else { khz };
         Self { khz }
     }
 
-    /// Returns how many nanoseconds `ticks` ticks take.
+    /// Converts `ticks` ticks of the counter to nanoseconds.
     #[must_use]
     pub fn nanoseconds(self, ticks: u64) -> u64 {
         let ns = u128::from(ticks) * 1_000_000 / u128::from(self.khz);
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// Returns the nanoseconds since a fixed point in the past.
+    /// Returns the nanoseconds since the time stamp counter was zero.
     #[must_use]
     pub fn now_ns(self) -> u64 {
         self.nanoseconds(ticks())
     }
 
-    /// Returns how many ticks `ns` nanoseconds take.
+    /// Converts `ns` nanoseconds to ticks of the counter.
     #[must_use]
     pub fn ticks_in(self, ns: u64) -> u64 {
         let ticks = u128::from(ns) * u128::from(self.khz) / 1_000_000;
         u64::try_from(ticks).unwrap_or(u64::MAX)
     }
 
-    /// Spins for `ns` nanoseconds.
+    /// Waits for `ns` nanoseconds in a loop.
     pub fn spin(self, ns: u64) {
         let (start, length) = (ticks(), self.ticks_in(ns));
         while ticks().wrapping_sub(start) < length {

@@ -1,8 +1,10 @@
 //! Command buffers: submission is a few stores, and no exit while the device is awake.
 
 use causeway_protocol::Access;
-use causeway_protocol::message::{self, MemoryKind, PREVIOUS, Status, operation};
-use causeway_protocol::packet::{LaunchShape, Opcode, UNIT_BYTES};
+use causeway_protocol::message::{
+    self, MemoryKind, Opcode, Operation, PREVIOUS, Status, operation,
+};
+use causeway_protocol::packet::{self, LaunchShape, UNIT_BYTES};
 use causeway_protocol::ring;
 
 use crate::device::Device;
@@ -10,79 +12,73 @@ use crate::error::{CommandBufferError, Refusal, SubmitError, WaitError};
 use crate::fence::{Fence, Patience};
 use crate::memory::{Allocation, CpuMapping, PAGE_BYTES};
 use crate::module::Parameters;
+use crate::object::Object;
 use crate::packets::{self, packet_methods};
 use crate::producer::{Producer, Unit};
 use crate::recording::Recording;
 use crate::space::AddressSpace;
 use crate::window::RingWindow;
 
-/// A command buffer: work for the device, executed in order.
+/// A queue of packets that the device executes in order.
 ///
-/// Packets are written by the methods named after them and become visible to the device by
-/// [`Self::submit`]: write several, then submit once. Used by one CPU at a time.
+/// The methods named after packets write them into the ring; [`Self::submit`] makes all that was
+/// written visible to the device. Write several packets, then submit once. One CPU uses a command
+/// buffer at a time.
 #[derive(Debug)]
 pub struct CommandBuffer<'d> {
-    device: &'d Device<'d>,
-    handle: u32,
+    object: Object<'d, operation::DestroyCommandBuffer>,
     doorbell: u32,
     rung: u64,
     producer: Producer<RingWindow>,
-    destroyed: bool,
     /// The ring's memory; dropped, hence freed, after the command buffer is destroyed.
     memory: Allocation<'d>,
 }
 
 impl<'d> CommandBuffer<'d> {
-    /// Creates a command buffer of `units` units (a power of two from 256 to 2^20) on memory of its
-    /// own. One exit.
+    /// Creates a command buffer with a ring of `units` units (a power of two from 256 to 2^20) in
+    /// memory that it allocates. One exit.
     ///
     /// # Errors
-    /// [`CommandBufferError`] if `units` is out of range or the device refuses: a limit of the
-    /// session is reached, or no memory is left.
+    /// [`CommandBufferError`] if `units` is out of range or no power of two, a limit of the session
+    /// is reached, or no memory is left.
     pub fn new(space: &AddressSpace<'d>, units: u64) -> Result<Self, CommandBufferError> {
         let device = space.device();
         let failed = |refusal| CommandBufferError { units, refusal };
         if !units.is_power_of_two() || !(ring::UNITS_MIN..=ring::UNITS_MAX).contains(&units) {
-            let opcode = Some(message::Opcode::CreateCommandBuffer);
-            return Err(failed(Refusal {
-                opcode,
-                status: Status::BadMemory,
-                detail: 0,
-            }));
+            let opcode = Opcode::CreateCommandBuffer;
+            return Err(failed(Refusal::new(opcode, Status::BadMemory, 0)));
         }
         let length = ring::ring_bytes(units);
-        let (allocated, made) = request(space, length);
+        let (allocated, mapped, created) = request(space, length);
         let memory = Allocation::from_reply(device, &allocated.map_err(failed)?);
-        let (address, reply) = made.map_err(failed)?;
-        let mapping = CpuMapping::at(device, address.address, length).map_err(failed)?;
+        let (mapped, created) = (mapped.map_err(failed)?, created.map_err(failed)?);
+        let mapping = CpuMapping::at(device, mapped.address, length).map_err(failed)?;
         touch(&mapping);
         let Some(ring) = RingWindow::new(*mapping.window()) else {
             unreachable!("the mapping has the size of a ring and begins on a page");
         };
         Ok(Self {
-            device,
-            handle: reply.handle,
-            doorbell: reply.doorbell,
+            object: Object::new(device, created.handle),
+            doorbell: created.doorbell,
             rung: 0,
             producer: Producer::new(ring),
-            destroyed: false,
             memory,
         })
     }
 
-    /// Returns the handle, which this session's messages name it by.
+    /// Returns the handle that messages use for this command buffer.
     #[must_use]
     pub const fn handle(&self) -> u32 {
-        self.handle
+        self.object.handle
     }
 
-    /// Returns the number of its doorbell in BAR 4.
+    /// Returns the number of the command buffer's doorbell in BAR 4.
     #[must_use]
     pub const fn doorbell(&self) -> u32 {
         self.doorbell
     }
 
-    /// Returns how often the doorbell was rung.
+    /// Returns how often this command buffer has rung its doorbell.
     #[must_use]
     pub const fn doorbells_rung(&self) -> u64 {
         self.rung
@@ -100,28 +96,24 @@ impl<'d> CommandBuffer<'d> {
         self.producer.position()
     }
 
-    /// Returns how many units the device has not consumed yet.
-    #[must_use]
-    pub fn backlog(&self) -> u64 {
-        self.producer.backlog()
-    }
-
-    /// Returns the status and position at which the device stopped, if it did.
+    /// Returns the fault's status and the position of its packet, or `None` if the device has not
+    /// stopped.
     #[must_use]
     pub fn fault(&self) -> Option<(Status, u64)> {
         self.producer.fault()
     }
 
-    /// Returns the memory of the ring.
+    /// Returns the allocation that contains the ring.
     #[must_use]
     pub fn memory(&self) -> &Allocation<'d> {
         &self.memory
     }
 
-    /// Writes a launch of a kernel.
+    /// Writes a packet that launches a kernel.
     ///
     /// # Errors
-    /// [`SubmitError::ParameterMissing`] if a parameter is not set; else as [`Self::push`].
+    /// [`SubmitError::ParameterMissing`] if a parameter is not set; [`SubmitError::Stopped`] if the
+    /// ring is full and the device has stopped.
     #[inline]
     pub fn launch<const UNITS: usize>(
         &mut self,
@@ -130,89 +122,71 @@ impl<'d> CommandBuffer<'d> {
     ) -> Result<(), SubmitError> {
         let (head, tail_units) = packets::launch(shape, parameters)
             .map_err(|index| SubmitError::ParameterMissing { index })?;
-        let (device, doorbell, rung) = (self.device, self.doorbell, &mut self.rung);
-        let ring = || ring_doorbell(device, doorbell, rung);
+        let ring = || ring_doorbell(self.object.device, self.doorbell, &mut self.rung);
         self.producer
             .push_long(&head, tail_units, |i| parameters.unit(i), ring)
     }
 
     packet_methods!(SubmitError);
 
-    /// Makes the device wait until a fence has reached `value`.
+    /// Writes a packet that makes the device wait until `fence` has reached `value`.
     ///
     /// # Errors
-    /// As [`Self::push`].
+    /// [`SubmitError::Stopped`] if the ring is full and the device has stopped.
     #[inline]
     pub fn acquire(&mut self, fence: &Fence<'d>, value: u64) -> Result<(), SubmitError> {
-        self.push(packets::fence(Opcode::FenceAcquire, fence.address(), value))
+        let opcode = packet::Opcode::FenceAcquire;
+        self.push(packets::fence(opcode, fence.address(), value))
     }
 
-    /// Replays a recording of this command buffer's address space.
+    /// Writes a packet that replays a recording, which must belong to this command buffer's address
+    /// space.
     ///
     /// # Errors
-    /// As [`Self::push`].
+    /// [`SubmitError::Stopped`] if the ring is full and the device has stopped.
     #[inline]
     pub fn replay(&mut self, recording: &Recording<'_>) -> Result<(), SubmitError> {
         self.push(packets::replay(recording.handle()))
     }
 
-    /// Writes one unit as it is: for packets that this type has no method for. Waits while the ring
-    /// is full.
+    /// Writes one unit of packet data unchanged, for packets that this type has no method for.
+    /// Waits while the ring is full.
     ///
     /// # Errors
     /// [`SubmitError::Stopped`] if the ring is full and the device has stopped.
     #[inline]
     pub fn push(&mut self, unit: Unit) -> Result<(), SubmitError> {
-        let (device, doorbell, rung) = (self.device, self.doorbell, &mut self.rung);
-        self.producer
-            .push_unit(&unit, || ring_doorbell(device, doorbell, rung))
+        let ring = || ring_doorbell(self.object.device, self.doorbell, &mut self.rung);
+        self.producer.push_unit(&unit, ring)
     }
 
-    /// Makes everything written so far visible to the device; rings the doorbell if the device
-    /// sleeps.
+    /// Makes all packets that were written visible to the device, and rings the doorbell if the
+    /// device sleeps.
     #[inline]
     pub fn submit(&mut self) {
         if self.producer.publish() {
-            ring_doorbell(self.device, self.doorbell, &mut self.rung);
+            ring_doorbell(self.object.device, self.doorbell, &mut self.rung);
         }
     }
 
-    /// Waits until a fence that this command buffer releases has reached `value`.
+    /// Waits until `fence`, which a packet of this command buffer releases, has reached `value`.
     ///
     /// # Errors
-    /// [`WaitError::Stopped`] if the device stops before; else as [`Fence::wait`].
+    /// [`WaitError::Stopped`] if the device stops before; [`WaitError::TimedOut`] if `patience`
+    /// ends first; [`WaitError::Refused`] if the device refuses to wait.
     pub fn wait(&self, fence: &Fence<'d>, value: u64, patience: Patience) -> Result<(), WaitError> {
         fence.wait_watching(value, patience, || self.producer.fault())
     }
 
-    /// Ends the command buffer. Packets that are not executed yet are dropped. Two exits.
+    /// Ends the command buffer and frees its memory. Packets that have not been executed are
+    /// dropped. Two exits.
     ///
     /// # Errors
     /// [`CommandBufferError`] if the session is lost.
-    pub fn destroy(mut self) -> Result<(), CommandBufferError> {
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<(), CommandBufferError> {
-        self.destroyed = true;
+    pub fn destroy(self) -> Result<(), CommandBufferError> {
         let units = self.capacity();
-        let request = message::HandleRequest {
-            handle: self.handle,
-            reserved: 0,
-        };
-        self.device
-            .call::<operation::DestroyCommandBuffer>(&request)
-            .map(drop)
-            .map_err(|refusal| CommandBufferError { units, refusal })
-    }
-}
-
-impl Drop for CommandBuffer<'_> {
-    fn drop(&mut self) {
-        if !self.destroyed {
-            // The session or the address space may be gone, and the command buffer with it.
-            let _ = self.end();
-        }
+        let ended = self.object.end();
+        ended.map_err(|refusal| CommandBufferError { units, refusal })
     }
 }
 
@@ -232,15 +206,17 @@ fn touch(mapping: &CpuMapping<'_>) {
     }
 }
 
-type Made = (message::AddressReply, message::CommandBufferReply);
+type Reply<O> = Result<<O as Operation>::Reply, Refusal>;
+type Created = Reply<operation::CreateCommandBuffer>;
 
 /// Allocates, maps and creates in one batch.
 fn request(
     space: &AddressSpace<'_>,
     length: u64,
 ) -> (
-    Result<message::AllocateReply, Refusal>,
-    Result<Made, Refusal>,
+    Reply<operation::Allocate>,
+    Reply<operation::MapCpu>,
+    Created,
 ) {
     let mut batch = space.device().batch();
     let allocate = batch.push::<operation::Allocate>(&message::Allocate {
@@ -261,10 +237,8 @@ fn request(
         length,
     });
     let replies = batch.execute();
-    let made = replies
-        .require(map)
-        .and_then(|map| Ok((map, replies.require(create)?)));
-    (replies.require(allocate), made)
+    let (allocated, mapped) = (replies.require(allocate), replies.require(map));
+    (allocated, mapped, replies.require(create))
 }
 
 const _: () = assert!(size_of::<Unit>() == UNIT_BYTES);

@@ -9,7 +9,7 @@ use causeway_protocol::message::{Header, Opcode, Operation, Status, message_byte
 use causeway_protocol::registers::Register;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::error::{BatchFull, Refusal};
+use crate::error::Refusal;
 use crate::transport::{ControlArea, Transport};
 
 /// The control area, and the ticket lock by which one CPU at a time uses it.
@@ -53,24 +53,17 @@ impl<'t> Control<'t> {
             .write_register(Register::ControlBaseHigh, (address >> 32) as u32);
     }
 
-    fn lock(&self) {
+    fn lock(&self) -> ControlLock<'_> {
         let ticket = self.next.fetch_add(1, Ordering::Relaxed);
         while self.serving.load(Ordering::Acquire) != ticket {
             core::hint::spin_loop();
         }
-    }
-
-    fn unlock(&self) {
-        // Only the holder stores to it.
-        let ticket = self.serving.load(Ordering::Relaxed);
-        self.serving
-            .store(ticket.wrapping_add(1), Ordering::Release);
+        ControlLock(self)
     }
 
     pub(crate) fn batch(&self) -> Batch<'_> {
-        self.lock();
         Batch {
-            lock: ControlLock(self),
+            lock: self.lock(),
             bytes: 0,
             messages: 0,
             overflow: None,
@@ -84,11 +77,14 @@ struct ControlLock<'c>(&'c Control<'c>);
 
 impl Drop for ControlLock<'_> {
     fn drop(&mut self) {
-        self.0.unlock();
+        // Only the holder stores to it.
+        let ticket = self.0.serving.load(Ordering::Relaxed);
+        let next = ticket.wrapping_add(1);
+        self.0.serving.store(next, Ordering::Release);
     }
 }
 
-/// Names a message of a batch, to get its reply by [`Replies::get`] or [`Replies::require`].
+/// Identifies a message of a batch. [`Replies::get`] and [`Replies::require`] return its reply.
 #[derive(Debug)]
 pub struct Ticket<O> {
     offset: usize,
@@ -105,21 +101,21 @@ impl<O> Clone for Ticket<O> {
 
 /// Control messages that are sent together, with one exit.
 ///
-/// A message may name [`PREVIOUS`](causeway_protocol::message::PREVIOUS) as a handle: the one that
-/// the latest creating message of the same batch returns. While a batch exists, other CPUs wait for
-/// the control area.
+/// A message may use [`PREVIOUS`](causeway_protocol::message::PREVIOUS) as a handle: it stands for
+/// the object that the most recent creating message of the same batch creates. While a batch
+/// exists, other CPUs wait for the control area.
 #[derive(Debug)]
 #[must_use = "a batch does nothing before `execute`"]
 pub struct Batch<'c> {
     lock: ControlLock<'c>,
     bytes: usize,
     messages: u32,
-    overflow: Option<BatchFull>,
+    overflow: Option<Refusal>,
 }
 
 impl<'c> Batch<'c> {
-    /// Adds a message. If the message does not fit the control area, [`Self::execute`] runs none of
-    /// the batch.
+    /// Adds a message to the batch. If it does not fit the control area, [`Self::execute`] executes
+    /// no message of the batch.
     pub fn push<O: Operation>(&mut self, request: &O::Request) -> Ticket<O> {
         let area = self.lock.0.area.window;
         let offset = self.bytes;
@@ -142,10 +138,8 @@ impl<'c> Batch<'c> {
                 self.messages += 1;
             }
             Err(_) => {
-                self.overflow.get_or_insert(BatchFull {
-                    wanted_bytes: offset + length,
-                    area_bytes: area.bytes(),
-                });
+                let (status, area_bytes) = (Status::BadLength as u32, area.bytes() as u32);
+                self.overflow = Some(Refusal::from_wire(None, status, area_bytes));
             }
         }
         Ticket {
@@ -154,32 +148,21 @@ impl<'c> Batch<'c> {
         }
     }
 
-    /// Executes the messages in order, up to the first that fails. One exit.
+    /// Sends the batch. The device executes its messages in order, up to the first that fails. One
+    /// exit.
     pub fn execute(self) -> Replies<'c> {
-        if let Some(full) = self.overflow {
-            let detail = full.area_bytes as u32;
-            let refusal = Refusal {
-                opcode: None,
-                status: Status::BadLength,
-                detail,
-            };
-            return Replies {
-                lock: self.lock,
-                done_bytes: 0,
-                refusal: Some(refusal),
-            };
-        }
-        fence(Ordering::Release);
-        let control = self.lock.0;
-        control
-            .transport
-            .write_register(Register::ControlDoorbell, self.bytes as u32);
-        fence(Ordering::Acquire);
         let mut replies = Replies {
             lock: self.lock,
             done_bytes: 0,
-            refusal: None,
+            refusal: self.overflow,
         };
+        if replies.refusal.is_some() {
+            return replies;
+        }
+        fence(Ordering::Release);
+        let transport = replies.lock.0.transport;
+        transport.write_register(Register::ControlDoorbell, self.bytes as u32);
+        fence(Ordering::Acquire);
         for _ in 0..self.messages {
             let header: Header = replies.copy(replies.done_bytes);
             match Opcode::from_wire(header.opcode) {
@@ -187,7 +170,8 @@ impl<'c> Batch<'c> {
                     replies.done_bytes += message_bytes(opcode);
                 }
                 opcode => {
-                    replies.refusal = Some(refusal(opcode, header));
+                    let refusal = Refusal::from_wire(opcode, header.status, header.detail);
+                    replies.refusal = Some(refusal);
                     break;
                 }
             }
@@ -196,22 +180,7 @@ impl<'c> Batch<'c> {
     }
 }
 
-fn refusal(opcode: Option<Opcode>, header: Header) -> Refusal {
-    match Status::from_wire(header.status) {
-        Some(status) => Refusal {
-            opcode,
-            status,
-            detail: header.detail,
-        },
-        None => Refusal {
-            opcode,
-            status: Status::BackEnd,
-            detail: header.status,
-        },
-    }
-}
-
-/// Replies to a batch. While they exist, other CPUs wait for the control area.
+/// Replies to the messages of a batch. While they exist, other CPUs wait for the control area.
 #[derive(Debug)]
 pub struct Replies<'c> {
     lock: ControlLock<'c>,
@@ -221,17 +190,18 @@ pub struct Replies<'c> {
 }
 
 impl Replies<'_> {
-    /// Returns the refusal that ended the batch early, if one did. The messages before the refused
-    /// one are done, those behind it are not.
+    /// Returns the refusal that ended the batch early, or `None` if all messages were executed. The
+    /// messages before the refused one were executed, those behind it were not.
     ///
-    /// A batch that does not fit the control area is refused as a whole: `BadLength`, and the
-    /// detail is the size of the area in bytes.
+    /// If the batch did not fit the control area, no message was executed: the status is
+    /// `BadLength`, and the detail is the size of the area in bytes.
     #[must_use]
     pub const fn refusal(&self) -> Option<Refusal> {
         self.refusal
     }
 
-    /// Returns the reply to a message of this batch, or `None` if the message is not done.
+    /// Returns the reply to a message of this batch, or `None` if the message was not executed or
+    /// was refused.
     #[must_use]
     pub fn get<O: Operation>(&self, ticket: Ticket<O>) -> Option<O::Reply> {
         let body = ticket.offset + size_of::<Header>();
@@ -241,14 +211,10 @@ impl Replies<'_> {
     /// Returns the reply to a message of this batch.
     ///
     /// # Errors
-    /// The refusal that ended the batch if the message is not done.
+    /// The [`Refusal`] that ended the batch, if it ended before or with this message.
     pub fn require<O: Operation>(&self, ticket: Ticket<O>) -> Result<O::Reply, Refusal> {
-        let none = Refusal {
-            opcode: Some(O::OPCODE),
-            status: Status::NotRun,
-            detail: 0,
-        };
-        self.get(ticket).ok_or(self.refusal.unwrap_or(none))
+        let not_run = Refusal::new(O::OPCODE, Status::NotRun, 0);
+        self.get(ticket).ok_or(self.refusal.unwrap_or(not_run))
     }
 
     /// The reply body as it stands, whether or not the message has been done.

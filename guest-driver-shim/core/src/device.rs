@@ -9,10 +9,10 @@ use crate::error::{OpenError, QueryError, Refusal};
 use crate::transport::Transport;
 use crate::window::Window;
 
-/// Name, features and limits of the device and the session, as the device reports them.
+/// Name and limits of the device and the session, as the device reports them.
 pub type Attributes = message::Attributes;
 
-/// An unguessable name of an export. Another session imports the allocation by it.
+/// Token of an export, which cannot be guessed. Another session imports the allocation by it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ExportToken(pub [u8; message::TOKEN_BYTES]);
 
@@ -23,7 +23,7 @@ impl core::fmt::Debug for ExportToken {
     }
 }
 
-/// An open device. Several CPUs may use it at once.
+/// An open device with a session. Several CPUs or threads may use it at once.
 #[derive(Debug)]
 pub struct Device<'t> {
     control: Control<'t>,
@@ -34,11 +34,13 @@ pub struct Device<'t> {
 }
 
 impl<'t> Device<'t> {
-    /// Opens the device behind `transport`. Its session must be fresh: see [`Self::reset`].
+    /// Opens the device behind `transport` and begins a session. A session that was used before
+    /// needs [`Self::reset`] first.
     ///
     /// # Errors
-    /// [`OpenError`]: the function is no Causeway device, speaks another major version, the
-    /// transport gives it an unusable control area or aperture, or the device refuses `hello`.
+    /// [`OpenError::NotCauseway`] for another device, [`OpenError::Version`] for another major
+    /// version, [`OpenError::ControlArea`] or [`OpenError::Aperture`] if the transport's control
+    /// area or aperture is unusable, [`OpenError::Refused`] if the device refuses `hello`.
     pub fn open(transport: &'t dyn Transport) -> Result<Self, OpenError> {
         let aperture = identify(transport)?;
         let control = Control::new(transport);
@@ -54,8 +56,8 @@ impl<'t> Device<'t> {
         // The area might not be RAM at all; then nothing was executed. From here on it is known to
         // be good.
         let taken = transport.read_register(Register::BatchStatus);
-        if let Some(refusal) = batch_refusal(taken) {
-            return Err(OpenError::Refused(refusal));
+        if taken != Status::Ok as u32 {
+            return Err(OpenError::Refused(Refusal::from_wire(None, taken, 0)));
         }
         drop(replies);
         Ok(Self {
@@ -67,19 +69,19 @@ impl<'t> Device<'t> {
         })
     }
 
-    /// Resets the device behind `transport`: ends its session with all that the session owns. If
-    /// the transport is one client among several, frees what that client owns. One exit.
+    /// Ends the session of the device behind `transport`, with everything that it owns. If the
+    /// transport is one client of several, only frees what that client owns. One exit.
     pub fn reset(transport: &dyn Transport) {
         transport.write_register(Register::Reset, registers::RESET_KEY);
     }
 
-    /// Returns the minor version of the protocol that both sides speak.
+    /// Returns the minor version of the protocol that guest and host use: the smaller of theirs.
     #[must_use]
     pub const fn minor_version(&self) -> u16 {
         self.minor
     }
 
-    /// Returns the bit set of [`registers::features`] of the session.
+    /// Returns the features of the session, a bit set of [`registers::features`].
     #[must_use]
     pub const fn features(&self) -> u64 {
         self.features
@@ -91,24 +93,25 @@ impl<'t> Device<'t> {
         self.session
     }
 
-    /// Returns the aperture, as the transport maps it.
+    /// Returns the aperture, which the transport has mapped.
     #[must_use]
     pub const fn aperture(&self) -> Window {
         self.aperture
     }
 
-    /// Returns the transport behind the device.
+    /// Returns the transport by which the device was opened.
     #[must_use]
     pub fn transport(&self) -> &'t dyn Transport {
         self.control.transport()
     }
 
-    /// Begins a batch of control messages. Waits while another CPU has one.
+    /// Begins a batch of control messages. Waits while another CPU has begun one and not finished
+    /// it.
     pub fn batch(&self) -> Batch<'_> {
         self.control.batch()
     }
 
-    /// Sends one message as a batch of its own. One exit.
+    /// Sends one message as a batch and returns its reply. One exit.
     ///
     /// # Errors
     /// The device's [`Refusal`].
@@ -118,7 +121,7 @@ impl<'t> Device<'t> {
         batch.execute().require(ticket)
     }
 
-    /// Asks for name, features and limits of the device and the session. One exit.
+    /// Asks the device for its name and for the limits of the session. One exit.
     ///
     /// # Errors
     /// [`QueryError`] if the session is lost.
@@ -127,8 +130,8 @@ impl<'t> Device<'t> {
             .map_err(|refusal| QueryError { refusal })
     }
 
-    /// Asks what the session was lost to: status and text. The status is `Ok` if the session is not
-    /// lost. One exit.
+    /// Asks the device for the fault to which the session was lost. The report's status is `Ok` if
+    /// the session is not lost. One exit.
     ///
     /// # Errors
     /// [`QueryError`] if the device refuses the message.
@@ -173,20 +176,4 @@ fn identify(transport: &dyn Transport) -> Result<Window, OpenError> {
         });
     }
     Ok(aperture)
-}
-
-fn batch_refusal(status: u32) -> Option<Refusal> {
-    match Status::from_wire(status) {
-        Some(Status::Ok) => None,
-        Some(status) => Some(Refusal {
-            opcode: None,
-            status,
-            detail: 0,
-        }),
-        None => Some(Refusal {
-            opcode: None,
-            status: Status::BackEnd,
-            detail: status,
-        }),
-    }
 }

@@ -5,41 +5,51 @@ use causeway_protocol::{Access, VERSION_MAJOR, VERSION_MINOR};
 
 use crate::window::AccessError;
 
-/// A message that the device refused, or a batch that it did not take.
+/// A message that the device refused to execute, or a batch that it did not take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{}: {} (status {}, detail {detail})",
     .opcode.map_or("batch", Opcode::name), .status.text(), *.status as u32
 )]
 pub struct Refusal {
-    /// The operation; `None` if the batch as a whole was not taken.
+    /// The refused operation; `None` if the device did not take the batch.
     pub opcode: Option<Opcode>,
-    /// Why.
+    /// Why the device refused.
     pub status: Status,
-    /// A number that goes with the status (see [`Status`]).
+    /// A number that explains the status (see [`Status`]).
     pub detail: u32,
 }
 
-/// A batch that does not fit the control area.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a batch of {wanted_bytes} bytes does not fit the control area of {area_bytes} bytes: run it \
-     in parts"
-)]
-pub struct BatchFull {
-    /// Bytes that the batch would have with the message.
-    pub wanted_bytes: usize,
-    /// Bytes of the control area.
-    pub area_bytes: usize,
+impl Refusal {
+    /// Returns a refusal of `operation`, by this driver or by the device.
+    pub(crate) const fn new(operation: Opcode, status: Status, detail: u32) -> Self {
+        let opcode = Some(operation);
+        Self {
+            opcode,
+            status,
+            detail,
+        }
+    }
+
+    /// Decodes a refusal of the device. A status that this driver does not know becomes `BackEnd`,
+    /// with the status as the detail.
+    pub(crate) fn from_wire(opcode: Option<Opcode>, status: u32, detail: u32) -> Self {
+        let known = Status::from_wire(status);
+        Self {
+            opcode,
+            status: known.unwrap_or(Status::BackEnd),
+            detail: if known.is_some() { detail } else { status },
+        }
+    }
 }
 
 /// Why a device could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// The magic register says that this is something else.
-    #[error("not a Causeway device: magic is {magic:#x}")]
+    /// The function's magic register does not have Causeway's value.
+    #[error("not a Causeway device: its magic register is {magic:#x}")]
     NotCauseway {
-        /// What it holds.
+        /// Value of the magic register.
         magic: u32,
     },
     /// The host speaks another major version.
@@ -49,26 +59,26 @@ pub enum OpenError {
         .host >> 16, .host & 0xffff
     )]
     Version {
-        /// Its version register: major in the upper, minor in the lower half.
+        /// The host's version register: major in the upper half, minor in the lower half.
         host: u32,
     },
-    /// The control area is misaligned or too small.
-    #[error("the control area at {address:#x} of {bytes} bytes is misaligned or too small")]
+    /// The transport's control area is not aligned to 8 bytes, or is smaller than 4096 bytes.
+    #[error("invalid control area of {bytes} bytes at {address:#x}: 4096 or more, aligned to 8")]
     ControlArea {
-        /// Its guest-physical address.
+        /// Guest-physical address of the area.
         address: u64,
-        /// Its size in bytes.
+        /// Size of the area in bytes.
         bytes: usize,
     },
-    /// The device reports more aperture than the transport has mapped.
-    #[error("the aperture has {device_bytes:#x} bytes, the transport maps {mapped_bytes:#x}")]
+    /// The transport maps an aperture of another size than the device has.
+    #[error("only {mapped_bytes:#x} of the aperture's {device_bytes:#x} bytes are mapped: map all")]
     Aperture {
-        /// Bytes the device has.
+        /// Size that the device reports, in bytes.
         device_bytes: u64,
-        /// Bytes the transport has.
+        /// Size that the transport maps, in bytes.
         mapped_bytes: usize,
     },
-    /// Hello was refused.
+    /// The device refused `hello`, the first message.
     #[error("cannot open the device: {0}")]
     Refused(Refusal),
 }
@@ -83,12 +93,12 @@ macro_rules! operation_errors {
         #[error($text)]
         pub struct $name {
             $($(#[$fdoc])* pub $field: $type,)*
-            /// The device's reason.
+            /// Why the device refused.
             pub refusal: Refusal,
         }
 
         impl $name {
-            /// The device's status.
+            /// Returns why the device refused.
             #[must_use]
             pub const fn status(&self) -> Status {
                 self.refusal.status
@@ -104,108 +114,108 @@ operation_errors! {
     SpaceError {} "cannot create or destroy an address space: {refusal}";
     /// Why memory could not be allocated.
     AllocateError {
-        /// Bytes asked for.
+        /// Size of the allocation in bytes.
         bytes: u64,
-        /// Kind asked for.
+        /// Kind of the memory.
         kind: MemoryKind,
     } "cannot allocate {bytes} bytes of {kind:?} memory: {refusal}";
     /// Why an allocation could not be freed.
     FreeError {
-        /// Its handle.
+        /// Handle of the allocation.
         handle: u32,
     } "cannot free allocation {handle:#x}: {refusal}";
     /// Why a range could not be mapped for the GPU or into the aperture.
     MapError {
-        /// Offset into the allocation in bytes.
+        /// Offset of the range in the allocation, in bytes.
         offset: u64,
-        /// Length in bytes.
+        /// Length of the range in bytes.
         bytes: u64,
-        /// Rights asked for.
+        /// Rights that were asked for.
         access: Access,
     } "cannot map {bytes:#x} bytes at offset {offset:#x} with access {access:?}: {refusal}";
-    /// Why a mapping could not be ended or changed.
+    /// Why a mapping could not be unmapped, or its rights not be changed.
     RemapError {
-        /// First address of the mapping.
+        /// First GPU virtual address of the mapping, or its offset into the aperture.
         address: u64,
     } "cannot end or change the mapping at {address:#x}: {refusal}";
-    /// Why an allocation could not be exported, or an export not be revoked.
-    ExportError {} "cannot export or revoke: {refusal}";
+    /// Why an allocation could not be exported, or an export could not be revoked.
+    ExportError {} "cannot export an allocation or revoke an export: {refusal}";
     /// Why an export could not be imported.
     ImportError {
-        /// Rights asked for.
+        /// Rights that were asked for.
         access: Access,
-    } "cannot import with access {access:?}: {refusal}";
+    } "cannot import an allocation with access {access:?}: {refusal}";
     /// Why guest RAM could not be registered.
     RegisterError {
         /// First guest-physical address.
         address: u64,
-        /// Bytes.
+        /// Length of the range in bytes.
         bytes: u64,
-    } "cannot register guest RAM {address:#x}+{bytes:#x}: {refusal}";
+    } "cannot register {bytes:#x} bytes of guest RAM at {address:#x}: {refusal}";
     /// Why a module could not be loaded or unloaded.
     ModuleError {
-        /// Line of the image that is at fault, or zero.
+        /// Line of the image where the error is, or zero if it is unknown.
         line: u32,
-        /// Bytes of the log that was written.
+        /// Number of bytes that the device has written to the log.
         log_bytes: u32,
     } "cannot load or unload the module (line {line}, log of {log_bytes} bytes): {refusal}";
-    /// Why a kernel was not found in its module.
+    /// Why a kernel could not be looked up in a module.
     KernelError {
         /// Handle of the module.
         module: u32,
-    } "no such kernel in module {module:#x}: {refusal}";
-    /// Why a recording could not be created or destroyed. If a packet is at fault, the refusal's
+    } "cannot look the kernel up in module {module:#x}: {refusal}";
+    /// Why a recording could not be created or destroyed. If a packet was refused, the refusal's
     /// detail is its offset in bytes.
     RecordingError {
-        /// Bytes of its packets.
+        /// Size of all packets in bytes.
         bytes: u64,
     } "cannot create or destroy a recording of {bytes} bytes: {refusal}";
     /// Why a command buffer could not be created or destroyed.
     CommandBufferError {
-        /// Units of the ring.
+        /// Size of the ring in units.
         units: u64,
     } "cannot create or destroy a command buffer of {units} units: {refusal}";
 }
 
-/// Why a packet could not be submitted.
+/// Why a packet could not be written to a command buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// The device has stopped taking packets from this command buffer.
+    /// The device does not take packets from this command buffer any more.
     #[error("the command buffer stopped at position {position}: {}", .status.text())]
     Stopped {
-        /// Why.
+        /// The fault that stopped it.
         status: Status,
-        /// Position of the packet at which it stopped.
+        /// Position of the packet at which it stopped, in units.
         position: u64,
     },
-    /// A launch whose parameters are not all set.
-    #[error("kernel parameter {index} is not set")]
+    /// The parameters of a launch are not all set.
+    #[error("kernel parameter {index} is not set: set it before the launch")]
     ParameterMissing {
-        /// Number of the first that is missing.
+        /// Index of the first parameter that is not set, from 0.
         index: usize,
     },
 }
 
-/// Why a wait ended without the fence.
+/// Why a wait ended before the fence reached its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
-    /// Time ran out.
-    #[error("the fence is at {found} and did not reach {wanted} in time")]
+    /// The time for the wait is over.
+    #[error("the fence did not reach {wanted} in time: its value is {found}")]
     TimedOut {
-        /// Value waited for.
+        /// Value that the fence should have reached.
         wanted: u64,
-        /// Value the fence has.
+        /// Value that the fence has.
         found: u64,
     },
-    /// The command buffer that should release the fence has stopped.
+    /// The device has stopped the command buffer that should release the fence.
     #[error("the command buffer stopped at position {position}: {}", .status.text())]
     Stopped {
-        /// Why.
+        /// The fault that stopped it.
         status: Status,
-        /// Position of the packet at which it stopped.
+        /// Position of the packet at which it stopped, in units.
         position: u64,
     },
-    /// The device refused to wait.
+    /// The device refused to wait, for example because the session is lost.
     #[error("cannot wait for the fence: {0}")]
     Refused(Refusal),
 }
@@ -213,38 +223,38 @@ pub enum WaitError {
 /// Why a kernel parameter could not be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
-    /// The kernel has fewer parameters.
-    #[error("no kernel parameter {index}: the kernel has {count}")]
+    /// The kernel has no parameter with this index.
+    #[error("no kernel parameter {index}: the kernel has {count} parameters, counted from 0")]
     NoSuchParameter {
-        /// Number asked for.
+        /// Index that was given.
         index: usize,
-        /// Number of parameters.
+        /// Number of parameters of the kernel.
         count: usize,
     },
-    /// The value has another size.
-    #[error("kernel parameter {index} has {wanted_bytes} bytes, the value {bytes}")]
+    /// The value does not have the size of the parameter.
+    #[error("invalid value of {bytes} bytes for kernel parameter {index}: {wanted_bytes} bytes")]
     WrongSize {
-        /// Number of the parameter.
+        /// Index of the parameter, from 0.
         index: usize,
-        /// Bytes of the value.
+        /// Size of the value in bytes.
         bytes: usize,
-        /// Bytes of the parameter.
+        /// Size of the parameter in bytes.
         wanted_bytes: usize,
     },
-    /// The parameter block is larger than the packer's room.
-    #[error("the parameter block has {bytes} bytes, the packer has room for {room_bytes}")]
+    /// The kernel's parameters need more room than the [`crate::Parameters`] have.
+    #[error("parameters of {bytes} bytes do not fit a block of {room_bytes}: give it more units")]
     BlockTooLarge {
-        /// Bytes of the block.
+        /// Size of the kernel's parameters in bytes.
         bytes: usize,
-        /// Bytes of room.
+        /// Room in bytes.
         room_bytes: usize,
     },
 }
 
-/// Why a fence could not be placed at an offset.
+/// Why no fence can be at an offset of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no place for a fence: {access}")]
+#[error("no fence can be at this offset: {access}")]
 pub struct FencePlaceError {
-    /// What is wrong with the offset.
+    /// The access to the fence's 8 bytes that is not possible.
     pub access: AccessError,
 }

@@ -21,18 +21,18 @@ const INTERRUPT_SLICE_NS: u64 = 50_000_000;
 /// How often a spinning wait looks whether the command buffer has stopped.
 const SPINS_PER_FAULT_CHECK: u32 = 64;
 
-/// How long a wait spins, and how long it then sleeps.
+/// How often a wait looks at its fence, and how long it sleeps after that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// Looks at the fence before sleeping; `u64::MAX` never sleeps.
+    /// Number of looks at the fence before the wait sleeps. With `u64::MAX` it never sleeps.
     pub spins: u64,
-    /// How long to sleep in all, in nanoseconds, before giving up.
+    /// Longest time to sleep in all, in nanoseconds. Then the wait fails.
     pub timeout_ns: u64,
 }
 
 impl Default for Patience {
-    /// Spins for some tens of microseconds, which is less than an exit costs; then sleeps up to 10
-    /// s.
+    /// Returns 2,000 looks (some tens of microseconds, less than an exit takes), then up to 10 s of
+    /// sleep.
     fn default() -> Self {
         Self {
             spins: 2_000,
@@ -42,7 +42,8 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// Never sleeps, hence never exits. The wait ends only with the fence or with a fault.
+    /// Looks at the fence without ever sleeping, hence without exits. The wait ends only with the
+    /// fence or with a fault.
     pub const SPIN: Self = Self {
         spins: u64::MAX,
         timeout_ns: 0,
@@ -58,7 +59,8 @@ pub struct Fence<'d> {
 }
 
 impl<'d> Fence<'d> {
-    /// Returns the fence at `offset` bytes of two mappings of the same memory.
+    /// Returns the fence at `offset` bytes of two mappings of the same memory, one for the GPU and
+    /// one for the CPU.
     ///
     /// # Errors
     /// [`FencePlaceError`] if `offset` is outside one of the mappings or not a multiple of 8.
@@ -85,13 +87,14 @@ impl<'d> Fence<'d> {
         })
     }
 
-    /// Returns the GPU virtual address.
+    /// Returns the GPU virtual address of the fence.
     #[must_use]
     pub const fn address(&self) -> u64 {
         self.address
     }
 
-    /// Loads the value with acquire ordering: all that was done before its release is visible.
+    /// Loads the value with acquire ordering: everything that was done before the value was
+    /// released is visible.
     #[inline]
     #[must_use]
     pub fn value(&self) -> u64 {
@@ -99,7 +102,7 @@ impl<'d> Fence<'d> {
         self.word.load_acquire(0).unwrap_or(u64::MAX)
     }
 
-    /// Stores `value` with release ordering, from the CPU.
+    /// Stores `value` from the CPU, with release ordering.
     #[inline]
     pub fn store(&self, value: u64) {
         // `new` has checked it.
@@ -109,14 +112,14 @@ impl<'d> Fence<'d> {
     /// Waits until the fence has reached `value`.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] if the patience ends first; [`WaitError::Refused`] if the device
+    /// [`WaitError::TimedOut`] if `patience` ends first; [`WaitError::Refused`] if the device
     /// refuses to wait, for example because the session is lost.
     pub fn wait(&self, value: u64, patience: Patience) -> Result<(), WaitError> {
         self.wait_watching(value, patience, || None)
     }
 
-    /// As [`Self::wait`], and gives up when `fault` says that nobody will release the fence any
-    /// more.
+    /// Waits as [`Self::wait`] does, and fails with [`WaitError::Stopped`] when `fault` returns a
+    /// fault.
     pub(crate) fn wait_watching(
         &self,
         value: u64,

@@ -32,6 +32,7 @@ mod memory;
 #[cfg(test)]
 mod model;
 mod module;
+mod object;
 mod pace;
 mod packets;
 pub mod pci;
@@ -56,9 +57,9 @@ pub use command_buffer::CommandBuffer;
 pub use control::{Batch, Replies, Ticket};
 pub use device::{Attributes, Device, ExportToken};
 pub use error::{
-    AllocateError, BatchFull, CommandBufferError, ExportError, FencePlaceError, FreeError,
-    ImportError, KernelError, MapError, ModuleError, OpenError, ParameterError, QueryError,
-    RecordingError, Refusal, RegisterError, RemapError, SpaceError, SubmitError, WaitError,
+    AllocateError, CommandBufferError, ExportError, FencePlaceError, FreeError, ImportError,
+    KernelError, MapError, ModuleError, OpenError, ParameterError, QueryError, RecordingError,
+    Refusal, RegisterError, RemapError, SpaceError, SubmitError, WaitError,
 };
 pub use fence::{Fence, Patience};
 pub use memory::{Allocation, CpuMapping, GpuMapping, PAGE_BYTES};

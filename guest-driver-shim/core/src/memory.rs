@@ -1,26 +1,26 @@
 //! Allocations and how CPU and GPU see them.
 
-use core::mem::ManuallyDrop;
-
 use causeway_protocol::Access;
-use causeway_protocol::message::{self, AllocateReply, MemoryKind, operation};
+use causeway_protocol::message::{self, AllocateReply, MemoryKind, Opcode, Status, operation};
 
 use crate::device::{Device, ExportToken};
 use crate::error::{
-    AllocateError, ExportError, FreeError, ImportError, MapError, RegisterError, RemapError,
+    AllocateError, ExportError, FreeError, ImportError, MapError, Refusal, RegisterError,
+    RemapError,
 };
+use crate::object::Object;
 use crate::window::Window;
 
-/// Bytes of a page, to which mappings are aligned.
+/// Size of a page in bytes. Mappings are aligned to pages.
 pub const PAGE_BYTES: u64 = 4096;
 
 impl Device<'_> {
-    /// Allocates `bytes` bytes, rounded up to the device's granularity. The memory is zero. One
-    /// exit.
+    /// Allocates `bytes` bytes of memory filled with zeros. The size is rounded up to the device's
+    /// granularity. One exit.
     ///
     /// # Errors
     /// [`AllocateError`] if a limit of the session is reached, the device has no memory left, or it
-    /// has no memory of this kind.
+    /// does not have this kind of memory.
     pub fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<Allocation<'_>, AllocateError> {
         let request = message::Allocate {
             size: bytes,
@@ -37,8 +37,8 @@ impl Device<'_> {
         Ok(Allocation::from_reply(self, &reply))
     }
 
-    /// Makes guest RAM usable like an allocation of host kind. `address` (guest-physical) and
-    /// `bytes` are multiples of the page size. One exit.
+    /// Registers `bytes` bytes of guest RAM at guest-physical `address`, so that they can be used
+    /// like an allocation of host kind. Both are multiples of the page size. One exit.
     ///
     /// # Errors
     /// [`RegisterError`] if the range is not RAM or not aligned, or a limit of the session is
@@ -57,11 +57,12 @@ impl Device<'_> {
         Ok(Allocation::from_reply(self, &reply))
     }
 
-    /// Imports an allocation that another session exports. One exit.
+    /// Imports the allocation that another session exports by `token`, with the rights `access`.
+    /// One exit.
     ///
     /// # Errors
-    /// [`ImportError`] if no export has this token, it grants less than `access`, or a limit of the
-    /// session is reached.
+    /// [`ImportError`] if no export has this token, the export grants less than `access`, or a
+    /// limit of the session is reached.
     pub fn import(
         &self,
         token: &ExportToken,
@@ -78,7 +79,8 @@ impl Device<'_> {
         Ok(Allocation::from_reply(self, &reply))
     }
 
-    /// Takes an export back. When this returns, no import made from it reaches the memory any more.
+    /// Ends an export of this session. When this returns, no import made from it reaches the memory
+    /// any more. One exit.
     ///
     /// # Errors
     /// [`ExportError`] if this session has no export with this token.
@@ -89,31 +91,28 @@ impl Device<'_> {
     }
 }
 
-/// Memory behind a handle: an allocation, an import, or registered guest RAM. A drop frees it, with
-/// every mapping of it in this session.
+/// Memory with a handle: an allocation, an import, or registered guest RAM. A drop frees it and
+/// ends all its mappings in this session.
 #[derive(Debug)]
 pub struct Allocation<'d> {
-    device: &'d Device<'d>,
-    handle: u32,
+    object: Object<'d, operation::Free>,
     bytes: u64,
     access: Access,
 }
 
 impl<'d> Allocation<'d> {
     pub(crate) fn from_reply(device: &'d Device<'d>, reply: &AllocateReply) -> Self {
-        let access = Access::from_wire(reply.access).unwrap_or(Access::None);
         Self {
-            device,
-            handle: reply.handle,
+            object: Object::new(device, reply.handle),
             bytes: reply.size,
-            access,
+            access: Access::from_wire(reply.access).unwrap_or(Access::None),
         }
     }
 
-    /// Returns the handle, which this session's messages name it by.
+    /// Returns the handle that messages use for this memory.
     #[must_use]
     pub const fn handle(&self) -> u32 {
-        self.handle
+        self.object.handle
     }
 
     /// Returns the size in bytes, rounded up to the device's granularity.
@@ -122,32 +121,34 @@ impl<'d> Allocation<'d> {
         self.bytes
     }
 
-    /// Returns the most rights that a mapping of it can have.
+    /// Returns the most rights that a mapping of this memory can have.
     #[must_use]
     pub const fn access(&self) -> Access {
         self.access
     }
 
-    /// Maps a page-aligned range into the aperture. One exit.
+    /// Maps `bytes` bytes from `offset` into the aperture, both multiples of the page size. One
+    /// exit.
     ///
     /// # Errors
-    /// [`MapError`] if the range or the rights exceed the allocation's, the CPU cannot see memory
-    /// of this kind, or the aperture has no room.
+    /// [`MapError`] if the range is outside the allocation, `access` exceeds its rights, the CPU
+    /// cannot access memory of this kind, or the aperture has no room.
     pub fn map_cpu(
         &self,
         offset: u64,
         bytes: u64,
         access: Access,
     ) -> Result<CpuMapping<'d>, MapError> {
+        let device = self.object.device;
         let request = message::MapCpu {
-            allocation: self.handle,
+            allocation: self.handle(),
             access: access.wire(),
             offset,
             length: bytes,
         };
-        self.device
+        device
             .call::<operation::MapCpu>(&request)
-            .and_then(|reply| CpuMapping::at(self.device, reply.address, bytes))
+            .and_then(|reply| CpuMapping::at(device, reply.address, bytes))
             .map_err(|refusal| MapError {
                 offset,
                 bytes,
@@ -156,51 +157,37 @@ impl<'d> Allocation<'d> {
             })
     }
 
-    /// Exports this allocation: another session can import it by the token, with at most these
-    /// rights. One exit.
+    /// Exports this allocation. Another session can import it by the returned token, with at most
+    /// the rights `access`. One exit.
     ///
     /// # Errors
-    /// [`ExportError`] if the rights exceed the allocation's or a limit of the session is reached.
+    /// [`ExportError`] if `access` exceeds the allocation's rights or a limit of the session is
+    /// reached.
     pub fn export(&self, access: Access) -> Result<ExportToken, ExportError> {
         let request = message::Export {
-            allocation: self.handle,
+            allocation: self.handle(),
             access: access.wire(),
         };
-        self.device
+        self.object
+            .device
             .call::<operation::Export>(&request)
             .map(|reply| ExportToken(reply.token))
             .map_err(|refusal| ExportError { refusal })
     }
 
-    /// Frees the memory, with every mapping of it in this session. One exit.
+    /// Frees the memory and ends all its mappings in this session. One exit.
     ///
     /// # Errors
     /// [`FreeError`] if the memory is in use as a command buffer, or the session is lost.
     pub fn free(self) -> Result<(), FreeError> {
-        ManuallyDrop::new(self).release()
-    }
-
-    fn release(&self) -> Result<(), FreeError> {
-        let handle = self.handle;
-        self.device
-            .call::<operation::Free>(&message::HandleRequest {
-                handle,
-                reserved: 0,
-            })
-            .map(drop)
-            .map_err(|refusal| FreeError { handle, refusal })
+        let handle = self.handle();
+        let freed = self.object.end();
+        freed.map_err(|refusal| FreeError { handle, refusal })
     }
 }
 
-impl Drop for Allocation<'_> {
-    fn drop(&mut self) {
-        // The session may have been lost or reset; the memory is then gone already.
-        let _ = self.release();
-    }
-}
-
-/// A range of an allocation at a GPU virtual address. The mapping ends with [`Self::unmap`] or with
-/// its allocation, not with a drop.
+/// A range of an allocation that is mapped at a GPU virtual address. The mapping ends with
+/// [`Self::unmap`] or with its allocation, not with a drop.
 #[derive(Clone, Copy, Debug)]
 pub struct GpuMapping<'d> {
     device: &'d Device<'d>,
@@ -219,19 +206,19 @@ impl<'d> GpuMapping<'d> {
         }
     }
 
-    /// Returns the first GPU virtual address.
+    /// Returns the first GPU virtual address of the mapping.
     #[must_use]
     pub const fn address(&self) -> u64 {
         self.address
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of the mapping in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the handle of the address space.
+    /// Returns the handle of the address space in which the mapping is.
     #[must_use]
     pub const fn space(&self) -> u32 {
         self.space
@@ -241,7 +228,7 @@ impl<'d> GpuMapping<'d> {
         self.device
     }
 
-    /// Changes the access rights. One exit.
+    /// Changes the access rights of the mapping. One exit.
     ///
     /// # Errors
     /// [`RemapError`] if the mapping has ended, or the allocation or the device does not allow
@@ -267,10 +254,11 @@ impl<'d> GpuMapping<'d> {
     }
 }
 
-/// A range of an allocation in the aperture: plain loads and stores, no exits.
+/// A range of an allocation that is mapped into the aperture. Plain loads and stores access it
+/// without an exit.
 ///
 /// The mapping ends with [`Self::unmap`] or with its allocation. An access after that is harmless:
-/// it reads all-ones, or reaches what is mapped there then.
+/// it reads all-ones, or reaches whatever is mapped there then.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuMapping<'d> {
     device: &'d Device<'d>,
@@ -280,11 +268,7 @@ pub struct CpuMapping<'d> {
 
 impl<'d> CpuMapping<'d> {
     /// The mapping at an aperture offset that the device has returned.
-    pub(crate) fn at(
-        device: &'d Device<'d>,
-        offset: u64,
-        bytes: u64,
-    ) -> Result<Self, crate::Refusal> {
+    pub(crate) fn at(device: &'d Device<'d>, offset: u64, bytes: u64) -> Result<Self, Refusal> {
         let window = device.aperture().part(offset as usize, bytes as usize);
         match window {
             Ok(window) if device.transport().reach(offset, bytes) => Ok(Self {
@@ -292,27 +276,23 @@ impl<'d> CpuMapping<'d> {
                 offset,
                 window,
             }),
-            _ => Err(crate::Refusal {
-                opcode: Some(message::Opcode::MapCpu),
-                status: message::Status::BackEnd,
-                detail: offset as u32,
-            }),
+            _ => Err(Refusal::new(Opcode::MapCpu, Status::BackEnd, offset as u32)),
         }
     }
 
-    /// Returns the offset into the aperture in bytes.
+    /// Returns the offset of the mapping in the aperture, in bytes.
     #[must_use]
     pub const fn aperture_offset(&self) -> u64 {
         self.offset
     }
 
-    /// Returns the memory.
+    /// Returns the memory of the mapping, for loads and stores.
     #[must_use]
     pub const fn window(&self) -> &Window {
         &self.window
     }
 
-    /// Changes the access rights. One exit.
+    /// Changes the access rights of the mapping. One exit.
     ///
     /// # Errors
     /// [`RemapError`] if the mapping has ended, or the allocation or the device does not allow

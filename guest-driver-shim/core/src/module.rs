@@ -1,41 +1,39 @@
 //! Modules, kernels, and the packing of their parameters.
 
-use core::mem::ManuallyDrop;
+use core::marker::PhantomData;
 
 use causeway_protocol::message::{
-    self, FUNCTION_NAME_MAX, PARAMETERS_MAX, Parameter, Status, operation,
+    self, FUNCTION_NAME_MAX, FunctionReply, Opcode, PARAMETERS_MAX, Parameter, Status, operation,
 };
 use zerocopy::{Immutable, IntoBytes};
 
-use crate::device::Device;
 use crate::error::{KernelError, ModuleError, ParameterError, Refusal};
+use crate::object::Object;
 use crate::producer::Unit;
 use crate::space::AddressSpace;
 
-/// A range of guest RAM, by guest-physical address; or of the aperture, as
-/// [`crate::Staging::range`] names it.
+/// A range of guest RAM, or of the aperture as [`crate::Staging::range`] returns it, that a message
+/// names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RamRange {
-    /// First guest-physical address.
+    /// First guest-physical address, or an offset into the aperture with
+    /// [`message::APERTURE_ADDRESS`].
     pub address: u64,
-    /// Bytes.
+    /// Length of the range in bytes.
     pub bytes: u64,
 }
 
-/// A loaded module. A drop unloads it.
+/// GPU code that is loaded into an address space. A drop unloads it.
 #[derive(Debug)]
-pub struct Module<'d> {
-    device: &'d Device<'d>,
-    handle: u32,
-}
+pub struct Module<'d>(Object<'d, operation::UnloadModule>);
 
 impl<'d> Module<'d> {
-    /// Loads the image at `image` into `space`. If the device refuses the image, it writes the
-    /// reasons to `log`, which may be empty.
+    /// Loads the module image in the range `image` into `space`. If the device refuses the image,
+    /// it writes the reasons to the range `log`, which may be empty. One exit.
     ///
     /// # Errors
-    /// [`ModuleError`] with line and length of the log if the image is refused, or if a limit of
-    /// the session is reached.
+    /// [`ModuleError`] if a limit of the session is reached, or if the image is refused; then with
+    /// the line and the length of the log.
     pub fn load(
         space: &AddressSpace<'d>,
         image: RamRange,
@@ -52,10 +50,7 @@ impl<'d> Module<'d> {
         });
         let replies = batch.execute();
         match replies.require(ticket) {
-            Ok(reply) => Ok(Self {
-                device,
-                handle: reply.handle,
-            }),
+            Ok(reply) => Ok(Self(Object::new(device, reply.handle))),
             Err(refusal) => {
                 let refused = refusal.status == Status::BadModule;
                 let line = if refused { refusal.detail } else { 0 };
@@ -74,19 +69,19 @@ impl<'d> Module<'d> {
         }
     }
 
-    /// Returns the handle, which this session's messages name it by.
+    /// Returns the handle that messages use for this module.
     #[must_use]
     pub const fn handle(&self) -> u32 {
-        self.handle
+        self.0.handle
     }
 
-    /// Looks a kernel up by its name. One exit.
+    /// Looks up the kernel called `name`. One exit.
     ///
     /// # Errors
     /// [`KernelError`] if the module has no kernel of this name, or a limit of the session is
     /// reached.
     pub fn kernel(&self, name: &str) -> Result<Kernel<'_>, KernelError> {
-        let module = self.handle;
+        let module = self.handle();
         let failed = |refusal| KernelError { module, refusal };
         let mut request = message::GetFunction {
             module,
@@ -94,27 +89,14 @@ impl<'d> Module<'d> {
             name: [0; FUNCTION_NAME_MAX],
         };
         let Some(room) = request.name.get_mut(..name.len()) else {
-            let opcode = Some(message::Opcode::GetFunction);
-            let detail = name.len() as u32;
-            return Err(failed(Refusal {
-                opcode,
-                status: Status::NoFunction,
-                detail,
-            }));
+            let (status, detail) = (Status::NoFunction, name.len() as u32);
+            return Err(failed(Refusal::new(Opcode::GetFunction, status, detail)));
         };
         room.copy_from_slice(name.as_bytes());
-        let reply = self
-            .device
-            .call::<operation::GetFunction>(&request)
-            .map_err(failed)?;
+        let reply = self.0.device.call::<operation::GetFunction>(&request);
         Ok(Kernel {
-            module: core::marker::PhantomData,
-            handle: reply.handle,
-            parameters: (reply.parameters as usize).min(PARAMETERS_MAX),
-            parameter_bytes: reply.parameter_bytes,
-            block_threads_max: reply.block_threads_max,
-            shared_bytes: reply.shared_bytes,
-            layout: reply.layout,
+            module: PhantomData,
+            function: reply.map_err(failed)?,
         })
     }
 
@@ -123,86 +105,66 @@ impl<'d> Module<'d> {
     /// # Errors
     /// [`ModuleError`] if the session is lost.
     pub fn unload(self) -> Result<(), ModuleError> {
-        ManuallyDrop::new(self).release()
-    }
-
-    fn release(&self) -> Result<(), ModuleError> {
-        let handle = self.handle;
-        self.device
-            .call::<operation::UnloadModule>(&message::HandleRequest {
-                handle,
-                reserved: 0,
-            })
-            .map(drop)
-            .map_err(|refusal| ModuleError {
-                line: 0,
-                log_bytes: 0,
-                refusal,
-            })
+        self.0.end().map_err(|refusal| ModuleError {
+            line: 0,
+            log_bytes: 0,
+            refusal,
+        })
     }
 }
 
-impl Drop for Module<'_> {
-    fn drop(&mut self) {
-        // The session or the address space may be gone, and the module with it.
-        let _ = self.release();
-    }
-}
-
-/// A kernel of a module.
+/// A kernel of a module: its handle, its limits, and the layout of its parameters.
 #[derive(Clone, Debug)]
 pub struct Kernel<'m> {
-    module: core::marker::PhantomData<&'m ()>,
-    handle: u32,
-    parameters: usize,
-    parameter_bytes: u32,
-    block_threads_max: u32,
-    shared_bytes: u32,
-    layout: [Parameter; PARAMETERS_MAX],
+    module: PhantomData<&'m ()>,
+    function: FunctionReply,
 }
 
 impl Kernel<'_> {
-    /// Returns the handle, by which launch packets name it.
+    /// Returns the handle that launch packets use for this kernel.
     #[must_use]
     pub const fn handle(&self) -> u32 {
-        self.handle
+        self.function.handle
     }
 
     /// Returns the size of the parameter block in bytes.
     #[must_use]
     pub const fn parameter_bytes(&self) -> u32 {
-        self.parameter_bytes
+        self.function.parameter_bytes
     }
 
-    /// Returns how many threads a block may have at most.
+    /// Returns the most threads that a block of this kernel can have.
     #[must_use]
     pub const fn block_threads_max(&self) -> u32 {
-        self.block_threads_max
+        self.function.block_threads_max
     }
 
     /// Returns the static shared memory of a block in bytes.
     #[must_use]
     pub const fn shared_bytes(&self) -> u32 {
-        self.shared_bytes
+        self.function.shared_bytes
     }
 
-    /// Returns offset and size of each parameter, in the order of the declaration.
+    /// Returns the offset and size of each parameter in the parameter block, in the order of the
+    /// declaration.
     #[must_use]
     pub fn layout(&self) -> &[Parameter] {
-        &self.layout[..self.parameters]
+        let used = (self.function.parameters as usize).min(PARAMETERS_MAX);
+        &self.function.layout[..used]
     }
 
-    /// Returns an empty parameter block with room for 256 bytes.
+    /// Returns an empty parameter block, with room for 256 bytes.
     ///
     /// # Errors
-    /// [`ParameterError::BlockTooLarge`] if the block is larger: use [`Parameters::new`] with more
-    /// room.
+    /// [`ParameterError::BlockTooLarge`] if the kernel's parameters have more bytes: use
+    /// [`Parameters::new`] with more units.
     pub fn parameters(&self) -> Result<Parameters<'_, 4>, ParameterError> {
         Parameters::new(self)
     }
 }
 
-/// A parameter block to be filled in, of at most `UNITS` ring units.
+/// The parameters of a launch, to be set one by one. Their block has at most `UNITS` units of 64
+/// bytes.
 #[derive(Clone, Debug)]
 pub struct Parameters<'f, const UNITS: usize> {
     kernel: &'f Kernel<'f>,
@@ -211,19 +173,19 @@ pub struct Parameters<'f, const UNITS: usize> {
 }
 
 impl<'f, const UNITS: usize> Parameters<'f, UNITS> {
-    /// Returns an empty parameter block of `kernel`.
+    /// Returns a parameter block of `kernel` in which no parameter is set.
     ///
     /// # Errors
-    /// [`ParameterError::BlockTooLarge`] if `UNITS` units do not hold it.
+    /// [`ParameterError::BlockTooLarge`] if the block does not fit `UNITS` units.
     pub fn new(kernel: &'f Kernel<'_>) -> Result<Self, ParameterError> {
-        let bytes = kernel.parameter_bytes as usize;
+        let bytes = kernel.parameter_bytes() as usize;
         let room_bytes = UNITS * size_of::<Unit>();
         if bytes > room_bytes {
             return Err(ParameterError::BlockTooLarge { bytes, room_bytes });
         }
         const { assert!(PARAMETERS_MAX <= 128, "a bit for each parameter") };
         let missing = 1_u128
-            .checked_shl(kernel.parameters as u32)
+            .checked_shl(kernel.layout().len() as u32)
             .map_or(u128::MAX, |bit| bit - 1);
         Ok(Self {
             kernel,
@@ -232,11 +194,11 @@ impl<'f, const UNITS: usize> Parameters<'f, UNITS> {
         })
     }
 
-    /// Sets parameter `index`, in the order of the kernel's declaration.
+    /// Sets parameter `index`, counted from 0 in the order of the kernel's declaration.
     ///
     /// # Errors
     /// [`ParameterError::NoSuchParameter`] if the kernel has fewer parameters,
-    /// [`ParameterError::WrongSize`] if `value` has another size.
+    /// [`ParameterError::WrongSize`] if `value` does not have the parameter's size.
     pub fn set<V: IntoBytes + Immutable + ?Sized>(
         &mut self,
         index: usize,
@@ -271,10 +233,12 @@ impl<'f, const UNITS: usize> Parameters<'f, UNITS> {
         Ok(())
     }
 
-    /// As [`Self::set`], and returns the block, for chains.
+    /// Sets parameter `index` as [`Self::set`] does, and returns the block, so that calls can be
+    /// chained.
     ///
     /// # Errors
-    /// As [`Self::set`].
+    /// [`ParameterError::NoSuchParameter`] if the kernel has fewer parameters,
+    /// [`ParameterError::WrongSize`] if `value` does not have the parameter's size.
     pub fn with<V: IntoBytes + Immutable + ?Sized>(
         mut self,
         index: usize,

@@ -5,7 +5,7 @@ const PAUSES_MAX: u32 = 64;
 /// A pause, in the unit that the wait is kept in.
 const PAUSE: u32 = 64;
 
-/// Learns how long an answer takes, so that the first look finds it.
+/// Learns how long to wait before the first look at memory that is slow to read.
 ///
 /// A load from the memory of a GPU is a trip over the bus, about a microsecond, and processors make
 /// them one at a time. A look that is a little too early therefore costs a whole trip more. A pace
@@ -17,13 +17,13 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Returns a pace that does not wait yet.
+    /// Returns a pace that does not wait before the first look yet.
     pub const fn new() -> Self {
         Self { wait: 0 }
     }
 
-    /// Waits, then calls `look` until it returns a value. `look` may give up with a value of its
-    /// own.
+    /// Waits for the learned time, then calls `look` until it returns `Some`, and returns that
+    /// value.
     #[inline]
     pub fn look_until<T>(&mut self, mut look: impl FnMut() -> Option<T>) -> T {
         for _ in 0..self.wait / PAUSE {
@@ -41,7 +41,7 @@ impl Pace {
         }
     }
 
-    /// Returns the wait before the first look, in pauses of the processor.
+    /// Returns the wait before the first look, as a number of the processor's PAUSE instructions.
     pub const fn pauses(&self) -> u32 {
         self.wait / PAUSE
     }

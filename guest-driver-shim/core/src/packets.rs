@@ -91,29 +91,32 @@ const fn header(opcode: Opcode, units: u32) -> packet::Header {
 /// Declares the methods that write packets of one unit for a type that has `push`.
 macro_rules! packet_methods {
     ($error:ident) => {
-        /// Copies `length` bytes between GPU virtual addresses whose ranges do not overlap.
+        /// Writes a packet that copies `length` bytes from GPU virtual address `source` to
+        /// `destination`. The ranges must not overlap.
         ///
         /// # Errors
-        #[doc = concat!("As [`Self::push`]: [`", stringify!($error), "`].")]
+        #[doc = concat!("[`", stringify!($error), "`], for the reasons of [`Self::push`].")]
         #[inline]
         pub fn copy(&mut self, destination: u64, source: u64, length: u64) -> Result<(), $error> {
             self.push($crate::packets::copy(destination, source, length))
         }
 
-        /// Fills `length` bytes with 32-bit words. Address and length are multiples of 4.
+        /// Writes a packet that fills `length` bytes from GPU virtual address `destination` with
+        /// the 32-bit word `word`. Address and length are multiples of 4.
         ///
         /// # Errors
-        #[doc = concat!("As [`Self::push`]: [`", stringify!($error), "`].")]
+        #[doc = concat!("[`", stringify!($error), "`], for the reasons of [`Self::push`].")]
         #[inline]
         pub fn fill(&mut self, destination: u64, length: u64, word: u32) -> Result<(), $error> {
             self.fill_pattern(destination, length, word, 4)
         }
 
-        /// Fills `length` bytes with a pattern of `width` (1, 2 or 4) bytes. Address and length are
-        /// multiples of `width`.
+        /// Writes a packet that fills `length` bytes from GPU virtual address `destination` with
+        /// the low `width` (1, 2 or 4) bytes of `pattern`. Address and length are multiples of
+        /// `width`.
         ///
         /// # Errors
-        #[doc = concat!("As [`Self::push`]: [`", stringify!($error), "`].")]
+        #[doc = concat!("[`", stringify!($error), "`], for the reasons of [`Self::push`].")]
         #[inline]
         pub fn fill_pattern(
             &mut self,
@@ -125,32 +128,32 @@ macro_rules! packet_methods {
             self.push($crate::packets::fill(destination, length, pattern, width))
         }
 
-        /// Stores `value` to a fence once everything before is done. In a recording, every replay
-        /// stores the same value.
+        /// Writes a packet that stores `value` to `fence` once all earlier packets are done. In a
+        /// recording, every replay stores the same value.
         ///
         /// # Errors
-        #[doc = concat!("As [`Self::push`]: [`", stringify!($error), "`].")]
+        #[doc = concat!("[`", stringify!($error), "`], for the reasons of [`Self::push`].")]
         #[inline]
         pub fn release(&mut self, fence: &$crate::Fence<'_>, value: u64) -> Result<(), $error> {
             let opcode = causeway_protocol::packet::Opcode::FenceRelease;
             self.push($crate::packets::fence(opcode, fence.address(), value))
         }
 
-        /// Stores the device's time in nanoseconds at a GPU virtual address (8-byte aligned) once
-        /// everything before is done.
+        /// Writes a packet that stores the device's time in nanoseconds at GPU virtual address
+        /// `address` (a multiple of 8) once all earlier packets are done.
         ///
         /// # Errors
-        #[doc = concat!("As [`Self::push`]: [`", stringify!($error), "`].")]
+        #[doc = concat!("[`", stringify!($error), "`], for the reasons of [`Self::push`].")]
         #[inline]
         pub fn timestamp(&mut self, address: u64) -> Result<(), $error> {
             let opcode = causeway_protocol::packet::Opcode::Timestamp;
             self.push($crate::packets::fence(opcode, address, 0))
         }
 
-        /// Does nothing.
+        /// Writes a packet that does nothing.
         ///
         /// # Errors
-        #[doc = concat!("As [`Self::push`]: [`", stringify!($error), "`].")]
+        #[doc = concat!("[`", stringify!($error), "`], for the reasons of [`Self::push`].")]
         #[inline]
         pub fn nop(&mut self) -> Result<(), $error> {
             self.push($crate::packets::nop())

@@ -3,34 +3,35 @@
 
 use causeway_protocol::pci::{BAR_APERTURE, BAR_DOORBELLS, BAR_REGISTERS, DEVICE_ID, VENDOR_ID};
 
-/// I/O port of the configuration address.
+/// I/O port for the address of a configuration register (PCI Local Bus Specification 3.0,
+/// 3.2.2.3.2).
 pub const CONFIG_ADDRESS: u16 = 0xcf8;
-/// I/O port of the configuration data.
+/// I/O port for the content of the configuration register that [`CONFIG_ADDRESS`] names.
 pub const CONFIG_DATA: u16 = 0xcfc;
 
 /// Offset of the command register in configuration space.
 pub const COMMAND: u8 = 0x04;
-/// Command bit: memory space is decoded.
+/// Bit of the command register: the function answers accesses to its memory BARs.
 pub const COMMAND_MEMORY: u32 = 1 << 1;
-/// Command bit: the function may master the bus.
+/// Bit of the command register: the function may access memory by itself.
 pub const COMMAND_MASTER: u32 = 1 << 2;
-/// Offset of the first base address register.
+/// Offset of the first base address register (BAR 0) in configuration space.
 pub const BAR_FIRST: u8 = 0x10;
 
-/// 32-bit port I/O.
+/// Access to 32-bit I/O ports.
 pub trait Ports {
-    /// Loads from a port.
+    /// Loads 32 bits from a port.
     fn read(&self, port: u16) -> u32;
-    /// Stores to a port.
+    /// Stores 32 bits to a port.
     fn write(&self, port: u16, value: u32);
 }
 
-/// Address of a PCI function on bus 0: device number and function number.
+/// Address of a PCI function on bus 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PciAddress {
-    /// Below 32.
+    /// Device number, below 32.
     pub device: u8,
-    /// Below 8.
+    /// Function number, below 8.
     pub function: u8,
 }
 
@@ -39,19 +40,20 @@ impl PciAddress {
         1 << 31 | (self.device as u32) << 11 | (self.function as u32) << 8 | (offset & 0xfc) as u32
     }
 
-    /// Reads the configuration register at `offset` (a multiple of 4).
+    /// Reads the configuration register at `offset`, a multiple of 4.
     pub fn read(self, ports: &impl Ports, offset: u8) -> u32 {
         ports.write(CONFIG_ADDRESS, self.register(offset));
         ports.read(CONFIG_DATA)
     }
 
-    /// Writes the configuration register at `offset` (a multiple of 4).
+    /// Writes the configuration register at `offset`, a multiple of 4.
     pub fn write(self, ports: &impl Ports, offset: u8, value: u32) {
         ports.write(CONFIG_ADDRESS, self.register(offset));
         ports.write(CONFIG_DATA, value);
     }
 
-    /// Returns the base address in a BAR; `None` for an I/O BAR.
+    /// Returns the memory address in BAR number `bar`; `None` for an I/O BAR. A 64-bit BAR also
+    /// takes the next register.
     pub fn bar(self, ports: &impl Ports, bar: usize) -> Option<u64> {
         let offset = BAR_FIRST + 4 * bar as u8;
         let low = self.read(ports, offset);
@@ -66,37 +68,38 @@ impl PciAddress {
     }
 }
 
-/// The Causeway function and the base addresses in its BARs.
+/// The Causeway function and the addresses in its BARs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceBars {
-    /// The function.
+    /// Address of the function on the bus.
     pub function: PciAddress,
-    /// Guest-physical address of BAR 0.
+    /// Guest-physical address of BAR 0, the registers.
     pub registers: u64,
-    /// Guest-physical address of BAR 2.
+    /// Guest-physical address of BAR 2, the aperture.
     pub aperture: u64,
-    /// Guest-physical address of BAR 4.
+    /// Guest-physical address of BAR 4, the doorbells.
     pub doorbells: u64,
 }
 
-/// Why no usable function was found.
+/// Why no usable Causeway function was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FindError {
     /// Bus 0 has no Causeway function.
-    #[error("no PCI function {VENDOR_ID:04x}:{DEVICE_ID:04x} on bus 0")]
+    #[error("no Causeway device: bus 0 has no PCI function {VENDOR_ID:04x}:{DEVICE_ID:04x}")]
     Absent,
-    /// A BAR is not a memory BAR, or firmware gave it no address.
-    #[error("BAR {bar} of the function has no address")]
+    /// The firmware has assigned no address to a BAR, or the BAR is for I/O.
+    #[error("BAR {bar} of the Causeway device has no address: the firmware assigned none")]
     BarUnset {
-        /// Its number.
+        /// Number of the BAR.
         bar: usize,
     },
 }
 
-/// Looks for the Causeway function on bus 0 and enables its memory decoding.
+/// Finds the Causeway function on bus 0, and lets it answer accesses to its BARs.
 ///
 /// # Errors
-/// [`FindError::Absent`] if bus 0 has none; [`FindError::BarUnset`] if a BAR has no address.
+/// [`FindError::Absent`] if bus 0 has no such function; [`FindError::BarUnset`] if a BAR has no
+/// address.
 pub fn find(ports: &impl Ports) -> Result<DeviceBars, FindError> {
     let id = u32::from(DEVICE_ID) << 16 | u32::from(VENDOR_ID);
     let function = (0..32)

@@ -15,11 +15,10 @@ mod error;
 mod piece;
 mod whole;
 
-use causeway_protocol::message::{MemoryKind, Status};
+use causeway_protocol::message::MemoryKind;
 
-use crate::command_buffer::CommandBuffer;
 use crate::device::Device;
-use crate::error::{AllocateError, FreeError, QueryError};
+use crate::error::{FreeError, QueryError};
 use crate::memory::PAGE_BYTES;
 use crate::space::AddressSpace;
 use blocks::{Block, Blocks, TakeError, Taken};
@@ -32,8 +31,8 @@ pub use piece::Piece;
 /// Bytes of freed large pieces that a pool keeps, unless told otherwise.
 const KEPT_BYTES: u64 = 256 << 20;
 
-/// The bookkeeping of a pool, which the guest provides: a block for each piece and each gap between
-/// pieces, and an entry for each chunk.
+/// Memory in which a pool keeps its records: a block for each piece and each gap between pieces,
+/// and an entry for each chunk. The program that uses the pool provides it.
 #[derive(Debug)]
 pub struct PoolStorage<'d, const BLOCKS: usize, const CHUNKS: usize> {
     blocks: [Block; BLOCKS],
@@ -41,7 +40,7 @@ pub struct PoolStorage<'d, const BLOCKS: usize, const CHUNKS: usize> {
 }
 
 impl<const BLOCKS: usize, const CHUNKS: usize> PoolStorage<'_, BLOCKS, CHUNKS> {
-    /// Unused storage.
+    /// Returns storage that no pool uses.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -57,8 +56,8 @@ impl<const BLOCKS: usize, const CHUNKS: usize> Default for PoolStorage<'_, BLOCK
     }
 }
 
-/// Memory by the piece, without an exit for each. One CPU uses it at a time. A drop frees all its
-/// memory, pieces in use included.
+/// A pool of memory from which small pieces are allocated without an exit for each. One CPU uses it
+/// at a time. A drop frees all its memory, also pieces that are in use.
 #[derive(Debug)]
 pub struct Pool<'s, 'd> {
     device: &'d Device<'d>,
@@ -76,8 +75,8 @@ pub struct Pool<'s, 'd> {
 }
 
 impl<'s, 'd> Pool<'s, 'd> {
-    /// Returns an empty pool whose chunks have `chunk_bytes` bytes, rounded up to the device's
-    /// granularity. One exit.
+    /// Returns an empty pool of memory of kind `kind`, mapped in `space`. It allocates from the
+    /// device in chunks of `chunk_bytes` bytes, rounded up to the device's granularity. One exit.
     ///
     /// # Errors
     /// [`QueryError`] if the session is lost.
@@ -108,21 +107,21 @@ impl<'s, 'd> Pool<'s, 'd> {
         })
     }
 
-    /// Limits the freed large pieces that the pool keeps to `bytes` bytes instead of 256 MiB.
+    /// Sets how many bytes of freed large pieces the pool keeps for reuse, instead of 256 MiB.
     #[must_use]
     pub const fn keeping(mut self, bytes: u64) -> Self {
         self.kept_bytes_max = bytes;
         self
     }
 
-    /// Allocates a piece of `bytes` bytes whose GPU address is a multiple of `alignment` (and of
-    /// [`GRANULE_BYTES`]). No exit, unless the pool grows. The content is undefined: it may be that
-    /// of an earlier piece.
+    /// Allocates a piece of `bytes` bytes whose GPU virtual address is a multiple of `alignment`
+    /// and of [`GRANULE_BYTES`]. No exit, unless the pool needs another chunk. The content is
+    /// undefined: it may be that of an earlier piece.
     ///
     /// # Errors
-    /// [`PoolError::Layout`] if `bytes` is zero or `alignment` no power of two;
+    /// [`PoolError::Layout`] if `bytes` is zero or too large, or `alignment` is no power of two;
     /// [`PoolError::Blocks`] or [`PoolError::Chunks`] if the storage is full;
-    /// [`PoolError::Refused`] if the device has no memory.
+    /// [`PoolError::Refused`] if the device refuses another chunk.
     pub fn allocate(&mut self, bytes: u64, alignment: u64) -> Result<Piece, PoolError> {
         let wrong = PoolError::Layout { bytes, alignment };
         if bytes == 0 || !alignment.is_power_of_two() {
@@ -149,35 +148,12 @@ impl<'s, 'd> Pool<'s, 'd> {
         }
     }
 
-    /// As [`Self::allocate`], and writes a packet to `commands` that clears the piece: packets
-    /// behind it find zeroes. The command buffer belongs to the pool's address space.
-    ///
-    /// # Errors
-    /// As [`Self::allocate`]; [`PoolError::NotCleared`] if the packet cannot be written.
-    pub fn allocate_zeroed(
-        &mut self,
-        bytes: u64,
-        alignment: u64,
-        commands: &mut CommandBuffer<'d>,
-    ) -> Result<Piece, PoolError> {
-        let piece = self.allocate(bytes, alignment)?;
-        match commands.fill(piece.address, piece.bytes, 0) {
-            Ok(()) => Ok(piece),
-            Err(error) => {
-                // Should it fail, the device has been lost: what the command buffer said is the
-                // better reason.
-                let _ = self.free(piece);
-                Err(PoolError::NotCleared(error))
-            }
-        }
-    }
-
-    /// Frees a piece. Work that uses it must be done. No exit, unless the pool keeps too many large
-    /// pieces.
+    /// Frees a piece. The GPU must have finished all work that uses it. No exit, unless the pool
+    /// returns a large piece to the device.
     ///
     /// # Errors
     /// [`PoolFreeError::Foreign`] if the piece is from another pool; [`PoolFreeError::Refused`] if
-    /// the device does not take memory back.
+    /// the device refuses to take memory back.
     pub fn free(&mut self, piece: Piece) -> Result<(), PoolFreeError> {
         let Origin { chunk, block } = piece.origin;
         let Some(block) = block else {
@@ -192,11 +168,12 @@ impl<'s, 'd> Pool<'s, 'd> {
         Ok(())
     }
 
-    /// Frees chunks without pieces, with one exit each. Returns their bytes.
+    /// Returns all chunks without pieces to the device, with one exit each, and returns their size
+    /// in bytes.
     ///
     /// # Errors
-    /// [`FreeError`] at the first chunk that the device does not take back; the pool loses that
-    /// chunk.
+    /// [`FreeError`] for the first chunk that the device refuses to take back. The pool does not
+    /// have that chunk any more.
     pub fn trim(&mut self) -> Result<u64, FreeError> {
         let mut bytes = 0;
         for index in 0..self.chunks.len() {
@@ -212,13 +189,13 @@ impl<'s, 'd> Pool<'s, 'd> {
         Ok(bytes)
     }
 
-    /// Returns the bytes that the pool has allocated, in use or not.
+    /// Returns the size in bytes of all memory that the pool has from the device, in use or not.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
         self.chunks.iter().flatten().map(|chunk| chunk.bytes).sum()
     }
 
-    /// Returns the size of a chunk in bytes. Larger pieces have a chunk of their own.
+    /// Returns the size of a chunk in bytes. A larger piece gets a chunk of its own.
     #[must_use]
     pub const fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes
@@ -267,10 +244,13 @@ impl<'s, 'd> Pool<'s, 'd> {
                 vacant(self).ok_or(PoolError::Chunks { capacity })?
             }
         };
-        let new = || Chunk::new(self.device, self.space, self.kind, bytes);
+        let (device, space, kind) = (self.device, self.space, self.kind);
+        let new = || Chunk::new(device, space, kind, bytes);
         let chunk = match new() {
-            Err(error) if is_shortage(&error) && self.trim().is_ok_and(|bytes| bytes != 0) => {
-                Chunk::new(self.device, self.space, self.kind, bytes)
+            Err(error)
+                if error.status().is_shortage() && self.trim().is_ok_and(|freed| freed != 0) =>
+            {
+                new()
             }
             chunk => chunk,
         };
@@ -299,12 +279,4 @@ impl Drop for Pool<'_, '_> {
     fn drop(&mut self) {
         self.chunks.fill_with(|| None);
     }
-}
-
-/// Whether there would be room if the session had less.
-const fn is_shortage(error: &AllocateError) -> bool {
-    matches!(
-        error.status(),
-        Status::QuotaBytes | Status::QuotaAllocations | Status::QuotaObjects | Status::NoMemory
-    )
 }

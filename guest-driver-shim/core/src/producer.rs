@@ -9,31 +9,31 @@ use causeway_protocol::ring::{self, Positions};
 
 use crate::error::SubmitError;
 
-/// One unit of ring space, as words.
+/// A unit of a ring, 64 bytes, as 64-bit words.
 pub type Unit = [u64; UNIT_BYTES / 8];
 
-/// Access to a ring, as the producer needs it.
+/// Access to the memory of a ring, as the producer needs it.
 pub trait RingMemory: Positions {
-    /// Returns the size of the ring in units; a power of two.
+    /// Returns the size of the ring in units, a power of two.
     fn capacity(&self) -> u64;
     /// Loads the consumer position with acquire ordering.
     fn consumer(&self) -> u64;
     /// Loads the fault status with acquire ordering.
     fn fault_status(&self) -> u64;
-    /// Loads the fault position.
+    /// Loads the position of the packet that faulted.
     fn fault_position(&self) -> u64;
-    /// Writes the unit at `position`, modulo the capacity.
+    /// Writes the unit at `position` modulo the capacity.
     fn store_unit(&self, position: u64, unit: &Unit);
-    /// Writes only the first word of the unit at `position`: all that is read of a no-op.
+    /// Writes the first word of the unit at `position`. Of a no-op the device reads only this word.
     fn store_head(&self, position: u64, head: u64);
-    /// Called in each turn of a loop that spins.
+    /// Is called in each turn of a waiting loop.
     #[inline]
     fn relax(&self) {
         core::hint::spin_loop();
     }
 }
 
-/// Writes packets into a ring. Nothing is visible to the device before [`Self::publish`].
+/// Writes packets into a ring. The device sees them only after [`Self::publish`].
 #[derive(Debug)]
 pub struct Producer<R> {
     ring: R,
@@ -46,7 +46,7 @@ pub struct Producer<R> {
 }
 
 impl<R: RingMemory> Producer<R> {
-    /// Takes over a fresh ring: all its positions are equal.
+    /// Returns a producer for a new ring, whose positions are all equal.
     pub fn new(ring: R) -> Self {
         let position = ring.producer();
         let room_until = ring.consumer().wrapping_add(ring.capacity());
@@ -68,17 +68,13 @@ impl<R: RingMemory> Producer<R> {
         self.position
     }
 
-    /// Returns how many units the device has not consumed yet, published or not.
-    pub fn backlog(&self) -> u64 {
-        self.position.wrapping_sub(self.ring.consumer())
-    }
-
-    /// Returns the ring.
+    /// Returns the memory of the ring.
     pub fn ring(&self) -> &R {
         &self.ring
     }
 
-    /// Returns the status and position at which the device stopped, if it did.
+    /// Returns the fault's status and the position of its packet, or `None` if the device has not
+    /// stopped.
     #[inline]
     pub fn fault(&self) -> Option<(Status, u64)> {
         let status = self.ring.fault_status();
@@ -98,7 +94,8 @@ impl<R: RingMemory> Producer<R> {
         )
     }
 
-    /// Writes a packet of one unit. Calls `ring` if the doorbell must be rung to get room.
+    /// Writes a packet of one unit. Calls `ring`, which rings the doorbell, if the device must be
+    /// woken to make room.
     ///
     /// # Errors
     /// [`SubmitError::Stopped`] if the ring is full and the device has stopped.
@@ -112,11 +109,11 @@ impl<R: RingMemory> Producer<R> {
         Ok(())
     }
 
-    /// Writes a packet of one unit and a tail of `tail_units` units. `unit_at` returns a unit of
-    /// the tail by its index.
+    /// Writes a packet of the unit `head` and `tail_units` more units, which `unit_at` returns by
+    /// their index. Calls `ring` as [`Self::push_unit`] does.
     ///
     /// # Errors
-    /// As [`Self::push_unit`].
+    /// [`SubmitError::Stopped`] if the ring is full and the device has stopped.
     #[inline]
     pub fn push_long(
         &mut self,

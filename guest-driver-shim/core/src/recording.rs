@@ -1,14 +1,12 @@
 //! Recordings: packets that the device validates once, and replays by one packet each time.
 
-use core::mem::ManuallyDrop;
-
 use causeway_protocol::message::{self, operation};
 use causeway_protocol::packet::{LaunchShape, UNIT_BYTES};
 use zerocopy::IntoBytes;
 
-use crate::device::Device;
 use crate::error::RecordingError;
 use crate::module::Parameters;
+use crate::object::Object;
 use crate::packets::{self, packet_methods};
 use crate::producer::Unit;
 use crate::space::AddressSpace;
@@ -17,26 +15,26 @@ use crate::window::Window;
 /// Why a packet was not added to a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// There is no room for it.
+    /// The recorder's memory has no room for the packet.
     #[error(
-        "a recording of {wanted_bytes} bytes does not fit {room_bytes}: give it more RAM or record \
-         it in parts"
+        "a recording of {wanted_bytes} bytes does not fit the {room_bytes} bytes of its memory: \
+         give it more memory, up to 1 MiB, or record it in parts"
     )]
     Full {
-        /// Bytes that the recording would have with it.
+        /// Size that the recording would have with the packet, in bytes.
         wanted_bytes: usize,
-        /// Bytes there are.
+        /// Size of the memory in bytes.
         room_bytes: usize,
     },
-    /// A launch whose parameters are not all set.
-    #[error("kernel parameter {index} is not set")]
+    /// The parameters of a launch are not all set.
+    #[error("kernel parameter {index} is not set: set it before the launch")]
     ParameterMissing {
-        /// Number of the first that is missing.
+        /// Index of the first parameter that is not set, from 0.
         index: usize,
     },
 }
 
-/// Writes packets into guest RAM that become a recording.
+/// Writes packets one after the other into guest RAM, to make a recording of them.
 ///
 /// The methods are those of [`crate::CommandBuffer`], except acquire and replay, which a recording
 /// cannot hold.
@@ -48,9 +46,9 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Returns a recorder without packets. `memory` is guest RAM that lies contiguously from
-    /// guest-physical `address`; at most [`message::RECORDING_BYTES_MAX`] bytes of it are used. The
-    /// RAM is free again after [`Self::record`].
+    /// Returns a recorder without packets. It writes them to `memory`, which is contiguous guest
+    /// RAM from guest-physical `address`, and uses at most [`message::RECORDING_BYTES_MAX`] bytes
+    /// of it. The memory is free again after [`Self::record`].
     #[must_use]
     pub const fn new(memory: Window, address: u64) -> Self {
         Self {
@@ -60,7 +58,7 @@ impl Recorder {
         }
     }
 
-    /// Returns the bytes of the packets so far.
+    /// Returns the size of the packets so far in bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.used_bytes
@@ -71,7 +69,7 @@ impl Recorder {
         self.used_bytes = 0;
     }
 
-    /// Writes a launch of a kernel.
+    /// Writes a packet that launches a kernel.
     ///
     /// # Errors
     /// [`RecordError::ParameterMissing`] if a parameter is not set; [`RecordError::Full`] if the
@@ -91,25 +89,25 @@ impl Recorder {
 
     packet_methods!(RecordError);
 
-    /// Writes one unit as it is: for packets that this type has no method for.
+    /// Writes one unit of packet data unchanged, for packets that this type has no method for.
     ///
     /// # Errors
     /// [`RecordError::Full`] if the memory has no room.
     pub fn push(&mut self, unit: Unit) -> Result<(), RecordError> {
         let wanted_bytes = self.used_bytes + UNIT_BYTES;
         self.check_room(wanted_bytes)?;
-        let written = self.memory.write(self.used_bytes, unit.as_bytes());
-        written.map_err(|_| self.full(wanted_bytes))?;
+        // It fits, as was just checked.
+        let _ = self.memory.write(self.used_bytes, unit.as_bytes());
         self.used_bytes = wanted_bytes;
         Ok(())
     }
 
-    /// Makes the device copy and validate the packets. One exit. The recorder can then be cleared
-    /// and used again.
+    /// Makes a recording of the packets: the device copies and validates them. Then the recorder
+    /// can be cleared and used again. One exit.
     ///
     /// # Errors
-    /// [`RecordingError`] if a packet is at fault (its offset in bytes is the refusal's detail), or
-    /// a limit of the session is reached.
+    /// [`RecordingError`] if a packet is malformed (the refusal's detail is its offset in bytes),
+    /// or a limit of the session is reached.
     pub fn record<'d>(&self, space: &AddressSpace<'d>) -> Result<Recording<'d>, RecordingError> {
         let device = space.device();
         let bytes = self.used_bytes as u64;
@@ -121,8 +119,7 @@ impl Recorder {
         };
         match device.call::<operation::CreateRecording>(&request) {
             Ok(reply) => Ok(Recording {
-                device,
-                handle: reply.handle,
+                object: Object::new(device, reply.handle),
                 bytes,
             }),
             Err(refusal) => Err(RecordingError { bytes, refusal }),
@@ -130,75 +127,48 @@ impl Recorder {
     }
 
     fn check_room(&self, wanted_bytes: usize) -> Result<(), RecordError> {
-        if wanted_bytes <= self.room_bytes() {
+        let most = message::RECORDING_BYTES_MAX as usize;
+        let room_bytes = self.memory.bytes().min(most);
+        if wanted_bytes <= room_bytes {
             Ok(())
         } else {
-            Err(self.full(wanted_bytes))
-        }
-    }
-
-    fn room_bytes(&self) -> usize {
-        let most = message::RECORDING_BYTES_MAX as usize;
-        self.memory.bytes().min(most)
-    }
-
-    fn full(&self, wanted_bytes: usize) -> RecordError {
-        RecordError::Full {
-            wanted_bytes,
-            room_bytes: self.room_bytes(),
+            Err(RecordError::Full {
+                wanted_bytes,
+                room_bytes,
+            })
         }
     }
 }
 
-/// Packets that the device has validated. [`crate::CommandBuffer::replay`] executes all of them as
-/// one. A drop ends the recording; replays that were submitted before are finished. The recording
-/// keeps the kernels that it launches.
+/// Packets that the device has validated and [`crate::CommandBuffer::replay`] executes by one
+/// packet. A drop ends the recording; replays that were submitted before are finished. The
+/// recording keeps the kernels that it launches.
 #[derive(Debug)]
 pub struct Recording<'d> {
-    device: &'d Device<'d>,
-    handle: u32,
+    object: Object<'d, operation::DestroyRecording>,
     bytes: u64,
 }
 
 impl Recording<'_> {
-    /// Returns the handle, by which replay packets name it.
+    /// Returns the handle that replay packets use for this recording.
     #[must_use]
     pub const fn handle(&self) -> u32 {
-        self.handle
+        self.object.handle
     }
 
-    /// Returns the bytes of its packets.
+    /// Returns the size of the packets in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Ends the recording. A replay that the device has not taken yet is then at fault. One exit.
+    /// Ends the recording. A replay that the device has not begun by then is a fault. One exit.
     ///
     /// # Errors
     /// [`RecordingError`] if the session is lost.
     pub fn destroy(self) -> Result<(), RecordingError> {
-        ManuallyDrop::new(self).release()
-    }
-
-    fn release(&self) -> Result<(), RecordingError> {
-        let request = message::HandleRequest {
-            handle: self.handle,
-            reserved: 0,
-        };
-        self.device
-            .call::<operation::DestroyRecording>(&request)
-            .map(drop)
-            .map_err(|refusal| RecordingError {
-                bytes: self.bytes,
-                refusal,
-            })
-    }
-}
-
-impl Drop for Recording<'_> {
-    fn drop(&mut self) {
-        // The session or the address space may be gone, and the recording with it.
-        let _ = self.release();
+        let Self { object, bytes } = self;
+        let ended = object.end();
+        ended.map_err(|refusal| RecordingError { bytes, refusal })
     }
 }

@@ -1,42 +1,37 @@
 //! GPU address spaces.
 
-use core::mem::ManuallyDrop;
-
 use causeway_protocol::Access;
 use causeway_protocol::message::{self, operation};
 
 use crate::device::Device;
 use crate::error::{MapError, SpaceError};
 use crate::memory::{Allocation, GpuMapping};
+use crate::object::Object;
 
-/// A GPU address space. A drop ends it, with its mappings, modules and command buffers.
+/// A GPU address space. A drop ends it with its mappings, modules and command buffers.
 #[derive(Debug)]
-pub struct AddressSpace<'d> {
-    device: &'d Device<'d>,
-    handle: u32,
-}
+pub struct AddressSpace<'d>(Object<'d, operation::DestroySpace>);
 
 impl Device<'_> {
     /// Creates a GPU address space. One exit.
     ///
     /// # Errors
-    /// [`SpaceError`] if the device refuses: the session has as many objects as it may.
+    /// [`SpaceError`] if a limit of the session is reached.
     pub fn create_space(&self) -> Result<AddressSpace<'_>, SpaceError> {
         let reply = self
             .call::<operation::CreateSpace>(&message::Empty {})
             .map_err(|refusal| SpaceError { refusal })?;
-        Ok(AddressSpace {
-            device: self,
-            handle: reply.handle,
-        })
+        Ok(AddressSpace(Object::new(self, reply.handle)))
     }
 }
 
 impl<'d> Allocation<'d> {
-    /// Maps a page-aligned range at any free GPU virtual address.
+    /// Maps `bytes` bytes of this allocation from `offset`, both multiples of the page size, at a
+    /// free address of `space`. One exit.
     ///
     /// # Errors
-    /// [`MapError`], as [`AddressSpace::map_at`].
+    /// [`MapError`] if the range is outside the allocation, `access` exceeds its rights, or a limit
+    /// of the session is reached.
     pub fn map_gpu(
         &self,
         space: &AddressSpace<'d>,
@@ -49,24 +44,24 @@ impl<'d> Allocation<'d> {
 }
 
 impl<'d> AddressSpace<'d> {
-    /// Returns the handle, which this session's messages name it by.
+    /// Returns the handle that messages use for this address space.
     #[must_use]
     pub const fn handle(&self) -> u32 {
-        self.handle
+        self.0.handle
     }
 
-    /// Returns the device to which it belongs.
+    /// Returns the device that has created this address space.
     #[must_use]
     pub const fn device(&self) -> &'d Device<'d> {
-        self.device
+        self.0.device
     }
 
-    /// Maps a page-aligned range of an allocation at `address`, or anywhere if `address` is zero.
-    /// One exit.
+    /// Maps `bytes` bytes of `allocation` from `offset`, both multiples of the page size, at GPU
+    /// virtual address `address`, or at a free one if `address` is zero. One exit.
     ///
     /// # Errors
-    /// [`MapError`] if the range or the rights exceed the allocation's, the address is taken, or a
-    /// limit of the session is reached.
+    /// [`MapError`] if the range is outside the allocation, `access` exceeds its rights, the
+    /// address is in use, or a limit of the session is reached.
     pub fn map_at(
         &self,
         allocation: &Allocation<'d>,
@@ -75,8 +70,9 @@ impl<'d> AddressSpace<'d> {
         access: Access,
         address: u64,
     ) -> Result<GpuMapping<'d>, MapError> {
+        let (device, space) = (self.device(), self.handle());
         let request = message::MapGpu {
-            space: self.handle,
+            space,
             allocation: allocation.handle(),
             offset,
             length: bytes,
@@ -84,9 +80,9 @@ impl<'d> AddressSpace<'d> {
             access: access.wire(),
             reserved: 0,
         };
-        self.device
+        device
             .call::<operation::MapGpu>(&request)
-            .map(|reply| GpuMapping::new(self.device, self.handle, reply.address, bytes))
+            .map(|reply| GpuMapping::new(device, space, reply.address, bytes))
             .map_err(|refusal| MapError {
                 offset,
                 bytes,
@@ -95,28 +91,11 @@ impl<'d> AddressSpace<'d> {
             })
     }
 
-    /// Ends the address space. One exit.
+    /// Ends the address space with its mappings, modules and command buffers. One exit.
     ///
     /// # Errors
     /// [`SpaceError`] if the session is lost.
     pub fn destroy(self) -> Result<(), SpaceError> {
-        ManuallyDrop::new(self).release()
-    }
-
-    fn release(&self) -> Result<(), SpaceError> {
-        self.device
-            .call::<operation::DestroySpace>(&message::HandleRequest {
-                handle: self.handle,
-                reserved: 0,
-            })
-            .map(drop)
-            .map_err(|refusal| SpaceError { refusal })
-    }
-}
-
-impl Drop for AddressSpace<'_> {
-    fn drop(&mut self) {
-        // The session may have been lost or reset; the address space is then gone already.
-        let _ = self.release();
+        self.0.end().map_err(|refusal| SpaceError { refusal })
     }
 }

@@ -11,7 +11,8 @@ use crate::memory::{Allocation, CpuMapping};
 use crate::module::RamRange;
 use crate::window::Window;
 
-/// Host memory in the aperture. Messages name it by its offset there.
+/// Host memory in the aperture, for module images, logs and packets to record. Messages name it by
+/// its offset in the aperture.
 #[derive(Debug)]
 pub struct Staging<'d> {
     mapping: CpuMapping<'d>,
@@ -20,10 +21,11 @@ pub struct Staging<'d> {
 }
 
 impl<'d> Staging<'d> {
-    /// Allocates `bytes` bytes, rounded up to pages. One exit.
+    /// Allocates `bytes` bytes of host memory, rounded up to pages, and maps it into the aperture.
+    /// One exit.
     ///
     /// # Errors
-    /// [`AllocateError`] if the device refuses to allocate or map the memory.
+    /// [`AllocateError`] if the device refuses to allocate or to map the memory.
     pub fn new(device: &'d Device<'d>, bytes: u64) -> Result<Self, AllocateError> {
         let mapped = MappedMemory::new(device, MemoryKind::Host, bytes, None, true)?;
         let Some(mapping) = mapped.cpu else {
@@ -35,13 +37,13 @@ impl<'d> Staging<'d> {
         })
     }
 
-    /// Returns the memory.
+    /// Returns the memory, for loads and stores.
     #[must_use]
     pub const fn window(&self) -> &Window {
         self.mapping.window()
     }
 
-    /// Returns the address and length by which messages name all of it.
+    /// Returns the address and length of the memory, in the form that messages take.
     #[must_use]
     pub fn range(&self) -> RamRange {
         RamRange {

@@ -13,11 +13,11 @@ use causeway_protocol::ring::{self, Positions};
 
 use crate::producer::RingMemory;
 
-/// An access outside a [`Window`], or one that is not naturally aligned.
+/// An access that is not inside a [`Window`], or not aligned to its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "access of {bytes} bytes at offset {offset:#x} is misaligned or outside the {window_bytes:#x} \
-     bytes mapped"
+    "an access of {bytes} bytes at offset {offset:#x} is misaligned, or not inside the \
+     {window_bytes:#x} bytes that are mapped"
 )]
 pub struct AccessError {
     /// Offset of the access in bytes.
@@ -30,7 +30,8 @@ pub struct AccessError {
 
 /// A range of memory that the device, the host or other CPUs may change at any time.
 ///
-/// It is a pointer and a length, hence `Copy`. Its creator guarantees that the range stays usable.
+/// It is a pointer and a length, hence `Copy`. The code that creates it guarantees that the range
+/// stays usable.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     base: NonNull<u8>,
@@ -48,7 +49,8 @@ macro_rules! typed_access {
         #[doc = concat!("Loads a `", stringify!($type), "` at `offset` bytes.")]
         ///
         /// # Errors
-        /// [`AccessError`] outside the window or not naturally aligned.
+        /// [`AccessError`] if the value is not inside the window, or `offset` is not a multiple of
+        /// its size.
         #[inline]
         pub fn $load(&self, offset: usize) -> Result<$type, AccessError> {
             let pointer = self.checked::<$type>(offset)?;
@@ -60,7 +62,8 @@ macro_rules! typed_access {
         #[doc = concat!("Stores a `", stringify!($type), "` at `offset` bytes.")]
         ///
         /// # Errors
-        /// [`AccessError`] outside the window or not naturally aligned.
+        /// [`AccessError`] if the value is not inside the window, or `offset` is not a multiple of
+        /// its size.
         #[inline]
         pub fn $store(&self, offset: usize, value: $type) -> Result<(), AccessError> {
             let pointer = self.checked::<$type>(offset)?;
@@ -72,7 +75,7 @@ macro_rules! typed_access {
 }
 
 impl Window {
-    /// Returns a window over `bytes` bytes from `base`.
+    /// Returns a window over the `bytes` bytes from `base`.
     ///
     /// # Safety
     /// Every byte of the range must stay readable and writable (a hole of the aperture, which reads
@@ -83,7 +86,7 @@ impl Window {
         Self { base, bytes }
     }
 
-    /// Returns the size in bytes.
+    /// Returns the size of the window in bytes.
     #[inline]
     #[must_use]
     pub const fn bytes(&self) -> usize {
@@ -91,14 +94,14 @@ impl Window {
     }
 
     /// Returns the address of the first byte, for hand-written loops. The rules of [`Self::new`]
-    /// hold for their accesses.
+    /// apply to their accesses.
     #[inline]
     #[must_use]
     pub const fn as_ptr(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Returns a part of this window.
+    /// Returns the part of this window that has `bytes` bytes from `offset`.
     ///
     /// # Errors
     /// [`AccessError`] if the part is not inside this window.
@@ -116,10 +119,10 @@ impl Window {
         load_u64 store_u64 u64;
     }
 
-    /// Loads a `u64` with acquire ordering.
+    /// Loads the `u64` at `offset` bytes with acquire ordering.
     ///
     /// # Errors
-    /// [`AccessError`] outside the window or not naturally aligned.
+    /// [`AccessError`] if it is not inside the window, or `offset` is not a multiple of 8.
     #[inline]
     pub fn load_acquire(&self, offset: usize) -> Result<u64, AccessError> {
         let pointer = self.checked::<u64>(offset)?;
@@ -127,10 +130,10 @@ impl Window {
         Ok(unsafe { AtomicU64::from_ptr(pointer) }.load(Ordering::Acquire))
     }
 
-    /// Stores a `u64` with release ordering.
+    /// Stores a `u64` at `offset` bytes with release ordering.
     ///
     /// # Errors
-    /// [`AccessError`] outside the window or not naturally aligned.
+    /// [`AccessError`] if it is not inside the window, or `offset` is not a multiple of 8.
     #[inline]
     pub fn store_release(&self, offset: usize, value: u64) -> Result<(), AccessError> {
         let pointer = self.checked::<u64>(offset)?;
@@ -139,10 +142,10 @@ impl Window {
         Ok(())
     }
 
-    /// Copies `from` into the window at `offset`.
+    /// Copies the bytes `from` into the window at `offset`.
     ///
     /// # Errors
-    /// [`AccessError`] if it does not fit; nothing is written then.
+    /// [`AccessError`] if they do not fit; then nothing is written.
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), AccessError> {
         let target = self.part(offset, from.len())?.base.as_ptr();
         let (words, tail) = from.as_chunks::<8>();
@@ -163,10 +166,10 @@ impl Window {
         Ok(())
     }
 
-    /// Copies from the window at `offset` into `into`.
+    /// Copies bytes from the window at `offset`, to fill `into`.
     ///
     /// # Errors
-    /// [`AccessError`] if the range does not lie inside; then `into` is unchanged.
+    /// [`AccessError`] if the range is not inside the window; then `into` is unchanged.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), AccessError> {
         let source = self.part(offset, into.len())?.base.as_ptr();
         let (words, tail) = into.as_chunks_mut::<8>();
@@ -184,10 +187,10 @@ impl Window {
         Ok(())
     }
 
-    /// Sets `bytes` bytes at `offset` to zero.
+    /// Sets `bytes` bytes from `offset` to zero.
     ///
     /// # Errors
-    /// [`AccessError`] if the range does not lie inside.
+    /// [`AccessError`] if the range is not inside the window; then nothing is written.
     pub fn zero(&self, offset: usize, bytes: usize) -> Result<(), AccessError> {
         let part = self.part(offset, bytes)?;
         for i in 0..bytes {
@@ -232,7 +235,7 @@ impl Window {
 #[derive(Clone, Copy)]
 struct Unaligned(u64);
 
-/// A mapped command buffer: header page and units.
+/// The memory of a command buffer, mapped for the guest's CPU: header page and units.
 #[derive(Clone, Copy, Debug)]
 pub struct RingWindow {
     header: NonNull<u8>,
@@ -244,8 +247,8 @@ pub struct RingWindow {
 unsafe impl Send for RingWindow {}
 
 impl RingWindow {
-    /// Returns the ring in `window`; `None` if the window is not aligned or has no valid size of a
-    /// ring.
+    /// Returns the command buffer in `window`. Returns `None` if the window is not aligned, or its
+    /// size is not that of a ring.
     #[must_use]
     pub fn new(window: Window) -> Option<Self> {
         let capacity = ring::capacity_units(window.bytes as u64)?;

@@ -9,105 +9,106 @@ use causeway_shim::{Attributes, Device, Transport};
 use causeway_shim_linux::{ClientState, LinuxTransport, PciTransport, SOCKET_VARIABLE};
 use serde::Serialize;
 
-/// All facts.
+/// Everything that `causeway-info` shows about a device.
 #[derive(Debug, Serialize)]
 pub struct Facts {
-    /// Back end and device.
+    /// Name of the back end and the device.
     pub device: String,
-    /// Version of the protocol that both sides speak.
+    /// Version of the protocol that guest and host use, such as `1.2`.
     pub protocol: String,
-    /// Features, by name.
+    /// Names of the features that the device has.
     pub features: Vec<&'static str>,
-    /// Whether the session is lost, and to what.
+    /// Fault to which the session was lost; `None` if it is not lost.
     pub lost: Option<String>,
-    /// GPU memory of this guest: its limit, and what is in use.
+    /// Limit and use of this guest's GPU memory.
     pub memory: Memory,
-    /// Other limits of this guest.
+    /// Limits of this guest other than its memory.
     pub limits: Limits,
-    /// What the device can execute.
+    /// How many threads the device can execute, and in blocks of which size.
     pub compute: Compute,
-    /// How the device is reached.
+    /// How this program reaches the device.
     pub path: Path,
 }
 
-/// Memory in bytes.
+/// Limit and use of the guest's GPU memory.
 #[derive(Debug, Serialize)]
 pub struct Memory {
-    /// Limit.
+    /// Most memory that the guest may have, in bytes.
     pub total_bytes: u64,
-    /// In use by all processes of the guest together.
+    /// Memory that all processes of the guest together have now, in bytes.
     pub used_bytes: u64,
-    /// Sizes of allocations are rounded up to this.
+    /// Granularity of allocations: sizes are rounded up to a multiple of this many bytes.
     pub granularity_bytes: u64,
 }
 
-/// Limits of the guest.
+/// Limits of the guest other than its memory.
 #[derive(Debug, Serialize)]
 pub struct Limits {
-    /// Allocations.
+    /// Most allocations of the guest.
     pub allocations: u32,
-    /// Command buffers, each of which is a queue of its own.
+    /// Most command buffers of the guest.
     pub queues: u32,
-    /// Bytes of a GPU address space.
+    /// Size of a GPU address space in bytes.
     pub address_space_bytes: u64,
 }
 
-/// The device's size.
+/// Numbers that limit how the device executes kernels.
 #[derive(Debug, Serialize)]
 pub struct Compute {
-    /// Multiprocessors, or cores of a CPU.
+    /// Number of multiprocessors of the GPU, or of CPU cores of the software back end.
     pub units: u32,
-    /// Threads of a warp.
+    /// Number of threads in a warp.
     pub warp_threads: u32,
-    /// Threads of a block, at most.
+    /// Most threads in a block.
     pub block_threads: u32,
-    /// Shared memory of a block in bytes, at most.
+    /// Most shared memory of a block in bytes.
     pub shared_bytes: u32,
 }
 
-/// How the device is reached.
+/// How this program reaches the device.
 #[derive(Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Path {
-    /// Over a socket of the host.
+    /// Over the socket of `causeway serve`.
     Socket {
-        /// The socket.
+        /// Path of the socket.
         socket: String,
     },
-    /// As a PCI function.
+    /// As a PCI function of this guest.
     Pci {
-        /// Its address on the bus.
+        /// Address of the function on the bus.
         function: String,
-        /// How the CPU caches the aperture.
+        /// How the CPU caches the aperture, such as `write-back`.
         caching: &'static str,
-        /// Where interrupts come from; without, waits sleep for a while and look.
+        /// File of the UIO device that reports interrupts. With `None`, waits sleep for a while and
+        /// look again.
         interrupts: Option<String>,
-        /// Stray accesses of this guest so far.
+        /// Number of stray accesses of this guest so far.
         stray_accesses: u32,
-        /// How many processes can use the device at a time.
+        /// Most processes that can use the device at a time.
         clients_max: u32,
-        /// The processes that use it, this program included.
+        /// Clients that a process holds or that own objects, including this program's.
         clients: Vec<ClientFacts>,
     },
 }
 
-/// A process that uses the device.
+/// A client of the device, and the process that holds it.
 #[derive(Debug, Serialize)]
 pub struct ClientFacts {
-    /// Number of its page of registers.
+    /// Number of the client, which is that of its page of registers.
     pub client: u32,
-    /// The process; `None` if it has ended.
+    /// Process that holds the client; `None` if it has ended or cannot be seen from here.
     pub process: Option<u32>,
-    /// Its name.
+    /// Name of the process.
     pub name: Option<String>,
-    /// Whether it owns anything.
+    /// Whether the client owns objects in the session.
     pub owns: bool,
 }
 
-/// Asks the device for all facts.
+/// Asks the device behind `transport` for everything that the program shows.
 ///
 /// # Errors
-/// The device cannot be opened or does not answer.
+/// The error of the device, if it cannot be opened or does not answer.
 pub fn gather(transport: &LinuxTransport) -> Result<Facts, Box<dyn Error>> {
     let device = Device::open(transport)?;
     let attributes = device.attributes()?;

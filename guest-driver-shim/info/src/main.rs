@@ -11,9 +11,10 @@ use causeway_shim_linux::LinuxTransport;
 const USAGE: &str = "\
 usage: causeway-info [--json]
 
-What this machine sees of its Causeway device. The device is the PCI function, or what is behind the socket that
-CAUSEWAY_SOCKET names.
-Exit codes: 0 all is well; 1 there is no device that can be used; 2 bad argument.";
+Shows the Causeway device of this machine: its limits, their use, and the processes that use it.
+The device is the PCI function of a guest, or `causeway serve` behind the socket that the
+environment variable CAUSEWAY_SOCKET names. --json prints the same as JSON.
+Exit codes: 0 success; 1 the device cannot be used; 2 invalid argument.";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -24,7 +25,7 @@ fn main() -> ExitCode {
         ["--help" | "-h"] => return print(USAGE),
         _ => {
             eprintln!(
-                "causeway-info: there is no argument {}\n\n{USAGE}",
+                "causeway-info: invalid arguments `{}`: only --json\n\n{USAGE}",
                 words.join(" ")
             );
             return ExitCode::from(2);

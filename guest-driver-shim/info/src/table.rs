@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::facts::{ClientFacts, Facts, Path};
 
-/// Lines of `name  value`.
+/// Returns the facts as lines of a name and a value.
 pub fn render(facts: &Facts) -> String {
     let mut out = String::new();
     let mut line = |name: &str, value: &str| {
@@ -60,11 +60,10 @@ fn path(path: &Path, line: &mut impl FnMut(&str, &str)) {
         } => {
             line("Reached", &format!("as PCI function {function}"));
             line("Aperture", &format!("mapped {caching}"));
-            let none =
-                "none: bind the function to uio_pci_generic; until then waits sleep and look";
+            let none = "none, so waits poll: bind the function to the driver uio_pci_generic";
             let interrupts = interrupts.as_deref().unwrap_or(none);
             line("Interrupts", interrupts);
-            line("Strays", &format!("{stray_accesses} accesses went nowhere"));
+            line("Strays", &format!("{stray_accesses} accesses hit nothing"));
             let count = format!("{} of {clients_max}", clients.len());
             line("Clients", &count);
             for client in clients {
@@ -81,7 +80,7 @@ fn describe(client: &ClientFacts) -> String {
             format!("{process} {name} (this program)")
         }
         Some(process) => format!("{process} {name}"),
-        None if client.owns => String::from("left by a process that is gone"),
+        None if client.owns => String::from("left by a process that has ended"),
         None => String::from("a process that cannot be seen from here"),
     };
     format!("{:>2}  {holder}", client.client)
@@ -133,6 +132,6 @@ mod tests {
         assert_eq!(describe(&client(Some(1), true)), " 7  1 stream");
         let own = describe(&client(Some(std::process::id()), true));
         assert!(own.ends_with("(this program)"), "{own}");
-        assert!(describe(&client(None, true)).contains("is gone"));
+        assert!(describe(&client(None, true)).contains("has ended"));
     }
 }

@@ -14,51 +14,51 @@ const MODULE: &str = "module";
 const PROGRAM: &str = "program";
 const ARGUMENT: &str = "argument";
 
-/// What the init does: a file of the initramfs.
+/// What `/init` does in a guest: the content of a file of the initramfs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
-    /// Kernel modules, in the order in which they are loaded.
+    /// Kernel modules of the guest, in the order in which they are loaded.
     pub modules: Vec<PathBuf>,
-    /// The program.
+    /// Path of the program in the guest.
     pub program: PathBuf,
-    /// Its arguments, without its name.
+    /// Arguments of the program, without its name.
     pub arguments: Vec<OsString>,
 }
 
-/// Why the init cannot read its configuration.
+/// Why `/init` cannot use its configuration file.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigurationError {
-    /// The file is missing or cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}: {source}", Configuration::PATH)]
     Read {
-        /// Why.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A record without a key, or with one that means nothing.
+    /// A record has no key, or an unknown one.
     #[error(
-        "{}: `{record}` is not module=, program= or argument=",
+        "invalid record `{record}` in {}: module=, program= or argument=",
         Configuration::PATH
     )]
     Record {
-        /// The record.
+        /// Content of the record.
         record: String,
     },
-    /// The last record is cut off.
-    #[error("{} does not end with a zero byte: it is cut off", Configuration::PATH)]
+    /// The last record has no zero byte at its end.
+    #[error("{} is cut off: it does not end with a zero byte", Configuration::PATH)]
     Truncated,
-    /// There is no program, or more than one.
-    #[error("{} names {count} programs: there must be one", Configuration::PATH)]
+    /// The file names no program, or more than one.
+    #[error("{} names {count} programs: it must name one", Configuration::PATH)]
     Programs {
-        /// How many.
+        /// Number of programs that it names.
         count: usize,
     },
 }
 
 impl Configuration {
-    /// Path of the file in the guest.
+    /// Path of the configuration file in the guest.
     pub const PATH: &str = "/causeway/run";
 
-    /// The file's content.
+    /// Returns the content of the configuration file.
     #[must_use]
     pub fn render(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -78,10 +78,11 @@ impl Configuration {
         bytes
     }
 
-    /// Understands the file's content.
+    /// Reads the content of a configuration file.
     ///
     /// # Errors
-    /// [`ConfigurationError`], for a record that means nothing, and unless there is one program.
+    /// [`ConfigurationError::Truncated`] if the last record has no end, `Record` if a record has no
+    /// known key, `Programs` unless there is exactly one program.
     pub fn parse(bytes: &[u8]) -> Result<Self, ConfigurationError> {
         let mut modules = Vec::new();
         let mut programs = Vec::new();
@@ -149,6 +150,6 @@ mod tests {
         assert!(refused(b"program=/a").contains("cut off"));
         assert!(refused(b"colour=red\0").contains("`colour=red`"));
         assert!(refused(b"\0").contains("``"));
-        assert!(refused(b"\xff\xff=\0").contains("is not module="));
+        assert!(refused(b"\xff\xff=\0").contains(": module="));
     }
 }

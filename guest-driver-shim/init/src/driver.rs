@@ -39,6 +39,6 @@ fn bind(function: &PciFunction) -> io::Result<()> {
     if bound.exists() {
         Ok(())
     } else {
-        Err(io::Error::other("the driver refuses it"))
+        Err(io::Error::other("the driver refuses the function"))
     }
 }

@@ -9,24 +9,23 @@ use rustix::system::{RebootCommand, reboot};
 use crate::console::{drain, say};
 use crate::port;
 
-/// Returns the value for the exit port: the exit status, or 128 and the number of the signal, as
-/// shells do; or [`NOT_RUN`].
+/// Value for the exit port that says that no program was run. It is larger than every exit status.
 pub const NOT_RUN: u32 = 0x100;
 
-/// How the program ended.
+/// How the guest's program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// By itself.
+    /// The program ended by itself with this exit status.
     Exited(u8),
-    /// By this signal.
+    /// The signal with this number killed the program.
     Killed(u8),
-    /// It did not run.
+    /// The program could not be run.
     NotRun,
 }
 
 impl Status {
-    /// Value for the exit port: the exit status, or 128 and the number of the signal, as shells say
-    /// it; or [`NOT_RUN`].
+    /// Returns the value for the exit port: the exit status, 128 plus the number of the signal (as
+    /// shells do), or [`NOT_RUN`].
     #[must_use]
     pub fn value(self) -> u32 {
         match self {

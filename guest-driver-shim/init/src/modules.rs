@@ -15,9 +15,8 @@ const COMPRESSED: i32 = 4;
 /// Loads modules in this order. Reports a module that cannot be loaded, and goes on with the next.
 pub(crate) fn load_all(modules: &[PathBuf]) {
     for module in modules {
-        match load(module) {
-            Ok(()) => {}
-            Err(error) => say(&format!("cannot load {}: {error}", module.display())),
+        if let Err(error) = load(module) {
+            say(&format!("cannot load {}: {error}", module.display()));
         }
     }
 }

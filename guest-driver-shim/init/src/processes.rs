@@ -88,7 +88,7 @@ pub(crate) fn end_all() {
             }
         }
     }
-    say("some processes did not end when they were killed");
+    say("some processes did not end by SIGKILL: the VM ends without them");
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ const NONE: i32 = -1;
 /// Descriptors that a forked child closes at once.
 static DESCRIPTORS: [AtomicI32; DEVICES_MAX] = [const { AtomicI32::new(NONE) }; DEVICES_MAX];
 
-/// The process that opened a device, and the descriptor whose end tells others that the process
-/// ended.
+/// Process that opened a device, with the descriptor that is its connection to the device. When the
+/// descriptor is closed, the device is cleaned up.
 ///
 /// A forked child has a copy of the descriptor. The child closes it at once: else the device of an
 /// ended parent would not be cleaned up.
@@ -23,8 +23,15 @@ pub struct Owner {
     descriptor: Option<OwnedFd>,
 }
 
+/// An access to a device by a process other than the one that opened it.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "process {0} is a child of the process that opened the device: open the device in the child"
+)]
+pub struct Forked(pub u32);
+
 impl Owner {
-    /// Makes this process the owner of `descriptor`.
+    /// Makes this process the owner of `descriptor`, which its forked children then close.
     pub fn new(descriptor: OwnedFd) -> Self {
         static REGISTERED: Once = Once::new();
         REGISTERED.call_once(|| {
@@ -32,7 +39,7 @@ impl Owner {
             // that are async-signal-safe.
             let failed = unsafe { libc::pthread_atfork(None, None, Some(close_in_child)) };
             if failed != 0 {
-                log::warn!("children of this process will keep its device open: error {failed}");
+                log::warn!("forked children will keep the device open: pthread_atfork: {failed}");
             }
         });
         let raw = descriptor.as_raw_fd();

@@ -5,50 +5,44 @@ use causeway_shim::{AddressSpace, AllocateError, Module, ModuleError, RamRange, 
 /// Room for the log of a refused module in bytes.
 const LOG_BYTES: usize = 4096;
 
-/// Why [`load_module`] failed.
+/// Why a module could not be loaded by [`load_module`].
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The device has no memory for the image.
-    #[error("cannot allocate memory for a module image of {bytes} bytes")]
+    /// The device refused memory for the image.
+    #[error("cannot allocate device memory for a module image of {bytes} bytes")]
     Staging {
-        /// Bytes of the image.
+        /// Size of the image in bytes.
         bytes: usize,
-        /// What the device said.
+        /// Why the device refused.
         source: AllocateError,
     },
-    /// The device refused the image.
+    /// The device refused the module.
     #[error("the module was refused{}{}", if .log.is_empty() { "" } else { ": " }, .log)]
     Refused {
-        /// The back end's reasons; may be empty.
+        /// Reasons that the back end has written to the log; may be empty.
         log: String,
-        /// What the device said.
+        /// The device's status, with the line of the image where the error is.
         source: ModuleError,
     },
 }
 
-/// Loads `image` (PTX, or another form that the back end knows) into `space`. Two exits.
+/// Loads the module image `image` (PTX, or another form that the back end knows), which is in this
+/// process's memory, into `space`. Two exits.
 ///
 /// # Errors
-/// [`LoadError::Staging`] if there is no memory for the image, [`LoadError::Refused`] with the back
-/// end's reasons if it refuses the image.
+/// [`LoadError::Staging`] if the device refuses memory for the image, [`LoadError::Refused`] with
+/// the back end's reasons if it refuses the module.
 pub fn load_module<'d>(space: &AddressSpace<'d>, image: &[u8]) -> Result<Module<'d>, LoadError> {
     let bytes = image.len();
     let no_memory = |source| LoadError::Staging { bytes, source };
     let staging = Staging::new(space.device(), (bytes + LOG_BYTES) as u64).map_err(no_memory)?;
-    let RamRange { address, .. } = staging.range();
-    let (at_image, at_log) = (
-        RamRange {
-            address,
-            bytes: bytes as u64,
-        },
-        RamRange {
-            address: address + bytes as u64,
-            bytes: LOG_BYTES as u64,
-        },
-    );
-    // It was made large enough for both.
+    let part = |offset: usize, bytes: usize| RamRange {
+        address: staging.range().address + offset as u64,
+        bytes: bytes as u64,
+    };
+    // The memory was allocated large enough for both.
     let _ = staging.window().write(0, image);
-    Module::load(space, at_image, at_log).map_err(|source| {
+    Module::load(space, part(0, bytes), part(bytes, LOG_BYTES)).map_err(|source| {
         let mut log = vec![0; (source.log_bytes as usize).min(LOG_BYTES)];
         let _ = staging.window().read(bytes, &mut log);
         LoadError::Refused {

@@ -25,7 +25,7 @@ pub use causeway_sysfs::{Bar, ClientState, Clients, NotUsable, PciFunction, PciF
 pub use interrupt::Interrupts;
 
 use crate::area::{Area, first_status, refuse};
-use crate::fork::Owner;
+use crate::fork::{Forked, Owner};
 use aperture::Aperture;
 
 /// Bytes of the control window for batches. The rest is for records of the test device.
@@ -33,31 +33,32 @@ const BATCH_BYTES: u64 = CONTROL_WINDOW_BYTES - RECORD_BYTES;
 /// Bytes at the end of the control window that the shim does not use.
 const RECORD_BYTES: u64 = 4096;
 
-/// Why a process cannot use the Causeway function as a client.
+/// Why a process cannot use the Causeway function of a guest.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenPciError {
-    /// The function is absent, or this process may not access it.
+    /// The guest has no Causeway function, or this process may not use it.
     #[error(transparent)]
     Function(#[from] PciFunctionError),
-    /// All clients are held by other processes.
-    #[error("running processes hold all {clients} clients of {function}: end one of them")]
+    /// Other processes hold all clients of the function.
+    #[error("running processes use all {clients} clients of {function}: end one of the processes")]
     Taken {
-        /// The function.
+        /// Address of the function on the bus.
         function: String,
-        /// How many there may be.
+        /// Number of clients that processes can hold.
         clients: u32,
     },
-    /// The host is too old for this shim.
-    #[error("{function} {what}: the host needs a causeway of protocol 1.2")]
+    /// The host does not have what this shim needs.
+    #[error("{function} {what}: run the VM with a causeway of protocol 1.2 or later")]
     TooOld {
-        /// The function.
+        /// Address of the function on the bus.
         function: String,
-        /// What is missing.
+        /// What is missing, as a predicate of the function.
         what: &'static str,
     },
 }
 
-/// A client of the PCI function, held by this process.
+/// The way to the device for a process in a guest: a client of the PCI function, held by this
+/// process.
 #[derive(Debug)]
 pub struct PciTransport {
     function: PciFunction,
@@ -68,27 +69,22 @@ pub struct PciTransport {
     doorbells: Registers,
     interrupts: Interrupts,
     area: Area,
-    control: Mutex<Control>,
-}
-
-/// The control window, while there is one.
-#[derive(Debug, Default)]
-struct Control {
-    /// Its offset in the aperture, and the memory.
-    window: Option<(u64, Window)>,
+    /// The control window, if there is one: its offset in the aperture, and the memory.
+    control: Mutex<Option<(u64, Window)>>,
 }
 
 impl PciTransport {
-    /// Takes a client of the function that the environment names, or else of the first.
+    /// Takes a client of the Causeway function that the environment variable `CAUSEWAY_FUNCTION`
+    /// names, or of the first one.
     ///
     /// # Errors
-    /// [`OpenPciError`], as [`Self::open_function`]; [`PciFunctionError::Absent`] if there is no
-    /// function.
+    /// [`PciFunctionError::Absent`] if the guest has no Causeway function; otherwise as
+    /// [`Self::open_function`].
     pub fn open() -> Result<Self, OpenPciError> {
         Self::open_function(PciFunction::find()?)
     }
 
-    /// Takes a client of `function`.
+    /// Takes the first free client of `function`, and frees what ended processes have left.
     ///
     /// # Errors
     /// [`OpenPciError::Function`] if this process cannot use the function, [`OpenPciError::Taken`]
@@ -96,16 +92,17 @@ impl PciTransport {
     /// control windows.
     pub fn open_function(function: PciFunction) -> Result<Self, OpenPciError> {
         function.enable()?;
+        let name = function.name();
         let too_old = |what| OpenPciError::TooOld {
-            function: function.name(),
+            function: name.clone(),
             what,
         };
         let clients = Clients::open(&function)?;
         if clients.count() < 2 {
-            return Err(too_old("has no clients"));
+            return Err(too_old("cannot be shared by processes"));
         }
         let (page, lock) = clients.take().ok_or_else(|| OpenPciError::Taken {
-            function: function.name(),
+            function: name.clone(),
             clients: clients.count() - 1,
         })?;
         // What a process that died has left there; and what others have left.
@@ -133,20 +130,17 @@ impl PciTransport {
             function,
         };
         if transport.control().is_none() {
-            return Err(OpenPciError::TooOld {
-                function: transport.function.name(),
-                what: "gives no control window",
-            });
+            return Err(too_old("has no memory for messages"));
         }
         Ok(transport)
     }
 
-    /// The function.
+    /// Returns the PCI function of the device.
     pub const fn function(&self) -> &PciFunction {
         &self.function
     }
 
-    /// Returns the number of the client, from 1.
+    /// Returns the number of the client that this process holds, from 1.
     pub const fn client(&self) -> u32 {
         self.page.number()
     }
@@ -156,26 +150,26 @@ impl PciTransport {
         self.aperture.caching()
     }
 
-    /// Returns how this process learns of interrupts.
+    /// Returns the source of this process's interrupts.
     pub const fn interrupts(&self) -> &Interrupts {
         &self.interrupts
     }
 
-    /// Returns the clients of the function, this one included.
+    /// Returns all clients of the function, including this process's.
     pub const fn clients(&self) -> &Clients {
         &self.clients
     }
 
-    /// Returns the part of the control window that the shim does not use, and its offset in the
-    /// aperture: for records of the test device. Returns `None` if the window is lost. A reset may
-    /// move it.
+    /// Returns memory in the control window that the shim does not use, and its offset in the
+    /// aperture: for records of the test device. Returns `None` if there is no control window. A
+    /// reset may move it.
     pub fn spare_memory(&self) -> Option<(Window, u64)> {
         let (offset, window) = self.control()?;
         let spare = window.part(BATCH_BYTES as usize, RECORD_BYTES as usize);
         Some((spare.ok()?, offset + BATCH_BYTES))
     }
 
-    /// Returns the guest-physical address of an offset into the aperture.
+    /// Returns the guest-physical address of the byte at `offset` in the aperture.
     pub const fn aperture_address(&self, offset: u64) -> u64 {
         self.aperture.address() + offset
     }
@@ -183,7 +177,7 @@ impl PciTransport {
     /// Returns the control window. Makes and announces it first if there is none.
     fn control(&self) -> Option<(u64, Window)> {
         let mut control = self.control.lock();
-        if control.window.is_none() {
+        if control.is_none() {
             let low = self.page.load(Register::ControlWindowLow);
             let high = self.page.load(Register::ControlWindowHigh);
             let offset = u64::from(high) << 32 | u64::from(low);
@@ -194,9 +188,9 @@ impl PciTransport {
             let window = window.part(offset as usize, CONTROL_WINDOW_BYTES as usize);
             self.page.store(Register::ControlBaseLow, u32::MAX);
             self.page.store(Register::ControlBaseHigh, u32::MAX);
-            control.window = Some((offset, window.ok()?));
+            *control = Some((offset, window.ok()?));
         }
-        control.window
+        *control
     }
 
     /// Executes the batch in the control area. If the device refuses it because a limit is reached,
@@ -210,7 +204,8 @@ impl PciTransport {
             return refuse(&area, Status::DeviceLost as u32);
         };
         self.hand_over(&window, &batch);
-        if is_quota(first_status(&area)) && self.clients.reap() > 0 {
+        let status = Status::from_wire(first_status(&area));
+        if status.is_some_and(Status::is_shortage) && self.clients.reap() > 0 {
             self.hand_over(&window, &batch);
         }
     }
@@ -228,28 +223,12 @@ impl PciTransport {
     }
 
     fn is_here(&self) -> bool {
-        if !self.owner.is_here() {
-            log::error!(
-                "process {} is a child of the process that opened the device: open the device in the child",
-                std::process::id()
-            );
+        let here = self.owner.is_here();
+        if !here {
+            log::error!("{}", Forked(std::process::id()));
         }
-        self.owner.is_here()
+        here
     }
-}
-
-/// Returns whether a message was refused because a limit is reached.
-fn is_quota(status: u32) -> bool {
-    matches!(
-        Status::from_wire(status),
-        Some(
-            Status::QuotaBytes
-                | Status::QuotaAllocations
-                | Status::QuotaCommandBuffers
-                | Status::QuotaObjects
-                | Status::NoMemory
-        )
-    )
 }
 
 impl Transport for PciTransport {
@@ -272,7 +251,7 @@ impl Transport for PciTransport {
             Register::ControlBaseLow | Register::ControlBaseHigh => {}
             Register::Reset => {
                 // The window goes with what the client has.
-                self.control.lock().window = None;
+                *self.control.lock() = None;
                 self.page.store(register, value);
             }
             _ => self.page.store(register, value),

@@ -12,8 +12,8 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 /// Bytes of a page.
 const PAGE_BYTES: u64 = 4096;
 
-/// A range of addresses, reserved until dropped. What is not placed in it cannot be accessed: a
-/// touch is SIGSEGV.
+/// Addresses of this process that are reserved for the aperture until dropped. An access to a part
+/// where nothing is placed ends the process (SIGSEGV).
 #[derive(Debug)]
 pub struct ReservedRange {
     base: NonNull<u8>,
@@ -26,7 +26,7 @@ unsafe impl Send for ReservedRange {}
 unsafe impl Sync for ReservedRange {}
 
 impl ReservedRange {
-    /// Reserves `bytes` bytes.
+    /// Reserves `bytes` bytes of addresses.
     pub fn reserve(bytes: u64) -> Result<Self, Errno> {
         let bytes = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing that exists.
@@ -50,7 +50,8 @@ impl ReservedRange {
         unsafe { Window::new(self.base, self.bytes) }
     }
 
-    /// Places `[from, from + bytes)` of `file` at `offset`, in place of what is there.
+    /// Maps the `bytes` bytes from `from` of `file` at `offset` of the range, instead of what is
+    /// there.
     pub fn place(
         &self,
         offset: u64,
@@ -74,7 +75,7 @@ impl ReservedRange {
         .map(drop)
     }
 
-    /// Changes the rights to a range in which something is placed.
+    /// Changes the rights to the `bytes` bytes at `offset`, where a file is mapped.
     pub fn set_access(&self, offset: u64, bytes: u64, access: Access) -> Result<(), Errno> {
         let address = self.at(offset, bytes)?;
         let flags = MprotectFlags::from_bits_retain(protection(access).bits());
@@ -82,7 +83,7 @@ impl ReservedRange {
         unsafe { rustix::mm::mprotect(address.cast(), bytes as usize, flags) }
     }
 
-    /// Removes what is placed in a range; the addresses stay reserved.
+    /// Unmaps the `bytes` bytes at `offset`. The addresses stay reserved.
     pub fn remove(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
         let address = self.at(offset, bytes)?;
         // SAFETY: as in `place`.
@@ -114,7 +115,7 @@ impl Drop for ReservedRange {
     fn drop(&mut self) {
         // SAFETY: the range is ours, and windows on it do not outlive the transport.
         if let Err(e) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) } {
-            log::error!("cannot unmap {} reserved bytes: {e}", self.bytes);
+            log::error!("cannot unmap {} bytes of the aperture: {e}", self.bytes);
         }
     }
 }

@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::APERTURE_BYTES_MAX;
 use crate::area::{Area, refuse};
-use crate::fork::Owner;
+use crate::fork::{Forked, Owner};
 use crate::reserved::ReservedRange;
 
 /// Environment variable that names the socket of `causeway serve`.
@@ -32,28 +32,31 @@ const DATAGRAM_BYTES_MAX: usize = size_of::<Event>() + CONTROL_BYTES_MAX as usiz
 /// Why a process cannot connect to `causeway serve`.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// No server listens there.
-    #[error("cannot connect to {path}: is `causeway serve --socket {path}` running?", path = .path.display())]
+    /// No server listens at the socket.
+    #[error(
+        "cannot connect to {path}: is `causeway serve --socket {path}` running?",
+        path = .path.display()
+    )]
     Connect {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The server is not `causeway serve` of this version.
-    #[error("{path} is not a socket of this version's `causeway serve`: {what}", path = .path.display())]
+    /// The server is another program, or another version of `causeway serve`.
+    #[error("{} is not a socket of this version's `causeway serve`: {what}", .path.display())]
     Stranger {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What is wrong with what it says.
+        /// What is wrong with its greeting.
         what: &'static str,
     },
-    /// The process has no addresses for the aperture.
-    #[error("cannot reserve {bytes} bytes of addresses for the aperture")]
+    /// The process cannot reserve addresses for the aperture.
+    #[error("cannot reserve {bytes} bytes of addresses for the aperture: raise `ulimit -v`")]
     Aperture {
-        /// Bytes.
+        /// Size of the aperture in bytes.
         bytes: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -61,10 +64,8 @@ pub enum ConnectError {
 /// Why an exchange with the server failed.
 #[derive(Debug, thiserror::Error)]
 enum ExchangeError {
-    #[error(
-        "process {0} is a child of the process that opened the device: open the device in the child"
-    )]
-    Forked(u32),
+    #[error(transparent)]
+    Forked(#[from] Forked),
     #[error("the connection to the server has ended")]
     Ended,
     #[error("unexpected reply of the Causeway server: {0}")]
@@ -73,7 +74,8 @@ enum ExchangeError {
     Failed(#[from] Errno),
 }
 
-/// A connection to `causeway serve`: a session of its own, which ends with it.
+/// The way to the device for a process without a VM: a connection to `causeway serve`. The
+/// connection has a session, which ends with it.
 #[derive(Debug)]
 pub struct SocketTransport {
     owner: Owner,
@@ -92,12 +94,12 @@ struct Line {
 }
 
 impl SocketTransport {
-    /// Connects to the server at `path`.
+    /// Connects to the server that listens at the socket `path`.
     ///
     /// # Errors
     /// [`ConnectError::Connect`] if no server listens there, [`ConnectError::Stranger`] if it is
-    /// another program or version, [`ConnectError::Aperture`] if there are no addresses for the
-    /// aperture.
+    /// another program or version, [`ConnectError::Aperture`] if the process cannot reserve
+    /// addresses for the aperture.
     pub fn connect(path: &Path) -> Result<Self, ConnectError> {
         let failed = |source: Errno| ConnectError::Connect {
             path: path.to_owned(),
@@ -136,9 +138,8 @@ impl SocketTransport {
     /// Sends a request, applies the events before the reply, and returns the reply's argument. The
     /// replies replace the batch.
     fn exchange(&self, request: Request, batch: &mut [u8]) -> Result<u32, ExchangeError> {
-        let Some(socket) = self.owner.descriptor() else {
-            return Err(ExchangeError::Forked(std::process::id()));
-        };
+        let socket = self.owner.descriptor();
+        let socket = socket.ok_or_else(|| Forked(std::process::id()))?;
         let mut line = self.line.lock();
         if line.broken {
             return Err(ExchangeError::Ended);
@@ -171,7 +172,7 @@ impl SocketTransport {
                     return Err(ExchangeError::Malformed("a reply of another length"));
                 }
                 Some(kind) => self.apply(kind, &event, descriptor)?,
-                None => return Err(ExchangeError::Malformed("an event of no known kind")),
+                None => return Err(ExchangeError::Malformed("an event of unknown kind")),
             }
         }
     }
@@ -199,19 +200,14 @@ impl SocketTransport {
                 self.doorbells.lock().insert(event.argument, event_file);
             }
             (EventKind::Unbind, None, _) => drop(self.doorbells.lock().remove(&event.argument)),
-            _ => return Err(ExchangeError::Malformed("an event that makes no sense")),
+            _ => return Err(ExchangeError::Malformed("an event with missing parts")),
         }
         Ok(())
     }
 
     /// Executes the batch in the control area.
     fn execute(&self, bytes: u32) {
-        let request = Request {
-            kind: RequestKind::Batch as u32,
-            register: 0,
-            value: bytes,
-            reserved: 0,
-        };
+        let request = request(RequestKind::Batch, 0, bytes);
         let area = self.control.window();
         let mut batch = vec![0; (bytes as usize).min(area.bytes())];
         // As long as the area at most.
@@ -222,7 +218,7 @@ impl SocketTransport {
             }
             Ok(status) => refuse(&area, status),
             Err(error) => {
-                log::error!("{error}");
+                log::error!("cannot execute a batch: {error}");
                 refuse(&area, Status::DeviceLost as u32);
             }
         }
@@ -231,14 +227,9 @@ impl SocketTransport {
 
 impl Transport for SocketTransport {
     fn read_register(&self, register: Register) -> u32 {
-        let request = Request {
-            kind: RequestKind::Load as u32,
-            register: register as u32,
-            value: 0,
-            reserved: 0,
-        };
+        let request = request(RequestKind::Load, register as u32, 0);
         self.exchange(request, &mut []).unwrap_or_else(|error| {
-            log::error!("register {}: {error}", register.name());
+            log::error!("cannot access register {}: {error}", register.name());
             // What a function that has gone away reads as.
             u32::MAX
         })
@@ -248,14 +239,9 @@ impl Transport for SocketTransport {
         if register == Register::ControlDoorbell {
             return self.execute(value);
         }
-        let request = Request {
-            kind: RequestKind::Store as u32,
-            register: register as u32,
-            value,
-            reserved: 0,
-        };
+        let request = request(RequestKind::Store, register as u32, value);
         if let Err(error) = self.exchange(request, &mut []) {
-            log::error!("register {}: {error}", register.name());
+            log::error!("cannot access register {}: {error}", register.name());
         }
     }
 
@@ -279,14 +265,23 @@ impl Transport for SocketTransport {
     }
 }
 
+const fn request(kind: RequestKind, register: u32, value: u32) -> Request {
+    Request {
+        kind: kind as u32,
+        register,
+        value,
+        reserved: 0,
+    }
+}
+
 /// Receives the greeting of the server.
 fn greeting(socket: BorrowedFd<'_>) -> Result<Greeting, &'static str> {
     let mut buffer = [0; 2 * size_of::<Greeting>()];
     let (bytes, _) = receive(socket, &mut buffer).map_err(|_| "it sent nothing")?;
     let greeting = Greeting::read_from_bytes(&buffer[..bytes])
-        .map_err(|_| "its first message is no greeting")?;
+        .map_err(|_| "its first message is not a greeting")?;
     if greeting.magic != MAGIC {
-        return Err("its first message is no greeting");
+        return Err("its first message is not a greeting");
     }
     if greeting.version != VERSION {
         return Err("it has another version");

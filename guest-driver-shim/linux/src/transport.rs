@@ -8,32 +8,33 @@ use causeway_shim::{ControlArea, Sleeping, Transport, Window};
 use crate::pci::{OpenPciError, PciTransport};
 use crate::socket::{ConnectError, SOCKET_VARIABLE, SocketTransport};
 
-/// Why no device was found.
+/// Why this process found no device.
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// No server answers at the socket that [`SOCKET_VARIABLE`] names.
+    /// No server answers at the socket that the environment variable [`SOCKET_VARIABLE`] names.
     #[error(transparent)]
     Socket(#[from] ConnectError),
-    /// [`SOCKET_VARIABLE`] is not set, and no PCI function can be used.
+    /// The environment variable [`SOCKET_VARIABLE`] is not set, and no PCI function can be used.
     #[error(transparent)]
     Pci(#[from] OpenPciError),
 }
 
-/// A device, however it is reached.
+/// The way to the device for a process: over a socket or to a PCI function.
 #[derive(Debug)]
 pub enum LinuxTransport {
-    /// Over a socket.
+    /// A connection to `causeway serve`.
     Socket(SocketTransport),
-    /// As a PCI function.
+    /// The PCI function of the guest that this process runs in.
     Pci(PciTransport),
 }
 
 impl LinuxTransport {
-    /// Opens the device behind the socket that [`SOCKET_VARIABLE`] names. If that is not set, opens
-    /// the PCI function of this machine.
+    /// Connects to the socket that the environment variable [`SOCKET_VARIABLE`] names. If it is not
+    /// set, opens the PCI function of this machine.
     ///
     /// # Errors
-    /// [`FindError::Socket`] or [`FindError::Pci`], for the way that was tried.
+    /// [`FindError::Socket`] if the connection fails, [`FindError::Pci`] if the function cannot be
+    /// used.
     pub fn find() -> Result<Self, FindError> {
         match std::env::var_os(SOCKET_VARIABLE) {
             Some(path) => Ok(Self::Socket(SocketTransport::connect(Path::new(&path))?)),

@@ -16,7 +16,7 @@ use causeway_protocol::registers::{CLIENTS, PAGE_BYTES, RESET_KEY, Register, sta
 use crate::function::{PciFunction, PciFunctionError};
 use crate::registers::Registers;
 
-/// The registers of one client.
+/// The registers of one client: its page of BAR 0.
 #[derive(Clone, Debug)]
 pub struct Page {
     number: u32,
@@ -24,19 +24,19 @@ pub struct Page {
 }
 
 impl Page {
-    /// Returns the number of the client.
+    /// Returns the number of the client, which is that of its page.
     #[must_use]
     pub const fn number(&self) -> u32 {
         self.number
     }
 
-    /// Loads a register. One exit.
+    /// Loads a register of the client. One exit.
     #[must_use]
     pub fn load(&self, register: Register) -> u32 {
         self.registers.load(self.offset(register))
     }
 
-    /// Stores to a register. One exit.
+    /// Stores `value` to a register of the client. One exit.
     pub fn store(&self, register: Register, value: u32) {
         self.registers.store(self.offset(register), value);
     }
@@ -52,20 +52,21 @@ impl Page {
     }
 }
 
-/// A client: who holds it, and whether it owns objects.
+/// State of one client of the device: which process holds it, and whether it owns objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientState {
-    /// Its number, from 1.
+    /// Number of the client, from 1.
     pub number: u32,
-    /// Whether a process holds it.
+    /// Whether a process holds the client.
     pub taken: bool,
-    /// The process that holds it, if this process may know.
+    /// Process that holds the client; `None` if no process does, or this process may not see it.
     pub process: Option<u32>,
-    /// Whether it owns objects in the session.
+    /// Whether the client owns objects in the session.
     pub owns: bool,
 }
 
-/// All clients of a function. A process takes one of them; any process frees what ended ones left.
+/// All clients of a function. Each process takes one of them. Any process can free what ended
+/// processes left.
 #[derive(Debug)]
 pub struct Clients {
     function: PciFunction,
@@ -84,7 +85,7 @@ impl Clients {
         })
     }
 
-    /// Returns the number of pages, page 0 included.
+    /// Returns the number of register pages, including page 0, which no process takes.
     #[must_use]
     pub fn count(&self) -> u32 {
         let pages = self.registers.bytes() as u64 / PAGE_BYTES;
@@ -108,7 +109,8 @@ impl Clients {
     }
 
     /// Takes the first client that no process holds. Returns its registers and the lock on it,
-    /// which the caller keeps for as long as it uses the client.
+    /// which the caller keeps for as long as it uses the client. Returns `None` if all clients are
+    /// taken.
     #[must_use]
     pub fn take(&self) -> Option<(Page, OwnedFd)> {
         let file = self.lock_file()?;
@@ -116,8 +118,7 @@ impl Clients {
         Some((page, file))
     }
 
-    /// Resets clients that own objects and whose process has ended. Returns the number of such
-    /// clients.
+    /// Resets the clients that own objects and whose process has ended, and returns their number.
     pub fn reap(&self) -> u32 {
         let Some(file) = self.lock_file() else {
             return 0;
@@ -140,7 +141,7 @@ impl Clients {
         reaped
     }
 
-    /// Lists the clients that a process holds or that own objects.
+    /// Returns the state of each client that a process holds or that owns objects.
     #[must_use]
     pub fn states(&self) -> Vec<ClientState> {
         let path = fs::canonicalize(self.function.path("resource0"));

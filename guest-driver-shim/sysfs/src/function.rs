@@ -20,36 +20,36 @@ pub enum PciFunctionError {
     /// The machine has no Causeway function.
     #[error("no Causeway device: {DEVICES} has no PCI function {VENDOR_ID:04x}:{DEVICE_ID:04x}")]
     Absent,
-    /// The environment names a function that is no Causeway function.
-    #[error("invalid function `{name}` in {FUNCTION_VARIABLE}: the Causeway functions are {there}")]
+    /// The environment variable `CAUSEWAY_FUNCTION` names something that is no Causeway function.
+    #[error("invalid value `{name}` of {FUNCTION_VARIABLE}: the Causeway functions are {there}")]
     NotNamed {
-        /// The name in the variable.
+        /// Content of the variable.
         name: String,
-        /// The Causeway functions of the machine.
+        /// Names of the machine's Causeway functions.
         there: String,
     },
-    /// The function exists, but this process cannot use it.
+    /// This process cannot use the function.
     #[error("cannot use the Causeway device {function}: {what}")]
     Forbidden {
-        /// The function.
+        /// Address of the function on the bus.
         function: String,
-        /// Why not.
+        /// Why this process cannot use the function.
         what: NotUsable,
     },
 }
 
-/// Why a function cannot be used.
+/// Why a PCI function cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NotUsable {
-    /// A file of it cannot be opened or mapped.
+    /// A file of the function in sysfs cannot be opened or mapped.
     #[error("{}: {source}{}", .path.display(), hint(.source))]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A BAR has no address.
+    /// The BAR with this number has no address.
     #[error("BAR {0} has no address: the guest's firmware or kernel assigned none")]
     Bar(usize),
 }
@@ -61,35 +61,33 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// A base address register.
+/// Address and size in a base address register of a PCI function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bar {
-    /// Guest-physical address.
+    /// Guest-physical address in the BAR.
     pub address: u64,
-    /// Size in bytes.
+    /// Size of the BAR's memory in bytes.
     pub bytes: u64,
 }
 
-/// A Causeway function.
+/// A Causeway function of this machine, as its folder in sysfs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PciFunction {
     folder: PathBuf,
 }
 
 impl PciFunction {
-    /// Returns the function that the environment names, or else the first.
+    /// Returns the Causeway function that the environment variable `CAUSEWAY_FUNCTION` names, or
+    /// the first one if the variable is not set.
     ///
     /// # Errors
-    /// [`PciFunctionError::Absent`] if there is none, [`PciFunctionError::NotNamed`] if the named
-    /// one is not there.
+    /// [`PciFunctionError::Absent`] if the machine has no Causeway function,
+    /// [`PciFunctionError::NotNamed`] if none has the variable's name.
     pub fn find() -> Result<Self, PciFunctionError> {
-        choose(
-            all_in(Path::new(DEVICES)),
-            std::env::var_os(FUNCTION_VARIABLE),
-        )
+        choose(Self::all(), std::env::var_os(FUNCTION_VARIABLE))
     }
 
-    /// Returns all Causeway functions, in the order of their addresses.
+    /// Returns all Causeway functions of this machine, in the order of their addresses on the bus.
     pub fn all() -> Vec<Self> {
         all_in(Path::new(DEVICES))
     }
@@ -99,53 +97,52 @@ impl PciFunction {
         Self { folder }
     }
 
-    /// Returns its address on the bus, such as `0000:00:01.0`.
+    /// Returns the address of the function on the bus, such as `0000:00:01.0`.
     pub fn name(&self) -> String {
         let name = self.folder.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
 
-    /// Returns the path of one of its files in sysfs.
+    /// Returns the path of the function's sysfs file `name`.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Opens one of its files for reading and writing.
+    /// Opens the function's sysfs file `name` for reading and writing.
     ///
     /// # Errors
     /// [`PciFunctionError::Forbidden`] if the file cannot be opened.
     pub fn open(&self, name: &str) -> Result<File, PciFunctionError> {
-        let path = self.path(name);
-        let opened = OpenOptions::new().read(true).write(true).open(&path);
-        opened.map_err(|source| self.forbidden(NotUsable::File { path, source }))
+        let mut options = OpenOptions::new();
+        let opened = options.read(true).write(true).open(self.path(name));
+        opened.map_err(|source| self.failed(name, source))
     }
 
-    /// Returns address and size of a BAR.
+    /// Returns address and size of BAR number `index`.
     ///
     /// # Errors
-    /// [`PciFunctionError::Forbidden`] if the BAR has no address.
+    /// [`PciFunctionError::Forbidden`] if the BAR has no address, or sysfs cannot be read.
     pub fn bar(&self, index: usize) -> Result<Bar, PciFunctionError> {
-        let path = self.path("resource");
-        let text = fs::read_to_string(&path)
-            .map_err(|source| self.forbidden(NotUsable::File { path, source }))?;
+        let text = fs::read_to_string(self.path("resource"))
+            .map_err(|source| self.failed("resource", source))?;
         parse_bar(&text, index).ok_or_else(|| self.forbidden(NotUsable::Bar(index)))
     }
 
-    /// Enables the function: it then decodes the addresses in its BARs.
+    /// Enables the function, so that it answers accesses to its BARs.
     ///
     /// # Errors
-    /// [`PciFunctionError::Forbidden`] if the kernel refuses.
+    /// [`PciFunctionError::Forbidden`] if the kernel refuses, for example because the process is
+    /// not root.
     pub fn enable(&self) -> Result<(), PciFunctionError> {
         let path = self.path("enable");
         let enabled = fs::read_to_string(&path).is_ok_and(|text| text.trim() != "0");
         if enabled {
             return Ok(());
         }
-        let written = fs::write(&path, "1");
-        written.map_err(|source| self.forbidden(NotUsable::File { path, source }))
+        fs::write(&path, "1").map_err(|source| self.failed("enable", source))
     }
 
-    /// Maps a whole BAR.
+    /// Maps the whole BAR number `bar`.
     ///
     /// # Errors
     /// [`PciFunctionError::Forbidden`] if the BAR has no address or cannot be mapped.
@@ -154,7 +151,7 @@ impl PciFunction {
         self.map_part(bar, 0, bytes)
     }
 
-    /// Maps `bytes` bytes of a BAR from `offset`, both in whole pages.
+    /// Maps `bytes` bytes from `offset` of BAR number `bar`. Both are multiples of the page size.
     ///
     /// # Errors
     /// [`PciFunctionError::Forbidden`] if the kernel refuses.
@@ -166,14 +163,18 @@ impl PciFunction {
     ) -> Result<Registers, PciFunctionError> {
         debug_assert_ne!(bar, BAR_APERTURE, "is mapped piece by piece");
         let name = format!("resource{bar}");
-        let file = self.open(&name)?;
-        Registers::map(file, offset, bytes).map_err(|source| {
-            let path = self.path(&name);
-            self.forbidden(NotUsable::File { path, source })
-        })
+        let mapped = Registers::map(self.open(&name)?, offset, bytes);
+        mapped.map_err(|source| self.failed(&name, source))
     }
 
-    /// Returns the error that says why this function cannot be used.
+    /// Returns the error that this process cannot use the function's sysfs file `name`, with the
+    /// kernel's error `source`.
+    pub fn failed(&self, name: &str, source: io::Error) -> PciFunctionError {
+        let path = self.path(name);
+        self.forbidden(NotUsable::File { path, source })
+    }
+
+    /// Returns the error that this process cannot use the function, for the reason `what`.
     #[must_use]
     pub fn forbidden(&self, what: NotUsable) -> PciFunctionError {
         PciFunctionError::Forbidden {

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use causeway_shim::Window;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A range of a function's memory, mapped until dropped. Every access goes to the device.
+/// Memory of a PCI function, mapped until dropped. Every load and store goes to the device.
 #[derive(Debug)]
 pub struct Registers {
     /// Never handed out: it must not outlive the mapping.
@@ -16,10 +16,10 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Maps `bytes` bytes of `file` from `offset`, both in whole pages.
+    /// Maps `bytes` bytes from `offset` of `file`. Both are multiples of the page size.
     ///
     /// # Errors
-    /// The error of the kernel.
+    /// The kernel's error.
     pub fn map(file: impl AsFd, offset: u64, bytes: u64) -> io::Result<Self> {
         let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing that exists.
@@ -40,19 +40,21 @@ impl Registers {
         Ok(Self { window })
     }
 
-    /// Returns the size in bytes.
+    /// Returns the size of the mapping in bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.window.bytes()
     }
 
-    /// Loads 32 bits from `offset`. Returns all-ones if `offset` is outside or not aligned.
+    /// Loads 32 bits at `offset`. Returns all-ones if `offset` is outside the mapping or not a
+    /// multiple of 4.
     #[must_use]
     pub fn load(&self, offset: u64) -> u32 {
         self.window.load_u32(offset as usize).unwrap_or(u32::MAX)
     }
 
-    /// Stores 32 bits to `offset`. Does nothing if `offset` is outside or not aligned.
+    /// Stores 32 bits at `offset`. Does nothing if `offset` is outside the mapping or not a
+    /// multiple of 4.
     pub fn store(&self, offset: u64, value: u32) {
         let _ = self.window.store_u32(offset as usize, value);
     }
@@ -63,7 +65,7 @@ impl Drop for Registers {
         let base = self.window.as_ptr().as_ptr();
         // SAFETY: mapped by `map`; the window on it goes with it.
         if let Err(e) = unsafe { rustix::mm::munmap(base.cast(), self.window.bytes()) } {
-            log::error!("cannot unmap {} bytes of the device: {e}", self.bytes());
+            log::error!("cannot unmap {} bytes of device memory: {e}", self.bytes());
         }
     }
 }

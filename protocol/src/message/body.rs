@@ -4,40 +4,40 @@ use super::{FUNCTION_NAME_MAX, PARAMETERS_MAX, TOKEN_BYTES};
 use crate::wire::structures;
 
 structures! {
-    /// Head of every message.
+    /// Header at the beginning of every message.
     pub struct Header {
-        /// [`crate::message::Opcode`].
+        /// Operation of the message: a [`crate::message::Opcode`].
         pub opcode: u16,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: u16,
-        /// Bytes of the whole message, head included; what the opcode wants, exactly.
+        /// Length of the whole message in bytes, header included: exactly what the operation needs.
         pub length: u32,
-        /// Zero in a request; [`crate::message::Status`] in a reply.
+        /// Zero in a request; a [`crate::message::Status`] in a reply.
         pub status: u32,
-        /// Zero in a request; a number that goes with the status in a reply (see
+        /// Zero in a request. In a reply, a number that explains the status (see
         /// [`crate::message::Status`]).
         pub detail: u32,
     } = 16
 
-    /// Version the guest speaks.
+    /// Version of the protocol that the guest speaks.
     pub struct Hello {
-        /// Must equal the host's.
+        /// Major version; must equal the host's.
         pub major: u16,
-        /// Any; both sides then use the smaller.
+        /// Minor version. The session uses the smaller of guest's and host's.
         pub minor: u16,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: u32,
     } = 8
 
-    /// Version the session speaks.
+    /// Version of the protocol that the session uses, and its features.
     pub struct HelloReply {
-        /// Major version.
+        /// Major version, which is that of guest and host.
         pub major: u16,
-        /// The smaller of the two minors.
+        /// Minor version: the smaller of guest's and host's.
         pub minor: u16,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: u32,
-        /// Bit set of [`crate::registers::features`].
+        /// Features of the session, a bit set of [`crate::registers::features`].
         pub features: u64,
         /// Number of this session in its mediator, for logs.
         pub session: u64,
@@ -45,296 +45,297 @@ structures! {
 
     /// What the device is and what the session may use.
     pub struct Attributes {
-        /// Name of the back end and device, UTF-8, zero-padded.
+        /// Name of back end and device, in UTF-8, padded with zeros.
         pub name: [u8; 64],
-        /// GPU memory the session may have, in bytes.
+        /// Limit of the session's GPU memory in bytes.
         pub memory_bytes: u64,
-        /// GPU memory it has now, in bytes.
+        /// GPU memory that the session has now, in bytes.
         pub memory_used_bytes: u64,
-        /// Sizes of allocations are rounded up to this, in bytes.
+        /// Granularity of allocations in bytes: sizes are rounded up to a multiple of it.
         pub granularity_bytes: u64,
         /// Lowest GPU virtual address of an address space.
         pub va_base: u64,
         /// Size of an address space in bytes.
         pub va_bytes: u64,
-        /// Allocations the session may have.
+        /// Most allocations that the session may have.
         pub allocations_max: u32,
-        /// Command buffers the session may have.
+        /// Most command buffers that the session may have.
         pub command_buffers_max: u32,
-        /// Multiprocessors, or CPU cores of the software back end.
+        /// Number of multiprocessors of the GPU, or of CPU cores of the software back end.
         pub compute_units: u32,
-        /// Threads in a warp.
+        /// Number of threads in a warp.
         pub warp_threads: u32,
-        /// Threads in a block, at most.
+        /// Most threads in a block.
         pub block_threads_max: u32,
-        /// Shared memory of a block in bytes, at most.
+        /// Most shared memory of a block in bytes.
         pub shared_bytes_max: u32,
     } = 128
 
-    /// What ended the session.
+    /// The fault to which the session was lost.
     pub struct FaultReport {
-        /// [`crate::message::Status`]; `Ok` if the session is alive.
+        /// Kind of the fault, a [`crate::message::Status`]; `Ok` if the session is not lost.
         pub status: u32,
-        /// Bytes of `text` in use.
+        /// Number of bytes of `text` that are in use.
         pub text_bytes: u32,
-        /// Kernel, thread and address, or whatever is known, UTF-8.
+        /// What is known about the fault, such as kernel, thread and address, in UTF-8.
         pub text: [u8; 240],
     } = 248
 
-    /// Nothing.
+    /// No content: the request or the reply is only a header.
     pub struct Empty {
     } = 0
 
-    /// One handle.
+    /// Names the object that the operation is for.
     pub struct HandleRequest {
-        /// The handle.
+        /// Handle of the object.
         pub handle: u32,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: u32,
     } = 8
 
-    /// The handle of something new.
+    /// Handle of the object that the operation has created.
     pub struct HandleReply {
-        /// The handle; never zero.
+        /// Handle of the new object; never zero.
         pub handle: u32,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: u32,
     } = 8
 
-    /// A new allocation.
+    /// Size and kind of the memory to allocate.
     pub struct Allocate {
-        /// Size in bytes; not zero; rounded up to the granularity.
+        /// Size in bytes, not zero; it is rounded up to the granularity.
         pub size: u64,
-        /// [`crate::message::MemoryKind`].
+        /// Kind of the memory, a [`crate::message::MemoryKind`].
         pub kind: u32,
-        /// Bit set of [`crate::message::allocate_flags`]; bits without a meaning are zero.
+        /// Bit set of [`crate::message::allocate_flags`]; all other bits are zero.
         pub flags: u32,
     } = 16
 
-    /// A new handle to memory.
+    /// Handle of memory that was allocated, imported or registered.
     pub struct AllocateReply {
-        /// The handle; never zero.
+        /// Handle of the memory; never zero.
         pub handle: u32,
-        /// [`crate::Access`] the handle gives.
+        /// Most rights that mappings by this handle can have, an [`crate::Access`].
         pub access: u32,
-        /// Size in bytes after rounding.
+        /// Size in bytes after rounding up.
         pub size: u64,
     } = 16
 
-    /// A range of an allocation at a GPU virtual address.
+    /// Range of an allocation to map at a GPU virtual address.
     pub struct MapGpu {
-        /// Address space.
+        /// Handle of the address space.
         pub space: u32,
-        /// Allocation, import or registered RAM.
+        /// Handle of the memory: an allocation, an import or registered RAM.
         pub allocation: u32,
-        /// Offset into it in bytes; page-aligned.
+        /// Offset of the range in the memory, in bytes; page-aligned.
         pub offset: u64,
-        /// Length in bytes; page-aligned, not zero.
+        /// Length of the range in bytes; page-aligned, not zero.
         pub length: u64,
-        /// Address wanted, or zero for any; page-aligned.
+        /// GPU virtual address, page-aligned; zero lets the host choose one.
         pub address: u64,
-        /// [`crate::Access`].
+        /// Rights of the mapping, an [`crate::Access`].
         pub access: u32,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: u32,
     } = 40
 
-    /// Where something was mapped: a GPU virtual address, or an offset into the aperture.
+    /// Address of the new mapping.
     pub struct AddressReply {
-        /// The address.
+        /// First GPU virtual address, or offset into the aperture.
         pub address: u64,
     } = 8
 
-    /// A mapping, by its first address.
+    /// Names a mapping by its first address.
     pub struct SpaceAddress {
-        /// Address space; zero for the aperture.
+        /// Handle of the address space; zero for a mapping in the aperture.
         pub space: u32,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: u32,
         /// First GPU virtual address, or offset into the aperture, as the mapping message returned
         /// it.
         pub address: u64,
     } = 16
 
-    /// A range of an allocation in the aperture.
+    /// Range of an allocation to map into the aperture.
     pub struct MapCpu {
-        /// Allocation or import.
+        /// Handle of the memory: an allocation or an import.
         pub allocation: u32,
-        /// [`crate::Access`].
+        /// Rights of the mapping, an [`crate::Access`].
         pub access: u32,
-        /// Offset into it in bytes; page-aligned.
+        /// Offset of the range in the memory, in bytes; page-aligned.
         pub offset: u64,
-        /// Length in bytes; page-aligned, not zero.
+        /// Length of the range in bytes; page-aligned, not zero.
         pub length: u64,
     } = 24
 
-    /// New access rights of a mapping.
+    /// Names a mapping, and its new access rights.
     pub struct SetAccess {
-        /// Address space; zero for the aperture.
+        /// Handle of the address space; zero for a mapping in the aperture.
         pub space: u32,
-        /// [`crate::Access`].
+        /// New rights of the mapping, an [`crate::Access`].
         pub access: u32,
-        /// First address of the mapping.
+        /// First GPU virtual address of the mapping, or its offset into the aperture.
         pub address: u64,
     } = 16
 
-    /// An allocation to be shared.
+    /// Names an allocation to export, and the rights to grant.
     pub struct Export {
-        /// Allocation of this session.
+        /// Handle of an allocation of this session.
         pub allocation: u32,
-        /// [`crate::Access`] that importers get at most; not none.
+        /// Most rights that importers get, an [`crate::Access`]; not `None`.
         pub access: u32,
     } = 8
 
-    /// An unguessable name of an export.
+    /// Token that names an export and cannot be guessed.
     pub struct Token {
-        /// Random bytes.
+        /// Random bytes that are the token.
         pub token: [u8; TOKEN_BYTES],
     } = 32
 
-    /// An allocation of another session.
+    /// Names another session's export, and the rights wanted.
     pub struct Import {
-        /// The export's token.
+        /// Token of the export.
         pub token: [u8; TOKEN_BYTES],
-        /// [`crate::Access`] wanted; not none.
+        /// Rights wanted, an [`crate::Access`]; not `None`.
         pub access: u32,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: u32,
     } = 40
 
-    /// A module image in guest RAM, or in the aperture.
+    /// Places of a module image and of its log, in guest RAM or in the aperture.
     pub struct LoadModule {
-        /// Address space it will run in.
+        /// Handle of the address space in which the module's kernels run.
         pub space: u32,
-        /// Room for a log in bytes; may be zero.
+        /// Size of the room for a log in bytes; may be zero.
         pub log_bytes: u32,
         /// Guest-physical address of the image, or an offset into the aperture (see
         /// [`crate::message::APERTURE_ADDRESS`]).
         pub image_address: u64,
-        /// Bytes of the image, at most [`crate::message::MODULE_BYTES_MAX`].
+        /// Size of the image in bytes, at most [`crate::message::MODULE_BYTES_MAX`].
         pub image_bytes: u64,
-        /// Address for the log (UTF-8, not terminated), as for the image.
+        /// Where the host writes the log (UTF-8, without a zero at the end): an address like that
+        /// of the image.
         pub log_address: u64,
     } = 32
 
-    /// A module, or the log of why there is none.
+    /// Handle of the new module, or the length of the log that says why it was refused.
     pub struct LoadModuleReply {
-        /// The handle; zero if the module was refused.
+        /// Handle of the module; zero if it was refused.
         pub handle: u32,
-        /// Bytes written to the log.
+        /// Number of bytes that were written to the log.
         pub log_bytes: u32,
     } = 8
 
-    /// A kernel's name.
+    /// Names a kernel of a module.
     pub struct GetFunction {
-        /// Module.
+        /// Handle of the module.
         pub module: u32,
-        /// Bytes of `name` in use.
+        /// Number of bytes of `name` that are in use.
         pub name_bytes: u32,
-        /// The name; bytes not in use are zero.
+        /// Name of the kernel in UTF-8; the bytes behind it are zero.
         pub name: [u8; FUNCTION_NAME_MAX],
     } = 520
 
-    /// A kernel and how its parameters lie.
+    /// Handle of a kernel, its limits, and the layout of its parameters.
     pub struct FunctionReply {
-        /// The handle, for launch packets; never zero.
+        /// Handle of the kernel, for launch packets; never zero.
         pub handle: u32,
-        /// Number of parameters.
+        /// Number of parameters, hence of entries of `layout` that are in use.
         pub parameters: u32,
-        /// Bytes of the parameter block that a launch must bring.
+        /// Size in bytes of the parameter block that a launch must have.
         pub parameter_bytes: u32,
-        /// Threads in a block at most, for this kernel.
+        /// Most threads in a block of this kernel.
         pub block_threads_max: u32,
-        /// Static shared memory in bytes.
+        /// Static shared memory of a block in bytes.
         pub shared_bytes: u32,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: u32,
-        /// Offset and size of each parameter, in order.
+        /// Offset and size of each parameter, in the order of the declaration.
         pub layout: [Parameter; PARAMETERS_MAX],
     } = 536
 
-    /// Where one kernel parameter lies in the parameter block.
+    /// Position of a kernel parameter in the parameter block.
     pub struct Parameter {
-        /// Offset in bytes.
+        /// Offset of the parameter in the block, in bytes.
         pub offset: u16,
-        /// Size in bytes.
+        /// Size of the parameter in bytes.
         pub size: u16,
     } = 4
 
-    /// Memory that becomes a command buffer.
+    /// Memory in which to create a command buffer.
     pub struct CreateCommandBuffer {
-        /// Address space its packets work in.
+        /// Handle of the address space in which the packets work.
         pub space: u32,
-        /// Allocation of host kind of this session (not an import), or registered RAM.
+        /// Handle of the memory: an allocation of host kind of this session (not an import), or
+        /// registered RAM.
         pub allocation: u32,
-        /// Offset into it in bytes; page-aligned.
+        /// Offset of the command buffer in the memory, in bytes; page-aligned.
         pub offset: u64,
-        /// Length in bytes: one header page and a power-of-two number of units
-        /// (see [`crate::ring`]).
+        /// Length in bytes: a header page and a power of two of units (see [`crate::ring`]).
         pub length: u64,
     } = 24
 
-    /// A command buffer.
+    /// Handle and doorbell of the new command buffer.
     pub struct CommandBufferReply {
-        /// The handle; never zero.
+        /// Handle of the command buffer; never zero.
         pub handle: u32,
-        /// Number of its doorbell in BAR 4.
+        /// Number of the command buffer's doorbell in BAR 4.
         pub doorbell: u32,
     } = 8
 
-    /// A range of guest RAM.
+    /// Range of guest RAM to register.
     pub struct RegisterRam {
-        /// Guest-physical address; page-aligned.
+        /// First guest-physical address; page-aligned.
         pub address: u64,
-        /// Length in bytes; page-aligned, not zero.
+        /// Length of the range in bytes; page-aligned, not zero.
         pub length: u64,
     } = 16
 
     /// Packets in guest RAM, or in the aperture, that become a recording.
     pub struct CreateRecording {
-        /// Address space in which the packets of this ring work.
+        /// Handle of the address space in which the packets work.
         pub space: u32,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: u32,
         /// Guest-physical address of the first packet, or an offset into the aperture (see
         /// [`crate::message::APERTURE_ADDRESS`]).
         pub address: u64,
-        /// Bytes of all packets: a multiple of the unit, not zero, at most
+        /// Size of all packets in bytes: a multiple of the unit, not zero, at most
         /// [`crate::message::RECORDING_BYTES_MAX`].
         pub bytes: u64,
     } = 24
 
-    /// A fence and the value to wait for.
+    /// Names a fence and the value to wait for.
     pub struct Wait {
-        /// Address space of the fence.
+        /// Handle of the fence's address space.
         pub space: u32,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: u32,
-        /// GPU virtual address of the fence; 8-byte aligned.
+        /// GPU virtual address of the fence; a multiple of 8.
         pub address: u64,
-        /// Value it must reach.
+        /// Value that the fence must reach.
         pub value: u64,
-        /// How long to sleep at most, in nanoseconds.
+        /// Longest wait in nanoseconds.
         pub timeout_ns: u64,
     } = 32
 
-    /// A fence and the value at which an interrupt is wanted.
+    /// Names a fence and the value at which to raise an interrupt.
     pub struct Notify {
-        /// Address space of the fence.
+        /// Handle of the fence's address space.
         pub space: u32,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: u32,
-        /// GPU virtual address of the fence; 8-byte aligned.
+        /// GPU virtual address of the fence; a multiple of 8.
         pub address: u64,
-        /// Value it must reach.
+        /// Value that the fence must reach.
         pub value: u64,
     } = 24
 
-    /// Whether there will be an interrupt.
+    /// Whether an interrupt will be raised.
     pub struct NotifyReply {
-        /// 1 if the fence has reached the value already: then there will be none. Else 0.
+        /// 1 if the fence has the value already, so that no interrupt will be raised; otherwise 0.
         pub reached: u32,
-        /// Zero.
+        /// Reserved: zero.
         pub reserved: u32,
     } = 8
 }

@@ -10,46 +10,47 @@ use super::body::{
 };
 use crate::wire::wire_enum;
 
-/// A control operation as a type: its opcode, and the bodies of its request and its reply.
+/// Associates a control operation with its opcode and the structures of its request and its reply.
 pub trait Operation {
-    /// Opcode.
+    /// Opcode of the operation's messages.
     const OPCODE: Opcode;
-    /// Body of the request.
+    /// Structure of the request.
     type Request: IntoBytes + Immutable;
-    /// Body of the reply.
+    /// Structure of the reply.
     type Reply: FromBytes + IntoBytes;
 }
 
 macro_rules! opcodes {
     ($($(#[doc = $doc:literal])* $name:ident = $value:literal, $text:literal, $request:ident => $reply:ident;)*) => {
         wire_enum! {
-            /// What a message asks for.
+            /// Control operations, by their number on the wire.
             pub enum Opcode: u16 { $($(#[doc = $doc])* $name = $value,)* }
         }
 
         impl Opcode {
-            /// Short name, as reports, logs and the documentation print it.
+            /// Returns the short name that reports, logs and the documentation print.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// Bytes of a request body.
+            /// Returns the size of the operation's request structure in bytes.
             pub const fn request_bytes(self) -> usize {
                 match self { $(Self::$name => size_of::<$request>(),)* }
             }
 
-            /// Bytes of a reply body.
+            /// Returns the size of the operation's reply structure in bytes.
             pub const fn reply_bytes(self) -> usize {
                 match self { $(Self::$name => size_of::<$reply>(),)* }
             }
 
-            /// Names of the request and reply structures, for the documentation.
+            /// Returns the names of the request and reply structures, for the documentation.
             pub const fn structures(self) -> (&'static str, &'static str) {
                 match self { $(Self::$name => (stringify!($request), stringify!($reply)),)* }
             }
         }
 
-        /// The control operations as types. Each has the name of its opcode.
+        /// One type for each control operation, named after its opcode. [`Operation`] gives its
+        /// structures.
         pub mod operation {
             use super::{Opcode, Operation};
 
@@ -74,66 +75,68 @@ macro_rules! opcodes {
 }
 
 opcodes! {
-    /// First message of a session: agree on a version.
+    /// First message of a session: guest and host agree on a version.
     Hello = 1, "hello", Hello => HelloReply;
-    /// What the device is, and what this session may use.
+    /// Return what the device is and what this session may use.
     QueryAttributes = 2, "query_attributes", Empty => Attributes;
-    /// What ended the session.
+    /// Return the fault to which the session was lost.
     QueryFault = 3, "query_fault", Empty => FaultReport;
-    /// New GPU address space.
+    /// Create a GPU address space.
     CreateSpace = 4, "create_space", Empty => HandleReply;
-    /// End an address space, its mappings, modules and command buffers.
+    /// End an address space with its mappings, modules and command buffers.
     DestroySpace = 5, "destroy_space", HandleRequest => Empty;
-    /// New allocation, zeroed.
+    /// Allocate memory, filled with zeros.
     Allocate = 6, "allocate", Allocate => AllocateReply;
-    /// Give an allocation up, with every mapping of it in this session.
+    /// Free an allocation with all its mappings in this session.
     Free = 7, "free", HandleRequest => Empty;
-    /// Map (a part of) an allocation at a GPU virtual address.
+    /// Map an allocation, or a part of one, at a GPU virtual address.
     MapGpu = 8, "map_gpu", MapGpu => AddressReply;
-    /// End a GPU mapping.
+    /// End a mapping at a GPU virtual address.
     UnmapGpu = 9, "unmap_gpu", SpaceAddress => Empty;
-    /// Map (a part of) an allocation into the aperture.
+    /// Map an allocation, or a part of one, into the aperture.
     MapCpu = 10, "map_cpu", MapCpu => AddressReply;
-    /// End an aperture mapping.
+    /// End a mapping in the aperture.
     UnmapCpu = 11, "unmap_cpu", SpaceAddress => Empty;
-    /// Change the access rights of a GPU or an aperture mapping.
+    /// Change the access rights of a mapping at a GPU virtual address or in the aperture.
     SetAccess = 12, "set_access", SetAccess => Empty;
-    /// Make a token with which another session can import an allocation.
+    /// Create a token by which another session can import an allocation.
     Export = 13, "export", Export => Token;
-    /// Allocation of another session, by token.
+    /// Get access to another session's allocation by its token.
     Import = 14, "import", Import => AllocateReply;
-    /// Take an export back, with every import made from it.
+    /// End an export and all imports made from it.
     Revoke = 15, "revoke", Token => Empty;
     /// Load a module into an address space.
     LoadModule = 16, "load_module", LoadModule => LoadModuleReply;
     /// Unload a module.
     UnloadModule = 17, "unload_module", HandleRequest => Empty;
-    /// Look a kernel up by name; gives its parameter layout.
+    /// Look a kernel up by its name, and return the layout of its parameters.
     GetFunction = 18, "get_function", GetFunction => FunctionReply;
-    /// Make a command buffer out of host memory that the guest can write.
+    /// Create a command buffer in host memory that the guest can write.
     CreateCommandBuffer = 19, "create_command_buffer", CreateCommandBuffer => CommandBufferReply;
-    /// End a command buffer; packets not yet executed are dropped.
+    /// End a command buffer. Packets that have not been executed are dropped.
     DestroyCommandBuffer = 20, "destroy_command_buffer", HandleRequest => Empty;
     /// Register guest RAM, so that it can be mapped for the GPU like an allocation.
     RegisterRam = 21, "register_ram", RegisterRam => AllocateReply;
     /// Sleep until a fence reaches a value.
     Wait = 22, "wait", Wait => Empty;
-    /// Copy packets out of guest RAM, so that they can be replayed as one (since 1.1). If a packet
-    /// is refused, the detail is its offset in bytes.
+    /// Copy packets out of guest RAM, so that one packet can replay all of them (since 1.1). If a
+    /// packet is refused, the detail is its offset in bytes.
     CreateRecording = 23, "create_recording", CreateRecording => HandleReply;
-    /// End a recording; replays under way are finished (since 1.1).
+    /// End a recording. Replays that have begun are finished (since 1.1).
     DestroyRecording = 24, "destroy_recording", HandleRequest => Empty;
-    /// Raise the client's interrupt once a fence has reached a value (since 1.2). It is raised
-    /// once; a fence that is there already raises none, as the reply says. Of several values of one
-    /// fence the smallest counts. The wish is forgotten with the client. The end of the fence's
-    /// mapping or space, or the loss of the session, raises it.
+    /// Raise the client's interrupt, once, when a fence has reached a value (since 1.2). If the
+    /// fence has the value already, the reply says so and no interrupt is raised. Of several
+    /// requests for one fence, the smallest value counts. The interrupt is also raised when the
+    /// fence's mapping or address space ends, or the session is lost. A reset of the client cancels
+    /// its requests.
     Notify = 25, "notify", Notify => NotifyReply;
 }
 
-/// Every opcode, for tables and tests.
+/// All control operations, for tables and tests.
 pub const OPCODES: &[Opcode] = Opcode::ALL;
 
-/// Returns the length of a whole message with this opcode: header and body, in bytes.
+/// Returns the length in bytes of a message with this opcode: the header, and the larger of request
+/// and reply.
 pub const fn message_bytes(opcode: Opcode) -> usize {
     let (request, reply) = (opcode.request_bytes(), opcode.reply_bytes());
     size_of::<Header>() + if request > reply { request } else { reply }

@@ -8,8 +8,7 @@ const NONE: u32 = u32::MAX;
 /// Blocks looked at in lists whose blocks need not fit.
 const LOOKS: usize = 16;
 
-/// What a pool notes of a piece or of a free range. Storage for a number of them comes from the
-/// pool's user.
+/// Record of a piece or of a free range. The pool's user provides storage for a number of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
     address: u64,
@@ -33,7 +32,7 @@ enum State {
 }
 
 impl Block {
-    /// Not in use.
+    /// A record that is not in use.
     pub const SPARE: Self = Self {
         address: 0,
         bytes: 0,
@@ -49,20 +48,20 @@ impl Block {
 /// A block that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// Its number.
+    /// Number of the block.
     pub block: u32,
-    /// Its first address.
+    /// First address of the block.
     pub address: u64,
-    /// The chunk it lies in, as given to [`Blocks::add_chunk`].
+    /// Number of its chunk, as given to [`Blocks::add_chunk`].
     pub chunk: u32,
 }
 
-/// Why nothing was taken.
+/// Why no block was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeError {
     /// No free block is large enough.
     NoRoom,
-    /// There is one, but no spare [`Block`]s for the rest of it.
+    /// A free block is large enough, but no spare [`Block`] is left for the rest of it.
     NoBlocks,
 }
 
@@ -76,7 +75,8 @@ pub struct Blocks<'s> {
 }
 
 impl<'s> Blocks<'s> {
-    /// No chunks. Whatever `blocks` holds is forgotten; what is beyond 2^31 of them is not used.
+    /// Returns a set without chunks. It overwrites what `blocks` holds, and uses at most 2^31 of
+    /// them.
     pub fn new(blocks: &'s mut [Block]) -> Self {
         let count = blocks.len().min(1 << 31);
         let blocks = &mut blocks[..count];
@@ -96,19 +96,19 @@ impl<'s> Blocks<'s> {
         }
     }
 
-    /// Blocks there are, in use or not.
+    /// Returns the number of blocks, in use or not.
     pub const fn capacity(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Blocks that stand for no range.
+    /// Returns the number of blocks that are not in use.
     pub const fn spares(&self) -> usize {
         self.spares
     }
 
-    /// Makes `bytes` bytes from `address` free (multiples of the granule, not zero). Gives the
-    /// number of the chunk's first block, which stays the first as long as the chunk is there.
-    /// `None` if no block is spare.
+    /// Adds `bytes` free bytes from `address` (multiples of the granule, not zero) as chunk number
+    /// `chunk`. Returns the number of the chunk's first block, which stays its first; `None` if no
+    /// block is spare.
     pub fn add_chunk(&mut self, chunk: u32, address: u64, bytes: u64) -> Option<u32> {
         let index = self.take_spare()?;
         let block = &mut self.blocks[index as usize];
@@ -117,7 +117,8 @@ impl<'s> Blocks<'s> {
         Some(index)
     }
 
-    /// Forgets a chunk by its first block. False, and nothing happens, if a piece of it is in use.
+    /// Removes the chunk whose first block is `first`. Returns false and does nothing if a piece of
+    /// the chunk is in use.
     pub fn remove_chunk(&mut self, first: u32) -> bool {
         let block = self.blocks[first as usize];
         if block.state != State::Free || block.after != NONE {
@@ -128,14 +129,14 @@ impl<'s> Blocks<'s> {
         true
     }
 
-    /// Takes `bytes` bytes at a multiple of `alignment` (a power of two); `bytes` is a multiple of
-    /// the granule, not zero.
+    /// Takes `bytes` bytes (a multiple of the granule, not zero) at a multiple of `alignment` (a
+    /// power of two).
     pub fn take(&mut self, bytes: u64, alignment: u64) -> Result<Taken, TakeError> {
         let found = self.find(bytes, alignment).ok_or(TakeError::NoRoom)?;
         self.carve(found, bytes, alignment)
     }
 
-    /// As [`Self::take`], out of the free block `found`.
+    /// Takes `bytes` bytes at a multiple of `alignment` out of the free block `found`.
     pub fn take_from(
         &mut self,
         found: u32,
@@ -177,13 +178,13 @@ impl<'s> Blocks<'s> {
         })
     }
 
-    /// Whether `block` is taken and begins at `address`.
+    /// Returns whether `block` is taken and begins at `address`.
     pub fn is_taken(&self, block: u32, address: u64) -> bool {
         let block = self.blocks.get(block as usize);
         block.is_some_and(|block| block.state == State::Used && block.address == address)
     }
 
-    /// Frees a block that is taken, and merges it with free neighbours.
+    /// Frees a taken block and merges it with free neighbours.
     pub fn give(&mut self, index: u32) {
         debug_assert_eq!(self.blocks[index as usize].state, State::Used);
         let Block { before, after, .. } = self.blocks[index as usize];

@@ -24,11 +24,12 @@ pub(super) struct Chunk<'d> {
 /// How a chunk is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Cut into pieces; the number of its first block.
+    /// Cut into pieces; `first` is the number of its first block.
     Divided { first: u32 },
     /// One piece.
     Whole,
-    /// Was one piece, and waits to be one again; when it was given back, in gifts.
+    /// Was one piece, and waits to become one again; `since` counts large pieces that were freed
+    /// before.
     Kept { since: u64 },
 }
 
@@ -54,7 +55,7 @@ impl<'d> Chunk<'d> {
         })
     }
 
-    /// All of it or a part, as a piece.
+    /// Returns the chunk, or a part of it, as a piece.
     pub fn piece(&self, address: u64, bytes: u64, origin: Origin) -> Piece {
         let offset = (address - self.address) as usize;
         let part = |cpu: &CpuMapping<'_>| cpu.window().part(offset, bytes as usize).ok();
@@ -67,20 +68,21 @@ impl<'d> Chunk<'d> {
         }
     }
 
-    /// Where `bytes` bytes at a multiple of `alignment` fit as the only piece.
+    /// Returns the address at which `bytes` bytes at a multiple of `alignment` fit as the only
+    /// piece.
     pub fn place(&self, bytes: u64, alignment: u64) -> Option<u64> {
         let begin = self.address.checked_next_multiple_of(alignment)?;
         let end = begin.checked_add(bytes)?;
         (end <= self.address.checked_add(self.bytes)?).then_some(begin)
     }
 
-    /// Whether the piece at `address` is all that this chunk was given out as.
+    /// Returns whether the piece at `address` is the one that this chunk was given out as.
     pub fn is_whole_piece(&self, address: u64) -> bool {
         let inside = address.checked_sub(self.address);
         self.role == Role::Whole && inside.is_some_and(|inside| inside < self.bytes)
     }
 
-    /// Gives the memory back to the device. One exit.
+    /// Returns the memory to the device, and its size in bytes to the caller. One exit.
     pub fn free(self) -> Result<u64, FreeError> {
         let bytes = self.bytes;
         self.allocation.free().map(|()| bytes)

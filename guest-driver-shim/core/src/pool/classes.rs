@@ -1,8 +1,8 @@
 //! Free blocks by size: two-level segregated lists (the idea is that of TLSF: Masmano and others,
 //! "TLSF: a new dynamic memory allocator for real-time systems", 2004).
 
-/// Sizes and addresses of pieces are multiples of this, in bytes: the alignment that `cuMemAlloc`
-/// gives too.
+/// Granularity of pieces in bytes: sizes and addresses of pieces are multiples of it. CUDA's
+/// `cuMemAlloc` aligns to 256 bytes, too.
 pub const GRANULE_BYTES: u64 = 256;
 /// Binary logarithm of the lists of a level.
 const LISTS_LOG: u32 = 3;
@@ -13,7 +13,7 @@ const LEVELS: usize = (64 - 8 - LISTS_LOG + 1) as usize;
 
 const _: () = assert!(GRANULE_BYTES == 1 << 8 && LEVELS <= 64);
 
-/// A list: level and number in it.
+/// A list of free blocks of similar sizes: its level, and its number within the level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
     level: u32,
@@ -21,8 +21,7 @@ pub struct Class {
 }
 
 impl Class {
-    /// The class in which a free block of `bytes` bytes (a multiple of the granule, not zero) is
-    /// kept.
+    /// Returns the class of a free block of `bytes` bytes (a multiple of the granule, not zero).
     pub const fn of(bytes: u64) -> Self {
         let granules = bytes / GRANULE_BYTES;
         if granules < LISTS as u64 {
@@ -36,7 +35,8 @@ impl Class {
         }
     }
 
-    /// The first class all of whose blocks have `bytes` bytes; `None` if there is no such size.
+    /// Returns the lowest class in which every block has at least `bytes` bytes; `None` if no block
+    /// can be that large.
     pub const fn that_fits(bytes: u64) -> Option<Self> {
         let granules = bytes / GRANULE_BYTES;
         if granules < LISTS as u64 {
@@ -50,8 +50,8 @@ impl Class {
     }
 }
 
-/// Heads of the lists, and which of them are not empty. A head is whatever the user links blocks
-/// by.
+/// The first block of each list, and which lists are not empty. Blocks are numbers that the caller
+/// chooses.
 #[derive(Debug)]
 pub struct Classes {
     levels: u64,
@@ -60,7 +60,7 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// All lists are empty: their head is `nothing`.
+    /// Returns empty lists, whose first block is the placeholder `nothing`.
     pub const fn new(nothing: u32) -> Self {
         Self {
             levels: 0,
@@ -69,12 +69,12 @@ impl Classes {
         }
     }
 
-    /// First block of a list.
+    /// Returns the first block of a list.
     pub fn head(&self, class: Class) -> u32 {
         self.heads[class.level as usize][class.list as usize]
     }
 
-    /// Makes `head` the first block of a list, or with `empty` notes that it has none.
+    /// Makes `head` the first block of a list. `empty` says that the list has no blocks.
     pub fn set_head(&mut self, class: Class, head: u32, empty: bool) {
         let (level, bit) = (class.level as usize, 1 << class.list);
         self.heads[level][class.list as usize] = head;
@@ -90,7 +90,7 @@ impl Classes {
         }
     }
 
-    /// The first list that is not empty, from `class` upwards.
+    /// Returns the first class from `class` upwards whose list is not empty.
     pub fn first_from(&self, class: Class) -> Option<Class> {
         let here = self.lists[class.level as usize] >> class.list << class.list;
         if here != 0 {
@@ -106,7 +106,7 @@ impl Classes {
         Some(Class { level, list })
     }
 
-    /// The class above `class`, if there is one.
+    /// Returns the class above `class`, or `None` for the last.
     pub const fn above(class: Class) -> Option<Class> {
         let Class { level, list } = class;
         if list + 1 < LISTS as u32 {

@@ -1,50 +1,47 @@
 //! Why a pool did not do what it was asked.
 
 use super::Piece;
-use crate::error::{AllocateError, FreeError, SubmitError};
+use crate::error::{AllocateError, FreeError};
 
 /// Why a pool did not allocate a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
-    /// No bytes, more than an address can count, or an alignment that is no power of two.
+    /// The size is zero or too large, or the alignment is no power of two.
     #[error(
-        "cannot allocate {bytes} bytes aligned to {alignment}: at least 1 byte, and an alignment \
-         that is a power of two"
+        "cannot allocate {bytes} bytes aligned to {alignment}: ask for at least 1 byte and an \
+         alignment that is a power of two"
     )]
     Layout {
-        /// Bytes asked for.
+        /// Size of the piece in bytes.
         bytes: u64,
-        /// Alignment asked for.
+        /// Alignment of the piece in bytes.
         alignment: u64,
     },
-    /// The storage has no block left for another piece.
+    /// All blocks of the storage are in use.
     #[error("all {capacity} blocks of the pool are in use: free pieces or give it more blocks")]
     Blocks {
-        /// Blocks it has.
+        /// Number of blocks of the storage.
         capacity: usize,
     },
-    /// The storage has no room for another chunk.
-    #[error("all {capacity} chunks of the pool are in use: use larger chunks or give it more")]
+    /// All entries for chunks of the storage are in use.
+    #[error("all {capacity} chunks of the pool are in use: give it more, or larger chunks")]
     Chunks {
-        /// Chunks it has room for.
+        /// Number of chunks that the storage has room for.
         capacity: usize,
     },
-    /// The device has no more memory for the pool.
-    #[error("the pool cannot grow: {0}")]
+    /// The device refused to allocate another chunk.
+    #[error("the pool cannot allocate another chunk: {0}")]
     Refused(AllocateError),
-    /// The packet that clears the piece could not be submitted.
-    #[error("the piece cannot be cleared: {0}")]
-    NotCleared(SubmitError),
 }
 
 /// Why a pool did not free a piece.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolFreeError {
-    /// The piece, which is from another pool.
+    /// The piece is from another pool. It is returned to the caller.
     #[error("the piece at {:#x} is from another pool: free it there", .0.address())]
     Foreign(Piece),
-    /// The piece is free, but the device did not take back memory that the pool does not need any
-    /// more.
-    #[error("the pool cannot shrink: {0}")]
+    /// The piece is freed, but the device refused to take back memory that the pool does not need
+    /// any more.
+    #[error("the pool cannot return memory to the device: {0}")]
     Refused(FreeError),
 }

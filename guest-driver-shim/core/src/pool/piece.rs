@@ -2,8 +2,8 @@
 
 use crate::window::Window;
 
-/// A piece of a pool's memory. It cannot be copied, so it is freed once. A dropped piece stays
-/// allocated until its pool is dropped.
+/// A piece of a pool's memory. It cannot be copied, so it cannot be freed twice. A dropped piece
+/// stays allocated until its pool is dropped.
 #[derive(Debug)]
 #[must_use = "a piece that is dropped stays allocated: free it"]
 pub struct Piece {
@@ -21,20 +21,20 @@ pub(super) struct Origin {
 }
 
 impl Piece {
-    /// Returns the GPU virtual address.
+    /// Returns the first GPU virtual address of the piece.
     #[must_use]
     pub const fn address(&self) -> u64 {
         self.address
     }
 
-    /// Returns the size in bytes: the size asked for, rounded up to
+    /// Returns the size in bytes: the requested size, rounded up to
     /// [`GRANULE_BYTES`](super::GRANULE_BYTES).
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the memory as the CPU sees it; `None` in a pool of device kind.
+    /// Returns the memory for accesses by the CPU; `None` for memory of device kind.
     #[must_use]
     pub const fn window(&self) -> Option<&Window> {
         self.window.as_ref()

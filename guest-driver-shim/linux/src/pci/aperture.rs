@@ -6,7 +6,6 @@
 //! goes leaves a hole, which can be touched.
 
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::os::fd::AsFd;
 
 use causeway_protocol::Access;
@@ -22,19 +21,19 @@ const PIECE_BYTES: u64 = 8 << 20;
 /// The guest's physical memory as a file.
 const MEMORY: &str = "/dev/mem";
 
-/// How the CPU caches the aperture, hence how fast host memory in it is.
+/// How the CPU caches the aperture. Access to host memory in it is fast only with write-back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caching {
-    /// As ordinary memory.
+    /// Loads and stores are cached, as for ordinary memory.
     WriteBack,
-    /// Stores are gathered; loads are slow where the processor honours it.
+    /// Stores are gathered; loads are not cached, hence slow.
     WriteCombining,
-    /// Every access goes by itself.
+    /// Every load and store goes to memory by itself.
     Uncached,
 }
 
 impl Caching {
-    /// Returns a short name for people.
+    /// Returns the name of the kind of caching, such as `write-back`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::WriteBack => "write-back",
@@ -44,7 +43,7 @@ impl Caching {
     }
 }
 
-/// The aperture.
+/// BAR 2 of the function in this process: reserved addresses, into which pieces of it are mapped.
 #[derive(Debug)]
 pub struct Aperture {
     range: ReservedRange,
@@ -58,18 +57,15 @@ pub struct Aperture {
 }
 
 impl Aperture {
-    /// Reserves addresses for `bytes` bytes, and chooses the file to map the aperture from.
+    /// Reserves addresses for the aperture's `bytes` bytes, and chooses the file to map it from.
     pub fn new(function: &PciFunction, bytes: u64) -> Result<Self, PciFunctionError> {
         let bar = function.bar(BAR_APERTURE)?;
         if bar.bytes < bytes {
             return Err(function.forbidden(NotUsable::Bar(BAR_APERTURE)));
         }
         let (file, caching, file_base) = choose(function, bar.address)?;
-        let range = ReservedRange::reserve(bytes).map_err(|source| {
-            let path = function.path("resource2");
-            let source = source.into();
-            function.forbidden(NotUsable::File { path, source })
-        })?;
+        let range = ReservedRange::reserve(bytes)
+            .map_err(|source| function.failed("resource2", source.into()))?;
         Ok(Self {
             range,
             file,
@@ -80,22 +76,23 @@ impl Aperture {
         })
     }
 
-    /// Returns how the CPU caches it.
+    /// Returns how the CPU caches the aperture.
     pub const fn caching(&self) -> Caching {
         self.caching
     }
 
-    /// Guest-physical address.
+    /// Returns the guest-physical address of the aperture.
     pub const fn address(&self) -> u64 {
         self.address
     }
 
-    /// Returns all of it. Only ranges that [`Self::reach`] has mapped can be accessed.
+    /// Returns the whole aperture. Only ranges that [`Self::reach`] has mapped can be accessed.
     pub fn window(&self) -> Window {
         self.range.window()
     }
 
-    /// Maps a part of it. Returns false if the part is not inside, or the kernel refuses.
+    /// Maps `bytes` bytes from `offset` of the aperture. Returns false if they are not inside it,
+    /// or the kernel refuses.
     pub fn reach(&self, offset: u64, bytes: u64) -> bool {
         let all_bytes = self.window().bytes() as u64;
         let Some(end) = offset.checked_add(bytes).filter(|end| *end <= all_bytes) else {
@@ -114,7 +111,7 @@ impl Aperture {
                 .range
                 .place(start, length, self.file.as_fd(), from, access)
             {
-                log::error!("cannot map {length} bytes of the aperture at {start:#x}: {e}");
+                log::error!("cannot map {length} bytes of the aperture at offset {start:#x}: {e}");
                 return false;
             }
             mapped[piece as usize] = true;
@@ -141,16 +138,12 @@ fn choose(function: &PciFunction, address: u64) -> Result<(File, Caching, u64), 
     let file = function.open("resource2")?;
     match Registers::map(&file, 0, PROBE_BYTES) {
         Ok(_) => Ok((file, Caching::Uncached, 0)),
-        Err(source) => {
-            let path = function.path("resource2");
-            Err(function.forbidden(NotUsable::File { path, source }))
-        }
+        Err(source) => Err(function.failed("resource2", source)),
     }
 }
 
 const PROBE_BYTES: u64 = 4096;
 
 fn probe(file: &File, offset: u64) -> bool {
-    let mapped: io::Result<_> = Registers::map(file, offset, PROBE_BYTES);
-    mapped.is_ok()
+    Registers::map(file, offset, PROBE_BYTES).is_ok()
 }

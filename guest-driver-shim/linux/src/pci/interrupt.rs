@@ -32,7 +32,7 @@ thread_local! {
     static SEEN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// How a process learns that its client has an interrupt pending.
+/// Source of a process's interrupts: it says when an interrupt of the process's client is pending.
 #[derive(Debug)]
 pub struct Interrupts {
     uio: Option<Uio>,
@@ -77,13 +77,13 @@ impl Interrupts {
         }
     }
 
-    /// Returns the UIO device that counts them. Without one, a process sleeps for a while and looks
-    /// again.
+    /// Returns the UIO device that counts the interrupts. With `None`, a waiting process sleeps for
+    /// a while and looks again.
     pub fn path(&self) -> Option<&Path> {
         self.uio.as_ref().map(|uio| uio.path.as_path())
     }
 
-    /// Returns how many interrupts this process's client had.
+    /// Returns the number of interrupts that this process's client has had.
     pub fn count(&self) -> u64 {
         self.state.lock().count
     }

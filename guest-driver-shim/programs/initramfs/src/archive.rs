@@ -20,40 +20,41 @@ const MAGIC: &str = "070701";
 const TRAILER: &[u8] = b"TRAILER!!!";
 const RIGHTS_OF_FOLDERS: u32 = 0o755;
 
-/// Why something cannot be in an archive.
+/// Why a file cannot be added to an archive.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArchiveError {
-    /// There is another one of this path.
+    /// The archive has a file at this path already.
     #[error("{path} is in the guest already: give each file another path")]
     Duplicate {
-        /// The path.
+        /// Path in the guest.
         path: GuestPath,
     },
-    /// The path is a folder already, or lies in a file.
+    /// The path is a folder, or a folder on the way to it is a file.
     #[error(
-        "{path} would be a file and a folder in the guest, or lies in a file: choose another path"
+        "{path} would be a file and a folder in the guest, or its folder is a file: choose another \
+         path"
     )]
     NotFolder {
-        /// The path.
+        /// Path in the guest.
         path: GuestPath,
     },
-    /// More than the format can say.
+    /// The file is too large for the format.
     #[error("{path} has {bytes} bytes: a file in an initramfs has less than 4 GiB")]
     Large {
-        /// The path.
+        /// Path in the guest.
         path: GuestPath,
-        /// Its size.
+        /// Size of the file in bytes.
         bytes: usize,
     },
 }
 
-/// Files, folders and devices, written in the order of their paths.
+/// Files, folders, links and devices of an initramfs. They are written in the order of their paths.
 #[derive(Clone, Debug, Default)]
 pub struct Archive<'a> {
     entries: BTreeMap<Vec<u8>, Entry<'a>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Entry<'a> {
     mode: u32,
     device: (u32, u32),
@@ -67,17 +68,17 @@ impl Entry<'_> {
 }
 
 impl<'a> Archive<'a> {
-    /// Returns an archive with nothing in it.
+    /// Returns an archive without files.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a regular file with these rights, and the folders that it lies in.
+    /// Adds a regular file with the mode bits `rights`, and the folders that it lies in.
     ///
     /// # Errors
-    /// [`ArchiveError::Duplicate`] if the path is taken, `NotFolder` if a file lies on the way to
-    /// it, `Large` for a file of 4 GiB or more.
+    /// [`ArchiveError::Duplicate`] if the path is taken, `NotFolder` if it is a folder or a file
+    /// lies on the way to it, `Large` for a file of 4 GiB or more.
     pub fn file(
         &mut self,
         path: &GuestPath,
@@ -93,21 +94,22 @@ impl<'a> Archive<'a> {
         self.insert(path, KIND_FILE | rights & 0o7777, (0, 0), content)
     }
 
-    /// Adds a symbolic link to `target`, and the folders that it lies in.
+    /// Adds a symbolic link to the absolute path `target`, and the folders that the link lies in.
     ///
     /// # Errors
-    /// [`ArchiveError::Duplicate`] if the path is taken, `NotFolder` if a file lies on the way to
-    /// it.
+    /// [`ArchiveError::Duplicate`] if the path is taken, `NotFolder` if it is a folder or a file
+    /// lies on the way to it.
     pub fn link(&mut self, path: &GuestPath, target: &GuestPath) -> Result<(), ArchiveError> {
         let target = [b"/", target.archived()].concat();
         self.insert(path, KIND_LINK | 0o777, (0, 0), target.into())
     }
 
-    /// Adds a character device of this major and minor number.
+    /// Adds a character device with the mode bits `rights` and this major and minor number, and the
+    /// folders that it lies in.
     ///
     /// # Errors
-    /// [`ArchiveError::Duplicate`] if the path is taken, `NotFolder` if a file lies on the way to
-    /// it.
+    /// [`ArchiveError::Duplicate`] if the path is taken, `NotFolder` if it is a folder or a file
+    /// lies on the way to it.
     pub fn character_device(
         &mut self,
         path: &GuestPath,
@@ -119,8 +121,8 @@ impl<'a> Archive<'a> {
         self.insert(path, mode, (major, minor), Cow::default())
     }
 
-    /// Adds a folder with these rights, which may be there already, and the folders that it lies
-    /// in.
+    /// Adds a folder with the mode bits `rights`, and the folders that it lies in. If the folder
+    /// exists, only its mode bits change.
     ///
     /// # Errors
     /// [`ArchiveError::NotFolder`] if a file has this path or lies on the way to it.
@@ -144,8 +146,7 @@ impl<'a> Archive<'a> {
                 .entry(folder.to_vec())
                 .or_insert_with(|| Entry {
                     mode: KIND_DIRECTORY | RIGHTS_OF_FOLDERS,
-                    device: (0, 0),
-                    content: Cow::default(),
+                    ..Entry::default()
                 });
             if !entry.is_folder() {
                 return Err(ArchiveError::NotFolder { path: path.clone() });
@@ -178,7 +179,7 @@ impl<'a> Archive<'a> {
         Ok(())
     }
 
-    /// Returns the size of the archive in bytes.
+    /// Returns the size in bytes that the written archive has.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let entries = self.entries.iter();
@@ -186,7 +187,7 @@ impl<'a> Archive<'a> {
         sizes.sum::<u64>() + entry_bytes(TRAILER.len(), 0)
     }
 
-    /// Returns the archive, in memory.
+    /// Returns the archive in the format that the kernel reads.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(usize::try_from(self.bytes()).unwrap_or(0));
@@ -195,21 +196,16 @@ impl<'a> Archive<'a> {
         bytes
     }
 
-    /// Writes the archive.
+    /// Writes the archive to `out` in the format that the kernel reads.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// An error of `out`.
     pub fn write(&self, mut out: impl Write) -> io::Result<()> {
         // Two files with one inode would be two names of one file.
         for (inode, (path, entry)) in (1..).zip(&self.entries) {
             write_entry(&mut out, inode, path, entry)?;
         }
-        let trailer = Entry {
-            mode: 0,
-            device: (0, 0),
-            content: Cow::default(),
-        };
-        write_entry(&mut out, 0, TRAILER, &trailer)
+        write_entry(&mut out, 0, TRAILER, &Entry::default())
     }
 }
 

@@ -18,66 +18,69 @@ const LIBRARIES_MAX: usize = 32;
 /// Why a file cannot be the program of a guest.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// A script.
+    /// The file is a script.
     #[error(
-        "it is a script for `{interpreter}`, which the guest does not have: give a static interpreter as the program, and the script with --file"
+        "it is a script for `{interpreter}`, which the guest does not have: give a static \
+         interpreter as the program, and the script with --file"
     )]
     Script {
-        /// The interpreter in its first line.
+        /// Interpreter that its first line names.
         interpreter: String,
     },
-    /// No ELF header.
+    /// The file does not begin with an ELF header.
     #[error("it is not an ELF executable: it has {bytes} bytes and begins with {head:02x?}")]
     NotElf {
-        /// Size of the file.
+        /// Size of the file in bytes.
         bytes: usize,
-        /// First bytes.
+        /// First bytes of the file.
         head: Vec<u8>,
     },
-    /// For another kind of processor.
+    /// The file is for another kind of processor.
     #[error("it is for {found}: guests are x86-64 machines")]
     Architecture {
-        /// Class, byte order and machine.
+        /// Kind of processor that it is for.
         found: String,
     },
-    /// An object file, a core dump.
+    /// The file is another type of ELF file, such as an object file or a core dump.
     #[error(
         "its ELF type is {kind}: give an executable (type 2, or 3 if it is position-independent)"
     )]
     Type {
-        /// `e_type`.
+        /// Type of the file (`e_type` of its ELF header).
         kind: u16,
     },
-    /// Cut off, or contradicts itself.
+    /// A part of the file cannot be read.
     #[error("cannot read its {what}: the file is cut off or damaged")]
     Damaged {
-        /// Which part.
+        /// Name of the part.
         what: &'static str,
-        /// Why.
+        /// What is wrong with the part.
         source: object::read::Error,
     },
-    /// Cut off.
-    #[error("it is cut off: it ends at byte {end}, but the file at {bytes}")]
+    /// The file ends before its last segment does.
+    #[error("it is cut off: its segments end at byte {end}, but the file ends at byte {bytes}")]
     Truncated {
-        /// Where it should end.
+        /// Offset at which the file should end.
         end: u64,
-        /// Size of the file.
+        /// Size of the file in bytes.
         bytes: usize,
     },
-    /// Nothing in it is for memory.
-    #[error("it is not an executable: there is nothing to load in it")]
+    /// The file has no segment to load into memory.
+    #[error("it is not an executable: it has no segment to load into memory")]
     Empty,
-    /// Wants libraries.
+    /// The file is linked dynamically.
     #[error(
-        "it is linked dynamically and needs {wanted}, but the guest has no libraries: link it statically (Rust: --target x86_64-unknown-linux-gnu with RUSTFLAGS=-Ctarget-feature=+crt-static; C: -static)"
+        "it is linked dynamically and needs {wanted}, but the guest has no libraries: link it \
+         statically (Rust: --target x86_64-unknown-linux-gnu with \
+         RUSTFLAGS=-Ctarget-feature=+crt-static; C: -static)"
     )]
     Dynamic {
-        /// Its dynamic linker, and the libraries that it names.
+        /// Names of the dynamic linker and of the libraries that it needs.
         wanted: String,
     },
 }
 
-/// Checks that a guest without libraries can run this program.
+/// Checks that a guest without libraries can run the program in the file `image`.
 ///
 /// # Errors
 /// [`ProgramError`]: `Script` or `NotElf` if the file is not an ELF file, `Architecture` or `Type`
@@ -248,7 +251,7 @@ mod tests {
         assert!(changed(18, &[0xab, 0xcd]).contains("machine 52651"));
         assert!(changed(16, &[1, 0]).contains("type is 1"));
         // No program headers at all.
-        assert!(changed(56, &[0, 0]).contains("nothing to load"));
+        assert!(changed(56, &[0, 0]).contains("no segment to load"));
     }
 
     /// Whatever is in the file, checking it ends with an answer.

@@ -10,78 +10,66 @@ const BYTES_MAX: usize = 4096 - 2;
 /// Longest name of a file (`NAME_MAX`).
 const NAME_BYTES_MAX: usize = 255;
 
-/// An absolute path of a file in a guest, without `.`, `..` and doubled slashes.
+/// An absolute path of a file in a guest, without `.`, `..` and repeated slashes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GuestPath(
     /// Without the slash at its begin.
     Vec<u8>,
 );
 
-/// Why a path cannot be one in a guest.
+/// Why a path cannot name a file in a guest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GuestPathError {
-    /// The path does not begin with a slash.
-    #[error("`{}` is not a path in the guest: it must begin with /", path.display())]
-    Relative {
+    /// The path does not have the form of a file's absolute path.
+    #[error("`{}` is not a path of a file in the guest: {rule}", path.display())]
+    Form {
         /// The path.
         path: PathBuf,
+        /// The rule that the path breaks.
+        rule: &'static str,
     },
-    /// The path contains `..`.
-    #[error("`{}` is not a path in the guest: .. leads out of it", path.display())]
-    Parent {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The path is the root or ends with a slash, so it has no name.
-    #[error("`{}` does not name a file in the guest: add the file's name", path.display())]
-    NoName {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The path contains a zero byte.
-    #[error("`{}` is not a path in the guest: it contains a zero byte", path.display())]
-    Zero {
-        /// The path.
-        path: PathBuf,
-    },
-    /// Longer than Linux takes.
+    /// The path, or a name in it, is longer than Linux allows.
     #[error(
-        "the path in the guest has {bytes} bytes and a name of {name_bytes}: at most {BYTES_MAX} and {NAME_BYTES_MAX}"
+        "the path in the guest has {bytes} bytes and a name of {name_bytes}: at most {BYTES_MAX} \
+         and {NAME_BYTES_MAX} bytes"
     )]
     Long {
-        /// Length of the path.
+        /// Length of the path in bytes.
         bytes: usize,
-        /// Length of its longest name.
+        /// Length of the longest name in the path, in bytes.
         name_bytes: usize,
     },
 }
 
 impl GuestPath {
-    /// Checks a path.
+    /// Checks that `path` can name a file in a guest, and returns it in its shortest form.
     ///
     /// # Errors
-    /// [`GuestPathError`]: `Relative` without a leading `/`, `Parent` for `..`, `NoName` if the
-    /// path ends with `/`, `Zero` for a zero byte, `Long` if Linux does not take the path's length.
+    /// [`GuestPathError::Form`] without a leading `/`, with `..`, without a name at the end, or with
+    /// a zero byte; [`GuestPathError::Long`] if the path is longer than Linux allows.
     pub fn new(path: impl AsRef<Path>) -> Result<Self, GuestPathError> {
         let path = path.as_ref();
-        let given = || path.to_owned();
+        let wrong = |rule| GuestPathError::Form {
+            path: path.to_owned(),
+            rule,
+        };
         let bytes = path.as_os_str().as_bytes();
         if bytes.contains(&0) {
-            return Err(GuestPathError::Zero { path: given() });
+            return Err(wrong("it must not contain a zero byte"));
         }
         if bytes.first() != Some(&b'/') {
-            return Err(GuestPathError::Relative { path: given() });
+            return Err(wrong("it must begin with /"));
         }
         let mut names: Vec<&[u8]> = Vec::new();
         for component in path.components() {
             match component {
                 Component::Normal(name) => names.push(name.as_bytes()),
-                Component::ParentDir => return Err(GuestPathError::Parent { path: given() }),
+                Component::ParentDir => return Err(wrong("it must not contain ..")),
                 Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
             }
         }
         if names.is_empty() || bytes.ends_with(b"/") {
-            return Err(GuestPathError::NoName { path: given() });
+            return Err(wrong("it must end with the name of a file"));
         }
         let name_bytes = names.iter().map(|name| name.len()).max().unwrap_or(0);
         let joined = names.join(&b'/');
@@ -92,10 +80,11 @@ impl GuestPath {
         Ok(Self(joined))
     }
 
-    /// `folder`, which is an absolute path of ours, and a name in it.
+    /// Returns the path of a file called `name` in `folder`, which is an absolute path.
     ///
     /// # Errors
-    /// [`GuestPathError`], for a name that is empty or no name.
+    /// [`GuestPathError::Form`] if `name` is empty or not a name, [`GuestPathError::Long`] if it is
+    /// longer than Linux allows.
     pub fn in_folder(folder: &str, name: &OsStr) -> Result<Self, GuestPathError> {
         Self::new(Path::new(folder).join(name))
     }
@@ -111,7 +100,7 @@ impl GuestPath {
         slashes.map(|(at, _)| &self.0[..at])
     }
 
-    /// Returns the path for programs in the guest, with its leading slash.
+    /// Returns the path with its leading slash, as programs in the guest use it.
     #[must_use]
     pub fn to_path(&self) -> PathBuf {
         let bytes = [b"/", self.0.as_slice()].concat();
@@ -144,9 +133,9 @@ mod tests {
         for (path, reason) in [
             ("data/x", "must begin with /"),
             ("", "must begin with /"),
-            ("/data/../../etc/x", ".. leads out"),
-            ("/", "does not name a file"),
-            ("/data/", "does not name a file"),
+            ("/data/../../etc/x", "must not contain .."),
+            ("/", "end with the name of a file"),
+            ("/data/", "end with the name of a file"),
             ("/a\0b", "zero byte"),
         ] {
             let message = GuestPath::new(path).unwrap_err().to_string();

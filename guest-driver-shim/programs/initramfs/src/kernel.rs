@@ -11,8 +11,8 @@ const BANNER: &[u8] = b"Linux version ";
 /// Longest release (`__NEW_UTS_LEN`).
 const RELEASE_BYTES_MAX: usize = 64;
 
-/// Returns the release of a Linux kernel, as `uname -r` prints it in the guest; `None` if the image
-/// does not contain it.
+/// Returns the release of the Linux kernel in the file `image`, as `uname -r` prints it in the
+/// guest. Returns `None` if the file contains no release.
 #[must_use]
 pub fn release_of(image: &[u8]) -> Option<&str> {
     let version = if image.get(MAGIC.0..)?.starts_with(MAGIC.1) {
@@ -34,17 +34,10 @@ pub fn release_of(image: &[u8]) -> Option<&str> {
 /// What follows the begin of the banner. The kernel has format strings that begin alike; a release
 /// begins with a digit.
 fn banner(image: &[u8]) -> Option<&[u8]> {
-    let mut rest = image;
-    while let Some(at) = rest
-        .windows(BANNER.len())
-        .position(|window| window == BANNER)
-    {
-        rest = &rest[at + BANNER.len()..];
-        if rest.first().is_some_and(u8::is_ascii_digit) {
-            return Some(rest);
-        }
-    }
-    None
+    let is_begin =
+        |window: &[u8]| window.starts_with(BANNER) && window[BANNER.len()].is_ascii_digit();
+    let at = image.windows(BANNER.len() + 1).position(is_begin)?;
+    Some(&image[at + BANNER.len()..])
 }
 
 /// Returns whether a release can be the name of a folder of modules.

@@ -13,20 +13,21 @@ const WANTED: [&str; 4] = ["uio_pci_generic", "virtio_pci", "virtio_blk", "virti
 /// Largest list of dependencies, in bytes.
 const LIST_BYTES_MAX: u64 = 16 << 20;
 
-/// A module for a guest.
+/// A kernel module for a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelModule {
-    /// File of the host.
+    /// File on the host.
     pub host: PathBuf,
-    /// Its path in the guest.
+    /// Path of the file in the guest.
     pub guest: GuestPath,
 }
 
 impl KernelModule {
-    /// Returns a file of the host; in the guest it lies in `/lib/modules`, by its own name.
+    /// Returns the module in the host's file `host`. In the guest it has the same name in
+    /// `/lib/modules`.
     ///
     /// # Errors
-    /// [`GuestPathError`], for a path without a name.
+    /// [`GuestPathError`] if `host` has no file name, or one that is too long.
     pub fn new(host: &Path) -> Result<Self, GuestPathError> {
         let name = host.file_name().unwrap_or_default();
         Ok(Self {
@@ -36,7 +37,7 @@ impl KernelModule {
     }
 }
 
-/// The modules of one release of a kernel.
+/// The folder with the kernel modules for one release of the kernel.
 #[derive(Clone, Debug)]
 pub struct ModuleFolder {
     folder: PathBuf,
@@ -44,8 +45,9 @@ pub struct ModuleFolder {
 }
 
 impl ModuleFolder {
-    /// Returns the modules that belong to the kernel image `kernel`: those of the tree that it lies
-    /// in (`boot/vmlinuz` beside `lib/modules`, as a package unpacks), or of this host.
+    /// Finds the modules for the kernel file `kernel` with the release `release`. It looks in the
+    /// tree that the file lies in (`boot/vmlinuz` beside `lib/modules`, as a package unpacks), then
+    /// on this host. Returns `None` if neither has them.
     #[must_use]
     pub fn find(kernel: &Path, release: &str) -> Option<Self> {
         let kernel = std::path::absolute(kernel).ok()?;
@@ -60,32 +62,32 @@ impl ModuleFolder {
             })
     }
 
-    /// Returns the release that the modules are for.
+    /// Returns the kernel release that the modules are for.
     #[must_use]
     pub fn release(&self) -> &str {
         &self.release
     }
 
-    /// File with the list of dependencies.
+    /// Returns the path of the file that lists which modules need which others (`modules.dep`).
     #[must_use]
     pub fn list(&self) -> PathBuf {
         self.folder.join("modules.dep")
     }
 
-    /// Returns the modules that guests use, each behind those that it needs. What this kernel does
-    /// not have as a module is left out.
+    /// Returns the modules that guests need for Causeway and virtio, each behind those that it
+    /// needs. Modules that this kernel does not have are left out.
     ///
     /// # Errors
-    /// If the list of dependencies cannot be read.
+    /// An I/O error if `modules.dep` cannot be read.
     pub fn wanted(&self) -> io::Result<Vec<KernelModule>> {
         self.named(&WANTED)
     }
 
-    /// Modules of these names, each behind those that it needs. What this kernel does not have as a
-    /// module is left out.
+    /// Returns the modules with these names, each behind those that it needs. Modules that this
+    /// kernel does not have are left out.
     ///
     /// # Errors
-    /// If the list of dependencies cannot be read.
+    /// An I/O error if `modules.dep` cannot be read.
     pub fn named(&self, names: &[&str]) -> io::Result<Vec<KernelModule>> {
         let path = self.list();
         let list = crate::read::read_file(&path, LIST_BYTES_MAX)?.content;

@@ -21,13 +21,13 @@ pub(crate) struct HostFile {
 pub(crate) fn read_file(path: &Path, limit: u64) -> io::Result<HostFile> {
     // Asked before it is opened: opening a pipe would wait for a writer.
     if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     let file = File::open(path)?;
     let metadata = file.metadata()?;
     let too_large = || {
         io::Error::other(format!(
-            "it has more than {limit} bytes, the rest of the limit"
+            "it has more than the {limit} bytes that are allowed here"
         ))
     };
     if metadata.len() > limit {
@@ -58,11 +58,11 @@ mod tests {
         assert!(read.executable && read.content.len() as u64 == bytes);
         let message =
             |path: &str, limit| read_file(Path::new(path), limit).unwrap_err().to_string();
-        assert!(message("/proc/self/exe", bytes - 1).contains("the rest of the limit"));
-        assert!(message("/dev/zero", 10).contains("no regular file"));
-        assert!(message("/tmp", 10).contains("no regular file"));
+        assert!(message("/proc/self/exe", bytes - 1).contains("that are allowed here"));
+        assert!(message("/dev/zero", 10).contains("not a regular file"));
+        assert!(message("/tmp", 10).contains("not a regular file"));
         assert!(message("/nonexistent", 10).contains("No such file"));
         // Its length is said to be zero.
-        assert!(message("/proc/self/status", 10).contains("the rest of the limit"));
+        assert!(message("/proc/self/status", 10).contains("that are allowed here"));
     }
 }

@@ -40,34 +40,34 @@ const DEVICES: [(&str, u32, u32, u32); 10] = [
     ("/dev/kmsg", 0o600, 1, 11),
 ];
 
-/// A file of the host, and where the guest finds it.
+/// A file of the host, and its path in the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileMapping {
-    /// File of the host.
+    /// File on the host.
     pub host: PathBuf,
-    /// Its path in the guest.
+    /// Path of the file in the guest.
     pub guest: GuestPath,
 }
 
-/// Why a text does not say which file goes where.
+/// Why an argument `HOST[:GUEST]` is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MappingError {
-    /// No host file before the colon, or at all.
-    #[error("the host's file is missing: write HOST, or HOST:GUEST")]
+    /// The argument does not name a file of the host.
+    #[error("the host's file is missing: write HOST or HOST:GUEST")]
     NoHost,
-    /// The guest's path cannot be.
+    /// The argument's path in the guest is not valid.
     #[error(transparent)]
     Guest(#[from] GuestPathError),
 }
 
 impl FileMapping {
-    /// Understands `HOST` or `HOST:GUEST`. Without a path in the guest, the file lies in the
-    /// guest's root (where the program starts) by its own name. The last colon counts; a file whose
-    /// name has one is given as `HOST:GUEST`.
+    /// Reads an argument `HOST` or `HOST:GUEST`. Without GUEST, the file has its own name in the
+    /// guest's root, where the program starts. The last colon separates the two, so a file whose
+    /// name has a colon needs GUEST.
     ///
     /// # Errors
-    /// [`MappingError::NoHost`] if the host's part is empty, `Guest` if the guest's part is not a
-    /// path.
+    /// [`MappingError::NoHost`] if HOST is empty or has no file name, `Guest` if GUEST is not a
+    /// valid path.
     pub fn parse(text: &OsStr) -> Result<Self, MappingError> {
         let bytes = text.as_bytes();
         let colon = bytes.iter().rposition(|byte| *byte == b':');
@@ -87,60 +87,61 @@ impl FileMapping {
     }
 }
 
-/// The program that a guest runs, with its files.
+/// What a guest runs: a program with its arguments, files and kernel modules.
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
-    /// A static program; a file of the host.
+    /// File on the host with the program, a static executable.
     pub program: PathBuf,
-    /// Its arguments, without its name.
+    /// Arguments of the program, without its name.
     pub arguments: Vec<OsString>,
-    /// Files that it needs.
+    /// Files that the program needs.
     pub files: Vec<FileMapping>,
     /// Kernel modules, in the order in which they are loaded.
     pub modules: Vec<KernelModule>,
 }
 
-/// Why there is no initramfs for a workload.
+/// Why no initramfs can be made for a workload.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
     /// A file of the host cannot be read.
     #[error("cannot read the {what} {}", path.display())]
     Read {
-        /// The kind of file.
+        /// Kind of the file, such as `kernel module`.
         what: &'static str,
-        /// The file.
+        /// File on the host.
         path: PathBuf,
-        /// Why.
+        /// The kernel's error, or what is wrong with the file.
         source: io::Error,
     },
-    /// The program cannot run in a guest.
+    /// A guest cannot run the program.
     #[error("the program {} cannot run in a guest", path.display())]
     Program {
-        /// The file.
+        /// File on the host.
         path: PathBuf,
-        /// Why.
+        /// Why a guest cannot run it.
         source: ProgramError,
     },
-    /// A path in the guest cannot be.
+    /// A file cannot have its path in the guest.
     #[error(transparent)]
     Path(#[from] GuestPathError),
-    /// Two things in one place, or too large.
+    /// A file does not fit the initramfs: its path is taken, or it is too large.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    /// A file would be hidden by a file system that the guest mounts.
+    /// The guest mounts a file system over the file, which would hide it.
     #[error(
-        "the guest mounts a file system on {folder}, which would hide {path}: choose another path in the guest"
+        "the guest mounts a file system on {folder}, which would hide {path}: choose another path \
+         in the guest"
     )]
     Hidden {
-        /// The path.
+        /// Path of the file in the guest.
         path: GuestPath,
-        /// The folder.
+        /// Folder on which the guest mounts the file system.
         folder: &'static str,
     },
 }
 
 impl Workload {
-    /// Returns the initramfs: the same bytes for the same workload.
+    /// Returns an initramfs that runs the workload. The same workload gives the same bytes.
     ///
     /// # Errors
     /// [`WorkloadError`]: `Read` if a file of the host cannot be read, `Program` if the guest
@@ -324,8 +325,8 @@ mod tests {
         assert!(message(":/x").contains("the host's file is missing"));
         assert!(message("/").contains("the host's file is missing"));
         assert!(message("data:x").contains("must begin with /"));
-        assert!(message("data:/../x").contains(".. leads out"));
-        assert!(message("data:/x/").contains("does not name a file"));
+        assert!(message("data:/../x").contains("must not contain .."));
+        assert!(message("data:/x/").contains("end with the name of a file"));
     }
 
     #[test]
