@@ -18,45 +18,51 @@ use causeway_protocol::message::{MemoryKind, Parameter, Status};
 pub use causeway_protocol::packet::LaunchShape;
 pub use work::{Fault, Launch, MemoryWork, Progress, Recorded, RecordedLaunch, Work};
 
-/// Attributes of a back end. Limits hold for each session.
+/// What a back end tells sessions about its device: sizes, limits and features. A limit holds for
+/// each session by itself.
 #[derive(Clone, Debug)]
 pub struct Attributes {
-    /// Back end and device, for people; at most 64 bytes.
+    /// Name of the back end and its device, to be shown to people; at most 64 bytes of UTF-8.
     pub name: String,
-    /// Memory of the device in bytes.
+    /// Size of the device's memory in bytes.
     pub memory_bytes: u64,
-    /// Granularity of allocations in bytes: a power of two, at least 4096. Sizes are rounded up to
-    /// it. GPU addresses that a guest chooses are congruent to the offset in the allocation modulo
-    /// it.
+    /// Granularity of allocations in bytes: a power of two, at least 4096. Sizes of allocations are
+    /// rounded up to a multiple of the granularity. If a guest chooses the GPU address of a
+    /// mapping, the difference between that address and the mapping's offset in the allocation must
+    /// be a multiple of the granularity.
     pub granularity_bytes: u64,
-    /// GPU virtual addresses of all address spaces. An address space may have fewer.
+    /// Range of GPU virtual addresses in which all address spaces lie. A single address space may
+    /// have a smaller range.
     pub va: std::ops::Range<u64>,
-    /// Multiprocessors, or CPU cores.
+    /// Number of the GPU's multiprocessors, or of the CPU cores that execute kernels.
     pub compute_units: u32,
-    /// Threads of a warp.
+    /// Number of threads in a warp.
     pub warp_threads: u32,
-    /// Most threads of a block.
+    /// Largest number of threads in a block.
     pub block_threads_max: u32,
-    /// Most shared memory of a block in bytes.
+    /// Largest shared memory of a block in bytes.
     pub shared_bytes_max: u32,
-    /// Bit set of [`causeway_protocol::registers::features`].
+    /// Optional features that the back end has: a bit set of
+    /// [`causeway_protocol::registers::features`].
     pub features: u64,
 }
 
-/// The failure of a back end's operation. The guest gets only [`Self::status`].
+/// Why an operation of a back end failed. The guest sees only [`Self::status`]; the rest is for
+/// logs.
 #[derive(Debug, thiserror::Error)]
 #[error("{context}")]
 pub struct BackendError {
-    /// Status for the guest.
+    /// Status that the guest receives.
     pub status: Status,
-    /// The operation with its values, for logs.
+    /// The operation that failed, with its values.
     pub context: String,
-    /// The cause.
+    /// The error that caused the failure, if there is one.
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 impl BackendError {
-    /// Returns the failure of the operation that `context` names, without a cause.
+    /// Returns an error without a cause: `status` is for the guest, and `context` names the failed
+    /// operation for logs.
     pub fn new(status: Status, context: impl Into<String>) -> Self {
         Self {
             status,
@@ -65,7 +71,7 @@ impl BackendError {
         }
     }
 
-    /// Returns the same failure with `source` as its cause.
+    /// Returns this error with `source` as its cause.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
@@ -73,18 +79,20 @@ impl BackendError {
     }
 }
 
-/// Why a back end refused a module.
+/// Why a back end cannot load a module.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{reason}", place(*.line))]
 pub struct ModuleError {
-    /// Line in the image, from 1; 0 if the mistake has no line.
+    /// Line of the module's text that has the mistake, counted from 1; 0 if the mistake has no
+    /// line.
     pub line: u32,
-    /// The mistake and, where one is known, the way out.
+    /// What is wrong with the module and, if there is one, the way out.
     pub reason: String,
 }
 
 impl ModuleError {
-    /// Returns the refusal of an image for `reason` in line `line`; 0 means no line.
+    /// Returns the error for a mistake in line `line` of a module, counted from 1 (0 if the mistake
+    /// has no line). `reason` describes the mistake.
     pub fn new(line: u32, reason: impl Into<String>) -> Self {
         let reason = reason.into();
         Self { line, reason }
@@ -98,15 +106,17 @@ fn place(line: u32) -> String {
     }
 }
 
-/// A callback for the loss of the device: see [`Backend::observe_loss`].
+/// A callback that a back end calls when its device is lost; [`Backend::observe_loss`] sets it.
 pub type LossObserver = Box<dyn Fn(&Fault) + Send + Sync>;
 
-/// A GPU, or something that stands in for one.
+/// A GPU, or software that executes GPU work in its place. Sessions get memory and address spaces
+/// from it.
 pub trait Backend: Send + Sync {
-    /// Returns the attributes.
+    /// Returns sizes, limits and features of the device.
     fn attributes(&self) -> &Attributes;
 
-    /// Allocates `bytes` bytes (a multiple of the granularity) of memory, all zero.
+    /// Allocates `bytes` bytes of memory of kind `kind`, filled with zeros. `bytes` is a multiple
+    /// of [`Attributes::granularity_bytes`].
     ///
     /// # Errors
     /// * `NoMemory` if the device or the host has not enough memory.
@@ -119,17 +129,19 @@ pub trait Backend: Send + Sync {
         options: AllocateOptions,
     ) -> Result<Arc<dyn Memory>, BackendError>;
 
-    /// Makes memory that another process exported usable in this process. Its content stays.
+    /// Makes memory that another process exported usable in this process. The content of the memory
+    /// does not change.
     ///
     /// # Errors
-    /// * `BadMemory` if the descriptor is not the memory that `exported` states.
+    /// * `BadMemory` if the descriptor does not lead to memory of the kind and size that `exported`
+    ///   states.
     /// * `Unsupported` if the back end imports no memory of this kind.
     /// * `NoMemory` if the host has no addresses or descriptors left.
     /// * `BackEnd` if the driver fails.
     fn import(&self, exported: Exported) -> Result<Arc<dyn Memory>, BackendError>;
 
-    /// Makes `bytes` bytes of guest RAM, at `offset` of `ram`, usable like an allocation of host
-    /// kind.
+    /// Lets the GPU use `bytes` bytes of guest RAM, from byte `offset` of the object `ram`, like an
+    /// allocation of kind [`MemoryKind::Host`].
     ///
     /// # Errors
     /// * `Unsupported` if the back end cannot use guest RAM.
@@ -142,90 +154,102 @@ pub trait Backend: Send + Sync {
         bytes: u64,
     ) -> Result<Arc<dyn Memory>, BackendError>;
 
-    /// Creates an empty address space. The mediator sets `stop` when the session ends: work under
-    /// way must then return soon.
+    /// Creates an empty address space. The mediator sets `stop` to true when the session ends:
+    /// kernels and copies that still run must then end soon.
     ///
     /// # Errors
     /// `NoMemory` if device or host have not enough memory, `BackEnd` if the driver fails.
     fn create_space(&self, stop: Arc<AtomicBool>) -> Result<Arc<dyn Space>, BackendError>;
 
-    /// Whether a fault has poisoned the back end: this process can never use the device again. A
-    /// session gets the device back only in another process.
+    /// Returns whether a fault has made the device unusable for this process forever. A session can
+    /// use the device again only in another process.
     fn is_poisoned(&self) -> bool {
         false
     }
 
-    /// Sets the callback for the loss of the device by other causes than work: the host wants it
-    /// back, or someone reset it. When `lost` returns, no session has memory of the device mapped
-    /// or begins work with it before the session's next reset; work under way ends soon. Host
-    /// memory and guest RAM stay.
+    /// Sets the callback that the back end calls when the device is lost for a reason other than
+    /// GPU work: the host wants the device back, or the device was reset from outside. When `lost`
+    /// returns, no session has device memory mapped, and no session begins work on the device
+    /// before its next reset; work that still runs ends soon. Host memory and guest RAM stay
+    /// mapped.
     ///
-    /// The back end keeps the first callback, and calls it without a lock that its other methods
-    /// take. The default is for back ends that lose their device only by work, or never.
+    /// The back end keeps only the first callback, and holds none of its locks during the call. The
+    /// default implementation does nothing: it suits back ends that lose their device only through
+    /// faults of GPU work, or never.
     fn observe_loss(&self, lost: LossObserver) {
         drop(lost);
     }
 
-    /// Returns how long a client's work may go on after the client's reset, while the session has
-    /// other clients, before the mediator stops it. Zero for a back end that can stop all work;
-    /// longer for one that is poisoned ([`Self::is_poisoned`]) if work does not end by itself.
+    /// Returns how long the work of a client may continue after that client's reset before the
+    /// mediator stops the work, if the session has other clients. Zero for a back end that can stop
+    /// any work without harm; longer for a back end that stopping work would poison
+    /// ([`Self::is_poisoned`]).
     fn grace(&self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// Memory of an allocation. It lives as long as any mapping, work under way or other session holds
-/// it.
+/// Memory of an allocation, of an import or of registered guest RAM. The memory is freed when no
+/// handle, mapping, running work or other session holds it any more.
 ///
-/// A user of the memory holds the `Arc` that it got, not a part taken out of [`Self::as_any`]: the
-/// `Arc` carries the charge to the session's quota, which ends when the last one is dropped.
+/// Users keep the `Arc<dyn Memory>` that they were given, not the back end's own type from
+/// [`Self::as_any`]: the session's quota is charged for the memory until the last of these `Arc`s
+/// is dropped.
 pub trait Memory: Send + Sync + Any {
-    /// Returns the size in bytes.
+    /// Returns the size of the memory in bytes.
     fn bytes(&self) -> u64;
 
-    /// Returns what can be placed in an aperture; `None` if no CPU can reach this memory.
+    /// Returns the memory in the form in which a VMM can place it in an aperture; `None` if CPUs
+    /// cannot access this memory.
     fn backing(&self) -> Option<Backing>;
 
-    /// Returns what another process needs to use this memory too.
+    /// Returns a descriptor of this memory, with its kind, size and place, by which another process
+    /// can import the memory ([`Backend::import`]).
     ///
     /// # Errors
     /// `Unsupported` if this memory cannot be shared, `NoMemory` if the process has no descriptor
     /// left, `BackEnd` if the driver fails.
     fn export(&self) -> Result<Exported, BackendError>;
 
-    /// Returns `self`, from which the back end gets its own type.
+    /// Returns `self` as [`Any`], so that the back end can downcast it to its own type.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// Options of an allocation.
+/// What a guest asks of an allocation in addition to its kind and size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AllocateOptions {
-    /// The device may compress the memory. Only where `features::COMPRESSION` is set.
+    /// Whether the device may compress the memory. True only if the back end has
+    /// `features::COMPRESSION`.
     pub compressible: bool,
 }
 
-/// Memory on its way to another process.
+/// Memory that one process exports and another one imports: a descriptor, and what the descriptor
+/// stands for.
 #[derive(Debug)]
 pub struct Exported {
-    /// Kind of memory.
+    /// Kind of the memory behind the descriptor.
     pub kind: MemoryKind,
-    /// Size in bytes.
+    /// Size of the memory in bytes.
     pub bytes: u64,
-    /// A memory object for host kind; for the other kinds, a descriptor of the device's driver.
+    /// A memory object if `kind` is [`MemoryKind::Host`]; otherwise a descriptor that the device's
+    /// driver made.
     pub file: OwnedFd,
-    /// Offset of the memory in a memory object, in bytes.
+    /// Offset in bytes at which the memory begins in the memory object.
     pub offset: u64,
-    /// Page size of a memory object.
+    /// Page size of the memory object; has no meaning for memory of a device.
     pub pages: PageSize,
 }
 
-/// A GPU address space: mappings, modules, queues. Any thread may call any method at any time.
+/// A GPU address space with its mappings, modules and queues. Any thread may call any method at any
+/// time.
 ///
-/// The space allocates its addresses; back ends with a free choice use [`crate::va::VaAllocator`].
+/// The address space chooses the addresses of mappings; a back end that may choose any address uses
+/// [`crate::va::VaAllocator`].
 pub trait Space: Send + Sync {
-    /// Maps `bytes` bytes of `memory` from `offset`, at address `wanted` or at a free one. Returns
-    /// the address. All numbers are multiples of 4 KiB and in range; `wanted` is congruent to
-    /// `offset` modulo the granularity.
+    /// Maps `bytes` bytes of `memory`, from its byte `offset`, with the rights `access`: at GPU
+    /// address `wanted`, or at any free address if `wanted` is `None`. Returns the address. The
+    /// caller has checked that all numbers are multiples of 4 KiB, that the range is within the
+    /// memory, and that `wanted - offset` is a multiple of the granularity.
     ///
     /// # Errors
     /// * `AddressInUse` if `wanted` is not free.
@@ -241,37 +265,37 @@ pub trait Space: Send + Sync {
         access: Access,
     ) -> Result<u64, BackendError>;
 
-    /// Ends the mapping at `va`. Work that began before may still reach the memory; later work
-    /// cannot.
+    /// Removes the mapping that begins at GPU address `va`. Work that began before may still access
+    /// the memory; later work cannot.
     ///
     /// # Errors
-    /// `BackEnd` if the driver fails; the mapping may then still be there.
+    /// `BackEnd` if the driver fails; the mapping may then still exist.
     fn unmap(&self, va: u64) -> Result<(), BackendError>;
 
-    /// Changes the rights of the mapping at `va`. Work that began before may still have the old
-    /// rights.
+    /// Changes the access rights of the mapping that begins at GPU address `va` to `access`. Work
+    /// that began before may still use the old rights.
     ///
     /// # Errors
     /// `Unsupported` if the memory cannot have these rights; the mapping then keeps its rights.
     /// `BackEnd` if the driver fails.
     fn set_access(&self, va: u64, access: Access) -> Result<(), BackendError>;
 
-    /// Loads a module image. `image` is a private copy of the guest's.
+    /// Loads the GPU code in `image`, a private copy that the guest cannot change any more.
     ///
     /// # Errors
     /// [`ModuleError`], for the guest's log, if the image is not valid or needs more than the
     /// device has.
     fn load_module(&self, image: &[u8]) -> Result<Arc<dyn Module>, ModuleError>;
 
-    /// Creates an execution queue.
+    /// Creates a queue that executes work in this address space.
     ///
     /// # Errors
     /// `NoMemory` if device or host have not enough memory, `BackEnd` if the driver fails.
     fn create_queue(&self) -> Result<Box<dyn Queue>, BackendError>;
 
-    /// Creates a recording: a sequence of work that is submitted as one, many times
-    /// ([`Work::Replay`]). `work` may be empty. The recording holds the `Arc`s of its kernels. Only
-    /// where `features::RECORDING` is set.
+    /// Creates a recording of `work`, which may be empty. Each [`Work::Replay`] of the recording
+    /// then submits the whole sequence at once. The recording keeps the `Arc`s of its kernels.
+    /// Called only if the back end has `features::RECORDING`.
     ///
     /// # Errors
     /// * `BadLaunch` or `BadParameters` if the device cannot launch a kernel in this way.
@@ -280,84 +304,90 @@ pub trait Space: Send + Sync {
     /// * `BackEnd` if the driver fails.
     fn record(&self, work: &[Recorded]) -> Result<Arc<dyn Recording>, BackendError>;
 
-    /// Loads the fence at `va`; `None` if the address is not mapped for reading.
+    /// Reads the 64-bit fence at GPU address `va`; `None` if the address is not mapped for reading.
     fn load_u64(&self, va: u64) -> Option<u64>;
 }
 
-/// A loaded module.
+/// GPU code that was loaded into an address space, with its kernels.
 pub trait Module: Send + Sync {
-    /// Returns the kernel of this name; `None` if the module has none.
+    /// Returns the kernel `name`; `None` if the module has no kernel of that name.
     fn function(&self, name: &str) -> Option<Arc<dyn Function>>;
-    /// Returns the names of the kernels, for messages.
+    /// Returns the names of all kernels in the module, for messages.
     fn kernels(&self) -> Vec<String>;
-    /// Returns the memory that the module takes beyond its image, in bytes: its variables and its
-    /// compiled code. The session is charged for it until the module is unloaded and no launch of
-    /// its kernels is under way.
+    /// Returns how many bytes of memory the module takes in addition to its image, for its
+    /// variables and its compiled code. The session is charged for them until the module is
+    /// unloaded and no launch of its kernels runs any more.
     fn memory_bytes(&self) -> u64;
 }
 
-/// A kernel. Work that launches it holds the `Arc` that it got until it is done, like [`Memory`]:
-/// the `Arc` carries the charges of the kernel's module.
+/// A kernel of a module. A queue keeps the `Arc` of a kernel until the launch is done: the session
+/// is charged for the kernel's module until the last of these `Arc`s is dropped.
 pub trait Function: Send + Sync + Any {
-    /// Returns offset and size of each parameter.
+    /// Returns the offset and the size of each parameter in the parameter block.
     fn parameters(&self) -> &[Parameter];
     /// Returns the size of the parameter block in bytes.
     fn parameter_bytes(&self) -> u32;
-    /// Returns the most threads of a block: the smaller of the kernel's limit and the device's.
+    /// Returns the largest number of threads in a block: the smaller of the kernel's limit and the
+    /// device's.
     fn block_threads_max(&self) -> u32;
-    /// Returns the static shared memory of a block in bytes.
+    /// Returns how many bytes of shared memory the kernel's code declares for each block.
     fn shared_bytes(&self) -> u32;
-    /// Returns the most dynamic shared memory of a block in bytes.
+    /// Returns how many bytes of shared memory a launch may add for each block at most.
     fn dynamic_shared_bytes_max(&self) -> u32;
 
-    /// Checks a shape that is within all other limits. [`Launch::new`] calls it.
+    /// Checks whether the kernel can be launched in `shape`, which [`Launch::new`] has found to be
+    /// within all other limits. The default implementation accepts every shape.
     ///
     /// # Errors
-    /// The reason for which this back end cannot launch the kernel in this shape.
+    /// A text that says why this back end cannot launch the kernel in this shape.
     fn check_shape(&self, shape: &LaunchShape) -> Result<(), String> {
         let _ = shape;
         Ok(())
     }
 
-    /// Returns `self`, from which the back end gets its own type.
+    /// Returns `self` as [`Any`], so that the back end can downcast it to its own type.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// A sequence of work that is submitted as one. It holds the kernels that it launches. A replay
-/// holds the `Arc` that it got until it is done, like [`Memory`]: the `Arc` carries the charges of
-/// the recording.
+/// A sequence of work that a replay submits as a whole. A queue keeps the `Arc` of a recording
+/// until the replay is done: the session is charged for the recording and its kernels until the
+/// last of these `Arc`s is dropped.
 pub trait Recording: Send + Sync + Any {
-    /// Returns the memory that it takes beside its work, in bytes, like [`Module::memory_bytes`].
+    /// Returns how many bytes of memory the back end needs for the recording itself, without the
+    /// memory that its work uses. The session is charged for them.
     fn memory_bytes(&self) -> u64;
-    /// Returns `self`, from which the back end gets its own type.
+    /// Returns `self` as [`Any`], so that the back end can downcast it to its own type.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// An execution queue, which executes work in order. One thread submits. Methods may return before
-/// the work is done.
+/// A queue that executes work in order. Only one thread uses a queue. The methods other than
+/// [`Self::finish`] may return before the work is done.
 pub trait Queue: Send {
-    /// Executes or enqueues a piece of work. The queue may wait for more work before it begins,
-    /// until [`Self::flush`].
+    /// Executes `work`, or adds it to the queue. The back end may collect work and begin it only at
+    /// [`Self::flush`].
     ///
     /// # Errors
-    /// The fault of this or of an earlier piece. Every later call fails too.
+    /// The fault of this or of an earlier piece of work. After a fault, every method of the queue
+    /// fails.
     fn submit(&mut self, work: Work<'_>) -> Result<(), Fault>;
 
-    /// Begins all submitted work.
+    /// Makes the back end begin all work that was submitted.
     ///
     /// # Errors
-    /// As [`Self::submit`].
+    /// The fault of an earlier piece of work.
     fn flush(&mut self) -> Result<(), Fault>;
 
-    /// Returns whether work is under way. The consumer asks now and then while its ring is empty.
+    /// Returns whether submitted work still runs. The consumer of a command buffer asks from time
+    /// to time while its ring is empty.
     ///
     /// # Errors
-    /// As [`Self::submit`].
+    /// The fault of an earlier piece of work.
     fn poll(&mut self) -> Result<Progress, Fault>;
 
-    /// Waits until all submitted work is done, or for a moment if the session's stop flag is set.
+    /// Waits until all submitted work is done. If the stop flag of the address space is set (see
+    /// [`Backend::create_space`]), waits only briefly.
     ///
     /// # Errors
-    /// As [`Self::submit`].
+    /// The fault of an earlier piece of work.
     fn finish(&mut self) -> Result<(), Fault>;
 }

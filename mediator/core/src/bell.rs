@@ -49,7 +49,7 @@ impl Bell {
         &self.doorbell
     }
 
-    /// Asks the consumer to end.
+    /// Asks the consumer to end, and wakes it.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         // Fails only when the counter is full, and then the consumer is awake.
@@ -65,8 +65,8 @@ impl Bell {
         self.wait(-1);
     }
 
-    /// Sleeps until the doorbell rings or the consumer is stopped, at most for `limit`. True if it
-    /// was woken.
+    /// Sleeps until the doorbell rings or the consumer is stopped, but no longer than `limit`.
+    /// Returns false if the time has passed.
     pub fn sleep_for(&self, limit: Duration) -> bool {
         self.wait(i32::try_from(limit.as_millis()).unwrap_or(i32::MAX))
     }

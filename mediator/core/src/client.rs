@@ -9,10 +9,12 @@ pub struct Client(u8);
 const _: () = assert!(CLIENTS <= u64::BITS, "clients are bits of a word");
 
 impl Client {
-    /// The client of page 0. A guest that is a single program has no other.
+    /// The client that uses page 0 of the registers. A guest that is a single program has no other
+    /// client.
     pub const FIRST: Self = Self(0);
 
-    /// Returns the client of page `number`; `None` if there is no such page.
+    /// Returns the client that uses page `number` of the registers; `None` if there is no page of
+    /// that number.
     pub const fn new(number: u32) -> Option<Self> {
         if number < CLIENTS {
             Some(Self(number as u8))
@@ -21,17 +23,17 @@ impl Client {
         }
     }
 
-    /// Returns the number of the client's page.
+    /// Returns the number of the register page that the client uses.
     pub const fn number(self) -> u32 {
         self.0 as u32
     }
 
-    /// Returns the client's bit in a set of clients.
+    /// Returns the bit that stands for the client in a set of clients.
     pub const fn bit(self) -> u64 {
         1 << self.0
     }
 
-    /// Returns the client's index in a table of all clients.
+    /// Returns the client's index in an array that has an element for each client.
     pub const fn index(self) -> usize {
         self.0 as usize
     }

@@ -88,7 +88,8 @@ impl ClientSession<'_> {
     /// handle may then stand for another space.
     ///
     /// # Errors
-    /// As [`Self::lock_within`] and [`Self::open_space`].
+    /// `DeviceLost` if the session or the client was reset since, or the session is lost;
+    /// `BadHandle` if the handle stands for something else.
     pub fn lock_with(&self, space: &OpenSpace) -> Result<ClientState<'_>, Refusal> {
         let state = self.lock_within(&space.epoch)?;
         let present = &state.get::<SpaceEntry>(space.handle)?.shared;
@@ -98,7 +99,8 @@ impl ClientSession<'_> {
         }
     }
 
-    /// Whether `epoch` has ended. `false` is certain only while the state is locked.
+    /// Returns whether `epoch` has ended. The answer `false` can be out of date unless the state is
+    /// locked.
     pub fn is_over(&self, epoch: &Epoch) -> bool {
         epoch.generation.ended() || self.epoch_number() != epoch.number
     }
@@ -131,7 +133,7 @@ impl ClientState<'_> {
         self.state.get(handle)
     }
 
-    /// As [`Self::get`], for a change of the object.
+    /// Returns the object behind `handle` for changes, if it is a `T` of this client.
     pub fn get_mut<T: Kind>(&mut self, handle: u32) -> Result<&mut T, Refusal> {
         self.check(handle)?;
         self.state.get_mut(handle)
@@ -148,13 +150,13 @@ impl ClientState<'_> {
         self.state.remove(handle)
     }
 
-    /// Ends the GPU mapping at `address` of a space of this client.
+    /// Ends the GPU mapping at `address` in the address space `space`, which must be this client's.
     pub fn unmap_gpu(&mut self, space: u32, address: u64) -> Result<(), Refusal> {
         self.check(space)?;
         self.state.unmap_gpu(space, address)
     }
 
-    /// Ends the aperture mapping at `offset`, if it is of this client's memory.
+    /// Ends the mapping at aperture offset `offset`, which must be of this client's memory.
     pub fn unmap_cpu(&mut self, host: &dyn Host, offset: u64) -> Result<(), Refusal> {
         let mapping = self.state.aperture.get(&offset);
         match mapping {
@@ -163,13 +165,13 @@ impl ClientState<'_> {
         }
     }
 
-    /// Ends every mapping of memory of this client.
+    /// Ends every mapping of the memory behind `handle`, which must be this client's.
     pub fn unmap_everywhere(&mut self, host: &dyn Host, handle: u32) -> Result<(), Refusal> {
         self.check(handle)?;
         self.state.unmap_everywhere(host, handle)
     }
 
-    /// Whether `handle` stands for something of this client.
+    /// Returns whether the object behind `handle` belongs to this client.
     pub fn owns(&self, handle: u32) -> bool {
         self.state.owner(handle) == Some(self.client)
     }

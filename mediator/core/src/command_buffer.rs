@@ -106,7 +106,7 @@ impl CommandBuffer {
         }))
     }
 
-    /// Returns the number of its doorbell.
+    /// Returns the number of the command buffer's doorbell.
     pub fn doorbell(&self) -> u32 {
         self.doorbell.index
     }

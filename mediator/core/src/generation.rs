@@ -19,7 +19,7 @@ pub(crate) struct StatusObserver {
 }
 
 impl StatusObserver {
-    /// Sets the observer, unless there is one already.
+    /// Sets the observer. Only the first call has an effect.
     pub fn observe(&self, tell: Box<dyn Fn(u32) + Send + Sync>) {
         let _ = self.tell.set(tell);
     }
@@ -33,7 +33,7 @@ impl StatusObserver {
         }
     }
 
-    /// Whether the last bits said that the session is lost.
+    /// Returns whether the bits of the last [`Self::tell`] said that the session is lost.
     pub fn lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }
@@ -64,17 +64,18 @@ impl Generation {
         })
     }
 
-    /// Whether the generation has ended, by loss or by the owner's wish.
+    /// Returns whether the generation has ended, by a fault or because the session was reset or
+    /// closed.
     pub fn ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Returns the fault that ended the generation, if a fault did.
+    /// Returns the fault that ended the generation; `None` if it has not ended or ended otherwise.
     pub fn fault(&self) -> Option<Fault> {
         self.inner.lock().fault.clone()
     }
 
-    /// Ends the generation because of `fault`. True if nothing had ended it before.
+    /// Ends the generation because of `fault`. Returns false if it had ended before.
     pub fn lose(&self, fault: Fault) -> bool {
         let first = {
             let mut inner = self.inner.lock();
@@ -90,7 +91,7 @@ impl Generation {
         first
     }
 
-    /// Ends the generation at the owner's wish.
+    /// Ends the generation without a fault, because the session is reset or closed.
     pub fn end(&self) {
         self.stop_all(&self.inner.lock());
         self.signal.notify();
@@ -137,10 +138,10 @@ pub(crate) enum FaultScope {
     Session,
 }
 
-/// Which faults end a session, and which only a command buffer. What the guest wrote wrongly into a
-/// packet is found before anything ran: only the command buffer is out of step. A fault in work
-/// under way leaves the address space undefined (on a real GPU the context is gone), as does a back
-/// end that fails.
+/// Returns how far a fault with this status reaches. A mistake in a packet is found before its work
+/// begins, so that it ends only the command buffer. A fault in running work, or a failure of the
+/// back end, leaves the address space undefined (on a real GPU the context is gone), so that the
+/// session is lost.
 pub(crate) fn scope(status: Status) -> FaultScope {
     match status {
         Status::Ok

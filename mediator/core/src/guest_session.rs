@@ -42,74 +42,76 @@ pub enum OpenError {
 /// One guest's session, which the VMM drives. Any thread may call any method at any time. Dropping
 /// the session closes it.
 pub trait GuestSession: Send + Sync {
-    /// Executes a control batch of `client` and writes the replies over the requests. `batch` is a
-    /// private copy of what the guest wrote. Returns `Ok`, or why the batch as a whole was refused;
-    /// a refused batch is unchanged.
+    /// Executes a control batch of `client` and writes the replies over the requests in `batch`,
+    /// which is a private copy of what the guest wrote. Returns `Ok`, or the reason why the whole
+    /// batch was refused; a refused batch does not change.
     ///
-    /// Sleeps while the batch is at a `Wait` message; [`Self::interrupt`] ends the sleep.
+    /// A `Wait` message in the batch makes this call sleep; [`Self::interrupt`] ends the sleep.
     fn execute(&self, client: Client, batch: &mut [u8]) -> Status;
 
-    /// Ends everything that the guest owns, and begins a new generation (register `Reset` of page
-    /// 0). When it returns, no consumer runs and the aperture is empty.
+    /// Ends all objects of the guest and begins a new generation, as the guest asks through
+    /// register `Reset` of page 0. When this returns, no consumer runs and the aperture is empty.
     fn reset(&self);
 
-    /// Ends everything that `client` owns, and nothing else (register `Reset` of its page). When it
-    /// returns, no consumer of the client runs, nothing of it is in the aperture, and no interrupt
-    /// of it will be raised. If the session is lost and no client owns anything any more, a new
-    /// generation begins.
+    /// Ends all objects of `client`, and no others, as the client asks through register `Reset` of
+    /// its page. When this returns, no consumer of the client runs, none of its memory is in the
+    /// aperture, and its interrupt will not be raised. If the session is lost and no client owns an
+    /// object any more, a new generation begins.
     ///
-    /// The client's work may go on for [`crate::backend::Backend::grace`] first. If ending it
-    /// poisons the back end ([`crate::backend::Backend::is_poisoned`]), the other clients lose the
-    /// session.
+    /// Running work of the client may continue for the time that [`crate::backend::Backend::grace`]
+    /// returns before it is stopped. If the stop poisons the back end
+    /// ([`crate::backend::Backend::is_poisoned`]), the session is lost for the other clients too.
     fn reset_client(&self, client: Client);
 
-    /// Returns the clients that own something, as a set of [`Client::bit`]s. Costs a load from
-    /// memory.
+    /// Returns the clients that own objects, as a set of [`Client::bit`]s. The call costs one load
+    /// from memory.
     fn owners(&self) -> u64;
 
-    /// Returns the content of register `Status`. Costs little more than a load from memory.
+    /// Returns the content of register `Status`. The call costs little more than a load from
+    /// memory.
     fn status_bits(&self) -> u32;
 
-    /// Ends a `Wait` that sleeps, and every later one at once, with status `TimedOut`. The VMM
-    /// calls it when it wants its virtual CPU threads back.
+    /// Ends a `Wait` message that sleeps with status `TimedOut`. Later `Wait` messages do not sleep
+    /// any more. The VMM calls this when its virtual CPUs have to stop.
     fn interrupt(&self);
 
-    /// Ends batches after the message that they are at; the messages behind it get status `NotRun`.
-    /// Interrupts waits too. The VMM calls it when no guest is left to read replies: one batch can
-    /// hold minutes of work.
+    /// Makes each batch end after the message that is being executed; the messages after that one
+    /// get status `NotRun`. Also ends waits, as [`Self::interrupt`] does. The VMM calls this when
+    /// its guest has stopped: one batch can take minutes.
     fn halt(&self);
 
-    /// Ends the session for good, as dropping it does: joins the consumers, gives back doorbells
-    /// and aperture, revokes exports and releases memory. A second call does nothing.
+    /// Ends the session for good, as a drop does: joins the consumers, unbinds doorbells, empties
+    /// the aperture, revokes exports and releases memory. A second call does nothing.
     fn close(&self);
 
-    /// Returns the number of the session, as logs name it.
+    /// Returns the number of the session, which logs show.
     fn id(&self) -> u64;
 
-    /// Returns the attributes of the back end.
+    /// Returns sizes, limits and features of the session's back end.
     fn attributes(&self) -> Attributes;
 
     /// Returns the fault that lost the session; `None` if it is not lost.
     fn fault(&self) -> Option<Fault>;
 
-    /// Returns what the session has done so far.
+    /// Returns what the session has done so far, for reports.
     fn report(&self) -> SessionReport;
 
-    /// Returns the session's statistics without disturbing its work. Takes a fraction of a second
-    /// at most; `None` if the session's process does not answer in that time.
+    /// Returns the session's statistics without disturbing its work; `None` if the session is in
+    /// another process that does not answer within a fraction of a second.
     fn activity(&self) -> Option<Activity>;
 }
 
-/// A VMM's source of sessions.
+/// Opens sessions for a VMM, in the VMM's own process or in worker processes.
 pub trait SessionSource: Send + Sync {
-    /// Opens a session for one guest. `name` is for logs and reports.
+    /// Opens a session for the guest of VMM `host`, with the limits `quota`. `name` shows in logs
+    /// and reports.
     ///
     /// # Errors
     /// * [`OpenError::Unavailable`] if the host lacks what the back end needs.
     /// * [`OpenError::Start`] if the kernel starts no worker process.
     /// * [`OpenError::Ended`] if the worker process ends before the session is open.
     ///
-    /// Nothing is left of a failed attempt.
+    /// After an error, neither a session nor a process remains.
     fn open(
         &self,
         host: Arc<dyn Host>,

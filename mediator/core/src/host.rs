@@ -41,13 +41,13 @@ pub enum PlaceError {
     },
 }
 
-/// A guest-physical range that is not RAM.
+/// The error for a guest-physical range that is not guest RAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("guest-physical range {address:#x}+{bytes:#x} is not guest RAM")]
 pub struct RamError {
-    /// First address.
+    /// First guest-physical address of the range.
     pub address: u64,
-    /// Bytes.
+    /// Length of the range in bytes.
     pub bytes: u64,
 }
 
@@ -56,32 +56,34 @@ pub struct RamError {
 pub struct RamRegion {
     /// First guest-physical address.
     pub base: u64,
-    /// The memory object; the region is all of it.
+    /// The memory object that holds the region. The region covers the whole object.
     pub memory: Arc<SharedMemory>,
 }
 
-/// The place of a command buffer in memory.
+/// Where a command buffer lies in memory.
 #[derive(Clone, Debug)]
 pub struct RingPlace {
-    /// The object that holds it.
+    /// The memory object that contains the command buffer.
     pub memory: Arc<SharedMemory>,
-    /// Offset of the header page in the object, in bytes.
+    /// Offset of the command buffer's header page in the object, in bytes.
     pub offset: u64,
 }
 
-/// The VMM of a guest, as the guest's session sees it. Virtual CPU threads, the thread that watches
-/// fences, and, on revocation, threads of other sessions call it. It calls no session.
+/// The VMM of a guest, as the guest's session uses it. The threads of virtual CPUs, the thread that
+/// watches fences, and (when an export is revoked) threads of other sessions call its methods. The
+/// methods call no session.
 pub trait Host: Send + Sync {
-    /// Places `bytes` bytes of `backing`, from its byte `offset`, in the aperture. Returns the
-    /// offset in the aperture. All numbers are multiples of 4 KiB. With [`Access::None`], the range
-    /// is reserved and reads as all ones.
+    /// Places `bytes` bytes of `backing`, from its byte `offset`, in the aperture, where the guest
+    /// can access them with the rights `access`. Returns their offset in the aperture. All numbers
+    /// are multiples of 4 KiB. With [`Access::None`], the range of the aperture is taken, and reads
+    /// from it return all ones.
     ///
     /// # Errors
     /// * [`PlaceError::Full`] if the aperture has no free range of that size.
     /// * [`PlaceError::Map`] if the kernel or the device's driver does not map the memory.
     /// * [`PlaceError::Slot`] if the hypervisor refuses a memory slot.
     ///
-    /// Then nothing has changed.
+    /// After an error, nothing has changed.
     fn place(
         &self,
         backing: &Backing,
@@ -90,51 +92,56 @@ pub trait Host: Send + Sync {
         access: Access,
     ) -> Result<u64, PlaceError>;
 
-    /// Changes the access rights of the whole placement at `offset`.
+    /// Changes the guest's access rights to the whole range that [`Self::place`] has placed at
+    /// aperture offset `offset`.
     ///
     /// # Errors
-    /// As [`Self::place`]; [`PlaceError::Absent`] if no placement begins there.
+    /// [`PlaceError::Absent`] if no placed range begins at `offset`, [`PlaceError::Map`] or
+    /// [`PlaceError::Slot`] if the kernel refuses the change.
     fn set_access(&self, offset: u64, access: Access) -> Result<(), PlaceError>;
 
-    /// Removes the whole placement at `offset`. When it returns, the guest cannot reach the memory.
+    /// Removes the whole range that [`Self::place`] has placed at aperture offset `offset`. When
+    /// this returns, the guest cannot access the memory any more.
     ///
     /// # Errors
-    /// [`PlaceError::Absent`] if no placement begins there, [`PlaceError::Map`] or
-    /// [`PlaceError::Slot`] if the kernel refuses; the guest may then still reach the memory.
+    /// [`PlaceError::Absent`] if no placed range begins at `offset`, [`PlaceError::Map`] or
+    /// [`PlaceError::Slot`] if the kernel refuses; the guest may then still access the memory.
     fn remove(&self, offset: u64) -> Result<(), PlaceError>;
 
     /// Returns the regions of guest RAM, lowest address first.
     fn ram_regions(&self) -> Vec<RamRegion>;
 
-    /// Returns the memory object behind a range of guest RAM, and the offset in it.
+    /// Returns the memory object that holds `bytes` bytes of guest RAM at guest-physical `address`,
+    /// and the offset of the range in that object.
     ///
     /// # Errors
     /// [`RamError`] if the range is not guest RAM, or spans two objects.
     fn ram(&self, address: u64, bytes: u64) -> Result<(Arc<SharedMemory>, u64), RamError>;
 
-    /// Copies `into.len()` bytes from guest RAM at `address`.
+    /// Copies `into.len()` bytes of guest RAM, from guest-physical `address`, to `into`.
     ///
     /// # Errors
     /// [`RamError`] if the range is not guest RAM.
     fn read_ram(&self, address: u64, into: &mut [u8]) -> Result<(), RamError>;
 
-    /// Copies `from` to guest RAM at `address`.
+    /// Copies `from` to guest RAM at guest-physical `address`.
     ///
     /// # Errors
     /// [`RamError`] if the range is not guest RAM.
     fn write_ram(&self, address: u64, from: &[u8]) -> Result<(), RamError>;
 
-    /// Binds doorbell `index` to `event`: a guest's store to the doorbell signals it, until
+    /// Makes each store of the guest to doorbell `index` signal `event`, until
     /// [`Self::unbind_doorbell`]. The doorbell belongs to the command buffer at `ring`.
     ///
     /// # Errors
-    /// The hypervisor's error, if it does not accept the event.
+    /// The error of the hypervisor, if it does not accept the event.
     fn bind_doorbell(&self, index: u32, event: &EventFd, ring: &RingPlace) -> std::io::Result<()>;
 
-    /// Unbinds doorbell `index` from `event`.
+    /// Ends what [`Self::bind_doorbell`] began: stores to doorbell `index` signal `event` no
+    /// longer.
     fn unbind_doorbell(&self, index: u32, event: &EventFd);
 
-    /// Makes the interrupt of a client pending (register `InterruptStatus`), and interrupts the
-    /// guest if it has enabled that.
+    /// Marks the interrupt of `client` as pending in register `InterruptStatus`, and interrupts the
+    /// guest if the guest has enabled interrupts.
     fn raise(&self, client: Client);
 }

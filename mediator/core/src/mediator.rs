@@ -26,13 +26,13 @@ pub struct Mediator {
 }
 
 impl Mediator {
-    /// Creates a mediator that owns `backend`.
+    /// Creates a mediator that opens sessions on `backend`.
     pub fn new(backend: Arc<dyn Backend>) -> Arc<Self> {
         Self::with_exchange(backend, Arc::<Exports>::default())
     }
 
-    /// Creates a mediator whose sessions export and import through `exchange`, which other
-    /// mediators may use too.
+    /// Creates a mediator that opens sessions on `backend`. They export and import memory through
+    /// `exchange`, which other mediators may use too.
     pub fn with_exchange(backend: Arc<dyn Backend>, exchange: Arc<dyn Exchange>) -> Arc<Self> {
         let mediator = Arc::new(Self {
             backend,
@@ -49,19 +49,20 @@ impl Mediator {
         mediator
     }
 
-    /// Returns the back end.
+    /// Returns the back end that all sessions use.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend
     }
 
-    /// Opens a session for one guest. `name` is for logs and reports. The session ends, with all
-    /// that it owns, when it is closed or dropped.
+    /// Opens a session for the guest of VMM `host`, with the limits `quota`. `name` shows in logs
+    /// and reports. When the session is closed or dropped, all its objects end.
     pub fn open(&self, host: Arc<dyn Host>, quota: Quota, name: &str) -> Arc<Session> {
         let id = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         self.open_as(id, host, quota, name)
     }
 
-    /// Opens a session as [`Self::open`] does, with number `id`.
+    /// Opens a session as [`Self::open`] does, but gives it the number `id` instead of the next
+    /// free one.
     pub fn open_as(&self, id: u64, host: Arc<dyn Host>, quota: Quota, name: &str) -> Arc<Session> {
         let session = Session::open(
             id,

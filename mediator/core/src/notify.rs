@@ -42,7 +42,8 @@ impl Watch {
             && Arc::ptr_eq(&self.space, &other.space)
     }
 
-    /// Whether the fence has reached the value; `None` if its address is not mapped any more.
+    /// Returns whether the fence has reached the value; `None` if its address is not mapped any
+    /// more.
     pub fn reached(&self) -> Option<bool> {
         let value = self.space.backend.load_u64(self.address)?;
         Some(value >= self.value)

@@ -56,7 +56,7 @@ kinds!(
 /// An address space.
 pub(crate) struct SpaceEntry {
     pub shared: Arc<SharedSpace>,
-    /// By first address.
+    /// The GPU mappings in this address space, by first address.
     pub mappings: BTreeMap<u64, MappingEntry>,
     pub _charge: Charge,
 }
@@ -65,9 +65,9 @@ pub(crate) struct SpaceEntry {
 pub(crate) struct MappingEntry {
     /// Handle of the memory.
     pub memory: u32,
-    /// First byte of it that is mapped.
+    /// Offset in the memory of the first byte that is mapped.
     pub from: u64,
-    /// Bytes mapped.
+    /// Number of mapped bytes.
     pub bytes: u64,
     pub _charge: Charge,
 }
@@ -80,7 +80,7 @@ pub(crate) enum Material {
 }
 
 impl Material {
-    /// Whether it is memory of the device, not of the host.
+    /// Returns whether this is memory of the device, not of the host.
     pub fn is_of_device(self) -> bool {
         match self {
             Self::Allocated(MemoryKind::Device | MemoryKind::DeviceVisible) => true,
@@ -116,9 +116,9 @@ pub(crate) struct MemoryEntry {
     pub material: Material,
     pub access: Access,
     pub origin: Origin,
-    /// GPU mappings of it: space handle and first address.
+    /// GPU mappings of this memory: handle of the address space, and first address.
     pub gpu: BTreeSet<(u32, u64)>,
-    /// Aperture mappings of it: offset.
+    /// Aperture mappings of this memory: their offsets in the aperture.
     pub cpu: BTreeSet<u64>,
     pub _charge: Charge,
 }
@@ -165,7 +165,7 @@ impl MemoryEntry {
 pub(crate) struct ModuleEntry {
     pub space: u32,
     pub module: Arc<dyn Module>,
-    /// Handles of its functions, by kernel name.
+    /// Handles of the module's functions, by kernel name.
     pub functions: HashMap<String, u32>,
     pub charges: Arc<ModuleCharges>,
 }

@@ -12,7 +12,8 @@ use crate::refusal::Refusal;
 
 macro_rules! limits {
     ($($(#[doc = $doc:literal])+ $limit:ident: $resource:ident = $default:expr, $status:ident;)*) => {
-        /// Limits of one session. Nothing that a guest does exceeds them.
+        /// The most that one session may use of each resource. A request of the guest that exceeds
+        /// a limit fails.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct Quota {
             $($(#[doc = $doc])+ pub $limit: u64,)*
@@ -25,18 +26,18 @@ macro_rules! limits {
         }
 
         impl Quota {
-            /// The limits of a session for which nothing else is chosen.
+            /// The limits of a session for which the user has chosen no others.
             pub const DEFAULT: Self = Self { $($limit: $default,)* };
-            /// How many limits there are.
+            /// Number of limits in a quota.
             pub const LIMITS: usize = [$(stringify!($limit)),*].len();
 
-            /// Makes a quota of its limits, in the order of the fields.
+            /// Makes a quota from the values of all limits, in the order of the fields.
             pub fn from_limits(limits: [u64; Self::LIMITS]) -> Self {
                 let [$($limit),*] = limits;
                 Self { $($limit),* }
             }
 
-            /// Returns the limits, in the order of the fields.
+            /// Returns the values of all limits, in the order of the fields.
             pub fn limits(&self) -> [u64; Self::LIMITS] {
                 [$(self.$limit),*]
             }
@@ -52,18 +53,18 @@ macro_rules! limits {
 }
 
 limits! {
-    /// GPU memory in bytes. Memory counts until its last use ends, work in progress included.
+    /// GPU memory in bytes. Freed memory counts until the last work that uses it has ended.
     memory_bytes: MemoryBytes = 1 << 30, QuotaBytes;
-    /// Images of loaded modules, in bytes.
+    /// Images of loaded modules and packets of recordings, in bytes.
     module_bytes: ModuleBytes = 64 << 20, QuotaBytes;
     /// Allocations, imports and registered ranges of guest RAM.
     allocations: Allocations = 4096, QuotaAllocations;
-    /// Command buffers; each has a thread.
+    /// Command buffers, each of which has a thread on the host.
     command_buffers: CommandBuffers = 16, QuotaCommandBuffers;
-    /// Address spaces, mappings, modules, functions and exports, together.
+    /// Address spaces, mappings, modules, functions, recordings and exports, counted together.
     objects: Objects = 8192, QuotaObjects;
-    /// Registered guest RAM in bytes. It costs no memory but host addresses, of which a process has
-    /// 128 TiB for all its sessions.
+    /// Registered guest RAM in bytes. Registration takes no memory, but host addresses, of which a
+    /// process has 128 TiB for all its sessions.
     registered_bytes: RegisteredBytes = 1 << 40, QuotaBytes;
 }
 
@@ -98,12 +99,13 @@ impl Account {
         self.used[resource as usize].load(Ordering::Acquire)
     }
 
-    /// Returns the most GPU memory that was ever in use, in bytes.
+    /// Returns the largest amount of GPU memory that was in use at one time, in bytes.
     pub fn peak_memory_bytes(&self) -> u64 {
         self.peak_memory_bytes.load(Ordering::Relaxed)
     }
 
-    /// Takes `amount` of `resource` until the charge is dropped.
+    /// Takes `amount` of `resource` until the returned charge is dropped, or refuses if that would
+    /// exceed the limit.
     pub fn charge(self: &Arc<Self>, resource: Resource, amount: u64) -> Result<Charge, Refusal> {
         let limit = self.quota.limits()[resource as usize];
         let used = &self.used[resource as usize];

@@ -47,7 +47,11 @@ impl From<BackendError> for Refusal {
             Status::NoMemory | Status::Unsupported => warn_at_first(&LACKS),
             _ => log::Level::Debug,
         };
-        log::log!(level, "back end: {error}{}", cause(&error));
+        log::log!(
+            level,
+            "the back end refused a request: {error}{}",
+            cause(&error)
+        );
         Self::new(error.status)
     }
 }

@@ -6,38 +6,40 @@ use crate::quota::Resource;
 use crate::session_inner::SessionInner;
 use crate::statistics::{Activity, Statistics};
 
-/// What a session has done so far.
+/// What a session has done so far, for the reports of a VMM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionReport {
-    /// Number of the session in its mediator.
+    /// Number of the session in its mediator, from 1.
     pub session: u64,
-    /// Name given by the VMM.
+    /// Name that the VMM gave the session.
     pub name: String,
-    /// What it has counted and has.
+    /// Values of all statistics of the session.
     pub statistics: Statistics,
-    /// Messages executed or refused, by opcode.
+    /// How many control messages were executed or refused, indexed by opcode.
     pub messages: [u64; message::Opcode::SLOTS],
-    /// Packets executed, by opcode.
+    /// How many packets were executed, indexed by opcode.
     pub packets: [u64; packet::Opcode::SLOTS],
-    /// Why the session is lost, if it is.
+    /// The fault that lost the session; `None` if it is not lost.
     pub fault: Option<String>,
-    /// The worker process that holds the session, if one does.
+    /// The worker process that holds the session; `None` if the session is in the VMM's process.
     pub worker: Option<WorkerReport>,
 }
 
-/// A worker process.
+/// What a report says about the worker process that holds a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerReport {
-    /// Its memory beyond guest RAM and GPU memory when it last answered, in bytes.
+    /// Memory of the process in bytes, without guest RAM and GPU memory, when it was last read.
     pub rss_bytes: u64,
-    /// Times that another worker took over, after the guest had lost its session.
+    /// How often another worker process took over, after the guest had lost its session.
     pub restarts: u64,
-    /// What the workers of this session added to their reports.
+    /// Bytes that the worker processes of this session added to their reports, one entry for each
+    /// process.
     pub supplements: Vec<Vec<u8>>,
 }
 
 impl SessionReport {
-    /// Returns the report of a session that has done nothing yet.
+    /// Returns the report of a session with number `session` and name `name` that has done nothing
+    /// yet.
     pub fn of(session: u64, name: &str) -> Self {
         Self {
             session,
@@ -46,21 +48,23 @@ impl SessionReport {
         }
     }
 
-    /// Returns the messages by name, without those that never came.
+    /// Returns the names of control messages with their counts. Messages that never came are left
+    /// out.
     pub fn messages_by_name(&self) -> Vec<(&'static str, u64)> {
         let count = |o: &message::Opcode| (o.name(), self.messages[*o as usize]);
         let counts = message::Opcode::ALL.iter().map(count);
         counts.filter(|(_, count)| *count != 0).collect()
     }
 
-    /// Returns the packets by name, without those that never came.
+    /// Returns the names of packets with their counts. Packets that never came are left out.
     pub fn packets_by_name(&self) -> Vec<(&'static str, u64)> {
         let count = |o: &packet::Opcode| (o.name(), self.packets[*o as usize]);
         let counts = packet::Opcode::ALL.iter().map(count);
         counts.filter(|(_, count)| *count != 0).collect()
     }
 
-    /// Adds what an earlier session of the same guest has counted.
+    /// Returns this report with the counts of `earlier` added, the report of an earlier session of
+    /// the same guest.
     #[must_use]
     pub fn after(self, earlier: &Self) -> Self {
         let add = |one: u64, other: u64| one.saturating_add(other);
@@ -74,8 +78,8 @@ impl SessionReport {
 }
 
 impl SessionInner {
-    /// Returns what the session is doing. Takes no lock that the session's work takes, other than
-    /// the one on the list of its rings.
+    /// Returns what a monitor sees of the session. Takes no lock that the session's work takes,
+    /// except the one of the list of rings.
     pub fn activity(&self) -> Activity {
         Activity {
             statistics: self.statistics(),

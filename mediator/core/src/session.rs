@@ -22,8 +22,8 @@ use crate::statistics::{Activity, Counters};
 /// How often a revocation that waits looks again.
 const REVOCATION_PERIOD: Duration = Duration::from_micros(200);
 
-/// One guest's session in this process. Two batches that execute at once interleave by message.
-/// Dropping the session closes it.
+/// One guest's session in this process. Several threads may execute batches at the same time; their
+/// messages then alternate. Dropping the session closes it.
 pub struct Session {
     inner: Arc<SessionInner>,
 }
@@ -44,22 +44,24 @@ impl Session {
         &self.inner
     }
 
-    /// Calls `observer` at every change of [`GuestSession::owners`], under the conditions of
-    /// [`Self::observe_status`].
+    /// Calls `observer` with the new set of clients at every change of [`GuestSession::owners`].
+    /// Only the first observer is called; it must be set before the session is used. It is called
+    /// with locks held, so it must only store the set and return.
     pub fn observe_owners(&self, observer: impl Fn(u64) + Send + Sync + 'static) {
         self.inner.owners.observe(Box::new(observer));
     }
 
-    /// Calls `observer` with the content of register `Status` at every change from now on. The
-    /// first caller, which comes before the session does anything, is the only one that is heard.
-    /// `observer` is called with locks held: it stores the number and returns.
+    /// Calls `observer` with the content of register `Status` at every change from now on. Only the
+    /// first observer is called; it must be set before the session is used. It is called with locks
+    /// held, so it must only store the content and return.
     pub fn observe_status(&self, observer: impl Fn(u32) + Send + Sync + 'static) {
         self.inner.status.observe(Box::new(observer));
     }
 
-    /// Takes an import away on request of the exchange that it came from (see
-    /// [`crate::share::Importing`]), and waits at most `patience` for work under way that uses it.
-    /// False if work still holds the memory then.
+    /// Takes import number `import`, which has the handle `handle`, away from the session because
+    /// its export was withdrawn (see [`crate::share::Importing`]). Waits at most `patience` for
+    /// running work that uses the memory. Returns false if work still uses the memory after that
+    /// time.
     #[must_use]
     pub fn revoke_import(
         &self,
@@ -81,33 +83,7 @@ impl Session {
         true
     }
 
-    /// Executes a batch as [`GuestSession::execute`] does, for a caller with peers of its own.
-    pub fn execute_for(&self, peers: &Peers, client: Client, batch: &mut [u8]) -> Status {
-        Counters::add(&self.inner.counters.counted.batches);
-        let session = ClientSession {
-            session: &self.inner,
-            peers,
-            client,
-        };
-        batch::execute(&session, batch)
-    }
-
-    /// Resets the session as [`GuestSession::reset`] does, for a caller with peers of its own.
-    pub fn reset_for(&self, peers: &Peers) {
-        self.inner.end_generation(peers, false);
-    }
-
-    /// Resets a client as [`GuestSession::reset_client`] does, for a caller with peers of its own.
-    pub fn reset_client_for(&self, peers: &Peers, client: Client) {
-        self.inner.reset_client(peers, client);
-    }
-
-    /// Closes the session as [`GuestSession::close`] does, for a caller with peers of its own.
-    pub fn close_for(&self, peers: &Peers) {
-        self.inner.end_generation(peers, true);
-    }
-
-    /// Ends the session's generation with `fault`, for a reason that only the caller knows.
+    /// Makes the session lost because of `fault`. It stays lost until its next reset.
     pub fn lose(&self, fault: Fault) {
         Counters::add(&self.inner.counters.counted.faults);
         self.inner.generation().lose(fault);

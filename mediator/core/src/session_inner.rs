@@ -19,7 +19,7 @@ use crate::share::Importing;
 use crate::state::State;
 use crate::statistics::Counters;
 
-/// The [`features`] of every session, whatever its back end.
+/// Bit set of the [`features`] that every session has, independent of its back end.
 pub const SESSION_FEATURES: u64 =
     features::CLIENTS | features::NOTIFY | features::APERTURE_ADDRESSES;
 
@@ -38,7 +38,7 @@ pub(crate) struct SessionInner {
     pub status: Arc<StatusObserver>,
     pub command_buffers: CommandBuffers,
     pub notifier: Notifier,
-    /// Which clients own something.
+    /// The set of clients that own objects.
     pub owners: Arc<Owners>,
     /// How often each client was reset; changed with the state locked.
     pub epochs: [AtomicU64; CLIENTS as usize],
@@ -53,7 +53,7 @@ pub(crate) struct SessionInner {
 }
 
 impl SessionInner {
-    /// A session that owns nothing.
+    /// Creates a session that owns nothing.
     pub fn new(
         id: u64,
         name: &str,

@@ -14,19 +14,19 @@ use parking_lot::Mutex;
 
 use crate::backend::Memory;
 
-/// Unguessable name of an export.
+/// A token: the random secret by which an importer names an export.
 pub type TokenBytes = [u8; TOKEN_BYTES];
 
-/// An export, as an importer gets it.
+/// What an export offers to the sessions that import it.
 #[derive(Clone)]
 pub struct Offer {
-    /// The memory.
+    /// The memory that is shared.
     pub memory: Arc<dyn Memory>,
-    /// Kind of memory.
+    /// Kind of the memory.
     pub kind: MemoryKind,
-    /// Size in bytes.
+    /// Size of the memory in bytes.
     pub bytes: u64,
-    /// The most rights that an importer can have.
+    /// The widest access rights that an importer can get.
     pub access: Access,
 }
 
@@ -36,55 +36,61 @@ causeway_memory::debug_fields!(Offer {
     access
 });
 
-/// A session that holds an import, as revocation sees it.
+/// A session that has imported memory, and from which the import can be taken away.
 pub trait Importing: Send + Sync {
-    /// Takes import number `import` from the session, which has it behind `handle`. When it
-    /// returns, the mappings of the import have ended. Does nothing if the handle stands for
+    /// Takes import number `import`, which has the handle `handle`, away from the session. When
+    /// this returns, all mappings of the import have ended. Does nothing if the handle stands for
     /// another object by now. Locks the session's state.
     fn revoke_import(&self, handle: u32, import: u64);
 }
 
-/// A handle made from an export. The session is weak: `upgrade` fails only once it has closed.
+/// Names one import: its session, and its handle there. The reference to the session is weak; it
+/// cannot be upgraded any more once the session has closed.
 #[derive(Clone)]
 pub struct Importer {
     /// The session that holds the import.
     pub session: Weak<dyn Importing>,
-    /// Its handle in that session.
+    /// Handle of the import in that session.
     pub handle: u32,
-    /// Its [`import_number`], which differs from that of a later import with the same handle.
+    /// Number of the import, which no other import of this process has. A handle can be used again
+    /// for a later import; the number is not.
     pub import: u64,
 }
 
 causeway_memory::debug_fields!(Importer { handle, import });
 
-/// The place where sessions publish exports and find those of others.
+/// The place where sessions publish exports and find the exports of other sessions.
 ///
 /// Callers of all methods but [`Self::withdraw`] may hold a session's lock; the methods take none.
 pub trait Exchange: Send + Sync {
-    /// Publishes an offer of session `owner` under a new random token.
+    /// Makes `offer`, of session number `owner`, available to importers. Returns the new random
+    /// token that names the export.
     ///
     /// # Errors
     /// The status for the guest: `BackEnd` if the host gives no random bytes, or the failure of
     /// [`Memory::export`] if the memory has to go to other processes.
     fn publish(&self, owner: u64, offer: Offer) -> Result<TokenBytes, Status>;
 
-    /// Returns the offer behind `token`.
+    /// Returns the offer of the export that `token` names, for an import with the rights `access`.
     ///
     /// # Errors
     /// `BadToken` if no export has this token, `AccessDenied` if it does not allow `access`, or the
     /// failure of [`crate::backend::Backend::import`].
     fn fetch(&self, token: &TokenBytes, access: Access) -> Result<Offer, Status>;
 
-    /// Notes that `importer` holds the memory behind `token`. False if the export was withdrawn
-    /// meanwhile.
+    /// Records that `importer` has imported the export that `token` names, so that
+    /// [`Self::withdraw`] can take the memory away again. Returns false if the export was withdrawn
+    /// in the meantime.
     #[must_use]
     fn register(&self, token: &TokenBytes, importer: Importer) -> bool;
 
-    /// Removes the note of an import that its session has freed.
+    /// Removes the record of import number `import` of the export that `token` names, because the
+    /// session has freed the import.
     fn forget(&self, token: &TokenBytes, import: u64);
 
-    /// Withdraws an export of session `owner`. When it returns, no importer has the memory mapped.
-    /// Called with no lock held. False if that session has no such export.
+    /// Ends the export that `token` names, of session number `owner`. When this returns, no
+    /// importer has the memory mapped. The caller holds no lock. Returns false if that session has
+    /// no export with this token.
     fn withdraw(&self, token: &TokenBytes, owner: u64) -> bool;
 }
 
@@ -95,7 +101,7 @@ pub trait Exchange: Send + Sync {
 pub fn fresh_token() -> Result<TokenBytes, Status> {
     let mut token = [0; TOKEN_BYTES];
     getrandom::fill(&mut token).map_err(|e| {
-        log::error!("the host gives no random bytes for an export token: {e}");
+        log::error!("cannot get random bytes from the host's kernel for an export token: {e}");
         Status::BackEnd
     })?;
     Ok(token)
@@ -107,8 +113,8 @@ pub(crate) fn import_number() -> u64 {
     IMPORTS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The exchange of sessions in one process. Its lock is taken after that of a session's state,
-/// never before, and nothing is called under it.
+/// The exchange that all sessions of one process use. Its lock is taken after that of a session's
+/// state, never before, and nothing is called under it.
 #[derive(Default)]
 pub(crate) struct Exports {
     by_token: Mutex<HashMap<TokenBytes, Export>>,

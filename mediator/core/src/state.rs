@@ -23,7 +23,7 @@ pub(crate) struct State {
     owners: Arc<Owners>,
     /// Aperture mappings by offset.
     pub aperture: BTreeMap<u64, MappingEntry>,
-    /// Clients that have said hello, as [`Client::bit`] has them.
+    /// Clients that have sent the message `Hello`, as a set of [`Client::bit`]s.
     pub greeted: u64,
     /// Whether the session was closed for good.
     pub closed: bool,
@@ -50,7 +50,7 @@ impl State {
         }
     }
 
-    /// Returns the object behind `handle`, if it is a `T`; of any client.
+    /// Returns the object behind `handle`, whatever client owns it, if it is a `T`.
     pub fn get<T: Kind>(&self, handle: u32) -> Result<&T, Refusal> {
         let object = self.objects.get(handle).map(|owned| &owned.object);
         object.and_then(T::of).ok_or(Refusal::bad_handle(handle))

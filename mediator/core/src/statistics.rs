@@ -12,33 +12,33 @@ use causeway_protocol::{message, packet};
 /// How a statistic changes while its session runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Counts events since the beginning. It only grows.
+    /// A count of events since the session began. It only grows.
     Counter,
-    /// The largest value so far. It only grows.
+    /// The largest value of a gauge so far. It only grows.
     Peak,
     /// A limit, which stays as it is.
     Limit,
-    /// What there is at the moment. It is 0 once the session is lost or closed.
+    /// The present value, which may grow or shrink. It is 0 once the session is lost or closed.
     Gauge,
 }
 
 /// Describes one statistic that every session keeps: its name, kind, metric and help.
 #[derive(Clone, Copy, Debug)]
 pub struct Statistic {
-    /// Its name in JSON: a field of [`Statistics`].
+    /// Name of the statistic in JSON, which is also the name of its field in [`Statistics`].
     pub name: &'static str,
-    /// How it changes.
+    /// How the value changes while the session runs.
     pub kind: Kind,
-    /// Its OpenMetrics name, without the prefix `causeway_gpu_`.
+    /// Name of the statistic in OpenMetrics output, without the prefix `causeway_gpu_`.
     pub metric: &'static str,
-    /// What it is, in one sentence.
+    /// What the statistic counts or shows, in one sentence.
     pub help: &'static str,
 }
 
 macro_rules! statistics {
     ($(#[doc = $help:literal] $name:ident: $kind:ident as $metric:literal,)*) => {
-        /// A value for each statistic of a session: of type `u64` what was counted, of type `f64`
-        /// rates.
+        /// One value for each statistic of a session: counts if `T` is `u64`, rates if `T` is
+        /// `f64`.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Statistics<T = u64> {
             $(#[doc = $help] pub $name: T,)*
@@ -52,17 +52,18 @@ macro_rules! statistics {
             help: $help.trim_ascii(),
         },)*];
 
-        /// How many statistics there are.
+        /// Number of statistics that every session keeps.
         pub const STATISTICS_COUNT: usize = [$(stringify!($name)),*].len();
 
         impl<T> Statistics<T> {
-            /// Makes statistics of their values, in the order of [`STATISTICS`].
+            /// Makes the structure from one value for each statistic, in the order of
+            /// [`STATISTICS`].
             pub fn from_values(values: [T; STATISTICS_COUNT]) -> Self {
                 let [$($name),*] = values;
                 Self { $($name),* }
             }
 
-            /// Returns the values, in the order of [`STATISTICS`].
+            /// Returns the values of all statistics, in the order of [`STATISTICS`].
             pub fn values(&self) -> [&T; STATISTICS_COUNT] {
                 [$(&self.$name),*]
             }
@@ -112,15 +113,15 @@ statistics! {
 }
 
 impl<T: Copy> Statistics<T> {
-    /// Returns each statistic with its value.
+    /// Iterates over all statistics with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&'static Statistic, T)> {
         STATISTICS.iter().zip(self.values().map(|value| *value))
     }
 }
 
 impl Statistics {
-    /// Adds what `earlier` sessions of the same guest have counted. Gauges and limits stay as they
-    /// are.
+    /// Returns these statistics with the counts of `earlier` sessions of the same guest added. A
+    /// peak becomes the larger of both values; gauges and limits stay as they are.
     #[must_use]
     pub fn after(&self, earlier: &Self) -> Self {
         let (now, before) = (self.values(), earlier.values());
@@ -131,7 +132,7 @@ impl Statistics {
         }))
     }
 
-    /// Returns the same with all gauges 0, as for a session that is lost.
+    /// Returns these statistics with all gauges set to 0, as for a session that is lost.
     #[must_use]
     pub fn without_gauges(&self) -> Self {
         let now = self.values();
@@ -142,10 +143,10 @@ impl Statistics {
     }
 }
 
-/// A session at one moment, for those who monitor it.
+/// What a monitor sees of a session at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// What it has counted and has.
+    /// Values of all statistics of the session.
     pub statistics: Statistics,
     /// Whether the session is lost.
     pub lost: bool,
@@ -159,7 +160,7 @@ pub(crate) struct PacketCounts {
 }
 
 impl PacketCounts {
-    /// Counts a packet that was executed, and asked for `written_bytes` bytes to be written.
+    /// Counts an executed packet, which was to write `written_bytes` bytes.
     pub fn count(&mut self, opcode: packet::Opcode, written_bytes: u64) {
         self.packets[opcode as usize] += 1;
         self.written_bytes = self.written_bytes.saturating_add(written_bytes);
@@ -169,7 +170,8 @@ impl PacketCounts {
 /// The counters of a session, written by vCPU and consumer threads.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// What is counted where it happens. Statistics that come from elsewhere stay 0 here.
+    /// Statistics that are counted when an event happens. Those that are computed from other data
+    /// stay 0 here.
     pub counted: Statistics<AtomicU64>,
     messages: [AtomicU64; message::Opcode::SLOTS],
     packets: [AtomicU64; packet::Opcode::SLOTS],

@@ -7,15 +7,15 @@ use causeway_protocol::message::Status;
 
 use crate::backend::BackendError;
 
-/// The free addresses of an address space. Sizes and addresses are multiples of 4 KiB, and page
-/// zero is never free.
+/// Hands out the GPU virtual addresses of one address space. Sizes and addresses are multiples of 4
+/// KiB, and page zero is never handed out.
 #[derive(Debug)]
 pub struct VaAllocator {
     free: RangeAllocator,
 }
 
 impl VaAllocator {
-    /// Returns an allocator to which all of `range` but page zero is free.
+    /// Returns an allocator in which all addresses of `range` except page zero are free.
     pub fn new(range: Range<u64>) -> Self {
         let start = range.start.max(PAGE_BYTES).next_multiple_of(PAGE_BYTES);
         let end = range.end / PAGE_BYTES * PAGE_BYTES;
@@ -24,16 +24,18 @@ impl VaAllocator {
         }
     }
 
-    /// Takes the lowest free `bytes` bytes; 2 MiB and more at a multiple of 2 MiB, so that large
+    /// Takes the lowest free range of `bytes` bytes and returns its address; `None` if no free
+    /// range is large enough. A range of 2 MiB or more begins at a multiple of 2 MiB, so that large
     /// pages are possible.
     pub fn take(&mut self, bytes: u64) -> Option<u64> {
         self.free.take_lowest(bytes, page_alignment(bytes))
     }
 
-    /// Takes `bytes` bytes at `wanted`, or anywhere if `wanted` is `None`.
+    /// Takes `bytes` bytes at address `wanted`, or at any free address if `wanted` is `None`.
+    /// Returns the address.
     ///
     /// # Errors
-    /// `AddressInUse` if `wanted` is not free, `NoMemory` if no free range has room.
+    /// `AddressInUse` if `wanted` is not free, `NoMemory` if no free range is large enough.
     pub fn place(&mut self, wanted: Option<u64>, bytes: u64) -> Result<u64, BackendError> {
         match wanted {
             None => self.take(bytes).ok_or_else(|| {
@@ -42,13 +44,14 @@ impl VaAllocator {
             }),
             Some(address) if self.free.take_at(address, bytes) => Ok(address),
             Some(address) => {
-                let context = format!("GPU addresses {address:#x}+{bytes:#x} are taken or outside");
+                let context =
+                    format!("GPU addresses {address:#x}+{bytes:#x} are in use or do not exist");
                 Err(BackendError::new(Status::AddressInUse, context))
             }
         }
     }
 
-    /// Makes the range that [`Self::take`] or [`Self::place`] took free.
+    /// Gives back the `bytes` bytes at `address` that [`Self::take`] or [`Self::place`] has taken.
     pub fn give(&mut self, address: u64, bytes: u64) {
         self.free.give_back(address, bytes);
     }

@@ -13,19 +13,19 @@ pub struct Address {
     function: u8,
 }
 
-/// Text that is not the address of a PCI function.
+/// The error for text that is not the address of a PCI function.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not a PCI address: write DOMAIN:BUS:DEVICE.FUNCTION in hexadecimal digits as `lspci -D` does, for example 0000:00:03.0, or 00:03.0 for domain 0"
 )]
 pub struct ParseAddressError {
-    /// The text.
+    /// The text that was to be read as an address.
     pub text: String,
 }
 
 impl Address {
-    /// Returns the function `device_function` (device number shifted by three, and function:
-    /// "devfn") of a bus.
+    /// Returns the address of a function on bus `bus` of `domain`. `device_function` is the device
+    /// number, shifted left by three bits, plus the function number (`devfn` in Linux).
     pub fn of(domain: u32, bus: u8, device_function: u8) -> Self {
         Self {
             domain,
@@ -35,22 +35,22 @@ impl Address {
         }
     }
 
-    /// Returns the domain, also called segment.
+    /// Returns the number of the PCI domain, also called segment.
     pub fn domain(self) -> u32 {
         self.domain
     }
 
-    /// Returns the bus in the domain.
+    /// Returns the number of the bus in its domain.
     pub fn bus(self) -> u8 {
         self.bus
     }
 
-    /// Returns the device on the bus, 0 to 31.
+    /// Returns the number of the device on its bus, 0 to 31.
     pub fn device(self) -> u8 {
         self.device
     }
 
-    /// Returns the function of the device, 0 to 7.
+    /// Returns the number of the function of its device, 0 to 7.
     pub fn function(self) -> u8 {
         self.function
     }

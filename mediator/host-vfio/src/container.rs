@@ -25,25 +25,25 @@ use crate::host::Host;
 use crate::ioctl;
 use crate::statistics::DmaStatistics;
 
-/// The kernel interface that a container shall use.
+/// Which kernel interface a new container is to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// iommufd if the kernel has it and each device has a file of its own that may be opened; else
-    /// groups.
+    /// iommufd if the kernel has it and this process may open the file of each device in
+    /// `/dev/vfio/devices`; otherwise groups.
     #[default]
     Automatic,
-    /// Groups in a container with a type-1 IOMMU.
+    /// IOMMU groups in a container with a type-1 IOMMU (`/dev/vfio/vfio`).
     Type1,
-    /// Devices one by one, with iommufd.
+    /// Single devices, with iommufd (`/dev/iommu`).
     Iommufd,
 }
 
-/// The kernel interface that a container uses.
+/// The kernel interface through which a container holds devices and maps memory for DMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Groups in a container with a type-1 IOMMU.
+    /// IOMMU groups in a container with a type-1 IOMMU (`/dev/vfio/vfio`).
     Type1,
-    /// Devices one by one, with iommufd.
+    /// Single devices, with iommufd (`/dev/iommu`).
     Iommufd,
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Why a container cannot be made.
+/// Why a container cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ContainerError {
     /// A file of VFIO cannot be opened.
@@ -73,8 +73,8 @@ pub enum ContainerError {
     },
 }
 
-/// Devices that share one translation of DMA addresses: memory that is mapped for one is mapped for
-/// all.
+/// A set of open devices that share one translation of DMA addresses: memory that is mapped for one
+/// device is mapped for all of them.
 pub struct Container {
     kind: Kind,
     host: Host,
@@ -95,11 +95,12 @@ pub(crate) enum Vfio {
 }
 
 impl Container {
-    /// Returns a container for `devices`, which are told to KVM as they are opened if there is
-    /// `kvm`, its VFIO device.
+    /// Creates a container in which `devices` can be opened, through the kernel interface that
+    /// `choice` says. If `kvm`, a VM's VFIO device, is given, KVM is informed of each device that
+    /// is opened.
     ///
     /// # Errors
-    /// [`ContainerError`].
+    /// [`ContainerError::Open`] if the kernel's file for the interface cannot be opened.
     pub fn new(
         host: &Host,
         choice: Choice,
@@ -124,7 +125,7 @@ impl Container {
                 Vfio::Iommufd(Arc::new(iommufd))
             }
         };
-        log::info!("devices are held through VFIO by {kind}");
+        log::info!("PCI devices are opened through VFIO, by {kind}");
         let translation = Arc::new(vfio.clone());
         Ok(Self::over(kind, host.clone(), Some(vfio), translation))
     }
@@ -144,24 +145,26 @@ impl Container {
         })
     }
 
-    /// Returns the kernel interface that it uses.
+    /// Returns the kernel interface that the container uses.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Returns the host whose devices are opened.
+    /// Returns the host whose devices this container opens.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// Maps `[offset, offset + bytes)` of `memory` at device address `iova`, for reading or for
-    /// both. All numbers are multiples of 4 KiB. The pages are populated and locked, and the memory
-    /// is kept, until it is unmapped, or the last device is closed.
+    /// Maps `bytes` bytes of `memory`, from its byte `offset`, at device address `iova`: devices
+    /// can then access them by DMA with the rights `access`. All numbers are multiples of 4 KiB.
+    /// The pages are allocated and locked, and the memory is kept, until the mapping is removed or
+    /// the last device is closed.
     ///
-    /// There must be an open device: the kernel chooses the IOMMU by it.
+    /// A device must be open before, because the kernel chooses the IOMMU for the first device.
     ///
     /// # Errors
-    /// [`DmaError`]; then nothing changed.
+    /// [`DmaError`]: numbers are not multiples of 4 KiB, addresses overlap a mapping, or the kernel
+    /// refuses. Nothing has changed then.
     pub fn map_dma(
         &self,
         iova: u64,
@@ -178,25 +181,27 @@ impl Container {
     /// sees as an abort.
     ///
     /// # Errors
-    /// [`DmaError`]; then nothing changed.
+    /// [`DmaError`]: numbers are not multiples of 4 KiB, addresses overlap a mapping, or the kernel
+    /// refuses. Nothing has changed then.
     pub fn unmap_dma(&self, iova: u64, bytes: u64) -> Result<(), DmaError> {
         self.ledger.unmap(iova, bytes)
     }
 
-    /// Unmaps everything, in the reverse order.
+    /// Removes all mappings of [`Self::map_dma`], the last one first. When this returns, no device
+    /// can access the memory: the IOMMU refuses the access, and the kernel logs it.
     ///
     /// # Errors
-    /// The first of the failures.
+    /// The first [`DmaError`] of the kernel; what could not be unmapped stays mapped.
     pub fn unmap_all_dma(&self) -> Result<(), DmaError> {
         self.ledger.unmap_all()
     }
 
-    /// Returns how much memory devices can access.
+    /// Returns how much memory the devices can access by DMA.
     pub fn statistics(&self) -> DmaStatistics {
         self.ledger.statistics()
     }
 
-    /// Returns the devices that are open now.
+    /// Returns the addresses of the devices that are open now.
     pub fn devices(&self) -> Vec<Address> {
         self.open().keys().copied().collect()
     }
@@ -308,7 +313,7 @@ fn ioas_request(
     }
 }
 
-/// What the kernel said, where vfio-ioctls kept it.
+/// Returns the kernel's error in an error of vfio-ioctls, if it has one.
 pub(crate) fn vfio_errno(error: VfioError) -> io::Error {
     let number = match &error {
         VfioError::OpenContainer(e)

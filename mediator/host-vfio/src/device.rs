@@ -28,7 +28,7 @@ mod vectors;
 pub use decoding::Decoding;
 use vectors::Enabled;
 
-/// Why a device cannot be opened.
+/// Why a PCI device cannot be opened through VFIO.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The device is not available.
@@ -66,11 +66,11 @@ pub enum OpenError {
     },
 }
 
-/// A device that this process has open.
+/// A PCI device that this process has opened through VFIO.
 ///
-/// Dropping it disables its interrupts, takes its right to do DMA (bus mastering), and resets it.
-/// It is given back when its [mappings](Mapping) are gone too: then the container's DMA is unmapped
-/// if it was the last device in it, the device is closed, and its group and the container follow.
+/// A drop disables the device's interrupts and DMA, and resets the device. The kernel's device is
+/// closed when the last [mapping](Mapping) of it is dropped too. If it was the last device of its
+/// container, all memory is unmapped from DMA before.
 #[derive(Debug)]
 pub struct Device {
     address: Address,
@@ -83,13 +83,12 @@ pub struct Device {
 }
 
 impl Device {
-    /// Checks that a device is available, opens it in a container, and resets it.
+    /// Checks that the device at `address` can be opened, opens it in `container`, and resets it.
     ///
-    /// A device that cannot be reset is opened nevertheless, with a warning that says what that
-    /// means.
+    /// A device that cannot be reset is opened too; a warning in the log says what that means.
     ///
     /// # Errors
-    /// [`OpenError`].
+    /// [`OpenError`]: a check failed, the device is open already, or the kernel refuses.
     pub fn open(container: &Arc<Container>, address: Address) -> Result<Self, OpenError> {
         let vfio = container
             .vfio
@@ -130,36 +129,38 @@ impl Device {
         })
     }
 
-    /// Returns its address.
+    /// Returns the device's address.
     pub fn address(&self) -> Address {
         self.address
     }
 
-    /// Returns the other functions of its IOMMU group. None of them is used by a driver of the
-    /// host.
+    /// Returns the other PCI functions of the device's IOMMU group. No driver of the host uses
+    /// them.
     pub fn companions(&self) -> &[PciFunction] {
         &self.companions
     }
 
-    /// Returns its regions; those that are empty are left out.
+    /// Returns the device's regions, without empty ones.
     pub fn regions(&self) -> &[Region] {
         &self.description.regions
     }
 
-    /// Returns a region, if it is not empty.
+    /// Returns the region `index`; `None` if the device does not have it or it is empty.
     pub fn region(&self, index: RegionIndex) -> Option<&Region> {
         self.regions().iter().find(|region| region.index == index)
     }
 
-    /// Returns the device's file, in which regions begin at their [`Region::file_offset`].
+    /// Returns the device's VFIO file, in which each region begins at its [`Region::file_offset`].
     pub fn file(&self) -> BorrowedFd<'_> {
         self.hardware.file()
     }
 
-    /// Maps `[offset, offset + bytes)` of a region, in multiples of 4 KiB.
+    /// Maps the `bytes` bytes at `offset` of the region `index` into this process. Both numbers are
+    /// multiples of 4 KiB.
     ///
     /// # Errors
-    /// [`MapError`].
+    /// [`MapError`]: the device has no such region, the range cannot be mapped, or the kernel
+    /// refuses.
     pub fn map(&self, index: RegionIndex, offset: u64, bytes: u64) -> Result<Mapping, MapError> {
         let region = self.mappable(index)?;
         let mapping = Mapping::new(&self.hardware, self.address, region, offset, bytes)?;
@@ -167,11 +168,11 @@ impl Device {
         Ok(mapping)
     }
 
-    /// `[offset, offset + bytes)` of a region, in multiples of 4 KiB, as memory that can be shown
-    /// to a guest.
+    /// Returns the `bytes` bytes at `offset` of the region `index` as memory that can be placed in
+    /// a guest's aperture. Both numbers are multiples of 4 KiB.
     ///
     /// # Errors
-    /// [`MapError`], if it cannot be mapped.
+    /// [`MapError`]: the device has no such region, or the range cannot be mapped.
     pub fn memory(
         &self,
         index: RegionIndex,
@@ -190,13 +191,13 @@ impl Device {
         })
     }
 
-    /// Brings the device into the state that it has after power-up, except for configuration space,
-    /// which the kernel restores. A device that has no reset of its own is reset with its bus, if
-    /// all others there are open in the same container: they are hit too. (The resets when a device
-    /// is opened and dropped hit no others.)
+    /// Resets the device into the state that it has after power-up; the kernel restores its
+    /// configuration space. If the device has no reset of its own, its whole bus is reset, which
+    /// also resets the other devices on it. That is done only if these are all open in the same
+    /// container.
     ///
     /// # Errors
-    /// [`ResetError`]: the device has no reset, or its reset failed.
+    /// [`ResetError`]: the device has no reset that is allowed here, or its reset failed.
     pub fn reset(&self) -> Result<ResetMethod, ResetError> {
         self.reset_within(ResetReach::Container)
     }
@@ -207,16 +208,16 @@ impl Device {
         Ok(method)
     }
 
-    /// Watches for resets, errors and requests to give the device back. A second watch replaces the
-    /// first.
+    /// Returns a source of events: resets by other processes, errors of the device, and requests of
+    /// the host to give it back. A second watch replaces the first.
     ///
     /// # Errors
-    /// [`WatchError`].
+    /// [`WatchError`] if the kernel refuses one of the steps.
     pub fn watch(&self) -> Result<Watch, WatchError> {
         Watch::new(self.address, &*self.hardware, &self.description)
     }
 
-    /// Returns counters of accesses, interrupts, resets and mappings.
+    /// Returns the device's counters of accesses, interrupts, resets and mappings.
     pub fn statistics(&self) -> DeviceStatistics {
         self.counters.sample()
     }
@@ -236,7 +237,7 @@ impl Drop for Device {
             Err(e) if e.is_permanent() => log::debug!("{e}"),
             Err(e) if e.is_locked_out() => {
                 log::info!(
-                    "{e}: the host unbinds the device at the moment, and gets it without a reset"
+                    "{e}: the host is unbinding the device, and gets it back without a reset"
                 );
             }
             Err(e) => warn(&e),

@@ -13,28 +13,29 @@ use crate::host::Host;
 use crate::locked::LockedMemory;
 use crate::statistics::DmaStatistics;
 
-/// Address translation of devices: an IOMMU, or a fake in its place.
+/// Maps host memory for the DMA of devices: by an IOMMU, or by a fake for tests.
 pub trait Translation: Send + Sync + Debug {
-    /// Maps `bytes` bytes at address `host` of this process at device address `iova`.
+    /// Maps the `bytes` bytes at address `host` of this process at device address `iova`, with the
+    /// rights `access` for devices.
     ///
     /// # Safety
-    /// Until they are unmapped, or the translation is dropped, devices read and (with the right to)
-    /// write these bytes at any time. The caller keeps the addresses mapped, and holds no Rust
-    /// reference to what is behind them.
+    /// Until these bytes are unmapped or the translation is dropped, devices read and (if `access`
+    /// allows it) write them at any time. The caller keeps the host addresses mapped, and holds no
+    /// Rust reference to these bytes.
     ///
     /// # Errors
     /// The kernel's error.
     unsafe fn map(&self, iova: u64, host: *mut u8, bytes: u64, access: Access) -> io::Result<()>;
 
-    /// Removes a mapping of [`Self::map`] with the same `iova` and `bytes`. When it returns, no
-    /// device can access the memory.
+    /// Removes the mapping that [`Self::map`] made with the same `iova` and `bytes`. When this
+    /// returns, no device can access the memory.
     ///
     /// # Errors
     /// The kernel's error.
     fn unmap(&self, iova: u64, bytes: u64) -> io::Result<()>;
 }
 
-/// Why memory was not mapped for DMA, or not unmapped.
+/// Why memory cannot be mapped for the DMA of devices, or cannot be unmapped.
 #[derive(Debug, thiserror::Error)]
 pub enum DmaError {
     /// The range is not made of whole pages.
@@ -64,7 +65,7 @@ pub enum DmaError {
         bytes: u64,
     },
     /// The memory cannot be mapped into this process.
-    #[error("memory for device address {iova:#x} cannot be mapped")]
+    #[error("cannot map memory for device address {iova:#x} into this process")]
     Memory {
         /// Device address.
         iova: u64,
@@ -154,7 +155,7 @@ impl Ledger {
         }
     }
 
-    /// See [`crate::Container::map_dma`].
+    /// Maps memory for DMA, as [`crate::Container::map_dma`] says.
     pub(crate) fn map(
         &self,
         iova: u64,
@@ -262,7 +263,7 @@ impl Entries {
 impl Drop for Ledger {
     fn drop(&mut self) {
         if let Err(e) = self.unmap_all() {
-            log::error!("{e}: the memory stays with this process");
+            log::error!("{e}; the memory is not freed until this process ends");
         }
         for entry in std::mem::take(&mut self.entries.lock().live) {
             // A device that can still write them must not find other memory at these addresses.

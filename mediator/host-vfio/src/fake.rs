@@ -20,11 +20,11 @@ use crate::interrupts::{Action, InterruptInfo, InterruptKind};
 use crate::region::{Area, Region, RegionIndex};
 use crate::reset::{ResetError, ResetMethod, ResetReach};
 
-/// Where in the file a region begins: 1 TiB apart.
+/// Regions begin at multiples of this power of two (1 TiB) in the file.
 const REGION_SHIFT: u32 = 40;
 
-/// A function of a PCI device, for tests: what [`Device`] does to it can be seen, and what a device
-/// does can be done.
+/// A fake PCI function for tests. A test can see what [`Device`] does to it, and can act as the
+/// device: change registers and raise interrupts.
 #[derive(Debug)]
 pub struct FakeHardware {
     file: OwnedFd,
@@ -43,11 +43,11 @@ struct State {
 }
 
 impl FakeHardware {
-    /// Returns a function that has 4 KiB of configuration space, an event by which it is asked
-    /// back, and nothing else.
+    /// Returns a fake with 4 KiB of configuration space and the notification by which the host asks
+    /// for a device back ([`InterruptKind::Request`]), but no other region and interrupt.
     ///
     /// # Errors
-    /// What the kernel said: there is no memory.
+    /// The kernel's error, if it has no memory or descriptor for the regions.
     pub fn new() -> io::Result<Self> {
         let file = rustix::fs::memfd_create("fake device", MemfdFlags::CLOEXEC)?;
         let fake = Self {
@@ -59,10 +59,10 @@ impl FakeHardware {
         Ok(config.with_interrupts(InterruptKind::Request, 1))
     }
 
-    /// Adds a region of zeros. BARs can be mapped.
+    /// Adds the region `index` with `bytes` bytes, all zero. If it is a BAR, it can be mapped.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// The kernel's error, if it has no memory for the region.
     pub fn with_region(mut self, index: RegionIndex, bytes: u64) -> io::Result<Self> {
         let file_offset = u64::from(index.number()) << REGION_SHIFT;
         let mappable = matches!(index, RegionIndex::Bar(_)).then_some(Area { offset: 0, bytes });
@@ -80,7 +80,7 @@ impl FakeHardware {
         Ok(self)
     }
 
-    /// Changes what was said about a region.
+    /// Lets `change` modify the description of the region `index`.
     #[must_use]
     pub fn with_change(mut self, index: RegionIndex, change: impl FnOnce(&mut Region)) -> Self {
         let mut regions = self.description.regions.iter_mut();
@@ -90,7 +90,7 @@ impl FakeHardware {
         self
     }
 
-    /// Adds `count` interrupts of a kind, with what VFIO says of such.
+    /// Adds `count` interrupts of kind `kind`, with the properties that VFIO reports for that kind.
     #[must_use]
     pub fn with_interrupts(mut self, kind: InterruptKind, count: u32) -> Self {
         let pin = kind == InterruptKind::Intx;
@@ -105,43 +105,43 @@ impl FakeHardware {
         self
     }
 
-    /// Has a file stand for sysfs' `reset`.
+    /// Makes the file `path` the device's `reset` attribute in sysfs.
     #[must_use]
     pub fn with_reset_attribute(mut self, path: impl Into<PathBuf>) -> Self {
         self.description.reset_attribute = Some(path.into());
         self
     }
 
-    /// Returns the device that consists of it.
+    /// Opens this fake as a device with address `address`.
     ///
     /// # Errors
-    /// None, with this hardware.
+    /// None: the description of a fake can always be read.
     pub fn device(self: &Arc<Self>, address: Address) -> Result<Device, OpenError> {
         Device::over(address, Vec::new(), Arc::clone(self) as Arc<dyn Hardware>)
     }
 
-    /// Stores bytes in a region, as the device itself would.
+    /// Stores `bytes` at `offset` of the region `index`, as the device itself would.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error for the file that stands for the device.
     pub fn poke(&self, index: RegionIndex, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let at = (u64::from(index.number()) << REGION_SHIFT) + offset;
         rustix::io::pwrite(&self.file, bytes, at)?;
         Ok(())
     }
 
-    /// What is in a region, as the device itself would see it.
+    /// Copies the content at `offset` of the region `index` to `bytes`.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error for the file that stands for the device.
     pub fn peek(&self, index: RegionIndex, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         let at = (u64::from(index.number()) << REGION_SHIFT) + offset;
         rustix::io::pread(&self.file, bytes, at)?;
         Ok(())
     }
 
-    /// Sends an interrupt. Whether anybody listens; a pin that is masked is not heard, and masks
-    /// itself.
+    /// Raises the interrupt `vector` of kind `kind`. Returns whether that signalled an event. The
+    /// pin (INTx) masks itself when it signals, and signals nothing while masked.
     pub fn fire(&self, kind: InterruptKind, vector: u32) -> bool {
         let mut state = self.state.lock();
         if kind == InterruptKind::Intx && std::mem::replace(&mut state.masked, true) {
@@ -151,7 +151,7 @@ impl FakeHardware {
         event.is_some_and(|event| rustix::io::write(event, &1_u64.to_ne_bytes()).is_ok())
     }
 
-    /// Vectors of a kind that signal an event.
+    /// Returns the vectors of kind `kind` that are connected to an event.
     pub fn vectors(&self, kind: InterruptKind) -> Vec<u32> {
         let state = self.state.lock();
         let keys = state.events.keys();
@@ -159,22 +159,23 @@ impl FakeHardware {
         of_kind.map(|(_, vector)| *vector).collect()
     }
 
-    /// Returns whether the pin is unmasked by an event.
+    /// Returns whether an event was set that unmasks the pin (INTx).
     pub fn is_resampled(&self) -> bool {
         self.state.lock().unmask.is_some()
     }
 
-    /// Returns whether the pin is masked.
+    /// Returns whether the pin (INTx) is masked.
     pub fn is_masked(&self) -> bool {
         self.state.lock().masked
     }
 
-    /// How often it was reset.
+    /// Returns how often the device was reset.
     pub fn resets(&self) -> u32 {
         self.state.lock().resets
     }
 
-    /// Has it refuse interrupts from now on, or not any more.
+    /// Makes every change of interrupts fail (`true`) or succeed again (`false`). Interrupts can
+    /// always be disabled.
     pub fn refuse_interrupts(&self, refuse: bool) {
         self.state.lock().refuse = refuse;
     }
@@ -222,10 +223,10 @@ impl Hardware for FakeHardware {
     }
 }
 
-/// A range that devices reach: device address, host address, bytes, right.
+/// A range that is mapped for DMA: device address, host address, length in bytes, access rights.
 pub type FakeRange = (u64, u64, u64, Access);
 
-/// An IOMMU without an IOMMU: what is mapped now, in the order in which it was.
+/// A fake IOMMU for tests, which records what is mapped for DMA.
 #[derive(Debug, Default)]
 pub struct FakeTranslation {
     mapped: Mutex<Vec<FakeRange>>,
@@ -234,24 +235,24 @@ pub struct FakeTranslation {
 }
 
 impl FakeTranslation {
-    /// Returns a container over it.
+    /// Returns a container that maps memory for DMA in this fake.
     pub fn container(self: &Arc<Self>) -> Arc<Container> {
         let translation = Arc::clone(self) as Arc<dyn Translation>;
         Container::over(Kind::Type1, Host::default(), None, translation)
     }
 
-    /// What is mapped.
+    /// Returns the ranges that are mapped now, in the order in which they were mapped.
     pub fn mapped(&self) -> Vec<FakeRange> {
         self.mapped.lock().clone()
     }
 
-    /// Device addresses of what was unmapped so far, in that order.
+    /// Returns the device addresses of all ranges that were unmapped so far, in that order.
     pub fn unmapped(&self) -> Vec<u64> {
         self.unmapped.lock().clone()
     }
 
-    /// Has it refuse whatever is asked from now on with an error number of the kernel's, or not any
-    /// more.
+    /// Makes every request fail with the kernel error `number` (an errno), or succeed again if
+    /// `number` is `None`.
     pub fn refuse(&self, number: Option<i32>) {
         *self.refuse.lock() = number;
     }

@@ -9,39 +9,41 @@ use crate::interrupts::{Action, InterruptInfo, InterruptKind};
 use crate::region::Region;
 use crate::reset::{ResetError, ResetMethod, ResetReach};
 
-/// Regions and interrupts of a device.
+/// What the kernel says about a device when it is opened: its regions and interrupts.
 #[derive(Clone, Debug, Default)]
 pub struct Description {
-    /// Regions that are not empty.
+    /// All regions of the device that are not empty.
     pub regions: Vec<Region>,
-    /// Interrupts by kind.
+    /// The interrupts of each kind that the device has.
     pub interrupts: Vec<InterruptInfo>,
-    /// The file by which others can reset the device under its user: sysfs' `reset`.
+    /// The file `reset` of the device in sysfs, by which other processes can reset the device while
+    /// it is open here; `None` if the device has no such file.
     pub reset_attribute: Option<PathBuf>,
 }
 
-/// A device that is open. Dropping it gives the device back.
+/// An open device, as the kernel's VFIO or a fake provides it. A drop closes the device.
 ///
-/// Regions are read, written and mapped through [`Self::file`], at their [`Region::file_offset`].
+/// Users read, write and map regions through [`Self::file`], from [`Region::file_offset`] on.
 pub trait Hardware: Send + Sync + Debug {
-    /// Returns the device's file.
+    /// Returns the device's VFIO file.
     fn file(&self) -> BorrowedFd<'_>;
 
-    /// Returns its regions and interrupts.
+    /// Returns the device's regions and interrupts.
     ///
     /// # Errors
     /// The kernel's error.
     fn describe(&self) -> io::Result<Description>;
 
-    /// Sets up, masks, unmasks or disables interrupts.
+    /// Carries out `action` for the interrupts of kind `kind`.
     ///
     /// # Errors
     /// The kernel's error.
     fn set_interrupts(&self, kind: InterruptKind, action: Action<'_>) -> io::Result<()>;
 
-    /// Brings the device into the state that it has after power-up.
+    /// Resets the device into the state that it has after power-up. The reset may affect other
+    /// devices as far as `reach` allows.
     ///
     /// # Errors
-    /// [`ResetError`].
+    /// [`ResetError`]: the device has no reset within `reach`, or the reset failed.
     fn reset(&self, reach: ResetReach) -> Result<ResetMethod, ResetError>;
 }

@@ -10,7 +10,7 @@ use crate::Address;
 /// Class code of PCI-to-PCI bridges, without the programming interface.
 const CLASS_PCI_BRIDGE: u32 = 0x0604;
 
-/// A host, seen through its file systems.
+/// Reads what `/sys`, `/dev` and `/proc` say about the host's PCI functions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     root: PathBuf,
@@ -19,40 +19,41 @@ pub struct Host {
 /// A PCI function of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PciFunction {
-    /// Where it is.
+    /// Address of the function.
     pub address: Address,
-    /// Vendor ID.
+    /// PCI vendor ID.
     pub vendor: u16,
-    /// Device ID.
+    /// PCI device ID.
     pub device: u16,
-    /// Class code, 24 bits.
+    /// PCI class code: class, subclass and programming interface, 8 bits each.
     pub class: u32,
-    /// The driver it is bound to.
+    /// Name of the driver that the function is bound to; `None` if it is bound to none.
     pub driver: Option<String>,
-    /// Number of its IOMMU group.
+    /// Number of the function's IOMMU group; `None` without an IOMMU.
     pub group: Option<u32>,
-    /// Name of its own file in `/dev/vfio/devices`, such as `vfio0`, where the kernel makes one
-    /// (Linux 6.6).
+    /// Name of the function's file in `/dev/vfio/devices`, for example `vfio0`. `None` if the
+    /// kernel makes no file there (before Linux 6.6).
     pub cdev: Option<String>,
 }
 
 impl PciFunction {
-    /// Returns whether it is bound to vfio-pci, or to a variant for particular devices
-    /// (mlx5-vfio-pci, nvgrace-gpu-vfio-pci).
+    /// Returns whether the function is bound to vfio-pci, or to a variant of that driver for
+    /// particular devices (mlx5-vfio-pci, nvgrace-gpu-vfio-pci).
     pub fn is_for_vfio(&self) -> bool {
         let driver = self.driver.as_deref().unwrap_or_default();
         driver.replace('_', "-").ends_with("vfio-pci")
     }
 
-    /// Returns whether its driver lets others of its IOMMU group be handed out: it does no DMA of
-    /// its own. These are the drivers with `driver_managed_dma` in Linux, and no driver at all.
+    /// Returns whether other functions of the same IOMMU group can be opened through VFIO in spite
+    /// of this function, because its driver starts no DMA. That holds for functions without a
+    /// driver, and for the drivers with `driver_managed_dma` in Linux.
     pub fn is_harmless(&self) -> bool {
         let harmless = ["pci-stub", "pcieport", "shpchp"];
         let driver = self.driver.as_deref();
         self.is_bridge() || self.is_for_vfio() || driver.is_none_or(|d| harmless.contains(&d))
     }
 
-    /// Returns whether it is a bridge between buses, which cannot be passed through.
+    /// Returns whether the function is a PCI-to-PCI bridge, which cannot be opened through VFIO.
     pub fn is_bridge(&self) -> bool {
         self.class >> 8 == CLASS_PCI_BRIDGE
     }
@@ -81,7 +82,7 @@ impl Default for Host {
 }
 
 impl Host {
-    /// Returns the host whose `/sys`, `/dev` and `/proc` are in `root`.
+    /// Returns a host whose `/sys`, `/dev` and `/proc` are in the folder `root`, for tests.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -91,12 +92,13 @@ impl Host {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// Returns the folder of a function in sysfs.
+    /// Returns the path of the function's folder in sysfs.
     pub fn folder(&self, address: Address) -> PathBuf {
         self.path(&format!("/sys/bus/pci/devices/{address}"))
     }
 
-    /// What there is to know about a function; `None` if there is no such function.
+    /// Returns what sysfs says about the function at `address`; `None` if the host has no function
+    /// there.
     ///
     /// # Errors
     /// The kernel's error for the first file that cannot be read.
@@ -117,22 +119,23 @@ impl Host {
         }))
     }
 
-    /// Returns all functions, in order; none where there is no PCI.
+    /// Returns all PCI functions of the host, by ascending address; an empty list on a host without
+    /// PCI.
     pub fn functions(&self) -> Vec<PciFunction> {
         self.listed(&self.path("/sys/bus/pci/devices"))
     }
 
-    /// Returns the functions of an IOMMU group, in order.
+    /// Returns the PCI functions of IOMMU group number `group`, by ascending address.
     pub fn group(&self, group: u32) -> Vec<PciFunction> {
         self.listed(&self.path(&format!("/sys/kernel/iommu_groups/{group}/devices")))
     }
 
-    /// How many IOMMU groups there are: none without an IOMMU.
+    /// Returns the number of the host's IOMMU groups, which is 0 without an IOMMU.
     pub fn groups(&self) -> usize {
         fs::read_dir(self.path("/sys/kernel/iommu_groups")).map_or(0, Iterator::count)
     }
 
-    /// Returns whether the driver vfio-pci is there to be bound to.
+    /// Returns whether the driver vfio-pci is loaded, so that functions can be bound to it.
     pub fn has_vfio_pci(&self) -> bool {
         self.path("/sys/bus/pci/drivers/vfio-pci").exists()
     }

@@ -11,7 +11,7 @@ use vfio_bindings::bindings::vfio::{
 
 use crate::Address;
 
-/// Kinds of interrupts, and of notifications that VFIO signals like interrupts.
+/// The kinds of interrupts of a PCI device, and of notifications that VFIO signals like interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InterruptKind {
     /// A level-triggered pin, which devices may share.
@@ -27,7 +27,7 @@ pub enum InterruptKind {
 }
 
 impl InterruptKind {
-    /// All there are.
+    /// All kinds of interrupts and notifications.
     pub const ALL: [Self; 5] = [
         Self::Intx,
         Self::Msi,
@@ -36,7 +36,7 @@ impl InterruptKind {
         Self::Request,
     ];
 
-    /// VFIO's number (linux/vfio.h).
+    /// Returns VFIO's index of the interrupts (`VFIO_PCI_*_IRQ_INDEX` in linux/vfio.h).
     pub(crate) fn number(self) -> u32 {
         match self {
             Self::Intx => VFIO_PCI_INTX_IRQ_INDEX,
@@ -63,22 +63,25 @@ impl fmt::Display for InterruptKind {
 /// The interrupts of one kind, as VFIO describes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterruptInfo {
-    /// The kind.
+    /// Kind of these interrupts.
     pub kind: InterruptKind,
     /// Number of vectors; 0 if the device has none of this kind.
     pub count: u32,
-    /// Whether they can signal an eventfd.
+    /// Whether VFIO can signal an eventfd for these interrupts (VFIO_IRQ_INFO_EVENTFD in
+    /// linux/vfio.h).
     pub eventfd: bool,
-    /// Whether they can be masked.
+    /// Whether these interrupts can be masked (VFIO_IRQ_INFO_MASKABLE).
     pub maskable: bool,
-    /// Whether they mask themselves when they are signalled, until unmasked.
+    /// Whether the kernel masks an interrupt each time that it is signalled, until it is unmasked
+    /// (VFIO_IRQ_INFO_AUTOMASKED).
     pub automasked: bool,
-    /// Whether vectors can only be added by disabling all and enabling them again.
+    /// Whether a vector can be added only by disabling all vectors and enabling them again
+    /// (VFIO_IRQ_INFO_NORESIZE).
     pub fixed: bool,
 }
 
 impl InterruptInfo {
-    /// What VFIO's flags mean.
+    /// Returns what `vfio_irq_info` says, with its `count` and its `flags`.
     pub(crate) fn new(kind: InterruptKind, count: u32, flags: u32) -> Self {
         Self {
             kind,
@@ -91,7 +94,7 @@ impl InterruptInfo {
     }
 }
 
-/// What is to be done with vectors (VFIO_DEVICE_SET_IRQS).
+/// A change of the interrupts of one kind (VFIO_DEVICE_SET_IRQS in linux/vfio.h).
 #[derive(Clone, Copy, Debug)]
 pub enum Action<'a> {
     /// Have the vectors from `start` signal these events, or none.

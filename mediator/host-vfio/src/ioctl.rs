@@ -70,7 +70,8 @@ pub(crate) fn region_info(device: BorrowedFd<'_>, bytes: &mut [u64]) -> io::Resu
     })
 }
 
-/// What the device has of a kind of interrupts; none if it does not know the kind.
+/// Returns number and properties of the device's interrupts of a kind; the number is 0 if the
+/// device does not know the kind.
 pub(crate) fn interrupt_info(
     device: BorrowedFd<'_>,
     kind: InterruptKind,

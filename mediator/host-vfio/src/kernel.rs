@@ -129,7 +129,7 @@ impl KernelDevice {
         });
         if catch_unwind(close).is_err() {
             log::warn!(
-                "device {} was removed while it was given back",
+                "device {} was removed from the host while this process closed it",
                 self.address
             );
         }

@@ -48,6 +48,6 @@ pub use preflight::{Holder, PreflightError};
 pub use region::{AccessError, Area, BARS, Region, RegionIndex};
 pub use reset::{ResetError, ResetMethod, ResetReach};
 pub use statistics::{DeviceStatistics, DmaStatistics};
-/// KVM's VFIO device, as [`Container::new`] wants it.
+/// KVM's VFIO device, by which [`Container::new`] lets KVM know the devices that are opened.
 pub use vfio_ioctls::VfioDeviceFd;
 pub use watch::{DeviceEvent, Watch, WatchError};

@@ -20,7 +20,7 @@ pub(crate) struct LockedMemory {
 }
 
 impl LockedMemory {
-    /// Of this process.
+    /// Returns what this process may lock.
     pub(crate) fn of_this_process(host: &Host) -> Self {
         let status = fs::read_to_string(host.path("/proc/self/status")).unwrap_or_default();
         Self::from_status(&status, getrlimit(Resource::Memlock).current)

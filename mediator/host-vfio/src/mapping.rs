@@ -11,7 +11,7 @@ use crate::Address;
 use crate::hardware::Hardware;
 use crate::region::{Region, RegionIndex};
 
-/// Why a part of a region was not mapped.
+/// Why a range of a region cannot be mapped into this process.
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
     /// The function has no such region.
@@ -54,26 +54,28 @@ pub enum MapError {
     },
 }
 
-/// An access outside the mapping, or one that is not aligned.
+/// The error for an access that is outside the mapping or not aligned, or that writes to a
+/// read-only mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "bytes {offset:#x}+{bytes:#x} are outside the mapping of {size:#x} bytes, or not aligned, or not writable"
 )]
 pub struct TouchError {
-    /// First byte.
+    /// Offset of the access in the mapping.
     pub offset: u64,
-    /// Bytes.
+    /// Length of the access in bytes.
     pub bytes: u64,
-    /// Bytes of the mapping.
+    /// Size of the mapping in bytes.
     pub size: u64,
 }
 
-/// Memory or registers of a device in this process, until dropped; the device is held as long.
+/// A range of a device's region, such as memory or registers, that is mapped into this process. A
+/// drop unmaps it. The device stays open until then.
 ///
-/// The device, and guests to which it is shown, write it at any time, so it is reached by volatile
-/// accesses only. While the function does not decode its memory (command register), or is powered
-/// down, an access raises SIGBUS: code that gives guests control of the command register sees to it
-/// that nothing is touched meanwhile.
+/// The device and guests may write the memory at any time, so that only volatile accesses are
+/// allowed. While the device ignores memory accesses (command register) or is powered down, an
+/// access raises SIGBUS: code that lets guests control the command register must not access
+/// mappings meanwhile.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -123,31 +125,33 @@ impl Mapping {
         })
     }
 
-    /// Returns bytes of the mapping.
+    /// Returns the size of the mapping in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes as u64
     }
 
-    /// Returns the first byte, which is page-aligned. Callers stay within [`Self::bytes`], do not
-    /// outlive the mapping, and uses volatile accesses.
+    /// Returns the address of the first byte, which is page-aligned. Callers may only access the
+    /// [`Self::bytes`] bytes of the mapping while it lives, by volatile accesses.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Loads an aligned 64-bit word, by one access.
+    /// Loads the 64-bit word at `offset` of the mapping by one access.
     ///
     /// # Errors
-    /// [`TouchError`].
+    /// [`TouchError`] if the bytes are not within the mapping or not aligned, or a store meets a
+    /// read-only mapping.
     pub fn load_u64(&self, offset: u64) -> Result<u64, TouchError> {
         let word = self.at(offset, 8, 8)?.cast::<u64>();
         // SAFETY: in range and aligned.
         Ok(unsafe { word.read_volatile() })
     }
 
-    /// Stores an aligned 64-bit word, by one access.
+    /// Stores `value` as the 64-bit word at `offset` of the mapping by one access.
     ///
     /// # Errors
-    /// [`TouchError`].
+    /// [`TouchError`] if the bytes are not within the mapping or not aligned, or a store meets a
+    /// read-only mapping.
     pub fn store_u64(&self, offset: u64, value: u64) -> Result<(), TouchError> {
         let word = self.writable_at(offset, 8, 8)?.cast::<u64>();
         // SAFETY: in range, aligned and writable.
@@ -155,11 +159,13 @@ impl Mapping {
         Ok(())
     }
 
-    /// Returns `bytes` bytes at `offset`, for accesses aligned to `align`. Callers stay within
-    /// them, as for [`Self::as_ptr`], and only read if the mapping is not writable.
+    /// Returns the address of the `bytes` bytes at `offset` of the mapping, if `offset` is a
+    /// multiple of `align`. Callers may only access these bytes while the mapping lives, by
+    /// volatile accesses, and must not write a read-only mapping.
     ///
     /// # Errors
-    /// [`TouchError`].
+    /// [`TouchError`] if the bytes are not within the mapping or not aligned, or a store meets a
+    /// read-only mapping.
     pub fn at(&self, offset: u64, bytes: u64, align: u64) -> Result<*mut u8, TouchError> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.bytes as u64 && offset.is_multiple_of(align) => {
@@ -170,10 +176,11 @@ impl Mapping {
         }
     }
 
-    /// Returns `bytes` bytes at `offset`, as [`Self::at`] does, for stores.
+    /// Returns the same address as [`Self::at`], for stores, if the mapping is writable.
     ///
     /// # Errors
-    /// [`TouchError`], also if the mapping is not writable.
+    /// [`TouchError`] if the bytes are not within the mapping or not aligned, or the mapping is
+    /// read-only.
     pub fn writable_at(&self, offset: u64, bytes: u64, align: u64) -> Result<*mut u8, TouchError> {
         if !self.writable {
             return Err(self.refused(offset, bytes));

@@ -11,7 +11,7 @@ use crate::Address;
 use crate::host::{Host, PciFunction};
 use crate::locked::LockedMemory;
 
-/// Why a device is not available.
+/// Why a PCI device cannot be opened through VFIO, with the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum PreflightError {
     /// The host has no such PCI function.
@@ -20,7 +20,7 @@ pub enum PreflightError {
         /// The address.
         address: Address,
     },
-    /// Sysfs cannot be read.
+    /// The device's folder in sysfs cannot be read.
     #[error("cannot read {path}, which describes device {address}")]
     Unreadable {
         /// The device.
@@ -124,10 +124,10 @@ pub enum PreflightError {
     },
 }
 
-/// A process that has a device open.
+/// A process that holds a device open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its number.
+    /// Process number.
     pub pid: u32,
     /// Its name.
     pub name: String,
@@ -140,10 +140,11 @@ impl fmt::Display for Holder {
 }
 
 impl Host {
-    /// Checks that this process can open device `address` and map `dma_bytes` bytes for its DMA.
+    /// Checks that this process can open the device at `address`, and can lock `dma_bytes` bytes of
+    /// memory for the device's DMA. Returns what sysfs says about the device.
     ///
     /// # Errors
-    /// [`PreflightError`]: the first check that fails.
+    /// The [`PreflightError`] of the first check that fails.
     pub fn preflight(
         &self,
         address: Address,
@@ -214,13 +215,14 @@ impl Host {
         paths.is_some_and(|paths| paths.iter().all(may_open))
     }
 
-    /// What is opened where groups are handed out.
+    /// Returns the files that are opened to hold the function through its group.
     pub(crate) fn group_files(&self, function: &PciFunction) -> [String; 2] {
         let group = function.group.unwrap_or_default();
         ["/dev/vfio/vfio".to_owned(), format!("/dev/vfio/{group}")]
     }
 
-    /// What is opened where single devices are, with iommufd.
+    /// Returns the files that are opened to hold the function through iommufd; `None` if the kernel
+    /// has none for it.
     pub(crate) fn device_files(&self, function: &PciFunction) -> Option<[String; 2]> {
         let iommu = "/dev/iommu".to_owned();
         let cdev = function.cdev.as_ref()?;

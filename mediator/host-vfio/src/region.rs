@@ -9,10 +9,10 @@ use vfio_bindings::bindings::vfio::{
 
 use crate::Address;
 
-/// BARs that a function can have.
+/// Number of base address registers (BARs) that a PCI function has at most.
 pub const BARS: u8 = 6;
 
-/// Name of a region.
+/// Names one region of a PCI function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RegionIndex {
     /// The memory or ports behind base address register 0 to 5. The second half of a 64-bit
@@ -25,12 +25,12 @@ pub enum RegionIndex {
 }
 
 impl RegionIndex {
-    /// Returns all regions that a function can have.
+    /// Iterates over the names of all regions that a PCI function can have.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..BARS).map(Self::Bar).chain([Self::Rom, Self::Config])
     }
 
-    /// VFIO's number (linux/vfio.h).
+    /// Returns VFIO's index of the region (`VFIO_PCI_*_REGION_INDEX` in linux/vfio.h).
     pub(crate) fn number(self) -> u32 {
         match self {
             Self::Bar(bar) => VFIO_PCI_BAR0_REGION_INDEX + u32::from(bar),
@@ -50,17 +50,17 @@ impl fmt::Display for RegionIndex {
     }
 }
 
-/// A range of a region.
+/// A range of bytes of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {
-    /// First byte in the region.
+    /// Offset in the region of the first byte.
     pub offset: u64,
     /// Bytes.
     pub bytes: u64,
 }
 
 impl Area {
-    /// Returns whether all of `[offset, offset + bytes)` is in it.
+    /// Returns whether the area contains all of the `bytes` bytes at `offset` of the region.
     pub fn contains(&self, offset: u64, bytes: u64) -> bool {
         let end = offset.checked_add(bytes);
         let own_end = self.offset.checked_add(self.bytes);
@@ -68,29 +68,30 @@ impl Area {
     }
 }
 
-/// A region as VFIO describes it.
+/// A region of a PCI function, as VFIO describes it (VFIO_DEVICE_GET_REGION_INFO in linux/vfio.h).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Its name.
+    /// Name of the region.
     pub index: RegionIndex,
-    /// Size in bytes; not zero.
+    /// Size of the region in bytes; not zero.
     pub bytes: u64,
-    /// Whether it can be read.
+    /// Whether the region can be read.
     pub readable: bool,
-    /// Whether it can be written.
+    /// Whether the region can be written.
     pub writable: bool,
-    /// What of it can be mapped into a process, in order: nothing, all of it, or, if the device's
-    /// driver keeps parts for itself (VFIO_REGION_INFO_CAP_SPARSE_MMAP), some ranges.
+    /// The areas of the region that can be mapped into a process, in ascending order: none, the
+    /// whole region, or several if the kernel does not let some parts be mapped
+    /// (VFIO_REGION_INFO_CAP_SPARSE_MMAP).
     pub mappable: Vec<Area>,
     /// Whether the pages of the MSI-X table can be mapped too (VFIO_REGION_INFO_CAP_MSIX_MAPPABLE).
-    /// Who gives a guest the region keeps the table away from it nevertheless.
+    /// A VMM must not map the table for a guest even then.
     pub msix_mappable: bool,
-    /// First byte in the device's file.
+    /// Offset of the region's first byte in the device's VFIO file.
     pub file_offset: u64,
 }
 
 impl Region {
-    /// Returns whether all of `[offset, offset + bytes)` can be mapped by one mapping.
+    /// Returns whether a single mapping can cover the `bytes` bytes at `offset` of the region.
     pub fn can_map(&self, offset: u64, bytes: u64) -> bool {
         self.mappable
             .iter()
@@ -104,7 +105,7 @@ impl Region {
     }
 }
 
-/// Why an access to a region was not carried out.
+/// Why a region of a device could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
     /// The function has no such region.

@@ -5,16 +5,16 @@ use std::io;
 
 use crate::Address;
 
-/// Devices that a reset may affect beside the one that is reset.
+/// Which other devices a reset may affect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResetReach {
-    /// No device that is in use.
+    /// No other device that is in use.
     Alone,
-    /// Other devices of its container, which share its bus.
+    /// Other devices of the same container, if they are on the same bus.
     Container,
 }
 
-/// How a device was reset.
+/// The way in which a device was reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResetMethod {
     /// The function alone (VFIO_DEVICE_RESET).
@@ -70,8 +70,8 @@ pub enum ResetError {
 }
 
 impl ResetError {
-    /// Returns whether another process holds the lock that a reset takes: an unbinding holds it
-    /// until the device is closed.
+    /// Returns whether the reset failed because the kernel has locked the device for another
+    /// purpose. That is so while the host unbinds the device, until the device is closed.
     pub fn is_locked_out(&self) -> bool {
         match self {
             Self::Failed { source, .. } => source.kind() == io::ErrorKind::WouldBlock,
@@ -79,7 +79,7 @@ impl ResetError {
         }
     }
 
-    /// Returns whether a further try cannot succeed either.
+    /// Returns whether every further attempt to reset the device would fail too.
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::Shared { .. } | Self::Impossible { .. } => true,

@@ -2,31 +2,31 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters of a device: numbers, or in the device itself what counts them.
+/// Counters of one open device. `T` is `u64` in reports, and an atomic counter inside the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceStatistics<T = u64> {
-    /// Reads of regions through the kernel.
+    /// Number of reads of regions through the kernel.
     pub reads: T,
-    /// Writes of regions through the kernel.
+    /// Number of writes of regions through the kernel.
     pub writes: T,
-    /// Accesses that were refused or failed.
+    /// Number of these reads and writes that were refused or failed.
     pub refused: T,
-    /// Interrupt vectors that were connected to an event.
+    /// Number of times that an interrupt vector was connected to an event.
     pub vectors: T,
-    /// Resets.
+    /// Number of successful resets.
     pub resets: T,
-    /// Bytes of regions that were ever mapped.
+    /// Total size of all mappings of regions made so far, in bytes.
     pub mapped_bytes: T,
 }
 
-/// Counters of the memory of the host that devices can access.
+/// Counters of the host memory that the devices of a container can access by DMA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DmaStatistics {
-    /// Mappings now.
+    /// Number of present mappings.
     pub mappings: u64,
-    /// Bytes mapped now.
+    /// Total size of the present mappings in bytes.
     pub bytes: u64,
-    /// Mappings that were ever made.
+    /// Number of mappings made so far, including those that were removed.
     pub made: u64,
 }
 

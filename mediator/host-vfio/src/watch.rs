@@ -13,7 +13,7 @@ use crate::Address;
 use crate::hardware::{Description, Hardware};
 use crate::interrupts::{Action, InterruptKind};
 
-/// Something that happened to a device from outside.
+/// Something that happened to an open device, but was not caused by this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceEvent {
     /// The host wants the device back: it is being unbound or removed, which waits until the device
@@ -36,7 +36,7 @@ impl fmt::Display for DeviceEvent {
     }
 }
 
-/// Why a device cannot be watched.
+/// Why the events of a device cannot be watched.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot watch device {address}: {what} failed")]
 pub struct WatchError {
@@ -48,8 +48,8 @@ pub struct WatchError {
     pub source: io::Error,
 }
 
-/// A source of [`DeviceEvent`]s, whose descriptor is readable while there are some. It does not
-/// keep the device open.
+/// A source of [`DeviceEvent`]s. Its descriptor is readable while [`Self::take`] would return
+/// events. It does not keep the device open.
 #[derive(Debug)]
 pub struct Watch {
     epoll: OwnedFd,
@@ -94,7 +94,7 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Returns the events since the last call, each kind once, without waiting.
+    /// Returns the kinds of events that have happened since the last call. Does not wait.
     pub fn take(&self) -> Vec<DeviceEvent> {
         let mut happened = Vec::new();
         for (event, source) in &self.sources {

@@ -7,20 +7,21 @@ use std::sync::Arc;
 
 use crate::{MemoryError, SharedMemory};
 
-/// Memory of a device that CPUs can reach, such as that behind BAR 1 of a GPU.
+/// Memory of a device that CPUs can access, for example through BAR 1 of a GPU.
 ///
-/// The holder can show it to a guest. It can be in another process than the allocation: the
-/// descriptor [`Self::file`] crosses, and the other process imports it by the device's driver.
+/// A VMM can show the memory to a guest, even if another process has allocated it: that process
+/// sends the descriptor [`Self::file`], which the VMM imports through the device's driver.
 pub trait DeviceMemory: Send + Sync + Debug {
-    /// Returns the size in bytes.
+    /// Returns the size of the memory in bytes.
     fn bytes(&self) -> u64;
 
-    /// Returns the descriptor of the allocation, for another process. Only the device's driver can
-    /// map it.
+    /// Returns the descriptor of the memory, by which another process can import the memory through
+    /// the device's driver. Only that driver can map the descriptor.
     fn file(&self) -> BorrowedFd<'_>;
 
-    /// Maps `[offset, offset + bytes)`, in multiples of 4 KiB, at an address that the driver
-    /// chooses. Writes of a CPU are combined; reads are slow.
+    /// Maps `bytes` bytes of the memory, from `offset`, into this process; both are multiples of 4
+    /// KiB. The driver chooses the address. CPU writes are combined into larger ones; CPU reads are
+    /// slow.
     ///
     /// # Errors
     /// [`MemoryError::Range`] if the range is not within the memory, [`MemoryError::Device`] if the
@@ -28,18 +29,18 @@ pub trait DeviceMemory: Send + Sync + Debug {
     fn map(&self, offset: u64, bytes: u64) -> Result<Box<dyn DeviceMapping>, MemoryError>;
 }
 
-/// A mapping of device memory in this process, until dropped. Guests and the device write the
-/// memory at any time.
+/// A mapping of device memory in this process, which a drop removes. Guests and the device may
+/// write the memory at any time.
 pub trait DeviceMapping: Send + Sync + Debug {
-    /// Returns the address of the first byte, which is page-aligned and never changes. Callers
-    /// dereference it by volatile or atomic accesses only, within the mapped range.
+    /// Returns the address of the first byte, which is page-aligned and never changes. Callers may
+    /// only use volatile or atomic accesses, within the mapped range.
     fn as_ptr(&self) -> NonNull<u8>;
 }
 
-/// Memory that can be placed in an aperture.
+/// Memory that a VMM can place in an aperture.
 #[derive(Clone, Debug)]
 pub enum Backing {
-    /// A shared object, and the offset in it at which the memory begins.
+    /// A memory object, and the offset in it at which the memory begins.
     Host {
         /// The object.
         memory: Arc<SharedMemory>,
@@ -51,7 +52,7 @@ pub enum Backing {
 }
 
 impl Backing {
-    /// Returns the size in bytes.
+    /// Returns the size of the memory in bytes.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Host { memory, offset } => memory.bytes().saturating_sub(*offset),
@@ -59,7 +60,8 @@ impl Backing {
         }
     }
 
-    /// Returns the shared object and the offset in it, if this is host memory.
+    /// Returns the memory object and the offset at which the memory begins in it; `None` for memory
+    /// of a device.
     pub fn host(&self) -> Option<(&Arc<SharedMemory>, u64)> {
         match self {
             Self::Host { memory, offset } => Some((memory, *offset)),
@@ -69,7 +71,7 @@ impl Backing {
 }
 
 impl From<Arc<SharedMemory>> for Backing {
-    /// A whole object.
+    /// Returns the whole object as memory for an aperture.
     fn from(memory: Arc<SharedMemory>) -> Self {
         Self::Host { memory, offset: 0 }
     }

@@ -1,7 +1,7 @@
 //! `Debug` for types that have fields without it.
 
-/// Implements [`Debug`](std::fmt::Debug) for a type by its name and the fields given. The output
-/// ends in `..`, for the others.
+/// Implements [`Debug`](std::fmt::Debug) for a type that has fields without it: the output shows
+/// the type's name, the fields that are given, and `..` for the others.
 #[macro_export]
 macro_rules! debug_fields {
     ($name:ident $(<$lifetime:lifetime>)? { $($field:ident),* }) => {

@@ -23,7 +23,7 @@ pub use object::{MemoryError, PageSize, SharedMemory, huge_pages_available};
 pub use ranges::{RangeAllocator, page_alignment};
 pub use window::Window;
 
-/// Bytes of a small page.
+/// Size of a small page in bytes.
 pub const PAGE_BYTES: u64 = 4096;
-/// Bytes of a large page.
+/// Size of a large page in bytes.
 pub const LARGE_PAGE_BYTES: u64 = 2 << 20;

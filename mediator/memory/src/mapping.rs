@@ -8,18 +8,19 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::{LARGE_PAGE_BYTES, MemoryError, PageSize, SharedMemory};
 
-/// An access that is outside the mapping, not aligned, or a write to a read-only mapping.
+/// The error for an access that is outside the mapping or not aligned, or that writes to a
+/// read-only mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bytes {offset:#x}+{bytes:#x} are outside the mapping or not aligned")]
 pub struct RangeError {
-    /// First byte.
+    /// Offset of the access in the mapping.
     pub offset: u64,
-    /// Bytes.
+    /// Length of the access in bytes.
     pub bytes: u64,
 }
 
-/// A range of a [`SharedMemory`] in this process, until dropped. Guests and other processes may
-/// write the memory at any time.
+/// A range of a [`SharedMemory`] that is mapped into this process; a drop unmaps it. Guests and
+/// other processes may write the memory at any time.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -69,13 +70,13 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Creates a view of `bytes` bytes at `base`, page-aligned, that the caller has mapped and
-    /// unmaps.
+    /// Returns a mapping of the `bytes` bytes at address `base`, which is page-aligned. The caller
+    /// has mapped the range, and unmaps it after the drop of the returned mapping.
     ///
     /// # Safety
-    /// Until the view is dropped, no code may unmap the range, take the rights of `access` from it,
-    /// or create a Rust reference to its content: users of the view read and write it at any time,
-    /// and so may others.
+    /// Until the returned mapping is dropped, no code may unmap the range, take the rights of
+    /// `access` from it, or create a Rust reference to its content, because users of the mapping
+    /// and other processes read and write the content at any time.
     pub unsafe fn borrow(base: NonNull<u8>, bytes: usize, access: Access) -> Self {
         Self {
             base,
@@ -90,14 +91,14 @@ impl Mapping {
         self.bytes as u64
     }
 
-    /// Returns the address of the first byte. Callers that dereference it stay within
-    /// [`Self::bytes`] and the life of the mapping, use volatile or atomic accesses, and do not
-    /// write a read-only mapping.
+    /// Returns the address of the first byte. Callers may only access the [`Self::bytes`] bytes of
+    /// the mapping while it lives, by volatile or atomic accesses, and must not write a read-only
+    /// mapping.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Allocates the pages of the whole range now instead of at their first touch.
+    /// Allocates the pages of the whole mapping now instead of at their first access.
     ///
     /// # Errors
     /// [`MemoryError::Populate`] if the host has not enough memory.
@@ -116,14 +117,13 @@ impl Mapping {
         })
     }
 
-    /// Makes the first `bytes` bytes (a multiple of 4 KiB, at most the mapping's size) get small
-    /// pages at their first touch through this mapping, whatever the object's page size. Memory
-    /// that is touched sparsely is ready sooner that way: the kernel zeroes a large page as a
-    /// whole, and a virtual host may have to get it from its own host.
+    /// Gives the first `bytes` bytes (a multiple of 4 KiB, at most the mapping's size) small pages
+    /// when they are first accessed through this mapping, even if the object has large pages.
+    /// Memory of which only a few places are accessed is ready sooner that way: the kernel zeroes a
+    /// large page as a whole, and a virtual host may have to get the page from its own host.
     ///
     /// # Errors
-    /// [`MemoryError::Map`] if the kernel refuses the advice; the pages then have the object's
-    /// size.
+    /// [`MemoryError::Map`] if the kernel refuses; the pages then have the object's page size.
     pub fn begin_with_small_pages(&self, bytes: u64) -> Result<(), MemoryError> {
         let length = usize::try_from(bytes).map_or(self.bytes, |bytes| bytes.min(self.bytes));
         // SAFETY: the advice changes no content, and the range is ours.
@@ -134,8 +134,8 @@ impl Mapping {
             })
     }
 
-    /// Copies `into.len()` bytes from `offset` of the mapping. Concurrent writes of others may or
-    /// may not be in the copy.
+    /// Copies `into.len()` bytes from `offset` of the mapping to `into`. The copy may or may not
+    /// contain what other processes write meanwhile.
     ///
     /// # Errors
     /// [`RangeError`] if the range is not within the mapping; then nothing was copied.
@@ -166,7 +166,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Loads an aligned 32-bit word.
+    /// Loads the 32-bit word at `offset` of the mapping, with memory ordering `order`.
     ///
     /// # Errors
     /// [`RangeError`] if the word is not aligned or not within the mapping.
@@ -174,7 +174,7 @@ impl Mapping {
         Ok(self.word::<AtomicU32>(offset)?.load(order))
     }
 
-    /// Loads an aligned 64-bit word.
+    /// Loads the 64-bit word at `offset` of the mapping, with memory ordering `order`.
     ///
     /// # Errors
     /// [`RangeError`] if the word is not aligned or not within the mapping.
@@ -182,7 +182,7 @@ impl Mapping {
         Ok(self.word::<AtomicU64>(offset)?.load(order))
     }
 
-    /// Stores an aligned 64-bit word.
+    /// Stores `value` as the 64-bit word at `offset` of the mapping, with memory ordering `order`.
     ///
     /// # Errors
     /// [`RangeError`] if the word is not aligned, not within the mapping, or the mapping is
@@ -248,7 +248,7 @@ unsafe fn volatile_copy(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
-/// Protection bits for an access right.
+/// Returns the protection bits of `mmap` for access rights.
 pub(crate) fn protection(access: Access) -> ProtFlags {
     match access {
         Access::None => ProtFlags::empty(),

@@ -14,14 +14,15 @@ use crate::{LARGE_PAGE_BYTES, Mapping};
 /// What a tmpfs calls itself (linux/magic.h); memory file descriptors lie on one.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// The page size of a memory object.
+/// The size of the pages that hold the content of a memory object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageSize {
     /// 4 KiB pages. The size of the object is sealed: no holder of a descriptor can cut it short.
     Small,
-    /// 2 MiB pages, for objects of 2 MiB and more where the host can provide them. Such objects
-    /// cannot be sealed. Memory whose descriptors go to strangers therefore has small pages: a
-    /// touch beyond the end of an object that was cut short is SIGBUS.
+    /// 2 MiB pages, for objects of 2 MiB and more where the host can provide them. The size of
+    /// these objects cannot be sealed: a process with a descriptor can cut the object short, and an
+    /// access beyond its end then raises SIGBUS. Memory whose descriptors are sent to untrusted
+    /// processes therefore has small pages.
     #[default]
     Large,
 }
@@ -53,7 +54,7 @@ pub enum MemoryError {
         /// Size of the object or window.
         size: u64,
     },
-    /// The kernel gives no address range.
+    /// The kernel does not map the memory.
     #[error("cannot map {bytes} bytes")]
     Map {
         /// Bytes to be mapped.
@@ -61,7 +62,7 @@ pub enum MemoryError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// The device's driver does not map its memory for CPUs.
+    /// The device's driver does not map the device's memory for CPUs.
     #[error("cannot map {bytes} bytes of device memory: {reason}")]
     Device {
         /// Bytes to be mapped.
@@ -70,7 +71,7 @@ pub enum MemoryError {
         reason: String,
     },
     /// The kernel has no pages for the address range.
-    #[error("cannot populate {bytes} bytes")]
+    #[error("cannot allocate pages for {bytes} bytes")]
     Populate {
         /// Bytes to be populated.
         bytes: u64,
@@ -79,7 +80,8 @@ pub enum MemoryError {
     },
 }
 
-/// Memory behind a file descriptor. Fresh memory is zero; the kernel scrubs what it takes back.
+/// A memory object: memory behind a file descriptor, which processes share by passing the
+/// descriptor on. New memory is zero, and the kernel clears freed memory before others get it.
 ///
 /// The size of an object of small pages is sealed: no process that gets a descriptor of it can cut
 /// it short under a mapping.
@@ -93,12 +95,13 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Creates an object of `bytes` bytes, all zero. With [`PageSize::Large`], objects of 2 MiB and
-    /// more get 2 MiB pages where the host can provide them (see [`huge_pages_available`]). `name`
-    /// shows in `/proc/PID/maps`.
+    /// Creates a memory object of `bytes` bytes, filled with zeros. If `wanted` is
+    /// [`PageSize::Large`], an object of 2 MiB or more gets 2 MiB pages where the host can provide
+    /// them (see [`huge_pages_available`]). `name` shows in `/proc/PID/maps`.
     ///
     /// # Errors
-    /// [`MemoryError::Create`] if the kernel has no descriptor or does not accept the size.
+    /// [`MemoryError::Create`] if the process has no descriptor left or the kernel does not accept
+    /// the size.
     pub fn new(name: &str, bytes: u64, wanted: PageSize) -> Result<Self, MemoryError> {
         let large = wanted == PageSize::Large && bytes >= LARGE_PAGE_BYTES;
         let (file, pages) = match large.then(large_page_file).flatten() {
@@ -129,11 +132,12 @@ impl SharedMemory {
         }
     }
 
-    /// Adopts an object that another process created, with its current size. `pages` is the page
-    /// size that the other process states: a hint.
+    /// Returns the memory object behind `file`, a descriptor that another process sent, with its
+    /// present size. `pages` is the page size that the other process claims; a wrong claim does no
+    /// harm.
     ///
-    /// Unless the object is sealed, the other process may cut it short at any time; a touch beyond
-    /// the end is then SIGBUS.
+    /// Unless the size of the object is sealed, the other process may cut the object short at any
+    /// time; an access beyond its end then raises SIGBUS.
     ///
     /// # Errors
     /// [`MemoryError::Adopt`] if the descriptor is not a regular file of a tmpfs, or the file is
@@ -152,27 +156,27 @@ impl SharedMemory {
         Ok(Self::from_parts(file, bytes, pages))
     }
 
-    /// Returns the size in bytes.
+    /// Returns the size of the object in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns the page size that the object has.
+    /// Returns the size of the object's pages.
     pub fn pages(&self) -> PageSize {
         self.pages
     }
 
-    /// Returns the descriptor, for another process or for another way to map the object.
+    /// Returns the object's descriptor, by which it can be mapped or sent to another process.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// Creates a descriptor for a process that may keep it forever. It allows no more than
-    /// `access`: without the right to write, it maps for reading only. A process of the same user
-    /// can open the file again with all rights.
+    /// Creates a descriptor for another process, which may keep the descriptor forever. Without the
+    /// right to write in `access`, the descriptor can be mapped for reading only; but a process of
+    /// the same user can open the file again with all rights.
     ///
     /// # Errors
-    /// The kernel's error, if it has no descriptor left or `/proc` is not mounted.
+    /// The kernel's error, if this process has no descriptor left or `/proc` is not mounted.
     pub fn hand_out(&self, access: Access) -> io::Result<OwnedFd> {
         self.handed_out.store(true, Ordering::SeqCst);
         if access == Access::ReadWrite {
@@ -183,18 +187,18 @@ impl SharedMemory {
         Ok(rustix::fs::open(path, flags, Mode::empty())?)
     }
 
-    /// Whether [`Self::hand_out`] has created a descriptor: another process may still hold the
+    /// Returns whether [`Self::hand_out`] was called, so that another process may still use the
     /// memory.
     pub fn is_handed_out(&self) -> bool {
         self.handed_out.load(Ordering::SeqCst)
     }
 
-    /// Maps `[offset, offset + bytes)` at an address that the kernel chooses; the address is 2
-    /// MiB-aligned for large pages.
+    /// Maps `bytes` bytes of the object, from `offset`, into this process with the rights `access`.
+    /// The kernel chooses the address, which is a multiple of 2 MiB if the object has large pages.
     ///
     /// # Errors
     /// [`MemoryError::Range`] if the range is empty or not within the object, [`MemoryError::Map`]
-    /// if the kernel has no address range.
+    /// if the kernel does not map it.
     pub fn map(&self, offset: u64, bytes: u64, access: Access) -> Result<Mapping, MemoryError> {
         self.check(offset, bytes)?;
         Mapping::new(self, offset, bytes, access)
@@ -213,11 +217,11 @@ impl SharedMemory {
     }
 }
 
-/// Whether objects can have 2 MiB pages on this host.
+/// Returns whether memory objects can have 2 MiB pages on this host.
 ///
-/// `memfd` has them only where the administrator enabled them for shmem or reserved hugetlb pages.
-/// A tmpfs of this process, with `huge=always` and without a mount point, needs neither, only the
-/// right to mount.
+/// Files of `memfd_create` have 2 MiB pages only if the administrator has enabled them for shmem or
+/// has reserved hugetlb pages. This process therefore mounts a tmpfs of its own, with `huge=always`
+/// and without a mount point, for which it only needs the right to mount.
 pub fn huge_pages_available() -> bool {
     huge_tmpfs().is_some()
 }
@@ -226,7 +230,9 @@ fn large_page_file() -> Option<OwnedFd> {
     let mount = huge_tmpfs()?;
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     rustix::fs::openat(mount, ".", flags, Mode::RUSR | Mode::WUSR)
-        .inspect_err(|e| log::debug!("no file of large pages, small ones instead: {e}"))
+        .inspect_err(|e| {
+            log::debug!("cannot create a file with 2 MiB pages, using 4 KiB pages instead: {e}")
+        })
         .ok()
 }
 
@@ -242,7 +248,9 @@ fn huge_tmpfs() -> Option<&'static OwnedFd> {
     MOUNT
         .get_or_init(|| {
             mount_huge_tmpfs()
-                .inspect_err(|e| log::debug!("no tmpfs of large pages (fsopen/fsmount): {e}"))
+                .inspect_err(|e| {
+                    log::debug!("cannot mount a tmpfs with 2 MiB pages (fsopen/fsmount): {e}")
+                })
                 .ok()
         })
         .as_ref()

@@ -5,10 +5,11 @@ use std::ops::Range;
 
 use crate::{LARGE_PAGE_BYTES, PAGE_BYTES};
 
-/// The free ranges of a space of addresses or offsets. Neighbours are merged, so no two touch.
+/// Hands out ranges of addresses or offsets, and takes them back. Free ranges that touch are
+/// merged.
 ///
-/// The methods that take a range return its first byte, or `None` if no free range has room. An
-/// alignment is not zero. A range of zero bytes is never taken.
+/// The `take` methods return the first address of the range, or `None` if no free range is large
+/// enough. Alignments must not be zero. A range of zero bytes is never handed out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeAllocator {
     /// Start to end.
@@ -16,7 +17,7 @@ pub struct RangeAllocator {
 }
 
 impl RangeAllocator {
-    /// Returns an allocator to which all of `range` is free.
+    /// Returns an allocator in which all of `range` is free.
     pub fn new(range: Range<u64>) -> Self {
         let free = (range.start < range.end).then_some((range.start, range.end));
         Self {
@@ -24,7 +25,7 @@ impl RangeAllocator {
         }
     }
 
-    /// Takes the lowest free `bytes` bytes that begin at a multiple of `align`.
+    /// Takes the lowest free range of `bytes` bytes that begins at a multiple of `align`.
     pub fn take_lowest(&mut self, bytes: u64, align: u64) -> Option<u64> {
         let start = self.free.iter().find_map(|(&start, &end)| {
             let start = start.checked_next_multiple_of(align)?;
@@ -33,8 +34,8 @@ impl RangeAllocator {
         self.take_at(start, bytes).then_some(start)
     }
 
-    /// Takes the highest free `bytes` bytes that begin at a multiple of `align` that `usable`
-    /// accepts.
+    /// Takes the highest free range of `bytes` bytes that begins at a multiple of `align` and whose
+    /// first address `usable` accepts.
     pub fn take_highest(
         &mut self,
         bytes: u64,
@@ -49,10 +50,12 @@ impl RangeAllocator {
         self.take_at(start, bytes).then_some(start)
     }
 
-    /// Takes `bytes` bytes, a multiple of 4 KiB, so that large pages stay possible.
+    /// Takes a free range of `bytes` bytes, a multiple of 4 KiB, at a place that depends on its
+    /// size.
     ///
-    /// 2 MiB and more come from the bottom, at multiples of 2 MiB. Less comes from the top. So
-    /// small ranges do not break up the room of large ones.
+    /// A range of 2 MiB or more is the lowest free one at a multiple of 2 MiB, so that large pages
+    /// are possible. A smaller range is the highest free one, so that small ranges do not break up
+    /// the room for large ones.
     pub fn take_by_size(&mut self, bytes: u64) -> Option<u64> {
         if bytes >= LARGE_PAGE_BYTES {
             self.take_lowest(bytes, LARGE_PAGE_BYTES)
@@ -61,7 +64,8 @@ impl RangeAllocator {
         }
     }
 
-    /// Takes exactly `[start, start + bytes)`. Returns false if a part of it is not free.
+    /// Takes the `bytes` bytes at address `start`. Returns false, and takes nothing, if a part of
+    /// them is not free.
     #[must_use]
     pub fn take_at(&mut self, start: u64, bytes: u64) -> bool {
         let Some(end) = start.checked_add(bytes) else {
@@ -83,13 +87,13 @@ impl RangeAllocator {
         true
     }
 
-    /// Takes everything that is free, and returns it in order.
+    /// Takes all free ranges, and returns them in ascending order.
     pub fn take_all(&mut self) -> impl Iterator<Item = Range<u64>> + use<> {
         let free = std::mem::take(&mut self.free);
         free.into_iter().map(|(start, end)| start..end)
     }
 
-    /// Makes `[start, start + bytes)`, which is taken, free.
+    /// Gives back the `bytes` bytes at address `start`, which must have been taken.
     pub fn give_back(&mut self, start: u64, bytes: u64) {
         let (mut first, mut end) = (start, start + bytes);
         if let Some((&before, &before_end)) = self.free.range(..start).next_back()
@@ -104,7 +108,8 @@ impl RangeAllocator {
     }
 }
 
-/// Returns the alignment with which a mapping of `bytes` bytes can use the largest pages.
+/// Returns the alignment in bytes that lets a mapping of `bytes` bytes use the largest pages: 2 MiB
+/// for 2 MiB and more, otherwise 4 KiB.
 pub fn page_alignment(bytes: u64) -> u64 {
     if bytes >= LARGE_PAGE_BYTES {
         LARGE_PAGE_BYTES

@@ -8,11 +8,11 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 use crate::mapping::{protection, reserve_aligned};
 use crate::{MemoryError, PageSize, SharedMemory};
 
-/// A range of host addresses, reserved until dropped. Addresses without placed memory cannot be
-/// accessed.
+/// A range of host addresses, reserved until dropped, in which memory objects are placed and
+/// removed. Addresses at which nothing is placed cannot be accessed.
 ///
-/// A KVM memory slot may stand over (a part of) the window while objects are placed and removed:
-/// KVM's MMU notifier then drops the pages of that range, and of nothing else.
+/// A KVM memory slot may cover the window while objects are placed and removed: KVM's MMU notifier
+/// then drops only the pages of the range that changes.
 #[derive(Debug)]
 pub struct Window {
     base: NonNull<u8>,
@@ -25,10 +25,10 @@ unsafe impl Send for Window {}
 unsafe impl Sync for Window {}
 
 impl Window {
-    /// Reserves `bytes` bytes, 2 MiB-aligned.
+    /// Reserves `bytes` bytes of host addresses, which begin at a multiple of 2 MiB.
     ///
     /// # Errors
-    /// [`MemoryError::Map`] if the process has no such address range.
+    /// [`MemoryError::Map`] if the process has no free address range of that size.
     pub fn reserve(bytes: u64) -> Result<Self, MemoryError> {
         let fail = |source: rustix::io::Errno| MemoryError::Map {
             bytes,
@@ -42,24 +42,26 @@ impl Window {
         })
     }
 
-    /// Returns the size in bytes.
+    /// Returns the size of the window in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes as u64
     }
 
-    /// Returns the first address, for KVM. The content may vanish at any time: only the owner of a
-    /// placement may dereference it, within that placement, by volatile or atomic accesses.
+    /// Returns the first address of the window, for KVM. Only the owner of a placed range may
+    /// dereference addresses, within that range, by volatile or atomic accesses: other content may
+    /// vanish at any time.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Places `[memory_offset, memory_offset + bytes)` of `memory` at `offset`, replacing what is
-    /// there. All numbers are multiples of 4 KiB. 2 MiB pages stay such only if both offsets are
-    /// congruent modulo 2 MiB.
+    /// Places `bytes` bytes of `memory`, from its byte `memory_offset`, at `offset` of the window,
+    /// with the rights `access`. They replace what was placed there before. All numbers are
+    /// multiples of 4 KiB. 2 MiB pages are mapped as such only if the two offsets differ by a
+    /// multiple of 2 MiB.
     ///
     /// # Errors
-    /// [`MemoryError::Range`] if a range is not within the object or the window,
-    /// [`MemoryError::Map`] if the kernel refuses.
+    /// [`MemoryError::Range`] if the range is empty or not within the object or the window,
+    /// [`MemoryError::Map`] if the kernel refuses the mapping.
     pub fn place(
         &self,
         offset: u64,
@@ -89,7 +91,8 @@ impl Window {
         })
     }
 
-    /// Maps the pages of a placement into this process now, so that KVM finds them there.
+    /// Maps the pages of a placed range now instead of at their first access, so that KVM finds
+    /// them mapped.
     ///
     /// # Errors
     /// [`MemoryError::Range`] if the range is not within the window, [`MemoryError::Populate`] if
@@ -110,12 +113,13 @@ impl Window {
         })
     }
 
-    /// Removes everything at `[offset, offset + bytes)`; the addresses stay reserved.
+    /// Removes everything that is placed in the `bytes` bytes at `offset` of the window; the
+    /// addresses stay reserved.
     ///
     /// # Errors
     /// [`MemoryError::Range`] if the range is not within the window, [`MemoryError::Map`] if the
-    /// kernel cannot remove the mapping. Then the memory stays there without access rights, if the
-    /// kernel can at least take those.
+    /// kernel cannot remove the mapping. The memory then stays mapped, but without access rights if
+    /// the kernel can take those away.
     pub fn clear(&self, offset: u64, bytes: u64) -> Result<(), MemoryError> {
         let address = self.at(offset, bytes)?;
         // SAFETY: as in `place`.
@@ -144,7 +148,9 @@ impl Window {
         let none = MprotectFlags::empty();
         // SAFETY: as in `place`; nothing is counted on there.
         if let Err(e) = unsafe { rustix::mm::mprotect(address.cast(), bytes as usize, none) } {
-            log::error!("{bytes} bytes of a window stay accessible: {e}");
+            log::error!(
+                "cannot take the guest's access to {bytes} bytes of its aperture away: {e}"
+            );
         }
     }
 
@@ -167,7 +173,10 @@ impl Drop for Window {
     fn drop(&mut self) {
         // SAFETY: the range is ours; memory slots over it are removed before the window is dropped.
         if let Err(e) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) } {
-            log::error!("cannot unmap a window of {} bytes: {e}", self.bytes);
+            log::error!(
+                "cannot unmap a reserved address range of {} bytes: {e}",
+                self.bytes
+            );
         }
     }
 }

@@ -15,11 +15,11 @@ use vmm_sys_util::signal::register_signal_handler;
 
 const PAGE_BYTES: usize = 4096;
 
-/// Survives such touches from now on. Other causes of SIGBUS (memory that the hardware has given
-/// up) stay deadly.
+/// Makes this process survive accesses beyond the end of a file from now on. Other causes of
+/// SIGBUS, such as a failure of the host's memory, still end it.
 ///
 /// # Errors
-/// What the kernel said.
+/// The kernel's error, if it does not accept the signal handler.
 pub(crate) fn survive() -> io::Result<()> {
     static DONE: OnceLock<Result<(), i32>> = OnceLock::new();
     let done = DONE.get_or_init(|| {

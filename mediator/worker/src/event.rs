@@ -5,13 +5,13 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 
 use vmm_sys_util::eventfd::EventFd;
 
-/// The descriptor of an event.
+/// Returns the descriptor of an event.
 pub(crate) fn descriptor(event: &EventFd) -> BorrowedFd<'_> {
     // SAFETY: the event keeps its descriptor open for as long as it is borrowed.
     unsafe { BorrowedFd::borrow_raw(event.as_raw_fd()) }
 }
 
-/// The event behind a descriptor of another process, if it is one.
+/// Returns the event behind a descriptor that another process sent; `None` if it is not an eventfd.
 pub(crate) fn adopt(descriptor: OwnedFd) -> Option<EventFd> {
     let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
     let target = std::fs::read_link(path).ok()?;

@@ -25,7 +25,7 @@ mod socket;
 mod tests;
 mod wire;
 
-/// The UUID by which both CUDA and Vulkan name a GPU.
+/// The UUID of a GPU, which CUDA and Vulkan both report for it.
 pub type DeviceUuid = [u8; 16];
 
 pub use parent::{ImportDevice, Program, WorkerSession, Workers};

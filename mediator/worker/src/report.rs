@@ -71,7 +71,7 @@ pub(crate) fn truncate(text: &mut String) {
     text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
 }
 
-/// Text of a worker, fit for a terminal.
+/// Returns a text of a worker without control characters, so that it can be printed.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.chars()

@@ -22,15 +22,17 @@ use process::{die_with, end_now, restrict, take_input};
 pub use session::Equipment;
 use session::Served;
 
-/// Serves one VM over the socket that is this process's standard input, until the VM closes the
-/// session or the VMM ends. `parent` is the process number of the VMM, and `equip` makes the back
-/// end.
+/// Runs a worker process: opens the session that the VMM describes on standard input, which must be
+/// a socket, and serves the session until the VMM closes it or ends. `parent` is the process number
+/// of the VMM. `equip` makes the back end.
 ///
-/// Ends the process, unless the session cannot be opened.
+/// Returns only if the session cannot be opened. Otherwise the process ends with the session.
 ///
 /// # Errors
-/// `NotStarted` if standard input is no socket or the kernel refuses a setting, `Orphan` if the VMM
-/// has ended, `Begin` if the VMM's first message is malformed or its memory cannot be mapped.
+/// [`ServeError::NotStarted`] if standard input is not a socket or the kernel refuses a setting,
+/// [`ServeError::Orphan`] if the VMM has ended, [`ServeError::Begin`] if the VMM's first message is
+/// malformed or guest RAM cannot be mapped. A failure of `equip` is reported to the VMM and is no
+/// error here.
 pub fn serve<E: Error>(
     parent: u32,
     equip: impl FnOnce() -> Result<Equipment, E>,

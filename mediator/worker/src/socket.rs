@@ -51,7 +51,7 @@ pub(crate) struct Socket(OwnedFd);
 /// Room for a datagram.
 pub(crate) type Buffer = Box<[u8]>;
 
-/// Room for the largest datagram.
+/// Returns a buffer that is large enough for every datagram.
 pub(crate) fn buffer() -> Buffer {
     vec![0; DATAGRAM_BYTES_MAX].into_boxed_slice()
 }
@@ -66,34 +66,38 @@ pub(crate) struct Datagram<'a> {
 }
 
 impl<'a> Datagram<'a> {
-    /// Returns the body. Refuses a datagram with more or fewer bytes.
+    /// Returns the body of the datagram. Refuses a datagram with more or fewer bytes than a `T`
+    /// has.
     pub fn body<T: Wire>(&self) -> Result<T, SocketError> {
         T::read_from_bytes(self.bytes)
-            .map_err(|_| SocketError::Malformed("a message does not have the size of its kind"))
+            .map_err(|_| SocketError::Malformed("a message has the wrong size for its kind"))
     }
 
-    /// Returns the body, and the bytes behind it.
+    /// Returns the body of the datagram, and the bytes after the body.
     pub fn body_and_rest<T: Wire>(&self) -> Result<(T, &[u8]), SocketError> {
         T::read_from_prefix(&*self.bytes)
             .map_err(|_| SocketError::Malformed("a message is shorter than its kind"))
     }
 
-    /// Returns the descriptor. Refuses a datagram with more or fewer than one.
+    /// Returns the one descriptor that came with the datagram. Refuses a datagram with more or
+    /// none.
     pub fn descriptor(&mut self) -> Result<OwnedFd, SocketError> {
         self.descriptors().map(|[descriptor]| descriptor)
     }
 
-    /// Returns the descriptors. Refuses a datagram with more or fewer than `N`.
+    /// Returns the descriptors that came with the datagram. Refuses a datagram with more or fewer
+    /// than `N`.
     pub fn descriptors<const N: usize>(&mut self) -> Result<[OwnedFd; N], SocketError> {
         let descriptors = std::mem::take(&mut self.descriptors);
         <[OwnedFd; N]>::try_from(descriptors).map_err(|_| {
-            SocketError::Malformed("a message does not have the descriptors of its kind")
+            SocketError::Malformed("a message has the wrong number of descriptors for its kind")
         })
     }
 }
 
 impl Socket {
-    /// Returns the two ends of a new pair. Programs that are started later do not inherit them.
+    /// Returns the two ends of a new socket pair, which programs that are started later do not
+    /// inherit.
     pub fn pair() -> Result<(Self, Self), Errno> {
         let (one, other) = socketpair(
             AddressFamily::UNIX,
@@ -104,12 +108,13 @@ impl Socket {
         Ok((Self(one), Self(other)))
     }
 
-    /// Takes a descriptor as one end. If it is not a socket, the first use fails.
+    /// Returns the end of a socket pair behind `descriptor`. If the descriptor is not a socket, the
+    /// first use fails.
     pub fn from_descriptor(descriptor: OwnedFd) -> Self {
         Self(descriptor)
     }
 
-    /// Returns the descriptor, to give it to another process.
+    /// Returns the socket's descriptor, which can be passed to another process.
     pub fn into_descriptor(self) -> OwnedFd {
         self.0
     }
@@ -182,7 +187,7 @@ impl Socket {
             .flags
             .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
         {
-            return Err(SocketError::Malformed("a message is too long"));
+            return Err(SocketError::Malformed("a message is longer than allowed"));
         }
         let (head, bytes) = buffer[..received.bytes]
             .split_at_mut_checked(size_of::<Head>())
@@ -190,10 +195,12 @@ impl Socket {
         let head = Head::read_from_bytes(head)
             .map_err(|_| SocketError::Malformed("a message has no head"))?;
         if (head.magic, head.version) != (MAGIC, VERSION) {
-            return Err(SocketError::Malformed("a message is of another version"));
+            return Err(SocketError::Malformed(
+                "a message is of another version; VMM and worker must be the same program",
+            ));
         }
         let kind = Kind::from_wire(head.kind)
-            .ok_or(SocketError::Malformed("a message is of no known kind"))?;
+            .ok_or(SocketError::Malformed("a message has an unknown kind"))?;
         Ok(Datagram {
             kind,
             bytes,

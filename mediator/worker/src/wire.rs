@@ -11,9 +11,9 @@ use causeway_protocol::registers::CONTROL_BYTES_MAX;
 use causeway_protocol::{Access, message, packet};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-/// First word of every datagram.
+/// The first 32 bits of every datagram.
 pub(crate) const MAGIC: u32 = 0x4b57_5743;
-/// Changes with every change of what follows.
+/// Version of this protocol, which changes whenever a datagram changes.
 pub(crate) const VERSION: u16 = 4;
 /// Longest text of a fault, a refusal or a name, in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 4096;
@@ -30,7 +30,7 @@ pub(crate) const RAM_REGIONS_MAX: usize = 2;
 
 macro_rules! kinds {
     ($($(#[$attribute:meta])* $name:ident = $number:literal,)*) => {
-        /// What a datagram is.
+        /// The kinds of datagrams, each with its content.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u16)]
         pub(crate) enum Kind {
@@ -360,7 +360,7 @@ pub(crate) enum Placed {
     Device = 2,
 }
 
-/// Page size on the wire.
+/// Returns the number that stands for a page size in datagrams.
 pub(crate) fn page_size(pages: PageSize) -> u32 {
     match pages {
         PageSize::Small => 0,
@@ -368,7 +368,7 @@ pub(crate) fn page_size(pages: PageSize) -> u32 {
     }
 }
 
-/// Returns the page size of a wire value. It is a hint: every value is valid.
+/// Returns the page size that a number in a datagram stands for. Every number is valid.
 pub(crate) fn page_size_from_wire(pages: u32) -> PageSize {
     match pages {
         0 => PageSize::Small,
@@ -377,7 +377,8 @@ pub(crate) fn page_size_from_wire(pages: u32) -> PageSize {
 }
 
 impl Memory {
-    /// Returns kinds and rights, if all three values are valid.
+    /// Returns the kind of the descriptor, the kind of the allocation, and the rights; `None` if a
+    /// value is invalid.
     pub fn checked(&self) -> Option<(MemoryKind, MemoryKind, Access)> {
         Some((
             MemoryKind::from_wire(self.made_of)?,

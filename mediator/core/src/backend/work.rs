@@ -14,7 +14,7 @@ const GRID_MAX: [u32; 3] = [i32::MAX as u32, 65535, 65535];
 /// Most threads of a block in x, y and z (as above).
 const BLOCK_MAX: [u32; 3] = [1024, 1024, 64];
 
-/// One piece of validated work.
+/// One piece of work for a queue, which the mediator has validated.
 #[derive(Clone, Copy)]
 pub enum Work<'a> {
     /// Run a kernel of a module of the queue's address space.
@@ -28,8 +28,8 @@ pub enum Work<'a> {
     },
 }
 
-/// Work that writes memory without a kernel. Addresses are GPU virtual addresses and not validated:
-/// back ends check them.
+/// Work that writes memory without a kernel. Its addresses are GPU virtual addresses, which the
+/// back end must check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryWork {
     /// Copy bytes between ranges that do not overlap.
@@ -52,14 +52,15 @@ pub enum MemoryWork {
         /// Bytes of the pattern: 1, 2 or 4.
         width: u32,
     },
-    /// Store `value` at `address` (8-byte aligned) with release ordering, once all before is done.
+    /// Store `value` at `address` (8-byte aligned) with release ordering, after all earlier work is
+    /// done.
     Release {
-        /// Fence.
+        /// GPU address of the fence.
         address: u64,
-        /// Value.
+        /// Value to store.
         value: u64,
     },
-    /// Store the time in nanoseconds at `address` (8-byte aligned), once all before is done.
+    /// Store the time in nanoseconds at `address` (8-byte aligned), after all earlier work is done.
     Timestamp {
         /// First byte that is written.
         address: u64,
@@ -67,7 +68,7 @@ pub enum MemoryWork {
 }
 
 impl MemoryWork {
-    /// Returns the number of bytes to copy or to fill; zero for what stores one word.
+    /// Returns how many bytes a copy or a fill writes; zero for work that stores a single word.
     pub fn moved_bytes(&self) -> u64 {
         match *self {
             Self::Copy { bytes, .. } | Self::Fill { bytes, .. } => bytes,
@@ -75,7 +76,8 @@ impl MemoryWork {
         }
     }
 
-    /// Returns the range that is written: its first address and its length in bytes.
+    /// Returns the range of GPU addresses that the work writes: its first address and its length in
+    /// bytes.
     pub fn written(&self) -> (u64, u64) {
         match *self {
             Self::Copy {
@@ -88,7 +90,8 @@ impl MemoryWork {
         }
     }
 
-    /// Returns the range that is read, if one is.
+    /// Returns the range of GPU addresses that a copy reads, as first address and length in bytes;
+    /// `None` for other work, which reads nothing.
     pub fn read(&self) -> Option<(u64, u64)> {
         match *self {
             Self::Copy { source, bytes, .. } => Some((source, bytes)),
@@ -107,7 +110,8 @@ impl fmt::Debug for Work<'_> {
     }
 }
 
-/// A launch within the limits of its kernel: [`Self::new`] is the one place that checks them.
+/// A launch of a kernel whose shape and parameters are within the kernel's limits, because
+/// [`Self::new`] has checked them.
 #[derive(Clone, Copy)]
 pub struct Launch<'a> {
     kernel: &'a Arc<dyn Function>,
@@ -116,7 +120,8 @@ pub struct Launch<'a> {
 }
 
 impl<'a> Launch<'a> {
-    /// Checks a launch of `kernel`.
+    /// Checks a launch of `kernel` in `shape`, with the parameter block `parameters`, and returns
+    /// it.
     ///
     /// # Errors
     /// `BadParameters` if `parameters` is not as long as the kernel's parameter block; `BadLaunch`
@@ -129,7 +134,8 @@ impl<'a> Launch<'a> {
         let fault = |status, text| Err(Fault { status, text });
         let (bytes, wanted) = (parameters.len(), kernel.parameter_bytes());
         if bytes != wanted as usize {
-            let text = format!("{bytes} bytes of parameters: the kernel has {wanted}");
+            let text =
+                format!("invalid parameter block of {bytes} bytes: the kernel takes {wanted}");
             return fault(Status::BadParameters, text);
         }
         match check_shape(&**kernel, &shape) {
@@ -142,17 +148,17 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// The kernel.
+    /// Returns the kernel to launch.
     pub fn kernel(&self) -> &'a Arc<dyn Function> {
         self.kernel
     }
 
-    /// Grid, block and dynamic shared memory.
+    /// Returns the size of the grid and of its blocks, and the dynamic shared memory of a block.
     pub fn shape(&self) -> LaunchShape {
         self.shape
     }
 
-    /// The parameter block, exactly as long as the kernel's.
+    /// Returns the parameter block, which has exactly the length that the kernel takes.
     pub fn parameters(&self) -> &'a [u8] {
         self.parameters
     }
@@ -165,34 +171,36 @@ impl fmt::Debug for Launch<'_> {
 }
 
 fn check_shape(kernel: &dyn Function, shape: &LaunchShape) -> Result<(), String> {
+    let LaunchShape { grid, block, .. } = *shape;
     let exceeds = |given: [u32; 3], max: [u32; 3]| {
         given.contains(&0) || given.iter().zip(max).any(|(given, max)| *given > max)
     };
-    if exceeds(shape.grid, GRID_MAX) {
-        return Err(format!("grid {:?}: 1 to {GRID_MAX:?}", shape.grid));
+    if exceeds(grid, GRID_MAX) {
+        return Err(format!("invalid grid {grid:?}: 1 to {GRID_MAX:?}"));
     }
-    if exceeds(shape.block, BLOCK_MAX) {
-        return Err(format!("block {:?}: 1 to {BLOCK_MAX:?}", shape.block));
+    if exceeds(block, BLOCK_MAX) {
+        return Err(format!("invalid block {block:?}: 1 to {BLOCK_MAX:?}"));
     }
     // Within the limits above, the product fits 32 bits.
-    let threads: u32 = shape.block.iter().product();
-    let threads_max = kernel.block_threads_max();
-    if threads > threads_max {
-        return Err(format!("block of {threads} threads: at most {threads_max}"));
+    let threads: u32 = block.iter().product();
+    let max = kernel.block_threads_max();
+    if threads > max {
+        return Err(format!("invalid block of {threads} threads: at most {max}"));
     }
     let dynamic_max = kernel.dynamic_shared_bytes_max();
     if shape.shared_bytes > dynamic_max {
         let own = u64::from(kernel.shared_bytes());
-        let (all, max) = (
-            own + u64::from(shape.shared_bytes),
-            own + u64::from(dynamic_max),
-        );
-        return Err(format!("{all} bytes of shared memory: at most {max}"));
+        let all = own + u64::from(shape.shared_bytes);
+        let max = own + u64::from(dynamic_max);
+        return Err(format!(
+            "{all} bytes of shared memory in a block: at most {max}"
+        ));
     }
     kernel.check_shape(shape)
 }
 
-/// One piece of work of a [`Recording`]: as [`Work`], but it owns what it needs.
+/// One piece of work of a [`Recording`]. It is like [`Work`], but owns its kernel and its
+/// parameters.
 #[derive(Clone)]
 pub enum Recorded {
     /// See [`Work::Launch`].
@@ -210,14 +218,14 @@ pub struct RecordedLaunch {
 }
 
 impl RecordedLaunch {
-    /// The kernel.
+    /// Returns the kernel to launch.
     pub fn kernel(&self) -> &Arc<dyn Function> {
         &self.kernel
     }
 }
 
 impl Recorded {
-    /// The same, to be submitted by itself.
+    /// Returns this piece as [`Work`] that can be submitted by itself.
     pub fn as_work(&self) -> Work<'_> {
         match self {
             Self::Launch(launch) => Work::Launch(Launch {
@@ -252,27 +260,28 @@ impl From<Launch<'_>> for Recorded {
     }
 }
 
-/// How far a queue is.
+/// Whether a queue has finished its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Everything submitted is done.
+    /// All submitted work is done.
     Idle,
-    /// Work is under way.
+    /// Work still runs or waits.
     Busy,
 }
 
-/// Work that went wrong while it was executed.
+/// An error of GPU work: what went wrong in a packet, a kernel or the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// `MemoryFault` or `KernelFault` end the session; `BadLaunch`, `BadParameters` stop the
-    /// command buffer.
+    /// Kind of the error. Errors of running work, such as `MemoryFault` and `KernelFault`, lose the
+    /// session; errors in a packet, such as `BadLaunch` and `BadParameters`, stop only its command
+    /// buffer.
     pub status: Status,
-    /// Kernel, block and thread, address: whatever is known.
+    /// What is known about the error, for people: for example kernel, block, thread and address.
     pub text: String,
 }
 
 impl Fault {
-    /// Returns the fault that `text` describes.
+    /// Returns a fault of kind `status`, which `text` describes.
     pub fn new(status: Status, text: impl Into<String>) -> Self {
         let text = text.into();
         Self { status, text }

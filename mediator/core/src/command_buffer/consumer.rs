@@ -42,8 +42,8 @@ struct Progress {
 }
 
 impl Consumer {
-    /// The thread: consumes until it is stopped or a packet is at fault, and then writes the reason
-    /// to the ring.
+    /// Consumes packets on this thread until it is stopped or a packet fails, and then writes the
+    /// reason to the ring.
     pub fn run(mut self) {
         let mut progress = Progress {
             position: 0,
@@ -71,7 +71,9 @@ impl Consumer {
                     return Stop::Fault(fault);
                 }
             } else if available > self.ring.units() {
-                let text = format!("the producer claims {available} units past {position}");
+                let text = format!(
+                    "the producer is {available} units past {position}, beyond the ring's size"
+                );
                 return Stop::fault(Status::BadPosition, text);
             } else if let Err(stop) = self.consume_chunk(&mut chunk, available, progress) {
                 return stop;
@@ -119,7 +121,7 @@ impl Consumer {
             let rest = &chunk[at as usize * UNIT_BYTES..];
             let decoded = packet::decode(rest, limit - at).map_err(|status| {
                 let head = &rest[..8];
-                Stop::fault(status, format!("packet that begins with {head:02x?}"))
+                Stop::fault(status, format!("invalid packet, first bytes {head:02x?}"))
             })?;
             let Some(decoded) = decoded else {
                 break; // It goes on behind the copy: it will be the first of the next.
@@ -168,7 +170,11 @@ impl Consumer {
         match scope(fault.status) {
             FaultScope::CommandBuffer => {}
             FaultScope::Session => {
-                log::log!(level, "{}: the session is lost with it", self.label);
+                log::log!(
+                    level,
+                    "{}: this fault loses the session; the guest must reset the device",
+                    self.label
+                );
                 self.generation.lose(fault);
             }
         }

@@ -31,7 +31,7 @@ impl Stop {
         Self::Fault(Fault { status, text })
     }
 
-    /// The status for the guest.
+    /// Returns the status that the guest receives.
     pub fn status(&self) -> Status {
         match self {
             Self::Asked => Status::DeviceLost,

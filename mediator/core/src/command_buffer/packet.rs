@@ -21,7 +21,8 @@ pub(super) enum Packet<'a> {
 }
 
 impl Packet<'_> {
-    /// Whether the producer should see earlier packets consumed before this one is executed.
+    /// Returns whether the packet may take long. Then the producer should see before that the
+    /// earlier packets are consumed.
     pub fn may_take_long(&self) -> bool {
         match self {
             Self::Nop => false,
@@ -30,7 +31,7 @@ impl Packet<'_> {
         }
     }
 
-    /// Bytes that the packet copies or fills.
+    /// Returns how many bytes the packet copies or fills.
     pub fn moved_bytes(&self) -> u64 {
         match self {
             Self::Memory(work) => work.moved_bytes(),

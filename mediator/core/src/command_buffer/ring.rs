@@ -90,7 +90,7 @@ impl Ring {
         self.store(CONSUMER, position, Ordering::Release);
     }
 
-    /// Writes the reason for which nothing more will be consumed.
+    /// Writes into the ring's header that the consumer stopped at `position` because of `status`.
     pub fn set_fault(&self, status: Status, position: u64) {
         self.store(FAULT_POSITION, position, Ordering::Relaxed);
         self.store(FAULT_STATUS, u64::from(status as u32), Ordering::Release);

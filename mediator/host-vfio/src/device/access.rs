@@ -17,11 +17,12 @@ const READ: &str = "read";
 const WRITTEN: &str = "written";
 
 impl Device {
-    /// Reads `into.len()` bytes at `offset` of a region. The kernel splits them into aligned
-    /// accesses of 1, 2, 4 or 8 bytes.
+    /// Reads `into.len()` bytes at `offset` of the region `index` into `into`. The kernel splits
+    /// the read into aligned accesses of 1, 2, 4 or 8 bytes.
     ///
     /// # Errors
-    /// [`AccessError`]; `into` then has no meaning.
+    /// [`AccessError`]: the region is absent, not readable or too short, or the kernel refuses. The
+    /// content of `into` then has no meaning.
     pub fn read(
         &self,
         index: RegionIndex,
@@ -37,10 +38,12 @@ impl Device {
         self.count_refused(result)
     }
 
-    /// Writes `from` at `offset` of a region. The kernel splits it as a read.
+    /// Writes `from` at `offset` of the region `index`. The kernel splits the write into aligned
+    /// accesses of 1, 2, 4 or 8 bytes.
     ///
     /// # Errors
-    /// [`AccessError`]; how much was written, if anything, is then not known.
+    /// [`AccessError`]: the region is absent, not writable or too short, or the kernel refuses. A
+    /// part of `from` may have been written then.
     pub fn write(&self, index: RegionIndex, offset: u64, from: &[u8]) -> Result<(), AccessError> {
         let bytes = from.len() as u64;
         Counters::add(&self.counters.writes, 1);
@@ -53,26 +56,26 @@ impl Device {
         self.count_refused(result)
     }
 
-    /// Reads a byte.
+    /// Reads the byte at `offset` of the region `index`.
     ///
     /// # Errors
-    /// [`AccessError`].
+    /// [`AccessError`], as for [`Self::read`] and [`Self::write`].
     pub fn read_u8(&self, index: RegionIndex, offset: u64) -> Result<u8, AccessError> {
         Ok(self.read_bytes::<1>(index, offset)?[0])
     }
 
-    /// Reads a little-endian 16-bit word.
+    /// Reads the little-endian 16-bit word at `offset` of the region `index`.
     ///
     /// # Errors
-    /// [`AccessError`].
+    /// [`AccessError`], as for [`Self::read`] and [`Self::write`].
     pub fn read_u16(&self, index: RegionIndex, offset: u64) -> Result<u16, AccessError> {
         Ok(u16::from_le_bytes(self.read_bytes(index, offset)?))
     }
 
-    /// Reads a little-endian 32-bit word.
+    /// Reads the little-endian 32-bit word at `offset` of the region `index`.
     ///
     /// # Errors
-    /// [`AccessError`].
+    /// [`AccessError`], as for [`Self::read`] and [`Self::write`].
     pub fn read_u32(&self, index: RegionIndex, offset: u64) -> Result<u32, AccessError> {
         Ok(u32::from_le_bytes(self.read_bytes(index, offset)?))
     }
@@ -80,7 +83,7 @@ impl Device {
     /// Reads a little-endian 64-bit word, by one access where the kernel has such, else by two.
     ///
     /// # Errors
-    /// [`AccessError`].
+    /// [`AccessError`], as for [`Self::read`] and [`Self::write`].
     pub fn read_u64(&self, index: RegionIndex, offset: u64) -> Result<u64, AccessError> {
         Ok(u64::from_le_bytes(self.read_bytes(index, offset)?))
     }
@@ -95,21 +98,23 @@ impl Device {
         Ok(bytes)
     }
 
-    /// Lets the function do DMA and send message-signalled interrupts, or keeps it from both. It
-    /// may not when it was opened.
+    /// Allows (`true`) or forbids (`false`) that the device does DMA and sends message-signalled
+    /// interrupts, by the bus-master bit of its command register. Both are forbidden after
+    /// [`Self::open`].
     ///
     /// # Errors
-    /// [`AccessError`].
+    /// [`AccessError`], as for [`Self::read`] and [`Self::write`].
     pub fn set_bus_mastering(&self, on: bool) -> Result<(), AccessError> {
         self.set_command(COMMAND_BUS_MASTER, on)
     }
 
-    /// Makes the function answer at its memory addresses, or not. It answers after it was opened.
+    /// Makes the device answer (`true`) or ignore (`false`) accesses to the memory behind its BARs,
+    /// by the memory-space bit of its command register. It answers after [`Self::open`].
     ///
-    /// While it does not, a touch of a mapping is SIGBUS.
+    /// While the device ignores accesses, an access to a [mapping](crate::Mapping) raises SIGBUS.
     ///
     /// # Errors
-    /// [`AccessError`].
+    /// [`AccessError`], as for [`Self::read`] and [`Self::write`].
     pub fn set_memory_decoding(&self, on: bool) -> Result<(), AccessError> {
         self.set_command(COMMAND_MEMORY, on)
     }

@@ -8,7 +8,8 @@ use crate::device::Device;
 use crate::hardware::Hardware;
 use crate::region::RegionIndex;
 
-/// Asks a function whether it decodes its memory. The device is held as long as there is one.
+/// Tells whether a device answers accesses to the memory behind its BARs. The device stays open
+/// until this value is dropped.
 #[derive(Debug)]
 pub struct Decoding {
     hardware: Arc<dyn Hardware>,
@@ -17,8 +18,8 @@ pub struct Decoding {
 }
 
 impl Device {
-    /// What tells whether the function decodes its memory; none if its configuration space cannot
-    /// be read.
+    /// Returns a value that tells whether the device answers accesses to its memory; `None` if its
+    /// configuration space cannot be read.
     pub fn decoding(&self) -> Option<Decoding> {
         let config = self.region(RegionIndex::Config);
         let config = config.filter(|region| region.readable)?;
@@ -30,8 +31,9 @@ impl Device {
 }
 
 impl Decoding {
-    /// Returns whether it does, as far as can be known: not if the kernel does not say. While it
-    /// does not, a touch of a [mapping](crate::Mapping) is SIGBUS.
+    /// Returns whether the device answers accesses to its memory now; false also if its command
+    /// register cannot be read. While it does not answer, an access to a [mapping](crate::Mapping)
+    /// raises SIGBUS.
     pub fn is_on(&self) -> bool {
         let mut command = [0; 2];
         let read = rustix::io::pread(self.hardware.file(), &mut command, self.file_offset);

@@ -16,20 +16,20 @@ pub(super) struct Enabled {
 }
 
 impl Device {
-    /// What the device has of a kind of interrupts.
+    /// Returns the number and the properties of the device's interrupts of one kind.
     pub fn interrupts(&self, kind: InterruptKind) -> InterruptInfo {
         let mut all = self.description.interrupts.iter();
         let found = all.find(|info| info.kind == kind);
         found.copied().unwrap_or(InterruptInfo::new(kind, 0, 0))
     }
 
-    /// Makes the device's pin signal `trigger`. The kernel masks it each time (if it is
-    /// [`InterruptInfo::automasked`], which level-triggered pins are) until `unmask` is signalled,
-    /// as KVM's irqfd does by its resampling event, or [`Self::unmask_intx`] is called. Other
-    /// interrupts are disabled.
+    /// Makes the device's interrupt pin (INTx) signal `trigger`, and disables its other interrupts.
+    /// The kernel masks the pin each time that it signals (if the pin is
+    /// [`InterruptInfo::automasked`], as level-triggered pins are) until `unmask` is signalled, as
+    /// KVM's irqfd does by its resampling event.
     ///
     /// # Errors
-    /// [`InterruptError`]; the pin is then disabled.
+    /// [`InterruptError`]: the device has no pin, or the kernel refuses. The pin is then disabled.
     pub fn set_intx(
         &self,
         trigger: &EventFd,
@@ -75,11 +75,13 @@ impl Device {
         self.act(InterruptKind::Intx, Action::Unmask, "unmask")
     }
 
-    /// Has `events.len()` vectors of MSI or MSI-X signal these events, where there are any, in
-    /// place of whatever was set up. Messages that a vector without an event sends are lost.
+    /// Sets up the first `events.len()` vectors of kind `kind` (MSI or MSI-X), in place of the
+    /// interrupts that were set up before. Each vector signals its event; messages of a vector with
+    /// `None` are lost. An empty `events` disables interrupts.
     ///
     /// # Errors
-    /// [`InterruptError`]; all interrupts are then disabled.
+    /// [`InterruptError`]: the device has fewer vectors of this kind, or the kernel refuses. If the
+    /// kernel refuses, all interrupts are disabled.
     pub fn set_vectors(
         &self,
         kind: InterruptKind,
@@ -147,8 +149,8 @@ impl Device {
         Ok(())
     }
 
-    /// Disables whatever [`Self::set_intx`] or [`Self::set_vectors`] has set up. Notifications
-    /// ([`Self::watch`]) stay.
+    /// Disables the interrupts that [`Self::set_intx`] or [`Self::set_vectors`] has set up. The
+    /// notifications of [`Self::watch`] stay.
     ///
     /// # Errors
     /// [`InterruptError`].

@@ -16,7 +16,7 @@ const INFO_WORDS: usize = 3;
 /// More functions than a bus has: 32 devices with 8 functions each.
 const FUNCTIONS_MAX: usize = 256;
 
-/// Resets the bus of a device, if that hits nobody beyond its reach.
+/// Resets the bus of a device, if that affects only the device and what `reach` includes.
 pub(super) fn reset(
     device: BorrowedFd<'_>,
     address: Address,

@@ -61,8 +61,9 @@ impl Broker {
         self.workers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Publishes memory of worker `owner`, which may have `most` exports: each takes a descriptor
-    /// of this process, and without descriptors all workers fail.
+    /// Makes memory of worker number `owner` available to importers, and returns the token of the
+    /// export. The worker may have `most` exports: each takes a descriptor of this process, and
+    /// without descriptors all workers fail.
     pub fn publish(
         &self,
         owner: u64,
@@ -92,7 +93,7 @@ impl Broker {
         Ok(token)
     }
 
-    /// Returns what `token` offers, if that includes `access`.
+    /// Returns the offer of the export that `token` names, for an import with the rights `access`.
     pub fn fetch(&self, token: &TokenBytes, access: Access) -> Result<Offer, Status> {
         let exports = self.exports.lock();
         let export = exports.get(token).ok_or(Status::BadToken)?;
@@ -102,7 +103,8 @@ impl Broker {
         Ok(export.offer.clone())
     }
 
-    /// Adds an import. False if the export was withdrawn meanwhile.
+    /// Records an import of the export that `token` names. Returns false if the export was
+    /// withdrawn meanwhile or has too many imports.
     pub fn register(&self, token: &TokenBytes, import: Import) -> bool {
         match self.exports.lock().get_mut(token) {
             Some(export) if export.importers.len() < IMPORTS_MAX => {
@@ -113,7 +115,7 @@ impl Broker {
         }
     }
 
-    /// Removes an import of worker `owner`.
+    /// Removes the record of an import of worker number `owner`.
     pub fn forget(&self, token: &TokenBytes, owner: u64, import: u64) {
         if let Some(export) = self.exports.lock().get_mut(token) {
             export
@@ -122,8 +124,8 @@ impl Broker {
         }
     }
 
-    /// Withdraws an export of worker `owner`, and revokes all its imports. The caller holds no
-    /// lock. False if that worker has no such export.
+    /// Ends an export of worker number `owner`, and revokes all its imports. The caller holds no
+    /// lock. Returns false if that worker has no export with this token.
     pub fn withdraw(&self, token: &TokenBytes, owner: u64) -> bool {
         let mut exports = self.exports.lock();
         let own = |export: &Export| export.owner == owner;
@@ -136,7 +138,8 @@ impl Broker {
         true
     }
 
-    /// Withdraws all exports of worker `owner`, and removes its imports. The caller holds no lock.
+    /// Ends all exports of worker number `owner`, and removes its imports. The caller holds no
+    /// lock.
     pub fn withdraw_all(&self, owner: u64) {
         let mut exports = self.exports.lock();
         let own = exports.extract_if(|_, export| export.owner == owner);

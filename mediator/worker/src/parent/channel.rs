@@ -45,8 +45,9 @@ impl MonitorChannel {
         }
     }
 
-    /// Asks, and waits for the answer for [`LOOK_PERIOD`]. While an answer is owed, it does not
-    /// wait: a worker that does not answer costs that time once.
+    /// Asks the worker for a sample, and waits up to [`LOOK_PERIOD`] for the answer. Does not wait
+    /// while the answer to an earlier question is missing, so that a worker that does not answer
+    /// costs that time only once.
     pub fn sample(&mut self) -> Result<Activity, SocketError> {
         let Channel { socket, room } = &mut self.channel;
         if self.is_owed {
@@ -72,6 +73,8 @@ pub(super) fn expect(reply: &Datagram<'_>, kind: Kind) -> Result<(), SocketError
     if reply.kind == kind {
         Ok(())
     } else {
-        Err(SocketError::Malformed("it sent a reply of another kind"))
+        Err(SocketError::Malformed(
+            "it sent a reply of an unexpected kind",
+        ))
     }
 }

@@ -55,8 +55,8 @@ struct Doorbell {
 }
 
 impl Guest {
-    /// The guest of `host`. Memory of a device is imported as the one that the worker named before
-    /// its guest ran.
+    /// Returns the guest of `host`. Memory of a device is imported from the device that the worker
+    /// has named before the guest ran.
     pub fn new(
         host: Arc<dyn Host>,
         import_device: Option<(Arc<ImportDevice>, DeviceUuid)>,
@@ -154,7 +154,7 @@ impl Guest {
         Answer::new(Outcome::Done as u32)
     }
 
-    /// Makes a client's interrupt pending. A worker can reach the clients of its own guest only.
+    /// Marks the interrupt of a client of this guest as pending.
     pub fn raise(&self, request: &ForClient) -> Answer {
         match Client::new(request.client) {
             Some(client) if !self.resources.lock().ended => {
@@ -165,8 +165,8 @@ impl Guest {
         }
     }
 
-    /// Writes the fault status into every command buffer, as a consumer does at its end. A guest
-    /// that spins on a fence reads it.
+    /// Writes a fault status into every command buffer, as a consumer does when it stops. A guest
+    /// that spins on a fence reads that status.
     pub fn mark_lost(&self) {
         let lost = u64::from(Status::DeviceLost as u32).to_ne_bytes();
         for bound in self.resources.lock().bound.values() {
@@ -183,13 +183,15 @@ impl Guest {
         }
     }
 
-    /// Removes everything that the worker has placed and bound, and refuses more.
+    /// Removes everything that the worker has placed and bound, and refuses further requests.
     pub fn end(&self) {
         let mut resources = self.resources.lock();
         resources.ended = true;
         for offset in std::mem::take(&mut resources.placed) {
             if let Err(error) = self.host.remove(offset) {
-                log::error!("cannot remove memory of an ended worker from the aperture: {error}");
+                log::error!(
+                    "cannot remove memory of a worker that has ended from the aperture: {error}"
+                );
             }
         }
         for (index, bound) in std::mem::take(&mut resources.bound) {
@@ -215,7 +217,7 @@ impl Guest {
             .import_device
             .as_ref()
             .filter(|_| request.kind == Placed::Device as u16)
-            .ok_or_else(|| reason("this VMM cannot map memory of devices"))?;
+            .ok_or_else(|| reason("this VMM was not set up to map device memory"))?;
         // A driver may believe what it is told about a size.
         import(*device, file, request.memory_bytes).map(Backing::Device)
     }

@@ -35,19 +35,21 @@ const VARIABLES: [&str; 9] = [
     "VK_ICD_FILENAMES",
 ];
 
-/// The program of a worker: it calls [`crate::serve`].
+/// The program that is started as a worker process. It must call [`crate::serve`].
 #[derive(Clone, Debug)]
 pub struct Program {
     /// Path of the executable.
     pub path: PathBuf,
-    /// Arguments. The number of the parent process and that of the session, from 1, are appended.
+    /// Arguments of the program. Two more are appended: the process number of the VMM, and the
+    /// number of the session, from 1.
     pub arguments: Vec<OsString>,
-    /// Variables of its environment, in addition to those that it inherits.
+    /// Environment variables of the program, in addition to those that a worker inherits from the
+    /// VMM.
     pub environment: Vec<(OsString, OsString)>,
 }
 
 impl Program {
-    /// The command, with the worker's socket as its standard input.
+    /// Returns the command that starts the program, with the worker's socket as its standard input.
     fn command(&self, session: u64, socket: OwnedFd) -> Command {
         let mut command = Command::new(&self.path);
         let kept = std::env::vars_os().filter(|(name, _)| {
@@ -86,7 +88,9 @@ impl Spawner {
             .spawn(move || {
                 for (mut command, reply) in queue {
                     if let Err(e) = descriptors::keep() {
-                        log::warn!("a worker may inherit descriptors of libraries: {e}");
+                        log::warn!(
+                            "a worker may inherit open files of libraries: close_range failed: {e}"
+                        );
                     }
                     // The caller waits for the reply.
                     let _ = reply.send(command.spawn());
@@ -142,18 +146,18 @@ impl Process {
         })
     }
 
-    /// Returns its number.
+    /// Returns the process number.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Kills it, if it still runs.
+    /// Kills the process, if it still runs.
     pub fn kill(&self) {
         // An error means that it has ended.
         let _ = pidfd_send_signal(&self.descriptor, Signal::KILL);
     }
 
-    /// Kills it and waits until it has ended.
+    /// Kills the process and waits until it has ended.
     pub fn finish(&self) {
         self.kill();
         if !self.wait(KILL_PATIENCE) {
@@ -164,7 +168,8 @@ impl Process {
         }
     }
 
-    /// Waits until it has ended, but no longer than `limit`, and leaves no zombie. True if it has.
+    /// Waits until the process has ended, but no longer than `limit`, and leaves no zombie. Returns
+    /// whether the process has ended.
     pub fn wait(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         loop {
@@ -192,7 +197,8 @@ impl Process {
         }
     }
 
-    /// Says how a process failed whose socket failed with `error`, after a moment for it to end.
+    /// Returns how the process failed, as the end of a sentence, if its socket failed with `error`.
+    /// Waits briefly for a process that has closed its socket to end.
     pub fn failure(&self, error: &SocketError) -> String {
         match error {
             SocketError::Closed => {
@@ -206,7 +212,8 @@ impl Process {
         }
     }
 
-    /// Returns how it has ended, as the end of a sentence, for example "ended with code 3".
+    /// Returns how the process has ended, as the end of a sentence, for example "ended with code
+    /// 3"; `None` while it runs.
     pub fn ending(&self) -> Option<String> {
         let status = self.ended.get()?;
         Some(match (status.signal(), status.code()) {
@@ -216,7 +223,7 @@ impl Process {
         })
     }
 
-    /// Returns its memory in bytes, without shared memory.
+    /// Returns the resident memory of the process in bytes, without shared memory.
     pub fn rss_bytes(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id)).ok()?;
         let kib = |field: &str| -> Option<u64> {

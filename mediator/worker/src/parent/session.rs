@@ -23,8 +23,8 @@ const SUPPLEMENTS_MAX: usize = 64;
 
 /// The session of one guest, in a worker process of its own.
 ///
-/// When the worker ends, the session is lost. The guest can read what is placed in the aperture
-/// until it resets; then a new worker takes over.
+/// If the worker ends too early, the session is lost. The guest can still read the memory in its
+/// aperture until it resets the device; then a new worker process takes over.
 pub struct WorkerSession {
     shared: Arc<Shared>,
     order: Order,
@@ -82,7 +82,7 @@ impl WorkerSession {
         })
     }
 
-    /// Returns the number of the worker process, if there is one.
+    /// Returns the process number of the worker; `None` if the session has no worker.
     pub fn process_id(&self) -> Option<u32> {
         self.worker().map(|worker| worker.process_id())
     }

@@ -11,9 +11,9 @@ use super::broker::Broker;
 use super::process::{Program, Spawner};
 use crate::DeviceUuid;
 
-/// Makes device memory that can be placed in an aperture, from the UUID of the device, the
-/// descriptor that a worker sent, and the size in bytes that the worker claims. Implementations
-/// must check descriptor and size, because the worker may be hostile.
+/// A function that imports device memory, so that the VMM can place it in an aperture. It gets the
+/// UUID of the device, the descriptor that a worker sent, and the size in bytes that the worker
+/// claims. It must check descriptor and size, because the worker may be hostile.
 pub type ImportDevice =
     dyn Fn(DeviceUuid, OwnedFd, u64) -> Result<Arc<dyn DeviceMemory>, MemoryError> + Send + Sync;
 

@@ -69,7 +69,9 @@ pub(super) fn await_start(
             Ok(reply) if reply.kind == Kind::Refused => {
                 return Err(StartError::Refused(report::printable(reply.bytes)));
             }
-            Ok(_) => return Err(SocketError::Malformed("it sent a reply of another kind").into()),
+            Ok(_) => {
+                return Err(SocketError::Malformed("it sent a reply of an unexpected kind").into());
+            }
             Err(SocketError::Timeout) if Instant::now() < deadline => {}
             Err(error) => return Err(error.into()),
         }
@@ -80,7 +82,7 @@ fn attributes(reply: &Datagram<'_>) -> Result<(Attributes, Option<DeviceUuid>), 
     let (started, name) = reply.body_and_rest::<Started>()?;
     if name.len() > 64 || !started.granularity_bytes.is_power_of_two() {
         return Err(SocketError::Malformed(
-            "it sent malformed attributes of its back end",
+            "it sent invalid attributes of its back end",
         ));
     }
     let device = Some(started.device).filter(|device| *device != DeviceUuid::default());

@@ -63,7 +63,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts a process, which opens a session.
+    /// Starts a worker process, which opens the session that `order` describes.
     pub fn start(shared: &Shared, order: &Order) -> Result<Arc<Self>, OpenError> {
         let failed = |source: io::Error| OpenError::Start {
             name: order.name.clone(),
@@ -111,7 +111,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Returns the attributes of its back end.
+    /// Returns the attributes of the worker's back end.
     pub fn attributes(&self) -> &Attributes {
         &self.attributes
     }
@@ -126,7 +126,8 @@ impl Worker {
         bits as u32 & (status::READY | status::LOST)
     }
 
-    /// Returns the clients that own something; of a lost worker, those that did.
+    /// Returns the clients that own objects, as a set of [`Client::bit`]s; of a lost worker, those
+    /// that owned objects before.
     pub fn owners(&self) -> u64 {
         self.status_word(OWNERS_WORD)
     }
@@ -135,12 +136,12 @@ impl Worker {
         self.status.load_u64(offset, Ordering::Acquire).unwrap_or(0)
     }
 
-    /// Returns why it is lost, if it is.
+    /// Returns why the worker is lost; `None` if it is not.
     pub fn fault(&self) -> Option<Fault> {
         self.fault.get().cloned()
     }
 
-    /// See `GuestSession::execute`.
+    /// Executes a control batch of `client`, as `GuestSession::execute` does.
     pub fn execute(&self, client: Client, batch: &mut [u8]) -> Result<Status, Lost> {
         let client = ForClient::new(client);
         // The request is sent from `batch` and the reply copied into it, without another copy.
@@ -158,7 +159,8 @@ impl Worker {
         })
     }
 
-    /// See `GuestSession::reset`. False if another process must take over.
+    /// Resets the session, as `GuestSession::reset` does. Returns false if another process must
+    /// take over.
     pub fn reset(&self) -> Result<bool, Lost> {
         self.ask(Kind::Reset, &[], Some(PATIENCE), |reply| {
             expect(reply, Kind::ResetDone)?;
@@ -166,8 +168,8 @@ impl Worker {
         })
     }
 
-    /// See `GuestSession::reset_client`. False if the back end is poisoned, so that the other
-    /// clients must reset, too.
+    /// Resets `client`, as `GuestSession::reset_client` does. Returns false if the back end is
+    /// poisoned, so that the other clients must reset too.
     pub fn reset_client(&self, client: Client) -> Result<bool, Lost> {
         let request = ForClient::new(client);
         let parts = [request.as_bytes()];
@@ -182,7 +184,7 @@ impl Worker {
         )
     }
 
-    /// Returns the session's report, its fault, and what the binary added.
+    /// Returns the session's report, its fault, and the bytes that the worker's program added.
     pub fn report(&self, session: u64) -> Result<(SessionReport, Option<Fault>, Vec<u8>), Lost> {
         self.ask(Kind::Report, &[], Some(PATIENCE), |reply| {
             expect(reply, Kind::Reported)?;
@@ -192,8 +194,9 @@ impl Worker {
         })
     }
 
-    /// Returns what its session is doing, or none if the worker does not answer within
-    /// [`super::channel::LOOK_PERIOD`]. A worker that is slow to answer monitors stays as it is.
+    /// Returns what a monitor sees of the session; `None` if the worker does not answer within
+    /// [`super::channel::LOOK_PERIOD`]. A worker that is slow to answer monitors is not killed for
+    /// that.
     pub fn sample(&self) -> Option<Activity> {
         // Locked while another monitor waits.
         let mut monitor = self.monitor.try_lock()?;
@@ -220,19 +223,21 @@ impl Worker {
         self.process.rss_bytes()
     }
 
-    /// Ends waits. Does nothing if the process has ended.
+    /// Ends `Wait` messages, as `GuestSession::interrupt` does. Does nothing if the process has
+    /// ended.
     pub fn interrupt(&self) {
         self.notify(Kind::Interrupt);
     }
 
-    /// Ends batches: the one in progress has [`PATIENCE`] to end.
+    /// Ends batches, as `GuestSession::halt` does. A batch that does not end within [`PATIENCE`]
+    /// loses the worker.
     pub fn halt(&self) {
         self.halted.get_or_init(Instant::now);
         self.notify(Kind::Halt);
     }
 
-    /// Revokes an import. When this returns, the guest cannot reach the memory: a worker that does
-    /// not do it in time is killed.
+    /// Takes an import away from the session. When this returns, the guest cannot access the
+    /// memory: a worker that does not answer in time is killed.
     pub fn revoke(&self, handle: u32, import: u64) {
         let request = RevokeImport {
             handle,
@@ -263,6 +268,7 @@ impl Worker {
     }
 
     /// Ends the process, and removes everything that it has placed, bound, exported or imported.
+    /// `how` is the end of a sentence that says how the worker ended.
     pub fn end(&self, how: &str) {
         let _ = self.fault.set(self.fault_that(how));
         self.process.finish();

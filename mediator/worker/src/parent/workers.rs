@@ -12,7 +12,8 @@ use super::session::WorkerSession;
 use super::shared::{ImportDevice, Order, Shared};
 use crate::bus_error;
 
-/// Opens sessions, each in a worker process of its own. Sessions of one `Workers` can share memory.
+/// Opens sessions for a VMM, each in a worker process of its own. Sessions of one `Workers` can
+/// share memory with each other.
 pub struct Workers {
     shared: Arc<Shared>,
     sessions: AtomicU64,
@@ -21,8 +22,8 @@ pub struct Workers {
 causeway_memory::debug_fields!(Workers {});
 
 impl Workers {
-    /// Starts `program` for each session. Without `import_device`, guests cannot map device memory
-    /// for their CPUs.
+    /// Returns a source of sessions that starts `program` for each session. If `import_device` is
+    /// `None`, guests cannot map device memory for their CPUs.
     ///
     /// # Errors
     /// What the kernel returned, if it cannot start a thread or install a signal handler.
@@ -39,11 +40,11 @@ impl Workers {
         })
     }
 
-    /// Opens a session as [`SessionSource::open`] does, and returns its own type.
+    /// Opens a session as [`SessionSource::open`] does, and returns it as a [`WorkerSession`].
     ///
     /// # Errors
-    /// `Unavailable` if the back end refuses, `Start` if no process starts, `Ended` if it ends
-    /// before the session is open.
+    /// [`OpenError::Unavailable`] if the worker has no back end, [`OpenError::Start`] if the kernel
+    /// starts no process, [`OpenError::Ended`] if the process ends before the session is open.
     pub fn open_worker(
         &self,
         host: Arc<dyn Host>,

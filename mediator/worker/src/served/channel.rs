@@ -24,7 +24,7 @@ pub(super) fn start(served: &Arc<Served>, socket: Socket) {
         .spawn(move || serve(&served, socket));
     if let Err(e) = thread {
         // The caller sees that the channel is closed.
-        log::error!("cannot start a thread for a caller: {e}");
+        log::error!("cannot start a thread in the worker process for a request of the VMM: {e}");
     }
 }
 

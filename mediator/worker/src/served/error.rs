@@ -5,16 +5,18 @@ use std::io;
 
 use crate::socket::SocketError;
 
-/// Why a process cannot be a worker.
+/// Why this process cannot serve a VMM as a worker.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// No VMM has started it, or the kernel refuses what a worker needs.
-    #[error("this command is internal: `causeway run` starts it, with a socket as standard input")]
+    /// The process was not started by a VMM, or the kernel refuses a setting that a worker needs.
+    #[error(
+        "this command is internal: only `causeway run` starts it, with a socket as standard input"
+    )]
     NotStarted(#[source] io::Error),
-    /// The VMM has ended already.
-    #[error("the process that started this worker has ended")]
+    /// The VMM that started the process has ended already.
+    #[error("the `causeway` process that started this worker has ended, so the worker ends too")]
     Orphan,
-    /// No session.
+    /// The session cannot be opened.
     #[error("the worker cannot open its session: {reason}")]
     Begin {
         /// What went wrong.

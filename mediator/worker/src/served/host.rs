@@ -30,7 +30,7 @@ pub(super) struct RemoteHost {
 }
 
 impl RemoteHost {
-    /// The guest behind `calls`, with RAM made of these objects.
+    /// Returns the guest that `calls` reaches, whose RAM consists of `regions`.
     pub fn new(
         calls: Arc<CallChannel>,
         regions: impl Iterator<Item = (Region, OwnedFd)>,

@@ -42,7 +42,7 @@ pub(super) fn restrict() {
         maximum: Some(0),
     };
     if let Err(e) = setrlimit(Resource::Core, none) {
-        log::warn!("a worker may leave a core dump: {e}");
+        log::warn!("cannot disable core dumps; a crash may write guest memory to disk: {e}");
     }
 }
 

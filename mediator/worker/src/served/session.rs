@@ -22,14 +22,14 @@ use crate::wire::{Kind, OWNERS_WORD, RAM_REGIONS_MAX, STATUS_WORD, Start, Starte
 /// Longest supplement to a report: with the report itself it fits a datagram.
 const SUPPLEMENT_BYTES_MAX: usize = 56 << 10;
 
-/// What a worker needs to open its session.
+/// What the program of a worker provides to [`crate::serve`], so that the session can be opened.
 pub struct Equipment {
-    /// Executes the guest's work.
+    /// The back end that executes the guest's GPU work.
     pub backend: Arc<dyn Backend>,
-    /// UUID of the device whose memory guests may map for their CPUs; the VMM looks for the same
-    /// device.
+    /// UUID of the GPU whose memory the guest may map for its CPUs; the VMM looks for the GPU with
+    /// the same UUID. `None` if the memory cannot be mapped.
     pub device: Option<DeviceUuid>,
-    /// Returns what is added to each report of the session, at most 56 KiB.
+    /// Returns bytes that are added to each report of the session, at most 56 KiB.
     pub supplement: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
 }
 
@@ -46,7 +46,8 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Opens the session that `start` describes, and sends the attributes of its back end.
+    /// Opens the session that the message `start` describes, and sends the attributes of its back
+    /// end to the VMM.
     pub fn begin(
         start: &mut Datagram<'_>,
         equipment: Equipment,
