@@ -111,8 +111,8 @@ fn disks_that_cannot_be_are_refused_by_name_and_reason() {
         (&["/dev/zero"], &["/dev/zero", "regular file"]),
         (&["odd"], &["odd", "1000 bytes", "multiple of 512"]),
         (&["empty"], &["empty", "truncate -s"]),
-        (&[",ro"], &["names no file"]),
-        (&["disk", "disk"], &["disk", "given twice", "image once"]),
+        (&[",ro"], &["for --disk"]),
+        (&["disk", "disk"], &["disk", "given twice", "give it once"]),
         (&["disk,ro", "disk"], &["disk", "given twice"]),
     ] {
         let words: Vec<&str> = disks.iter().flat_map(|disk| ["--disk", disk]).collect();

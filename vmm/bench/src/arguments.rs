@@ -6,28 +6,28 @@ use clap::{Args, Subcommand};
 
 use causeway_run::arguments::PrivilegeLevel;
 
-/// Benchmarks.
+/// Subcommands of `causeway bench`.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
     /// Time GPU operations in a guest and natively on the host, in turn.
     Gpu(GpuArguments),
-    /// Run the same workloads by each mechanism to virtualize a GPU, and compare their exits and
+    /// Run the same workloads by each way to virtualize a GPU, and compare their VM exits and
     /// times.
     Exits(ExitsArguments),
-    /// Start and end VMs one after the other, kill some, and check that nothing is left.
+    /// Start and end VMs one after the other, kill some, and check that they leave nothing behind.
     Lives(LivesArguments),
 }
 
-/// Arguments of `bench gpu`.
+/// Arguments of `causeway bench gpu`, as the user typed them.
 #[derive(Debug, Args)]
 pub struct GpuArguments {
     /// Back end and limits, as for `run`.
     #[arg(long, value_name = "GPU", default_value = "auto")]
     pub gpu: String,
-    /// Samples of each line, 1 to 200.
+    /// Samples of each operation, 1 to 200.
     #[arg(long, value_name = "N", default_value_t = 101, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub repetitions: u32,
-    /// Measure only the line with this name.
+    /// Measure only the operation whose line in the table has this name.
     #[arg(long, value_name = "LINE")]
     pub only: Option<String>,
     /// RAM of the VM in MiB.
@@ -41,27 +41,28 @@ pub struct GpuArguments {
     pub json: Option<PathBuf>,
 }
 
-/// Arguments of `bench exits`.
+/// Arguments of `causeway bench exits`, as the user typed them.
 #[derive(Debug, Args)]
 pub struct ExitsArguments {
-    /// Back end and limits, as for `run`. The default is all back ends of this machine, one after
-    /// the other; output files of the second have its name before the extension.
+    /// Back end and limits, as for `run`. The default is to measure software and, if there is a
+    /// GPU, cuda, one after the other; then the files for cuda are named FILE.cuda.EXTENSION.
     #[arg(long, value_name = "GPU")]
     pub gpu: Option<String>,
     /// Measure fewer sizes and samples: 90 seconds on two cores.
     #[arg(long)]
     pub quick: bool,
-    /// Samples of each cell, 1 to 200. The default is 24, and 12 with --quick.
+    /// Samples of each combination of workload, size and mechanism, 1 to 200. The default is 24,
+    /// and 12 with --quick.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
     pub repetitions: Option<u32>,
-    /// Only these workloads, separated by commas.
+    /// Measure only these workloads, separated by commas.
     #[arg(long, value_name = "WORKLOAD,…", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Only these mechanisms, separated by commas.
+    /// Measure only these mechanisms (ways to virtualize a GPU), separated by commas.
     #[arg(long, value_name = "MECHANISM,…", value_delimiter = ',')]
     pub mechanism: Vec<String>,
-    /// Pass this PCI device of the host through, and measure its memory too. The content of its
-    /// memory is lost.
+    /// Pass this PCI device of the host through to the guest, and measure its memory, too. The
+    /// content of its memory is lost.
     #[arg(long, value_name = "ADDRESS")]
     pub vfio: Option<String>,
     /// Privilege level of the guest, as for `run`.
@@ -70,16 +71,17 @@ pub struct ExitsArguments {
     /// RAM of the VM in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 1024)]
     pub memory: u64,
-    /// End the benchmark after this many seconds, and report what was measured.
+    /// End the benchmark after this many seconds, and report the samples that were taken.
     #[arg(long, value_name = "S", default_value_t = 3600)]
     pub timeout: u64,
     /// Write the report as JSON to this file; - writes it to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write a line for each cell to this file, as comma-separated values.
+    /// Write a line for each combination of workload, size and mechanism to this file, as
+    /// comma-separated values.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Write a page with plots to this file.
+    /// Write an HTML page with tables and plots to this file.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Compare two reports (--json) instead of measuring, and print the differences beyond noise.
@@ -87,19 +89,19 @@ pub struct ExitsArguments {
     pub compare: Vec<PathBuf>,
 }
 
-/// Arguments of `bench lives`.
+/// Arguments of `causeway bench lives`, as the user typed them.
 #[derive(Debug, Args)]
 pub struct LivesArguments {
     /// Back end and limits, as for `run`.
     #[arg(long, value_name = "GPU", default_value = "auto")]
     pub gpu: String,
-    /// Number of VMs.
+    /// Number of VMs to start, one after the other.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
     pub count: u32,
-    /// Number of VMs to kill.
+    /// Number of these VMs to kill before they end; at most --count.
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub kill: u32,
-    /// Latest time of a kill, in milliseconds after the start.
+    /// Latest time of a kill, in milliseconds after the start of its VM.
     #[arg(long, value_name = "MS", default_value_t = 500)]
     pub kill_within_ms: u32,
     /// GPU memory that each VM allocates, in MiB.

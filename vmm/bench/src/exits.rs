@@ -49,8 +49,13 @@ const ANY_DEVICE: DeviceMemory = DeviceMemory {
     bytes: u64::MAX,
 };
 
-/// Runs the benchmark on each back end and prints the tables. The first back end that does not
-/// succeed is the last one, and determines the exit code.
+/// Runs `causeway bench exits` on each back end and prints the tables. If a back end does not
+/// succeed, later ones are not measured, and its exit code is returned. `command` is the command
+/// line, for the report.
+///
+/// # Errors
+/// A failure with its exit code if an argument is invalid, a run fails, or an output cannot be
+/// written.
 pub fn run(arguments: &ExitsArguments, command: &[String]) -> Result<ExitCode, Failure> {
     if let [before, after] = &arguments.compare[..] {
         terminal::print_results(&compare::run(before, after)?)?;
@@ -161,7 +166,7 @@ fn mechanisms(run: &Run, plan: Plan) -> Result<Mechanisms, Failure> {
     let equipment = back_end::equipment(&run.gpu, Users::Vms(1), 1)
         .map_err(|e| unavailable(&run.gpu_text, e))?;
     Mechanisms::new(equipment.backend, plan.effort)
-        .map_err(|e| Failure::new(Code::Gpu, "the back end does not support the mechanisms", e))
+        .map_err(|e| Failure::new(Code::Gpu, "the back end cannot run this benchmark", e))
 }
 
 /// Returns the text of the progress line.
@@ -204,7 +209,8 @@ fn plan(arguments: &ExitsArguments) -> Result<Plan, Failure> {
     let most = PHASES_MAX / cells.max(1) - 1;
     if repetitions as usize > most {
         return Err(Failure::usage(format!(
-            "--repetitions {repetitions} is too many for {cells} cells: give at most {most}, or fewer workloads (--only)"
+            "invalid value {repetitions} for --repetitions: at most {most} with {cells} cells; choose \
+             fewer workloads with --only"
         )));
     }
     Ok(plan)

@@ -25,7 +25,12 @@ use causeway_terminal::ReportFile;
 use native::NativeGpu;
 use report::{BenchReport, DeviceReport, LineReport, SCHEMA};
 
-/// Runs the benchmark, prints the table, and returns the exit code.
+/// Runs `causeway bench gpu`, prints the table, and returns the exit code. `command` is the command
+/// line, for the report.
+///
+/// # Errors
+/// A failure with its exit code if an argument is invalid, the run fails, or the report cannot be
+/// written.
 pub fn run(arguments: &GpuArguments, command: Vec<String>) -> Result<ExitCode, Failure> {
     let run = checked_run(arguments)?;
     let mut signals = block_signals()?;
@@ -33,7 +38,7 @@ pub fn run(arguments: &GpuArguments, command: Vec<String>) -> Result<ExitCode, F
     let native = NativeGpu::open(run.gpu.kind)?;
     if native.is_none() {
         terminal::say(
-            "causeway: the software back end has no native counterpart: only the guest is timed",
+            "causeway: only the guest is timed, because the host runs nothing natively on this back end",
         );
     }
     let (counterpart, identity) = match native {

@@ -11,7 +11,11 @@ pub use arguments::BenchCommand;
 
 use causeway_terminal::{Code, Failure};
 
-/// Runs a benchmark.
+/// Runs the benchmark that `command` names, prints its report, and returns the exit code.
+///
+/// # Errors
+/// A failure with its exit code if an argument is invalid, the host lacks something, or a report
+/// cannot be written.
 pub fn run(command: &BenchCommand) -> Result<ExitCode, Failure> {
     let typed: Vec<String> = std::env::args().skip(1).collect();
     match command {

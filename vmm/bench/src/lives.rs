@@ -57,11 +57,16 @@ struct Traces {
     shared_files: usize,
 }
 
-/// Runs the VMs, prints what is left, and fails if anything is.
+/// Starts and ends the VMs, prints what they have left behind, and returns whether that is nothing
+/// and no VM failed.
+///
+/// # Errors
+/// A usage failure if `--kill` is out of range; other failures if the GPU is not available, a
+/// process cannot be started, or the report cannot be written.
 pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Failure> {
     if arguments.kill > arguments.count {
         return Err(Failure::usage(format!(
-            "invalid value {} for --kill: 0 to {} (--count)",
+            "invalid value {} for --kill: 0 to {}, the value of --count",
             arguments.kill, arguments.count
         )));
     }
@@ -70,7 +75,7 @@ pub fn run(arguments: &LivesArguments, command: Vec<String>) -> Result<bool, Fai
     let free = || memory.as_ref().and_then(|memory| memory.free_bytes());
     // Otherwise the processes that a VM leaves would become children of another process.
     set_child_subreaper(Some(getpid()))
-        .map_err(|e| Failure::new(Code::Crashed, "cannot detect processes that VMs leave", e))?;
+        .map_err(|e| Failure::new(Code::Crashed, "cannot detect processes that VMs leave behind", e))?;
     // The first VM may leave state that all VMs share, such as that of the driver.
     outcome(spawn(arguments), None)?;
     let before = Traces::now(free());
@@ -224,7 +229,7 @@ impl LivesReport {
 
     fn text(&self) -> String {
         let memory = self.free_gpu_bytes.map_or_else(
-            || String::from("no GPU whose memory could leak"),
+            || String::from("GPU memory not checked, because the back end is not cuda"),
             |(first, last)| {
                 format!(
                     "free GPU memory {} MiB before, {} MiB after",

@@ -9,20 +9,20 @@ use causeway_serve::ServeArguments;
 use causeway_stat::StatArguments;
 use clap::{Parser, Subcommand};
 
-/// Mediated pass-through GPU virtualization: guests on KVM compute on a shared GPU, and their data
-/// path never exits.
+/// Mediated pass-through GPU virtualization: guests on KVM use a shared GPU, and their data path
+/// causes no VM exits.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 110, after_help = EXIT_CODES)]
 pub struct Arguments {
-    /// The chosen command.
+    /// The subcommand, with its own arguments.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// Commands.
+/// Subcommands of `causeway`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Boot guests, run their GPU work, and print its cost in VM exits.
+    /// Boot guests, let them use the GPU, and print how many VM exits that took.
     Run(Box<RunArguments>),
     /// Write the initramfs that `run --program` makes to a file.
     Initramfs(InitramfsArguments),
@@ -32,7 +32,7 @@ pub enum Command {
     Stat(StatArguments),
     /// Serve the GPU to processes of this host over a socket, without VMs: for development.
     Serve(ServeArguments),
-    /// Run benchmarks.
+    /// Run a benchmark.
     #[command(subcommand)]
     Bench(BenchCommand),
     /// Hold the session of one VM. `run` and `serve` start this command; do not start it by hand.

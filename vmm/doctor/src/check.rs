@@ -2,30 +2,30 @@
 
 use serde::Serialize;
 
-/// Result of a check.
+/// Whether the host has the property that was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// Available.
+    /// The host has the property.
     Yes,
-    /// Available, with a drawback.
+    /// The host has the property, with a drawback.
     Partly,
-    /// Not available.
+    /// The host does not have the property.
     No,
 }
 
-/// One finding.
+/// What a check found out about one property of the host.
 #[derive(Debug, Serialize)]
 pub struct Check {
-    /// Property that was checked.
+    /// Name of the property.
     pub name: &'static str,
-    /// Result.
+    /// Whether the host has the property.
     pub state: State,
-    /// Observation, with figures.
+    /// What was observed, with figures.
     pub found: String,
-    /// Consequence for Causeway.
+    /// What follows for the use of Causeway.
     pub means: String,
-    /// Way to enable or improve the property, if there is one.
+    /// How to enable or improve the property, unless nothing needs to be done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub how: Option<String>,
 }

@@ -39,50 +39,50 @@ const ROWS: &[Row] = &[
     Row {
         name: "CUDA unified addresses",
         attribute: Attribute::UnifiedAddressing,
-        yes: "copies work between all kinds of memory",
+        yes: "the GPU can copy between all kinds of memory",
         no: "--gpu cuda cannot use this GPU",
         how: NEWER_GPU,
     },
     Row {
         name: "CUDA stream stores",
         attribute: Attribute::StreamStores64,
-        yes: "fences are stored by the GPU itself, without a kernel",
-        no: "fences are stored by a small kernel, which takes longer",
+        yes: "the GPU stores fences without a kernel launch",
+        no: "the GPU stores fences by a small kernel, which takes longer",
         how: NEWER_GPU,
     },
     Row {
         name: "CUDA host memory",
         attribute: Attribute::HostRegister,
-        yes: "the GPU can use host memory and guest RAM in place",
-        no: "the GPU cannot use memory of the host or of guests",
+        yes: "the GPU can access host memory and guest RAM without copies",
+        no: "the GPU cannot access host memory or guest RAM",
         how: NEWER_GPU,
     },
     Row {
         name: "CUDA read-only host memory",
         attribute: Attribute::HostRegisterReadOnly,
-        yes: "host memory can be mapped for the GPU without the right to write",
-        no: "read-only mappings of host memory for the GPU are refused",
-        how: "share memory of the device instead: its mappings can be read-only",
+        yes: "host memory can be mapped read-only for the GPU",
+        no: "guests cannot map host memory read-only for the GPU",
+        how: "use memory of the GPU where a mapping must be read-only",
     },
     Row {
         name: "CUDA same addresses",
         attribute: Attribute::SameAddresses,
-        yes: "registered memory has the same address on both sides",
-        no: "registered memory has another address for the GPU; Causeway handles this",
+        yes: "host memory has the same address for CPU and GPU",
+        no: "host memory has another address for the GPU than for the CPU; Causeway handles this",
         how: "nothing needs to be done",
     },
     Row {
         name: "CUDA peer devices",
         attribute: Attribute::Rdma,
-        yes: "other PCI devices could reach device memory",
-        no: "other PCI devices cannot reach device memory; Causeway does not use it",
+        yes: "other PCI devices could access memory of the GPU; Causeway does not use this",
+        no: "other PCI devices cannot access memory of the GPU; Causeway does not need this",
         how: "nothing needs to be done",
     },
     Row {
         name: "CUDA multicast",
         attribute: Attribute::Multicast,
-        yes: "objects over several GPUs would be possible; Causeway does not create them",
-        no: "no objects over several GPUs; Causeway does not create them",
+        yes: "memory that several GPUs write at once would be possible; Causeway does not use this",
+        no: "no memory that several GPUs write at once; Causeway does not need this",
         how: "nothing needs to be done",
     },
     Row {
@@ -94,8 +94,8 @@ const ROWS: &[Row] = &[
     },
 ];
 
-/// Returns the findings about the driver, the GPUs and their attributes, and about trial
-/// allocations.
+/// Checks the CUDA driver, its GPUs and their attributes, makes trial allocations, and returns the
+/// findings.
 pub fn findings() -> Vec<Check> {
     let survey = match survey() {
         Ok(survey) => survey,
@@ -179,7 +179,7 @@ fn node(survey: &Survey) -> Check {
     Check::yes(
         "CUDA NUMA node",
         found,
-        "NUMA node of the host next to the GPU (-1: none)",
+        "the number of the host's NUMA node that is nearest to the GPU (-1: none)",
     )
 }
 
@@ -266,7 +266,7 @@ fn export(survey: &Survey) -> Check {
         "device memory can be handed to other processes",
         (
             "device memory cannot be shared or mapped for guests",
-            "run where the driver may create descriptors: outside of containers that filter its ioctls",
+            "run outside of a container that forbids system calls (ioctl) of the driver",
         ),
     )
 }

@@ -6,7 +6,7 @@ use causeway_vulkan_import::DeviceReport;
 use crate::check::Check;
 use crate::cuda;
 
-/// Returns all findings about GPUs.
+/// Checks CUDA, Vulkan and the software back end, and returns the findings.
 pub fn findings() -> Vec<Check> {
     let mut findings = cuda::findings();
     findings.extend(vulkan());
@@ -19,7 +19,7 @@ fn software() -> Check {
     Check::yes(
         "software back end",
         format!("{cores} cores"),
-        "--gpu software runs kernels on the CPU, with the same protocol and modules",
+        "--gpu software executes GPU kernels on the CPU",
     )
 }
 
@@ -27,7 +27,7 @@ fn software() -> Check {
 /// not tell what a driver supports.
 fn vulkan() -> Vec<Check> {
     const NAME: &str = "Vulkan";
-    const MEANS: &str = "guests need it only to map memory of a discrete GPU";
+    const MEANS: &str = "only guests that map memory of a GPU (--gpu cuda) need Vulkan";
     const HOW: &str = "install libvulkan1 and the GPU's Vulkan driver";
     let report = match causeway_vulkan_import::report() {
         Ok(report) => report,
@@ -41,7 +41,7 @@ fn vulkan() -> Vec<Check> {
         Ok(bytes) => Check::yes(
             NAME,
             format!("{}: CPUs can map {} MiB", device.name, bytes >> 20),
-            "guests can map this device's memory",
+            "guests on --gpu cuda can map memory of this GPU",
         ),
         Err(error) => Check::no(NAME, error.to_string(), MEANS, HOW),
     };

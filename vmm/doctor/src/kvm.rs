@@ -8,14 +8,14 @@ use kvm_ioctls::Kvm;
 
 use crate::check::Check;
 
-/// Name of the finding that says whether guests can run.
+/// Name of the finding that says whether guests can run at all.
 pub const NAME: &str = "KVM";
 
-const NO_TRIAL: &str = "guests may not run on this host";
+const NO_TRIAL: &str = "it is not known whether guests can run on this host";
 const REPORT_IT: &str =
     "read the kernel log (dmesg): another program that uses KVM may be the cause";
 
-/// Returns all findings about KVM.
+/// Checks KVM by guests of a few instructions, and returns the findings.
 pub fn findings() -> Vec<Check> {
     match kvm::open() {
         Ok(kvm) => vec![
@@ -38,12 +38,12 @@ fn missing(error: &KvmError) -> Check {
 fn kind() -> Check {
     let kind = Host::probe().kvm;
     let means = match kind {
-        KvmKind::Vmx | KvmKind::Svm => "everything runs, at full speed",
-        KvmKind::Nested => "everything runs; exits cost more than on the bare machine",
+        KvmKind::Vmx | KvmKind::Svm => "all guests run at full speed",
+        KvmKind::Nested => "all guests run; exits cost more than outside of a VM",
         KvmKind::Software => {
             "bare guests run at full speed; exits cost more than with hardware virtualization"
         }
-        KvmKind::Unknown => "guests may run: see the trials below",
+        KvmKind::Unknown => "the findings below say whether guests run",
         KvmKind::Absent => "no guest can run",
     };
     Check::yes(NAME, kind.text(), means)
@@ -72,7 +72,8 @@ fn privilege(kvm: &Kvm) -> Check {
     Check::partly(
         NAME,
         found,
-        "bare guests run at CPL 3 at full speed; code at CPL 0 is interpreted, so Linux guests are very slow",
+        "bare guests run at full speed, at privilege level (CPL) 3; code at CPL 0 is interpreted, so Linux \
+         guests are very slow",
         "use a host with VMX or SVM, or enable nested virtualization for this VM",
     )
 }
@@ -94,7 +95,7 @@ fn exits(kvm: &Kvm) -> Check {
         Ok(time) => Check::yes(
             NAME,
             nanoseconds(time),
-            "the cost of each control batch; the data path has no exits",
+            "each control batch takes at least this time; packets and fences cause no exits",
         ),
         Err(e) => failed(NAME, &e),
     }
@@ -111,7 +112,7 @@ fn slots(kvm: &Kvm) -> Check {
                 nanoseconds(adding),
                 nanoseconds(deleting)
             ),
-            "the aperture grows by slots and never deletes one while it is in use",
+            "mapping memory of the GPU for a guest may add a slot",
         ),
         Err(e) => failed(NAME, &e),
     }
@@ -123,7 +124,7 @@ fn doorbells(kvm: &Kvm) -> Check {
         Ok(time) => Check::yes(
             NAME,
             format!("{} each, every one arrived", nanoseconds(time)),
-            "a guest wakes a sleeping command buffer without an exit to user space",
+            "a guest wakes the consumer of a command buffer without an exit to user space",
         ),
         Err(e) => failed(NAME, &e),
     }
@@ -135,13 +136,13 @@ fn statistics(kvm: &Kvm) -> Check {
         return Check::yes(
             NAME,
             "KVM_GET_STATS_FD",
-            "every report shows KVM's counters beside those of the VMM",
+            "reports show KVM's counters of exits beside those of the VMM",
         );
     }
     Check::no(
         NAME,
         "no KVM_GET_STATS_FD",
-        "reports show only the VMM's counters",
+        "reports show only the VMM's counters of exits, not KVM's",
         "use Linux 5.14 or later",
     )
 }

@@ -19,10 +19,10 @@ use causeway_terminal::{Code, Failure};
 
 use check::{Check, State};
 
-/// Arguments of `doctor`.
+/// Arguments of `causeway doctor`, as the user typed them.
 #[derive(Debug, Args)]
 pub struct DoctorArguments {
-    /// Print JSON.
+    /// Print the findings as JSON instead of a table.
     #[arg(long)]
     pub json: bool,
 }
@@ -34,7 +34,10 @@ struct Diagnosis {
     findings: Vec<Check>,
 }
 
-/// Runs all checks and prints their findings.
+/// Runs all checks and prints their findings. The exit code says whether guests can run.
+///
+/// # Errors
+/// A report failure if standard output cannot be written.
 pub fn run(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
     let mut findings = kvm::findings();
     findings.extend(memory::findings());

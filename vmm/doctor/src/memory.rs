@@ -9,7 +9,8 @@ use rustix::process::Resource;
 
 use crate::check::Check;
 
-/// Returns all findings about memory.
+/// Checks large pages and the limits on locked memory and file descriptors, and returns the
+/// findings.
 pub fn findings() -> Vec<Check> {
     vec![large_pages(), locked_memory(), descriptors()]
 }
@@ -17,7 +18,7 @@ pub fn findings() -> Vec<Check> {
 fn large_pages() -> Check {
     const NAME: &str = "2 MiB pages";
     const WITHOUT: &str =
-        "guest RAM and allocations have 4 KiB pages: the first touch of each costs a fault";
+        "guest RAM and allocations have 4 KiB pages: the first access to each page takes a page fault";
     let setting = |path: &str| -> String {
         let text = fs::read_to_string(path).unwrap_or_default();
         text.split(['[', ']']).nth(1).unwrap_or("absent").to_owned()
@@ -42,9 +43,9 @@ fn large_pages() -> Check {
             NAME,
             settings,
             WITHOUT,
-            "free some memory: the kernel found no contiguous 2 MiB",
+            "free some memory: the Linux kernel found no contiguous 2 MiB",
         ),
-        (Err(e), _) => Check::no(NAME, e.to_string(), WITHOUT, "free memory"),
+        (Err(e), _) => Check::no(NAME, e.to_string(), WITHOUT, "free some memory"),
     }
 }
 
@@ -64,12 +65,12 @@ fn locked_memory() -> Check {
         None => Check::yes(
             NAME,
             "unlimited",
-            "guest RAM can be pinned for a GPU or a VFIO device",
+            "guest RAM can be locked for --vfio and --gpu cuda",
         ),
         Some(bytes) => Check::partly(
             NAME,
             format!("{} KiB", bytes / 1024),
-            "--gpu software pins no memory; a VFIO device or --gpu cuda must pin guest RAM",
+            "--vfio and --gpu cuda must lock guest RAM, which this limit may forbid; --gpu software locks none",
             "ulimit -l unlimited, or LimitMEMLOCK=infinity in a service",
         ),
     }
@@ -91,9 +92,9 @@ fn descriptors() -> Check {
         return Check::yes(
             NAME,
             found,
-            "each allocation takes one, each virtual CPU and command buffer a few",
+            "enough: each allocation of a guest takes one, each virtual CPU and command buffer a few",
         );
     }
-    let means = "each allocation takes one: Causeway refuses allocations beyond this number";
+    let means = "each allocation of a guest takes one: allocations beyond this number are refused";
     Check::partly(NAME, found, means, format!("ulimit -Hn {WANTED}"))
 }

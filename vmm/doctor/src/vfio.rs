@@ -13,7 +13,7 @@ const RESOURCE_PREFETCHABLE: u64 = 0x2000;
 /// Least size of a BAR that can be mapped.
 const PAGE_BYTES: u64 = 4096;
 
-/// Returns all findings about VFIO.
+/// Checks the IOMMU, the VFIO driver and all devices bound to it, and returns the findings.
 pub fn findings() -> Vec<Check> {
     of(&Host::default())
 }
@@ -36,13 +36,13 @@ fn iommu(host: &Host) -> Check {
         0 => Check::no(
             NAME,
             "no IOMMU groups",
-            "real PCI devices cannot be passed through; mediated allocations need no IOMMU",
+            "PCI devices cannot be passed through (--vfio); other guests need no IOMMU",
             "enable VT-d or AMD-Vi in the firmware and boot with intel_iommu=on (AMD: on by default); in a VM, add a virtual IOMMU",
         ),
         groups => Check::yes(
             NAME,
             format!("{groups} groups"),
-            "real PCI devices can be isolated",
+            "PCI devices can be isolated and passed through (--vfio)",
         ),
     }
 }
@@ -53,8 +53,8 @@ fn driver(host: &Host) -> Check {
         return Check::no(
             NAME,
             "driver vfio-pci is not loaded",
-            "--vfio needs this driver; mediated allocations do not",
-            "modprobe vfio-pci",
+            "--vfio and --gpu vfio need this driver; other guests do not",
+            "load the driver: modprobe vfio-pci",
         );
     }
     let functions = host.functions();

@@ -8,10 +8,10 @@ use clap::{Args, ValueEnum};
 
 use crate::program::ProgramArguments;
 
-/// Arguments of `run`.
+/// Arguments of `causeway run`, as the user typed them.
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// Embedded guest to run.
+    /// Guest program that is embedded in this command, by its name.
     #[arg(
         long,
         value_name = "NAME",
@@ -23,10 +23,10 @@ pub struct RunArguments {
     /// guest, which is a static 64-bit ELF image (docs/architecture.md, "Bare guests").
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
-    /// How to boot the kernel. The default depends on the file.
+    /// Boot protocol for the file of --kernel. The default is chosen by the file's format.
     #[arg(long, value_name = "HOW", requires = "kernel")]
     pub boot: Option<BootChoice>,
-    /// Initramfs for a Linux kernel.
+    /// Initramfs for a Linux kernel: the archive from which it starts its first program.
     #[arg(long, value_name = "FILE", requires = "kernel")]
     pub initramfs: Option<PathBuf>,
     /// Program to run on a Linux kernel, in place of an initramfs: a static executable for x86-64.
@@ -38,7 +38,7 @@ pub struct RunArguments {
         conflicts_with = "initramfs"
     )]
     pub program: Option<PathBuf>,
-    /// Files, modules and arguments of the program.
+    /// Files, kernel modules and arguments for the program of --program.
     #[command(flatten)]
     pub more: ProgramArguments,
     /// Text to add to the command line of a Linux kernel.
@@ -63,14 +63,14 @@ pub struct RunArguments {
     /// RAM of each VM in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     pub memory: u64,
-    /// Back end, and limits of each VM on it: software, cuda, cuda:N, vfio:BDF or auto, then keys;
-    /// see --help.
+    /// Back end, and limits of each VM on it: software, cuda, cuda:N, vfio:BDF or auto, then keys
+    /// after commas; --help lists the keys.
     #[arg(long, value_name = "GPU", default_value = "software", long_help = crate::gpu::help())]
     pub gpu: String,
-    /// Number of VMs; they share one mediator.
+    /// Number of VMs. All use the back end of --gpu, each with a session of its own.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub vms: u32,
-    /// End the run after this many seconds.
+    /// End the run after this many seconds, also if guests still run.
     #[arg(long, value_name = "S", default_value_t = 300)]
     pub timeout: u64,
     /// Write the report as JSON to this file; - writes it to standard output instead of the table.
@@ -83,7 +83,7 @@ pub struct RunArguments {
     /// Arguments of a bare guest (a guest program without an operating system), as one string.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub arguments: String,
-    /// Privilege level of a bare guest. Level 0 is for tests.
+    /// Privilege level (CPL) at which a bare guest runs. Level 0 is for tests.
     #[arg(long, value_name = "LEVEL", default_value = "3", hide = true)]
     pub cpl: PrivilegeLevel,
     /// Use 4 KiB pages for guest RAM instead of 2 MiB pages, for comparison.
@@ -91,10 +91,10 @@ pub struct RunArguments {
     pub small_pages: bool,
 }
 
-/// Ways to boot a kernel.
+/// Values of `--boot`: how the VM starts the file of `--kernel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BootChoice {
-    /// A bare guest.
+    /// A bare guest: an ELF image without an operating system.
     Bare,
     /// A bzImage that decompresses itself and may choose a random address.
     Bzimage,
@@ -104,13 +104,13 @@ pub enum BootChoice {
     Pvh,
 }
 
-/// Privilege levels that 64-bit code has.
+/// Values of `--cpl`: the privilege levels that x86-64 has in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PrivilegeLevel {
-    /// The level of kernels.
+    /// CPL 0, at which operating-system kernels run.
     #[value(name = "0")]
     Kernel,
-    /// The level of programs.
+    /// CPL 3, at which programs run.
     #[value(name = "3")]
     User,
 }

@@ -26,13 +26,13 @@ const KERNELS_TOLD_MAX: usize = 256;
 /// Longest kernel name that a worker process sends, in bytes.
 const NAME_BYTES_MAX: usize = 128;
 
-/// The users of a back end. Each of them has one session.
+/// Who uses a back end: VMs or client processes. Each user has one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Users {
-    /// This number of VMs in this process.
+    /// This number of VMs, all run by this process.
     Vms(u32),
-    /// At most this number of client processes. Each receives descriptors of the memory of its
-    /// session.
+    /// Up to this number of client processes of `causeway serve`. Each receives file descriptors of
+    /// its session's memory.
     Processes(u32),
 }
 
@@ -73,19 +73,19 @@ impl Users {
 /// Why a back end cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The CUDA back end: there is no such GPU, or no driver.
+    /// The CUDA back end has no driver, or not the GPU that was named.
     #[error(transparent)]
     Cuda(#[from] causeway_cuda::OpenError),
-    /// The VFIO back end: there is no such device, or it cannot be partitioned.
+    /// The VFIO back end does not find the PCI device, or cannot partition its memory.
     #[error(transparent)]
     Vfio(#[from] causeway_vfio_backend::OpenError),
 }
 
-/// The source of the sessions of a run's VMs.
+/// What opens the sessions of a command's users: a back end in this process, or worker processes.
 pub enum BackEnd {
-    /// One back end for all VMs, in this process.
+    /// One back end for all users, in this process.
     Inside(Local, Arc<Mediator>),
-    /// One back end for each VM, in a worker process.
+    /// One back end for each user, in a worker process.
     Processes(Workers),
 }
 
@@ -95,7 +95,7 @@ impl std::fmt::Debug for BackEnd {
     }
 }
 
-/// A back end in this process.
+/// A back end that is open in this process.
 pub struct Local {
     backend: Arc<dyn Backend>,
     /// The software back end, which counts what kernels do; `None` on other back ends.
@@ -111,14 +111,22 @@ impl std::fmt::Debug for Local {
 }
 
 impl BackEnd {
-    /// Opens the back end of `run` in this process, or prepares worker processes. A worker process
-    /// starts when its session is opened.
+    /// Opens the back end of `run` in this process, or prepares to start worker processes. A worker
+    /// process starts when its session is opened.
+    ///
+    /// # Errors
+    /// A usage failure if several VMs would share one process on a GPU; a GPU failure if the back
+    /// end is not available.
     pub fn new(run: &Run) -> Result<Self, Failure> {
         Self::open(&run.gpu, &run.gpu_text, Users::Vms(run.vms))
     }
 
-    /// Opens the back end `gpu` for `users`. `gpu_text` is the text of `--gpu`, for worker
-    /// processes.
+    /// Opens the back end `gpu` for `users`. `gpu_text` is the text of `--gpu` that worker
+    /// processes are started with.
+    ///
+    /// # Errors
+    /// A usage failure if several users would share one process on a GPU; a GPU failure if the back
+    /// end is not available.
     pub fn open(gpu: &Gpu, gpu_text: &str, users: Users) -> Result<Self, Failure> {
         users.check(gpu)?;
         match gpu.isolation {
@@ -144,7 +152,7 @@ impl BackEnd {
         }
     }
 
-    /// Returns the object that opens sessions.
+    /// Returns the object that opens a session for each user.
     pub fn sessions(&self) -> &dyn SessionSource {
         match self {
             Self::Inside(_, mediator) => &**mediator,
@@ -152,7 +160,8 @@ impl BackEnd {
         }
     }
 
-    /// Returns the counts of each kernel, summed over all VMs.
+    /// Returns what each GPU kernel has counted, summed over all VMs. `outcomes` are the results of
+    /// the VMs, which contain the counts of worker processes.
     pub fn kernels(&self, outcomes: &[VmOutcome]) -> Vec<KernelReport> {
         match self {
             Self::Inside(local, _) => {
@@ -213,10 +222,11 @@ impl Local {
     }
 }
 
-/// Opens the back end of the worker process that holds session number `session`, counted from 1.
+/// Opens the back end of a worker process. `session` is the number of the session that the process
+/// will hold, from 1.
 ///
 /// # Errors
-/// [`OpenError`] if the GPU is not available.
+/// [`OpenError`] if the back end is not available on this host.
 pub fn equipment(gpu: &Gpu, users: Users, session: u32) -> Result<Equipment, OpenError> {
     let local = Local::open(gpu, users, session)?;
     Ok(Equipment {
@@ -260,8 +270,8 @@ fn environment(kind: Kind) -> Vec<(OsString, OsString)> {
 }
 
 /// Ensures that this process has the environment variables that the back end's driver reads when it
-/// is loaded. If one is missing, this function replaces the process by a new run of the program
-/// that has it.
+/// is loaded. If one is missing or different, this function sets them all and starts the program
+/// again in place of this process.
 ///
 /// # Errors
 /// The error of execve(2) if the program cannot be started again.

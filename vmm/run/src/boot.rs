@@ -21,7 +21,11 @@ const INITRAMFS_BYTES_MAX: u64 = 3 << 30;
 /// Name of the file of `--initramfs` in messages.
 const INITRAMFS: &str = "initramfs";
 
-/// Returns the name of the guest for the report, and what it boots.
+/// Returns the name of the guest for the report, and the program or kernel that it boots.
+///
+/// # Errors
+/// A usage failure if options contradict each other or the embedded guest does not exist; an image
+/// failure if a file cannot be read or is not one that can boot.
 pub fn choose(arguments: &RunArguments) -> Result<(String, Boot), Failure> {
     let Some(path) = &arguments.kernel else {
         let boot = embedded(&arguments.guest, &arguments.arguments, arguments.cpl)?;
@@ -77,7 +81,7 @@ fn linux(
     let command_line = command_line(arguments);
     kernel
         .check_command_line(&command_line)
-        .map_err(|e| Failure::new(Code::Usage, "invalid value of --append", e))?;
+        .map_err(|e| Failure::new(Code::Usage, "invalid value for --append", e))?;
     Ok(Linux {
         kernel,
         initramfs,
@@ -109,7 +113,8 @@ fn refuse_linux_arguments(path: &Path, arguments: &RunArguments) -> Result<(), F
     match given.iter().find(|(_, given)| *given) {
         None => refuse_disks(&path.display().to_string(), arguments),
         Some((name, _)) => Err(Failure::usage(format!(
-            "{name} is for Linux kernels, and {} is a bare guest: if it is a 64-bit Linux kernel without a PVH note, add --boot linux64",
+            "{name} is for Linux kernels, but {} is a bare guest: if the file is a 64-bit Linux kernel \
+             without a PVH note, add --boot linux64",
             path.display()
         ))),
     }
@@ -120,7 +125,7 @@ fn refuse_disks(guest: &str, arguments: &RunArguments) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "--disk is for Linux kernels, and {guest} is a bare guest: name a kernel with --kernel"
+        "--disk is for Linux kernels, but {guest} is a bare guest: give a Linux kernel with --kernel"
     )))
 }
 
@@ -135,7 +140,8 @@ fn bare(image: Arc<[u8]>, arguments: &str, level: PrivilegeLevel) -> Boot {
     }
 }
 
-/// Boots embedded guest `name` with `arguments` at privilege level `level`.
+/// Returns what a VM needs to boot the embedded guest `name`, with `arguments` as its argument text
+/// and at privilege level `level`.
 ///
 /// # Errors
 /// A usage failure that lists the embedded guests, if none has this name.
@@ -147,7 +153,10 @@ pub fn embedded(name: &str, arguments: &str, level: PrivilegeLevel) -> Result<Bo
     Ok(bare(Arc::from(image), arguments, level))
 }
 
-/// Reads a Linux kernel or a bare image. The loader checks its format.
+/// Reads the file of a Linux kernel or a bare guest. The loader checks its format later.
+///
+/// # Errors
+/// An image failure if the file cannot be read, is not a regular file, or has more than 1 GiB.
 pub fn read_image(path: &Path) -> Result<Arc<[u8]>, Failure> {
     read("guest image", path, IMAGE_BYTES_MAX)
 }

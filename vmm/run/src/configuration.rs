@@ -21,59 +21,60 @@ const MEMORY_MIN_MIB: u64 = 32;
 /// one.
 const MEMORY_MAX_MIB: u64 = 128 << 10;
 
-/// The checked configuration of a run, as [`crate::execute`] takes it.
+/// A run whose values were checked, as [`crate::execute`] takes it.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Name of the guest, for the report.
+    /// Name of the guest, as the report shows it.
     pub guest: String,
-    /// What each VM boots.
+    /// Program or kernel that each VM boots.
     pub boot: Boot,
-    /// Meaning of the value that the guest stores to the exit port.
+    /// What the guest means by the value that it stores to the exit port of the test device.
     pub promise: Promise,
     /// Virtual CPUs of each VM.
     pub vcpus: u32,
     /// RAM of each VM in bytes.
     pub memory_bytes: u64,
-    /// Whether RAM has 2 MiB pages.
+    /// Whether guest RAM uses 2 MiB pages where the host has them; else 4 KiB pages.
     pub large_pages: bool,
     /// Number of VMs.
     pub vms: u32,
-    /// Longest duration of the run.
+    /// Longest duration of the run. VMs that still run then are ended.
     pub timeout: Duration,
-    /// Back end and limits.
+    /// The parsed `--gpu`: the back end, and the limits of each VM on it.
     pub gpu: Gpu,
-    /// The text of `--gpu` for worker processes, with the chosen back end in place of `auto`.
+    /// The text of `--gpu`, with the chosen back end in place of `auto`. Worker processes parse it
+    /// again.
     pub gpu_text: String,
-    /// PCI devices of each VM that are passed through to it; empty if none are.
+    /// PCI devices that are passed through, for each VM in order; empty if no VM has any.
     pub devices: Vec<Vec<Address>>,
-    /// Path of the socket for metrics scrapers.
+    /// Path of the socket that serves metrics to scrapers, if there is to be one.
     pub metrics_socket: Option<PathBuf>,
 }
 
-/// A run that is not checked yet. The fields have the units of the command's options.
+/// The settings of a run before they are checked, in the units of the command's options.
 #[derive(Clone, Debug)]
 pub struct RunBuilder {
-    /// Name of the guest, for the report.
+    /// Name of the guest, as the report shows it.
     pub guest: String,
-    /// What each VM boots.
+    /// Program or kernel that each VM boots.
     pub boot: Boot,
-    /// Whether the guest is a Linux kernel with a program of `--program`.
+    /// Whether a Linux guest runs a program of `--program`, whose exit status the command returns.
     pub has_program: bool,
     /// Virtual CPUs of each VM.
     pub vcpus: u32,
     /// RAM of each VM in MiB.
     pub memory_mib: u64,
-    /// Whether RAM has 4 KiB pages.
+    /// Whether guest RAM uses 4 KiB pages, for comparison with 2 MiB pages.
     pub small_pages: bool,
     /// Number of VMs.
     pub vms: u32,
     /// Longest duration of the run in seconds.
     pub timeout_s: u64,
-    /// Back end and limits, as for `--gpu`.
+    /// Back end and limits of each VM, in the syntax of `--gpu`.
     pub gpu: String,
     /// PCI devices to pass through: all to one VM, or one to each of several VMs.
     pub devices: Vec<Address>,
-    /// Path of the socket for metrics scrapers.
+    /// Path of the socket that serves metrics to scrapers, if there is to be one.
     pub metrics_socket: Option<PathBuf>,
 }
 
@@ -96,7 +97,7 @@ impl RunBuilder {
         }
     }
 
-    /// Checks every value, and chooses the back end.
+    /// Checks every value, and chooses a back end if `gpu` is `auto`.
     ///
     /// # Errors
     /// A usage failure that names the option, if a value is out of range or if values contradict
@@ -127,12 +128,13 @@ impl RunBuilder {
 }
 
 impl Run {
-    /// Returns the failure of a run whose back end is not available.
+    /// Returns the failure that says why the back end of this run is not available, with the exit
+    /// code for it.
     pub fn unavailable(&self, error: impl std::error::Error + Send + Sync + 'static) -> Failure {
         unavailable(&self.gpu_text, error)
     }
 
-    /// Checks what was typed after `run`, and reads the files that the guest boots.
+    /// Checks the arguments of `causeway run`, and reads the files that the guest boots.
     ///
     /// # Errors
     /// A usage failure if a value is invalid; an image failure if a file cannot be read or cannot
@@ -155,7 +157,8 @@ impl Run {
     }
 }
 
-/// Returns the failure of a command whose `--gpu` is not available on this host.
+/// Returns the failure of a command whose back end `gpu_text` (a value of `--gpu`) is not available
+/// on this host. `error` says why.
 pub fn unavailable(
     gpu_text: &str,
     error: impl std::error::Error + Send + Sync + 'static,
@@ -164,7 +167,11 @@ pub fn unavailable(
     Failure::new(Code::Gpu, asked, error)
 }
 
-/// Parses `--gpu`. If it is `auto`, this function chooses a back end and prints its name.
+/// Parses the value of `--gpu`, and returns it with its text. If the back end is `auto`, this
+/// function chooses one and prints its choice.
+///
+/// # Errors
+/// A usage failure if `text` is not a value of `--gpu`.
 pub fn choose_gpu(text: &str) -> Result<(Gpu, String), Failure> {
     let mut found = None;
     let chosen = Gpu::choose(text, || {
@@ -194,7 +201,7 @@ fn all_fit(vms: u32, memory_mib: u64, host_mib: u64) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "--vms {vms} with --memory {memory_mib} takes {all_mib} MiB of RAM, but this host has {host_mib} MiB: \
+        "--vms {vms} with --memory {memory_mib} needs {all_mib} MiB of RAM, but this host has {host_mib} MiB: \
          choose fewer or smaller VMs"
     )))
 }

@@ -14,11 +14,15 @@ const DISKS_MAX: usize = 16;
 /// Suffix of the name of a read-only image.
 const READ_ONLY: &[u8] = b",ro";
 
-/// Opens and locks the disk images. Each of `vms` VMs gets all of them.
+/// Opens and locks the disk images of `--disk`. Each of `vms` VMs gets all of them.
+///
+/// # Errors
+/// A usage failure if there are too many images, if one cannot be opened or locked, or if several
+/// VMs would write to one image.
 pub fn open_all(given: &[OsString], vms: u32) -> Result<Vec<Arc<DiskImage>>, Failure> {
     if given.len() > DISKS_MAX {
         return Err(Failure::usage(format!(
-            "{} disks are too many: give --disk at most {DISKS_MAX} times",
+            "{} disks are too many for a VM: give --disk at most {DISKS_MAX} times",
             given.len()
         )));
     }
@@ -33,13 +37,13 @@ fn open(text: &OsStr, vms: u32) -> Result<Arc<DiskImage>, Failure> {
     let shown = text.display();
     if path.as_os_str().is_empty() {
         return Err(Failure::usage(format!(
-            "--disk {shown} names no file: write FILE, or FILE,ro for a read-only image"
+            "invalid value {shown} for --disk: FILE, or FILE,ro for a read-only image"
         )));
     }
     if vms > 1 && !read_only {
         return Err(Failure::usage(format!(
-            "--disk {shown} cannot be shared by --vms {vms}: VMs that write to one image destroy it; \
-             add ,ro to share it"
+            "--disk {shown} cannot be shared by --vms {vms}: several VMs that write to one image \
+             destroy its content; add ,ro to share the image read-only"
         )));
     }
     DiskImage::open(path, read_only)

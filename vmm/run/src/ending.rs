@@ -10,24 +10,25 @@ use crate::configuration::Run;
 use causeway_terminal as terminal;
 use causeway_terminal::Code;
 
-/// What a guest means by the value that it stores to the exit port.
+/// What a guest means by the value that it stores to the exit port of the test device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// A bare guest: zero is pass, anything else is fail.
+    /// A bare guest: zero means that it passed, any other value that it failed.
     Verdict,
-    /// A Linux guest: the exit status of its program. The guest may end without storing one.
+    /// A Linux guest without `--program`: the value is the exit status of a program. The guest may
+    /// end without storing a value.
     Status,
-    /// A Linux guest of `--program`: the exit status of its program. A guest that stores none has
-    /// failed.
+    /// A Linux guest of `--program`: the value is the exit status of that program. A guest that
+    /// ends without storing a value has failed.
     Program,
 }
 
-/// The exit code of the command, other than zero.
+/// An exit code of the command for a run that did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunCode {
-    /// An exit code of the command itself.
+    /// One of the exit codes that `causeway --help` lists.
     Own(Code),
-    /// The exit status of a guest's program.
+    /// The exit status of the guest's program, which the command passes on.
     Program(u8),
 }
 
@@ -41,7 +42,8 @@ impl From<RunCode> for ExitCode {
 }
 
 impl Promise {
-    /// Returns the meaning of the value for a guest that boots `boot`.
+    /// Returns what a guest that boots `boot` means by its value. `has_program` says whether
+    /// `--program` was given.
     pub fn of(boot: &Boot, has_program: bool) -> Self {
         match boot {
             Boot::Bare { .. } => Self::Verdict,
@@ -50,7 +52,7 @@ impl Promise {
         }
     }
 
-    /// Returns the exit status of the guest's program, if the program ended.
+    /// Returns the exit status of the guest's program, or `None` if no program ended.
     pub fn program_status(self, result: &VmResult) -> Option<u8> {
         match (self, result) {
             (Self::Verdict, _) => None,
@@ -60,7 +62,8 @@ impl Promise {
         }
     }
 
-    /// Returns the exit code that the result of a VM gives the command, or `None` for success.
+    /// Returns the exit code that the command has because a VM ended with `result`, or `None` for
+    /// success.
     pub fn code(self, result: &VmResult) -> Option<RunCode> {
         if let Some(status) = self.program_status(result) {
             return (status != 0).then_some(RunCode::Program(status));
@@ -90,7 +93,7 @@ impl Promise {
         Some(RunCode::Own(own))
     }
 
-    /// Returns how a VM ended, as text that follows the name of the VM.
+    /// Returns how a VM ended, as text to be printed after the name of the VM.
     pub fn describe(self, result: &VmResult) -> String {
         match (self, self.program_status(result), result) {
             // Its own words say more.
@@ -120,8 +123,9 @@ impl Promise {
     }
 }
 
-/// Returns the exit code of the worst result, or `None` if all VMs passed. Of several exit statuses
-/// of programs, it returns the first.
+/// Returns the exit code for the worst result of all VMs, or `None` if all passed. Of several exit
+/// statuses of programs, the first one counts. `counters_disagree` makes a run fail that otherwise
+/// passed.
 pub fn exit_code(
     promise: Promise,
     outcomes: &[VmOutcome],
@@ -146,7 +150,7 @@ pub fn exit_code(
     worst.or(counters_disagree.then_some(RunCode::Own(Code::GuestFailed)))
 }
 
-/// Prints why each VM failed to standard error, with the last lines of its console.
+/// Prints to standard error why each VM failed, with the last lines of its console.
 pub fn explain(run: &Run, outcomes: &[VmOutcome]) {
     for outcome in outcomes {
         match run.promise.code(&outcome.result) {
@@ -162,7 +166,7 @@ fn say_how(run: &Run, outcome: &VmOutcome) {
     let how = run.promise.describe(&outcome.result);
     terminal::say(&format!("causeway: {}: {how}", outcome.name));
     if let Some(fault) = &outcome.session.fault {
-        terminal::say(&format!("  the session was lost: {fault}"));
+        terminal::say(&format!("  the guest lost its GPU session: {fault}"));
     }
 }
 

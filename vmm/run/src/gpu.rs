@@ -62,31 +62,32 @@ struct Limits {
     quota: Quota,
 }
 
-/// The parsed `--gpu` argument.
+/// A parsed value of `--gpu`: the back end, and the limits of each VM on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
-    /// The back end and its options.
+    /// The back end, with the options that only it has.
     pub kind: Kind,
-    /// GPU memory of each VM in bytes.
+    /// GPU memory that each VM may allocate, in bytes.
     pub memory_bytes: u64,
-    /// Whether `memory=` was typed, so that less memory is an error.
+    /// Whether the user gave `memory=`. A back end with less memory is then an error instead of a
+    /// lower limit.
     pub memory_given: bool,
     /// Allocations of each VM, if typed.
     allocations: Option<u32>,
     /// The other limits of each VM.
     quota: Quota,
-    /// Where the session of each VM runs.
+    /// Where the session of each VM runs: in the VMM's process or in a worker process.
     pub isolation: Isolation,
 }
 
-/// A back end with its options.
+/// The back ends that `--gpu` can name, each with its own options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The host's cores.
+    /// Executes kernels on the processor cores of the host.
     Software(causeway_software::Options),
     /// An NVIDIA GPU.
     Cuda(causeway_cuda::Options),
-    /// Memory of a PCI device that is bound to vfio-pci.
+    /// Gives each VM a partition of the memory of a PCI device that is bound to vfio-pci.
     Vfio(causeway_vfio_backend::Options),
 }
 
@@ -116,17 +117,17 @@ impl Kind {
     }
 }
 
-/// Where the session of a VM runs.
+/// Values of `isolation=`: where the session of a VM runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isolation {
-    /// In the process of the VM.
+    /// In the VMM's process.
     None,
-    /// In a worker process of its own.
+    /// In a worker process for this VM alone.
     Process,
 }
 
 impl Isolation {
-    /// Returns the value of `isolation=` that stands for this variant, in `--gpu` and in reports.
+    /// Returns the text that stands for this variant in `--gpu` and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -136,7 +137,7 @@ impl Isolation {
 }
 
 impl Gpu {
-    /// Returns the limits of each of `vms` VMs.
+    /// Returns the limits of each VM if `vms` VMs share the back end.
     pub fn quota(&self, vms: u32) -> Quota {
         Quota {
             memory_bytes: self.memory_bytes,
@@ -153,8 +154,8 @@ impl Gpu {
             .unwrap_or_else(|| (ALLOCATIONS_IN_ALL / vms.max(1)).min(ALLOCATIONS_PER_VM))
     }
 
-    /// Replaces the back end `auto` in `text`: by `cuda` if `has_cuda` returns true, else by
-    /// `software`.
+    /// Replaces the back end `auto` in `text`, a value of `--gpu`: by `cuda` if `has_cuda` returns
+    /// true, else by `software`. Other texts are returned unchanged.
     pub fn choose(text: &str, has_cuda: impl FnOnce() -> bool) -> String {
         let (back_end, rest) = text.split_at(text.find(',').unwrap_or(text.len()));
         if back_end != "auto" {
@@ -165,7 +166,7 @@ impl Gpu {
     }
 }
 
-/// Returns the help of `--gpu`, with all keys.
+/// Returns the long help of `--gpu`, which lists the keys of all back ends.
 pub fn help() -> String {
     format!(
         "Back end, and limits of each VM on it: software, cuda, cuda:N (GPU number N), vfio:BDF (memory of a PCI \
@@ -179,27 +180,28 @@ pub fn help() -> String {
     )
 }
 
-/// Why a `--gpu` argument is refused.
+/// Why a value of `--gpu` is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GpuError {
     /// The text before the first colon or comma names no back end.
     #[error(
-        "unknown back end `{0}` for --gpu: software, cuda, cuda:N for GPU number N, vfio:BDF for a PCI device, or auto"
+        "unknown back end `{0}` for --gpu: software, cuda, cuda:N for GPU number N, vfio:BDF for the PCI \
+         device with this address, or auto"
     )]
     BackEnd(String),
     /// A word is not of the form `key=value`.
     #[error("invalid key `{0}` for --gpu: write key=value")]
     Form(String),
-    /// A key is typed more than once.
+    /// A key is given more than once.
     #[error("--gpu has the key `{0}` twice: give each key once")]
     Twice(String),
-    /// A key of the back end, or its device, is refused.
+    /// A key of the back end, its value, or the device after the colon is invalid.
     #[error(transparent)]
     Option(#[from] OptionError),
-    /// The VFIO back end runs in the VMM's process only.
+    /// `isolation=process` is given for the VFIO back end, which runs in the VMM's process only.
     #[error(
-        "invalid value process for --gpu isolation: vfio takes none only, because the descriptor of a PCI device \
-         gives access to all of its memory; leave isolation out"
+        "invalid value process for --gpu isolation: back end vfio supports only none, because the file \
+         descriptor of a PCI device gives access to all of its memory; leave isolation out"
     )]
     VfioInProcess,
 }

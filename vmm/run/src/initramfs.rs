@@ -12,16 +12,17 @@ use causeway_terminal as terminal;
 use causeway_terminal::OutputFile;
 use causeway_terminal::{Code, Failure};
 
-/// Arguments of `initramfs`.
+/// Arguments of `causeway initramfs`, as the user typed them.
 #[derive(Debug, Args)]
 pub struct InitramfsArguments {
-    /// Program to run: a static executable for x86-64. Its exit status becomes that of the VM.
+    /// Program to run: a static executable for x86-64. The VM's exit status is that of this
+    /// program.
     #[arg(long, value_name = "FILE")]
     pub program: PathBuf,
-    /// Files, modules and arguments of the program.
+    /// Files, kernel modules and arguments for the program.
     #[command(flatten)]
     pub more: ProgramArguments,
-    /// Kernel whose modules the initramfs contains.
+    /// Linux kernel whose modules for PCI and virtio devices go into the initramfs.
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
     /// File to write; - for standard output. The same arguments and files give the same bytes.
@@ -29,7 +30,11 @@ pub struct InitramfsArguments {
     pub output: PathBuf,
 }
 
-/// Makes the initramfs and writes it.
+/// Makes the initramfs of a program, and writes it to the file of `--output`.
+///
+/// # Errors
+/// A usage failure if an argument is invalid; an image failure if the program or kernel cannot be
+/// read; a report failure if the output cannot be written.
 pub fn run(arguments: &InitramfsArguments) -> Result<ExitCode, Failure> {
     let to_output = arguments.output == Path::new("-");
     if to_output && std::io::stdout().is_terminal() {

@@ -24,14 +24,15 @@ use escape::{Escape, Key};
 /// Longest time that a guest may leave its input unread. Later input is dropped.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Returns whether to connect the terminal to the guest: the run has a single Linux guest, and
+/// Returns whether to connect the terminal to the guest: if the run has a single Linux guest, and
 /// standard input and standard error are terminals.
 pub fn is_wanted(run: &Run) -> bool {
     let guest = matches!(run.boot, Boot::Linux(_)) && run.vms == 1;
     guest && io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// Returns the destination of the guest's output in interactive mode.
+/// Returns the function that receives the guest's output in interactive mode. It writes each byte
+/// to standard error.
 pub fn output() -> ByteSink {
     Arc::new(|byte| {
         // Errors of standard error are ignored: no other stream is left to report them.
@@ -39,8 +40,8 @@ pub fn output() -> ByteSink {
     })
 }
 
-/// A terminal that is connected to the guest's console. Dropping this value disconnects and
-/// restores the terminal.
+/// A terminal that is connected to the console of a guest. A drop disconnects and restores the
+/// terminal.
 pub struct Interactive {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,

@@ -11,10 +11,10 @@ use crate::configuration::Run;
 use crate::gpu::{Gpu, Kind};
 use causeway_terminal::{Code, Failure};
 
-/// Parses the PCI addresses of `--vfio`.
+/// Parses the values of `--vfio`: addresses of PCI devices such as `0000:00:03.0`.
 ///
 /// # Errors
-/// A usage failure that names the text that is not a PCI address.
+/// A usage failure that names the first text that is no PCI address.
 pub fn parse(texts: &[String]) -> Result<Vec<Address>, Failure> {
     let parse = |text: &String| {
         let address = text.parse::<Address>();
@@ -23,10 +23,11 @@ pub fn parse(texts: &[String]) -> Result<Vec<Address>, Failure> {
     texts.iter().map(parse).collect()
 }
 
-/// Distributes devices among `vms` VMs. The result is empty if `addresses` is empty.
+/// Distributes devices among `vms` VMs and returns the devices of each: one VM gets all, several
+/// VMs get one each. Returns an empty list if `addresses` is empty.
 ///
 /// # Errors
-/// A usage failure if a device is named twice, or if several VMs cannot have one device each.
+/// A usage failure if a device is given twice, or if several VMs cannot have one device each.
 pub fn assign(addresses: Vec<Address>, vms: u32, gpu: &Gpu) -> Result<Vec<Vec<Address>>, Failure> {
     refuse_twice(&addresses, mediated(gpu.kind))?;
     let devices = addresses.len();
@@ -37,7 +38,7 @@ pub fn assign(addresses: Vec<Address>, vms: u32, gpu: &Gpu) -> Result<Vec<Vec<Ad
             Ok(addresses.into_iter().map(|address| vec![address]).collect())
         }
         _ => Err(Failure::usage(format!(
-            "{devices} devices of --vfio do not match --vms {vms}: a device belongs to one VM, so \
+            "--vfio is given for {devices} devices, but --vms is {vms}: a device belongs to one VM, so \
              name {vms} devices, one for each VM in order"
         ))),
     }
@@ -55,19 +56,24 @@ fn refuse_twice(addresses: &[Address], mediated: Option<Address>) -> Result<(), 
     let mut seen = BTreeSet::new();
     if let Some(address) = addresses.iter().find(|address| !seen.insert(**address)) {
         return Err(Failure::usage(format!(
-            "--vfio {address} is given twice: a device belongs to one VM"
+            "--vfio {address} is given twice: give each device once, because it belongs to one VM"
         )));
     }
     match mediated.filter(|address| seen.contains(address)) {
         None => Ok(()),
         Some(address) => Err(Failure::usage(format!(
-            "device {address} is given twice, by --vfio and by --gpu: pass it through to one VM, or mediate it among several"
+            "device {address} is given twice, by --vfio and by --gpu: either pass the device through \
+             to one VM (--vfio), or divide its memory among VMs (--gpu vfio)"
         ))),
     }
 }
 
-/// Checks that each device is available and that guest memory can be locked, before any device is
-/// opened.
+/// Checks that each device is available and that the host can lock the memory of its VM, before any
+/// device is opened.
+///
+/// # Errors
+/// A device failure if a device is not available; a usage failure if devices of one IOMMU group
+/// belong to different VMs.
 pub fn check(run: &Run) -> Result<(), Failure> {
     let host = Host::default();
     // Each VM has IOMMU tables of its own, and its memory is locked for them.
@@ -104,14 +110,15 @@ fn one_owner_for_each_group(owners: &[(Option<u32>, Owner, Address)]) -> Result<
         let mut before = owners[..index].iter();
         if let Some((.., other)) = before.find(|(g, o, _)| g == group && o != owner) {
             return Err(Failure::usage(format!(
-                "devices {other} and {address} are both in IOMMU group {number}, which cannot be divided: give them to one VM"
+                "devices {other} and {address} are both in IOMMU group {number}, which the host cannot \
+                 divide: pass both devices to the same VM"
             )));
         }
     }
     Ok(())
 }
 
-/// Returns the source of the devices of VM `index`, or `None` if the VM has no devices.
+/// Returns the object that opens the devices of VM `index`, or `None` if the VM has no devices.
 pub fn source(run: &Run, index: u32) -> Option<Arc<dyn DeviceSource>> {
     let addresses = run.devices.get(index as usize)?.clone();
     Some(Arc::new(HostDevices {
@@ -127,7 +134,7 @@ pub fn refused(error: PassThroughError) -> Failure {
 }
 
 fn unavailable(error: impl Error + Send + Sync + 'static) -> Failure {
-    Failure::new(Code::Device, "cannot pass a device through", error)
+    Failure::new(Code::Device, "cannot pass a device of --vfio through", error)
 }
 
 #[cfg(test)]

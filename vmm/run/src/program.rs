@@ -10,7 +10,7 @@ use clap::Args;
 
 use causeway_terminal::{Code, Failure};
 
-/// What a program needs in its guest.
+/// Files, kernel modules and arguments that a program needs in its guest.
 #[derive(Debug, Default, Args)]
 pub struct ProgramArguments {
     /// File that the program needs: copied from HOST to the absolute path GUEST, or to the guest's
@@ -22,22 +22,27 @@ pub struct ProgramArguments {
     /// Can be given several times.
     #[arg(long = "module", value_name = "FILE.ko", requires = "program")]
     pub modules: Vec<PathBuf>,
-    /// Arguments of the program.
+    /// Arguments that the program gets.
     #[arg(last = true, value_name = "ARGUMENTS", requires = "program")]
     pub program_arguments: Vec<OsString>,
 }
 
-/// The Linux kernel on which the program runs.
+/// The Linux kernel on which a guest's program runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel<'a> {
-    /// Path of the kernel on the host. Its modules are searched for near this path.
+    /// Path of the kernel's file on the host. Modules for the kernel are searched for near this
+    /// path.
     pub path: &'a Path,
-    /// Content of the file.
+    /// Content of the kernel's file.
     pub image: &'a [u8],
 }
 
-/// Builds the initramfs of a guest that runs `program`. Without a kernel, it contains only the
-/// modules of `--module`.
+/// Builds the initramfs of a guest that runs `program`. It contains the modules of `--module`, and
+/// those that are found for `kernel`, if given.
+///
+/// # Errors
+/// An image failure if the program cannot be read or run in a guest; a usage failure if a file or
+/// module of the arguments is not usable.
 pub fn initramfs(
     program: &Path,
     arguments: &ProgramArguments,
@@ -69,14 +74,14 @@ fn modules_of(kernel: Kernel) -> Vec<KernelModule> {
     };
     let Some(folder) = ModuleFolder::find(kernel.path, release) else {
         log::warn!(
-            "cannot find the modules of kernel {release} beside {} or on this host: without uio_pci_generic \
-             (--module) the guest's programs get no interrupts",
+            "cannot find the modules of Linux kernel {release} beside {} or on this host: without module \
+             uio_pci_generic the guest's programs get no interrupts; give the module with --module",
             kernel.path.display()
         );
         return Vec::new();
     };
     folder.wanted().unwrap_or_else(|e| {
-        log::warn!("cannot use the modules of kernel {release}: {e}");
+        log::warn!("cannot read the modules of Linux kernel {release}, so the guest gets none: {e}");
         Vec::new()
     })
 }

@@ -8,16 +8,18 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Returns the current text of the progress line. The progress thread calls it repeatedly.
+/// A function that returns the current text of the progress line. The progress thread calls it
+/// repeatedly.
 pub type Caption = Arc<dyn Fn() -> String + Send + Sync>;
 
 const PERIOD: Duration = Duration::from_millis(20);
 const SHOW_AFTER: Duration = Duration::from_secs(1);
 
-/// Returns the start time of the process, given the time at which `main` was entered.
+/// Estimates when this process was started, from the time `main` at which its `main` function was
+/// entered.
 ///
-/// The kernel's own start time has the resolution of its tick (10 ms). Instead, the processor time
-/// that the process had used up at `main` is taken for the time since then: loading is bound by the
+/// The kernel reports start times only in its ticks (10 ms). Instead, this function subtracts the
+/// processor time that the process has used before `main`: loading a program is bound by the
 /// processor.
 pub fn process_start(main: Instant) -> Instant {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
@@ -28,8 +30,8 @@ pub fn process_start(main: Instant) -> Instant {
     main.checked_sub(used).unwrap_or(main)
 }
 
-/// Shows a progress line on the terminal after one second, and samples the memory use of the
-/// process.
+/// A thread that shows a progress line on the terminal after one second, and samples how much
+/// memory this process uses.
 #[derive(Debug)]
 pub struct Watch {
     stop: Arc<AtomicBool>,
@@ -38,7 +40,11 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts the progress thread. Without `what`, it shows no line.
+    /// Starts the progress thread. `what` returns the text of the progress line; without it, the
+    /// thread shows no line.
+    ///
+    /// # Errors
+    /// The error of the system call that creates a thread.
     pub fn start(what: Option<Caption>) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let own_bytes_max = Arc::new(AtomicU64::new(0));

@@ -15,62 +15,66 @@ use serde::{Deserialize, Serialize};
 /// number.
 pub const SCHEMA: &str = "causeway.report/1";
 
-/// A whole run.
+/// Report of a whole run, as `--json` writes it.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// [`SCHEMA`].
+    /// Name and version of this format: always [`SCHEMA`].
     pub schema: &'static str,
     /// Version of this program.
     pub causeway: &'static str,
-    /// The host.
+    /// The machine on which the run took place.
     pub host: Host,
-    /// The back end.
+    /// The back end that executed the guests' GPU work.
     pub backend: BackendReport,
-    /// Guest that ran in every VM.
+    /// Name of the guest program or kernel that ran in every VM.
     pub guest: String,
     /// `pass` if every VM passed and both exit counters agree, else `fail`.
     pub outcome: &'static str,
-    /// Process start to the first guest instruction, in microseconds; absent if no guest ran.
+    /// Time from the start of the process to the first guest instruction, in microseconds; absent
+    /// if no guest ran.
     pub boot_us: Option<u64>,
-    /// Most memory the process had beyond guest RAM and GPU memory, in bytes, over all VMs.
+    /// Most memory that this process has used at a time for all VMs, in bytes, without guest RAM
+    /// and GPU memory.
     pub vmm_rss_bytes: u64,
     /// `vmm_rss_bytes` divided by the number of VMs.
     pub vmm_rss_bytes_per_vm: u64,
     /// The VMs.
     pub vms: Vec<VmReport>,
-    /// Phases that the guests marked, in order, VM by VM.
+    /// Phases of the guests' runs, in the order in which the guests marked them, VM by VM.
     pub phases: Vec<PhaseReport>,
-    /// Figures that the guests reported.
+    /// Figures that the guests reported to the test device, VM by VM.
     pub ratios: Vec<RatioReport>,
-    /// Kernels that the back end executed for all VMs, by name.
+    /// GPU kernels that the software back end executed for all VMs, sorted by name; empty on other
+    /// back ends.
     pub kernels: Vec<KernelReport>,
 }
 
-/// What the launches of one kernel did.
+/// What the back end counted for one GPU kernel, over all of its launches.
 #[derive(Debug, Serialize)]
 pub struct KernelReport {
-    /// Name.
+    /// Name of the kernel in its module.
     pub name: String,
-    /// Launches.
+    /// Number of launches.
     pub launches: u64,
-    /// Instructions executed, counted once for each thread that executed them.
+    /// Number of executed instructions, counted once for each thread that executes them.
     pub thread_instructions: u64,
-    /// Time of cores spent, summed over the cores.
+    /// Time that the cores spent on the kernel, in nanoseconds, summed over the cores.
     pub busy_ns: u64,
-    /// Thread-instructions per second and core.
+    /// Executed instructions (`thread_instructions`) per second of `busy_ns`.
     pub per_core_per_s: f64,
 }
 
-/// Counts of one kernel, as the back end keeps them and as worker processes send them.
+/// Counts of one GPU kernel, as the back end keeps them and as worker processes send them to their
+/// VMM.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct KernelCount {
-    /// Name.
+    /// Name of the kernel in its module.
     pub name: String,
-    /// Launches.
+    /// Number of launches.
     pub launches: u64,
-    /// See [`KernelReport`].
+    /// Number of executed instructions, counted once for each thread that executes them.
     pub thread_instructions: u64,
-    /// See [`KernelReport`].
+    /// Time that the cores spent on the kernel, in nanoseconds, summed over the cores.
     pub busy_ns: u64,
 }
 
@@ -97,41 +101,44 @@ impl From<KernelCount> for KernelReport {
     }
 }
 
-/// The back end.
+/// The back end of a run, as the guests see it.
 #[derive(Debug, Serialize)]
 pub struct BackendReport {
-    /// Name.
+    /// Name of the back end and its device.
     pub name: String,
-    /// Multiprocessors or cores.
+    /// Number of multiprocessors of the GPU, or of cores that the software back end uses.
     pub compute_units: u32,
-    /// GPU memory that each VM may have, in bytes.
+    /// GPU memory that each VM may allocate, in bytes.
     pub memory_bytes_per_vm: u64,
 }
 
-/// One VM.
+/// What one VM did, and how it ended.
 #[derive(Debug, Serialize)]
 pub struct VmReport {
     /// Index of the VM in the run, from 0.
     pub vm: u32,
-    /// Virtual CPUs.
+    /// Number of virtual CPUs.
     pub vcpus: u32,
-    /// RAM in bytes.
+    /// Guest RAM in bytes.
     pub memory_bytes: u64,
-    /// How the VM ended, as text.
+    /// How the VM ended, as text for people.
     pub result: String,
-    /// Whether the VM passed.
+    /// Whether the way in which the VM ended counts as success.
     pub passed: bool,
     /// Exit status of the program that the guest ran, or 128 plus the number of the signal that
     /// killed it; absent if no program ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program_status: Option<u8>,
-    /// Accesses that hit nothing, or were refused, by kind.
+    /// Numbers of stray accesses by kind: accesses to the device that hit no register and no
+    /// mapping, or were refused.
     pub strays: StrayCounts,
-    /// KVM's statistics over the VM's life, summed over its virtual CPUs.
+    /// KVM's statistics by their names, over the VM's whole life, summed over its virtual CPUs;
+    /// empty if KVM keeps none.
     pub kvm_exits: BTreeMap<String, u64>,
-    /// The VMM's own count over the VM's life, by reason and register.
+    /// Exits that reached the VMM over the VM's whole life, by reason, device and register, as the
+    /// VMM counts them.
     pub vmm_exits: BTreeMap<String, u64>,
-    /// Statistics of the session.
+    /// What the mediator counted for the VM's session.
     pub session: SessionCounts,
     /// Where the session ran: in the process of the VM (`none`) or in a worker process of its own
     /// (`process`).
@@ -149,15 +156,15 @@ pub struct VmReport {
     pub devices: Vec<DeviceReport>,
 }
 
-/// Statistics of a session.
+/// What the mediator counted for one session.
 #[derive(Debug, Serialize)]
 pub struct SessionCounts {
-    /// Counters and peaks by name.
+    /// Counters and peaks by name. The mediator's table of statistics explains each.
     #[serde(flatten)]
     pub statistics: BTreeMap<&'static str, u64>,
-    /// Messages by operation.
+    /// Number of control messages by operation.
     pub messages: BTreeMap<&'static str, u64>,
-    /// Packets by operation; none is an exit.
+    /// Number of packets by operation. No packet causes an exit.
     pub packets: BTreeMap<&'static str, u64>,
     /// The fault that lost the session; absent if the session is not lost.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -179,42 +186,44 @@ impl From<&SessionReport> for SessionCounts {
     }
 }
 
-/// One phase of one VM.
+/// What was counted in one phase of a guest's run.
 #[derive(Debug, Serialize)]
 pub struct PhaseReport {
-    /// Index of the VM.
+    /// Index of the VM in the run, from 0.
     pub vm: u32,
     /// Counters and duration of the phase.
     #[serde(flatten)]
     pub phase: Phase,
 }
 
-/// A figure that a guest reported.
+/// One figure that a guest reported to the test device.
 #[derive(Debug, Serialize)]
 pub struct RatioReport {
-    /// Index of the VM.
+    /// Index of the VM in the run, from 0.
     pub vm: u32,
-    /// The figure.
+    /// The figure, with its name and unit.
     #[serde(flatten)]
     pub figure: Figure,
 }
 
-/// Number of exits to user space for emulated accesses, from KVM or from the VMM.
+/// Numbers of exits to user space for accesses that the VMM emulates, as KVM or the VMM counts
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EmulatedExits {
-    /// Loads and stores.
+    /// Exits for loads and stores to memory that is not RAM.
     pub mmio: u64,
-    /// Port accesses.
+    /// Exits for accesses to I/O ports.
     pub io: u64,
 }
 
 impl PhaseReport {
-    /// Returns KVM's value of one statistic.
+    /// Returns how much KVM's statistic `name` grew in this phase; 0 if KVM has no statistic of
+    /// this name.
     pub fn kvm(&self, name: &str) -> u64 {
         self.phase.kvm_exits.get(name).copied().unwrap_or(0)
     }
 
-    /// Returns KVM's count of exits to user space for emulated accesses.
+    /// Returns how many exits to user space KVM counted for emulated accesses.
     pub fn by_kvm(&self) -> EmulatedExits {
         EmulatedExits {
             mmio: self.kvm("mmio_exits"),
@@ -222,7 +231,7 @@ impl PhaseReport {
         }
     }
 
-    /// Returns the VMM's count of exits to user space for emulated accesses.
+    /// Returns how many exits to user space the VMM itself counted for emulated accesses.
     pub fn by_vmm(&self) -> EmulatedExits {
         let sum = |reason: &str| {
             let exits = self.phase.vmm_exits.iter();
@@ -256,15 +265,16 @@ impl PhaseReport {
 }
 
 impl Report {
-    /// Returns whether KVM counts port accesses as `io_exits` on this host. Every bare guest makes
-    /// port accesses.
+    /// Returns whether the host's KVM counts port accesses as `io_exits`. Some KVMs count them as
+    /// emulated instructions only; every bare guest makes port accesses, so one nonzero count
+    /// tells.
     pub fn kvm_counts_ports(&self) -> bool {
         self.vms
             .iter()
             .any(|vm| vm.kvm_exits.get("io_exits").is_some_and(|n| *n != 0))
     }
 
-    /// Returns the phases in which the counts of KVM and the VMM differ.
+    /// Returns the phases in which KVM and the VMM counted different numbers of exits.
     pub fn disagreements(&self) -> impl Iterator<Item = &PhaseReport> {
         let ports = self.kvm_counts_ports();
         let vcpus = |index| {

@@ -37,18 +37,23 @@ use causeway_terminal::{Code, Failure};
 /// Aperture of each VM in bytes.
 const APERTURE_BYTES: u64 = 64 << 30;
 
-/// Results of a run that ended.
+/// What a run that ended has produced.
 #[derive(Debug)]
 pub struct RunOutcome {
-    /// Results of the VMs, in their order.
+    /// How each VM ended and what it counted, in the order of the VMs.
     pub outcomes: Vec<VmOutcome>,
-    /// Reports of the guests to the test device, in the order of the VMs.
+    /// What each guest reported to its test device, in the order of the VMs.
     pub guest_reports: Vec<testdev::Report>,
-    /// The report. Its `outcome` is "fail" until the caller sets it.
+    /// The report for users. Its field `outcome` is "fail" until the caller sets it.
     pub report: Report,
 }
 
-/// Runs the guests, prints the report, and returns the exit code.
+/// Runs the guests that the arguments describe, prints the report, and returns the exit code.
+/// `started` is when the process was started.
+///
+/// # Errors
+/// A failure with its exit code if an argument is invalid or the host lacks something, if a VM
+/// cannot be created, or if the report cannot be written.
 pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failure> {
     let run = Run::check(arguments)?;
     let mut signals = block_signals()?;
@@ -77,22 +82,22 @@ pub fn run(arguments: &RunArguments, started: Instant) -> Result<ExitCode, Failu
     Ok(code.map_or(ExitCode::SUCCESS, RunCode::into))
 }
 
-/// Blocks the signals that end a run. Call this before any thread starts, because threads inherit
-/// the mask.
+/// Blocks the signals that end a run (SIGINT, SIGTERM), and returns the object that receives them.
+/// Call this before any thread starts, because threads inherit the signal mask.
 pub fn block_signals() -> Result<Signals, Failure> {
-    Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot watch for signals", e))
+    Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot receive signals", e))
 }
 
-/// Settings of benchmarks that have no option of `run`.
+/// Settings of a run that benchmarks need and that no option of `run` sets.
 #[derive(Default)]
 pub struct Extras {
-    /// Host side of the measurements that the guests make.
+    /// Repeats the measurements of the guests on the host, for comparison.
     pub counterpart: Option<Arc<dyn Counterpart>>,
-    /// Devices that the benchmark adds to the VMs.
+    /// Devices that the benchmark adds to each VM.
     pub attached: Option<Arc<dyn Attach>>,
-    /// Opens the devices that are passed through, if the benchmark replaces the usual source.
+    /// Opens the devices of `--vfio`. The default opens them through the host's VFIO driver.
     pub devices: Option<Arc<dyn DeviceSource>>,
-    /// Text of the progress line; the default is the name of the guest.
+    /// Returns the text of the progress line. The default text is the name of the guest.
     pub caption: Option<Caption>,
 }
 
@@ -102,14 +107,19 @@ impl std::fmt::Debug for Extras {
     }
 }
 
-/// Runs the guests until they end.
+/// Creates the VMs of `run` and runs them until they end. `started` is when the process was
+/// started, for the boot time in the report.
+///
+/// # Errors
+/// A failure with its exit code if the host lacks KVM, the back end or a device, or if a VM cannot
+/// be created.
 pub fn execute(
     run: &Run,
     started: Instant,
     signals: &mut Signals,
     extras: &Extras,
 ) -> Result<RunOutcome, Failure> {
-    let kvm = kvm::open().map_err(|e| Failure::new(Code::Kvm, "guests need KVM", e))?;
+    let kvm = kvm::open().map_err(|e| Failure::new(Code::Kvm, "cannot use KVM, which guests need", e))?;
     raise_descriptor_limit();
     passthrough::check(run)?;
     let back_end = BackEnd::new(run)?;
@@ -133,7 +143,7 @@ pub fn execute(
     };
     let outcomes = event_loop::run_all(vms, &limits, signals);
     drop(interactive);
-    let outcomes = outcomes.map_err(|e| Failure::new(Code::Crashed, "the run ended early", e))?;
+    let outcomes = outcomes.map_err(|e| Failure::new(Code::Crashed, "cannot continue to run the VMs", e))?;
     let vmm_rss_bytes = watch.finish();
     let mut report = Report {
         schema: SCHEMA,
@@ -169,9 +179,11 @@ pub fn execute(
     })
 }
 
-/// Each allocation is a memory object with a descriptor of its own. VMs share the process's
-/// descriptors: with the usual soft limit of 1024, one guest within its quota could leave none to
-/// the others.
+/// Raises the limit on this process's file descriptors as far as the host allows.
+///
+/// Each allocation is a memory object with a descriptor of its own, and all VMs share the
+/// descriptors of the process: with the usual limit of 1024, one guest within its quota could leave
+/// none to the others.
 pub fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
@@ -180,7 +192,8 @@ pub fn raise_descriptor_limit() {
     };
     if let Err(e) = setrlimit(Resource::Nofile, raised) {
         log::warn!(
-            "cannot raise the limit on file descriptors, {:?}: {e}",
+            "cannot raise this process's limit on file descriptors, so guests may run out of them; \
+             the limit is {:?}: {e}",
             limit.current
         );
     }
@@ -232,7 +245,7 @@ fn refused(run: &Run, error: VmError) -> Failure {
         VmError::Linux(error) => not_an_image(run, error),
         VmError::Session(error @ OpenError::Unavailable { .. }) => run.unavailable(error),
         VmError::PassThrough(error) => passthrough::refused(error),
-        VmError::Config(error) => Failure::new(Code::Usage, "invalid configuration of a VM", error),
+        VmError::Config(error) => Failure::new(Code::Usage, "a VM cannot have this configuration", error),
         error => Failure::new(Code::Crashed, "cannot create the VM", error),
     }
 }
@@ -264,7 +277,7 @@ fn publish(run: &Run, vms: &[Vm]) -> Result<Publisher, Failure> {
     Publisher::start(Box::new(look), run.metrics_socket.as_deref()).map_err(unpublished)
 }
 
-/// Returns the failure of a command whose statistics cannot be published.
+/// Returns the failure of a command that cannot publish the statistics of its guests.
 pub fn unpublished(error: PublishError) -> Failure {
     match error {
         PublishError::Metrics { path, source } => {

@@ -8,7 +8,8 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use crate::report::{PhaseReport, Report};
 
-/// Returns the whole report as text, in lines of at most `width` characters.
+/// Returns the whole report as text for people, in lines of at most `width` characters if `width`
+/// is given.
 pub fn render(report: &Report, width: Option<usize>) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -59,7 +60,8 @@ fn backend(report: &Report) -> String {
     )
 }
 
-/// Returns a line about a device that was passed through.
+/// Returns a line that says what one device that was passed through did: its BARs, interrupts and
+/// exits.
 pub fn passed_through(device: &DeviceReport) -> String {
     let bars = device.bars.iter().map(|bar| {
         let trapped = match bar.trapped_bytes {

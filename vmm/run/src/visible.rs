@@ -10,15 +10,19 @@ use parking_lot::Mutex;
 
 type Cause = Box<dyn Error + Send + Sync>;
 
-/// The Vulkan devices of CUDA's GPUs. Each is opened when a guest first needs it, because few
-/// guests do.
+/// Makes memory of CUDA GPUs mappable for CPUs, by Vulkan devices of the same GPUs. Each Vulkan
+/// device is opened when a guest first needs it, because few guests do.
 #[derive(Default)]
 pub struct VisibleMemory {
     opened: Mutex<Vec<(Uuid, Arc<VulkanDevice>)>>,
 }
 
 impl VisibleMemory {
-    /// Imports an allocation of `bytes` bytes that GPU `device` exported, so that CPUs can map it.
+    /// Imports an allocation that CUDA has exported as `file`, so that CPUs can map it. `device` is
+    /// the UUID of its GPU, `bytes` its size.
+    ///
+    /// # Errors
+    /// The error of Vulkan if the device cannot be opened or refuses the file.
     pub fn import(
         &self,
         device: Uuid,
@@ -29,7 +33,11 @@ impl VisibleMemory {
         Ok(memory)
     }
 
-    /// Imports an exported allocation for the VMM of a worker process.
+    /// Does the same as [`Self::import`] in the VMM of a worker process, which needs the error as a
+    /// [`MemoryError`].
+    ///
+    /// # Errors
+    /// [`MemoryError::Device`] with the reason of Vulkan.
     pub fn import_for_vmm(
         &self,
         device: Uuid,

@@ -9,26 +9,30 @@ use crate::back_end::{self, Users};
 use crate::gpu::{Gpu, GpuError};
 use causeway_terminal::{Code, Failure};
 
-/// Arguments of `worker`.
+/// Arguments of `causeway worker`, which a VMM passes to the worker processes that it starts.
 #[derive(Debug, Args)]
 pub struct WorkerArguments {
-    /// The text of `--gpu`, as given to `run` or `serve`.
+    /// The value of `--gpu`, as given to `run` or `serve`.
     #[arg(long)]
     pub gpu: String,
-    /// Use sealed memory of 4 KiB pages, because processes receive descriptors of it.
+    /// Use 4 KiB pages that cannot be resized, because client processes receive descriptors of the
+    /// memory.
     #[arg(long)]
     pub seal: bool,
-    /// Number of the process that started this one.
+    /// Process ID of the process that starts this one.
     pub parent: u32,
-    /// Number of the session, from 1.
+    /// Number of the session that this process holds, from 1.
     pub session: u32,
 }
 
-/// Serves the VM of the process that started this one.
+/// Serves one VM of the process that started this one, until that process closes the connection.
+///
+/// # Errors
+/// A failure if `--gpu` is invalid, or if this process cannot be set up or loses its connection.
 pub fn run(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
     // A terminal sends signals to the whole process group; the VMM ends its workers itself.
     let _signals =
-        Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot block signals", e))?;
+        Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot receive signals", e))?;
     let gpu: Gpu = arguments
         .gpu
         .parse()

@@ -24,18 +24,18 @@ use super::host::ClientHost;
 /// Bytes of the largest request with its batch, and one more to detect a longer one.
 const REQUEST_BYTES_MAX: usize = size_of::<Request>() + CONTROL_BYTES_MAX as usize + 1;
 
-/// Reason why the server ended a connection.
+/// Why the server ends the connection of a client process.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
-    /// The datagram does not follow the protocol.
-    #[error("the process sent {0}")]
+    /// The process sent a datagram that does not follow the protocol.
+    #[error("the client process sent {0}")]
     Malformed(&'static str),
-    /// The socket failed.
-    #[error("communication with the process failed: {0}")]
+    /// A system call on the socket failed.
+    #[error("communication with the client process failed: {0}")]
     Failed(#[from] Errno),
 }
 
-/// One connection.
+/// Connection of a client process, whose requests it executes in the process's session.
 pub struct Connection {
     socket: Arc<OwnedFd>,
     host: Arc<ClientHost>,
@@ -44,7 +44,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Returns a connection over `socket` that uses `session`.
+    /// Returns a connection over `socket` that executes requests in `session`. `host` is the
+    /// process's side of the session: its aperture and doorbells.
     pub fn new(
         socket: Arc<OwnedFd>,
         host: Arc<ClientHost>,
@@ -58,10 +59,11 @@ impl Connection {
         }
     }
 
-    /// Answers requests until the process closes the connection.
+    /// Sends the greeting, then answers requests until the process closes the connection.
     ///
     /// # Errors
-    /// [`ConnectionError`].
+    /// [`ConnectionError::Malformed`] if the process does not follow the protocol, `Failed` if the
+    /// socket fails.
     pub fn serve(&mut self) -> Result<(), ConnectionError> {
         let greeting = Greeting {
             magic: socket::MAGIC,

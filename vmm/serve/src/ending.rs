@@ -10,26 +10,29 @@ use vmm_sys_util::eventfd::EventFd;
 /// `EFD_NONBLOCK`, which is `O_NONBLOCK` (eventfd(2)).
 const NONBLOCKING: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 
-/// The event that all threads signal before they end.
+/// The event that each thread of a client process signals before it ends.
 pub struct Ends(Arc<EventFd>);
 
-/// Tells whether one thread is about to end.
+/// Says whether one thread has announced its end.
 #[derive(Clone)]
 pub struct Ending {
     begun: Arc<AtomicBool>,
     event: Arc<EventFd>,
 }
 
-/// Announces the end of a thread when it is dropped.
+/// A guard that a thread holds while it runs. A drop announces that the thread ends.
 pub struct OnDrop(Ending);
 
 impl Ends {
-    /// Returns an event that is not signalled.
+    /// Creates an event that is not signalled.
+    ///
+    /// # Errors
+    /// The error of eventfd(2).
     pub fn new() -> io::Result<Self> {
         Ok(Self(Arc::new(EventFd::new(NONBLOCKING)?)))
     }
 
-    /// Returns the end signal of another thread.
+    /// Returns an [`Ending`] for one more thread that signals this event.
     pub fn another(&self) -> Ending {
         Ending {
             begun: Arc::default(),
@@ -43,20 +46,20 @@ impl Ends {
         &self.0
     }
 
-    /// Resets the event. [`Ending::has_begun`] is set before the event is signalled, so a check
-    /// after this call misses no end.
+    /// Resets the event. [`Ending::has_begun`] becomes true before the event is signalled, so a
+    /// check after this call misses no end.
     pub fn take(&self) {
         let _ = self.0.read();
     }
 }
 
 impl Ending {
-    /// Returns whether the thread is about to end or has ended.
+    /// Returns whether the thread has announced its end.
     pub fn has_begun(&self) -> bool {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// Returns a guard that the thread holds until it ends.
+    /// Returns the guard that the thread holds while it runs.
     pub const fn on_drop(self) -> OnDrop {
         OnDrop(self)
     }

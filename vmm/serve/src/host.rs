@@ -23,7 +23,7 @@ use causeway_vmm::aperture::{ApertureUse, PLACEMENTS_MAX, Usage};
 use parking_lot::{Mutex, MutexGuard};
 use vmm_sys_util::eventfd::EventFd;
 
-/// An event, and the descriptor that goes with it.
+/// An event for the client process, and the file descriptor that is sent with the event.
 pub type Told = (Event, Option<OwnedFd>);
 
 /// A mapping in the aperture.
@@ -41,7 +41,7 @@ struct State {
     events: Vec<Told>,
 }
 
-/// The client process of one connection.
+/// A client process, as its session sees it: an aperture and doorbells.
 pub struct ClientHost {
     aperture_bytes: u64,
     state: Mutex<State>,
@@ -49,7 +49,8 @@ pub struct ClientHost {
 }
 
 impl ClientHost {
-    /// Returns a process with an empty aperture of `aperture_bytes` bytes.
+    /// Returns the state for a new client process, whose aperture of `aperture_bytes` bytes is
+    /// empty.
     pub fn new(aperture_bytes: u64) -> Arc<Self> {
         Arc::new(Self {
             aperture_bytes,
@@ -73,7 +74,7 @@ impl ClientHost {
         self.usage.of(self.aperture_bytes)
     }
 
-    /// Returns the events since the last call, and removes them.
+    /// Returns the events that the process has not received yet, and removes them.
     pub fn take_events(&self) -> Vec<Told> {
         std::mem::take(&mut self.state().events)
     }

@@ -17,13 +17,14 @@ struct ServedProcess {
     since: Instant,
 }
 
-/// The client processes of the server. The thread that answers monitors shares the list. The lock
-/// is a leaf lock, held only while the list is read or changed.
+/// The client processes of the server, for monitors. The thread that answers monitors shares the
+/// list. Its lock is a leaf lock, held only while the list is read or changed.
 #[derive(Clone, Default)]
 pub struct ProcessList(Arc<Mutex<Vec<ServedProcess>>>);
 
 impl ProcessList {
-    /// Adds a process, and removes those that have disconnected.
+    /// Adds a client process with its session and aperture, and removes those that have
+    /// disconnected.
     pub fn add(&self, name: &str, session: &Arc<dyn GuestSession>, host: &Arc<ClientHost>) {
         let mut list = self.list();
         list.retain(|watched| watched.session.strong_count() != 0);
@@ -35,7 +36,8 @@ impl ProcessList {
         });
     }
 
-    /// Returns the current statistics of all client processes.
+    /// Returns a snapshot with the current statistics of all client processes. `gpu` is the
+    /// server's value of `--gpu`.
     pub fn look(&self, gpu: &str) -> Snapshot {
         type Present = (String, Instant, Arc<dyn GuestSession>, Arc<ClientHost>);
         // Queried without the lock, because a worker process may answer slowly.

@@ -41,19 +41,20 @@ const WARNINGS: u32 = 8;
 /// Most processes at a time.
 const PROCESSES_MAX: u32 = 64;
 
-/// Arguments of `serve`.
+/// Arguments of `causeway serve`, as the user typed them.
 #[derive(Debug, Args)]
 pub struct ServeArguments {
-    /// Path of the socket. Programs find it in the environment variable CAUSEWAY_SOCKET.
+    /// Path of the socket to create. Client programs read this path from the environment variable
+    /// CAUSEWAY_SOCKET.
     #[arg(long, value_name = "PATH")]
     pub socket: PathBuf,
-    /// Back end and the limits of each process, as for `run`.
+    /// Back end and the limits of each client process, as for `run`.
     #[arg(long, value_name = "GPU", default_value = "software")]
     pub gpu: String,
     /// Serve metrics on a Unix socket at this path, as for `run`.
     #[arg(long, value_name = "PATH")]
     pub metrics_socket: Option<PathBuf>,
-    /// Most processes at a time.
+    /// Most client processes at a time, 1 to 64.
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub processes: u32,
 }
@@ -89,7 +90,11 @@ struct Server {
     not_taken: u32,
 }
 
-/// Serves client processes until a signal arrives.
+/// Serves client processes until SIGINT or SIGTERM arrives.
+///
+/// # Errors
+/// A usage failure if an argument is invalid or the socket cannot be created; a GPU failure if the
+/// back end is not available; a crash failure if a system call fails.
 pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     let most = u64::from(PROCESSES_MAX);
     check_range("--processes", arguments.processes.into(), 1..=most)?;
@@ -100,7 +105,7 @@ pub fn run(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     let path = &arguments.socket;
     let listener = Listener::bind(path)
         .map_err(|e| Failure::usage_from("--socket", &path.display().to_string(), e))?;
-    let failed = |e| Failure::new(Code::Crashed, "the server failed", e);
+    let failed = |e| Failure::new(Code::Crashed, "cannot continue to serve processes", e);
     let mut server = Server {
         back_end,
         gpu,
@@ -209,14 +214,14 @@ impl Server {
             Err(e) => {
                 self.paused_until = Some(Instant::now() + PAUSE);
                 let level = level(&mut self.not_taken);
-                return log::log!(level, "a process could not connect: {e}");
+                return log::log!(level, "cannot accept the connection of a client process: {e}");
             }
         };
         if self.served.len() >= self.processes as usize {
             let level = level(&mut self.turned_away);
             return log::log!(
                 level,
-                "a process was refused: {} are connected, the most that --processes allows",
+                "refused a client process: {} are connected already, the most that --processes allows",
                 self.processes
             );
         }
@@ -227,7 +232,7 @@ impl Server {
         let sessions = self.back_end.sessions();
         let session = match sessions.open(Arc::clone(&host) as _, quota, &name) {
             Ok(session) => session,
-            Err(e) => return log::error!("cannot open a session for {name}: {e}"),
+            Err(e) => return log::error!("cannot open a GPU session for client {name}: {e}"),
         };
         self.process_list.add(&name, &session, &host);
         let connection = Connection::new(Arc::clone(&socket), host, Arc::clone(&session));
@@ -241,7 +246,7 @@ impl Server {
                 ending,
                 leaving: false,
             }),
-            Err(e) => log::error!("cannot start a thread for {name}: {e}"),
+            Err(e) => log::error!("cannot start a thread for client {name}: {e}"),
         }
     }
 
@@ -275,7 +280,7 @@ impl Client {
     fn join(self) {
         match self.thread.join() {
             Ok(()) => log::info!("{} has disconnected", self.name),
-            Err(_) => log::error!("the thread of {} panicked", self.name),
+            Err(_) => log::error!("the thread of client {} panicked", self.name),
         }
     }
 }
@@ -293,7 +298,7 @@ fn start(
             // Dropped also if the thread panics.
             let _begins = ending.on_drop();
             if let Err(e) = connection.serve() {
-                log::warn!("closed the connection: {e}");
+                log::warn!("closed the connection to this client process: {e}");
             }
             session.close();
             drop(connection);

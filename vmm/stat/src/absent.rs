@@ -10,12 +10,13 @@ use causeway_terminal::Failure;
 /// Longest name of a process that is shown. Linux keeps 15 bytes.
 const NAME_CHARS_MAX: usize = 64;
 
-/// Returns the failure for a process that answered before and does not answer now.
+/// Returns the failure for a process that has answered before and does not listen any more.
 pub fn gone(pid: u32) -> Failure {
-    Failure::usage(format!("process {pid} has ended, or its guests have"))
+    Failure::usage(format!("process {pid} has ended, or all of its guests have ended"))
 }
 
-/// Returns the failure for a process without a socket.
+/// Returns the failure for a process that has no socket. The message says whether the process
+/// exists and whom it belongs to.
 pub fn explain(pid: u32) -> Failure {
     let uid = geteuid().as_raw();
     let Ok(process) = fs::metadata(format!("/proc/{pid}")) else {

@@ -8,13 +8,13 @@ use causeway_terminal::check_range;
 /// Shortest and longest interval in milliseconds.
 const INTERVAL_MS: std::ops::RangeInclusive<u64> = 20..=3_600_000;
 
-/// Arguments of `stat`.
+/// Arguments of `causeway stat`, as the user typed them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Keys of the live view: up and down (or k and j) choose a guest, q quits.
 For metrics scrapers: `causeway run --metrics-socket PATH`; docs/observing.md has the schemas.")]
 pub struct StatArguments {
-    /// Process to show: a `causeway run` or `causeway serve`.
+    /// Process ID of the `causeway run` or `causeway serve` to show.
     #[arg(
         value_name = "PID",
         value_parser = clap::value_parser!(u32).range(1..),
@@ -27,19 +27,22 @@ pub struct StatArguments {
     /// Print JSON instead of the live view: one line for each guest and interval.
     #[arg(long)]
     pub json: bool,
-    /// Print one line for each guest, with rates since its start, and end.
+    /// Print one line for each guest, with rates averaged since the guest started, and end.
     #[arg(long, requires = "json", conflicts_with_all = ["count", "interval_ms"])]
     pub once: bool,
-    /// Length of an interval in milliseconds.
+    /// Length of an interval in milliseconds, 20 to 3600000.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub interval_ms: u64,
-    /// End after this many intervals. The default is to end with the process.
+    /// End after this many intervals. The default is to end when the process ends.
     #[arg(long, value_name = "N", requires = "json", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
 }
 
 impl StatArguments {
-    /// Refuses values out of range.
+    /// Checks the values that clap does not check.
+    ///
+    /// # Errors
+    /// A usage failure if `--interval-ms` is out of range.
     pub fn check(&self) -> Result<(), Failure> {
         check_range("--interval-ms", self.interval_ms, INTERVAL_MS)
     }

@@ -13,17 +13,17 @@ use causeway_publisher::http;
 use causeway_publisher::runtime::Entry;
 use causeway_publisher::snapshot::{SCHEMA, Snapshot};
 
-/// Longest time to wait for an answer.
+/// Longest time to wait for the answer of one process.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 /// Longest answer in bytes. A guest takes about 4 KiB, and a process has at most 64 guests.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 const PIECE_BYTES: usize = 16 << 10;
 const REQUEST: &[u8] = b"GET /snapshot HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
-/// Why a process sent no snapshot.
+/// Why a process has sent no usable snapshot of its statistics.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The process no longer listens.
+    /// No process with this ID listens on the socket any more.
     #[error("process {pid} has ended")]
     Gone {
         /// Number of the process.
@@ -39,34 +39,39 @@ pub enum FetchError {
         pid: u32,
     },
     /// The process closed the connection before its answer was complete.
-    #[error("process {pid} did not finish its answer: it is ending, or has too many monitors")]
+    #[error("process {pid} sent an incomplete answer: the process is ending, or has too many monitors")]
     Unfinished {
         /// Number of the process.
         pid: u32,
     },
-    /// The answer is not a snapshot of this version.
-    #[error("process {pid} sent an answer that version {} does not understand: use the version that the process runs", env!("CARGO_PKG_VERSION"))]
+    /// The answer is not a snapshot in the format of this version.
+    #[error(
+        "process {pid} runs another version of Causeway, and this version ({}) does not understand \
+         its answer: use the version that the process runs",
+        env!("CARGO_PKG_VERSION")
+    )]
     Strange {
         /// Number of the process.
         pid: u32,
-        /// What is wrong.
+        /// Why the JSON cannot be parsed, if that is the reason.
         source: Option<serde_json::Error>,
     },
-    /// The connection failed.
+    /// A system call on the connection failed.
     #[error("cannot connect to process {pid}")]
     Failed {
         /// Number of the process.
         pid: u32,
-        /// Error of the system call.
+        /// Error of that system call.
         source: io::Error,
     },
 }
 
-/// Returns the snapshot of a process, if it arrives within `patience`.
+/// Asks a process for a snapshot of its statistics and waits for it for at most `patience`.
 ///
 /// # Errors
-/// [`FetchError::Gone`] if the process does not listen, `Silent` if it does not answer in time, and
-/// the other variants if its answer is incomplete, is no snapshot, or the connection fails.
+/// [`FetchError::Gone`] if the process does not listen, `Silent` if it does not answer in time,
+/// `Unfinished` if it closes the connection too early, `Strange` if its answer is no snapshot of
+/// this version, `Failed` if a system call fails.
 pub fn fetch(entry: &Entry, patience: Duration) -> Result<Snapshot, FetchError> {
     let pid = entry.pid;
     let socket = connect(entry)?;

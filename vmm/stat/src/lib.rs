@@ -22,7 +22,12 @@ use causeway_terminal::{Code, Failure};
 use record::Record;
 use sampler::{Observation, Sampler};
 
-/// Prints or shows statistics until the command is stopped or the last process ends.
+/// Prints or shows statistics of running guests until the user stops the command or the last
+/// process ends.
+///
+/// # Errors
+/// A usage failure if an argument is invalid or no process answers; a failure with its own exit
+/// code if the terminal cannot be used or the output cannot be written.
 pub fn run(arguments: &StatArguments) -> Result<ExitCode, Failure> {
     arguments.check()?;
     let interval = Duration::from_millis(arguments.interval_ms);
@@ -35,7 +40,7 @@ pub fn run(arguments: &StatArguments) -> Result<ExitCode, Failure> {
         if !first.troubles.is_empty() {
             complain(&first.troubles);
             return Err(Failure::usage(
-                "no process answered: the messages above say why",
+                "no process sent statistics: the messages above say why",
             ));
         }
         say("nothing to show: this user has no running `causeway run` or `causeway serve`");
@@ -116,7 +121,7 @@ fn check_terminal() -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(
-        "the live view needs a terminal as input and output: --json prints a line for each guest and interval, \
-         --json --once one line for each guest",
+        "the live view needs a terminal as standard input and output: use --json for a line for each \
+         guest and interval, --json --once for one line for each guest",
     ))
 }

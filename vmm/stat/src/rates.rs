@@ -9,33 +9,34 @@ use causeway_publisher::snapshot::{Guest, Session, Vm};
 
 const NS_PER_S: f64 = 1e9;
 
-/// Rates of one guest over one interval.
+/// How often events of one guest occurred per second, over one interval.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// Length of the interval in nanoseconds. The first interval begins with the guest.
+    /// Length of the interval in nanoseconds. The first interval starts with the guest.
     pub interval_ns: u64,
-    /// Rates that only VMs have.
+    /// Rates of events that only VMs have; absent for a client process of `serve`.
     pub vm: Option<VmRates>,
-    /// Rates of the session; absent if the session did not answer at the beginning or end of the
-    /// interval.
+    /// Rates of the session's counters; absent if the session did not answer at the start or end of
+    /// the interval.
     pub session: Option<SessionRates>,
 }
 
-/// Rates that only VMs have; all per second.
+/// Rates per second of events that only VMs have: their exits.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VmRates {
-    /// Rates of KVM's counters by name; absent if KVM keeps no statistics.
+    /// Rates of KVM's statistics by name; absent if KVM keeps none.
     pub kvm: Option<BTreeMap<String, f64>>,
-    /// Exits that reached the VMM, by reason, device and register.
+    /// Rates of exits that reached the VMM, by reason, device and register.
     pub vmm_exits: BTreeMap<String, f64>,
 }
 
-/// Rates of a session's counters per second. Statistics that are no counters are 0.
+/// Rates per second of a session's statistics. Only counters have a rate; other statistics are 0.
 pub type SessionRates = Statistics<f64>;
 
 impl Rates {
-    /// Returns the rates from `earlier` to `later`, or since the guest began if `earlier` is absent
-    /// or another guest.
+    /// Returns the rates from state `earlier` of a guest to its state `later`. If `earlier` is
+    /// absent or belongs to another guest of the same name, the rates are those since the guest
+    /// started.
     pub fn between(earlier: Option<&Guest>, later: &Guest) -> Self {
         // A new guest may have the same name; its clock started at 0.
         let earlier = earlier
@@ -65,15 +66,17 @@ impl VmRates {
         }
     }
 
-    /// Returns the rate of all exits that KVM counted.
+    /// Returns the number of exits per second that KVM counted, or `None` if KVM keeps no
+    /// statistics.
     pub fn exits(&self) -> Option<f64> {
         self.kvm.as_ref()?.get("exits").copied()
     }
 
-    /// Returns exits by KVM's reason and all other exits together, the most frequent first, without
-    /// those that did not happen. KVM does not count every exit by a reason: page faults, and
-    /// accesses to devices and ports that the kernel completes, count as exits only. These are the
-    /// others.
+    /// Returns exits per second by KVM's reason, the most frequent first, without reasons that did
+    /// not occur.
+    ///
+    /// KVM counts some exits without a reason: page faults, and accesses to devices and ports that
+    /// the Linux kernel completes. They are returned together as `other`.
     pub fn by_reason(&self) -> Vec<(&str, f64)> {
         let Some(kvm) = &self.kvm else {
             return Vec::new();
@@ -88,8 +91,8 @@ impl VmRates {
         most_first(reasons)
     }
 
-    /// Returns exits that reached the VMM, the most frequent first, without those that did not
-    /// happen.
+    /// Returns exits per second that reached the VMM, by reason, device and register, the most
+    /// frequent first, without those that did not occur.
     pub fn by_cause(&self) -> Vec<(&str, f64)> {
         let causes = self.vmm_exits.iter();
         most_first(causes.map(|(name, rate)| (name.as_str(), *rate)).collect())

@@ -9,11 +9,11 @@ use serde::Serialize;
 use super::rates::{Rates, SessionRates, VmRates};
 use causeway_publisher::snapshot::{Aperture, Guest, Session, Snapshot, Vm};
 
-/// Name and version of the schema (docs/observing.md). Fields may be added; a changed meaning
-/// changes the number.
+/// Name and version of the format of each line (docs/observing.md). Fields may be added; if the
+/// meaning of a field changes, so does the number.
 pub const SCHEMA: &str = "causeway.stat/1";
 
-/// A guest over one interval.
+/// One line of `causeway stat --json`: a guest over one interval.
 #[derive(Debug, Serialize)]
 pub struct Record<'a> {
     schema: &'static str,
@@ -58,7 +58,8 @@ struct SessionRecord {
 }
 
 impl<'a> Record<'a> {
-    /// Returns the record of a guest for the interval that has just ended.
+    /// Returns the record of `guest`, which runs in `process`, for the interval that has just
+    /// ended. `rates` are its rates in this interval.
     pub fn new(process: &'a Snapshot, guest: &'a Guest, rates: &'a Rates) -> Self {
         let vm = guest.vm.as_ref().zip(rates.vm.as_ref());
         Self {

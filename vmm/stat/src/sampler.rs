@@ -13,17 +13,18 @@ use causeway_terminal::{Code, Failure};
 /// Longest time for querying all processes, because many of them may not answer.
 const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Result of one query of all processes.
+/// What the monitored processes answered to one query.
 #[derive(Debug, Default)]
 pub struct Observation {
-    /// Processes that answered, with the rates of their guests since the previous query.
+    /// Snapshot of each process that answered, with the rates of each of its guests since the
+    /// previous query.
     pub processes: Vec<(Snapshot, Vec<Rates>)>,
-    /// A message for each process that did not answer.
+    /// A message for each process that did not answer, in plain text.
     pub troubles: Vec<String>,
 }
 
 impl Observation {
-    /// Returns all guests, with their processes and rates.
+    /// Returns all guests of all processes that answered, each with its process and its rates.
     pub fn guests(&self) -> impl Iterator<Item = (&Snapshot, &Guest, &Rates)> {
         self.processes.iter().flat_map(|(process, rates)| {
             let guests = process.guests.iter().zip(rates);
@@ -32,7 +33,8 @@ impl Observation {
     }
 }
 
-/// Queries one process, or all processes.
+/// Queries one process or all processes for their statistics, and remembers the previous answers to
+/// compute rates.
 pub struct Sampler {
     /// The only process to query; `None` for all.
     pid: Option<u32>,
@@ -57,7 +59,7 @@ struct Answers {
 }
 
 impl Sampler {
-    /// Returns a sampler of process `pid`, or of all processes.
+    /// Returns a sampler of the process with ID `pid`, or of all processes if `pid` is absent.
     pub fn new(pid: Option<u32>) -> Self {
         Self {
             pid,
@@ -67,10 +69,10 @@ impl Sampler {
         }
     }
 
-    /// Queries the processes.
+    /// Queries the processes once, and computes rates since the previous query.
     ///
     /// # Errors
-    /// A usage failure if `pid` was given and the process has ended, or has never answered.
+    /// A usage failure if the only process to query has ended, or has never answered.
     pub fn look(&mut self) -> Result<Observation, Failure> {
         let answers = self.ask(runtime::entries());
         self.conclude(answers)
@@ -130,7 +132,7 @@ impl Sampler {
                 (true, false) => {}
                 (false, false) => {
                     let (_, trouble) = troubles.swap_remove(0);
-                    return Err(Failure::new(Code::Usage, "no statistics", trouble));
+                    return Err(Failure::new(Code::Usage, "cannot get statistics", trouble));
                 }
             }
         }
@@ -138,7 +140,7 @@ impl Sampler {
         let troubled: HashSet<u32> = troubles.iter().map(|(pid, _)| *pid).collect();
         let told = troubles.iter().map(|(_, trouble)| trouble.to_string());
         let unasked = (unasked != 0).then(|| {
-            format!("{unasked} processes were not asked: other processes took too long to answer")
+            format!("no statistics of {unasked} processes: other processes took too long to answer")
         });
         Ok(Observation {
             troubles: told.chain(unasked).collect(),
@@ -215,7 +217,7 @@ mod tests {
         let pid = fixture::snapshot().pid;
         let mut sampler = Sampler::new(Some(pid));
         let nothing = sampler.conclude(late(pid)).unwrap_err();
-        assert!(nothing.to_string().contains("no statistics"), "{nothing}");
+        assert!(nothing.to_string().contains("cannot get statistics"), "{nothing}");
         sampler.conclude(answered(fixture::guest())).unwrap();
         let seen = sampler.conclude(late(pid)).unwrap();
         assert!(seen.processes.is_empty());

@@ -41,12 +41,16 @@ enum End {
     Gone(Failure),
 }
 
-/// Shows the statistics of `sampler` until the user or a signal ends the view, or its only process
-/// ends.
+/// Shows the statistics of `sampler` on the terminal, and updates them in each `interval`. Returns
+/// when the user or a signal ends the view, or when the only process to show ends. `first` is shown
+/// until the first update.
+///
+/// # Errors
+/// A failure if the terminal cannot be used or no thread can be started.
 pub fn show(sampler: Sampler, first: Observation, interval: Duration) -> Result<ExitCode, Failure> {
     // Blocked before the screen is opened, because the screen must be restored first.
     let mut signals =
-        Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot watch for signals", e))?;
+        Signals::block().map_err(|e| Failure::new(Code::Crashed, "cannot receive signals", e))?;
     let failed = |e: io::Error| Failure::new(Code::Crashed, "cannot use the terminal", e);
     let mut screen = Screen::enter().map_err(failed)?;
     let looks = start(sampler, interval).map_err(failed)?;
@@ -94,7 +98,7 @@ pub fn show(sampler: Sampler, first: Observation, interval: Duration) -> Result<
 
 fn nobody_looks() -> Failure {
     let panicked = io::Error::other("the sampler thread panicked; this is a bug");
-    Failure::new(Code::Crashed, "no new statistics", panicked)
+    Failure::new(Code::Crashed, "cannot get new statistics", panicked)
 }
 
 /// Starts the thread that queries processes. The thread ends when the receiver is dropped.

@@ -25,7 +25,8 @@ use crate::trap::{Trap, TrapMemory, TrapRegisters};
 /// Number of cards: two of devices, and one of the host.
 const CARDS: u64 = 3;
 
-/// The devices of all mechanisms for one VM. They are empty when they are attached.
+/// The devices of all mechanisms for one VM, and the samples that its guest sends. The devices have
+/// no allocations when they are attached.
 pub struct Mechanisms {
     backend: Arc<dyn Backend>,
     plan: Plan,
@@ -41,10 +42,12 @@ impl fmt::Debug for Mechanisms {
 }
 
 impl Mechanisms {
-    /// Returns the devices of all mechanisms, on this back end.
+    /// Returns the devices of all mechanisms on `backend`. `effort` determines the largest size
+    /// that is measured.
     ///
     /// # Errors
-    /// [`CardError`] if a card of the host cannot be created.
+    /// [`CardError`] if the back end has too little memory, or the card for the host's own samples
+    /// cannot be created.
     pub fn new(backend: Arc<dyn Backend>, effort: Effort) -> Result<Self, CardError> {
         let (bytes, wanted) = (backend.attributes().memory_bytes, CARDS * BYTES_MAX);
         if bytes < wanted {
@@ -63,8 +66,8 @@ impl Mechanisms {
         })
     }
 
-    /// Adds a device that is passed through to the guest. The VM opens it, as its
-    /// [source](causeway_vmm::passthrough::DeviceSource).
+    /// Adds a device that is passed through to the guest. The VM opens it, because the device is
+    /// also a [source](causeway_vmm::passthrough::DeviceSource) of devices.
     #[must_use]
     pub fn with_device(self, device: Option<Arc<PassthroughDevice>>) -> Self {
         let memory = device.as_ref().map(|device| device.memory());
@@ -75,12 +78,12 @@ impl Mechanisms {
         }
     }
 
-    /// Returns the samples that were taken, in order.
+    /// Returns the samples that were taken so far, in order.
     pub fn taken(&self) -> Vec<Measurement> {
         self.taken.lock().clone()
     }
 
-    /// Returns how many samples were taken, and the last.
+    /// Returns the number of samples that were taken so far, and the last one.
     pub fn progress(&self) -> (usize, Option<Measurement>) {
         let taken = self.taken.lock();
         (taken.len(), taken.last().copied())

@@ -20,68 +20,68 @@ const ALLOCATIONS_MAX: usize = 64;
 /// none can use up the memory of another.
 pub(crate) const BYTES_MAX: u64 = 320 << 20;
 
-/// Reason why a card refuses an operation.
+/// Why an operation on a card fails. A card is a session of a benchmark on a back end.
 #[derive(Debug, thiserror::Error)]
 pub enum CardError {
-    /// The back end refused it.
-    #[error("the back end refuses a request")]
+    /// The back end refuses the operation.
+    #[error("the back end refuses an operation of the benchmark")]
     Backend(#[from] BackendError),
-    /// A kernel cannot be loaded.
+    /// The back end cannot load the module of a kernel.
     #[error("the back end cannot load the GPU module with kernel `{kernel}`")]
     Module {
-        /// Its name.
+        /// Name of the kernel.
         kernel: &'static str,
-        /// Why.
+        /// Why the back end refuses the module.
         source: ModuleError,
     },
-    /// The module does not have its kernel.
-    #[error("the module of {kernel} does not contain the kernel")]
+    /// The module of a kernel does not contain the kernel.
+    #[error("the GPU module for kernel `{kernel}` does not contain this kernel")]
     Kernel {
-        /// Its name.
+        /// Name of the kernel.
         kernel: &'static str,
     },
-    /// Memory cannot be mapped.
-    #[error("cannot map memory")]
+    /// Memory of the back end cannot be mapped into this process.
+    #[error("cannot map memory of the back end into this process")]
     Map(#[from] MemoryError),
-    /// CPUs cannot map the memory of the back end.
-    #[error("the CPU cannot map memory of this back end")]
+    /// The back end has memory that CPUs cannot access.
+    #[error("the CPU cannot access memory of this back end")]
     Invisible,
-    /// The card's limit is reached.
-    #[error("invalid allocation of {bytes} bytes: at most {ALLOCATIONS_MAX} allocations with {} MiB in all", BYTES_MAX >> 20)]
+    /// The card has too many allocations, or this allocation is too large for it.
+    #[error("no room for an allocation of {bytes} bytes: a card has at most {ALLOCATIONS_MAX} allocations with {} MiB together", BYTES_MAX >> 20)]
     Full {
-        /// Bytes asked for.
+        /// Size of the refused allocation in bytes.
         bytes: u64,
     },
-    /// The allocation does not exist.
+    /// No allocation has this identifier.
     #[error("allocation {id} does not exist")]
     NoMemory {
-        /// Identifier.
+        /// Identifier that a caller gave.
         id: u64,
     },
-    /// The arguments do not fit the kernel.
-    #[error("{count} arguments do not fit {kernel}")]
+    /// Number or size of the arguments does not match the kernel's parameters.
+    #[error("{count} arguments do not match the parameters of kernel `{kernel}`")]
     Arguments {
         /// Name of the kernel.
         kernel: &'static str,
-        /// How many there are.
+        /// Number of arguments.
         count: usize,
     },
-    /// The back end has too little memory.
-    #[error("the mechanisms take {} MiB of GPU memory, but the limit is {} MiB: raise it with --gpu …,memory=1GiB", wanted >> 20, bytes >> 20)]
+    /// The back end has less memory than the benchmark needs.
+    #[error("the benchmark needs {} MiB of GPU memory, but the limit is {} MiB: raise the limit with --gpu …,memory=1GiB", wanted >> 20, bytes >> 20)]
     Small {
-        /// Bytes that it has.
+        /// Memory of the back end in bytes.
         bytes: u64,
-        /// Bytes that are needed.
+        /// Memory that the benchmark needs, in bytes.
         wanted: u64,
     },
-    /// The launch has no threads.
-    #[error("a launch without threads: {shape:?}")]
+    /// A dimension of a launch's grid or block is zero.
+    #[error("cannot launch a kernel with a grid or block of zero: {shape:?}")]
     Empty {
-        /// Its grid and block.
+        /// Grid and block of the launch.
         shape: Shape,
     },
-    /// Earlier work failed.
-    #[error("the work failed: {0:?}")]
+    /// Work that was submitted earlier has failed.
+    #[error("GPU work failed: {0:?}")]
     Fault(Fault),
 }
 
@@ -127,7 +127,7 @@ pub(crate) struct Card {
 }
 
 impl Card {
-    /// Returns a card on a back end, with all kernels loaded. Work ends soon after `stop` is set.
+    /// Returns a card on `backend` with all kernels loaded. Its work ends soon after `stop` is set.
     ///
     /// # Errors
     /// [`CardError::Backend`] if the back end refuses an object, `Module` or `Kernel` if it cannot

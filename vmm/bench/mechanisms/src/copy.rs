@@ -7,7 +7,7 @@
 use causeway_kernels::loops;
 use causeway_memory::Mapping;
 
-/// Part of a mapping.
+/// A range of a mapping. Others may write to it at any time.
 #[derive(Clone, Copy)]
 pub struct Part<'m> {
     mapping: &'m Mapping,
@@ -16,7 +16,8 @@ pub struct Part<'m> {
 }
 
 impl<'m> Part<'m> {
-    /// Returns `bytes` bytes from `offset`, or `None` beyond the end of the mapping.
+    /// Returns the range of `bytes` bytes from `offset`, or `None` if it reaches beyond the end of
+    /// the mapping.
     pub fn of(mapping: &'m Mapping, offset: u64, bytes: u64) -> Option<Self> {
         let end = offset.checked_add(bytes)?;
         (end <= mapping.bytes()).then_some(Self {
@@ -26,7 +27,8 @@ impl<'m> Part<'m> {
         })
     }
 
-    /// Returns the part in pieces of so many bytes, the last one with what is left.
+    /// Returns consecutive ranges of `bytes` bytes that together are this range; the last one may
+    /// be shorter.
     pub fn slices(self, bytes: u64) -> impl Iterator<Item = Self> {
         let step = bytes.max(1);
         (0..self.bytes.div_ceil(step)).map(move |index| Self {
@@ -42,7 +44,8 @@ impl<'m> Part<'m> {
     }
 }
 
-/// Copies a part to another of the same size, both writable. Returns `None` if their sizes differ.
+/// Copies a range to another one of the same size; both mappings are writable. Returns `None` if
+/// their sizes differ.
 pub fn between(to: Part<'_>, from: Part<'_>) -> Option<()> {
     if to.bytes != from.bytes {
         return None;
@@ -53,7 +56,7 @@ pub fn between(to: Part<'_>, from: Part<'_>) -> Option<()> {
     Some(())
 }
 
-/// Copies from this program's memory to a part.
+/// Copies from a buffer of this process to a range. Returns `None` if their sizes differ.
 pub fn inward(to: Part<'_>, from: &[u8]) -> Option<()> {
     if to.bytes != from.len() as u64 {
         return None;
@@ -63,7 +66,7 @@ pub fn inward(to: Part<'_>, from: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Copies from a part to this program's memory.
+/// Copies from a range to a buffer of this process. Returns `None` if their sizes differ.
 pub fn outward(into: &mut [u8], from: Part<'_>) -> Option<()> {
     if from.bytes != into.len() as u64 {
         return None;
@@ -73,8 +76,8 @@ pub fn outward(into: &mut [u8], from: Part<'_>) -> Option<()> {
     Some(())
 }
 
-/// Returns the loop of stores over a part, which begins at a page; none if it is no whole number of
-/// turns.
+/// Runs the loop [`loops::store`] `passes` times over a range. Returns `None` if the range is not a
+/// whole number of the loop's turns, or `passes` is 0.
 pub fn store_words(part: Part<'_>, passes: u32) -> Option<()> {
     let words = whole_turns(part, passes)?;
     // SAFETY: the part is mapped and writable, and has that many words, aligned; nobody has
@@ -83,7 +86,8 @@ pub fn store_words(part: Part<'_>, passes: u32) -> Option<()> {
     Some(())
 }
 
-/// Returns the loop of loads, likewise.
+/// Runs the loop [`loops::load`] `passes` times over a range and returns its sum. Returns `None` if
+/// the range is not a whole number of the loop's turns, or `passes` is 0.
 pub fn load_words(part: Part<'_>, passes: u32) -> Option<u64> {
     let words = whole_turns(part, passes)?;
     // SAFETY: as for stores.

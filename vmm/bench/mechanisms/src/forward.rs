@@ -47,9 +47,9 @@ enum CallError {
         opcode: u64,
         words: usize,
     },
-    #[error("a call with opcode {opcode:#x} reaches beyond its memory")]
+    #[error("a call with opcode {opcode:#x} reaches beyond the end of an allocation or of guest RAM")]
     Range { opcode: u64 },
-    #[error("the results have more than {} words", wire::RESULT_WORDS)]
+    #[error("the results of a batch have more than {} words", wire::RESULT_WORDS)]
     Results,
     #[error("the VM is ending")]
     Stopped,
@@ -74,7 +74,7 @@ impl Surroundings<'_> {
 }
 
 impl Forward {
-    /// Returns a device with this card, for a guest whose RAM `ram` is a mapping of. It returns
+    /// Returns a device that executes calls on `card`. `ram` maps the guest's RAM. The device stops
     /// soon after `stop` is set.
     pub fn new(card: Card, ram: Mapping, stop: Arc<AtomicBool>) -> Self {
         let state = State {

@@ -22,17 +22,17 @@ pub(crate) struct Native {
 /// The time of a sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NativeTime {
-    /// Elapsed time.
+    /// Elapsed time of the sample.
     pub elapsed: Duration,
     /// Processor time of the process.
     pub cpu: Duration,
 }
 
 impl Native {
-    /// Returns a runner of workloads on `card`, with `host_bytes` bytes of host memory.
+    /// Returns an object that runs workloads on `card`, with a buffer of `host_bytes` bytes.
     ///
     /// # Errors
-    /// [`MemoryError`] if the host has not enough memory.
+    /// [`MemoryError`] if the host has too little memory for the buffer.
     pub fn new(card: Card, host_bytes: usize) -> Result<Self, MemoryError> {
         let host = OwnMemory::new(host_bytes)?;
         Ok(Self {
@@ -42,13 +42,13 @@ impl Native {
         })
     }
 
-    /// Takes one sample on the memory of a device. Returns `None` if the memory cannot be accessed
-    /// now.
+    /// Takes one sample on the memory of a passed-through device. Returns `None` if the memory
+    /// cannot be accessed now.
     pub fn measure_on(&mut self, device: &PassthroughDevice, cell: &Cell) -> Option<NativeTime> {
         device.measure(cell, self.host.bytes())
     }
 
-    /// Takes one sample. Returns `None` if the back end fails or has failed before.
+    /// Takes one sample on the card. Returns `None` if the back end fails now or has failed before.
     pub fn measure(&mut self, cell: &Cell) -> Option<NativeTime> {
         if self.has_failed {
             return None;

@@ -4,7 +4,7 @@
 use causeway_memory::{Mapping, MemoryError, PageSize, SharedMemory};
 use causeway_protocol::Access;
 
-/// Zeroed memory.
+/// A zeroed buffer of this process, in 2 MiB pages where the host has them.
 pub struct OwnMemory {
     mapping: Mapping,
 }
@@ -13,7 +13,7 @@ impl OwnMemory {
     /// Returns a buffer of `bytes` bytes, with all pages mapped.
     ///
     /// # Errors
-    /// [`MemoryError`] if the host has not enough memory.
+    /// [`MemoryError`] if the host has too little memory.
     pub fn new(bytes: usize) -> Result<Self, MemoryError> {
         let object = SharedMemory::new("native", bytes as u64, PageSize::Large)?;
         let mapping = object.map(0, bytes as u64, Access::ReadWrite)?;

@@ -26,40 +26,42 @@ fn bytes_max() -> u64 {
 /// Values that are stored to find out whether they stay.
 const PROBES: [u64; 2] = [0x5aa5_9669_0ff0_3cc3, 0];
 
-/// Why a device cannot be measured.
+/// Why a PCI device cannot be passed through and measured.
 #[derive(Debug, thiserror::Error)]
 pub enum PassedDeviceError {
-    /// The device is not ready to be passed through.
+    /// The device is not ready to be passed through, for example because of its driver.
     #[error(transparent)]
     Preflight(#[from] PreflightError),
-    /// No container.
+    /// VFIO or iommufd cannot be opened.
     #[error(transparent)]
     Container(#[from] ContainerError),
     /// The device cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// None of the device's BARs is memory.
+    /// None of the device's BARs is memory that can be mapped.
     #[error(transparent)]
     Bar(#[from] BarError),
     /// The device's memory cannot be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// The device's memory cannot be written.
-    #[error("cannot write memory of the device")]
+    /// The device's memory cannot be written or read.
+    #[error("cannot access memory of the device")]
     Touch(#[from] TouchError),
-    /// The BAR is not memory.
+    /// A BAR does not return the values that were stored to it, so it is not memory.
     #[error(
-        "BAR {bar} of device {address} does not keep what is stored in it, so it is not memory: choose another device"
+        "BAR {bar} of device {address} does not return the values that were stored to it, so it is \
+         not memory: choose another device"
     )]
     Forgets {
-        /// The device.
+        /// PCI address of the device.
         address: Address,
-        /// The BAR.
+        /// Number of the BAR.
         bar: u8,
     },
 }
 
-/// A device for the guest, with memory. What was in the memory is lost.
+/// A PCI device that is passed through to the guest, and whose memory is measured. The content of
+/// the memory is lost.
 #[derive(Debug)]
 pub struct PassthroughDevice {
     source: HostDevices,
@@ -75,12 +77,12 @@ struct Mapped {
 }
 
 impl PassthroughDevice {
-    /// Opens the device to see what memory it has, and gives it back. The VM is to have `ram_bytes`
-    /// bytes.
+    /// Opens the device at `address`, finds its memory, and releases the device again. `ram_bytes`
+    /// is the RAM of the VM to which it will be passed through.
     ///
     /// # Errors
-    /// [`PassthroughDeviceError`]: `Preflight`, `Container` or `Open` if the device cannot be
-    /// opened, `Bar` if none of its BARs is memory, `Map` or `Touch` if the BAR cannot be accessed,
+    /// [`PassedDeviceError`]: `Preflight`, `Container` or `Open` if the device cannot be opened,
+    /// `Bar` if none of its BARs is memory, `Map` or `Touch` if the BAR cannot be accessed,
     /// `Forgets` if it does not keep values.
     pub fn probe(host: Host, address: Address, ram_bytes: u64) -> Result<Self, PassedDeviceError> {
         let function = host.preflight(address, ram_bytes)?;
@@ -99,12 +101,12 @@ impl PassthroughDevice {
         })
     }
 
-    /// Returns the device's memory, as the guest's plan names it.
+    /// Returns which part of the device's memory is measured, as plans name it.
     pub fn memory(&self) -> DeviceMemory {
         self.memory
     }
 
-    /// Unmaps the memory, so that the device can be released.
+    /// Unmaps the device's memory from this process, so that the device can be released.
     pub fn let_go(&self) {
         self.mapped.lock().take();
     }

@@ -15,20 +15,20 @@ use crate::passthrough::PassthroughDevice;
 /// Most samples that are kept.
 const SAMPLES_MAX: usize = 65_536;
 
-/// A sample that was taken.
+/// A sample of one cell that the benchmark has taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Measurement {
-    /// The cell, and how long its operations took.
+    /// The cell, and the time of its operations.
     pub sample: Sample,
-    /// Processor time of the process in nanoseconds, for samples of the host. Those of guests have
-    /// it in their phases.
+    /// Processor time of this process in nanoseconds, for samples of the host; `None` for samples
+    /// of a guest, whose phases contain it.
     pub cpu_ns: Option<u64>,
 }
 
 /// The device behind the port.
 pub(crate) struct Samples {
     pub ram: Arc<GuestRam>,
-    /// The cells that may be measured.
+    /// Says which cells may be measured.
     pub plan: Plan,
     pub taken: Arc<Mutex<Vec<Measurement>>>,
     pub native: Arc<Mutex<Native>>,

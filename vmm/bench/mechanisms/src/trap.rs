@@ -34,14 +34,14 @@ enum PacketError {
     Meaningless { words: u64, opcode: u64 },
     #[error("no allocation begins at {offset:#x}")]
     NoMemory { offset: u64 },
-    #[error("no room for {bytes} bytes")]
+    #[error("no room for {bytes} bytes in the device's memory")]
     NoRoom { bytes: u64 },
     #[error(transparent)]
     Card(#[from] CardError),
 }
 
 impl Trap {
-    /// Returns a device with this card.
+    /// Returns a device whose memory and launches are those of `card`.
     pub fn new(card: Card) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {

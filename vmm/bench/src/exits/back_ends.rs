@@ -7,15 +7,18 @@ use causeway_terminal::{Code, Failure};
 
 /// The back ends to measure, one after the other.
 pub struct BackEnds {
-    /// Values of `--gpu`: all available back ends, or the one that the user chose.
+    /// Their values of `--gpu`: that of the user, or those of all available back ends.
     pub chosen: Vec<String>,
-    /// The unavailable back end and the reason, unless the user chose one.
+    /// The back end that this host lacks, with the reason; `None` if the user chose a back end.
     pub absent: Option<Omission>,
 }
 
 impl BackEnds {
-    /// Returns all back ends of this host, or the one that the user chose. The VFIO back end is not
-    /// among all of them, because it runs no kernels.
+    /// Returns the back end that the user `asked` for, or all back ends of this host. The VFIO back
+    /// end is not among all of them, because it runs no kernels.
+    ///
+    /// # Errors
+    /// A usage failure if `asked` is not a value of `--gpu`.
     pub fn find(asked: Option<&str>) -> Result<Self, Failure> {
         let software = || String::from("software");
         let (chosen, why) = match asked {
@@ -33,7 +36,10 @@ impl BackEnds {
     }
 }
 
-/// Starts the program again if a GPU's driver needs other environment variables.
+/// Starts this program again if a back end's driver needs other environment variables.
+///
+/// # Errors
+/// A GPU failure if the program cannot be started again.
 pub fn settle_environment(chosen: &[String]) -> Result<(), Failure> {
     for gpu in chosen {
         let (gpu, _) = choose_gpu(gpu)?;

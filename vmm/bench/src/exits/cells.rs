@@ -11,39 +11,41 @@ use causeway_run::report::PhaseReport;
 /// Largest ratio of the ends of a steady interval.
 const STEADY: f64 = 2.0;
 
-/// A cell of the table.
+/// Results of one cell of the table: a workload at one size by one mechanism.
 #[derive(Debug, Serialize)]
 pub struct CellReport {
-    /// Workload.
+    /// Name of the workload.
     pub workload: &'static str,
-    /// Description of one operation.
+    /// What one operation of the workload does.
     pub what: &'static str,
-    /// Size, in the unit.
+    /// Size of the workload, in `unit`.
     pub size: u64,
-    /// Unit of the size.
+    /// Unit of `size`: `B` for bytes, or what is counted.
     pub unit: &'static str,
-    /// Mechanism.
+    /// Name of the mechanism.
     pub mechanism: &'static str,
-    /// Operations of each sample; times and exits are of one operation.
+    /// Number of operations in each sample. Times and exits are those of one operation.
     pub operations: u64,
     /// Number of samples that were taken.
     pub samples: usize,
-    /// Times.
+    /// Times of one operation.
     pub time: Distribution,
-    /// Whether the interval of the median spans more than a factor of two.
+    /// Whether the confidence interval of the median time spans more than a factor of two.
     pub unsteady: bool,
-    /// Ratio of this time to that of the host in the same repetition, on memory of the same kind.
+    /// Ratio of this time to the host's time in the same repetition, on memory of the same kind;
+    /// absent for cells of the host.
     pub over_native: Option<Ratio>,
-    /// Processor time of the process for one operation, in nanoseconds: the median over the
+    /// Processor time that this process used for one operation, in nanoseconds: the median over the
     /// samples.
     pub cpu_ns: Option<f64>,
-    /// Exits; absent for cells of the host, and if a sample has no counts.
+    /// VM exits during the samples; absent for cells of the host, and if a sample has no counts.
     pub exits: Option<ExitReport>,
 }
 
 impl CellReport {
-    /// Returns the report of a cell, or `None` without samples. `counted` are the phases of the
-    /// cell without the warm-up.
+    /// Returns the results of a cell, or `None` if it has no samples. `taken` are the samples of
+    /// all cells; `counted` are the phases of this cell, without the warm-up; `counts` says how KVM
+    /// counts exits on this host.
     pub fn of(
         cell: &Cell,
         taken: &[Measurement],
@@ -80,7 +82,7 @@ fn paired<'p, 's>(counted: &'p [&'s PhaseReport], samples: usize) -> Option<&'p 
     counted.get(..samples)
 }
 
-/// Returns whether the interval of a median spans more than a factor of two.
+/// Returns whether a confidence interval spans more than a factor of two.
 pub fn is_unsteady(interval: Option<(f64, f64)>) -> bool {
     interval.is_some_and(|(low, high)| high > STEADY * low)
 }
@@ -99,7 +101,8 @@ fn cpu_ns(mine: &[&Measurement], phases: &[&PhaseReport]) -> Option<f64> {
     median_of(&natively.chain(in_guest).collect::<Vec<_>>())
 }
 
-/// Returns the errors in the counts of a cell, with the name of its phases.
+/// Returns a message for each phase of a cell whose exits were not counted, or counted differently
+/// by KVM and the VMM. `samples` is the number of samples that were taken.
 pub fn faults_of_counting(
     cell: &Cell,
     samples: usize,

@@ -18,7 +18,11 @@ use reports::{Cell, Report, printable, read};
 /// program differ by as much, depending on the addresses of its code and memory.
 const CLOSE: f64 = 0.1;
 
-/// Reads both reports and returns the differences as text.
+/// Reads the two reports of `--compare` and returns their differences as text for people.
+///
+/// # Errors
+/// A usage failure if a file cannot be read, is not a report of `bench exits`, or is the report of
+/// a run that failed.
 pub fn run(before: &Path, after: &Path) -> Result<String, Failure> {
     let (before, after) = (read(before)?, read(after)?);
     Ok(compare(&before, &after))

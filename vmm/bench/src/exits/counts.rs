@@ -6,47 +6,48 @@ use serde::Serialize;
 
 use causeway_run::report::{EmulatedExits, PhaseReport};
 
-/// The way in which this host's KVM counts accesses that the VMM handles.
+/// How the host's KVM counts accesses that the VMM handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvmCounts {
-    /// KVM has no statistics.
+    /// KVM keeps no statistics.
     Nothing,
-    /// KVM counts accesses to memory and accesses to ports separately.
+    /// KVM counts accesses to memory (`mmio_exits`) and to ports (`io_exits`) separately.
     Ports,
-    /// KVM counts accesses to memory, and all accesses and doorbells as emulated instructions, as a
-    /// software KVM does.
+    /// KVM counts accesses to memory (`mmio_exits`), and counts all accesses and doorbells together
+    /// as emulated instructions (`insn_emulation`). A software KVM does so.
     Emulations,
 }
 
-/// Exits of all samples of a cell.
+/// VM exits during all samples of a cell.
 #[derive(Debug, Default, Serialize)]
 pub struct ExitReport {
-    /// Number of operations in which exits were counted.
+    /// Number of operations during which exits were counted.
     pub operations: u64,
-    /// KVM's counts by kind, summed up. Kinds with count 0 are left out.
+    /// KVM's statistics by name, summed over the samples, without those that are 0.
     pub kvm: BTreeMap<String, u64>,
-    /// The VMM's own count, by reason, device and register.
+    /// Exits that reached the VMM, by reason, device and register, as the VMM counts them.
     pub vmm: BTreeMap<String, u64>,
-    /// Exits to user space for each operation, as the VMM counts them.
+    /// Exits to user space per operation, as the VMM counts them.
     pub user_space_per_operation: f64,
-    /// Exits to user space for accesses to memory, for each operation.
+    /// Exits to user space per operation for loads and stores.
     pub mmio_per_operation: f64,
-    /// Exits to user space for accesses to ports, for each operation.
+    /// Exits to user space per operation for port accesses.
     pub io_per_operation: f64,
-    /// Exits to user space for each operation, as KVM counts them, without doorbells; absent
-    /// without statistics of KVM. The run fails if the counts of KVM and the VMM differ in a phase.
+    /// Exits to user space per operation, as KVM counts them, without doorbells; absent if KVM
+    /// keeps no statistics. The run fails if KVM and the VMM differ in a phase.
     pub user_space_per_operation_by_kvm: Option<f64>,
-    /// Doorbells for each operation: exits that the host's kernel takes.
+    /// Doorbells per operation: exits that the host's Linux kernel handles without the VMM.
     pub doorbells_per_operation: f64,
-    /// Interrupts of the host for each operation.
+    /// Exits per operation because of interrupts of the host; absent if KVM keeps no statistics.
     pub interrupts_per_operation: Option<f64>,
-    /// Faults on memory of the guest that were not accesses to devices, for each operation: first
-    /// touches.
+    /// Page faults per operation on guest memory that was touched for the first time; absent if KVM
+    /// keeps no statistics.
     pub faults_per_operation: Option<f64>,
 }
 
 impl ExitReport {
-    /// Returns the exits of `phases`, or `None` if they have no operations.
+    /// Returns the sums of `phases`, or `None` if they have no operations. `counts` says how KVM
+    /// counts exits on this host.
     pub fn of(phases: &[&PhaseReport], counts: KvmCounts) -> Option<Self> {
         let mut exits = Self::default();
         let (mut mmio, mut io, mut doorbells, mut by_kvm) = (0, 0, 0, 0);
@@ -95,7 +96,7 @@ fn emulated(phase: &PhaseReport) -> u64 {
     all.saturating_sub(phase.phase.doorbells)
 }
 
-/// Returns a message with both counts of a phase, if they differ.
+/// Returns a message with the counts of KVM and the VMM in a phase if they differ, else `None`.
 pub fn disagreement(phase: &PhaseReport, counts: KvmCounts) -> Option<String> {
     let (kvm, vmm) = (phase.by_kvm(), phase.by_vmm());
     let by_vmm = format!("the VMM {} to memory and {} to ports", vmm.mmio, vmm.io);

@@ -38,7 +38,7 @@ const COLUMNS: [&str; 27] = [
     "missing",
 ];
 
-/// Writes the cells of a report, and those that were not measured.
+/// Writes a line for each cell of the report, then one for each omission.
 pub fn write(out: &mut dyn Write, report: &ExitsReport) -> io::Result<()> {
     writeln!(out, "{}", COLUMNS.join(","))?;
     for cell in &report.cells {

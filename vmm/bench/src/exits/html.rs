@@ -30,7 +30,10 @@ const KEY: [(&str, &str); 6] = [
     ("native", "no VM"),
 ];
 
-/// Writes the page of a report.
+/// Writes the report as an HTML page.
+///
+/// # Errors
+/// The error of `out`, or the error of drawing a plot.
 pub fn write(out: &mut dyn Write, report: &ExitsReport) -> io::Result<()> {
     let page = page(report).map_err(io::Error::other)?;
     out.write_all(page.as_bytes())

@@ -4,23 +4,24 @@ use causeway_bench_workloads::plan::Plan;
 use causeway_bench_workloads::{Cell, Exclusion, MechanismKind, WorkloadKind};
 use serde::Serialize;
 
-/// All workloads of a mechanism that is not measured.
+/// Text of [`Omission::what`] if all workloads of a mechanism are missing.
 pub const EVERYTHING: &str = "everything";
 
-/// A cell or a group of cells that was not measured.
+/// Cells of the table that were not measured, and the reason. A cell is a workload at one size by
+/// one mechanism.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Omission {
-    /// Mechanism.
+    /// Name of the mechanism, or `all`.
     pub mechanism: &'static str,
-    /// Workload and size, or "everything".
+    /// Name of the workload with its size, or [`EVERYTHING`].
     pub what: String,
-    /// Workload; `None` for all.
+    /// Name of the workload; `None` if all workloads are missing.
     pub workload: Option<&'static str>,
-    /// Size in the unit; `None` for all.
+    /// Size of the workload in `unit`; `None` if all sizes are missing.
     pub size: Option<u64>,
-    /// Unit of the size.
+    /// Unit of `size`: `B` for bytes, or what is counted.
     pub unit: &'static str,
-    /// Why.
+    /// Why the cells were not measured, as text for people.
     pub reason: String,
 }
 
@@ -37,7 +38,7 @@ impl Omission {
         }
     }
 
-    /// Returns the omission of all cells on a back end.
+    /// Returns the omission of all cells on back end `name`.
     pub fn back_end(name: &str, reason: &str) -> Self {
         Self {
             mechanism: "all",
@@ -67,7 +68,7 @@ impl Omission {
     }
 }
 
-/// Returns the cells that the plan excludes.
+/// Returns the cells that `plan` excludes because their mechanism cannot run them.
 pub fn left_out(plan: Plan) -> Vec<Omission> {
     let mut missing = Vec::new();
     let mut of_device = plan.asked_mechanisms().filter(|m| m.is_of_device());
@@ -105,7 +106,8 @@ fn left_out_of(
     }
 }
 
-/// Returns planned cells without a sample. A mechanism without any sample becomes one omission.
+/// Returns the planned cells for which `is_measured` is false, with `reason`. If a mechanism has no
+/// measured cell, its cells become one omission.
 pub fn not_reached(plan: Plan, is_measured: impl Fn(&Cell) -> bool, reason: &str) -> Vec<Omission> {
     let mut missing = Vec::new();
     for mechanism in plan.mechanisms() {

@@ -10,7 +10,7 @@ use causeway_terminal as terminal;
 use causeway_terminal::Failure;
 use causeway_terminal::ReportFile;
 
-/// Destinations of one report.
+/// The files to which one report of `bench exits` goes, and standard output.
 pub struct Outputs {
     json: ReportFile,
     csv: TextFile,
@@ -18,8 +18,11 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Checks whether all destinations can be written to. The files of each back end after the
-    /// first contain its name.
+    /// Checks that all files of the arguments can be written. `also` is the name of a back end that
+    /// is not the first; it becomes part of the file names.
+    ///
+    /// # Errors
+    /// A report failure that names the first file that cannot be written.
     pub fn prepare(arguments: &ExitsArguments, also: Option<&str>) -> Result<Self, Failure> {
         let place = |path: &Option<PathBuf>| {
             let path = path.as_deref()?;
@@ -32,8 +35,10 @@ impl Outputs {
         })
     }
 
-    /// Prints the report and writes all its files. A failed file does not keep others from being
-    /// written; the first failure is returned.
+    /// Prints the report and writes all its files. If a file fails, the others are still written.
+    ///
+    /// # Errors
+    /// The first report failure; others are printed.
     pub fn deliver(self, report: &ExitsReport) -> Result<(), Failure> {
         let printed = match self.json.is_output() {
             true => Ok(()),

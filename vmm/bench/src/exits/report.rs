@@ -18,54 +18,55 @@ use causeway_run::RunOutcome;
 use causeway_run::report::PhaseReport;
 use causeway_terminal::Failure;
 
-/// Name and version of the schema. Fields may be added; a changed meaning changes the number.
+/// Name and version of the report's format. Fields may be added; if the meaning of a field changes,
+/// so does the number.
 pub const SCHEMA: &str = "causeway.bench-exits/1";
 
 /// Reasons why a planned cell has no samples.
 const ENDED_BEFORE: &str = "the run ended before it was measured";
 const NO_SAMPLE: &str = "no sample of this cell could be taken";
 
-/// A whole benchmark.
+/// Report of `causeway bench exits` for one back end, as `--json` writes it.
 #[derive(Debug, Serialize)]
 pub struct ExitsReport {
-    /// [`SCHEMA`].
+    /// Name and version of this format: always [`SCHEMA`].
     pub schema: &'static str,
     /// Version of this program.
     pub causeway: &'static str,
     /// Command line of the benchmark.
     pub command: Vec<String>,
-    /// The host.
+    /// The machine on which the benchmark ran.
     pub host: Host,
-    /// Back end and device.
+    /// Name of the back end and its device.
     pub backend: String,
-    /// Value of `--gpu` with the chosen back end.
+    /// Value of `--gpu`, with the chosen back end in place of `auto`.
     pub gpu: String,
     /// Whether `--quick` was given.
     pub quick: bool,
-    /// Samples of each cell, if the run reaches its end.
+    /// Number of samples of each cell, if the run reaches its end.
     pub repetitions: u32,
-    /// Whether the guest passed and both exit counters agree in every phase.
+    /// Whether the guest passed, and KVM and the VMM counted the same exits in every phase.
     pub passed: bool,
     /// How the guest ended.
     pub result: String,
-    /// Errors that make the benchmark fail even if the guest passed.
+    /// Errors in counts or samples. Each makes the benchmark fail even if the guest passed.
     pub problems: Vec<Problem>,
     /// Devices that were passed through to the guest.
     pub devices: Vec<DeviceReport>,
-    /// The measured cells.
+    /// Results of all cells that were measured. A cell is a workload at one size by one mechanism.
     pub cells: Vec<CellReport>,
-    /// Cells that were not measured, with reasons.
+    /// Cells that were not measured, with the reasons.
     pub missing: Vec<Omission>,
     #[serde(skip)]
     plan: Plan,
 }
 
-/// An error in counts or samples.
+/// An error in counts or samples, which makes the benchmark fail.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Problem {
-    /// Name of the phase. For samples, it is the name of the cell.
+    /// Name of the phase, which is the name of its cell.
     pub phase: String,
-    /// The error, as text that follows the name.
+    /// What is wrong, as text that follows the name.
     pub what: String,
 }
 
@@ -79,7 +80,8 @@ struct RunData<'m> {
 }
 
 impl ExitsReport {
-    /// Returns the report of a run that has not begun.
+    /// Returns the report of a run that has not begun. `plan` says which cells will be measured,
+    /// `gpu` is the value of `--gpu`, `command` the command line.
     pub fn new(plan: Plan, gpu: &str, command: Vec<String>) -> Self {
         Self {
             schema: SCHEMA,
@@ -100,8 +102,8 @@ impl ExitsReport {
         }
     }
 
-    /// Returns the report for a back end that is unavailable or supports no mechanism. This is no
-    /// failure.
+    /// Returns the report for a back end that is not available or supports no mechanism, with the
+    /// reason. Such a back end does not make the benchmark fail.
     pub fn absent(self, reason: &str) -> Self {
         let everything = |mechanism| Omission::everything(mechanism, reason);
         Self {
@@ -111,7 +113,8 @@ impl ExitsReport {
         }
     }
 
-    /// Returns the report of a run that ended, passed or not.
+    /// Fills the report from a run that reached its end, passed or not. `taken` are the samples of
+    /// all cells.
     pub fn finished(self, finished: &RunOutcome, taken: &[Measurement], passed: bool) -> Self {
         let outcome = finished.outcomes.first();
         // A KVM with statistics always returns all of them.
@@ -140,7 +143,8 @@ impl ExitsReport {
         report
     }
 
-    /// Returns the report of a run that failed after it had taken samples. Its counts are lost.
+    /// Fills the report from a run that failed after it had taken samples. The counts of exits are
+    /// lost then.
     pub fn broken_off(mut self, failure: &Failure, taken: &[Measurement]) -> Self {
         let reached = |cell: &Cell| is_of(taken, cell);
         self.missing
@@ -151,7 +155,8 @@ impl ExitsReport {
         self
     }
 
-    /// Adds the reason why the device of `--vfio` is not available, if there is one.
+    /// Replaces the reason for missing cells of a passed-through device by `refused`, which says
+    /// why the device of `--vfio` is not available, if given.
     pub fn without_device(mut self, refused: Option<&str>) -> Self {
         let mut missing = self.missing.iter_mut();
         let row = missing.find(|missing| missing.reason == Exclusion::NoDevice.to_string());

@@ -30,7 +30,7 @@ const TEXTS: usize = 3;
 /// Mark of an unsteady time.
 const UNSTEADY: &str = "~";
 
-/// Returns the whole report as text.
+/// Returns the whole report of `bench exits` as text for people.
 pub fn render(report: &ExitsReport) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -54,7 +54,7 @@ pub fn render(report: &ExitsReport) -> String {
     out
 }
 
-/// Returns the legend of the columns.
+/// Returns the text below the table that explains its columns.
 pub fn legend(cells: &[CellReport]) -> String {
     let mut legend = String::from(
         "n samples of each cell are taken in turn; times are those of one operation: the median with its 95 % interval (of at least 6 samples), \
@@ -88,8 +88,8 @@ fn cells(cells: &[CellReport]) -> Table {
     table
 }
 
-/// Returns the texts of each cell, and whether the cell begins a new workload or size. Only such
-/// cells show them.
+/// Returns the texts of each cell's row, and whether the cell begins a new workload or size. Only
+/// the first row of a workload and size shows them.
 pub fn rows(
     cells: &[CellReport],
 ) -> impl Iterator<Item = (bool, &CellReport, [String; COLUMNS.len()])> {
@@ -129,7 +129,7 @@ fn median(cell: &CellReport) -> String {
     }
 }
 
-/// Returns the size of a cell as text; empty for workloads with a single size.
+/// Returns the size of a cell with its unit, or an empty text if the workload has a single size.
 pub fn size(cell: &CellReport) -> String {
     match (cell.size, cell.unit) {
         (_, "") if cell.size == 1 => String::new(),

@@ -13,7 +13,7 @@ use causeway_run::configuration::choose_gpu;
 use causeway_run::gpu::Kind;
 use causeway_terminal::{Code, Failure};
 
-/// A native CUDA program that guests on a GPU are compared with.
+/// Measures CUDA operations in this process, without a VM, for comparison with a guest's.
 pub struct NativeGpu {
     native: Native,
     failed: AtomicBool,
@@ -26,22 +26,25 @@ impl fmt::Debug for NativeGpu {
 }
 
 impl NativeGpu {
-    /// Opens the GPU of the back end for native measurements. Returns `None` if the back end is not
-    /// CUDA.
+    /// Opens the GPU of back end `kind` for measurements by the host. Returns `None` if the back
+    /// end is not CUDA.
+    ///
+    /// # Errors
+    /// A GPU failure if the GPU does not exist or cannot be used.
     pub fn open(kind: Kind) -> Result<Option<(Arc<Self>, GpuIdentity)>, Failure> {
         let Kind::Cuda(causeway_cuda::Options { device, .. }) = kind else {
             return Ok(None);
         };
         let gpus = causeway_cuda::identities()
-            .map_err(|e| Failure::new(Code::Gpu, "no GPU to compare with", e))?;
+            .map_err(|e| Failure::new(Code::Gpu, "cannot list the GPUs of this host, to compare the guest with the host", e))?;
         let Some(identity) = gpus.get(device as usize).cloned() else {
             return Err(Failure::gpu(format!(
-                "GPU {device} does not exist: the driver has {}, counted from 0",
+                "GPU {device} of --gpu does not exist: the driver has {} GPUs, counted from 0",
                 gpus.len()
             )));
         };
         let native = Native::open(device)
-            .map_err(|e| Failure::new(Code::Gpu, "cannot measure the native side", e))?;
+            .map_err(|e| Failure::new(Code::Gpu, "cannot use the GPU from the host, to compare the guest with the host", e))?;
         let native = Self {
             native,
             failed: AtomicBool::new(false),
@@ -56,7 +59,7 @@ impl Counterpart for NativeGpu {
             Ok(time) => time,
             Err(error) => {
                 if !self.failed.swap(true, Ordering::Relaxed) {
-                    log::warn!("the native side of `{}` failed: {error}", line.name());
+                    log::warn!("cannot measure `{}` on the host: {error}", line.name());
                 }
                 None
             }
@@ -64,27 +67,32 @@ impl Counterpart for NativeGpu {
     }
 }
 
-/// Queries the free memory of a GPU, without using any.
+/// Reads how much memory of a GPU is free, without using any of it.
 pub struct GpuMemory {
     native: Native,
 }
 
 impl GpuMemory {
-    /// Opens the GPU that `--gpu` names. Returns `None` if the back end is not CUDA.
+    /// Opens the GPU that `gpu`, a value of `--gpu`, names. Returns `None` if the back end is not
+    /// CUDA.
+    ///
+    /// # Errors
+    /// A usage failure if `gpu` is invalid; a GPU failure if the GPU cannot be opened.
     pub fn of(gpu: &str) -> Result<Option<Self>, Failure> {
         let (gpu, _) = choose_gpu(gpu)?;
         let Kind::Cuda(causeway_cuda::Options { device, .. }) = gpu.kind else {
             return Ok(None);
         };
         let native = Native::open(device)
-            .map_err(|e| Failure::new(Code::Gpu, "cannot read the GPU's free memory", e))?;
+            .map_err(|e| Failure::new(Code::Gpu, "cannot read how much GPU memory is free", e))?;
         Ok(Some(Self { native }))
     }
 
-    /// Returns the free memory in bytes. The memory of all processes counts as used.
+    /// Returns how many bytes of the GPU's memory no process uses, or `None` if the driver reports
+    /// an error, which is logged.
     pub fn free_bytes(&self) -> Option<u64> {
         let free = self.native.free_bytes();
-        free.inspect_err(|e| log::warn!("cannot read the GPU's free memory: {e}"))
+        free.inspect_err(|e| log::warn!("cannot read how much GPU memory is free: {e}"))
             .ok()
     }
 }

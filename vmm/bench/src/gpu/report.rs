@@ -9,87 +9,89 @@ use serde::Serialize;
 
 use causeway_bench_statistics::{Distribution, Ratio};
 
-/// Name and version of the schema. Fields may be added; a changed meaning changes the number.
+/// Name and version of the report's format. Fields may be added; if the meaning of a field changes,
+/// so does the number.
 pub const SCHEMA: &str = "causeway.bench-gpu/1";
 
-/// A whole benchmark.
+/// Report of `causeway bench gpu`, as `--json` writes it.
 #[derive(Debug, Serialize)]
 pub struct BenchReport {
-    /// [`SCHEMA`].
+    /// Name and version of this format: always [`SCHEMA`].
     pub schema: &'static str,
     /// Version of this program.
     pub causeway: &'static str,
     /// Command line of the benchmark.
     pub command: Vec<String>,
-    /// The host.
+    /// The machine on which the benchmark ran.
     pub host: Host,
-    /// The device that the guest used.
+    /// The GPU, or the software back end, that the guest used.
     pub device: DeviceReport,
-    /// Whether the guest passed and both exit counters agree in every phase.
+    /// Whether the guest passed, and KVM and the VMM counted the same exits in every phase.
     pub passed: bool,
     /// How the guest ended.
     pub result: String,
-    /// The lines.
+    /// Results by operation and size, in the order of the table.
     pub lines: Vec<LineReport>,
-    /// Other figures of the guest.
+    /// Figures that the guest computed itself.
     pub figures: Vec<Figure>,
 }
 
-/// The device, as the back end names it.
+/// The device that the guest used, as the back end describes it.
 #[derive(Debug, Serialize)]
 pub struct DeviceReport {
-    /// Back end and device.
+    /// Name of the back end and its device.
     pub name: String,
-    /// Driver, where there is one.
+    /// Version of CUDA that the driver supports; absent for the software back end.
     pub driver: Option<String>,
-    /// Multiprocessors, or cores.
+    /// Number of multiprocessors of the GPU, or of cores that the software back end uses.
     pub compute_units: u32,
-    /// Memory that the guest may have, in bytes.
+    /// GPU memory that the guest may allocate, in bytes.
     pub memory_bytes: u64,
 }
 
-/// One line of the table.
+/// One line of the table: an operation at one size, in the guest and on the host.
 #[derive(Debug, Serialize)]
 pub struct LineReport {
-    /// Short name.
+    /// Short name of the operation.
     pub line: &'static str,
-    /// Description of the operation in the guest, and on the host.
+    /// What one operation does, in the guest and on the host.
     pub what: &'static str,
-    /// `data` or `control`.
+    /// `data` if the operation may cause no exit, else `control`.
     pub path: &'static str,
-    /// Bytes of each operation, where it has any.
+    /// Bytes that one operation copies or allocates; 0 for operations without a size.
     pub bytes: u64,
-    /// Operations of each sample; all times are those of one operation.
+    /// Number of operations in each sample. All times are those of one operation.
     pub operations: u32,
-    /// Times in the guest.
+    /// Times of one operation in the guest.
     pub guest: Distribution,
-    /// Times on the host; absent if the host cannot run the operation.
+    /// Times of one operation on the host; absent if the host cannot run it.
     pub native: Option<Distribution>,
-    /// Ratio of the guest's time to the host's.
+    /// Ratio of the guest's time to the host's time, of samples that were taken one after the
+    /// other.
     pub guest_over_native: Option<Ratio>,
-    /// Exits, over all samples of the line.
+    /// VM exits during all samples of this line.
     pub exits: ExitReport,
 }
 
-/// Exits of the samples of a line, and nothing else.
+/// VM exits during the samples of one line.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ExitReport {
-    /// Number of operations in which exits were counted.
+    /// Number of operations during which exits were counted.
     pub operations: u64,
-    /// KVM's counts by kind, summed up. Kinds with count 0 are left out.
+    /// KVM's statistics by name, summed over the samples, without those that are 0.
     pub kvm: BTreeMap<String, u64>,
-    /// The VMM's own count, by reason and register.
+    /// Exits that reached the VMM, by reason, device and register, as the VMM counts them.
     pub vmm: BTreeMap<String, u64>,
-    /// Doorbells that the guest rang.
+    /// Number of doorbells that the guest rang.
     pub doorbells: u64,
-    /// Exits to user space for each operation: KVM's `mmio_exits` and `io_exits`.
+    /// Exits to user space per operation, as KVM counts them: its `mmio_exits` and `io_exits`.
     pub user_space_per_operation: f64,
-    /// Exits to user space for each operation, as the VMM counts them.
+    /// Exits to user space per operation, as the VMM counts them.
     pub user_space_per_operation_by_vmm: f64,
 }
 
 impl LineReport {
-    /// Returns the lines of the guest's report.
+    /// Returns a line for each operation and size of which the guest reported samples.
     pub fn all(reported: &Report) -> Vec<Self> {
         let mut lines = Vec::new();
         for line in LINES {

@@ -19,7 +19,7 @@ const COLUMNS: [&str; 8] = [
     "exits per op",
 ];
 
-/// Returns the whole report as text.
+/// Returns the whole report of `bench gpu` as text for people.
 pub fn render(report: &BenchReport) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.

@@ -2,12 +2,12 @@
 
 use crate::Ratio;
 
-/// What stands where there is no figure.
+/// Returns the text that tables show where there is no figure: `-`.
 pub fn dash() -> String {
     String::from("-")
 }
 
-/// Three significant digits; thousands and more by a letter (`336k`).
+/// Formats a value with three significant digits, with a letter for thousands and more: `336k`.
 pub fn short(value: f64) -> String {
     // What rounding makes a thousand of is one.
     let scales = [(999.5e6, 1e9, "G"), (999.5e3, 1e6, "M"), (999.5, 1e3, "k")];
@@ -38,7 +38,7 @@ fn decimals(value: f64) -> usize {
     first.clamp(0.0, 9.0) as usize
 }
 
-/// A ratio with its interval.
+/// Formats a ratio with its confidence interval: `2.5 (2.1-3.0)`.
 pub fn ratio(ratio: Ratio) -> String {
     let median = short(ratio.median);
     match ratio.low.zip(ratio.high) {
@@ -56,7 +56,7 @@ fn range(low: f64, high: f64) -> String {
     }
 }
 
-/// Bytes in the largest unit that they have one of.
+/// Formats a number of bytes in MiB, KiB or B, rounded down.
 pub fn bytes(bytes: u64) -> String {
     match bytes {
         n if n >= 1 << 20 => format!("{} MiB", n >> 20),
@@ -65,13 +65,14 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// A time in its unit.
+/// Formats a time in nanoseconds with three significant digits in its largest unit: `53.0 µs`.
 pub fn time(ns: f64) -> String {
     let (scale, unit) = unit_of(ns);
     format!("{} {unit}", digits(ns / scale))
 }
 
-/// A time with the interval that it lies in, in the same unit.
+/// Formats a time in nanoseconds with its confidence interval in the same unit:
+/// `1.50 µs (1.40-1.60)`.
 pub fn time_within(ns: f64, interval: Option<(f64, f64)>) -> String {
     let (scale, unit) = unit_of(ns);
     match interval {
@@ -92,7 +93,8 @@ fn unit_of(ns: f64) -> (f64, &'static str) {
     }
 }
 
-/// Exits of one operation: few must not look like none.
+/// Formats a number of exits per operation. Small numbers get an exponent, so that they do not look
+/// like zero.
 pub fn count(exits: f64) -> String {
     match exits {
         n if n.fract() == 0.0 => format!("{n:.0}"),

@@ -4,36 +4,36 @@ pub mod figures;
 
 use serde::Serialize;
 
-/// Fewest samples of whose median anything can be said with a confidence of 95 %: all of five are
-/// on one side of it with a probability of 1/16.
+/// Least number of samples from which a 95 % confidence interval of the median can be computed.
+/// With five, all lie on one side of the median with probability 1/16.
 pub const INTERVAL_SAMPLES_MIN: usize = 6;
 
 /// Probability that the median lies beyond one of the ends.
 const TAIL: f64 = 0.025;
 
-/// A distribution of times per operation.
+/// Median, confidence interval and extremes of the times that an operation took.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Distribution {
-    /// Half took less, in nanoseconds.
+    /// Median time in nanoseconds.
     pub median_ns: f64,
-    /// Lower end of the interval in which the median lies with a confidence of 95 %; none of fewer
-    /// samples than [`INTERVAL_SAMPLES_MIN`].
+    /// Lower end of the 95 % confidence interval of the median, in nanoseconds; `None` if there are
+    /// fewer than [`INTERVAL_SAMPLES_MIN`] samples.
     pub low_ns: Option<f64>,
-    /// Its upper end.
+    /// Upper end of this interval, in nanoseconds.
     pub high_ns: Option<f64>,
-    /// Ninety-nine of a hundred took no longer, in nanoseconds (nearest rank: of fewer than 100
-    /// samples, the slowest).
+    /// 99th percentile in nanoseconds, by nearest rank. With fewer than 100 samples this is the
+    /// slowest.
     pub p99_ns: f64,
-    /// The slowest, in nanoseconds.
+    /// Longest time in nanoseconds.
     pub slowest_ns: f64,
-    /// The fastest, in nanoseconds.
+    /// Shortest time in nanoseconds.
     pub least_ns: f64,
-    /// Every sample, in the order taken, in nanoseconds.
+    /// All times in nanoseconds, in the order in which they were measured.
     pub samples_ns: Vec<f64>,
 }
 
 impl Distribution {
-    /// Of at least one sample.
+    /// Returns the distribution of `samples_ns`, or `None` if there are no samples.
     pub fn of(samples_ns: Vec<f64>) -> Option<Self> {
         let sorted = sorted(&samples_ns);
         let (low_ns, high_ns) = interval(&sorted).unzip();
@@ -48,25 +48,26 @@ impl Distribution {
         })
     }
 
-    /// The interval of the median, if there are enough samples.
+    /// Returns both ends of the 95 % confidence interval of the median, or `None` if there are too
+    /// few samples.
     pub fn interval(&self) -> Option<(f64, f64)> {
         self.low_ns.zip(self.high_ns)
     }
 }
 
-/// The middle of ratios, and where it lies with a confidence of 95 %.
+/// Median of ratios, with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
-    /// Median of the ratios of samples taken one after the other.
+    /// Median of the ratios.
     pub median: f64,
-    /// Lower end of the interval; none of fewer pairs than [`INTERVAL_SAMPLES_MIN`].
+    /// Lower end of the interval; `None` if there are fewer than [`INTERVAL_SAMPLES_MIN`] ratios.
     pub low: Option<f64>,
-    /// Upper end of the interval.
+    /// Upper end of the interval; `None` if `low` is.
     pub high: Option<f64>,
 }
 
 impl Ratio {
-    /// Of at least one pair of numerator and denominator.
+    /// Returns the ratio of pairs (numerator, denominator), or `None` if there are no pairs.
     pub fn of(pairs: impl IntoIterator<Item = (f64, f64)>) -> Option<Self> {
         let ratios: Vec<f64> = pairs.into_iter().map(|(a, b)| a / b).collect();
         let sorted = sorted(&ratios);
@@ -79,23 +80,26 @@ impl Ratio {
     }
 }
 
-/// The middle one of samples, or the mean of the two in the middle; none of none.
+/// Returns the median of samples, which is the mean of the two middle ones if their number is even.
+/// Returns `None` without samples.
 pub fn median_of(samples: &[f64]) -> Option<f64> {
     middle(&sorted(samples))
 }
 
-/// Where the median lies with a confidence of at least 95 %; none of fewer samples than
-/// [`INTERVAL_SAMPLES_MIN`].
+/// Returns the 95 % confidence interval of the median, or `None` if there are fewer than
+/// [`INTERVAL_SAMPLES_MIN`] samples.
 ///
-/// The interval is the one of the sign test, which assumes no distribution: as many samples lie
-/// below the median as heads are thrown, so it is between the two order statistics that are as
-/// close as that binomial distribution allows.
+/// The interval is that of the sign test, which assumes no distribution: each sample lies below the
+/// median with probability 1/2, so the number of samples below is binomial. The ends are the two
+/// order statistics that are as close together as this distribution allows.
 pub fn interval_of(samples: &[f64]) -> Option<(f64, f64)> {
     interval(&sorted(samples))
 }
 
-/// The same where so many are looked at that some would not hold their medians by chance: all of
-/// them together do with 95 % (Bonferroni). Of samples that are too few for that, their range.
+/// Returns a confidence interval of the median for a comparison of `intervals` intervals: wider, so
+/// that with 95 % confidence all of them contain their medians (Bonferroni correction). If the
+/// samples are too few for that, this is their whole range. Returns `None` if there are fewer than
+/// [`INTERVAL_SAMPLES_MIN`] samples.
 pub fn interval_among(samples: &[f64], intervals: usize) -> Option<(f64, f64)> {
     interval_of(samples)?;
     let rank = interval_rank(samples.len(), TAIL / intervals.max(1) as f64);

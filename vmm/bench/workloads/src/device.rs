@@ -2,18 +2,18 @@
 
 use core::fmt;
 
-/// Memory of a device that the guest has for itself.
+/// Memory of a PCI device that is passed through to the guest and measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceMemory {
-    /// Vendor ID.
+    /// PCI vendor ID of the device.
     pub vendor: u16,
-    /// Device ID.
+    /// PCI device ID of the device.
     pub device: u16,
-    /// Number of the base address register behind which it is.
+    /// Number of the base address register (BAR) that maps the memory.
     pub bar: u8,
-    /// First byte in there; a multiple of 4 KiB.
+    /// Offset of the memory in the BAR, in bytes: a multiple of 4 KiB.
     pub offset: u64,
-    /// Bytes; a multiple of 4 KiB.
+    /// Size of the memory in bytes: a multiple of 4 KiB.
     pub bytes: u64,
 }
 
@@ -32,7 +32,8 @@ impl fmt::Display for DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Parses the text of a device. Returns `None` if it is malformed.
+    /// Parses the text `VENDOR:DEVICE:BAR:OFFSET:BYTES`, of which the first two are hexadecimal.
+    /// Returns `None` if it is malformed.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(':');
@@ -49,26 +50,26 @@ impl DeviceMemory {
     }
 }
 
-/// Reason why a plan excludes a cell.
+/// Why a plan does not measure a workload at some size by some mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exclusion {
-    /// The cell takes more exits than a sample may.
+    /// The workload would take more exits than a sample may.
     Exits,
-    /// No device is passed through to the guest.
+    /// The mechanism needs a passed-through device, and there is none.
     NoDevice,
-    /// Only the device's own driver can launch kernels.
+    /// The workload launches kernels, which only the passed-through device's own driver can do.
     NoKernels,
-    /// The device has no allocator.
+    /// The workload allocates memory, and the passed-through device has no allocator.
     NoAllocator,
-    /// The device has less memory.
+    /// The workload needs more memory than the passed-through device has.
     Memory {
-        /// The device's memory in bytes.
+        /// Size of the device's memory in bytes.
         bytes: u64,
     },
 }
 
 impl Exclusion {
-    /// Returns whether the reason holds for all sizes.
+    /// Returns whether the workload is excluded at all sizes.
     #[must_use]
     pub const fn is_of_all_sizes(self) -> bool {
         matches!(self, Self::NoDevice | Self::NoKernels | Self::NoAllocator)

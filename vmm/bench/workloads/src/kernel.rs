@@ -2,29 +2,32 @@
 
 use causeway_kernels::{bench, case};
 
-/// A kernel. All mechanisms know all of them: loading modules is not what is measured.
+/// A GPU kernel that workloads launch. Every mechanism loads all of them in advance, because
+/// loading is not measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kernel {
-    /// Does nothing, without arguments.
+    /// An empty kernel without parameters.
     Nothing = 0,
-    /// `c = a + b`: addresses of the three, and how many floats they have.
+    /// Adds two vectors of floats, `c = a + b`. Parameters: addresses of a, b and c, and their
+    /// number of elements.
     VectorAdd = 1,
-    /// `c = a * b` in tiles of 16: addresses of the three, rows, inner, columns.
+    /// Multiplies two matrices of floats in tiles of 16 by 16, `c = a * b`. Parameters: addresses
+    /// of a, b and c, rows of a, columns of a, columns of b.
     Matmul = 2,
 }
 
-/// All of them, by number.
+/// All kernels, in the order of their numbers.
 pub const KERNELS: [Kernel; 3] = [Kernel::Nothing, Kernel::VectorAdd, Kernel::Matmul];
 
 impl Kernel {
-    /// Returns the kernel with a number.
+    /// Returns the kernel with this number, or `None` if no kernel has it.
     #[must_use]
     pub fn from_wire(number: u64) -> Option<Self> {
         KERNELS.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// Name in its module.
+    /// Returns the name of the kernel in its module.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,7 +37,7 @@ impl Kernel {
         }
     }
 
-    /// Returns the text of its module.
+    /// Returns the PTX text of the module that contains the kernel.
     #[must_use]
     pub fn ptx(self) -> &'static str {
         match self {

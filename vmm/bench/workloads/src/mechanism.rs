@@ -2,25 +2,25 @@
 
 use crate::Kernel;
 
-/// A way to reach a GPU, by its number in records.
+/// A way to reach a GPU, with the number that samples use for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum MechanismKind {
-    /// This project: memory in an aperture, commands in a ring, fences in memory.
+    /// Causeway: memory in an aperture, commands in a ring, fences in memory.
     Mediated = 0,
-    /// A device whose memory and registers all trap, as emulated devices do.
+    /// A device whose memory and registers are emulated: each access is an exit.
     Trap = 1,
-    /// A device to which calls are sent with their data, several at a time.
+    /// A device to which the guest sends calls with their data, several in one exit.
     Forward = 2,
-    /// A host device for the guest alone: its memory, by loads and stores.
+    /// A PCI device of the host that only the guest uses: loads and stores to its memory.
     Passthrough = 3,
-    /// No VM: the same by the host, on the same back end.
+    /// No VM: the host runs the workload itself, on the same back end.
     Native = 4,
-    /// No VM: the same by the host, on the memory of the device that is passed through.
+    /// No VM: the host runs the workload itself, on the memory of the passed-through device.
     NativeBar = 5,
 }
 
-/// All of them, by number.
+/// All mechanisms, in the order of their numbers.
 pub const MECHANISMS: [MechanismKind; 6] = [
     MechanismKind::Mediated,
     MechanismKind::Trap,
@@ -31,7 +31,7 @@ pub const MECHANISMS: [MechanismKind; 6] = [
 ];
 
 impl MechanismKind {
-    /// Returns the mechanism's name in tables and arguments.
+    /// Returns the mechanism's name in arguments and tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -66,13 +66,13 @@ impl MechanismKind {
         }
     }
 
-    /// Returns the member with a name; `None` if there is none.
+    /// Returns the mechanism with this name, or `None` if no mechanism has it.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         MECHANISMS.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Returns the member with a number; `None` if there is none.
+    /// Returns the mechanism with this number, or `None` if no mechanism has it.
     #[must_use]
     pub fn from_wire(number: u64) -> Option<Self> {
         MECHANISMS.get(usize::try_from(number).ok()?).copied()
@@ -82,29 +82,29 @@ impl MechanismKind {
 /// Bytes of the smallest pages.
 const PAGE_BYTES: usize = 4096;
 
-/// Grid and block of a launch. What workloads launch needs no third dimension.
+/// Grid and block of a launch in two dimensions. No workload needs a third one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Blocks in x and y.
+    /// Number of blocks in x and y.
     pub grid: [u32; 2],
-    /// Threads of a block in x and y.
+    /// Number of threads of a block in x and y.
     pub block: [u32; 2],
 }
 
-/// The operations that workloads use. Copies, loads and stores take place after all earlier
-/// launches, as on a single stream. A failed operation ends the program.
+/// The GPU operations that workloads use. They take effect in order, as on a single CUDA stream. An
+/// operation that fails ends the program.
 pub trait Mechanism {
-    /// An allocation that kernels and [`Self::copy_in`] reach.
+    /// An allocation that kernels, copies, loads and stores can use.
     type Memory;
 
-    /// Allocates `bytes` bytes.
+    /// Allocates `bytes` bytes of GPU memory.
     fn allocate(&mut self, bytes: usize) -> Self::Memory;
 
-    /// Frees memory.
+    /// Frees memory that [`Self::allocate`] returned.
     fn free(&mut self, memory: Self::Memory);
 
-    /// Touches all pages of `bytes` bytes of fresh memory, for CPU and GPU. They contain zeros
-    /// afterwards.
+    /// Touches all pages of newly allocated memory of `bytes` bytes, for CPU and GPU. The memory
+    /// contains zeros afterwards.
     fn touch(&mut self, memory: &Self::Memory, bytes: usize) {
         for page in (0..bytes).step_by(PAGE_BYTES) {
             self.copy_in(memory, page, &[0; 8]);
@@ -112,37 +112,40 @@ pub trait Mechanism {
         self.synchronize();
     }
 
-    /// Returns the address of memory for kernels.
+    /// Returns the address at which kernels find the memory.
     fn address(&self, memory: &Self::Memory) -> u64;
 
-    /// Stores to the first `words` words, `passes` times, each as the program does it when it has a
-    /// pointer: as [`causeway_kernels::loops::store`] says. `words` is a multiple of 8.
+    /// Stores to the first `words` 64-bit words of the memory, `passes` times, with the loop
+    /// [`causeway_kernels::loops::store`]. `words` is a multiple of 8.
     fn store_words(&mut self, memory: &Self::Memory, words: usize, passes: u32);
 
-    /// Loads the words as [`causeway_kernels::loops::load`] says, and returns their sum.
+    /// Loads the first `words` 64-bit words of the memory, `passes` times, with the loop
+    /// [`causeway_kernels::loops::load`], and returns their sum.
     fn load_words(&mut self, memory: &Self::Memory, words: usize, passes: u32) -> u64;
 
-    /// Copies to `offset`. Both are multiples of 8 bytes.
+    /// Copies `from` to the memory at `offset`. Offset and length are multiples of 8 bytes.
     fn copy_in(&mut self, memory: &Self::Memory, offset: usize, from: &[u8]);
 
-    /// Copies from `offset`. Both are multiples of 8 bytes.
+    /// Copies from the memory at `offset` to `into`. Offset and length are multiples of 8 bytes.
     fn copy_out(&mut self, memory: &Self::Memory, offset: usize, into: &mut [u8]);
 
-    /// Launches a kernel, without waiting. Arguments are addresses and numbers, in order.
+    /// Launches a kernel and does not wait for its end. Arguments are addresses and numbers, in the
+    /// order of the kernel's parameters.
     fn launch(&mut self, kernel: Kernel, shape: Shape, arguments: &[u64]);
 
-    /// Waits until all work is done.
+    /// Waits until all copies, stores and launches have ended.
     fn synchronize(&mut self);
 
-    /// Prepares a timed part with launches, before exits are counted.
+    /// Prepares a timed part that launches kernels. Called before exits are counted.
     fn get_ready(&mut self) {}
 
-    /// Returns doorbells rung so far that the host's kernel takes: exits that do not reach the VMM.
+    /// Returns the number of doorbells rung so far. The host's Linux kernel handles each of these
+    /// exits without the VMM.
     fn doorbells(&self) -> u64 {
         0
     }
 
-    /// Ends the preparation of [`Self::get_ready`] and wakes the device. Exits in this call are
-    /// counted, but its time is not.
+    /// Wakes the device after [`Self::get_ready`]. Exits in this call are counted, but its time is
+    /// not.
     fn wake(&mut self) {}
 }

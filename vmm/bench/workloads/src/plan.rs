@@ -5,23 +5,24 @@ use core::fmt;
 
 use crate::{Cell, DeviceMemory, Exclusion, MECHANISMS, MechanismKind, WORKLOADS, WorkloadKind};
 
-/// Extent of the measurements.
+/// How many sizes and operations a benchmark measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// Takes at most a minute and a half on two cores.
+    /// Few and small sizes: about 90 seconds on two cores.
     Quick,
-    /// Takes as long as the figures need.
+    /// All sizes, with as many operations as precise figures need.
     Full,
 }
 
-/// Most repetitions.
+/// Most samples of a cell that a benchmark may take.
 pub const REPETITIONS_MAX: u32 = 200;
 
-/// Which of `count` mechanisms has place `place` in a repetition.
+/// Returns the index of the mechanism that is measured at position `place` (from 0) of repetition
+/// `repetition`, of `count` mechanisms.
 ///
-/// The order is that of a Williams design (E. J. Williams, 1949): over `count` repetitions, or
-/// twice as many if `count` is odd, each mechanism stands in each place equally often, and behind
-/// each other one equally often.
+/// The order is a Williams design (E. J. Williams, 1949): over `count` repetitions, or twice as
+/// many if `count` is odd, each mechanism is at each position equally often, and follows each other
+/// mechanism equally often.
 #[must_use]
 pub const fn place_in_turn(repetition: u64, count: usize, place: usize) -> usize {
     let repetition = repetition as usize;
@@ -37,20 +38,20 @@ pub const fn place_in_turn(repetition: u64, count: usize, place: usize) -> usize
     (first + repetition) % count
 }
 
-/// The cells to measure.
+/// Which cells a benchmark measures. A cell is a workload at one size by one mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// How much.
+    /// How many sizes and operations to measure.
     pub effort: Effort,
-    /// Samples of each cell.
+    /// Number of samples of each cell.
     pub repetitions: u32,
-    /// Memory of the device that is passed through to the guest, if one is.
+    /// Memory of the device that is passed through to the guest, or `None` without a device.
     pub device: Option<DeviceMemory>,
     workloads: u32,
     mechanisms: u32,
 }
 
-/// An argument that means nothing.
+/// A word of a plan's text that is not understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadArgument<'a>(pub &'a str);
 
@@ -65,7 +66,8 @@ impl fmt::Display for BadArgument<'_> {
 }
 
 impl Plan {
-    /// Everything.
+    /// Returns a plan of all workloads and all mechanisms that need no passed-through device, with
+    /// `repetitions` samples of each cell.
     #[must_use]
     pub const fn all(effort: Effort, repetitions: u32) -> Self {
         Self {
@@ -77,7 +79,7 @@ impl Plan {
         }
     }
 
-    /// Only these workloads.
+    /// Returns the same plan for these workloads only.
     #[must_use]
     pub fn of_workloads(self, workloads: &[WorkloadKind]) -> Self {
         let bits = workloads.iter().fold(0, |bits, w| bits | 1 << *w as u32);
@@ -87,7 +89,7 @@ impl Plan {
         }
     }
 
-    /// Only these mechanisms.
+    /// Returns the same plan for these mechanisms only.
     #[must_use]
     pub fn of_mechanisms(self, mechanisms: &[MechanismKind]) -> Self {
         let bits = mechanisms.iter().fold(0, |bits, m| bits | 1 << *m as u32);
@@ -97,35 +99,36 @@ impl Plan {
         }
     }
 
-    /// Returns the workloads, in order.
+    /// Returns the workloads of the plan, in the order of the table.
     pub fn workloads(self) -> impl Iterator<Item = WorkloadKind> {
         let all = WORKLOADS.into_iter();
         all.filter(move |w| self.workloads & 1 << *w as u32 != 0)
     }
 
-    /// Returns the plan with this device passed through to the guest.
+    /// Returns the same plan with this device passed through to the guest.
     #[must_use]
     pub fn with_device(self, device: Option<DeviceMemory>) -> Self {
         Self { device, ..self }
     }
 
-    /// Returns the mechanisms, in order; those that take a device only if there is one.
+    /// Returns the mechanisms of the plan, in the order of the table. Mechanisms that need a
+    /// passed-through device are left out if there is none.
     pub fn mechanisms(self) -> impl Iterator<Item = MechanismKind> {
         let asked = self.asked_mechanisms();
         asked.filter(move |m| self.device.is_some() || !m.is_of_device())
     }
 
-    /// Returns the mechanisms that were asked for, in order, whether or not there is what they
-    /// take.
+    /// Returns the mechanisms of the plan, in the order of the table, including those that need a
+    /// device even if there is none.
     pub fn asked_mechanisms(self) -> impl Iterator<Item = MechanismKind> {
         let all = MECHANISMS.into_iter();
         all.filter(move |m| self.mechanisms & 1 << *m as u32 != 0)
     }
 
-    /// Returns the cell of a workload's size and a mechanism.
+    /// Returns the cell of a workload at `size` by a mechanism.
     ///
     /// # Errors
-    /// [`Exclusion`]: why there is none.
+    /// [`Exclusion`] says why the mechanism does not run the workload at this size.
     pub fn cell(
         self,
         workload: WorkloadKind,
@@ -151,15 +154,15 @@ impl Plan {
         cell.ok_or(Exclusion::Exits)
     }
 
-    /// Returns whether this could be one of its cells: the operations, of a size, that there are
-    /// with this effort and device.
+    /// Returns whether `cell` is one that this effort and device allow, with the right number of
+    /// operations. The plan need not contain its workload or mechanism.
     #[must_use]
     pub fn has(self, cell: &Cell) -> bool {
         (cell.workload.description().sizes)(self.effort).contains(&cell.size)
             && self.cell(cell.workload, cell.mechanism, cell.size) == Ok(*cell)
     }
 
-    /// Returns all cells, row by row: workload, size, mechanism.
+    /// Returns all cells of the plan, sorted by workload, size and mechanism.
     pub fn cells(self) -> impl Iterator<Item = Cell> {
         self.workloads().flat_map(move |workload| {
             let sizes = (workload.description().sizes)(self.effort).iter();
@@ -170,10 +173,10 @@ impl Plan {
         })
     }
 
-    /// Reads a guest's arguments.
+    /// Parses the text of a plan, which is the argument text of the guest that runs it.
     ///
     /// # Errors
-    /// The word that means nothing.
+    /// The first word that is not understood.
     pub fn parse(text: &str) -> Result<Self, BadArgument<'_>> {
         let mut plan = Self::all(Effort::Full, 24);
         for word in text.split(',').filter(|word| !word.is_empty()) {

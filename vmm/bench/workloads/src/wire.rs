@@ -4,10 +4,11 @@ pub mod forward;
 pub mod sample;
 pub mod trap;
 
-/// First port of the mechanisms.
+/// First I/O port of the devices of the mechanisms.
 pub const PORT: u16 = 0xcc0;
-/// Four-byte stores of the number of the page at which the area of [`forward`] begins: its batch is
-/// executed.
+/// I/O port of [`forward`]. A four-byte store of the page number of its area executes the calls in
+/// the area.
 pub const PORT_FORWARD: u16 = PORT;
-/// Four-byte stores of the address of a [`sample::Sample`], in RAM.
+/// I/O port for samples. A four-byte store of the address of a [`sample::Sample`] in RAM hands the
+/// sample over.
 pub const PORT_SAMPLE: u16 = PORT + 4;

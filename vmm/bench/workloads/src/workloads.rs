@@ -10,41 +10,42 @@ use crate::{Mechanism, MechanismKind};
 
 mod pattern;
 
-/// Description of a workload, for plans and tables.
+/// Properties of a workload that plans and tables need.
 #[derive(Clone, Copy, Debug)]
 pub struct Description {
-    /// Short name.
+    /// Name of the workload in arguments and tables.
     pub name: &'static str,
-    /// Description of one operation.
+    /// What one operation of the workload does, as text for people.
     pub what: &'static str,
-    /// Unit of its sizes: `B`, or the things that they count.
+    /// Unit of the workload's sizes: `B` for bytes, or what is counted.
     pub unit: &'static str,
-    /// Whether the mediated guest may not exit in it.
+    /// Whether the workload is on the data path, on which a mediated guest causes no exits.
     pub is_data: bool,
-    /// Whether there are launches in the timed part.
+    /// Whether the timed part launches kernels.
     pub launches: bool,
-    /// The sizes that are measured.
+    /// Returns the sizes that are measured, in the workload's unit.
     pub sizes: fn(Effort) -> &'static [u64],
-    /// Operations of a sample of this size; none if the mechanism would take too long.
+    /// Returns the number of operations in a sample at this size, or `None` if they would take the
+    /// mechanism too many exits.
     pub operations: fn(MechanismKind, Effort, u64) -> Option<u64>,
-    /// Bytes of memory of its own that a program needs for a size.
+    /// Returns the size in bytes of the program's own buffer that the workload needs at this size.
     pub host_bytes: fn(u64) -> usize,
 }
 
-/// One workload, size and mechanism, which are measured together.
+/// One cell of the table: a workload at one size by one mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// The workload.
+    /// The workload to run.
     pub workload: WorkloadKind,
-    /// How.
+    /// The mechanism by which the workload uses the GPU.
     pub mechanism: MechanismKind,
-    /// How large, in the workload's unit.
+    /// Size of the workload, in its unit.
     pub size: u64,
-    /// How often.
+    /// Number of operations in each sample.
     pub operations: u64,
 }
 
-/// Longest name of a cell in bytes: what a guest has for the name of a phase.
+/// Longest name of a cell in bytes. Phases of the test device have no room for longer names.
 pub const CELL_NAME_BYTES: usize = 48;
 
 impl fmt::Display for Cell {
@@ -55,23 +56,25 @@ impl fmt::Display for Cell {
     }
 }
 
-/// A workload, ready to run.
+/// A workload that runs on a GPU through mechanism `M`.
 pub trait Workload<M: Mechanism>: Sized {
-    /// Gets ready: not timed. `host` is memory of the program's own, as long as the largest copy.
+    /// Allocates and fills memory; this part is not timed. `host` is a buffer of the program, at
+    /// least as long as [`Description::host_bytes`] says.
     fn prepare(m: &mut M, cell: &Cell, host: &mut [u8]) -> Self;
-    /// Does all operations of the cell. Only this is timed.
+    /// Executes all operations of the cell. Only this part is timed.
     fn run(&mut self, m: &mut M, cell: &Cell, host: &mut [u8]);
-    /// Checks what came of it and clears up: not timed.
+    /// Checks the results and frees the memory; this part is not timed.
     fn finish(self, m: &mut M, cell: &Cell, host: &mut [u8]);
 }
 
-/// Counts and times a part of a program.
+/// Times part of a program, and marks the part in which exits are counted.
 pub trait Stopwatch {
-    /// From here on it is counted: exits, doorbells, processor time.
+    /// Starts to count exits, doorbells and processor time.
     fn mark(&mut self, cell: &Cell);
-    /// From here on it is timed.
+    /// Starts the time.
     fn start(&mut self);
-    /// Ends the measured part, in which so many doorbells were rung.
+    /// Ends the time and the counts. `doorbells` is the number of doorbells that were rung in this
+    /// part.
     fn stop(&mut self, cell: &Cell, doorbells: u64);
 }
 
@@ -103,7 +106,7 @@ macro_rules! workloads {
     ($($module:ident :: $workload:ident),+ $(,)?) => {
         $(mod $module;)+
 
-        /// A workload, by its number in records.
+        /// The workloads, with the numbers that samples use for them.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         #[repr(u32)]
         pub enum WorkloadKind {
@@ -113,11 +116,11 @@ macro_rules! workloads {
             )+
         }
 
-        /// All of them, by number.
+        /// All workloads, in the order of their numbers.
         pub const WORKLOADS: [WorkloadKind; [$(WorkloadKind::$workload),+].len()] = [$(WorkloadKind::$workload),+];
 
         impl WorkloadKind {
-            /// What it is.
+            /// Returns the properties of this workload.
             #[must_use]
             pub const fn description(self) -> &'static Description {
                 match self {
@@ -126,7 +129,8 @@ macro_rules! workloads {
             }
         }
 
-        /// Takes one sample of a cell. `m` is the mechanism of the cell.
+        /// Takes one sample of a cell. `m` is the mechanism of the cell, `host` a buffer of
+        /// [`host_bytes`] bytes, and `watch` receives the time.
         pub fn measure<M: Mechanism>(m: &mut M, cell: &Cell, host: &mut [u8], watch: &mut impl Stopwatch) {
             match cell.workload {
                 $(WorkloadKind::$workload => sample::<M, $module::$workload<M>>(m, cell, host, watch),)+
@@ -149,26 +153,27 @@ workloads! {
 }
 
 impl WorkloadKind {
-    /// Short name.
+    /// Returns the workload's name in arguments and tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.description().name
     }
 
-    /// Returns the member with a name; `None` if there is none.
+    /// Returns the workload with this name, or `None` if no workload has it.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         WORKLOADS.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Returns the member with a number; `None` if there is none.
+    /// Returns the workload with this number, or `None` if no workload has it.
     #[must_use]
     pub fn from_wire(number: u64) -> Option<Self> {
         WORKLOADS.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// Returns the cell of one size and mechanism; none if that would take too long.
-    /// [`Plan::cell`](crate::plan::Plan::cell) knows what a device lacks, too.
+    /// Returns the cell of this workload at `size` by `mechanism`, or `None` if it would take too
+    /// many exits. [`Plan::cell`](crate::plan::Plan::cell) also checks what a passed-through device
+    /// supports.
     #[must_use]
     pub fn cell(self, mechanism: MechanismKind, effort: Effort, size: u64) -> Option<Cell> {
         let operations = (self.description().operations)(mechanism, effort, size)?;
@@ -181,7 +186,8 @@ impl WorkloadKind {
     }
 }
 
-/// Returns bytes of memory of its own that a program needs for all workloads: whole large pages.
+/// Returns the size in bytes of the program's own buffer that all workloads need, as a multiple of
+/// 2 MiB.
 #[must_use]
 pub fn host_bytes(effort: Effort) -> usize {
     let needs = WORKLOADS.iter().flat_map(|workload| {

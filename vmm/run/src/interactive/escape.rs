@@ -3,23 +3,23 @@
 /// Ctrl-A: the next byte may be a command to this program.
 const PREFIX: u8 = 0x01;
 
-/// Meaning of a typed byte.
+/// What a typed byte means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// Up to two bytes for the guest.
+    /// Up to two bytes that the guest receives.
     Typed([Option<u8>; 2]),
-    /// The user ends the run.
+    /// The user typed the keys that end the run.
     End,
 }
 
-/// State of the filter: whether the last byte was the prefix.
+/// A filter of typed bytes that remembers whether the last byte was Ctrl-A.
 #[derive(Debug, Default)]
 pub struct Escape {
     open: bool,
 }
 
 impl Escape {
-    /// Processes the next byte and returns its meaning.
+    /// Takes the next typed byte and returns what it means.
     pub fn feed(&mut self, byte: u8) -> Key {
         let was_open = std::mem::take(&mut self.open);
         match (was_open, byte) {

@@ -10,7 +10,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::http::{self, REQUEST_BYTES_MAX, Request, Resource};
 
-/// Longest duration of a connection, answer included.
+/// Longest duration of a monitor's connection, from accept to the end of the answer.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes that are received at a time.
 const PIECE_BYTES: usize = 2 << 10;
@@ -23,9 +23,9 @@ enum Phase {
     Answering(Vec<u8>, usize),
 }
 
-/// A connection of a monitor.
+/// A connection of a monitor, which sends one request and receives one answer.
 pub struct Connection {
-    /// Index of the listener that accepted it.
+    /// Index of the listener that accepted the connection.
     pub listener: usize,
     socket: OwnedFd,
     deadline: Instant,
@@ -33,7 +33,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Returns a connection over a nonblocking socket. `begun` is the current time.
+    /// Returns a connection over `socket`, which must be nonblocking. `listener` is the index of
+    /// the listener that accepted it, `begun` the current time.
     pub fn new(listener: usize, socket: OwnedFd, begun: Instant) -> Self {
         Self {
             listener,
@@ -43,12 +44,12 @@ impl Connection {
         }
     }
 
-    /// Returns the time at which the connection is closed.
+    /// Returns the time at which the connection is closed even if its answer is not complete.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Returns the poll events that the connection waits for.
+    /// Returns the poll events after which [`Self::advance`] can continue.
     pub fn awaited(&self) -> PollFlags {
         match self.phase {
             Phase::Asking(_) => PollFlags::IN,
@@ -56,7 +57,8 @@ impl Connection {
         }
     }
 
-    /// Receives and sends without waiting. Returns true if the connection is finished.
+    /// Receives the request and sends the answer as far as possible without waiting. `content`
+    /// returns the text of the requested resource. Returns true if the connection is finished.
     pub fn advance(&mut self, content: impl FnOnce(Resource) -> String) -> bool {
         if let Phase::Asking(received) = &mut self.phase {
             let answer = match receive(&self.socket, received) {

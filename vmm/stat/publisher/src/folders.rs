@@ -13,26 +13,26 @@ use rustix::process::geteuid;
 
 /// Environment variable that names the parent of the only folder to use.
 const VARIABLE: &str = "CAUSEWAY_RUNTIME_DIR";
-/// Name of the folder in a user's folder.
+/// Name of the folder for sockets inside a user's runtime folder.
 pub const NAME: &str = "causeway";
 
-/// A folder to search, and its required owner.
+/// A folder in which to search for sockets, and the user who must own it.
 pub struct Place {
     /// Path of the folder.
     pub path: PathBuf,
-    /// User ID of the owner.
+    /// User ID that the folder's owner must have.
     pub owner: u32,
 }
 
 impl Place {
-    /// Returns a folder that this user must own.
+    /// Returns a place at `path` that this user must own.
     pub fn own(path: PathBuf) -> Self {
         let owner = own_uid();
         Self { path, owner }
     }
 }
 
-/// Returns the folders in which this process may create its socket, the best first.
+/// Returns the folders in which this process may create its socket, the preferred one first.
 pub fn own_folders() -> Vec<PathBuf> {
     if let Some(only) = chosen() {
         return vec![only];
@@ -45,7 +45,8 @@ pub fn own_folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Returns the folders in which sockets of other processes may be.
+/// Returns the folders in which sockets of other processes may be: those of this user, and for root
+/// those of all users.
 pub fn all_places() -> Vec<Place> {
     let mut places: Vec<Place> = own_folders().into_iter().map(Place::own).collect();
     if chosen().is_some() {
@@ -104,11 +105,12 @@ fn session_folder() -> Option<PathBuf> {
     (folder.is_absolute() && is_own).then(|| folder.join(NAME))
 }
 
-/// Creates a folder that only its owner can enter, or checks an existing one. A folder that another
+/// Creates a folder that only its owner can enter, or checks one that exists. A folder that another
 /// user owns or can enter is refused, because that user could replace its content.
 ///
 /// # Errors
-/// An error that says what is wrong with the folder, and the way out.
+/// An error whose text says what is wrong with the folder and how to repair it, or the error of the
+/// system call that failed.
 pub fn make(path: &Path) -> io::Result<()> {
     let is_new = match rustix::fs::mkdir(path, Mode::RWXU) {
         Ok(()) => true,
@@ -138,7 +140,7 @@ pub fn make(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a folder. Symbolic links are refused.
+/// Opens a folder for reading. Symbolic links are refused.
 ///
 /// # Errors
 /// The error of the system call that failed.
@@ -147,7 +149,7 @@ pub fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// Removes a folder of this user if it is empty.
+/// Removes a folder if it is empty and its name is one that Causeway gives to folders of this user.
 pub fn remove_empty(folder: &Path) {
     let own = shared_name(own_uid());
     if [NAME, &own]
@@ -159,7 +161,7 @@ pub fn remove_empty(folder: &Path) {
     }
 }
 
-/// Parses a number without leading zeros or sign.
+/// Parses a decimal number without leading zeros or sign. Returns `None` for any other text.
 pub fn number(text: &str) -> Option<u32> {
     let number: u32 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)

@@ -3,24 +3,24 @@
 
 use httparse::Status;
 
-/// Longest head of a request, in bytes.
+/// Longest request line with all header fields, in bytes.
 pub const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// Most header fields of a request or an answer.
 const HEADERS_MAX: usize = 64;
 
-/// A resource of the publisher.
+/// What a monitor can request from the publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource {
-    /// OpenMetrics text for scrapers.
+    /// `/metrics`: OpenMetrics text for scrapers.
     Metrics,
-    /// The JSON snapshot for `causeway stat`.
+    /// `/snapshot`: the JSON snapshot for `causeway stat`.
     Snapshot,
 }
 
-/// A parsed request.
+/// What was found in the bytes that a monitor has sent so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// The head is incomplete.
+    /// A request whose header fields are not complete.
     Unfinished,
     /// A valid request: GET, or HEAD, whose answer has no body.
     Get {
@@ -29,24 +29,24 @@ pub enum Request {
         /// Whether the answer has a body.
         body: bool,
     },
-    /// A request that is refused.
+    /// A request that is answered by an HTTP error.
     Refused(Refusal),
 }
 
-/// Why a request is refused.
+/// Why a request is answered by an HTTP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The bytes are not HTTP.
+    /// The bytes are not an HTTP request.
     Malformed,
-    /// The resource does not exist.
+    /// The requested resource does not exist.
     NotFound,
     /// The method is neither GET nor HEAD.
     Method,
-    /// The head is longer than [`REQUEST_BYTES_MAX`].
+    /// The header fields are longer than [`REQUEST_BYTES_MAX`], or too many.
     TooLong,
 }
 
-/// Parses the bytes that were received so far.
+/// Parses the bytes of a request that were received so far.
 pub fn parse(received: &[u8]) -> Request {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
@@ -87,14 +87,15 @@ impl Resource {
     }
 }
 
-/// Returns a successful answer, without the body if `body` is false.
+/// Returns an HTTP answer with `content` as the text of `resource`. If `body` is false, the answer
+/// has only its head, as HEAD requests it.
 pub fn answer(resource: Resource, content: &str, body: bool) -> Vec<u8> {
     let body = if body { content } else { "" };
     let content_type = resource.content_type();
     response("200 OK", content_type, "", content.len(), body)
 }
 
-/// Returns the answer to a refused request.
+/// Returns the HTTP answer to a request that is refused.
 pub fn refuse(refusal: Refusal) -> Vec<u8> {
     let (status, more, text) = match refusal {
         Refusal::Malformed => ("400 Bad Request", "", "not an HTTP request\n"),
@@ -127,7 +128,8 @@ fn response(status: &str, content_type: &str, more: &str, length: usize, body: &
     response
 }
 
-/// Returns the body of a complete, successful answer, else `None`.
+/// Returns the body of an HTTP answer, or `None` if the answer is incomplete or its status is not
+/// 200.
 pub fn body_of(answer: &[u8]) -> Option<&[u8]> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);

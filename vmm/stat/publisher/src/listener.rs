@@ -17,24 +17,24 @@ const LOCK_TRIES: u32 = 20;
 /// Pause between two attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// Reason why a listener cannot be created.
+/// Why a process cannot listen at a path.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// The path is not valid for a socket.
-    #[error("not a path for a socket")]
+    /// The path cannot be the name of a socket, for example because it is too long.
+    #[error("this path cannot be the name of a Unix socket")]
     Path(#[source] io::Error),
     /// Another process listens at the path.
     #[error("another process listens at this path: stop it, or choose another path")]
     InUse,
-    /// The path names a file that is not a socket, and is not removed.
+    /// The path names a file that is not a socket. It is not removed.
     #[error("the file at this path is not a socket: remove it, or choose another path")]
     NotASocket,
-    /// A system call failed.
+    /// A system call failed, with this error.
     #[error("cannot create the socket")]
     Failed(#[source] io::Error),
 }
 
-/// A socket file that only its owner can connect to. Removed on drop.
+/// A socket file to which only processes of its owner can connect. A drop removes the file.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -44,8 +44,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `path` for connections that preserve message boundaries (SOCK_SEQPACKET). A stale
-    /// socket of a killed server is replaced.
+    /// Listens at `path` for connections that preserve message boundaries (SOCK_SEQPACKET). A
+    /// socket that a killed server has left at this path is replaced.
     ///
     /// # Errors
     /// [`ListenError::Path`] for an invalid path, `InUse` if another process listens there,
@@ -54,8 +54,8 @@ impl Listener {
         Self::bind_as(path, SocketType::SEQPACKET)
     }
 
-    /// Listens at `path` for stream connections (SOCK_STREAM). A stale socket of a killed server is
-    /// replaced.
+    /// Listens at `path` for stream connections (SOCK_STREAM). A socket that a killed server has
+    /// left at this path is replaced.
     ///
     /// # Errors
     /// [`ListenError::Path`] for an invalid path, `InUse` if another process listens there,
@@ -93,7 +93,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Accepts a connection, and blocks if none waits.
+    /// Accepts a connection and returns its socket. If no connection waits, this call blocks.
     ///
     /// # Errors
     /// The error of accept4(2).
@@ -157,7 +157,7 @@ impl Drop for StartLock {
     fn drop(&mut self) {
         // The holder of the lock owns the file.
         if let Err(e) = std::fs::remove_file(&self.path) {
-            log::warn!("cannot remove {}: {e}", self.path.display());
+            log::warn!("cannot remove the lock file {}: {e}", self.path.display());
         }
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
@@ -171,8 +171,8 @@ fn socket(kind: SocketType) -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
 }
 
-/// Removes the socket and the start lock that a killed process has left at `path`. Files in use
-/// stay.
+/// Removes the socket and the lock file that a killed process has left at `path`. Files that a
+/// process still uses stay.
 ///
 /// # Errors
 /// [`ListenError::Path`] for an invalid path, `InUse` if another process listens there,

@@ -12,10 +12,10 @@ use prometheus_client::registry::{Registry, Unit};
 use super::snapshot::{Guest, Snapshot, Vm};
 use MetricType::{Counter, Gauge, Info};
 
-/// Content type of the text.
+/// HTTP content type of OpenMetrics text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Returns the snapshot as OpenMetrics text, with its end mark.
+/// Returns the snapshot as OpenMetrics text, which ends with `# EOF`.
 pub fn render(snapshot: &Snapshot) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(SnapshotCollector(snapshot.clone())));

@@ -30,26 +30,26 @@ const CONNECTIONS_MAX: usize = 16;
 /// Pause after a connection could not be accepted. A guest may use up descriptors and return them.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Reason why statistics cannot be published.
+/// Why statistics cannot be published.
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
     /// The socket of `--metrics-socket` cannot be created.
     #[error("invalid value {} for --metrics-socket", path.display())]
     Metrics {
-        /// The path.
+        /// Path that `--metrics-socket` names.
         path: PathBuf,
-        /// Why.
+        /// Why no socket can be created there.
         source: ListenError,
     },
-    /// The thread or its event cannot be created.
-    #[error("cannot start a thread")]
+    /// The thread, or the event that stops it, cannot be created.
+    #[error("cannot start the thread that publishes statistics")]
     Thread(#[source] io::Error),
 }
 
 /// Returns a snapshot of the guests.
 type Look = Box<dyn Fn() -> Snapshot + Send>;
 
-/// The publisher thread. Dropping this value ends the thread and removes its sockets.
+/// The thread that answers monitors. A drop ends the thread and removes its sockets.
 #[derive(Debug)]
 pub struct Publisher {
     stop: Arc<OwnedFd>,
@@ -57,9 +57,10 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Starts the publisher thread. It answers `causeway stat` on the socket of this process, and
-    /// scrapers on a socket at path `metrics`, if given. If the first socket cannot be created,
-    /// this function logs a warning and continues.
+    /// Starts the publisher thread, which calls `look` for each snapshot. The thread answers
+    /// `causeway stat` on the socket of this process, and scrapers on a socket at path `metrics`,
+    /// if given. If the socket of this process cannot be created, this function logs a warning and
+    /// continues.
     ///
     /// # Errors
     /// [`PublishError::Metrics`] if the socket at `metrics` cannot be created;
@@ -134,7 +135,7 @@ impl Server {
             match self.turn() {
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(e) => return log::warn!("statistics are not published any more: {e}"),
+                Err(e) => return log::warn!("cannot publish statistics any more: {e}"),
             }
         }
     }

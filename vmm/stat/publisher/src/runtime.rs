@@ -12,34 +12,34 @@ use crate::listener::{self, ListenError, Listener};
 /// Most entries that are read, in all folders together.
 const ENTRIES_MAX: usize = 4096;
 
-/// Reason why monitors cannot find this process.
+/// Why `causeway stat` cannot find this process.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// The folder cannot be used.
-    #[error("cannot use folder {} for the socket", path.display())]
+    /// No folder can be used for the socket.
+    #[error("cannot use folder {} for the socket of this process", path.display())]
     Folder {
         /// The last folder that was tried.
         path: PathBuf,
-        /// Why.
+        /// Why this folder cannot be used.
         source: io::Error,
     },
-    /// The socket cannot be created.
-    #[error("cannot create the socket {}", path.display())]
+    /// The socket cannot be created in its folder.
+    #[error("cannot create the socket of this process, {}", path.display())]
     Socket {
-        /// Where.
+        /// Path of the socket.
         path: PathBuf,
-        /// Why.
+        /// Why the socket cannot be created.
         source: ListenError,
     },
 }
 
-/// A process that may have guests.
+/// A socket file that may belong to a process with guests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// User ID of the folder's owner, who controls its content. The process must belong to this
+    /// User ID of the folder's owner, who controls the files in it. The process must belong to this
     /// user.
     pub owner: u32,
-    /// Process ID.
+    /// Process ID, from the name of the socket.
     pub pid: u32,
     /// Path of the socket.
     pub socket: PathBuf,
@@ -51,8 +51,8 @@ impl Entry {
     }
 }
 
-/// The socket of this process, in its folder. Dropping this value removes the socket, and the
-/// folder if it is empty.
+/// The socket by which monitors find this process. A drop removes the socket, and its folder if
+/// that is empty.
 #[derive(Debug)]
 pub struct ProcessSocket {
     // Dropped explicitly, before the folder is removed.
@@ -61,7 +61,8 @@ pub struct ProcessSocket {
 }
 
 impl ProcessSocket {
-    /// Creates the socket by which monitors find this process.
+    /// Creates the socket by which monitors find this process, and removes sockets that killed
+    /// processes have left in the same folder.
     ///
     /// # Errors
     /// [`SocketError::Folder`] if no folder can be used, [`SocketError::Socket`] if the socket
@@ -114,7 +115,7 @@ impl ProcessSocket {
         }
     }
 
-    /// Returns the listener that monitors connect to.
+    /// Returns the listener to which monitors connect. It is always present until the drop.
     pub fn listener(&self) -> Option<&Listener> {
         self.listener.as_ref()
     }
@@ -127,8 +128,8 @@ impl Drop for ProcessSocket {
     }
 }
 
-/// Returns processes that may have guests: those of this user first, then, for root, those of all
-/// users. A process may occur more than once.
+/// Returns the sockets of processes that may have guests: those of this user first; for root also
+/// those of all other users. A process may occur more than once.
 pub fn entries() -> Vec<Entry> {
     let folders: Vec<Vec<Entry>> = all_places().iter().map(entries_of).collect();
     merge(folders)
@@ -148,7 +149,7 @@ fn merge(folders: Vec<Vec<Entry>>) -> Vec<Entry> {
     entries
 }
 
-/// Removes the files of a process that has ended, if this user may.
+/// Removes the socket of a process that has ended. Sockets in folders of other users stay.
 pub fn forget(entry: &Entry) {
     let Some(folder) = entry.socket.parent().filter(|_| !entry.is_foreign()) else {
         return;

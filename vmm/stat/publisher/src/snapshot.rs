@@ -9,75 +9,77 @@ use causeway_vmm::observer::VmObservation;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// Name and version of the schema. Fields may be added; a changed meaning changes the number.
+/// Name and version of the snapshot's format. Fields may be added; if the meaning of a field
+/// changes, so does the number.
 pub const SCHEMA: &str = "causeway.snapshot/1";
 
-/// State of a process with guests at one moment.
+/// State of a process and its guests at one moment.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Snapshot {
-    /// [`SCHEMA`].
+    /// Name and version of this format: always [`SCHEMA`].
     pub schema: String,
-    /// Version of the program.
+    /// Version of Causeway that the process runs.
     pub causeway: String,
     /// Process ID.
     pub pid: u32,
-    /// Command of the process: `run` or `serve`.
+    /// Subcommand that the process runs: `run` or `serve`.
     pub command: String,
-    /// Back end of `--gpu`.
+    /// The process's value of `--gpu`: its back end with the keys.
     pub gpu: String,
     /// Memory of the process in bytes, without guest and GPU memory.
     pub own_bytes: u64,
-    /// Its guests.
+    /// The VMs of `run`, or the client processes of `serve`.
     pub guests: Vec<Guest>,
 }
 
-/// A guest: a VM, or a client process of `serve`. Its counts begin with the guest.
+/// State of a guest: a VM, or a client process of `serve`. Its counters start at zero when the
+/// guest starts.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Guest {
-    /// Name, unique in the process.
+    /// Name of the guest, unique in its process: `vm0`, or `process1`.
     pub name: String,
-    /// Time of the snapshot on the host's monotonic clock, in nanoseconds.
+    /// Time at which the snapshot was taken, in nanoseconds of the host's monotonic clock.
     pub taken_ns: u64,
-    /// Time that the guest has run, in nanoseconds.
+    /// Time since the guest started, in nanoseconds.
     pub ran_ns: u64,
-    /// Whether the guest has ended.
+    /// Whether the guest has ended while its process still runs.
     pub ended: bool,
-    /// Statistics that only VMs have.
+    /// Statistics that only VMs have; absent for a client process.
     pub vm: Option<Vm>,
-    /// Use of the guest's aperture.
+    /// How much of the guest's aperture is used.
     pub aperture: Aperture,
-    /// Statistics of the session; absent if the session does not answer.
+    /// Statistics of the guest's session; absent if its worker process does not answer.
     pub session: Option<Session>,
 }
 
-/// Statistics that only VMs have.
+/// Statistics that only VMs have: virtual CPUs, RAM and exits.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Vm {
-    /// Virtual CPUs.
+    /// Number of virtual CPUs.
     pub vcpus: u32,
     /// Guest RAM in bytes.
     pub memory_bytes: u64,
-    /// KVM's counters by name, summed over virtual CPUs; absent if KVM keeps no statistics.
+    /// KVM's statistics by name, summed over virtual CPUs; absent if KVM keeps none.
     pub kvm: Option<BTreeMap<String, u64>>,
-    /// The VMM's own count of exits, by reason, device and register.
+    /// Exits that reached the VMM, by reason, device and register, as the VMM counts them.
     pub vmm_exits: BTreeMap<String, u64>,
 }
 
-/// An aperture.
+/// How much of a guest's aperture is used.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Aperture {
-    /// Size in bytes.
+    /// Size of the aperture in bytes.
     pub bytes: u64,
     /// Bytes that mappings use.
     pub used_bytes: u64,
-    /// Number of mappings.
+    /// Number of mappings in the aperture.
     pub placements: u64,
 }
 
-/// Statistics of a session, from the mediator's `Activity`.
+/// Statistics of a session, as the mediator returns them.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Session {
-    /// Counters and current values.
+    /// Counters and current values, by the names in the mediator's table of statistics.
     #[serde(flatten, with = "statistics")]
     pub statistics: Statistics,
     /// Whether the guest has lost the device, and has not reset it since.
@@ -124,7 +126,8 @@ mod statistics {
 }
 
 impl Snapshot {
-    /// Returns the snapshot of this process with `guests`.
+    /// Returns the snapshot of this process, which runs subcommand `command` with `gpu` as the
+    /// value of `--gpu`, and has `guests`.
     pub fn of(command: &str, gpu: &str, guests: Vec<Guest>) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
@@ -139,7 +142,7 @@ impl Snapshot {
 }
 
 impl Guest {
-    /// Returns the state of a VM from an observation.
+    /// Returns the current state of a VM, from what was observed of it.
     pub fn vm(seen: VmObservation) -> Self {
         let ran_ns = seen.ran_for.map_or(0, |ran| ran.as_nanos());
         Self {
@@ -158,7 +161,7 @@ impl Guest {
         }
     }
 
-    /// Returns the current state of a client process that connected at `since`.
+    /// Returns the current state of a client process of `serve` that connected at `since`.
     pub fn process(
         name: String,
         since: Instant,
@@ -197,8 +200,9 @@ fn monotonic_ns() -> u64 {
 }
 
 impl Snapshot {
-    /// Returns the snapshot with control characters replaced in all texts, because snapshots of
-    /// other users' processes are not trusted.
+    /// Returns the snapshot with every character other than printable ASCII replaced by `?` in
+    /// texts, and without counters whose names have such characters. Snapshots of other users'
+    /// processes are not trusted.
     #[must_use]
     pub fn printable(mut self) -> Self {
         for text in [&mut self.causeway, &mut self.command, &mut self.gpu] {

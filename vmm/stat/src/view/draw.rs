@@ -29,7 +29,7 @@ const BAR_WIDTH: usize = 10;
 const TITLE: Style = Style::new().add_modifier(Modifier::BOLD);
 const QUIET: Style = Style::new().add_modifier(Modifier::DIM);
 
-/// Draws one frame.
+/// Draws one frame of the live view from `state`.
 pub fn draw(frame: &mut Frame<'_>, state: &State) {
     let rows = state.rows();
     let lines = u16::try_from(rows.len()).unwrap_or(u16::MAX);

@@ -10,8 +10,8 @@ use ratatui::{Frame, Terminal};
 
 use causeway_terminal::RawTerminal;
 
-/// The alternate screen of the terminal, in raw mode. Dropping this value restores the terminal,
-/// also in a panic. If this process is killed, another process restores the terminal's input
+/// The alternate screen of the terminal, in raw mode. A drop restores the terminal, also in a
+/// panic. If this process is killed, another process restores the terminal's input
 /// ([`RawTerminal`]).
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
@@ -20,7 +20,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Opens the alternate screen and sets raw mode.
+    /// Opens the terminal's alternate screen and sets raw mode.
     ///
     /// # Errors
     /// The error of the system call that failed. The terminal is then restored.
@@ -36,7 +36,7 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Draws a frame. Only changed cells are written.
+    /// Draws one frame with `render`. Only changed cells are written to the terminal.
     ///
     /// # Errors
     /// The error of writing to the terminal.

@@ -9,29 +9,29 @@ use causeway_publisher::snapshot::{Guest, Snapshot};
 /// Identity of a guest: its process ID and name.
 type Key = (u32, String);
 
-/// State of the live view.
+/// What the live view shows: the latest statistics, and the guest that the user has chosen.
 pub struct State {
     seen: Observation,
     chosen: Option<Key>,
     /// Returns the row of the chosen guest. It is used after the guest has ended.
     row: usize,
-    /// Time between two updates.
+    /// Time between two updates of the statistics.
     pub interval: Duration,
 }
 
-/// A guest in the table.
+/// A guest in the table of the live view.
 #[derive(Clone, Copy)]
 pub struct Row<'a> {
-    /// Its process.
+    /// Snapshot of the process that runs the guest.
     pub process: &'a Snapshot,
-    /// The guest.
+    /// The guest's latest statistics.
     pub guest: &'a Guest,
     /// Rates of the guest in the last interval.
     pub rates: &'a Rates,
 }
 
 impl State {
-    /// Returns the state for the first observation.
+    /// Returns the state of a view that shows `seen` and chooses the first guest.
     pub fn new(seen: Observation, interval: Duration) -> Self {
         let mut state = Self {
             seen: Observation::default(),
@@ -43,8 +43,8 @@ impl State {
         state
     }
 
-    /// Replaces the statistics. The chosen guest stays chosen in its new row; if it has ended, the
-    /// guest in its row becomes the chosen one.
+    /// Replaces the statistics by `seen`. The chosen guest stays chosen in its new row; if it has
+    /// ended, the guest in its row becomes the chosen one.
     pub fn update(&mut self, seen: Observation) {
         self.seen = seen;
         let rows = self.rows();
@@ -55,7 +55,7 @@ impl State {
         self.choose(row);
     }
 
-    /// Chooses the next guest if `down` is true, else the previous one.
+    /// Chooses the guest in the next row if `down` is true, else the one in the previous row.
     pub fn step(&mut self, down: bool) {
         let last = self.rows().len().saturating_sub(1);
         let row = match down {
@@ -70,7 +70,7 @@ impl State {
         self.chosen = self.rows().get(row).map(Row::key);
     }
 
-    /// Returns all guests.
+    /// Returns all guests, in the order of the table.
     pub fn rows(&self) -> Vec<Row<'_>> {
         let guests = self.seen.guests();
         let row = |(process, guest, rates)| Row {
@@ -81,12 +81,12 @@ impl State {
         guests.map(row).collect()
     }
 
-    /// Returns the row of the chosen guest.
+    /// Returns the row number of the chosen guest, from 0.
     pub fn chosen(&self) -> usize {
         self.row
     }
 
-    /// Returns the message about a process that did not answer, if there is one.
+    /// Returns the message about the first process that did not answer, if there is one.
     pub fn trouble(&self) -> Option<&str> {
         self.seen.troubles.first().map(String::as_str)
     }

@@ -1,6 +1,7 @@
 //! Figures of the live view: short, and of stable width.
 
-/// Returns a rate or another changing figure as text of at most four digits.
+/// Formats a rate or another changing figure in at most five characters, such as `0.2`, `12k` or
+/// `5.2G`.
 pub fn figure(value: f64) -> String {
     match value {
         v if v <= 0.0 => "0".to_owned(),
@@ -14,7 +15,7 @@ pub fn figure(value: f64) -> String {
     }
 }
 
-/// Returns a number of bytes with its unit.
+/// Formats a number of bytes in the largest unit that fits, such as `1.5 KiB`.
 pub fn bytes(value: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = value.max(0.0);
@@ -31,12 +32,12 @@ pub fn bytes(value: f64) -> String {
     String::new()
 }
 
-/// Returns a part and its whole, both in bytes.
+/// Formats a part and its whole, both in bytes, such as `64 MiB / 1 GiB`.
 pub fn part(used: u64, all: u64) -> String {
     format!("{} / {}", bytes(used as f64), bytes(all as f64))
 }
 
-/// Returns a duration in nanoseconds as text for people.
+/// Formats a duration in nanoseconds in its two largest units, such as `1 min 01 s`.
 pub fn duration(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     match seconds {
@@ -47,7 +48,7 @@ pub fn duration(ns: u64) -> String {
     }
 }
 
-/// Returns a text cut to `width`, with a mark where it was cut.
+/// Cuts a text to `width` characters, and marks the cut by `…`.
 pub fn fit(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

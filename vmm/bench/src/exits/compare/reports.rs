@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::exits::report::SCHEMA;
 use causeway_terminal::{Code, Failure};
 
-/// The parts of a report that are compared.
+/// The parts of a report of `bench exits` that `--compare` reads.
 #[derive(Deserialize)]
 pub struct Report {
     pub causeway: String,
@@ -21,18 +21,19 @@ pub struct Report {
     pub cells: Vec<Cell>,
 }
 
-/// The host.
+/// The machine on which the report was made.
 #[derive(Deserialize)]
 pub struct Host {
     pub kvm: String,
     pub kernel: String,
     pub cpu: String,
     pub cpus: u64,
-    /// All other fields.
+    /// All fields of the host that have no field here.
     #[serde(flatten)]
     pub more: serde_json::Map<String, Value>,
 }
 
+/// Results of a workload at one size by one mechanism.
 #[derive(Deserialize)]
 pub struct Cell {
     pub workload: String,
@@ -44,7 +45,7 @@ pub struct Cell {
     pub exits: Option<Exits>,
 }
 
-/// Ratio to the host's time in the same repetition.
+/// Ratio of the time to the host's time in the same repetition, with its confidence interval.
 #[derive(Deserialize)]
 pub struct Ratio {
     pub median: f64,
@@ -52,31 +53,37 @@ pub struct Ratio {
     pub high: Option<f64>,
 }
 
+/// Times of one operation.
 #[derive(Deserialize)]
 pub struct Time {
     pub median_ns: f64,
     pub samples_ns: Vec<f64>,
 }
 
+/// VM exits of one operation.
 #[derive(Deserialize)]
 pub struct Exits {
     pub user_space_per_operation: f64,
 }
 
 impl Cell {
-    /// Returns the key of a cell, which is the same in both reports.
+    /// Returns what identifies the cell in both reports: workload, size and mechanism.
     pub fn key(&self) -> (&str, u64, &str) {
         (&self.workload, self.size, &self.mechanism)
     }
 
-    /// Returns the name of the cell in messages.
+    /// Returns the name of the cell in messages: workload, size and mechanism.
     pub fn name(&self) -> String {
         let (workload, mechanism) = (printable(&self.workload), printable(&self.mechanism));
         format!("{workload} {} by {mechanism}", self.size)
     }
 }
 
-/// Reads a report. Refuses one of another schema, or of a run that failed.
+/// Reads a report of `bench exits --json`.
+///
+/// # Errors
+/// A usage failure if the file cannot be read, has another schema, or is the report of a run that
+/// failed.
 pub fn read(path: &Path) -> Result<Report, Failure> {
     let name = path.display();
     let text = fs::read(path)
@@ -86,13 +93,13 @@ pub fn read(path: &Path) -> Result<Report, Failure> {
     if schema != Some(SCHEMA) {
         let other = schema.map_or_else(|| "none".to_owned(), printable);
         return Err(Failure::usage(format!(
-            "cannot compare {name}: its schema is {other}, not {SCHEMA}"
+            "cannot compare {name}: its format (field `schema`) is {other}, not {SCHEMA}; measure again"
         )));
     }
     let report: Report = serde_json::from_value(value).map_err(|e| no_report(path, e))?;
     if !report.passed {
         return Err(Failure::usage(format!(
-            "cannot compare {name}: its run did not pass ({}); measure again",
+            "cannot compare {name}: the benchmark did not pass ({}); measure again",
             printable(&report.result)
         )));
     }
@@ -104,7 +111,8 @@ fn no_report(path: &Path, error: serde_json::Error) -> Failure {
     Failure::new(Code::Usage, message, error)
 }
 
-/// Returns text without control characters, because reports are not trusted.
+/// Returns at most 160 characters of `text`, without control characters, because reports are not
+/// trusted.
 pub fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(160).collect()
 }

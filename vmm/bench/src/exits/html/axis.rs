@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 
-/// An axis, linear or logarithmic.
+/// An axis of a plot, linear or logarithmic, with the values that have a mark.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
     range: Range<f64>,
@@ -13,7 +13,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Returns a linear axis from 0 to `end` with `marks`.
+    /// Returns a linear axis from 0 to `end` with marks at the values `marks`.
     pub fn linear(end: f64, marks: Vec<f64>) -> Self {
         Self {
             range: 0.0..end,
@@ -22,8 +22,8 @@ impl Axis {
         }
     }
 
-    /// Returns a logarithmic axis of whole decades around all values, each with a mark. Zeros are
-    /// shown one decade below the others.
+    /// Returns a logarithmic axis from a power of ten below all values to one above, with a mark at
+    /// each power of ten. Zeros appear one power of ten below the smallest other value.
     pub fn decades(values: impl Iterator<Item = f64>) -> Self {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         let mut has_zero = false;
@@ -47,7 +47,7 @@ impl Axis {
         }
     }
 
-    /// Returns a logarithmic axis around `values`, with a mark at each.
+    /// Returns a logarithmic axis around `values`, with a mark at each value.
     pub fn marked(mut values: Vec<f64>) -> Self {
         values.retain(|value| value.is_finite() && *value > 0.0);
         values.sort_by(f64::total_cmp);
@@ -61,7 +61,7 @@ impl Axis {
         }
     }
 
-    /// Returns both ends of the axis.
+    /// Returns the smallest and the largest value of the axis.
     pub fn ends(&self) -> (f64, f64) {
         (self.range.start, self.range.end)
     }

@@ -12,7 +12,8 @@ use causeway_bench_statistics::figures::time_within;
 /// Top of the plot in per cent. Longer bars end there.
 const PERCENT_MAX: f64 = 200.0;
 
-/// Adds the plot of cost against exits.
+/// Adds a plot to the page `out`: how much longer operations take than on the host, against their
+/// exits.
 pub fn against_exits(
     out: &mut String,
     report: &ExitsReport,
@@ -65,7 +66,7 @@ fn cost_text(cost: Ratio) -> String {
     time_within(cost.median, cost.low.zip(cost.high))
 }
 
-/// Adds the plot of the share of the time that exits take.
+/// Adds a plot to the page `out`: which share of an operation's time its exits take.
 pub fn share(out: &mut String, report: &ExitsReport, costs: Costs) -> Result<(), PlotError> {
     if costs == Costs::default() {
         return Ok(());

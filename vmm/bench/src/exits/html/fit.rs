@@ -3,37 +3,38 @@
 use crate::exits::cells::CellReport;
 use causeway_bench_statistics::{Ratio, median_of};
 
-/// Kind of access that causes an exit.
+/// Kind of access by which a guest causes an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// A load or store.
+    /// A load or store to memory of an emulated device.
     Memory,
-    /// A port.
+    /// An access to an I/O port.
     Port,
 }
 
-/// A cell with exits, and its time beyond that of the host.
+/// A point in the plot of cost against exits: a cell that has exits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Exits to the VMM of one operation.
+    /// Exits to the VMM in one operation.
     pub exits: f64,
-    /// Nanoseconds of one operation beyond those of the host.
+    /// How much longer one operation takes than on the host, in nanoseconds.
     pub beyond_ns: f64,
-    /// Mechanism.
+    /// Name of the cell's mechanism.
     pub mechanism: &'static str,
 }
 
-/// Cost of one exit in nanoseconds, by kind of access; `None` for a kind that was not measured.
+/// Estimated cost of one exit in nanoseconds, by kind of access; `None` for a kind that was not
+/// measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Costs {
-    /// Cost of an exit for a load or store.
+    /// Cost of an exit for a load or store, in nanoseconds.
     pub memory: Option<Ratio>,
-    /// Cost of an exit for a port access.
+    /// Cost of an exit for a port access, in nanoseconds.
     pub port: Option<Ratio>,
 }
 
-/// Returns the cells with exits that take longer than on the host, and the number of cells with
-/// exits that do not.
+/// Returns a point for each cell that has exits and takes longer than on the host, and the number
+/// of cells that have exits and take no longer.
 pub fn points(cells: &[CellReport]) -> (Vec<Point>, usize) {
     let point = |cell: &CellReport| {
         let native = native_of(cells, cell)?;
@@ -57,8 +58,8 @@ fn native_of<'c>(cells: &'c [CellReport], cell: &CellReport) -> Option<&'c CellR
 }
 
 impl Costs {
-    /// Estimates both costs: for memory from `trap`'s loads, stores and copies, for ports from
-    /// calls that are forwarded one by one.
+    /// Estimates both costs: for loads and stores from the simple workloads of mechanism `trap`,
+    /// for ports from those of mechanism `forward`.
     pub fn of(cells: &[CellReport]) -> Self {
         Self {
             memory: slope(cells, Access::Memory),
@@ -66,8 +67,8 @@ impl Costs {
         }
     }
 
-    /// Returns the cost of the exits of one operation, or `None` if the cost of one of them is
-    /// unknown.
+    /// Returns the cost in nanoseconds of all exits of one operation of `cell`, or `None` if the
+    /// cost of one of its exits is unknown.
     pub fn of_cell(self, cell: &CellReport) -> Option<f64> {
         let exits = cell.exits.as_ref()?;
         let part = |each: f64, cost: Option<Ratio>| match each {

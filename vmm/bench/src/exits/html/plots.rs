@@ -23,7 +23,7 @@ const HALF: (u32, u32) = (560, 380);
 
 type Area<'s> = DrawingArea<SVGBackend<'s>, Shift>;
 type Chart<'s> = ChartContext<'s, SVGBackend<'s>, Cartesian2d<Axis, Axis>>;
-/// Error of drawing a plot.
+/// Error of drawing a plot with the library `plotters`.
 pub type PlotError = DrawingAreaErrorKind<io::Error>;
 
 /// Returns the colour of a mechanism.
@@ -38,35 +38,35 @@ fn color(mechanism: &str) -> RGBColor {
     }
 }
 
-/// Bars of one group.
+/// Bars that stand side by side in a bar chart.
 pub struct Group {
     /// Label under the group.
     pub name: String,
-    /// Mechanism and value of each.
+    /// Mechanism and value of each bar.
     pub bars: Vec<(&'static str, f64)>,
 }
 
-/// A line of one mechanism.
+/// A line of a plot, for one mechanism.
 pub struct Line {
-    /// Mechanism.
+    /// Name of the mechanism, which determines the colour.
     pub mechanism: &'static str,
-    /// Its points, in order of x.
+    /// The points that the line connects, as (x, y) in order of x.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Texts at the axes.
+/// Titles and number formats of the two axes of a plot.
 pub struct Axes<'a> {
     /// Title of the x axis.
     pub x: &'a str,
     /// Title of the y axis.
     pub y: &'a str,
-    /// Formats values of x.
+    /// Formats a value of the x axis.
     pub x_text: &'a dyn Fn(&f64) -> String,
-    /// Formats values of y.
+    /// Formats a value of the y axis.
     pub y_text: &'a dyn Fn(&f64) -> String,
 }
 
-/// Draws groups of bars, each with its value above it.
+/// Draws groups of bars as SVG, each bar with its value above it.
 pub fn bars(groups: &[Group], y: &Axis, axes: &Axes<'_>) -> Result<String, PlotError> {
     svg(WIDE, |root| {
         let x = Axis::linear(groups.len().max(1) as f64, Vec::new());
@@ -94,7 +94,7 @@ pub fn bars(groups: &[Group], y: &Axis, axes: &Axes<'_>) -> Result<String, PlotE
     })
 }
 
-/// Draws lines on logarithmic axes. The first line is wide, because others may cover it.
+/// Draws lines on logarithmic axes as SVG. The first line is wide, because others may cover it.
 pub fn lines(lines: &[Line], axes: &Axes<'_>) -> Result<String, PlotError> {
     svg(HALF, |root| {
         let points = || lines.iter().flat_map(|line| &line.points);
@@ -114,7 +114,8 @@ pub fn lines(lines: &[Line], axes: &Axes<'_>) -> Result<String, PlotError> {
     })
 }
 
-/// Draws points, and lines of constant cost per exit, in the colours of the mechanisms.
+/// Draws points as SVG, and for each mechanism of `costs` the line on which each exit costs this
+/// many nanoseconds.
 pub fn scatter(
     points: &[Point],
     costs: &[(&'static str, f64)],

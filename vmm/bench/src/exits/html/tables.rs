@@ -9,7 +9,7 @@ use crate::exits::report::ExitsReport;
 use crate::exits::table;
 use causeway_bench_statistics::figures::count;
 
-/// Writes the table of all cells, and the list of those that were not measured.
+/// Adds the table of all cells to the page `out`, and the list of those that were not measured.
 pub fn every_cell(out: &mut String, report: &ExitsReport) {
     // Writing to a string cannot fail.
     let _ = write!(
@@ -54,7 +54,8 @@ fn begin_row(out: &mut String, begins: bool) {
     });
 }
 
-/// Writes the table of exits by reason, which is folded until the reader opens it.
+/// Adds the table of exits by reason to the page `out`. The table is folded until the reader opens
+/// it.
 pub fn reasons(out: &mut String, report: &ExitsReport) {
     let counted = report.cells.iter().filter(|cell| cell.exits.is_some());
     let counted: Vec<&CellReport> = counted.collect();

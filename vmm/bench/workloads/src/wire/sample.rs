@@ -2,26 +2,28 @@
 
 use crate::{Cell, MechanismKind, WorkloadKind};
 
-/// 64-bit words of a sample: workload, mechanism, size, operations, repetition, nanoseconds.
+/// Size of a sample in 64-bit words: workload, mechanism, size, operations, repetition,
+/// nanoseconds.
 pub const WORDS: usize = 6;
 
-/// One sample. If it is [native](MechanismKind::is_native), the host takes it, and the time in it
-/// means nothing.
+/// A measured time that a guest sends to the host. If the mechanism is
+/// [native](MechanismKind::is_native), the guest instead asks the host to measure, and the time has
+/// no meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The cell that was measured.
+    /// The cell that is measured.
     pub cell: Cell,
-    /// Which repetition, from 0, or [`WARM_UP`].
+    /// Number of the repetition, from 0, or [`WARM_UP`].
     pub repetition: u64,
-    /// How long all operations took together, in nanoseconds.
+    /// Time of all operations together, in nanoseconds.
     pub ns: u64,
 }
 
-/// The repetition of a sample that is taken, and not kept.
+/// Value of [`Sample::repetition`] for a sample that warms up caches and is not kept.
 pub const WARM_UP: u64 = u64::MAX;
 
 impl Sample {
-    /// Makes the host take a sample that is not kept.
+    /// Returns a sample that asks the host to measure a cell once and not to keep the time.
     #[must_use]
     pub const fn warming_up(cell: Cell) -> Self {
         Self {
@@ -31,7 +33,7 @@ impl Sample {
         }
     }
 
-    /// Returns the sample as words in memory.
+    /// Returns the sample as the words that a guest writes to memory.
     #[must_use]
     pub const fn words(&self) -> [u64; WORDS] {
         [
@@ -44,7 +46,8 @@ impl Sample {
         ]
     }
 
-    /// Reads it; none if there is no such workload or mechanism.
+    /// Returns the sample that a guest has written as `words`, or `None` if the workload or
+    /// mechanism does not exist.
     #[must_use]
     pub fn from_words(words: [u64; WORDS]) -> Option<Self> {
         let [workload, mechanism, size, operations, repetition, ns] = words;

@@ -4,37 +4,39 @@
 //! word by word to [`PACKET`] and takes effect with a store to [`KICK`]. Completion is polled at
 //! [`COMPLETED`]. All registers have 8 bytes.
 
-/// Guest-physical address of the memory. It lies above RAM and below all BARs.
+/// Guest-physical address of the device's memory, above RAM and below all BARs.
 pub const MEMORY: u64 = 0xc000_0000;
-/// Its size in bytes.
+/// Size of the device's memory in bytes.
 pub const MEMORY_BYTES: u64 = 256 << 20;
-/// Guest-physical address of the registers.
+/// Guest-physical address of the device's registers.
 pub const REGISTERS: u64 = MEMORY + MEMORY_BYTES;
-/// Their size in bytes.
+/// Size of the register range in bytes.
 pub const REGISTERS_BYTES: u64 = 4096;
 
-/// First word of a packet: [`ALLOCATE`], [`FREE`], or [`LAUNCH`] with the kernel's number in the
-/// upper half.
+/// Offset of the first register that holds a packet. The first word of a packet is [`ALLOCATE`],
+/// [`FREE`], or [`LAUNCH`] with the kernel's number in the upper half.
 pub const PACKET: u64 = 0;
-/// Most words of a packet.
+/// Most 64-bit words of a packet.
 pub const PACKET_WORDS: usize = 16;
-/// Store: executes the packet, of so many words.
+/// Offset of a register: a store executes the packet; the stored value is the packet's number of
+/// words.
 pub const KICK: u64 = 0x80;
-/// Load: launches that are done, of all that there were.
+/// Offset of a register: a load returns how many launches have ended since the start.
 pub const COMPLETED: u64 = 0x88;
-/// Load: offset of the memory that was allocated last; [`FAILED`] if that was refused, or the
-/// packet made no sense.
+/// Offset of a register: a load returns the offset of the memory that was allocated last, or
+/// [`FAILED`] if the last packet was refused.
 pub const OFFSET: u64 = 0x90;
-/// Load: its address for kernels.
+/// Offset of a register: a load returns the address for kernels of the memory that was allocated
+/// last.
 pub const ADDRESS: u64 = 0x98;
 
-/// Packet: memory of so many bytes (word 1).
+/// Packet: allocates as many bytes as word 1 says.
 pub const ALLOCATE: u64 = 1;
-/// Packet: the memory at this offset (word 1) is free again.
+/// Packet: frees the memory at the offset in word 1.
 pub const FREE: u64 = 2;
-/// Packet: launches a kernel. Words 1 and 2 are grid and block ([`super::forward::pair`]), then
-/// come arguments.
+/// Packet: launches a kernel. Words 1 and 2 are grid and block ([`super::forward::pair`]); the
+/// kernel's arguments follow.
 pub const LAUNCH: u64 = 3;
 
-/// Value of [`OFFSET`] after a refusal.
+/// Value of [`OFFSET`] after a packet was refused.
 pub const FAILED: u64 = u64::MAX;

@@ -24,7 +24,7 @@ pub(super) const DESCRIPTION: Description = Description {
     host_bytes: |_| 0,
 };
 
-/// One allocation after the other.
+/// Allocates and frees memory, one allocation after the other.
 pub struct Allocate<M>(PhantomData<fn(M)>);
 
 impl<M: Mechanism> Workload<M> for Allocate<M> {

@@ -40,7 +40,7 @@ pub(super) fn sizes(effort: Effort) -> &'static [u64] {
 /// The seed of the pattern.
 const SEED: u64 = 0x696e;
 
-/// Copies, all to the same place.
+/// Copies from the program's buffer to GPU memory, always to the same place.
 pub struct CopyIn<M: Mechanism> {
     memory: M::Memory,
 }

@@ -22,7 +22,7 @@ pub(super) const DESCRIPTION: Description = Description {
 /// The seed of the pattern.
 const SEED: u64 = 0x006f_7574;
 
-/// Copies, all from the same place.
+/// Copies from GPU memory to the program's buffer, always from the same place.
 pub struct CopyOut<M: Mechanism> {
     memory: M::Memory,
 }

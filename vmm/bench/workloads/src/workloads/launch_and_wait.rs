@@ -25,7 +25,7 @@ pub(super) const ONE_THREAD: Shape = Shape {
     block: [1, 1],
 };
 
-/// Launches, one by one.
+/// Launches an empty kernel and waits for its end, again and again.
 pub struct LaunchAndWait<M>(PhantomData<fn(M)>);
 
 impl<M: Mechanism> Workload<M> for LaunchAndWait<M> {

@@ -21,7 +21,7 @@ pub(super) const DESCRIPTION: Description = Description {
     host_bytes: |_| 0,
 };
 
-/// Loads from a region of memory.
+/// Loads 64-bit words from GPU memory.
 pub struct Load<M: Mechanism> {
     memory: M::Memory,
     words: usize,

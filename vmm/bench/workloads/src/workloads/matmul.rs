@@ -24,7 +24,7 @@ pub(super) const DESCRIPTION: Description = Description {
 
 const TILE: u32 = 16;
 
-/// Three matrices.
+/// Sends two matrices to the GPU, multiplies them, and fetches the product.
 pub struct Matmul<M: Mechanism> {
     matrices: [M::Memory; 3],
 }

@@ -28,7 +28,7 @@ pub(super) const DESCRIPTION: Description = Description {
     host_bytes: |bytes| bytes as usize,
 };
 
-/// Stores to a region of memory.
+/// Stores 64-bit words to GPU memory.
 pub struct Store<M: Mechanism> {
     memory: M::Memory,
     words: usize,

@@ -25,7 +25,7 @@ pub(super) const DESCRIPTION: Description = Description {
     host_bytes: |_| 0,
 };
 
-/// Launches, as many as the size says.
+/// Launches an empty kernel as often as the size says, and waits once.
 pub struct Submit<M>(PhantomData<fn(M)>);
 
 impl<M: Mechanism> Workload<M> for Submit<M> {

@@ -24,7 +24,7 @@ pub(super) const DESCRIPTION: Description = Description {
     host_bytes: |_| 3 * BYTES,
 };
 
-/// Two vectors that are sent, one that is fetched.
+/// Launches many small kernels, with few copies and one wait, like a step of inference.
 pub struct Trace<M: Mechanism> {
     vectors: [M::Memory; 3],
 }

@@ -24,7 +24,7 @@ pub(super) const DESCRIPTION: Description = Description {
 
 const THREADS: u32 = 256;
 
-/// Three vectors.
+/// Sends two vectors to the GPU, adds them, and fetches the sum.
 pub struct VectorAdd<M: Mechanism> {
     vectors: [M::Memory; 3],
 }
