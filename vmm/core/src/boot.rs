@@ -49,12 +49,13 @@ const EFER_LMA: u64 = 1 << 10;
 /// RFLAGS: IOPL 3, and the bit that is always set. Interrupts are off.
 const RFLAGS: u64 = 0x3002;
 
-/// Privilege level of a bare guest.
+/// Privilege level at which a bare guest runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Privilege {
-    /// CPL 0. Guests gain nothing by it; a KVM by software interprets it.
+    /// Level 0 (CPL 0). Guests gain nothing by it, and a KVM without hardware virtualization
+    /// interprets such code instead of running it.
     Kernel,
-    /// CPL 3.
+    /// Level 3 (CPL 3), which runs at full speed on every kind of KVM.
     #[default]
     User,
 }
@@ -67,7 +68,7 @@ impl Privilege {
         }
     }
 
-    /// Selectors of code and data.
+    /// Returns the selectors of code and data.
     fn selectors(self) -> (u16, u16) {
         match self {
             Self::Kernel => (CODE_KERNEL, DATA_KERNEL),
@@ -76,17 +77,18 @@ impl Privilege {
     }
 }
 
-/// Features of the virtual CPU on which booting depends.
+/// Features of a virtual CPU on which the boot state of a bare guest depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// Pages of 1 GiB.
+    /// Whether page tables can map pages of 1 GiB.
     pub gib_pages: bool,
-    /// Value for XCR0, or zero if there is no XSAVE.
+    /// Value for XCR0, the register that enables x87, SSE and AVX state; zero if the CPU has no
+    /// XSAVE.
     pub xcr0: u64,
 }
 
 impl Features {
-    /// Reads them out of the CPUID leaves that the guest will see.
+    /// Returns the features that the CPUID leaves say, which must be those that the guest will see.
     pub fn of(cpuid: &CpuId) -> Self {
         let leaf = |function: u32, index: u32| {
             cpuid
@@ -104,16 +106,16 @@ impl Features {
     }
 }
 
-/// Writes the boot page.
+/// Writes the boot page `info` to its place in guest RAM.
 ///
 /// # Errors
-/// [`RamError`], if there is no RAM at [`BOOT_PAGE`].
+/// [`RamError`] if [`BOOT_PAGE`] is not in guest RAM.
 pub fn write_boot_page(ram: &GuestRam, info: &BootInfo) -> Result<(), RamError> {
     ram.write(BOOT_PAGE, info.as_bytes())
 }
 
-/// Returns a boot page with all but the host's figures filled in; `None` if the arguments do not
-/// fit.
+/// Returns a boot page with the guest's `arguments`, in which the caller must fill in the figures
+/// about the machine. Returns `None` if the arguments do not fit.
 pub fn boot_info(arguments: &str) -> Option<BootInfo> {
     let mut info = BootInfo {
         magic: MAGIC,
@@ -134,7 +136,8 @@ pub fn boot_info(arguments: &str) -> Option<BootInfo> {
     Some(info)
 }
 
-/// Returns system registers, made out of those KVM gave the virtual CPU.
+/// Returns the system registers with which a bare guest starts at this privilege level. `sregs` are
+/// those that KVM gave the virtual CPU.
 pub fn system_registers(
     mut sregs: kvm_sregs,
     features: Features,
@@ -193,7 +196,7 @@ fn segment(selector: u16, type_: u8, dpl: u8) -> kvm_segment {
     }
 }
 
-/// Returns general registers of virtual CPU `index` at `entry`.
+/// Returns the general registers with which virtual CPU `index` of a bare guest starts at `entry`.
 pub fn registers(entry: u64, index: u32) -> kvm_regs {
     kvm_regs {
         rip: entry,
@@ -204,7 +207,8 @@ pub fn registers(entry: u64, index: u32) -> kvm_regs {
     }
 }
 
-/// Returns the CPUID leaves for virtual CPU `index`: KVM's, with the CPU's own number in them.
+/// Returns the CPUID leaves for virtual CPU `index`: those that KVM supports, with the CPU's own
+/// number in them.
 pub fn cpuid_of(supported: &CpuId, index: u32) -> CpuId {
     let mut cpuid = supported.clone();
     for entry in cpuid.as_mut_slice() {

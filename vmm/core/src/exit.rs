@@ -7,12 +7,12 @@ use kvm_ioctls::VcpuExit;
 use crate::bus::{Effect, GuestAddress, Hit, MmioBus, Port, PortBus, PowerEvent, STRAY};
 use crate::counters::{ExitCounters, ExitKey};
 
-/// The buses to which exits are dispatched.
+/// The buses of a VM, on which exits find their devices.
 #[derive(Debug)]
 pub struct Platform {
-    /// I/O ports.
+    /// The bus of I/O ports.
     pub ports: Arc<PortBus>,
-    /// Guest-physical addresses that are neither RAM nor mapped.
+    /// The bus of guest-physical addresses that no memory slot covers.
     pub mmio: Arc<MmioBus>,
 }
 
@@ -20,17 +20,18 @@ pub struct Platform {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
-    /// Run on.
+    /// Run the guest on.
     Continue,
-    /// End the VM: the guest stored this code to a device. Zero is pass.
+    /// End the VM: the guest stored this code to a device. Zero means that the guest passes.
     End(u32),
     /// End the VM: the guest turned its machine off, or reset it.
     Power(PowerEvent),
-    /// Stop this virtual CPU: it has nothing more to do.
+    /// Stop this virtual CPU, which has nothing more to do.
     Park,
-    /// Map the memory: the guest touched memory that the host could not provide as it is mapped.
+    /// Resolve the access by [`crate::aperture::Aperture::resolve`]: the guest accessed memory that
+    /// KVM cannot map.
     MemoryFault,
-    /// Try again or end the VM: KVM could not emulate an instruction.
+    /// Run the instruction again or end the VM: KVM cannot emulate the instruction.
     EmulationFailure,
     /// End the VM: the guest cannot go on.
     Crash(Crash),
@@ -47,25 +48,25 @@ impl From<Effect> for Outcome {
     }
 }
 
-/// Why a guest cannot go on.
+/// Why the processor or KVM cannot run a guest any further.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// An exception for which the guest has no handler: a triple fault.
+    /// A triple fault: the guest got an exception for which it has no handler.
     TripleFault,
-    /// The processor did not take the guest's state.
+    /// The processor does not accept the guest's state.
     FailedEntry {
-        /// The hardware's reason.
+        /// The processor's reason, as KVM reports it (`hardware_entry_failure_reason`).
         reason: u64,
     },
-    /// An exit that a bare guest has no way to cause.
+    /// KVM exited for a reason that the VMM does not handle.
     Unexpected {
-        /// KVM's name for it.
+        /// Name of the exit and its values.
         exit: String,
     },
 }
 
-/// Dispatches one exit to its bus, counts it in `counters`, and returns what the virtual CPU must
-/// do.
+/// Handles one exit of a virtual CPU: carries out an access on the bus of `platform` that it goes
+/// to, and counts the exit in `counters`. Returns what the virtual CPU must do next.
 pub fn handle(exit: VcpuExit<'_>, platform: &Platform, counters: &ExitCounters) -> Outcome {
     let (reason, hit) = match exit {
         VcpuExit::IoOut(port, data) => ("io", platform.ports.write(Port(port), data)),

@@ -8,58 +8,61 @@ use kvm_ioctls::{Cap, Kvm};
 /// The KVM API version that every kernel since 2.6.22 speaks (Documentation/virt/kvm/api.rst, 4.1).
 const API_VERSION: i32 = 12;
 
-/// Why there is no KVM to run guests on.
+/// Why guests cannot run on this host's KVM.
 #[derive(Debug, thiserror::Error)]
 pub enum KvmError {
-    /// No such device.
+    /// KVM's device does not exist.
     #[error(
-        "there is no {path}: load the module (`modprobe kvm_intel` or `kvm_amd`), and enable virtualization in the firmware, or nested virtualization if this machine is a VM"
+        "this host has no {path}: load KVM's module (`modprobe kvm_intel` or `modprobe kvm_amd`), \
+         and enable virtualization in the firmware, or nested virtualization if this host is a VM"
     )]
     Missing {
-        /// Path of the device.
+        /// Path of KVM's device.
         path: String,
     },
-    /// The user may not open KVM's device.
+    /// The user has no permission to open KVM's device.
     #[error(
-        "no permission to open {path}: join its group (usually `sudo usermod -aG kvm $USER`, then log in again), or run as root"
+        "no permission to open {path}: join its group (usually `sudo usermod -aG kvm $USER`, then \
+         log in again), or run as root"
     )]
     Permission {
-        /// Path of the device.
+        /// Path of KVM's device.
         path: String,
     },
-    /// Something else.
+    /// KVM's device cannot be opened for another reason.
     #[error("cannot open {path}")]
     Open {
-        /// Path of the device.
+        /// Path of KVM's device.
         path: String,
-        /// The kernel's error.
+        /// The Linux kernel's error.
         source: io::Error,
     },
-    /// KVM has another API version.
-    #[error("KVM has API version {version}, not {API_VERSION}: install a newer kernel")]
+    /// KVM has another API version than all Linux kernels since 2.6.22.
+    #[error("KVM has API version {version}, not {API_VERSION}: install a newer Linux kernel")]
     Version {
-        /// The error.
+        /// The API version that KVM has.
         version: i32,
     },
-    /// A capability that guests need.
+    /// KVM lacks a capability that guests need.
     #[error("KVM lacks {capability}: install Linux {since} or later")]
     Capability {
-        /// Name, as in linux/kvm.h.
+        /// Name of the capability, as in linux/kvm.h.
         capability: &'static str,
-        /// Linux version that brought it.
+        /// First Linux version that has the capability.
         since: &'static str,
     },
 }
 
-/// Opens `/dev/kvm` and checks that it can do what guests need.
+/// Opens `/dev/kvm` and checks that KVM has what guests need.
 ///
 /// # Errors
-/// [`KvmError`], which says the way out.
+/// [`KvmError::Missing`], `Permission` or `Open` if the device cannot be opened, `Version` or
+/// `Capability` if KVM is too old.
 pub fn open() -> Result<Kvm, KvmError> {
     open_at("/dev/kvm")
 }
 
-/// Opens KVM like [`open`], at another path.
+/// Opens KVM's device at `path` and checks that KVM has what guests need.
 ///
 /// # Errors
 /// [`KvmError::Missing`], `Permission` or `Open` if the device cannot be opened, `Version` or
@@ -108,7 +111,7 @@ fn check(kvm: &Kvm) -> Result<(), KvmError> {
     Ok(())
 }
 
-/// Returns whether KVM counts exits for us to read (`KVM_GET_STATS_FD`, Linux 5.14).
+/// Returns whether KVM has statistics, which count exits (`KVM_GET_STATS_FD`, Linux 5.14).
 pub fn has_statistics(kvm: &Kvm) -> bool {
     kvm.check_extension_raw(KVM_CAP_BINARY_STATS_FD.into()) > 0
 }

@@ -22,30 +22,31 @@ const PORT: u16 = 0xca0;
 const DOORBELL: u32 = 0xe000_0000;
 const ERROR_TEXT: &str = "a test guest cannot run";
 
-/// Why a probe has no result.
+/// Why a probe of KVM has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// Guest memory cannot be created.
+    /// Memory for the probe's guest cannot be created.
     #[error("{ERROR_TEXT}")]
     Memory(#[from] RamCreateError),
-    /// The image does not fit (never, unless RAM is tiny).
+    /// The probe's guest does not fit into its memory, which does not happen.
     #[error("{ERROR_TEXT}")]
     Image(#[from] RamError),
-    /// KVM refused a call.
+    /// A call of KVM or of the operating system failed.
     #[error("{ERROR_TEXT}: {step} failed")]
     Kvm {
-        /// The step of the probe that failed.
+        /// What the call should do.
         step: &'static str,
-        /// KVM's error.
+        /// The error of the call.
         source: io::Error,
     },
-    /// The probe's guest ended in an unexpected way.
-    #[error("{ERROR_TEXT}: it ended with {0}")]
+    /// The probe's guest ended in another way than expected, which the text names.
+    #[error("{ERROR_TEXT} to its end: it stopped with {0}")]
     Ended(String),
 }
 
-/// Returns the nanoseconds of one iteration of a loop of two instructions, over `iterations` that
-/// follow as many to warm up.
+/// Measures how long a guest takes for one iteration of a loop of two instructions. Returns the
+/// mean in nanoseconds over `iterations`, which follow as many to warm up. `privilege` is the
+/// guest's privilege level.
 ///
 /// # Errors
 /// [`ProbeError::Kvm`] if KVM refuses a call, `Memory` or `Image` if the probe's memory cannot be
@@ -67,7 +68,8 @@ pub fn loop_ns(kvm: &Kvm, privilege: Privilege, iterations: u32) -> Result<f64, 
     Ok(each_ns(start.elapsed(), iterations))
 }
 
-/// Returns the nanoseconds of one exit to user space and back (a port store), over `exits`.
+/// Measures how long one exit to user space and back takes, which is a guest's store to an I/O
+/// port. Returns the mean in nanoseconds over `exits`. `privilege` is the guest's privilege level.
 ///
 /// # Errors
 /// [`ProbeError::Kvm`] if KVM refuses a call, `Memory` or `Image` if the probe's memory cannot be
@@ -85,12 +87,13 @@ pub fn exit_ns(kvm: &Kvm, privilege: Privilege, exits: u32) -> Result<f64, Probe
     Ok(each_ns(start.elapsed(), exits))
 }
 
-/// Returns the nanoseconds of one doorbell (a store that signals an eventfd inside KVM), over
-/// `rings`. Fails if the event did not come.
+/// Measures how long one doorbell takes: a guest's store that signals an eventfd inside KVM.
+/// Returns the mean in nanoseconds over `rings`. `privilege` is the guest's privilege level.
 ///
 /// # Errors
 /// [`ProbeError::Kvm`] if KVM refuses a call, `Memory` or `Image` if the probe's memory cannot be
-/// created or written, `Ended` if the probe's guest ends in another way.
+/// created or written, `Ended` if the probe's guest ends in another way or some of its stores
+/// signal no event.
 pub fn doorbell_ns(kvm: &Kvm, privilege: Privilege, rings: u32) -> Result<f64, ProbeError> {
     // mov edi, address; mov ecx, N; 1: mov [rdi], eax; dec ecx; jnz 1b
     let code = [
@@ -120,8 +123,8 @@ pub fn doorbell_ns(kvm: &Kvm, privilege: Privilege, rings: u32) -> Result<f64, P
     Ok(time)
 }
 
-/// Returns the nanoseconds to add and to delete a memory slot of `bytes` bytes, over `slots` of
-/// them.
+/// Measures how long KVM takes to add and to delete a memory slot of `bytes` bytes. Returns both
+/// means in nanoseconds, over `slots` slots.
 ///
 /// # Errors
 /// [`ProbeError::Kvm`] if KVM refuses a call, `Memory` if the memory cannot be created.

@@ -24,12 +24,12 @@ pub(crate) struct Machine {
     pub aperture: Arc<Aperture>,
     pub console: Arc<Console>,
     pub life: Lifecycle,
-    /// Whether the guest has registers by which it turns its machine off, or resets it.
+    /// Whether the machine has registers by which the guest turns it off or resets it.
     pub has_power: bool,
     pub attached: Vec<Arc<dyn Attach>>,
 }
 
-/// A virtual CPU before its thread exists.
+/// A virtual CPU that is ready to run, before its thread exists.
 pub(crate) struct Vcpu {
     pub index: u32,
     pub fd: VcpuFd,
@@ -55,7 +55,7 @@ enum End {
 }
 
 impl Vcpu {
-    /// Runs the virtual CPU until it or the VM ends. The body of its thread.
+    /// Runs the virtual CPU until it or the VM ends. This is the body of the virtual CPU's thread.
     pub fn run(self) {
         let Self {
             index,

@@ -92,7 +92,7 @@ fn load(from: *const u8, into: &mut [u8]) {
 
 /// Stores to a placement that the guest may write. The state's lock is held, so that it stays
 /// placed.
-#[allow(unsafe_code)] // As above.
+#[allow(unsafe_code)] // Reaches guest memory, by volatile accesses.
 fn store(to: *mut u8, from: &[u8]) {
     let aligned = (to as usize).is_multiple_of(from.len().max(1));
     // SAFETY: as in `load`; the placement is writable.

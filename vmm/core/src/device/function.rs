@@ -26,29 +26,30 @@ struct State {
     decoders: Decoders,
 }
 
-/// How the function's interrupts reach a guest that has an interrupt controller.
+/// How interrupts of the Causeway function reach a guest that has an interrupt controller.
 #[derive(Clone, Copy)]
 pub struct Wiring<'a> {
-    /// The guest's.
+    /// The guest's interrupt controller.
     pub controller: &'a Arc<InterruptController>,
-    /// Number of the function's device on bus 0, which says what line its pin is wired to.
+    /// Device number of the function on PCI bus 0. It determines the interrupt line of the
+    /// function's pin.
     pub device: u8,
 }
 
-/// Why the function cannot be made.
+/// Why the Causeway function cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum FunctionError {
-    /// The function's BARs cannot be placed.
+    /// The function's BARs cannot get their addresses.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// The interrupt controller has no vectors or lines for it.
-    #[error("cannot give the device interrupts")]
+    /// The interrupt controller has no vectors or no line left for the function.
+    #[error("cannot create the interrupts of the Causeway device")]
     Interrupts(#[source] io::Error),
 }
 
-/// The Causeway function. The function compares where its BARs should be with where they are after
-/// every store to configuration space, and moves them: on the MMIO bus, and with them memory slots
-/// and doorbells.
+/// The Causeway PCI function: its configuration space, and the BARs that the guest places by it.
+/// After every store to configuration space, the function moves BARs whose addresses have changed:
+/// on the MMIO bus, and with them memory slots and doorbells.
 pub struct Function {
     host: Arc<GuestHost>,
     table: Arc<MsixTable>,
@@ -60,12 +61,14 @@ pub struct Function {
 debug_by_name!(Function, Wiring<'_>);
 
 impl Function {
-    /// Returns a function at the addresses of `layout`, decoded, as firmware leaves it. Without
-    /// `wiring`, interrupts are pending and never raised.
+    /// Returns the function in front of `session`, with its BARs enabled at the addresses of
+    /// `layout`, as firmware would leave it. `features` go into the feature registers, `strays`
+    /// into the register that counts stray accesses. Without `wiring`, interrupts stay pending and
+    /// are never raised.
     ///
     /// # Errors
-    /// `Decode` if another device has the addresses or the hypervisor refuses them, `Interrupts` if
-    /// no interrupts are left.
+    /// [`FunctionError::Decode`] if another device on `bus` has the addresses or the hypervisor
+    /// refuses them, `Interrupts` if the interrupt controller has none left.
     pub fn new(
         layout: &Layout,
         host: Arc<GuestHost>,
@@ -108,8 +111,8 @@ impl Function {
     }
 }
 
-/// Connects vectors and pin, if there is anything to connect them to. The firmware's word for the
-/// line is its GSI.
+/// Creates the function's vectors and connects its pin, if the guest has an interrupt controller.
+/// Configuration space then names the line by its GSI.
 fn connect(
     host: &GuestHost,
     space: &mut ConfigSpace,

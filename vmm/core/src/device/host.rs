@@ -13,7 +13,7 @@ use super::{ClientInterrupts, Doorbells};
 use crate::aperture::Aperture;
 use crate::memory::{self, GuestRam};
 
-/// Aperture, doorbells, interrupts and RAM of one guest.
+/// One guest as its session in the mediator sees it: aperture, doorbells, interrupts and RAM.
 pub struct GuestHost {
     aperture: Arc<Aperture>,
     doorbells: Arc<Doorbells>,
@@ -24,7 +24,7 @@ pub struct GuestHost {
 debug_by_name!(GuestHost);
 
 impl GuestHost {
-    /// Returns the seam between a session and these parts of a VM.
+    /// Returns the guest that has these parts, with no interrupt connected.
     pub fn new(aperture: Arc<Aperture>, doorbells: Arc<Doorbells>, ram: Arc<GuestRam>) -> Self {
         Self {
             aperture,
@@ -34,22 +34,22 @@ impl GuestHost {
         }
     }
 
-    /// Returns the aperture, in which placements appear.
+    /// Returns the guest's aperture.
     pub fn aperture(&self) -> &Arc<Aperture> {
         &self.aperture
     }
 
-    /// Returns the doorbells, which wake consumers.
+    /// Returns the guest's doorbells, which wake consumers of its command buffers.
     pub fn doorbells(&self) -> &Arc<Doorbells> {
         &self.doorbells
     }
 
-    /// Returns the interrupts, which wake clients.
+    /// Returns the interrupts of the guest's clients.
     pub fn interrupts(&self) -> &ClientInterrupts {
         &self.interrupts
     }
 
-    /// Returns guest memory.
+    /// Returns the guest's RAM.
     pub fn guest_ram(&self) -> &Arc<GuestRam> {
         &self.ram
     }

@@ -15,21 +15,21 @@ use crate::bus::{BusDevice, Refusal, Response, StrayCounters};
 /// Features of these registers, with every back end.
 const REGISTER_FEATURES: u64 = features::CONTROL_WINDOW;
 
-/// The registers of one function: a page for each client.
+/// BAR 0 as a device on the MMIO bus: the control registers, one page of them for each client.
 pub struct Registers {
     host: Arc<GuestHost>,
     session: Arc<dyn GuestSession>,
     features: u64,
     strays: Arc<StrayCounters>,
-    /// By [`Client::index`].
+    /// The page of each client, by [`Client::index`].
     pages: Vec<Page>,
 }
 
 debug_by_name!(Registers);
 
 impl Registers {
-    /// Returns registers in front of `session`. `features` is a bit set of
-    /// [`causeway_protocol::registers::features`].
+    /// Returns the registers by which the guest `host` uses `session`. `features` is a bit set of
+    /// [`causeway_protocol::registers::features`]; `strays` counts the guest's stray accesses.
     pub fn new(
         host: Arc<GuestHost>,
         session: Arc<dyn GuestSession>,
@@ -90,8 +90,8 @@ impl Registers {
         }
     }
 
-    /// Returns whether the session can be used, and whether the client has something that its reset
-    /// would end.
+    /// Returns the value of the status register: whether the session can be used, and whether the
+    /// client has something that its reset would end.
     fn status(&self, client: Client) -> u32 {
         let bits = self.session.status_bits();
         let owns = self.session.owners() & client.bit() != 0
@@ -105,7 +105,7 @@ impl Registers {
         }
     }
 
-    /// Ends what a client has; through page 0, what all have.
+    /// Ends what `client` has; for the first client, what all clients have.
     fn reset(&self, client: Client) {
         if client != Client::FIRST {
             self.session.reset_client(client);
@@ -158,7 +158,7 @@ impl BusDevice for Registers {
     }
 }
 
-/// Returns the register that an access of `bytes` bytes at `offset` means, and whose it is.
+/// Returns the register that an access of `bytes` bytes at `offset` reaches, and its client.
 fn find(offset: u64, bytes: usize) -> Result<(Client, Register), Refusal> {
     if bytes != 4 {
         return Err(Refusal::BadSize);

@@ -47,16 +47,17 @@ const LARGE: u64 = 1 << 7;
 const MSR_MTRR_DEFAULT: u32 = 0x2ff;
 const MTRR_ENABLED_WRITE_BACK: u64 = 1 << 11 | 6;
 
-/// Returns whether guests need the old timer chip: where KVM does not offer the deadline timer,
-/// Linux measures the local one against it.
+/// Returns whether a Linux guest needs an emulated 8254 timer chip. It does if KVM lacks the local
+/// APIC's deadline mode (`KVM_CAP_TSC_DEADLINE_TIMER`), because Linux then calibrates the APIC's
+/// timer against the 8254.
 pub fn needs_timer(kvm: &Kvm) -> bool {
     !kvm.check_extension(Cap::TscDeadlineTimer)
 }
 
-/// Writes descriptors and page tables.
+/// Writes the segment descriptors and page tables with which a Linux kernel is entered.
 ///
 /// # Errors
-/// [`RamError`], if RAM is too small for them.
+/// [`RamError`] if guest RAM has no room for the tables.
 pub fn write_tables(ram: &GuestRam) -> Result<(), RamError> {
     let descriptors: [u64; 6] = [
         0,
@@ -79,7 +80,8 @@ pub fn write_tables(ram: &GuestRam) -> Result<(), RamError> {
     Ok(())
 }
 
-/// Returns system registers for a protocol, made out of those KVM gave the virtual CPU.
+/// Returns the system registers with which a kernel is entered by `protocol`. `sregs` are those
+/// that KVM gave the virtual CPU; what boot protocols leave open stays as it is there.
 pub fn system_registers(mut sregs: kvm_sregs, protocol: BootProtocol) -> kvm_sregs {
     let long = protocol != BootProtocol::Pvh;
     let data = segment(DATA, 0x3);
@@ -128,7 +130,7 @@ fn segment(selector: u16, type_: u8) -> kvm_segment {
     }
 }
 
-/// Returns general registers at `entry`.
+/// Returns the general registers with which a kernel is entered at `entry` by `protocol`.
 pub fn registers(entry: u64, protocol: BootProtocol) -> kvm_regs {
     let blank = kvm_regs {
         rip: entry,
@@ -147,11 +149,11 @@ pub fn registers(entry: u64, protocol: BootProtocol) -> kvm_regs {
     }
 }
 
-/// Sets a virtual CPU's MTRRs to write-back for everything. After reset they say uncached, which
-/// the guest's kernel would believe.
+/// Sets a virtual CPU's memory-type registers (MTRRs) to write-back for all addresses. After a
+/// reset they say uncached, which the guest's kernel would believe.
 ///
 /// # Errors
-/// KVM's error.
+/// KVM's error if it refuses the register; `EINVAL` if it ignores the register.
 pub fn set_memory_types(vcpu: &VcpuFd) -> io::Result<()> {
     let entry = kvm_msr_entry {
         index: MSR_MTRR_DEFAULT,
@@ -165,8 +167,9 @@ pub fn set_memory_types(vcpu: &VcpuFd) -> io::Result<()> {
     }
 }
 
-/// Returns the CPUID leaves for virtual CPU `index` of `vcpus`: KVM's, with a topology of one
-/// socket and one thread per core, and the deadline timer that KVM has but does not mention.
+/// Returns the CPUID leaves for virtual CPU `index` of `vcpus`, made from the leaves that KVM
+/// supports. Added are a topology of one socket with one thread per core and, if `deadline_timer`
+/// is set, the APIC's deadline timer, which KVM has but does not list.
 pub fn cpuid_of(supported: &CpuId, index: u32, vcpus: u32, deadline_timer: bool) -> CpuId {
     let mut entries: Vec<kvm_cpuid_entry2> = Vec::new();
     for entry in supported.as_slice() {

@@ -26,7 +26,7 @@ use crate::pci::{
 /// Number of the Causeway function's device on PCI bus 0.
 const FUNCTION_DEVICE: usize = 1;
 
-/// The buses of a VM with all devices.
+/// The buses of a VM with all devices on them, and the VM's session.
 pub(super) struct Board {
     pub ports: Arc<PortBus>,
     pub mmio: Arc<MmioBus>,

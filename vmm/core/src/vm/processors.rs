@@ -35,7 +35,7 @@ pub(super) struct Processors {
     pub vcpus: Vec<VcpuFd>,
     pub cpuid: CpuId,
     pub tsc_khz: u32,
-    /// Where PCI's functions are.
+    /// Guest-physical addresses of PCI functions.
     pub layout: Layout,
     /// KVM's interrupt chips; bare guests have none unless devices are passed through to them.
     pub interrupts: Option<Arc<InterruptController>>,
@@ -96,7 +96,8 @@ impl Processors {
         })
     }
 
-    /// Loads what the guest runs, writes the boot tables, and sets virtual CPUs to its entry point.
+    /// Loads what the guest runs, writes the boot tables, and sets virtual CPUs to the guest's
+    /// entry point.
     pub fn boot(&self, config: &VmConfig) -> Result<(), VmError> {
         match &config.boot {
             Boot::Bare {
@@ -187,19 +188,20 @@ impl Processors {
 fn report_emulation_failures(hypervisor: &KvmHypervisor) {
     if let Err(e) = hypervisor.exit_on_emulation_failure() {
         log::debug!(
-            "KVM does not report instructions that it cannot emulate, so the guest gets an exception: {e}"
+            "KVM does not report instructions that it cannot emulate, so the guest gets an \
+             exception: {e}"
         );
     }
 }
 
-/// Makes KVM's interrupt chips, which has to be before any virtual CPU.
+/// Creates KVM's interrupt chips. KVM requires this before it creates the first virtual CPU.
 fn interrupt_chips(hypervisor: &KvmHypervisor) -> Result<Arc<InterruptController>, VmError> {
     let chips = hypervisor.vm().create_irq_chip();
     chips.map_err(refused("KVM_CREATE_IRQCHIP"))?;
     Ok(InterruptController::new(Box::new(hypervisor.clone())))
 }
 
-/// Makes the old timer where operating systems need it.
+/// Creates the 8254 timer chip where operating systems need it.
 fn old_timer(kvm: &Kvm, hypervisor: &KvmHypervisor) -> Result<(), VmError> {
     if !linux::needs_timer(kvm) {
         return Ok(());
@@ -211,9 +213,9 @@ fn old_timer(kvm: &Kvm, hypervisor: &KvmHypervisor) -> Result<(), VmError> {
     timer.map_err(refused("KVM_CREATE_PIT2"))
 }
 
-/// Makes a bare virtual CPU with interrupt chips what one without them is, since nobody starts it
-/// by interrupts: ready to run; and has its local controller, whose software enable is clear after
-/// a reset, take messages.
+/// Makes a virtual CPU of a bare guest ready to run although it has interrupt chips: otherwise it
+/// would wait for another virtual CPU to start it by an interrupt. Also enables its local APIC,
+/// which is disabled after a reset, so that it takes messages.
 fn start_with_chips(vcpu: &VcpuFd) -> Result<(), VmError> {
     let state = kvm_mp_state {
         mp_state: KVM_MP_STATE_RUNNABLE,
