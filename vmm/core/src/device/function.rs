@@ -50,7 +50,7 @@ pub enum FunctionError {
 /// The Causeway PCI function: its configuration space, and the BARs that the guest places by it.
 /// After every store to configuration space, the function moves BARs whose addresses have changed:
 /// on the MMIO bus, and with them memory slots and doorbells.
-pub struct Function {
+pub struct CausewayFunction {
     host: Arc<GuestHost>,
     table: Arc<MsixTable>,
     /// Offset of the MSI-X capability.
@@ -58,9 +58,9 @@ pub struct Function {
     state: Mutex<State>,
 }
 
-debug_by_name!(Function, Wiring<'_>);
+debug_by_name!(CausewayFunction, Wiring<'_>);
 
-impl Function {
+impl CausewayFunction {
     /// Returns the function in front of `session`, with its BARs enabled at the addresses of
     /// `layout`, as firmware would leave it. `features` go into the feature registers, `strays`
     /// into the register that counts stray accesses. Without `wiring`, interrupts stay pending and
@@ -134,7 +134,7 @@ fn connect(
     Ok(table)
 }
 
-impl ConfigAccess for Function {
+impl ConfigAccess for CausewayFunction {
     fn read_config(&self, offset: u8, into: &mut [u8]) {
         let mut state = self.state.lock();
         let pending = self.host.interrupts().any_pending();

@@ -12,7 +12,7 @@ use super::{Bay, Boot, VmConfig, virtio};
 use crate::aperture::Aperture;
 use crate::bus::{GuestAddress, MmioBus, Port, PortBus, StrayCounters};
 use crate::console::{CONSOLE_BYTES, Console, ConsoleOutput};
-use crate::device::{Doorbells, Function, GuestHost, Wiring};
+use crate::device::{CausewayFunction, Doorbells, GuestHost, Wiring};
 use crate::exit_counts::VmExits;
 use crate::hypervisor::MemorySlots;
 use crate::interrupts::InterruptController;
@@ -56,7 +56,7 @@ impl Board {
             controller,
             device: FUNCTION_DEVICE as u8,
         });
-        let function = Function::new(
+        let function = CausewayFunction::new(
             &layout,
             Arc::clone(&host),
             Arc::clone(&session),

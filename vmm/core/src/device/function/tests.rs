@@ -20,7 +20,7 @@ const GIB: u64 = 1 << 30;
 const APERTURE: u64 = 256 * GIB;
 
 struct Machine {
-    function: Function,
+    function: CausewayFunction,
     bus: Arc<MmioBus>,
     fake: Arc<Fake>,
     host: Arc<GuestHost>,
@@ -44,7 +44,7 @@ fn machine_with(wiring: Option<Wiring<'_>>) -> Machine {
     let bus = Arc::new(MmioBus::new(Arc::clone(&strays)));
     bus.reserve(GuestAddress(0), 8 << 20, "ram").unwrap();
     let session = FakeSession::new(|_| Status::Ok);
-    let function = Function::new(
+    let function = CausewayFunction::new(
         &layout,
         Arc::clone(&host),
         session,
