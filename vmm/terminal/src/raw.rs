@@ -19,10 +19,11 @@ use rustix::termios::{
 
 use crate::failure::{Code, Failure};
 
-/// Name of the hidden command that runs the keeper.
+/// Name of the hidden subcommand that runs the keeper, the process that restores the terminal.
 pub const KEEPER: &str = "terminal-keeper";
 
-/// A terminal in raw mode.
+/// The terminal on standard input in raw mode: keys reach the program one by one and unchanged. A
+/// drop restores the terminal.
 pub struct RawTerminal {
     saved: Termios,
     // Dropped last, after the terminal is restored.
@@ -36,11 +37,11 @@ impl std::fmt::Debug for RawTerminal {
 }
 
 impl RawTerminal {
-    /// Sets the terminal to pass on input unprocessed. Output processing is unchanged, so lines
-    /// still begin at the left.
+    /// Sets the terminal on standard input to raw mode: it passes on input unprocessed. Output
+    /// processing is unchanged, so lines still begin at the left.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// The error of the system call that reads or changes the terminal's settings.
     pub fn enter() -> io::Result<Self> {
         let terminal = io::stdin();
         let saved = tcgetattr(&terminal)?;
@@ -118,7 +119,8 @@ impl Drop for Keeper {
     }
 }
 
-/// Runs the keeper. This is the body of the hidden command.
+/// Runs the keeper: waits until the parent process ends, and restores the terminal if that process
+/// could not. This is the body of the hidden subcommand.
 pub fn keep() -> Result<ExitCode, Failure> {
     let failed = |e: Errno| Failure::new(Code::Crashed, "cannot watch the terminal", e);
     let terminal = io::stdin();

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use causeway_testdev_records::{MAILBOXES, NoMail};
 use parking_lot::{Condvar, Mutex};
 
-/// Mailboxes that all VMs of a run share. Mail stays in its box, for any number of VMs to fetch,
-/// until other mail replaces it.
+/// Mailboxes of 64 bytes each, in which the guests of one run leave each other mail. Mail stays in
+/// its mailbox, for any number of guests to fetch, until other mail replaces it.
 #[derive(Debug, Default)]
 pub struct Mailboxes {
     state: Mutex<State>,
@@ -31,7 +31,7 @@ impl Default for State {
 }
 
 impl Mailboxes {
-    /// Puts `mail` into mailbox number `mailbox`. Returns `None` if there is no such mailbox.
+    /// Puts `mail` into mailbox number `mailbox`. Returns `None` if no mailbox has this number.
     pub fn post(&self, mailbox: u32, mail: [u8; 64]) -> Option<()> {
         let mut state = self.state.lock();
         *state.boxes.get_mut(mailbox as usize)? = Some(mail);
@@ -39,12 +39,12 @@ impl Mailboxes {
         Some(())
     }
 
-    /// Copies the mail in mailbox number `mailbox`. Waits for mail for at most `wait`, until a VM
-    /// fails ([`Self::sender_failed`]), or until `stop` is set and [`Self::wake`] is called.
+    /// Returns a copy of the mail in mailbox number `mailbox`. Waits for mail until `wait` has
+    /// passed, a VM fails ([`Self::sender_failed`]), or `stop` is set and [`Self::wake`] is called.
     ///
     /// # Errors
     /// [`NoMail::SenderFailed`] if the mailbox is empty and a VM has failed; [`NoMail::NotYet`] if
-    /// it stayed empty for another reason, or does not exist.
+    /// the mailbox stayed empty for another reason, or does not exist.
     pub fn fetch(
         &self,
         mailbox: u32,
@@ -68,15 +68,16 @@ impl Mailboxes {
         }
     }
 
-    /// Makes every waiting [`Self::fetch`] look at its `stop` again.
+    /// Makes every waiting [`Self::fetch`] look at its `stop` again and return if that is set.
     pub fn wake(&self) {
         // Under the lock, or a waiter that has just looked would sleep through it.
         let _state = self.state.lock();
         self.changed.notify_all();
     }
 
-    /// Ends all waiting, now and later, because a VM ended without passing: nobody knows which mail
-    /// it still had to send, and the run has failed anyway. Mail can still be posted and fetched.
+    /// Ends all waiting for mail, now and later, because a VM ended without passing: the mail that
+    /// others wait for may never come, and the run has failed anyway. Mail can still be posted and
+    /// fetched.
     pub fn sender_failed(&self) {
         self.state.lock().sender_failed = true;
         self.changed.notify_all();

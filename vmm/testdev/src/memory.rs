@@ -10,14 +10,15 @@ use causeway_vmm::memory::GuestRam;
 
 use crate::record::RecordError;
 
-/// Finds the memory object behind a guest's aperture.
+/// Finds the memory behind addresses in a guest's aperture. The product implements this by the
+/// aperture, tests by a fake.
 pub trait MappedMemory: Send + Sync {
-    /// Returns the memory behind a range of guest-physical addresses outside RAM; `None` if no
-    /// single mapping holds all of it.
+    /// Returns the memory behind the `bytes` bytes at guest-physical `address`, which is not in
+    /// RAM. Returns `None` if no single mapping in the aperture contains all of them.
     fn object(&self, address: u64, bytes: u64) -> Option<LeasedMemory>;
 
-    /// Returns the memory behind a range of offsets into the aperture; `None` if no single mapping
-    /// holds all of it.
+    /// Returns the memory behind the `bytes` bytes at `offset` in the aperture. Returns `None` if
+    /// no single mapping contains all of them.
     fn placed(&self, offset: u64, bytes: u64) -> Option<LeasedMemory>;
 }
 
@@ -32,16 +33,16 @@ impl MappedMemory for Aperture {
     }
 }
 
-/// Where a record begins.
+/// Where a record begins in a guest's memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
-    /// At a guest-physical address.
+    /// In RAM, at this guest-physical address.
     Ram(u64),
-    /// At an offset into the aperture.
+    /// In the aperture, at this offset.
     Aperture(u64),
 }
 
-/// All memory of one guest in which records can be.
+/// All memory in which one guest can have records: its RAM and its aperture.
 pub struct RecordMemory {
     ram: Arc<GuestRam>,
     mapped: Arc<dyn MappedMemory>,
@@ -54,12 +55,13 @@ impl fmt::Debug for RecordMemory {
 }
 
 impl RecordMemory {
-    /// Returns the memory of the guest with this RAM and aperture.
+    /// Returns the memory of the guest with the RAM `ram` and the aperture `mapped`.
     pub fn new(ram: Arc<GuestRam>, mapped: Arc<dyn MappedMemory>) -> Self {
         Self { ram, mapped }
     }
 
-    /// Returns the memory behind a range of guest-physical addresses, in RAM or in the aperture.
+    /// Returns the memory behind the `bytes` bytes at guest-physical `address`, in RAM or in the
+    /// aperture.
     pub(crate) fn find(&self, address: u64, bytes: u64) -> Option<LeasedMemory> {
         match self.ram.object(address, bytes) {
             Ok((memory, offset)) => Some(LeasedMemory {
